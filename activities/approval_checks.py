@@ -294,7 +294,7 @@ async def find_refusal(
         and (mismatch is not None or await _can_ignore_answer(call, tool, args, context, rules))
     ):
         events.warning("tool_call.not_approved", tool=call.name, function_call_id=call.id, reason="Rejected")
-        return ToolOutcome(function_call_id=call.id, response=responses.rejected(call.answer))
+        return ToolOutcome(function_call_id=call.id, response=responses.rejected())
     return mismatch
 
 

@@ -22,11 +22,11 @@ from waystation.core import (
     MessageRef,
     SessionRefused,
     SignalClock,
-    digest,
     ids,
     parse_answer,
 )
 from waystation.core.approval import decision
+from waystation.core.log.answers import is_repeated, receipt
 from waystation.workflows.engine_activity import is_cached, settings, signal_times
 from waystation.workflows.ports import (
     count_refused,
@@ -95,19 +95,20 @@ class Inbox:
         with self._writer.guard():
             self.updates += 1
             message = MessageRef("u", self.updates)
-            if not decision.needs_verification(call, answer):
-                content, counted = answer.model_dump(mode="json", exclude_defaults=True), AnswerCounted(call.id, answer)
-                message = replace(message, digest=digest(content)[:16])
-                self._writer.record(message, counted)
-                hand_over(message, counted, len(params.payload.data))
-                return decision.receipt(call, answer)
-            submitted = AnswerSubmitted(call.id, answer)
-            self._writer.record(decision.ref_with_verdict(message, submitted), submitted)
+            body = decision.decide_update(call, answer)
+            if not isinstance(body, AnswerSubmitted):
+                if isinstance(body, AnswerCounted):
+                    message = replace(message, digest=answer.content_digest[:16])
+                message = decision.ref_with_verdict(message, body)
+                self._writer.record(message, body)
+                hand_over(message, body, len(params.payload.data))
+                return receipt(call, answer)
+            self._writer.record(decision.ref_with_verdict(message, body), body)
         # Shield the task, so that verification continues even if no client is waiting for the result anymore.
         judged = await asyncio.shield(self._scheduler.verify(message))
-        if isinstance(judged, AnswerVerified) and judged.refused:
+        if isinstance(judged, AnswerVerified) and judged.refused and not is_repeated(call, answer, judged.review.who):
             raise typed(decision.refusal_from_name(judged.refused.reason, judged.refused.message))
-        return decision.receipt(call, answer)
+        return receipt(call, answer)
 
     def check_answer(self, params: RawValue) -> None:
         """Check that an update's answer counts. This is the validator of the update.
@@ -118,7 +119,7 @@ class Inbox:
         """
         try:
             answer = parse_answer(sent_data(params, InvalidAnswer))
-            decision.accept(self._writer.log, answer, now())
+            decision.accept_update(self._writer.log, answer, now())
         except AnswerRefused as refused:
             count_refused(type(refused).__name__)
             raise typed(refused) from None

@@ -73,7 +73,7 @@ OMITTED = (ModelCalled, ModelReplied, ModelLost, MessageJoined, ScopesFlushed, F
 """Log entries that do not appear in an account: model calls, users' further messages, saved state, holds, and forks
 that could not be read. Tool calls in a model's reply have their own lines.
 """
-CONTENT = frozenset({"args", "response"})
+CONTENT = frozenset({"args", "payload", "response"})
 """Fields that an account contains as a digest and, unless arguments are omitted, also in full."""
 _STATEMENTS = {"claim": "claimed", "release": "released", "view": "viewed", "progress": "progress_told"}
 

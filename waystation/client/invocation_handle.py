@@ -49,6 +49,7 @@ from waystation.core import (
     WORKFLOW,
     Action,
     AgentRun,
+    Answer,
     Event,
     InvalidInput,
     InvocationInput,
@@ -328,7 +329,8 @@ class Invocation:
 
         Raises:
             AnswerRefused: The answer was not accepted; the subclass gives the reason.
-            AnswerUnconfirmed: No worker confirmed the answer in time. It may still be accepted later.
+            AnswerUnconfirmed: No worker confirmed the answer in time. It may still be accepted later. With an
+                `answer_id`, it is safe to send the same answer again.
             InvalidConfiguration: No key is configured for encrypting the token.
         """
         await self.started()
@@ -361,7 +363,7 @@ class Invocation:
         except RPCError as error:
             if not is_not_found(error):
                 raise
-        raise _explain_late_answer(await self.log(), answer)
+        return _receive_late_answer(await self.log(), parse_answer(encode(answer)))
 
     async def cancel(self) -> None:
         """Request cancellation of the invocation. Running tools are notified."""
@@ -537,16 +539,25 @@ def translate_answer_error(error: WorkflowUpdateFailedError) -> Exception | None
     return refusal
 
 
-def _explain_late_answer(log: Log, answer: JsonObject) -> errors.AnswerRefused:
-    """Return the error for an answer that came after the invocation had ended."""
-    parsed = parse_answer(encode(answer))
+def _receive_late_answer(log: Log, answer: Answer) -> JsonObject:
+    """Return the first receipt of an answer that was sent again after the invocation had ended.
+
+    Raises:
+        AnswerRefused: The answer has not counted before.
+    """
+    call_id = ids.requesting_call(answer.function_call_id)
+    call = log.state.calls.get(call_id)
+    if call and answer.answer_id in call.receipts:
+        content, subject, receipt = call.receipts[answer.answer_id]
+        if content == answer.content_digest and (subject is None) is (answer.token is None):
+            return receipt
     try:
-        decision.check_answer(log, parsed, time.time())
-    except errors.DigestMismatch as mismatch:
-        return mismatch
+        decision.check_answer(log, answer, time.time())
+    except errors.DigestMismatch:
+        raise
     except errors.AnswerRefused:
         pass
-    return explain_closed_call(log, ids.requesting_call(parsed.function_call_id))
+    raise explain_closed_call(log, call_id)
 
 
 def explain_closed_call(log: Log, call_id: str) -> errors.AnswerRefused:

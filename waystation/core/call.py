@@ -8,7 +8,7 @@ from waystation.core.activity_io import Call, Confirmation, ToolOutcome
 from waystation.core.approval.answer import Answer, PendingCall
 from waystation.core.approval.policy import ApprovalPolicy, Verified, call_digest
 from waystation.core.approval.proof import SignedApproval, SignedRequest
-from waystation.core.payload import JsonObject
+from waystation.core.payload import JsonObject, encode
 from waystation.dataclass import dataclass
 
 DEFAULT_DEADLINE_S = 30 * 24 * 3600.0
@@ -45,6 +45,14 @@ class CallState:
     """The outcome of the previous run, if the call is running again."""
     shown: JsonObject | None = None
     """The arguments that the approver saw, if the approver then edited them. Otherwise None."""
+    requested: JsonObject | None = None
+    """The arguments before approvers edited them, or None if they did not."""
+    edited_by: dict[str, None] = field(default_factory=dict)
+    """The approvers who edited the arguments and gave a name."""
+    comments: list[tuple[str, str]] = field(default_factory=list)
+    """The approvers' comments for the model, each after the author's name, which may be empty."""
+    fields: JsonObject = field(default_factory=dict)
+    """The fields that approvers add to the response."""
     requested_at: float | None = None
     """The time at which the call started to wait for an approver, in seconds since 1970."""
     outcome: ToolOutcome | None = None
@@ -64,6 +72,8 @@ class CallState:
     held: str | None = None
     """Why the call does not fit into the budget. Set while an approver is being asked for more budget."""
     answer_ids: dict[str, None] = field(default_factory=dict)
+    receipts: dict[str, tuple[str, str | None, JsonObject]] = field(default_factory=dict)
+    """For each answer that counted and has an ID: the digest of its content, its verified author, and its receipt."""
     held_by: dict[str, None] = field(default_factory=dict)
     """Answers that arrived before the deadline and are being verified, by reference. They keep the call open."""
     waits: int = 0
@@ -180,7 +190,8 @@ class CallState:
         if self.gate != "passed" or self.answer is None or self.asked != "confirmation":
             return None
         asks = self.asks or Confirmation()
-        payload = asks.payload if self.answer.response is None else self.answer.response
+        payload = self.answer.confirmation_payload
+        payload = asks.payload if payload is None else payload
         return {"hint": asks.hint, "confirmed": self.answer.action != "reject", "payload": payload}
 
     @property
@@ -259,3 +270,22 @@ def stage_of(call: CallState) -> Stage:
         return "tool"
     checks = int(target is not None and target.check)
     return "check" if call.run < checks else "target" if call.run == checks else "after"
+
+
+def count_missing_approvals(call: CallState) -> int:
+    """Return the number of approvals that are still needed."""
+    return call.approvals_needed - len(call.approved_by)
+
+
+def find_changes(call: CallState) -> JsonObject:
+    """Return the arguments that approvers changed, each with the requested value `from` and the new value `to`.
+
+    An argument that they added has no `from`, and one that they removed has no `to`.
+    """
+    if call.requested is None:
+        return {}
+    sides = ("from", call.requested), ("to", call.args)
+    names = {**call.requested, **call.args}
+    pairs = {name: {side: args[name] for side, args in sides if name in args} for name in names}
+    # Compare as JSON, because in Python, 1 == 1.0 == True.
+    return {name: pair for name, pair in pairs.items() if len(pair) == 1 or len({*map(encode, pair.values())}) > 1}

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from waystation.core import ids
 from waystation.core.activity_io import Confirmation, ToolOutcome
 from waystation.core.approval.answer import Answer
-from waystation.core.call import CallState
+from waystation.core.call import CallState, find_changes
 from waystation.core.conversation.event import EventActions, texts_of
 from waystation.core.errors import NotJson
 from waystation.core.log.entry import Failure
@@ -49,8 +49,8 @@ def request_response_part(call: CallState, answer: Answer) -> JsonObject:
     response: JsonObject = {"confirmed": confirmed}
     if call.asked == "credential":
         name, response = REQUEST_CREDENTIAL, {"authorized": confirmed}
-    elif answer.response is not None:
-        response["payload"] = answer.response
+    elif answer.confirmation_payload is not None:
+        response["payload"] = answer.confirmation_payload
     return {"functionResponse": {"id": request_id(call), "name": name, "response": response}}
 
 
@@ -60,24 +60,36 @@ def response_part(call: CallState, response: JsonObject, media: Sequence[JsonObj
     return {"functionResponse": {**body, "parts": list(media)} if media else body}
 
 
-def rejected(answer: Answer) -> JsonObject:
+def with_additions(call: CallState, response: JsonObject) -> JsonObject:
+    """Return a response with the comments and fields that approvers added, and with their changes to the arguments.
+
+    If the response already has a field of that name, the addition gets the prefix `approver_`.
+    """
+    added = dict(call.fields)
+    if call.comments:
+        lines = [f"{name}: {text}" if name and len(call.comments) > 1 else text for name, text in call.comments]
+        added["comment"] = "\n".join(lines)
+    if call.gate == "passed" and (changes := find_changes(call)):
+        added["edited"] = {**({"by": ", ".join(call.edited_by)} if call.edited_by else {}), "args": changes}
+    # An addition that the response already contains is not repeated, so that adding them twice changes nothing.
+    new = {name: value for name, value in added.items() if name not in response or response[name] != value}
+    return response | {f"approver_{name}" if name in response else name: value for name, value in new.items()}
+
+
+def rejected() -> JsonObject:
     """Return the response to a rejected call."""
-    return {"error": REJECTED, **_comment(answer)}
+    return {"error": REJECTED}
 
 
-def withdrawn(answer: Answer) -> JsonObject:
+def withdrawn() -> JsonObject:
     """Return the response to a call that an operator canceled."""
-    return {"error": "This tool call was cancelled by a person.", "error_type": "Withdrawn", **_comment(answer)}
+    return {"error": "This tool call was cancelled by a person.", "error_type": "Withdrawn"}
 
 
-def answered(answer: Answer) -> JsonObject:
+def answered(call: CallState, answer: Answer) -> JsonObject:
     """Return the response that an answer provides for a long-running call (see `docs/reference/contract.md`)."""
     status = {"approve": "approved", "reject": "rejected"}.get(answer.action)
-    return {"status": status, **(answer.response or {}), **_comment(answer)} if status else dict(answer.response or {})
-
-
-def _comment(answer: Answer) -> JsonObject:
-    return {"comment": answer.comment} if answer.comment else {}
+    return with_additions(call, {**({"status": status} if status else {}), **(answer.response or {})})
 
 
 def expired(call: CallState) -> JsonObject:

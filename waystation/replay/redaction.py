@@ -122,7 +122,7 @@ _ERRORS = frozenset({"reason", "refused"})
 """Fields that contain a message, which is redacted, or the name of an error or a hold, which is preserved."""
 _STATE_KEYS = frozenset({"removed_keys", "removed", "changed"})
 _KEYED_BY_ENGINE = frozenset({"by_index", "calls", "shares", "submitted"})
-_KEYED_BY_PEOPLE = frozenset({"artifact_delta", "answer_ids", "approved_by", "viewed_by"})
+_KEYED_BY_PEOPLE = frozenset({"artifact_delta", "answer_ids", "approved_by", "edited_by", "receipts", "viewed_by"})
 AUTHORED = {
     **{name: name for name in ("args", "response", "state", "state_delta", "scopes", "set", "payload", "output")},
     **{name: name for name in ("metadata", "grounding_metadata", "citation_metadata", "custom_metadata")},
@@ -131,6 +131,8 @@ AUTHORED = {
     "parts": "parts",
     "beside": "parts",
     "shown": "args",
+    "requested": "args",
+    "fields": "response",
     "interim": "response",
     "values": "state",
 }

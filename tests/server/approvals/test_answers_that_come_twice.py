@@ -88,6 +88,22 @@ async def test_a_used_update_id_never_makes_the_client_believe_that_its_decision
         assert till.paid == [5]
 
 
+async def test_the_same_answer_sent_again_gets_the_first_receipt(serve: Serve) -> None:
+    """The sender did not receive the first one. The call runs once, other content is a conflict, and so is the end."""
+    till = Till()
+    async with serve(busy(till)) as env:
+        invocation = await env.client.start("busy", "go")
+        await waiting(invocation, "fc-1", "fc-2")
+        sent = {"args": {"amount": 4}, "answer_id": "a-1", "by": "dana"}
+        first = await invocation.answer("edit", "fc-1", **sent)
+        assert await invocation.answer("edit", "fc-1", **sent) == first
+        await end(invocation)
+        assert await invocation.answer("edit", "fc-1", **sent) == first
+        assert await refusal(invocation.answer("edit", "fc-1", **sent, comment="x")) == "AlreadyAnswered"
+        assert till.paid == [4]
+        assert ignored_in((await invocation.log()).state.events) == ["AlreadyAnswered"]
+
+
 async def test_a_signal_outlives_the_server_and_an_unconfirmed_update_is_called_that(tmp_path: Path) -> None:
     """Hazard: an update without a worker is lost with the server. It was never said to count; a signal is kept."""
     till = Till()

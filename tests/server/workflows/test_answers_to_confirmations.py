@@ -112,7 +112,7 @@ async def test_an_edited_call_runs_with_the_arguments_of_the_approver(serve: Ser
         await invocation.answer("edit", "fc-1", args={"amount": 90})
         await invocation.result()
         assert till.paid == [90]
-        assert told(model.requests[1]) == [{"paid": 90}]
+        assert told(model.requests[1]) == [{"paid": 90, "edited": {"args": {"amount": {"from": 900, "to": 90}}}}]
 
 
 async def test_edited_arguments_of_hundreds_of_kilobytes_reach_the_tool(serve: Serve) -> None:

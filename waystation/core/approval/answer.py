@@ -12,7 +12,7 @@ from waystation.core.activity_io import Position, default_hint
 from waystation.core.approval.policy import ApprovalPolicy, Verified
 from waystation.core.approval.proof import Request, SignedApproval
 from waystation.core.errors import InvalidAnswer
-from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, Recorded, decode, encode, parse, repeated_key
+from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, Recorded, decode, digest, encode, parse, repeated_key
 
 Action = Literal["approve", "reject", "edit", "respond", "progress", "claim", "release", "view", "waive", "cancel"]
 """The actions of an answer. `progress`, `claim`, `release` and `view` leave the call undecided. With `waive`, an
@@ -26,6 +26,9 @@ class Answer(Recorded):
     function_call_id: str = Field(min_length=1, max_length=200)
     action: Action
     response: JsonObject | None = None
+    payload: Any = None
+    """For a confirmation: the payload that the tool receives, any JSON value. If it is None, the tool receives
+    `response`, or else the payload of its own request."""
     args: JsonObject | None = None
     comment: str | None = None
     by: str | None = None
@@ -42,6 +45,16 @@ class Answer(Recorded):
     """Proof of the sender's identity, encrypted for the workers."""
     remember: bool = False
     """For `approve`: whether the approval also covers later identical calls, for as long as the policy allows."""
+
+    @property
+    def content_digest(self) -> str:
+        """Digest of the answer without its token. It is the same if the same answer is sent again."""
+        return digest(self.model_dump(mode="json", exclude_defaults=True))
+
+    @property
+    def confirmation_payload(self) -> Any:
+        """The payload of the answer to a confirmation, or None if there is none."""
+        return self.response if self.payload is None else self.payload
 
 
 class PendingCall(Recorded):

@@ -15,7 +15,7 @@ from waystation.core import errors, ids
 from waystation.core.approval.answer import PLAIN_TOKEN, Action, Answer, Verification, is_encrypted, parse_answer
 from waystation.core.approval.policy import Verified, is_among_people
 from waystation.core.budget import parse_grant
-from waystation.core.call import CallState
+from waystation.core.call import CallState, count_missing_approvals
 from waystation.core.conversation.event import message_problem
 from waystation.core.errors import (
     AlreadyAnswered,
@@ -27,6 +27,7 @@ from waystation.core.errors import (
     NotAllowed,
     UnknownCall,
 )
+from waystation.core.log.answers import is_repeated
 from waystation.core.log.entry import (
     AnswerCounted,
     AnswerIgnored,
@@ -40,7 +41,7 @@ from waystation.core.log.entry import (
 )
 from waystation.core.log.entry_ref import MessageRef
 from waystation.core.log.log import NOT_SUBMITTED, Log
-from waystation.core.payload import JsonObject, decode_foreign
+from waystation.core.payload import decode_foreign
 from waystation.core.secrets import secret_keys
 from waystation.core.wire import ANSWER_SIGNAL, GIVE_UP_SIGNAL, MESSAGE_SIGNAL, WORKFLOW, InvocationInput, parse_input
 
@@ -58,6 +59,11 @@ NOTED: frozenset[Action] = frozenset({"claim", "release", "view", "progress"})
 MAX_REVIEWS = 50
 """Maximum number of an invocation's answers that are verified at the same time. Any more are refused and can be sent
 again later."""
+
+REPEATED = (
+    "The answer {id!r} was already recorded and was not applied again. For an answer with other content, choose a new "
+    "`answer_id`."
+)
 
 Decided = AnswerCounted | AnswerIgnored | AnswerSubmitted
 
@@ -193,12 +199,30 @@ def accept(log: Log, answer: Answer, now: float) -> AnswerCounted | AnswerSubmit
     return AnswerSubmitted(call.id, answer)
 
 
+def accept_update(log: Log, answer: Answer, now: float) -> None:
+    """Check that an answer that was sent as an update counts, or that it repeats one that has counted.
+
+    Raises:
+        AnswerRefused: See `accept`.
+    """
+    call = log.state.calls.get(ids.requesting_call(answer.function_call_id))
+    if call is None or not is_repeated(call, answer):
+        accept(log, answer, now)
+
+
+def decide_update(call: CallState, answer: Answer) -> Decided:
+    """Return the entry for an answer in an accepted update."""
+    if is_repeated(call, answer):
+        return AnswerIgnored("AlreadyAnswered", REPEATED.format(id=answer.answer_id), call.id, answer.by)
+    return (AnswerSubmitted if needs_verification(call, answer) else AnswerCounted)(call.id, answer)
+
+
 def needs_verification(call: CallState, answer: Answer) -> bool:
     """Return whether an answer must be verified: it has a token, edited arguments, or a response with a schema.
 
-    Always false if the digest of the tool's parameters was not recorded.
+    Always false if the digest of the tool's parameters was not recorded, or if the answer repeats one without a token.
     """
-    if call.declared is None:
+    if call.declared is None or is_repeated(call, answer):
         return False
     responds = call.call.response_schema is not None and answer.action in ("respond", "approve")
     return answer.token is not None or answer.action == "edit" or responds
@@ -244,10 +268,10 @@ def check_answer(log: Log, answer: Answer, now: float, who: Verified | None = No
     if not call.answerable:
         raise already_answered_error(call)
     if answer.answer_id is not None and answer.answer_id in call.answer_ids:
-        raise AlreadyAnswered(f"The answer {answer.answer_id!r} was already recorded and was not applied again.")
+        raise AlreadyAnswered(REPEATED.format(id=answer.answer_id))
     name = who.subject if who else answer.by
     if answer.action == "approve" and is_among_people(name, call.approved_by):
-        more = f"{_missing_approvals(call)} more {'approval' if _missing_approvals(call) == 1 else 'approvals'}"
+        more = f"{(count := count_missing_approvals(call))} more {'approval' if count == 1 else 'approvals'}"
         raise AlreadyAnswered(f"{name!r} has already approved call {call.id!r}. It needs {more} from other people.")
     _check_action(call, answer)
     check_claim(call, answer, who)
@@ -318,27 +342,13 @@ def _ignored(refused: AnswerRefused, answer: Answer | None) -> AnswerIgnored:
     return AnswerIgnored(type(refused).__name__, str(refused), *named)
 
 
-def _missing_approvals(call: CallState) -> int:
-    return call.approvals_needed - len(call.approved_by)
-
-
 def _refuse_secrets(answer: Answer) -> None:
-    if paths := secret_keys({"response": answer.response, "comment": answer.comment}):
+    if paths := secret_keys({"response": answer.response, "payload": answer.payload, "comment": answer.comment}):
         raise InvalidAnswer(
             f"The answer contains what looks like a secret: {', '.join(paths)}. Answers are recorded in the history, "
             "so save the credential in the credential store with `waystation authorize`, then approve. A secret that "
             "was sent as a signal is already in the history, so revoke it."
         )
-
-
-def receipt(call: CallState, answer: Answer) -> JsonObject:
-    """Return the result of the update `submit_answer` for a recorded answer."""
-    result: JsonObject = {"accepted": True, "function_call_id": call.id, "tool": call.name, "action": answer.action}
-    if call.approved_by and call.answer is None:
-        result |= {"approved_by": [*call.approved_by], "lacking": _missing_approvals(call)}
-    if answer.action == "edit" and call.declared is not None:
-        result["digest"] = call.approved_digest or call.digest
-    return result
 
 
 def already_answered_error(call: CallState) -> AlreadyAnswered:

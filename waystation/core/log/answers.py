@@ -5,18 +5,65 @@ These reducers receive only answers that count. `approval.decision` decides whic
 
 from waystation.core import ids, responses
 from waystation.core.activity_io import Call, Confirmation
-from waystation.core.approval.answer import Answer
+from waystation.core.approval.answer import Answer, Verification
 from waystation.core.approval.notification import Occasion, due_notification
 from waystation.core.approval.policy import Notice, Verified
 from waystation.core.approval.remembered import StandingApproval, merge_remembered
 from waystation.core.budget import NOTHING, parse_grant
-from waystation.core.call import CallState
+from waystation.core.call import CallState, count_missing_approvals
 from waystation.core.log.agent_runs import join_batch, next_phase
 from waystation.core.log.budget_use import admit, exhausted, held_calls, policy_of, reason_of, turn_away
 from waystation.core.log.entry import Failure
 from waystation.core.log.function_calls import credential_key, refuse, settle
 from waystation.core.log.invocation_state import InvocationState, emit
 from waystation.core.payload import JsonObject
+
+
+def count_answer(
+    state: InvocationState, now: float, call: CallState, sent: Answer, review: Verification | None = None
+) -> None:
+    """Apply an answer that counts, and keep its receipt.
+
+    `review` is the result of its verification, or None if it did not have to be verified.
+    """
+    review = review or Verification()
+    if review.nonce:
+        call.answer_ids[review.nonce] = None
+    if review.signed:
+        call.signed.append(review.signed)
+    answer = review.applied_to(sent)
+    apply_answer(state, now, call, answer, review.who)
+    if sent.answer_id:
+        subject = review.who.subject if review.who else None
+        call.receipts[sent.answer_id] = sent.content_digest, subject, receipt(call, answer)
+
+
+def is_repeated(call: CallState, answer: Answer, who: Verified | None = None) -> bool:
+    """Return whether an answer with the same ID and content, from the same verified approver, has counted before.
+
+    An answer with a token must be verified first. Until then, nothing may reveal that it is a repetition.
+    """
+    subject = who.subject if who else None
+    return (
+        answer.answer_id in call.receipts
+        and (answer.token is None) is (who is None)
+        and call.receipts[answer.answer_id][:2] == (answer.content_digest, subject)
+    )
+
+
+def receipt(call: CallState, answer: Answer) -> JsonObject:
+    """Return the result of the update `submit_answer` for an answer that has counted.
+
+    It does not change if the answer has an ID and is sent again.
+    """
+    if answer.answer_id in call.receipts:
+        return call.receipts[answer.answer_id][2]
+    result: JsonObject = {"accepted": True, "function_call_id": call.id, "tool": call.name, "action": answer.action}
+    if call.approved_by and call.answer is None:
+        result |= {"approved_by": [*call.approved_by], "lacking": count_missing_approvals(call)}
+    if answer.action == "edit" and call.declared is not None:
+        result["digest"] = call.approved_digest or call.digest
+    return result
 
 
 def apply_answer(
@@ -38,10 +85,12 @@ def apply_answer(
             call.claimed_by = name if answer.action == "claim" else None
             _note(state, now, call, answer, approver)
             return
+    _keep_additions(call, answer, name or "")
+    match answer.action:
         case "approve" | "edit" if call.approvals_needed > 1:
             # Editing the arguments discards earlier approvals and counts as the first approval of the changed call.
             if answer.action == "edit":
-                call.args, call.approved_by = dict(answer.args or {}), {}
+                call.approved_by = {}
             call.approved_by[name or ""] = answer.remember
             if len(call.approved_by) < call.approvals_needed:
                 _note(state, now, call, answer, approver)
@@ -55,11 +104,11 @@ def apply_answer(
         _remember(state, now, call, name or "")
     if answer.action == "cancel":
         call.answer, call.answered_at = answer, now
-        refuse(state, call, responses.withdrawn(answer))
+        refuse(state, call, responses.with_additions(call, responses.withdrawn()))
     elif call.gate == "waiting":
         _answer_request(state, now, call, answer)
     else:
-        call.response = responses.answered(answer)
+        call.response = responses.answered(call, answer)
         closes = answer.action != "progress"
         if closes:
             call.answer, call.answered_at, call.closed = answer, now, True
@@ -69,6 +118,20 @@ def apply_answer(
         run.unread = run.unread or wakes
         run.held.append(("user", [responses.response_part(call, call.response)]))
     settle(state, now, run)
+
+
+def _keep_additions(call: CallState, answer: Answer, name: str) -> None:
+    """Keep what an answer adds to the response of its call, and apply an edit of the arguments."""
+    if answer.action in ("respond", "progress"):  # the model receives exactly their `response`
+        return
+    if answer.comment:
+        call.comments.append((name, answer.comment))
+    call.fields |= answer.response or {}
+    if answer.action == "edit":
+        call.shown = call.args if call.approvals_needed == 1 else None
+        call.requested = call.args if call.requested is None else call.requested
+        call.args = dict(answer.args or {})
+        call.edited_by |= {name: None} if name else {}
 
 
 def apply_deadline(state: InvocationState, now: float, call: CallState) -> None:
@@ -136,10 +199,8 @@ def _answer_request(state: InvocationState, now: float, call: CallState, answer:
     content = {"role": "user", "parts": [responses.request_response_part(call, answer)]}
     emit(state, now, state.runs[call.turn], content, author="user")
     if answer.action == "reject" and (call.outcome is None or call.asked != "confirmation"):
-        refuse(state, call, responses.rejected(answer))
+        refuse(state, call, responses.with_additions(call, responses.rejected()))
         return
-    if answer.action == "edit":
-        call.shown, call.args = call.args, dict(answer.args or {})
     call.gate = "passed"
     if call.call.kind == "long_running":  # earlier approvals only let it run; its response needs new ones
         call.claimed_by, call.approved_by = None, {}

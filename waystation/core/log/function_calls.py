@@ -46,10 +46,10 @@ def apply_outcome(
         call.wait(now)
         if not call.closed and outcome.response is not None:
             # Progress that was reported before the function returned takes precedence over its return value.
-            call.response = outcome.response if call.response is None else call.response
+            call.response = _response(call, outcome.response) if call.response is None else call.response
             call.responded = True
     elif not call.closed:
-        call.close(outcome.response or {})
+        call.close(_response(call, outcome.response or {}))
     settle(state, now, run)
 
 
@@ -180,7 +180,7 @@ def _flush(state: InvocationState, now: float, run: AgentRun) -> None:
         call.flushed = True
         # If an answer arrived before the function returned, the interim response is outdated.
         if outcome.response is not None and not (call.answer and call.gate == "none"):
-            parts.append(responses.response_part(call, outcome.response, outcome.parts))
+            parts.append(responses.response_part(call, _response(call, outcome.response), outcome.parts))
             parts.extend(outcome.beside)
     actions = merge_actions([outcome.actions or NO_ACTIONS for _, outcome in fresh])
     requests = [call for call, _ in fresh if call.gate == "waiting"]
@@ -196,6 +196,11 @@ def _flush(state: InvocationState, now: float, run: AgentRun) -> None:
         begin_run(state, _target(actions.transfer_to_agent, [outcome for _, outcome in fresh]), run, run.branch)
     elif any(call.responded for call, _ in fresh):
         run.unread = run.unread or not actions.skip_summarization
+
+
+def _response(call: CallState, response: JsonObject) -> JsonObject:
+    """Return the response that the model receives. Approvers add to it if the call ran with their approval."""
+    return responses.with_additions(call, response) if call.gate == "passed" else response
 
 
 def _asked(call_id: str, outcome: ToolOutcome) -> tuple[Asked, Confirmation] | None:

@@ -17,11 +17,11 @@ from waystation.core.call import CallState
 from waystation.core.conversation.event import user_content
 from waystation.core.log.agent_runs import advance_runs, begin_run
 from waystation.core.log.answers import (
-    apply_answer,
     apply_deadline,
     ask_for_budget,
     asked_call,
     close_ask,
+    count_answer,
     notify,
     notify_of_waits,
 )
@@ -226,7 +226,7 @@ def _reduce(state: InvocationState, ref: EntryRef, now: float, body: Body) -> No
         case CallLost():
             _lose_call(state, now, body)
         case AnswerCounted():
-            apply_answer(state, now, asked_call(state, now, body.function_call_id), body.answer)
+            count_answer(state, now, asked_call(state, now, body.function_call_id), body.answer)
         case AnswerIgnored():
             _ignore(state, now, body)
         case AnswerSubmitted():
@@ -347,11 +347,7 @@ def _apply_verification(state: InvocationState, now: float, body: AnswerVerified
     if body.refused or answer is None or call is None:
         _ignore(state, now, body.refused or NOT_SUBMITTED)
         return
-    if review.nonce:
-        call.answer_ids[review.nonce] = None
-    if review.signed:
-        call.signed.append(review.signed)
-    apply_answer(state, now, call, review.applied_to(answer), review.who)
+    count_answer(state, now, call, answer, review)
 
 
 def _remind(state: InvocationState, body: ReminderDue) -> None:

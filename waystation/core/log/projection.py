@@ -170,8 +170,8 @@ class Sources:
             case UpdateAccepted():
                 body = _accept_message(fact)
                 call = log.state.calls.get(body.function_call_id) if isinstance(body, AnswerCounted) else None
-                if isinstance(body, AnswerCounted) and call and decision.needs_verification(call, body.answer):
-                    body = AnswerSubmitted(call.id, body.answer)
+                if isinstance(body, AnswerCounted) and call:
+                    body = decision.decide_update(call, body.answer)
             case NotFound():
                 body = decision.NOT_FOUND
             case Signalled():

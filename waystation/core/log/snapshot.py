@@ -211,6 +211,7 @@ def _strip_content(call: CallState) -> CallState:
             "answer": _strip_answer(call),
         }
         changed |= {"asks": None, "answer_ids": {}, "viewed_by": {}}
+        changed |= {"requested": None, "edited_by": {}, "comments": [], "fields": {}}
     return replace(call, **changed)
 
 
@@ -226,6 +227,7 @@ def _reduce_closed(call: CallState) -> CallState:
         answer=_strip_answer(call),
         expired=call.expired,
         noticed=call.noticed,
+        receipts=call.receipts,
         known_digest=call.digest,
     )
 
