@@ -131,7 +131,8 @@ class Runner:
 
         Raises:
             SessionNotFoundError: The session does not exist.
-            ValueError: The message is not valid.
+            ValueError: The message is not valid, for example because the response to a request for a confirmation does
+                not say whether the call is confirmed. Nothing was sent.
             AuthoringError: An agent's model has no credentials.
             InvocationError: The invocation failed.
         """
@@ -259,17 +260,18 @@ class Runner:
             self._root,
             Services(artifacts=self.artifact_service, memory=self.memory_service, credentials=self.credential_service),
         )
-        position: tuple[Invocation, int]
+        own: list[int] = []
         if message is None:
-            position = await turns.find(invocation_id or "")
+            invocation, start = await turns.find(invocation_id or "")
         elif responses:
-            position = await worker.waiting_for(turns.respond(responses))
+            invocation, own = await worker.waiting_for(turns.respond(responses))
+            start = min(own)
         else:
-            position = await worker.waiting_for(turns.send(_to_json(message), state_delta, run_config))
-        invocation, start = position
+            sending = turns.send(_to_json(message), state_delta, run_config)
+            invocation, start = await worker.waiting_for(sending)
         self._current[user_id, session_id] = invocation
         streaming = run_config is not None and run_config.streaming
-        events = turns.events(invocation, start, worker.pace, streaming=streaming)
+        events = turns.events(invocation, start, worker.pace, own=own, streaming=streaming)
         async with contextlib.aclosing(events):
             while (event := await worker.waiting_for(anext(events, None))) is not None:
                 yield Event.from_recorded(event)

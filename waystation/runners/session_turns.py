@@ -5,13 +5,29 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from google.genai import types
+from pydantic import ConfigDict, ValidationError
 
 from waystation import client
 from waystation.client import Invocation, new_events, stream_logs
-from waystation.core import Action, Event, InvocationError, JsonObject, Log, Wait, ids, is_working, next_step
+from waystation.core import (
+    Action,
+    Event,
+    InvocationError,
+    JsonObject,
+    Log,
+    NotJson,
+    ToolConfirmation,
+    Wait,
+    decode_foreign,
+    describe_faults,
+    ids,
+    is_working,
+    next_step,
+    repeated_key,
+)
 from waystation.core.responses import REQUEST_CONFIRMATION, REQUEST_CREDENTIAL
 
 if TYPE_CHECKING:
@@ -57,25 +73,33 @@ class SessionTurns:
         await sent.started()
         return sent, 1
 
-    async def respond(self, responses: Sequence[types.FunctionResponse]) -> tuple[Invocation, int]:
-        """Send function responses. Return their invocation, and the index of the first event after the last response.
+    async def respond(self, responses: Sequence[types.FunctionResponse]) -> tuple[Invocation, list[int]]:
+        """Send function responses. Return their invocation, and the indexes of the events with the responses.
+
+        Nothing is sent unless all responses are valid.
 
         Raises:
-            ValueError: No call of the session has the ID of a response, or the call is closed.
+            ValueError: A response is not valid, no call of the session has its ID, the call is closed, or the calls
+                belong to several invocations.
             AnswerRefused: A call cannot be answered for another reason.
         """
-        position: tuple[Invocation, int] | None = None
+        answers = [_to_answer(response, wakes=response is responses[-1]) for response in responses]
+        owners: dict[str, Invocation] = {}
         for response in responses:
-            owner = await self._find(response.id or "")
-            if owner is None:
+            found = await self._find(response.id or "")
+            if found is None:
                 raise ValueError(
                     f"Function call not found for function response ids: {{{response.id!r}}}. Ensure each function "
                     "response ID matches an existing function call in the session history."
                 )
-            wakes = response is responses[-1]
-            position = owner, await self._answer(owner, response, wakes=wakes)
-        assert position is not None
-        return position
+            owners[found.id] = found
+        if len(owners) > 1:
+            raise ValueError(
+                f"Function responses resolve to multiple invocations: {', '.join(owners)}. Send a message for each one."
+            )
+        (owner,) = owners.values()
+        pairs = zip(responses, answers, strict=True)
+        return owner, [await self._answer(owner, response.id or "", *answer) for response, answer in pairs]
 
     async def find(self, invocation_id: str) -> tuple[Invocation, int]:
         """Return an invocation, and the number of its events so far."""
@@ -94,8 +118,8 @@ class SessionTurns:
                     return invocation
         return None
 
-    async def _answer(self, invocation: Invocation, response: types.FunctionResponse, *, wakes: bool) -> int:
-        """Answer a call, and return the index of the event that follows the answer.
+    async def _answer(self, invocation: Invocation, call_id: str, action: Action, fields: JsonObject) -> int:
+        """Answer a call, and return the index of the event with the answer.
 
         If the run was resumed and its previous run sent this answer, or another person did, do not send it again. In
         invocations that neither of them started, the answers so far are those of other runs.
@@ -104,14 +128,12 @@ class SessionTurns:
             ValueError: The call is closed.
             AnswerRefused: The call cannot be answered for another reason.
         """
-        call_id = response.id or ""
         log = await invocation.log()
         answered = _answers_to(log, call_id)
         known = 0 if self._service.run.is_resumed and invocation.id in self._sent else len(answered)
         number = self._answers.setdefault((invocation.id, call_id), known)
         self._answers[invocation.id, call_id] += 1
         if len(answered) <= number:
-            action, fields = _to_answer(response, wakes=wakes)
             if action in ("respond", "progress") and log.state.calls[ids.requesting_call(call_id)].closed:
                 raise ValueError(
                     f"Function call {call_id!r} cannot receive another function response: it has its final response, "
@@ -121,12 +143,20 @@ class SessionTurns:
             async for grown in invocation.follow():
                 if len(answered := _answers_to(grown, call_id)) > number:
                     break
-        return answered[number] + 1
+        return answered[number]
 
     async def events(
-        self, invocation: Invocation, start: int, pace: ConsumerPace, *, streaming: bool = False
+        self,
+        invocation: Invocation,
+        start: int,
+        pace: ConsumerPace,
+        *,
+        own: Sequence[int] = (),
+        streaming: bool = False,
     ) -> AsyncGenerator[Event]:
         """Yield the events from index `start` on, until the invocation needs the program's next message or has ended.
+
+        The events with the indexes `own`, which contain the program's current message, are left out.
 
         Raises:
             InvocationError: The invocation failed.
@@ -140,6 +170,8 @@ class SessionTurns:
                     start = max(start, len(log.state.events))
                     is_over, length = log.state.outcome.ended or _is_parked(log), log.length
                     for event in events:  # the log may grow while the program handles an event
+                        if event.index in own:
+                            continue
                         if _is_input(event):  # in a resumed run, what followed it belongs to the program's next message
                             return
                         self._owners.update((call["id"], invocation) for call in event.function_calls())
@@ -192,12 +224,43 @@ def _answers_to(log: Log, call_id: str) -> list[int]:
 
 
 def _to_answer(response: types.FunctionResponse, *, wakes: bool) -> tuple[Action, JsonObject]:
-    """Return the action and the fields of the answer that a function response means."""
-    body = response.response or {}
+    """Return the action and the fields of the answer that a function response means.
+
+    Raises:
+        ValueError: The response contains a credential, or is not the answer to a request for a confirmation.
+    """
     if response.name == REQUEST_CREDENTIAL:
         raise ValueError("A credential cannot be sent as a function response. Store it with `Invocation.authorize`.")
     if response.name == REQUEST_CONFIRMATION:
-        payload = body.get("payload")
-        return "approve" if body.get("confirmed") else "reject", {"response": payload} if payload else {}
+        confirmation = _parse_confirmation(response)
+        # The payload for a request for more budget is the grant.
+        name = "response" if ids.is_budget(ids.requesting_call(response.id or "")) else "payload"
+        return "approve" if confirmation.confirmed else "reject", {name: confirmation.payload}
     # As genai documents it, a response is final unless it announces others.
-    return "progress" if response.will_continue else "respond", {"response": body, "wake": wakes}
+    return "progress" if response.will_continue else "respond", {"response": response.response or {}, "wake": wakes}
+
+
+class _Confirmation(ToolConfirmation):
+    """The answer to a request for a confirmation. As in ADK 2.13, unknown fields are refused."""
+
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
+
+def _parse_confirmation(response: types.FunctionResponse) -> ToolConfirmation:
+    """Parse the answer to a request for a confirmation as ADK 2.13 does: as an object, or as JSON in `response`.
+
+    Raises:
+        ValueError: It is neither.
+    """
+    body: Any = response.response
+    try:
+        if body and body.keys() == {"response"}:
+            data = str.encode(body["response"])
+            body = None if repeated_key(data) else decode_foreign(data)
+        return _Confirmation.model_validate(body)
+    except (NotJson, TypeError, ValueError) as error:
+        problem = describe_faults(error) if isinstance(error, ValidationError) else "`response` is not a string of JSON"
+    raise ValueError(
+        f"The response to {response.id!r} does not confirm or reject the call: {problem}. The call is still pending. "
+        'Send {"confirmed": true} or {"confirmed": false}, and a `payload` if the tool expects one.'
+    )

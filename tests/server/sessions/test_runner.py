@@ -2,7 +2,9 @@
 
 import asyncio
 import itertools
+import json
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ from waystation.sessions import BACKGROUND, DatabaseSessionService, InMemorySess
 from waystation.sessions.base_session_service import GetSessionConfig
 from waystation.sessions.program_run import ProgramRun
 from waystation.testing import FunctionModel, ScriptedModel, calls, says
-from waystation.tools import LongRunningFunctionTool, ToolContext
+from waystation.tools import FunctionTool, LongRunningFunctionTool, ToolContext
 
 APP, USER = "app", "ann"
 DATABASE = "sqlite:///sessions.db"
@@ -128,6 +130,33 @@ async def test_responses_in_one_message_call_the_model_once() -> None:
     ids = sorted(next(event.long_running_tool_ids for event in asked if event.long_running_tool_ids))
     responses = [types.FunctionResponse(id=id, name="ask", response={"status": "approved"}) for id in ids]
     assert texts(await send(runner, answer(*responses))) == ["Both."]
+
+
+async def test_confirmations_in_one_message_yield_all_responses() -> None:
+    """The tool of the first one may return before the second one is recorded. Nothing is sent if one is not valid."""
+
+    def pay(amount: int) -> int:
+        """Pay."""
+        return amount
+
+    model = ScriptedModel(calls(("pay", {"amount": 1}), ("pay", {"amount": 2})), says("Paid."))
+    runner = await runner_of(
+        Agent(name="payer", model=model, tools=[FunctionTool(pay, require_confirmation=True)]), "s"
+    )
+    asked = await send(runner, text("Go."))
+    (ids,) = (sorted(event.long_running_tool_ids) for event in asked if event.long_running_tool_ids)
+
+    def confirm(*confirmed: object) -> types.Content:
+        bodies = [{"response": json.dumps({"confirmed": value})} for value in confirmed]
+        make = partial(types.FunctionResponse, name="adk_request_confirmation")
+        return answer(*(make(id=id, response=body) for id, body in zip(ids, bodies, strict=True)))
+
+    with pytest.raises(ValueError, match="still pending"):
+        await send(runner, confirm(True, "maybe"))
+    events = await send(runner, confirm(True, "no"))
+    responses = [response.response for event in events for response in event.get_function_responses()]
+    assert responses == [{"result": 1}, {"error": "This tool call is rejected."}]
+    assert texts(events) == ["Paid."]
 
 
 async def test_state_beside_a_function_response_is_refused() -> None:

@@ -1,6 +1,7 @@
 """What a runner sends and refuses, decided without a server."""
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from google.genai import types
 
 from waystation.agents import Agent
 from waystation.apps import App
-from waystation.core import AuthoringError, SessionInput, SessionLog, SessionMessage
+from waystation.core import AuthoringError, SessionInput, SessionLog, SessionMessage, ids
 from waystation.events import Event, EventActions
 from waystation.runners import InMemoryRunner, Runner
 from waystation.runners.consumer_pace import ConsumerPace
@@ -34,20 +35,68 @@ RESPONSE = types.Part(function_response=types.FunctionResponse(id="fc-1", name="
         ({"name": "ask", "response": {"a": 1}}, "respond", {"response": {"a": 1}, "wake": True}),
         ({"name": "ask", "response": {}, "will_continue": False}, "respond", {"response": {}, "wake": True}),
         ({"name": "ask", "response": {}, "will_continue": True}, "progress", {"response": {}, "wake": True}),
-        ({"name": "adk_request_confirmation", "response": {"confirmed": True}}, "approve", {}),
-        (
-            {"name": "adk_request_confirmation", "response": {"confirmed": True, "payload": {"days": 2}}},
-            "approve",
-            {"response": {"days": 2}},
-        ),
-        ({"name": "adk_request_confirmation", "response": {}}, "reject", {}),
     ],
 )
 def test_function_response_becomes_an_answer(
     response: dict[str, object], action: str, fields: dict[str, object]
 ) -> None:
-    """A response closes a long-running call unless it announces others; one to a confirmation request decides it."""
+    """A response closes a long-running call unless it announces others."""
     assert _to_answer(types.FunctionResponse.model_validate(response), wakes=True) == (action, fields)
+
+
+def confirmation(body: object, id: str = "fc-1-confirmation") -> tuple[str, dict[str, Any]]:
+    """Return the answer that a function response to a request for a confirmation means."""
+    response = types.FunctionResponse.model_construct(id=id, name="adk_request_confirmation", response=body)
+    return _to_answer(response, wakes=True)
+
+
+@pytest.mark.parametrize("is_wrapped", [False, True])
+@pytest.mark.parametrize(
+    ("body", "action"),
+    [
+        ({"confirmed": True}, "approve"),
+        ({"confirmed": "true", "hint": "Sure?"}, "approve"),
+        ({"confirmed": "yes"}, "approve"),
+        ({"confirmed": 1}, "approve"),
+        ({"confirmed": False}, "reject"),
+        ({"confirmed": "false"}, "reject"),
+        ({"confirmed": "no"}, "reject"),
+        ({"confirmed": "0"}, "reject"),
+        ({}, "reject"),
+    ],
+)
+def test_confirmation_is_parsed_by_the_rules_of_adk(body: dict[str, Any], action: str, is_wrapped: bool) -> None:
+    """ADK's clients send JSON in `response`, and pydantic reads words as bools. Any payload reaches the tool."""
+    for payload in (0, [], False, "", {"days": 2}):
+        sent = body | {"payload": payload}
+        assert confirmation({"response": json.dumps(sent)} if is_wrapped else sent) == (action, {"payload": payload})
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"confirmed": "maybe"},
+        {"confirmed": None},
+        {"confirmed": [1]},
+        {"confirmed": 2},
+        {"confirmed": True, "more": 1},
+        {"response": "{"},
+        {"response": "true"},
+        {"response": True},
+        {"response": '{"confirmed": false, "confirmed": true}'},
+        None,
+    ],
+)
+def test_response_that_is_not_a_confirmation_decides_nothing(body: object) -> None:
+    """The error says that the call is still pending, and what to send."""
+    with pytest.raises(ValueError, match=r"'fc-1-confirmation' does not confirm .* still pending\. Send"):
+        confirmation(body)
+
+
+def test_payload_for_more_budget_is_the_grant() -> None:
+    """The engine reads it from `response`."""
+    sent = confirmation({"confirmed": True, "payload": {"max_total_tokens": 5}}, f"{ids.budget(1)}-confirmation")
+    assert sent == ("approve", {"response": {"max_total_tokens": 5}})
 
 
 def test_credential_is_refused_as_a_function_response() -> None:
