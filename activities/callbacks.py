@@ -40,7 +40,7 @@ from waystation.models import LlmResponse
 from waystation.plugins.base_plugin import BasePlugin, overrides_callback
 from waystation.tools import BaseTool, CallbackContext, ToolContext
 from waystation.tools.functions import invoke
-from waystation.tools.outcome import create_failure_outcome, create_outcome, describe_error
+from waystation.tools.outcome import create_failure_outcome, create_outcome, create_ran_outcome, describe_error
 from waystation.tools.output_schema import parse_answer_text
 from waystation.tools.places import find_author_line
 from waystation.tools.tool_context import NotAwaited
@@ -71,7 +71,7 @@ class CallbackRaised(WaystationError):
     def __init__(self, name: str, error: Exception, plugin: str | None = None) -> None:
         kind = TypeError if isinstance(error, WrongReturnType) else type(error)
         self.kind = "RuntimeError" if plugin else kind.__name__
-        quoted = name if " " in name else f"`{name}`"
+        self.callback = quoted = name if " " in name else f"`{name}`"
         # The wording matches ADK.
         prefix = f"Error in plugin '{plugin}' during '{name}' callback:" if plugin else f"{quoted} raised"
         self.cause = RuntimeError(f"{prefix} {error}") if plugin else error
@@ -374,8 +374,10 @@ async def run_with_callbacks(
 ) -> ToolOutcome:
     """Run a tool with its callbacks, which may modify `args` and modify or replace the tool's result.
 
-    If a callback raises an exception, the outcome is an error.
+    If a callback raises an exception, the outcome is an error. If the tool ran before, the error says so and contains
+    the tool's result.
     """
+    attempt: Attempt | None = None
     try:
         answer = await run_before_tool(hooks, tool, args, context, long_running=tool.is_long_running)
         if answer is not None:
@@ -390,7 +392,10 @@ async def run_with_callbacks(
             return create_outcome(value, context=context)
         return await _run_after_tool(hooks, tool, args, context, value, long_running=tool.is_long_running)
     except CallbackRaised as error:
-        return build_error_outcome(tool, error.cause, context)
+        if attempt is None or not attempt.ran:
+            return build_error_outcome(tool, error.cause, context)
+        outcome = attempt.outcome or create_outcome(attempt.value, context=context)
+        return _build_ran_outcome(tool, error, context, outcome)
 
 
 async def run_after_agent(
@@ -411,13 +416,11 @@ async def run_after_agent(
             if value is None:
                 return child
         replacement = await hooks.around_tool("after_tool_callback", tool, args, context, result=value)
-    except CallbackRaised as raised:
-        return build_error_outcome(tool, raised.cause, context)
-    if replacement is None and child.error_type is None:
-        callback_outcome = create_outcome(response, context=context)
-        outcome = child
-    else:
         outcome = callback_outcome = create_outcome(value if replacement is None else replacement, context=context)
+        if replacement is None and child.error_type is None:
+            outcome = child
+    except CallbackRaised as raised:
+        outcome = callback_outcome = _build_ran_outcome(tool, raised, context, child)
     actions = [result.actions for result in (child, callback_outcome) if result.actions is not None]
     return outcome.model_copy(update={"actions": merge_actions(actions) if actions else None})
 
@@ -453,6 +456,16 @@ def build_error_outcome(tool: BaseTool, error: BaseException, context: ToolConte
     return create_failure_outcome(error, context=context).model_copy(update={"fatal": tool.on_error == "raise"})
 
 
+def _build_ran_outcome(tool: BaseTool, error: CallbackRaised, context: ToolContext, ran: ToolOutcome) -> ToolOutcome:
+    """Return the outcome of a call for which a callback raised an exception after the tool had the outcome `ran`."""
+    if ran.error_type is None:
+        about, fatal = f"{error.callback} raised", tool.on_error == "raise"
+        return create_ran_outcome(about, error.cause, ran.response, context=context, fatal=fatal)
+    # The tool's own error says whether it took effect.
+    outcome = build_error_outcome(tool, error.cause, context)
+    return outcome.model_copy(update={"response": {**(outcome.response or {}), "result": ran.response}})
+
+
 def add_transfer(outcome: ToolOutcome, hooks: Hooks) -> ToolOutcome:
     """If the outcome transfers to an agent, add that agent's spec, or return an error if this is not allowed."""
     agent, name = hooks.agent, outcome.actions.transfer_to_agent if outcome.actions else None
@@ -461,7 +474,9 @@ def add_transfer(outcome: ToolOutcome, hooks: Hooks) -> ToolOutcome:
     try:
         target = transfer_target(agent, name)
     except ValueError as error:
-        response = {"error": describe_error(error), "error_type": "ValueError"}
+        response: JsonObject = {"error": describe_error(error), "error_type": "ValueError"}
+        if outcome.response not in (None, {"result": None}):
+            response["result"] = outcome.response
         actions = outcome.actions.model_copy(update={"transfer_to_agent": None, "transfer_reason": None})
         return outcome.model_copy(update={"response": response, "error_type": "ValueError", "actions": actions})
     return outcome.model_copy(update={"transfer": create_shape(target, hooks.plugins)})

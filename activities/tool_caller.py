@@ -66,7 +66,12 @@ from waystation.core import (
 )
 from waystation.dataclass import dataclass
 from waystation.tools import BaseTool, BaseToolset, ToolContext, entries_of
-from waystation.tools.outcome import create_not_stored_outcome
+from waystation.tools.outcome import (
+    FailedAfterEffect,
+    create_not_stored_outcome,
+    create_outcome,
+    create_ran_outcome,
+)
 from waystation.tools.places import find_author_line
 from waystation.tools.services import NO_SERVICES, Services
 from waystation.tools.toolbox import ToolsetFailure
@@ -446,6 +451,15 @@ class _ToolRun:
         attempt = running.result()
         if attempt.raised is None:
             return attempt
+        if isinstance(attempt.raised, FailedAfterEffect):
+            about, failed, fatal = (
+                "its result or its changes cannot be recorded",
+                attempt.raised,
+                tool.on_error == "raise",
+            )
+            result = None if failed.value is None else create_outcome(failed.value, context=context).response
+            outcome = create_ran_outcome(about, failed.cause, result, context=context, fatal=fatal)
+            return Attempt(context, outcome=outcome)
         if isinstance(attempt.raised, EventLoopBlocked):
             return self._unknown_outcome(
                 context, describe_block(self.call.name, *attempt.raised.args), EventLoopBlocked.__name__

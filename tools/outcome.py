@@ -61,7 +61,7 @@ def create_outcome(
     except Exception as error:  # noqa: BLE001  # a user's object can raise anything when it is read
         answer = _build_ran_error("its result cannot be read", error)
     if forgotten := context.not_awaited():
-        answer = _build_ran_error("part of its work was not done", forgotten)
+        answer = _build_ran_error("part of its work was not done", forgotten, answer.response)
     return _make_recordable(answer, context, duration_s)
 
 
@@ -70,6 +70,25 @@ def create_failure_outcome(error: BaseException, *, context: ToolContext, durati
     if isinstance(error, TypeError | AttributeError):  # for instance, a coroutine was used instead of its result
         error = context.not_awaited() or error
     return _make_recordable(_build_error(describe_error(error), error_type_of(error)), context, duration_s)
+
+
+class FailedAfterEffect(Exception):
+    """A tool took effect, but an adapter could not take over its result or its changes. The tool is not run again."""
+
+    def __init__(self, cause: Exception, value: object = None) -> None:
+        self.cause, self.value = cause, value
+        super().__init__(str(cause))
+
+
+def create_ran_outcome(
+    consequence: str, error: BaseException, result: JsonObject | None, *, context: ToolContext, fatal: bool
+) -> ToolOutcome:
+    """Return the outcome of a tool that ran, although code that followed it raised `error`.
+
+    `consequence` continues the sentence `The tool ran, but`. State written before the error is kept.
+    """
+    outcome = _make_recordable(_build_ran_error(consequence, error, result), context, 0.0)
+    return outcome.model_copy(update={"fatal": fatal})
 
 
 def describe_error(error: BaseException) -> str:
@@ -126,20 +145,19 @@ def _make_recordable(answer: ToolOutcome, context: ToolContext, duration_s: floa
         return outcome
     except Exception as error:  # noqa: BLE001  # a value in the state can raise anything when it is read
         if answer.error_type is None:
-            answer = _build_ran_error("none of its state changes and actions were saved", error)
+            answer = _build_ran_error("none of its state changes and actions were saved", error, answer.response)
         return answer.model_copy(update=about)
 
 
-def _build_ran_error(consequence: str, error: BaseException) -> ToolOutcome:
+def _build_ran_error(consequence: str, error: BaseException, result: JsonObject | None = None) -> ToolOutcome:
     cause = _clean_text(describe_error(error), MAX_ERROR_BYTES - 256)
-    return _build_error(
-        f"The tool ran, but {consequence}: {cause} Do not call it again for this reason alone.",
-        error_type_of(error),
-    )
+    stop = "" if cause.endswith((".", "!", "?")) else "."
+    text = f"The tool ran, but {consequence}: {cause}{stop} Do not call it again for this reason alone."
+    return _build_error(text, error_type_of(error), **({} if result is None else {"result": result}))
 
 
-def _build_error(text: str, error_type: str) -> ToolOutcome:
-    response = {"error": text, "error_type": error_type}
+def _build_error(text: str, error_type: str, **fields: Any) -> ToolOutcome:
+    response = {"error": text, "error_type": error_type, **fields}
     return ToolOutcome(function_call_id="", response=response, error_type=error_type)
 
 

@@ -20,6 +20,7 @@ from waystation.agents import BaseAgent, ReadonlyContext
 from waystation.core import JsonObject
 from waystation.models import LlmResponse
 from waystation.tools import AgentTool, BaseTool, BaseToolset, ToolContext, invoke
+from waystation.tools.outcome import FailedAfterEffect
 
 _RESPONSE_FIELDS = (
     "content", "finish_reason", "error_code", "error_message", "usage_metadata", "model_version",
@@ -64,9 +65,20 @@ class AdkTool(BaseTool):
         return self.adk._get_declaration()
 
     async def run_async(self, *, args: JsonObject, tool_context: ToolContext) -> Any:
-        """Run the tool with google-adk's context."""
-        with self._contexts.using(tool_context) as context:
-            return await self._running.run_async(args=args, tool_context=context)
+        """Run the tool with google-adk's context.
+
+        Raises:
+            FailedAfterEffect: The tool returned, but its changes cannot be recorded.
+        """
+        results = []
+        try:
+            with self._contexts.using(tool_context) as context:
+                results.append(await self._running.run_async(args=args, tool_context=context))
+        except Exception as error:
+            if not results:
+                raise
+            raise FailedAfterEffect(error, *results) from error
+        return results[0]
 
     async def check_require_confirmation(self, args: JsonObject, tool_context: ToolContext) -> bool:
         """Return what the tool's own method returns."""

@@ -5,15 +5,20 @@ from collections.abc import MutableMapping
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from tests.server.conftest import Serve
 from tests.server.workflows.said import fails, failure, heard, pay
 from waystation.agents import Agent
 from waystation.agents.readonly_context import ReadonlyContext
+from waystation.apps import App
 from waystation.core import Budget
+from waystation.plugins import BasePlugin
 from waystation.testing import ScriptedModel, calls, responses, says
 from waystation.tools.agent_tool import AgentTool
 from waystation.tools.base_tool import BaseTool
 from waystation.tools.function_tool import FunctionTool
+from waystation.tools.outcome import FailedAfterEffect
 from waystation.tools.tool_context import ToolContext
 
 
@@ -100,6 +105,40 @@ async def test_a_callback_around_a_tool_that_raises_is_told_like_the_tools_own_e
         assert await failure(await env.client.start("strict", "x")) == ("RuntimeError", "The tool 'work' raised.")
     assert responses(model.requests[1]) == [("work", {"error": "not now", "error_type": "RuntimeError"})]
     assert ran == []
+
+
+@pytest.mark.parametrize("by_plugin", [False, True])
+async def test_an_error_of_a_callback_after_the_tool_has_the_tools_result(serve: Serve, by_plugin: bool) -> None:
+    """The model must not pay again because a metrics service is down, and must not believe that a failed tool ran."""
+
+    class Counting(BasePlugin):
+        async def after_tool_callback(self, **_: Any) -> None:
+            raise ValueError("no metrics")
+
+    def count(tool: Any, args: Any, tool_context: ToolContext, tool_response: Any) -> None:
+        raise ValueError("no metrics")
+
+    def rescue(tool: Any, args: Any, tool_context: ToolContext, error: Exception) -> None:
+        raise ValueError("no rescue")
+
+    helper = Agent(name="helper", model=ScriptedModel(says("Helped.")), output_key="help")
+    model = ScriptedModel(calls(("pay", {"amount": 5}), ("fails", {}), ("helper", {"request": "?"})), says("Done."))
+    agent = Agent(name="payer", model=model, tools=[pay, fails, AgentTool(helper)], on_tool_error_callback=rescue)
+    agent.after_tool_callback = None if by_plugin else count
+    plugins = [Counting(name="counting")] if by_plugin else []
+    async with serve(App(name="shop", root_agent=agent, plugins=plugins)) as env:
+        invocation = await env.client.start("payer", "pay")
+        await invocation.result()
+        state = (await invocation.log()).state.session.values
+    (_, paid), (_, failed), (_, helped) = responses(model.requests[-1])
+    assert paid["error"].startswith("The tool ran, but `after_tool_callback` raised: ")
+    assert "no metrics" in paid["error"]
+    assert paid["error"].endswith("Do not call it again for this reason alone.")
+    assert (paid["result"], helped["result"], state["help"]) == ({"paid": 5}, {"result": "Helped."}, "Helped.")
+    assert failed == {
+        "error": "no rescue", "error_type": "ValueError",
+        "result": {"error": "out of order", "error_type": "ValueError"},
+    }  # fmt: skip
 
 
 async def test_a_gated_tool_may_be_answered_before_anybody_is_asked(serve: Serve) -> None:
@@ -291,3 +330,21 @@ async def test_a_tool_that_is_no_coroutine_function_is_told_to_be_one(serve: Ser
         await (await env.client.start("clerk", "go")).result()
     [(_, response)] = responses(model.requests[1])
     assert response["error"] == "`run_async` of Plain returned None; make it an `async def`."
+
+
+async def test_a_tool_whose_result_cannot_be_taken_over_does_not_run_again(serve: Serve) -> None:
+    """An adapter fails after the effect. The call has retries left, and the model receives what the tool returned."""
+    ran: list[int] = []
+
+    class Adapted(BaseTool):
+        async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> Any:
+            ran.append(1)
+            raise FailedAfterEffect(KeyError("widgets"), {"receipt": "R-1"})
+
+    tool = Adapted(name="pay", description="Pay.")
+    tool.effect, tool.retries = "once", 2
+    model = ScriptedModel(calls(("pay", {})), says("Done."))
+    async with serve(Agent(name="payer", model=model, tools=[tool])) as env:
+        await env.client.run("payer", "pay")
+    ((_, paid),) = responses(model.requests[1])
+    assert (ran, paid["result"], paid["error"][:14]) == ([1], {"receipt": "R-1"}, "The tool ran, ")
