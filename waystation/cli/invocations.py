@@ -410,7 +410,7 @@ class Watch:
         """Update the log and the pending calls of an invocation, and write its new events."""
         self.logs[log.invocation_id] = log
         self._changed.set()
-        for event in events if self._out.json or not self._numbered else words.credit_answers(events, log.state):
+        for event in events if self._out.json else words.credit_answers(events, log.state):
             self.write(event)
         waiting = [] if is_working(log.state) or log.state.outcome.ended else log.state.pending()
         self._replace(lambda invocation_id: invocation_id == log.invocation_id, waiting)

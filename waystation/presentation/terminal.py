@@ -170,8 +170,11 @@ class Line:
 
 def format_event(event: Event) -> Iterator[Line]:
     """Yield an event as lines, one per fact. For multiline text, yield each line separately."""
-    who = escape(event.author)
-    for part in (event.content or {}).get("parts") or ():
+    who, notes = escape(event.author), event.custom_metadata or {}
+    names = {response.get("name") for response in event.function_responses()}
+    # The note about an answer says more than the answer itself: it names the approver.
+    is_noted = "approval" in notes and not names.isdisjoint((REQUEST_CONFIRMATION, REQUEST_CREDENTIAL))
+    for part in () if is_noted else (event.content or {}).get("parts") or ():
         yield from format_part(part, who, event.long_running_tool_ids or ())
     for key, value in event.actions.state_delta.items():
         yield Line("state", "", f"state: {escape(key)} = {clip_json(value, name=key)}")
@@ -184,7 +187,7 @@ def format_event(event: Event) -> Iterator[Line]:
         yield Line("note", who, f" transfers to {escape(event.actions.transfer_to_agent)}")
     if event.error_code:
         yield Line("error", who, f" {escape(event.error_code)}: {escape(event.error_message or 'no message')}")
-    for name, note in (event.custom_metadata or {}).items():
+    for name, note in notes.items():
         if isinstance(note, dict):
             yield from _note_lines(name, note)
 
@@ -233,13 +236,13 @@ def _call_line(who: str, call: JsonObject, is_long_running: bool) -> Line:
 def _response_line(response: JsonObject) -> Line:
     result = response.get("response") or {}
     if ids.is_budget(str(response.get("id"))):
-        return Line("response", "user", " granted more budget" if result.get("confirmed") else " refused more budget")
+        return Line("response", "", f"more budget was {'granted' if result.get('confirmed') is True else 'refused'}")
     if response.get("name") == REQUEST_CONFIRMATION:
         id = f" [{escape(ids.requesting_call(str(response['id'])))}]" if response.get("id") else ""
-        done = "confirmed" if result.get("confirmed") else "rejected"
-        return Line("response", "user", f" {done} the call{id}")
+        done = "confirmed" if result.get("confirmed") is True else "rejected"
+        return Line("response", "", f"the call{id} was {done}")
     if response.get("name") == REQUEST_CREDENTIAL:
-        return Line("response", "user", f" provided {'the' if result.get('authorized') else 'no'} credential")
+        return Line("response", "", f"{'the' if result.get('authorized') is True else 'no'} credential was provided")
     return Line("response", escape(str(response.get("name"))), f" answers {clip_json(result)}")
 
 
@@ -254,7 +257,8 @@ def _note_lines(name: str, note: JsonObject) -> Iterator[Line]:
             so_far = f", {len(note['approved_by'])} of {note['needed']}" if "needed" in note else ""
             comment = f": “{escape(clip(str(note['comment'])))}”" if note.get("comment") else ""
             done = ANSWER_EFFECTS.get(str(note.get("action")), "answered")
-            yield Line("note", "", f"[{call}] {done}{by}{so_far}{comment}")
+            changes = "".join(f", {line}" for line in list_changes(note.get("edited") or {}))
+            yield Line("note", "", f"[{call}] {done}{by}{so_far}{changes}{comment}")
         case "ignored_answer":
             by = f" by {escape(str(note['by']))}" if note.get("by") else ""
             why = f"{escape(str(note.get('reason')))}: {escape(str(note.get('message')))}"
@@ -267,6 +271,13 @@ def _note_lines(name: str, note: JsonObject) -> Iterator[Line]:
             yield Line("error", "", f"held, {format_hold(note)}")
         case "compaction_failed":
             yield Line("error", "", f"older events were not summarized: {escape(str(note.get('reason')))}")
+
+
+def list_changes(changes: JsonObject) -> Iterator[str]:
+    """Yield a line for each argument that approvers changed, such as `amount: 5000 → 500`."""
+    for name, change in changes.items():
+        before, after = (clip_json(change[side], name=name) if side in change else "none" for side in ("from", "to"))
+        yield f"{escape(name)}: {before} → {after}"
 
 
 def format_hold(hold: JsonObject) -> str:

@@ -50,6 +50,7 @@ from waystation.core import (
     summary,
     without_verdict,
 )
+from waystation.core.call import find_changes
 from waystation.presentation import terminal, text_safety
 
 if TYPE_CHECKING:
@@ -92,22 +93,24 @@ def by(answer: Answer | AnswerIgnored, who: Verified | None = None) -> str:
 def decision(call: CallState) -> str:
     """Describe how a call that needed a person was decided. Return an empty string while the call is pending."""
     if call.answer:
-        return f"{terminal.ANSWER_EFFECTS[call.answer.action]}{by(call.answer, call.decided_by)}"
+        changes = "".join(f", {line}" for line in terminal.list_changes(find_changes(call)))
+        return f"{terminal.ANSWER_EFFECTS[call.answer.action]}{by(call.answer, call.decided_by)}{changes}"
     return "expired without an answer" if call.expired else ""
 
 
 def credit_answers(events: Iterable[Event], state: InvocationState) -> Iterator[Event]:
-    """Yield events, and add the name of the approver to each answer to a call that no earlier event names."""
+    """Yield events, and add the approver and the changed arguments to each answer whose approver no event names."""
     notes = [(event.custom_metadata or {}).get("approval") for event in state.events]
-    named = {str(note.get("function_call_id")) for note in notes if note}
+    named = {(note.get("function_call_id"), note.get("by")) for note in notes if note}
     for event in events:
         for response in event.function_responses():
             call = state.calls.get(ids.requesting_call(str(response.get("id"))))
-            if call is None or call.answer is None or call.answer.by is None or call.id in named:
+            if call is None or call.answer is None or call.answered_by is None or (call.id, call.answered_by) in named:
                 continue
             if event.timestamp >= (call.answered_at or 0.0):  # not the interim response of a long-running call
-                named.add(call.id)
+                named.add((call.id, call.answered_by))
                 answer = call.answer.model_dump(include={"action", "by", "comment"}, exclude_none=True)
+                answer |= {"edited": find_changes(call)} if call.answer.action == "edit" else {}
                 metadata = {**(event.custom_metadata or {}), "approval": {"function_call_id": call.id, **answer}}
                 event = event.model_copy(update={"custom_metadata": metadata})
         yield event

@@ -514,7 +514,7 @@ class ApprovalPages:
             now=time.time(),
             why_not=why_not if is_open else "",
             terms=list(words.list_terms(call, options=False)),
-            before=None if view.state.shown is None else lay_out_arguments(view.state.shown),
+            before=None if view.state.requested is None else lay_out_arguments(view.state.requested),
             description=[text_safety.format_text(part) for part in words.split_description(view.state.call)],
             whole=text_safety.format_value(call.args, head=text_safety.JSON_HEAD, tail=text_safety.JSON_TAIL),
             login_uri=uri if uri is not None and uri.startswith(("https://", "http://")) else None,

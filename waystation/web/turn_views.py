@@ -7,6 +7,7 @@ from typing import Literal
 from markupsafe import Markup
 
 from waystation.core import REQUEST_CONFIRMATION, REQUEST_CREDENTIAL, Event, JsonObject, Log, digest, text_of
+from waystation.core.call import find_changes
 from waystation.dataclass import dataclass
 from waystation.presentation import terminal, text_safety, words
 from waystation.presentation.html import format_money
@@ -118,6 +119,9 @@ def _make_items(log: Log) -> Iterator[Item]:
         if call is not None and call.answer is not None:
             comment = f": “{call.answer.comment}”" if call.answer.comment else ""
             item.decision = text_safety.format_line(words.decision(call) + comment, 1_000)
+            if find_changes(call):  # show what ran; the decision says what was requested
+                args = text_safety.format_value(call.args)
+                item.text, item.args = text_safety.format_call(call.name, call.args, 100), args
     yield from items
 
 

@@ -171,7 +171,8 @@ def test_a_confirmation_reads_as_a_question_and_its_answer() -> None:
     refused = event([{"functionResponse": response}])
     sent = shown(asked, refused)
     assert "agent needs a confirmation for pay: Really?" in sent
-    assert "rejected the call [fc-1]" in sent
+    assert "the call [fc-1] was rejected" in sent
+    assert "user" not in sent
     assert "adk_" not in sent
 
 
