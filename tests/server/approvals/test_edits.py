@@ -44,7 +44,8 @@ async def test_edited_arguments_are_converted_and_run(serve: Serve) -> None:
         await invocation.answer("edit", "fc-1", args={"amount": "50", "made_up": True}, digest=call.digest)
         await invocation.result()
         log = await invocation.log()
-    assert told(agent) == [("pay", {"paid": 50})]
+    changes = {"amount": {"from": 500, "to": 50}, "made_up": {"from": True}}
+    assert told(agent) == [("pay", {"paid": 50, "edited": {"args": changes}})]
     assert log.state.calls["fc-1"].args == {"amount": 50}
 
 
@@ -89,7 +90,8 @@ async def test_nobody_edits_a_call_past_a_rule(serve: Serve) -> None:
         assert "needs different approvers" in str(error)
         await invocation.answer("edit", "fc-1", args={"amount": 99}, by="dana")
         await invocation.result()
-    assert told(agent) == [("pay", {"paid": 99})]
+    edited = {"by": "dana", "args": {"amount": {"from": 500, "to": 99}}}
+    assert told(agent) == [("pay", {"paid": 99, "edited": edited})]
 
 
 async def test_whoever_may_not_answer_is_not_told_what_would_fit(serve: Serve) -> None:
@@ -136,7 +138,7 @@ async def test_the_arguments_of_other_tools_fit_their_schema(serve: Serve) -> No
         assert "count: 11 is greater than the maximum of 10" in str(await refused(invocation, {"count": 11}))
         await invocation.answer("edit", "fc-1", args={"count": 9})
         await invocation.result()
-    assert told(agent) == [("remote", {"count": 9})]
+    assert told(agent) == [("remote", {"count": 9, "edited": {"args": {"count": {"from": 1, "to": 9}}}})]
 
 
 def pay_with_fee(amount: int, fee: int = 0) -> dict[str, int]:
