@@ -26,7 +26,7 @@ from waystation.core import (
     parse_answer,
 )
 from waystation.core.approval import decision
-from waystation.core.log.answers import is_repeated, receipt
+from waystation.core.log.answers import is_repeated
 from waystation.workflows.engine_activity import is_cached, settings, signal_times
 from waystation.workflows.ports import (
     count_refused,
@@ -102,13 +102,13 @@ class Inbox:
                 message = decision.ref_with_verdict(message, body)
                 self._writer.record(message, body)
                 hand_over(message, body, len(params.payload.data))
-                return receipt(call, answer)
+                return decision.receipt(call, answer)
             self._writer.record(decision.ref_with_verdict(message, body), body)
         # Shield the task, so that verification continues even if no client is waiting for the result anymore.
         judged = await asyncio.shield(self._scheduler.verify(message))
         if isinstance(judged, AnswerVerified) and judged.refused and not is_repeated(call, answer, judged.review.who):
             raise typed(decision.refusal_from_name(judged.refused.reason, judged.refused.message))
-        return receipt(call, answer)
+        return decision.receipt(call, answer)
 
     def check_answer(self, params: RawValue) -> None:
         """Check that an update's answer counts. This is the validator of the update.

@@ -276,8 +276,9 @@ def _note_lines(name: str, note: JsonObject) -> Iterator[Line]:
 def list_changes(changes: JsonObject) -> Iterator[str]:
     """Yield a line for each argument that approvers changed, such as `amount: 5000 → 500`."""
     for name, change in changes.items():
-        before, after = (clip_json(change[side], name=name) if side in change else "none" for side in ("from", "to"))
-        yield f"{escape(name)}: {before} → {after}"
+        yield f"{escape(name)}: " + " → ".join(
+            clip_json(change[side], name=name) if side in change else "none" for side in ("from", "to")
+        )
 
 
 def format_hold(hold: JsonObject) -> str:

@@ -44,8 +44,9 @@ async def test_edited_arguments_are_converted_and_run(serve: Serve) -> None:
         await invocation.answer("edit", "fc-1", args={"amount": "50", "made_up": True}, digest=call.digest)
         await invocation.result()
         log = await invocation.log()
-    changes = {"amount": {"from": 500, "to": 50}, "made_up": {"from": True}}
-    assert told(agent) == [("pay", {"paid": 50, "edited": {"args": changes}})]
+    assert told(agent) == [
+        ("pay", {"paid": 50, "edited": {"args": {"amount": {"from": 500, "to": 50}, "made_up": {"from": True}}}})
+    ]
     assert log.state.calls["fc-1"].args == {"amount": 50}
 
 
@@ -90,8 +91,7 @@ async def test_nobody_edits_a_call_past_a_rule(serve: Serve) -> None:
         assert "needs different approvers" in str(error)
         await invocation.answer("edit", "fc-1", args={"amount": 99}, by="dana")
         await invocation.result()
-    edited = {"by": "dana", "args": {"amount": {"from": 500, "to": 99}}}
-    assert told(agent) == [("pay", {"paid": 99, "edited": edited})]
+    assert told(agent) == [("pay", {"paid": 99, "edited": {"by": "dana", "args": {"amount": {"from": 500, "to": 99}}}})]
 
 
 async def test_whoever_may_not_answer_is_not_told_what_would_fit(serve: Serve) -> None:

@@ -28,6 +28,7 @@ from waystation.core.errors import (
     UnknownCall,
 )
 from waystation.core.log.answers import is_repeated
+from waystation.core.log.answers import receipt as receipt  # the other decisions about an update are here, too
 from waystation.core.log.entry import (
     AnswerCounted,
     AnswerIgnored,
