@@ -125,7 +125,7 @@ async def test_an_error_of_a_callback_after_the_tool_has_the_tools_result(serve:
     model = ScriptedModel(calls(("pay", {"amount": 5}), ("fails", {}), ("helper", {"request": "?"})), says("Done."))
     agent = Agent(name="payer", model=model, tools=[pay, fails, AgentTool(helper)], on_tool_error_callback=rescue)
     agent.after_tool_callback = None if by_plugin else count
-    plugins = [Counting(name="counting")] if by_plugin else []
+    plugins: list[BasePlugin] = [Counting(name="counting")] if by_plugin else []
     async with serve(App(name="shop", root_agent=agent, plugins=plugins)) as env:
         invocation = await env.client.start("payer", "pay")
         await invocation.result()
