@@ -33,7 +33,8 @@ from waystation.core import (
     ids,
     user_scope,
 )
-from waystation.history import ScopeReader
+from waystation.history import ScopeReader, check_start
+from waystation.storage import Owner
 from waystation.storage.driver import without_storage
 
 events = structlog.get_logger("waystation.activities")
@@ -47,6 +48,9 @@ while a workflow task is running, by up to 10 s if the task's worker was lost.""
 class ScopeSource(Protocol):
     """Reads `user:` and `app:` state when an invocation begins."""
 
+    async def check_start(self, invocation_id: str, started: InvocationInput) -> None:
+        """Check that the invocation may begin; see `waystation.history.check_start`."""
+
     async def read(self, started: InvocationInput) -> JsonObject:
         """Return the state of the user and the app. The keys include their prefixes."""
 
@@ -59,6 +63,10 @@ class ScopeKeeper:
         # Keep signals inline, because readers of the state may use a different store. Every signal fits in a history.
         self._client = without_storage(client)
         self.scopes = ScopeReader(client)
+
+    async def check_start(self, invocation_id: str, started: InvocationInput) -> None:
+        """Check that an invocation may begin, also if another program than Waystation's client has started it."""
+        await check_start(self._client, invocation_id, Owner(started.app_key, started.user_id))
 
     async def read(self, started: InvocationInput) -> JsonObject:
         """Return the state of the user and the app. The keys include their prefixes.

@@ -60,6 +60,7 @@ from waystation.core import (
     ForeignHistory,
     HoldReason,
     IdentityUnavailable,
+    InvalidInput,
     JsonObject,
     Log,
     ModelCallInput,
@@ -304,13 +305,17 @@ class ModelCaller:
         Also return None for later model calls and for an agent called by another agent.
 
         Raises:
-            ApplicationError: The state cannot be read. The server retries the activity.
+            ApplicationError: The invocation may not begin, or the state cannot be read. Then, the server retries the
+                activity.
         """
         started, first = log.state.input, params.number == 1 and params.phase == "enter"
-        if not (first and started and started.origin is None and root.state_scopes and self._scopes):
+        if not (first and started and started.origin is None and self._scopes):
             return None
         try:
-            return await self._scopes.read(started) or None
+            await self._scopes.check_start(log.invocation_id, started)
+            return (await self._scopes.read(started) or None) if root.state_scopes else None
+        except InvalidInput as error:
+            raise build_failure(params.agent, type(error).__name__, str(error)) from None
         except RPCError as error:
             text = f"`user:` and `app:` state cannot be read: {error.message}"
             raise build_failure(params.agent, "StoreFailed", text, hold="store_failed") from None

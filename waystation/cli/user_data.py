@@ -105,8 +105,13 @@ def _write(out: Output, deleted: DeletedUser) -> None:
     verb = "would delete" if deleted.dry_run else "deleted"
     out.line(Text.assemble((verb, "bold"), f" for {terminal.escape(deleted.user_id)}: {parts}"))
     for id in deleted.workflows:
-        stopped = " (running)" if id in deleted.stopped else ""
-        out.line(f"  workflow  {terminal.escape(id)}{stopped}", style="dim")
+        owner, stopped = deleted.owners[id], " (running)" if id in deleted.stopped else ""
+        of = terminal.escape(
+            f"app {owner['app'] or '(unknown)'}" + (f" of {owner['tenant']}" if owner["tenant"] else "")
+        )
+        out.line(
+            f"  workflow  {terminal.escape(id)} of {terminal.escape(deleted.user_id)} in {of}{stopped}", style="dim"
+        )
     for id in deleted.schedules:
         out.line(f"  schedule  {terminal.escape(id)}", style="dim")
     for remainder in deleted.left:

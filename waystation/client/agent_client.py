@@ -33,6 +33,7 @@ from waystation.client.invocation_handle import (
     CredentialKeeper,
     Invocation,
     approve_calls,
+    check_owner,
     make_priority,
     start_invocation,
 )
@@ -67,7 +68,8 @@ from waystation.core import (
     ids,
     summary,
 )
-from waystation.storage import Blobs, find_user_keys
+from waystation.history import read_owner
+from waystation.storage import Blobs, Owner, find_user_keys
 
 __all__ = ["AgentClient", "Invocation"]
 
@@ -187,7 +189,9 @@ class AgentClient:
 
         Raises:
             InvalidConfiguration: No key is configured for encrypting the token.
-            InvalidInput: A field is not valid, or the ID is that of an invocation of another tenant.
+            InvalidInput: A field is not valid, or the ID is that of another workflow, or of an invocation that belongs
+                to another user, app or tenant.
+            UserForgotten: The data of the user is being deleted.
             UnknownAgent: Workers have announced their agents in this namespace, but none has announced this one.
         """
         await self.agents.check(agent)
@@ -208,11 +212,14 @@ class AgentClient:
             return Invocation(self, await start_invocation(self, invocation_id, params, token=token, priority=priority))
         except WorkflowAlreadyStartedError:
             handle = self.temporal.get_workflow_handle(invocation_id)
-            info = (await handle.describe()).raw_description.workflow_execution_info
-            if ids.tenant_of_fairness_key(info.priority.fairness_key) != tenant:
-                owner = f"does not work for the tenant {tenant!r}" if tenant else "works for a tenant"
+            found, owner = (
+                await handle.describe(),
+                Owner(ids.app_key(app or DEFAULT_APP, tenant), user_id or DEFAULT_USER),
+            )
+            if found.workflow_type != WORKFLOW or await read_owner(self.temporal, found) not in (owner, None):
                 raise InvalidInput(
-                    f"An invocation with the ID {invocation_id!r} exists and {owner}. Choose another ID."
+                    f"The ID {invocation_id!r} is in use by another workflow, or by an invocation of another user, app "
+                    "or tenant. Choose another ID."
                 ) from None
             return Invocation(self, handle, existed=True)
 
@@ -258,6 +265,7 @@ class AgentClient:
 
         Raises:
             InvalidInput: A field is not valid.
+            UserForgotten: The data of the user is being deleted.
             ScheduleAlreadyRunningError: A schedule with this ID exists.
             UnknownAgent: Workers have announced their agents in this namespace, but none has announced this one.
         """
@@ -267,6 +275,7 @@ class AgentClient:
             started = InvocationInput.model_validate({"agent": agent, "message": message, **fields})
         except ValidationError as error:
             raise InvalidInput(f"The invocation's input is not valid: {describe_faults(error)}.") from None
+        await check_owner(self, schedule_id, started.app_key, started.user_id)
         searchable = await self.searchable(started.tenant)
         action = ScheduleActionStartWorkflow(
             WORKFLOW,
@@ -371,9 +380,10 @@ class AgentClient:
     ) -> DeletedUser:
         """Delete everything that is stored for a user, and return what was deleted and what could not be.
 
-        The user's schedules are deleted and open invocations and sessions are canceled first. Deletion does not require
-        a running worker, and is safe to repeat, even after an interruption. The server deletes workflows in the
-        background, after about 30 seconds.
+        Until this method has returned, whatever would start for the user is refused with `UserForgotten`, also after an
+        interruption. The user's schedules are deleted and open invocations and sessions are canceled first. Deletion
+        does not require a running worker, and is safe to repeat, even after an interruption. The server deletes
+        workflows in the background, after about 30 seconds.
 
         Args:
             user_id: The user.
@@ -394,7 +404,13 @@ class AgentClient:
         """
         ids.app_key(app or DEFAULT_APP, tenant)
         deletion = UserDeletion(
-            temporal=self.temporal, user_id=user_id, app=app, tenant=tenant, grace=grace, dry_run=dry_run
+            temporal=self.temporal,
+            task_queue=self.task_queue,
+            user_id=user_id,
+            app=app,
+            tenant=tenant,
+            grace=grace,
+            dry_run=dry_run,
         )
         return await deletion.run({"artifacts": artifacts, "memories": memory, "credentials": credentials}, usage)
 

@@ -78,6 +78,7 @@ from waystation.history import (
     SavedHistory,
     build_log,
     check_readable,
+    check_start,
     decode_histories,
     fetch_log_before,
     fetch_runs,
@@ -87,7 +88,7 @@ from waystation.history import (
     read_history_file,
     read_memo,
 )
-from waystation.storage import INLINE_LIMIT, STORE_VARIABLE, UNREADABLE, Blobs, encrypting
+from waystation.storage import INLINE_LIMIT, STORE_VARIABLE, UNREADABLE, Blobs, Owner, encrypting
 from waystation.trace_context import find_traceparent
 
 CONFIRMATION_LIMIT = timedelta(seconds=15)
@@ -411,6 +412,17 @@ async def approve_calls(client: ClientContext, calls: Iterable[tuple[str, str]])
     return receipts
 
 
+async def check_owner(client: ClientContext, id: str, app_key: str, user_id: str) -> None:
+    """Check that a workflow with this ID may start for a user. If the server does not tell, the worker decides.
+
+    Raises:
+        UserForgotten: The data of the user is being deleted.
+        InvalidInput: The workflow would be encrypted with the key of another owner, which its ID names.
+    """
+    with suppress(RPCError):
+        await check_start(client.temporal, id, Owner(app_key, user_id))
+
+
 async def start_invocation(
     client: ClientContext,
     id: str,
@@ -426,6 +438,7 @@ async def start_invocation(
         WorkflowAlreadyStartedError: An invocation with this ID exists or used to exist.
         InvalidInput: The ID or a field is not valid, or the input is too large for the server, and this client has no
             store for large payloads.
+        UserForgotten: The data of the user is being deleted.
         InvalidConfiguration: No key is configured for encrypting the token.
     """
     if "\0" in id:  # PostgreSQL refuses it, and the SDK would repeat the request for seconds
@@ -455,6 +468,7 @@ async def start_invocation(
             priority=task_priority,
         )
 
+    await check_owner(client, id, started.app_key, started.user_id)
     searchable = await client.searchable(started.tenant)
     try:
         return await start(searchable)

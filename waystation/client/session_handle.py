@@ -20,6 +20,7 @@ from waystation.client.approvals import Approvals
 from waystation.client.invocation_handle import (
     ClientContext,
     Invocation,
+    check_owner,
     confirm_update,
     make_priority,
     new_events,
@@ -125,10 +126,12 @@ class Session:
 
         Raises:
             SessionExists: The session exists or used to exist.
+            UserForgotten: The data of the user is being deleted.
             UnknownAgent: Workers have announced their agents in this namespace, but none has announced this one.
         """
         if self.given.agent:  # otherwise, the messages name it
             await self.client.agents.check(self.given.agent)
+        await check_owner(self.client, self.id, self.given.app_key, self.given.user_id)
         session_input = self.given.model_copy(update={"state": dict(state or {})})
         try:
             await self.client.temporal.start_workflow(
@@ -180,6 +183,7 @@ class Session:
 
         Raises:
             SessionRefused: The message was refused; the subclass gives the reason.
+            UserForgotten: The data of the user is being deleted.
             NotJson: The message or the state contains a value that is not valid JSON.
             InvalidConfiguration: No key is configured for encrypting the token.
             MessageUnconfirmed: No worker confirmed the message in time. It may still be accepted later. To find out,
@@ -189,6 +193,7 @@ class Session:
         """
         if create:
             await self.client.agents.check(self.given.agent)
+        await check_owner(self.client, self.id, self.given.app_key, self.given.user_id)
         optional = {
             "message_id": message_id or (uuid.uuid4().hex if token is not None else None),
             "when_busy": when_busy if when_busy != "queue" else None,

@@ -1,7 +1,7 @@
 """List and delete sessions, and read and delete the state that outlives them. None of this needs a running worker."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import asdict, field
 from datetime import datetime, timedelta
@@ -31,7 +31,9 @@ from waystation.history import (
     WorkflowRun,
     describe_workflow,
     fetch_or_none,
+    find_open_workflows,
     find_session_runs,
+    list_open,
     read_memo,
 )
 
@@ -93,6 +95,8 @@ RECENT = 20
 """Number of recent invocations of a session among which the latest is searched."""
 AT_A_TIME = 20
 """Maximum number of concurrent requests."""
+MAX_ROUNDS = 10
+"""How often workflows are looked for that still have to be stopped. Programs could start more all the time."""
 REASON = "the workflow is deleted"
 
 
@@ -139,41 +143,45 @@ class DeletedSession:
         return asdict(self)
 
 
-async def stop_runs(client: Client, deleted: DeletedSession, grace: timedelta) -> dict[WorkflowRun, bool]:
-    """Stop a workflow and its descendants if they are running, and return the runs of all of them.
+async def stop_runs(
+    client: Client, find: Callable[[], Awaitable[dict[WorkflowRun, bool]]], grace: timedelta
+) -> tuple[set[WorkflowRun], set[str]]:
+    """Stop the running ones among the runs that `find` returns. Return all runs, and the IDs of the stopped workflows.
 
-    Unless `grace` is zero, workflows are canceled first, so that the session does not start anything else and running
-    tools are notified. Workflows that do not end in time are terminated, as are those that have nothing to cancel.
+    Unless `grace` is zero, workflows are canceled first, so that sessions do not start anything else and running tools
+    are notified. Workflows that do not end in time are terminated, as are those that have nothing to cancel.
+
+    `find` is called again until it returns only closed runs, but at most `MAX_ROUNDS` times.
     """
     is_cancelled = grace <= timedelta()
     runs: dict[WorkflowRun, bool] = {}
-    while True:
-        before, runs = runs, await find_session_runs(client, deleted.id)
-        for run in before.keys() - runs.keys():  # listed by a workflow that has ended since
-            if described := await describe_workflow(client, run.workflow_id):
-                is_running = described.status is WorkflowExecutionStatus.RUNNING
-                runs[WorkflowRun(run.workflow_id, described.run_id)] = is_running
+    stopped = set[str]()
+    for _ in range(MAX_ROUNDS):
+        before, runs = runs, await find()
+        # Listed by a workflow that has ended since.
+        runs |= list_open(await find_open_workflows(client, {run.workflow_id for run in before.keys() - runs.keys()}))
         running = sorted(run for run, is_running in runs.items() if is_running)
         if not running:
-            return runs
-        deleted.stopped = sorted({*deleted.stopped, *(run.workflow_id for run in running)})
-        if is_cancelled or await _is_idle(client, running, deleted.id):
-            await _for_each(running, lambda run: _get_handle(client, run).terminate(REASON))
-        else:
-            await _for_each(running, lambda run: _get_handle(client, run).cancel())
+            break
+        stopped |= {run.workflow_id for run in running}
+        idle = running if is_cancelled else [run for run in running if await _is_idle(client, run, stopped)]
+        await _for_each(idle, lambda run: _get_handle(client, run).terminate(REASON))
+        if busy := [run for run in running if run not in idle]:
+            await _for_each(busy, lambda run: _get_handle(client, run).cancel())
             with suppress(TimeoutError):
                 async with asyncio.timeout(grace.total_seconds()):
-                    await asyncio.gather(*(_wait_for_end(client, run) for run in running))
-            is_cancelled = True
+                    await asyncio.gather(*(_wait_for_end(client, run) for run in busy))
+        is_cancelled = True
+    return set(runs), stopped
 
 
-async def _is_idle(client: Client, running: Sequence[WorkflowRun], workflow_id: str) -> bool:
-    """Return whether only the workflow itself is running, and has nothing to cancel. No worker may be there for it."""
-    if [run.workflow_id for run in running] != [workflow_id]:
-        return False
-    described = await describe_workflow(client, workflow_id)
+async def _is_idle(client: Client, run: WorkflowRun, stopped: Collection[str]) -> bool:
+    """Return whether a workflow has nothing to cancel, and no stopped workflow to report to. It may have no worker."""
+    described = await describe_workflow(client, run.workflow_id)
     return described is not None and not (
-        described.raw_description.pending_children or described.raw_description.pending_activities
+        described.parent_id in stopped
+        or described.raw_description.pending_children
+        or described.raw_description.pending_activities
     )
 
 
@@ -182,18 +190,9 @@ async def _wait_for_end(client: Client, run: WorkflowRun) -> None:
         await _get_handle(client, run).result(follow_runs=False)
 
 
-async def delete_runs(
-    client: Client, runs: Collection[WorkflowRun], deleted: DeletedSession, *, dry_run: bool = False
-) -> None:
-    """Delete runs, those of the workflow itself after those of its descendants. With `dry_run`, only record them.
-
-    As long as the workflow exists, it is listed and its deletion can be repeated.
-    """
-    for is_root in (False, True):
-        group = sorted(run for run in runs if (run.workflow_id == deleted.id) is is_root)
-        await _for_each([] if dry_run else group, lambda run: delete_run(client, run))
-    deleted.workflows = sorted({*deleted.workflows, *(run.workflow_id for run in runs)})
-    deleted.runs += len(runs)
+async def delete_runs(client: Client, runs: Iterable[WorkflowRun]) -> None:
+    """Delete several runs."""
+    await _for_each(runs, lambda run: delete_run(client, run))
 
 
 async def delete_run(client: Client, run: WorkflowRun) -> None:
@@ -322,7 +321,11 @@ class Sessions:
         key = ids.app_key(app, tenant)
         deleted = DeletedSession(ids.session(key, user_id, session_id))
         names = {"app_name": key, "user_id": user_id, "session_id": session_id}
-        runs = await stop_runs(self._temporal, deleted, grace)
+
+        async def find() -> dict[WorkflowRun, bool]:
+            return await find_session_runs(self._temporal, deleted.id)
+
+        runs, stopped = await stop_runs(self._temporal, find, grace)
         # Delete artifacts and memories only now, because running workflows could have saved more of them.
         if artifacts is None:
             deleted.left.append("artifacts: no artifact service was given")
@@ -335,11 +338,17 @@ class Sessions:
                 deleted.memories = await memory.delete_session_memory(**names)
             except NotImplementedError as error:
                 deleted.left.append(f"memories: {error}")
-        while runs:
-            await delete_runs(self._temporal, runs, deleted)
+        known = set[WorkflowRun]()
+        while new := runs - known:
+            # The session itself comes last: as long as it exists, it is listed and its deletion can be repeated.
+            for is_session in (False, True):
+                await delete_runs(self._temporal, [r for r in new if (r.workflow_id == deleted.id) is is_session])
+            known |= new
             # Find runs that visibility had not listed before.
-            remaining = await stop_runs(self._temporal, deleted, timedelta())
-            runs = {run: False for run in remaining if run not in runs}
+            runs, more = await stop_runs(self._temporal, find, timedelta())
+            stopped |= more
+        deleted.workflows = sorted({run.workflow_id for run in known})
+        deleted.runs, deleted.stopped = len(known), sorted(stopped)
         return deleted
 
 

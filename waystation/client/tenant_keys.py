@@ -8,11 +8,12 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.client.search_attributes import TENANT
-from waystation.core import SCOPE_WORKFLOW, SESSION_WORKFLOW, WORKFLOW, InvalidConfiguration, JsonObject, ids
+from waystation.core import InvalidConfiguration, JsonObject, ids
 from waystation.dataclass import dataclass
-from waystation.storage import USER_KEYS_VARIABLE, Owner, find_user_keys
+from waystation.history import OWNED_TYPES, read_owner
+from waystation.storage import USER_KEYS_VARIABLE, find_user_keys
 
-_OPEN = f"WorkflowType IN ('{WORKFLOW}', '{SESSION_WORKFLOW}', '{SCOPE_WORKFLOW}') AND ExecutionStatus = 'Running'"
+_OPEN = f"WorkflowType IN {OWNED_TYPES} AND ExecutionStatus = 'Running'"
 
 
 @dataclass(kw_only=True, slots=True)
@@ -69,6 +70,8 @@ async def _stop(temporal: Client, deleted: DeletedTenantKeys) -> None:
 
 async def _find_open(temporal: Client, tenant: str) -> AsyncIterator[str]:
     async for execution in temporal.list_workflows(_OPEN):
-        owner = Owner.of_workflow(execution.id)
-        if tenant in (owner and owner.tenant, execution.typed_search_attributes.get(TENANT)):
+        # The attribute saves reading the inputs of other tenants. Anyone may choose an ID that looks like a tenant's.
+        named = execution.typed_search_attributes.get(TENANT)
+        owner = await read_owner(temporal, execution) if named in (tenant, None) else None
+        if tenant == (owner.tenant if owner else named):
             yield execution.id

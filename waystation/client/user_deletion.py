@@ -1,41 +1,51 @@
 """Delete everything that is stored for a user. None of this needs a running worker."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, field
 from datetime import timedelta
 from typing import Protocol
-from urllib.parse import unquote
 
 from temporalio.client import Client, ScheduleDescription, WorkflowExecution
+from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.client.approvals import is_quotable
 from waystation.client.search_attributes import TENANT, USER, has_search_attributes
-from waystation.client.session_management import AT_A_TIME, DeletedSession, delete_runs, stop_runs
+from waystation.client.session_management import AT_A_TIME, MAX_ROUNDS, delete_run, delete_runs, stop_runs
 from waystation.core import (
     MAX_KEYWORD,
     SCOPE_WORKFLOW,
     SEARCH_USER,
-    SESSION_WORKFLOW,
+    TASK_TIMEOUT,
     WORKFLOW,
     InvocationInput,
     JsonObject,
+    ScopeNameTooLong,
     WaystationError,
-    decode,
     ids,
     user_scope,
 )
 from waystation.dataclass import dataclass
-from waystation.history import WorkflowRun, decode_events, find_session_runs, get_attributes, read_json_content
-from waystation.storage import USER_KEYS_VARIABLE, find_user_keys
+from waystation.history import (
+    OWNED_TYPES,
+    WorkflowRun,
+    fetch_or_none,
+    find_open_workflows,
+    list_open,
+    list_runs,
+    read_owner,
+    run_of,
+)
+from waystation.storage import USER_KEYS_VARIABLE, Owner, find_user_keys
 
-_TYPES = f"WorkflowType IN ('{WORKFLOW}', '{SESSION_WORKFLOW}', '{SCOPE_WORKFLOW}')"
 _NOT_LISTED = (RPCStatusCode.UNIMPLEMENTED, RPCStatusCode.PERMISSION_DENIED)
 OUT_OF_REACH = (
     "backups of the server's database and of the stores, and histories that the server archives",
     "exported histories, reports and audits, logs, traces, and messages that were sent to other systems",
     "app state (`app:`), and data of other users that mentions this user or contains answers by this user",
+    "workflows of your own, such as those that start invocations for this user, and those that tools start",
     "large payloads of the deleted histories, until `waystation store prune` removes them",
 )
 """Data that is never deleted."""
@@ -74,6 +84,8 @@ class DeletedUser:
     """Whether nothing was changed. The other fields then name what would be deleted."""
     workflows: list[str] = field(default_factory=list)
     """Workflow IDs of the user's invocations, sessions and state, and of the agents that they called."""
+    owners: dict[str, JsonObject] = field(default_factory=dict)
+    """The owner of each workflow as recorded in its input: the user, the app (empty if unknown) and the tenant."""
     runs: int = 0
     """Number of runs of these workflows."""
     stopped: list[str] = field(default_factory=list)
@@ -107,17 +119,26 @@ class DeletedUser:
         return asdict(self)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class UserDeletion:
-    """Deletes everything that is stored for a user in one app or in all apps."""
+    """Deletes everything that is stored for a user in one app or in all apps. Each object is used once."""
 
     temporal: Client
+    task_queue: str
     user_id: str
     app: str | None
     tenant: str | None
     grace: timedelta
     """Time that running tools have to finish before their invocations are terminated."""
     dry_run: bool
+    _inputs: dict[WorkflowRun, Owner | None] = field(default_factory=dict)
+    """The owners that the inputs of runs name. None for inputs that cannot be read."""
+    _owners: dict[str, Owner] = field(default_factory=dict)
+    """The owners of the user's workflows, which differ only in their apps."""
+    _unreadable: set[str] = field(default_factory=set)
+    """IDs of the workflows whose owner is unknown."""
+    _found: set[WorkflowRun] = field(default_factory=set)
+    """The runs that were deleted, or would be."""
 
     async def run(self, stores: Mapping[str, UserStore | None], usage: UsageStore | None) -> DeletedUser:
         """Delete the data, and return what was deleted.
@@ -130,33 +151,74 @@ class UserDeletion:
             CredentialStoreError: The credential store is unavailable. Repeat the deletion.
         """
         deleted = DeletedUser(user_id=self.user_id, app=self.app, tenant=self.tenant, dry_run=self.dry_run)
+        mark = None if self.dry_run else await self._refuse_starts()
         # A schedule could start invocations for the user while their data is deleted.
         await self._delete_schedules(deleted)
-        trees: dict[str, _Tree] = {}
-        await self._stop(trees, self.grace)
-        # Running workflows could have saved more, so the stores come after they have ended.
-        keys = {ids.shown_app(tree.app_key) for tree in trees.values() if tree.app_key}
-        for name, store in stores.items():
-            setattr(deleted, name, await self._delete_stored(name, store, keys, deleted.left))
-        await self._delete_usage(usage, deleted)
-        await self._delete_workflows(trees)
-        await self._delete_keys(deleted, trees)
-        for tree in trees.values():
-            deleted.workflows += tree.record.workflows
-            deleted.stopped += tree.record.stopped
-            deleted.runs += tree.record.runs
-        deleted.left += OUT_OF_REACH
+        await self._delete_data(deleted, stores, usage, self.grace)
+        await self._delete_keys(deleted, stores, usage)
+        deleted.workflows = sorted({run.workflow_id for run in self._found})
+        deleted.runs, deleted.stopped = len(self._found), sorted(deleted.stopped)
+        deleted.owners = {id: _to_json(self._owners[id]) for id in deleted.workflows}
+        if self._unreadable:
+            some = ", ".join(sorted(self._unreadable)[:5])
+            deleted.left.append(f"{len(self._unreadable)} workflows whose input this process cannot read: {some}")
+        deleted.left = [*dict.fromkeys(deleted.left), *OUT_OF_REACH]
+        if mark is not None:
+            await self._serve_again(mark)
         return deleted
 
-    async def _delete_workflows(self, trees: "dict[str, _Tree]") -> None:
-        """Delete stopped workflows. As long as they exist, they are listed and the deletion can be repeated."""
-        while any(tree.runs for tree in trees.values()):
-            await _for_each(trees.values(), self._delete_runs)
-            if self.dry_run:
-                break
-            await self._stop(trees, timedelta())  # finds workflows that visibility had not listed before
+    async def _refuse_starts(self) -> WorkflowRun:
+        """Refuse whatever would start for the user from now on, and wait until what started before is listed.
 
-    async def _delete_keys(self, deleted: DeletedUser, trees: "dict[str, _Tree]") -> None:
+        A running workflow is the mark: it outlives this process, and holds no data. `check_start` looks for it.
+        """
+        id = ids.forgetting(self.tenant, self.app, self.user_id)
+        handle = await self.temporal.start_workflow(
+            SCOPE_WORKFLOW,
+            id=id,
+            task_queue=self.task_queue,
+            task_timeout=TASK_TIMEOUT,
+            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+        )
+        mark = WorkflowRun(id, handle.result_run_id or "")
+        await list_runs(self.temporal, id, mark.run_id)
+        return mark
+
+    async def _serve_again(self, mark: WorkflowRun) -> None:
+        handle = self.temporal.get_workflow_handle(mark.workflow_id, run_id=mark.run_id)
+        await fetch_or_none(handle.terminate("the user's data was deleted"))  # another deletion may have ended it
+        await fetch_or_none(delete_run(self.temporal, mark))
+
+    async def _delete_data(
+        self, deleted: DeletedUser, stores: Mapping[str, UserStore | None], usage: UsageStore | None, grace: timedelta
+    ) -> None:
+        """Stop the user's workflows, and delete what is in the stores, then the workflows, until nothing is left.
+
+        As long as workflows exist, they are listed and the deletion can be repeated.
+        """
+        for number in range(MAX_ROUNDS):
+            if self.dry_run:
+                found = await self._find()
+                runs, stopped = set(found), {run.workflow_id for run, is_open in found.items() if is_open}
+            else:
+                runs, stopped = await stop_runs(self.temporal, self._find, timedelta() if number else grace)
+            if number and not runs:
+                return
+            deleted.stopped = list({*deleted.stopped, *stopped})
+            # Running workflows could have saved more, so the stores come after they have ended.
+            for name, store in stores.items():
+                count = await self._delete_stored(name, store, deleted.left)
+                setattr(deleted, name, getattr(deleted, name) + count)
+            await self._delete_usage(usage, deleted)
+            self._found |= runs
+            if self.dry_run:
+                return
+            await delete_runs(self.temporal, runs)
+        deleted.left.append("workflows that programs other than Waystation's client keep starting for the user")
+
+    async def _delete_keys(
+        self, deleted: DeletedUser, stores: Mapping[str, UserStore | None], usage: UsageStore | None
+    ) -> None:
         """Delete the user's keys once no process uses them to encrypt."""
         if (keys := find_user_keys()) is None:
             deleted.left.append(f"keys, if the workers have {USER_KEYS_VARIABLE}: it is not set for this process")
@@ -167,87 +229,53 @@ class UserDeletion:
                 await keys.retire(app_name=app, user_id=self.user_id)
             await asyncio.sleep(keys.cache_s)
             # Workflows that began in the meantime may be encrypted with a retired key.
-            await self._stop(trees, timedelta())
-            await self._delete_workflows(trees)
+            await self._delete_data(deleted, stores, usage, timedelta())
         for app in apps:
             deleted.keys += await keys.delete_user(app_name=app, user_id=self.user_id, dry_run=self.dry_run)
 
-    async def _stop(self, trees: "dict[str, _Tree]", grace: timedelta) -> None:
-        """Find the user's workflows, stop those that are running, and set the runs that are not deleted yet."""
-        async for root, app_key in self._find_roots():
-            trees.setdefault(root, _Tree(DeletedSession(root), app_key))
-        for app_key in {tree.app_key for tree in trees.values() if tree.app_key}:
-            state = user_scope(app_key, self.user_id)  # visibility may not list it yet
-            trees.setdefault(state, _Tree(DeletedSession(state), app_key))
-        for root in [root for root in trees if any(root.startswith(f"{other}/") for other in trees)]:
-            del trees[root]  # a called agent, which belongs to its caller's tree
-
-        async def stop(tree: "_Tree") -> None:
-            if self.dry_run:
-                found = await find_session_runs(self.temporal, tree.record.id)
-                tree.record.stopped = sorted(run.workflow_id for run, is_running in found.items() if is_running)
-            else:
-                # No code of the user runs in state workflows, so they need no time to end.
-                is_state = tree.record.id.startswith("user/")
-                found = await stop_runs(self.temporal, tree.record, timedelta() if is_state else grace)
-            tree.runs = found.keys() - tree.deleted
-
-        await _for_each(trees.values(), stop)
-
-    async def _delete_runs(self, tree: "_Tree") -> None:
-        await delete_runs(self.temporal, tree.runs, tree.record, dry_run=self.dry_run)
-        tree.deleted |= tree.runs
-
-    async def _find_roots(self) -> AsyncIterator[tuple[str, str | None]]:
-        """Yield the IDs of the user's sessions, state workflows and invocations, each with its app's key if known.
-
-        Invocations of a session that was deleted before are represented by the session's ID.
-        """
-        query, seen = _TYPES, set[str]()
+    async def _find(self) -> dict[WorkflowRun, bool]:
+        """Return the user's runs that were not deleted yet, and whether each is open."""
+        query = f"WorkflowType IN {OWNED_TYPES}"
         if is_quotable(self.user_id) and await has_search_attributes(self.temporal):
             query += f" AND ({SEARCH_USER} = '{self.user_id[:MAX_KEYWORD]}' OR {SEARCH_USER} IS NULL)"
-        async for execution in self.temporal.list_workflows(query):
-            if execution.id not in seen:
-                seen.add(execution.id)
-                if found := await self._match(execution):
-                    yield found
+        runs = await self._select([execution async for execution in self.temporal.list_workflows(query)])
+        states = set[str]()  # visibility may not list them yet
+        for owner in self._owners.values():
+            with suppress(ScopeNameTooLong):
+                states.add(user_scope(owner.app, self.user_id))
+        open_ids = {run.workflow_id for run, is_open in runs.items() if is_open}
+        runs |= await self._select(await find_open_workflows(self.temporal, states | open_ids))
+        return {run: is_open for run, is_open in runs.items() if run not in self._found}
 
-    async def _match(self, execution: WorkflowExecution) -> tuple[str, str | None] | None:
-        """Return the root and the app's key of a workflow if it belongs to the user, or else None."""
-        match execution.id.split("/"):
-            case ["session" | "invocation" as kind, app, user, name, *_]:
-                root, key, user_id = f"{kind}/{app}/{user}/{name}", unquote(app), unquote(user)
-            case ["user", app, user]:
-                root, key, user_id = execution.id, unquote(app), unquote(user)
-            case _ if execution.workflow_type == WORKFLOW:
-                return await self._match_invocation(execution)
-            case _:
-                return None
-        return (root, key) if user_id == self.user_id and self._includes(key) else None
+    async def _select(self, executions: Sequence[WorkflowExecution]) -> dict[WorkflowRun, bool]:
+        """Return those of the runs that belong to the user, and whether each is open."""
+        limit = asyncio.Semaphore(AT_A_TIME)
 
-    async def _match_invocation(self, execution: WorkflowExecution) -> tuple[str, str | None] | None:
-        user, tenant = execution.typed_search_attributes.get(USER), execution.typed_search_attributes.get(TENANT)
-        if user is not None and (user, tenant) != (self.user_id[:MAX_KEYWORD], self.tenant):
+        async def read(execution: WorkflowExecution) -> None:
+            async with limit:
+                self._inputs[run_of(execution)] = await read_owner(self.temporal, execution)
+
+        await asyncio.gather(*(read(each) for each in executions if run_of(each) not in self._inputs))
+        selected = []
+        for each in sorted(executions, key=lambda each: each.start_time):  # callers first
+            owner = self._inputs[run_of(each)] or self._guess_owner(each)
+            is_of_tenant = owner == Owner.of_tenant(self.tenant or "")
+            if owner and owner.user_id == self.user_id and self._includes(owner.app) and not is_of_tenant:
+                self._owners[each.id] = owner
+                selected.append(each)
+        return list_open(selected)
+
+    def _guess_owner(self, execution: WorkflowExecution) -> Owner | None:
+        """Return the owner of a run whose input cannot be read: that of its caller, or of its search attributes."""
+        if execution.parent_id in self._owners:
+            return self._owners[execution.parent_id]
+        user, tenant = (execution.typed_search_attributes.get(key) for key in (USER, TENANT))
+        is_theirs = user == self.user_id[:MAX_KEYWORD]
+        if user is None or (is_theirs and (self.app is not None or len(user) == MAX_KEYWORD)):
+            if execution.workflow_type != SCOPE_WORKFLOW:
+                self._unreadable.add(execution.id)
             return None
-        if started := await self._read_input(execution):
-            is_theirs = started.user_id == self.user_id and self._includes(started.app_key)
-            return (execution.id, started.app_key) if is_theirs else None
-        # Without the input, the search attributes show the owner, unless the name is too long for them.
-        return (execution.id, None) if user == self.user_id and self.app is None and len(user) < MAX_KEYWORD else None
-
-    async def _read_input(self, execution: WorkflowExecution) -> InvocationInput | None:
-        """Return the input of an invocation, or None if it is invalid, deleted, or cannot be read by this client."""
-        handle = self.temporal.get_workflow_handle(execution.id, run_id=execution.run_id)
-        try:
-            async for event in handle.fetch_history_events(page_size=1):
-                [first] = await decode_events([event], self.temporal.data_converter)
-                return InvocationInput.model_validate(decode(read_json_content(get_attributes(first).input.payloads)))
-        except (ValueError, WaystationError):
-            pass
-        except RPCError as error:
-            if error.status is not RPCStatusCode.NOT_FOUND:
-                raise
-        return None
+        return Owner(ids.app_key("", tenant), self.user_id if is_theirs else user)
 
     def _includes(self, app_key: str) -> bool:
         app, tenant = ids.parse_app_key(app_key)
@@ -277,16 +305,21 @@ class UserDeletion:
             return False
         return started.user_id == self.user_id and self._includes(started.app_key)
 
-    async def _delete_stored(self, name: str, store: UserStore | None, keys: set[str], left: list[str]) -> int:
-        """Delete what a store has in the apps with these keys and in those that it lists. Return how many items."""
+    async def _delete_stored(self, name: str, store: UserStore | None, left: list[str]) -> int:
+        """Delete what a store has in the user's apps and in those that it lists. Return how many items."""
         if store is None:
             left.append(f"{name}: no store was given")
             return 0
         try:
             apps = {app for app in await store.list_user_apps(user_id=self.user_id) if self._includes(app)}
-            apps |= keys if self.app is None else {ids.shown_app(ids.app_key(self.app, self.tenant))}
+            if self.app is not None:
+                apps.add(ids.app_key(self.app, self.tenant))
+            apps |= {owner.app for owner in self._owners.values() if ids.parse_app_key(owner.app)[0]}
             return sum(
-                [await store.delete_user(app_name=a, user_id=self.user_id, dry_run=self.dry_run) for a in sorted(apps)]
+                [
+                    await store.delete_user(app_name=ids.shown_app(app), user_id=self.user_id, dry_run=self.dry_run)
+                    for app in sorted(apps)
+                ]
             )
         except NotImplementedError as error:
             left.append(f"{name}: {error}")
@@ -297,25 +330,9 @@ class UserDeletion:
             reason = "no quota file was given" if store is None else "it is not counted by app"
             deleted.left.append(f"usage, if it is counted: {reason}")
         else:
-            deleted.usage = await store.delete_user(self.tenant or "", self.user_id, dry_run=self.dry_run)
+            deleted.usage += await store.delete_user(self.tenant or "", self.user_id, dry_run=self.dry_run)
 
 
-@dataclass(slots=True)
-class _Tree:
-    """A workflow of the user with its descendants."""
-
-    record: DeletedSession
-    app_key: str | None
-    runs: set[WorkflowRun] = field(default_factory=set)
-    deleted: set[WorkflowRun] = field(default_factory=set)
-
-
-async def _for_each(trees: Iterable[_Tree], work: Callable[[_Tree], Awaitable[None]]) -> None:
-    """Work on several trees at a time."""
-    limit = asyncio.Semaphore(AT_A_TIME)
-
-    async def limited(tree: _Tree) -> None:
-        async with limit:
-            await work(tree)
-
-    await asyncio.gather(*map(limited, list(trees)))
+def _to_json(owner: Owner) -> JsonObject:
+    app, tenant = ids.parse_app_key(owner.app)
+    return {"user_id": owner.user_id, "app": app, "tenant": tenant}

@@ -151,6 +151,7 @@ from waystation.core.errors import (
     UnknownCall,
     UnknownInvocation,
     UnknownSession,
+    UserForgotten,
     WaystationError,
 )
 from waystation.core.log.agent_runs import is_busy, next_phase
@@ -665,6 +666,7 @@ __all__ = [
     "UnknownInvocation",
     "UnknownSession",
     "Usage",
+    "UserForgotten",
     "Verification",
     "VerificationInput",
     "VerificationRef",

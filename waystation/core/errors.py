@@ -10,6 +10,7 @@
     ├── InvocationError           an invocation failed; the class name becomes the ApplicationError's type
     │   ├── UnknownAgent
     │   ├── InvalidInput
+    │   │   └── UserForgotten     the data of the user is being deleted
     │   ├── ModelFailed
     │   ├── ModelUnavailable
     │   └── EngineFault
@@ -149,6 +150,19 @@ class InvalidInput(InvocationError):
 
     Change the field of the input, or the message, that the error names.
     """
+
+
+class UserForgotten(InvalidInput):
+    """The data of the user is being deleted, so nothing new is started for them.
+
+    Try again when `waystation forget` has ended. If it was interrupted, run it again.
+    """
+
+    def __init__(self, user_id: str) -> None:
+        super().__init__(
+            f"The data of the user {user_id!r} is being deleted, so nothing is started for them. Try again when "
+            "`waystation forget` has ended. If it was interrupted, run it again."
+        )
 
 
 class ModelFailed(InvocationError):

@@ -247,6 +247,14 @@ def owned_invocation(app: str, user_id: str, name: str) -> str:
     return "/".join(("invocation", *(quote(part, safe="") for part in (app, user_id, name))))
 
 
+def forgetting(tenant: str | None, app: str | None, user_id: str) -> str:
+    """Return the ID of the workflow that runs while a user's data is deleted in an app, or in all apps if it is None.
+
+    The ID does not show the names, because deleted workflows remain listed for a while.
+    """
+    return f"forgetting/{digest([tenant, app, user_id])}"
+
+
 def session_name(session: str) -> str:
     """Return the session ID that is part of a session's workflow ID."""
     return unquote(session.rpartition("/")[2])

@@ -29,6 +29,7 @@ from waystation.history.history_events import (
     starts_target,
 )
 from waystation.history.history_fetch import (
+    OWNED_TYPES,
     HistoryPoll,
     WorkflowRun,
     describe_workflow,
@@ -36,10 +37,13 @@ from waystation.history.history_fetch import (
     fetch_or_none,
     fetch_origin,
     fetch_signal_times,
+    find_open_workflows,
     find_session_runs,
     is_not_found,
+    list_open,
     list_runs,
     read_memo,
+    run_of,
 )
 from waystation.history.history_files import SavedHistory, check_readable, format_saved_history, read_history_file
 from waystation.history.invocation_reader import (
@@ -53,11 +57,13 @@ from waystation.history.invocation_reader import (
     follow_log,
     restore_carried_log,
 )
+from waystation.history.recorded_owners import check_start, read_owner
 from waystation.history.scope_reader import ScopeReader
 from waystation.history.session_reader import SessionReader
 
 __all__ = [
     "COMMANDS",
+    "OWNED_TYPES",
     "ActivityAttempts",
     "EventType",
     "HistoryPoll",
@@ -70,6 +76,7 @@ __all__ = [
     "WorkflowRun",
     "build_log",
     "check_readable",
+    "check_start",
     "collect_attempts",
     "continued_as",
     "decode_events",
@@ -86,6 +93,7 @@ __all__ = [
     "fetch_saved_history",
     "fetch_signal_times",
     "find_failed_workflow_tasks",
+    "find_open_workflows",
     "find_run_id",
     "find_run_ids",
     "find_session_runs",
@@ -96,6 +104,7 @@ __all__ = [
     "get_workflow_type",
     "is_local_activity",
     "is_not_found",
+    "list_open",
     "list_runs",
     "payloads_of",
     "read_history_file",
@@ -104,7 +113,9 @@ __all__ = [
     "read_local_activity",
     "read_memo",
     "read_outcome",
+    "read_owner",
     "restore_carried_log",
+    "run_of",
     "scheduled_by",
     "starts_target",
 ]

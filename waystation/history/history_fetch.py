@@ -1,7 +1,7 @@
 """Fetch workflow descriptions, the runs of a session, and history events from the server."""
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import dropwhile, takewhile
 from typing import Any, TypeVar
@@ -22,7 +22,7 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError, RPCStatusCode
 
-from waystation.core import Origin, ids
+from waystation.core import MEMO_FORK, SCOPE_WORKFLOW, SESSION_WORKFLOW, WORKFLOW, Origin, ids
 from waystation.history.history_events import TASK_IN_FLIGHT, EventType, decode_events, find_run_id, get_time_s
 from waystation.storage import describe_missing_key
 
@@ -30,6 +30,8 @@ log = structlog.get_logger("waystation.history")
 
 T = TypeVar("T")
 
+OWNED_TYPES = (WORKFLOW, SESSION_WORKFLOW, SCOPE_WORKFLOW)
+"""The types of workflows that belong to users, apps or tenants. All other workflows belong to other programs."""
 READER_AHEAD = "CurrentBranchChangedFailure"
 """Type of the server's error when a reader is ahead of the server. This happens after a failover, or on a busy server
 whose change notification arrives late."""
@@ -124,42 +126,72 @@ def _quotable_part(workflow_id: str) -> str:
 
 
 async def find_session_runs(client: Client, session: str) -> dict[WorkflowRun, bool]:
-    """Return all known runs of a session, or any other workflow, and its descendants, and whether each run is open.
+    """Return all known runs of a session and its descendants, and whether each run is open.
+
+    Descendants are the invocations that the session started, the agents that these called, and the forks of both. The
+    recorded parent or source decides, because anyone may start a workflow whose ID looks like that of a descendant.
 
     The server's visibility store lists new runs only after a delay. To avoid this delay, running workflows are also
     found as children of their parents, and the latest invocations by their numbers. A called agent that has just
     closed may still be missing.
     """
-    runs: dict[WorkflowRun, bool] = {}
-    # `is_in_session` removes the extra matches, such as those of a server that treats `_` and `%` as wildcards.
+    # The IDs of descendants begin with that of the session. Only such workflows are listed, with those whose ID begins
+    # with the quotable part, and those that a server lists which treats `_` and `%` as wildcards.
     if (prefix := _quotable_part(session)) == session:
         query = f"WorkflowId = '{session}' OR WorkflowId STARTS_WITH '{session}/'"
     else:
         query = f"WorkflowId STARTS_WITH '{prefix}'"
-    async for execution in client.list_workflows(query):
-        if is_in_session(execution.id, session):
-            is_running = execution.status is WorkflowExecutionStatus.RUNNING
-            runs[WorkflowRun(execution.id, execution.run_id)] = is_running
-    queue = [session, *{run.workflow_id for run, is_running in runs.items() if is_running}]
+    found = {session: list[WorkflowExecution]()}
+    listed = [each async for each in client.list_workflows(query) if each.workflow_type in (SESSION_WORKFLOW, WORKFLOW)]
+    for each in sorted(listed, key=lambda each: each.id):  # sources first, because their IDs are shorter
+        is_session = each.workflow_type == SESSION_WORKFLOW
+        if each.id == session if is_session else await _find_source(each) in found:
+            found.setdefault(each.id, []).append(each)
+    runs = list_open(each for group in found.values() for each in group)
+    open_ids = {run.workflow_id for run, is_open in runs.items() if is_open}
+    if (described := await describe_workflow(client, session)) and described.workflow_type == SESSION_WORKFLOW:
+        open_ids.add(session)
     latest = max((invocation_number(run.workflow_id, session) for run in runs), default=0)
     while described := await describe_workflow(client, ids.session_invocation(session, latest := latest + 1)):
-        queue.append(described.id)
-    seen = set[str]()
+        open_ids |= {described.id} if described.parent_id == session else set()
+    return runs | list_open(await find_open_workflows(client, open_ids))
+
+
+async def find_open_workflows(client: Client, workflow_ids: Iterable[str]) -> list[WorkflowExecution]:
+    """Return the latest runs of workflows, and of the children that running ones wait for.
+
+    Workflows that do not exist any more, and those of other programs, are left out.
+    """
+    found = list[WorkflowExecution]()
+    queue, seen = list(workflow_ids), set[str]()
     while queue:
         if (workflow_id := queue.pop()) in seen:
             continue
         seen.add(workflow_id)
-        if described := await describe_workflow(client, workflow_id):
-            is_running = described.status is WorkflowExecutionStatus.RUNNING
-            runs[WorkflowRun(workflow_id, described.run_id)] = is_running
-            children = described.raw_description.pending_children if is_running else ()
-            queue += [child.workflow_id for child in children if is_in_session(child.workflow_id, session)]
-    return runs
+        described = await describe_workflow(client, workflow_id)
+        if described is not None and described.workflow_type in OWNED_TYPES:
+            found.append(described)
+            if described.status is WorkflowExecutionStatus.RUNNING:
+                queue += [child.workflow_id for child in described.raw_description.pending_children]
+    return found
 
 
-def is_in_session(workflow_id: str, session: str) -> bool:
-    """Return whether a workflow is the session or one of its descendants."""
-    return workflow_id == session or workflow_id.startswith(f"{session}/")
+def run_of(execution: WorkflowExecution) -> WorkflowRun:
+    """Return the run of an execution."""
+    return WorkflowRun(execution.id, execution.run_id)
+
+
+def list_open(executions: Iterable[WorkflowExecution]) -> dict[WorkflowRun, bool]:
+    """Return the runs of executions, and whether each is open."""
+    return {run_of(each): each.status is WorkflowExecutionStatus.RUNNING for each in executions}
+
+
+async def _find_source(execution: WorkflowExecution) -> str | None:
+    """Return the ID of the workflow that started an invocation or, for a fork, of its source."""
+    if execution.parent_id:
+        return execution.parent_id
+    fork = (await read_memo(execution)).get(MEMO_FORK)
+    return fork.get("invocation_id") if isinstance(fork, dict) else None
 
 
 def invocation_number(workflow_id: str, session: str) -> int:

@@ -937,6 +937,9 @@ class _RecordedInputs:
         before = self._conversation
         return Conversation(log, before.earlier, before.count) if before else Conversation(log)
 
+    async def check_start(self, invocation_id: str, started: InvocationInput) -> None:
+        pass
+
     async def read(self, started: InvocationInput) -> JsonObject:
         return (self._reply.scopes if self._reply else None) or {}
 
