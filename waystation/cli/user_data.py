@@ -106,12 +106,9 @@ def _write(out: Output, deleted: DeletedUser) -> None:
     out.line(Text.assemble((verb, "bold"), f" for {terminal.escape(deleted.user_id)}: {parts}"))
     for id in deleted.workflows:
         owner, stopped = deleted.owners[id], " (running)" if id in deleted.stopped else ""
-        of = terminal.escape(
-            f"app {owner['app'] or '(unknown)'}" + (f" of {owner['tenant']}" if owner["tenant"] else "")
-        )
-        out.line(
-            f"  workflow  {terminal.escape(id)} of {terminal.escape(deleted.user_id)} in {of}{stopped}", style="dim"
-        )
+        app = f"{owner['app'] or '(unknown)'}" + (f" of {owner['tenant']}" if owner["tenant"] else "")
+        text = f"{id}{stopped}, of {owner['user_id']} in app {app}"
+        out.line(f"  workflow  {terminal.escape(text)}", style="dim")
     for id in deleted.schedules:
         out.line(f"  schedule  {terminal.escape(id)}", style="dim")
     for remainder in deleted.left:

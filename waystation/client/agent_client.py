@@ -212,11 +212,12 @@ class AgentClient:
             return Invocation(self, await start_invocation(self, invocation_id, params, token=token, priority=priority))
         except WorkflowAlreadyStartedError:
             handle = self.temporal.get_workflow_handle(invocation_id)
-            found, owner = (
-                await handle.describe(),
-                Owner(ids.app_key(app or DEFAULT_APP, tenant), user_id or DEFAULT_USER),
-            )
-            if found.workflow_type != WORKFLOW or await read_owner(self.temporal, found) not in (owner, None):
+            given = Owner(ids.app_key(app or DEFAULT_APP, tenant), user_id or DEFAULT_USER)
+            found = await handle.describe()
+            owner = await read_owner(self.temporal, found)
+            key = found.raw_description.workflow_execution_info.priority.fairness_key
+            is_same = owner == given if owner else ids.tenant_of_fairness_key(key) == tenant
+            if found.workflow_type != WORKFLOW or not is_same:
                 raise InvalidInput(
                     f"The ID {invocation_id!r} is in use by another workflow, or by an invocation of another user, app "
                     "or tenant. Choose another ID."

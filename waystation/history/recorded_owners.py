@@ -14,6 +14,7 @@ from waystation.core import (
     SESSION_WORKFLOW,
     WORKFLOW,
     InvalidInput,
+    KeyMissing,
     Recorded,
     UserForgotten,
     decode,
@@ -54,7 +55,7 @@ async def read_owner(client: Client, execution: WorkflowExecution) -> Owner | No
         [first] = await decode_events(page.current_page[:1], client.data_converter)
         names = _Names.model_validate(decode(read_json_content(get_attributes(first).input.payloads)))
         return Owner(ids.app_key(names.app, names.tenant), names.user_id)
-    except (ValueError, BlobMissing):
+    except (ValueError, BlobMissing, KeyMissing):
         return None
 
 
