@@ -70,6 +70,7 @@ class SessionTurns:
             **options,
         )
         self._sent.add(sent.id)
+        self._service.run.note_invocation(sent.id, has_ended=False)
         await sent.started()
         return sent, 1
 
@@ -178,6 +179,7 @@ class SessionTurns:
                         if not event.actions.compaction:
                             yield event
                     if is_over:
+                        self._service.run.note_invocation(invocation.id, has_ended=bool(log.state.outcome.ended))
                         break
                     await pace.advance(invocation.id, length)
         finally:

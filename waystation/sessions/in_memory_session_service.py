@@ -15,8 +15,8 @@ from waystation.sessions.session import Session
 class InMemorySessionService(RecordedSessionService):
     """Names the sessions of one run of a program. Their histories are in Temporal, not in memory.
 
-    Each run of a program starts without sessions, unless WAYSTATION_RESUME=1 is set. It then continues the sessions of
-    the previous run that was started with the same command.
+    Each run of a program starts without sessions, unless WAYSTATION_RESUME=1 is set and the previous run with the same
+    command is unfinished. It then continues that run with all of its services.
     """
 
     _numbers: ClassVar[Iterator[int]] = itertools.count(1)
