@@ -3,6 +3,7 @@
 import atexit
 import hashlib
 import json
+import logging
 import os
 import re
 import sys
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from waystation.embedded import try_lock
+
+log = logging.getLogger("waystation.sessions")
 
 FOLDER = Path(".waystation", "programs")
 SESSIONS = "sessions.txt"
@@ -48,8 +51,11 @@ class _RunFile:
             content = json.loads(path.read_text(encoding="utf-8"))
             self.previous = str(content["run"]), dict(content.get("parts") or {})
             self.was_interrupted, self.was_stopped = not content["ended"], bool(content.get("stopped"))
-        if self.previous and self.was_interrupted and os.environ.get(RESUME_VARIABLE) == "1":
-            (self.id, self.parts), self.is_resumed = self.previous, True
+        if self.previous and os.environ.get(RESUME_VARIABLE) == "1":
+            if self.was_interrupted:
+                (self.id, self.parts), self.is_resumed = self.previous, True
+            else:
+                log.warning("The previous run of this program is finished, so a new one begins.")
         self.write(ended=False)
 
     def write(self, *, ended: bool, stopped: bool = False) -> None:
@@ -62,6 +68,8 @@ class _RunFile:
 
     def end(self) -> None:
         error = getattr(sys, "last_value", None)  # set if an exception ended the program
+        if sys.stdout is not None:
+            sys.stdout.flush()  # a run is finished once its output is complete
         with suppress(FileNotFoundError):  # the program has deleted the folder
             is_stopped = isinstance(error, KeyboardInterrupt | EOFError)
             self.write(ended=error is None and not self.waiting, stopped=is_stopped)

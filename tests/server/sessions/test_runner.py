@@ -18,11 +18,12 @@ from waystation.core import AuthoringError, InvocationError, ModelRefused
 from waystation.embedded import EmbeddedServer
 from waystation.errors import AlreadyExistsError, SessionNotFoundError
 from waystation.events import Event, EventActions
+from waystation.models import LlmRequest, LlmResponse
 from waystation.runners import InMemoryRunner, Runner
 from waystation.sessions import BACKGROUND, DatabaseSessionService, InMemorySessionService, Session
 from waystation.sessions.base_session_service import GetSessionConfig
 from waystation.sessions.program_run import ProgramRun
-from waystation.testing import FunctionModel, ScriptedModel, calls, says
+from waystation.testing import FunctionModel, ScriptedModel, calls, responses, says
 from waystation.tools import FunctionTool, LongRunningFunctionTool, ToolContext
 
 APP, USER = "app", "ann"
@@ -358,6 +359,35 @@ async def test_resumed_program_does_not_take_over_a_session_of_an_earlier_run(mo
     service = (await start_program(agent, "new")).session_service
     with pytest.raises(AlreadyExistsError):
         await service.create_session(app_name=APP, user_id=USER, session_id="old")
+
+
+async def test_resumed_program_continues_with_all_services_where_it_was_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A service that the killed run had not used yet pays, although the same service paid in an earlier run."""
+    paid = list[str]()
+
+    def pay(to: str) -> str:
+        """Pay an amount."""
+        paid.append(to)
+        return "paid"
+
+    def reply(request: LlmRequest) -> LlmResponse:
+        done = bool(responses(request))
+        return says("Paid.") if done else calls(("pay", {"to": request.contents[0]["parts"][0]["text"]}))
+
+    agent = Agent(name="payer", model=FunctionModel(reply), tools=[pay])
+
+    async def program(*people: str) -> ProgramRun:
+        runners = [Runner(agent=agent, app_name=APP, session_service=InMemorySessionService()) for _ in range(2)]
+        for runner, person in zip(runners, people, strict=False):
+            await runner.session_service.create_session(app_name=APP, user_id=USER, session_id="s")
+            assert texts(await send(runner, text(person))) == ["Paid."]
+        return runners[0].session_service.run
+
+    for people, leave, resumes in ((("a", "b"), end, ""), (("a",), kill, ""), (("a", "b"), end, "1")):
+        monkeypatch.setenv("WAYSTATION_RESUME", resumes)
+        monkeypatch.setattr(InMemorySessionService, "_numbers", itertools.count(1))
+        leave(await program(*people))
+    assert paid == ["a", "b", "a", "b"]
 
 
 @pytest.mark.parametrize("is_stopped", [False, True])

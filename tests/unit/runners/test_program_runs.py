@@ -97,6 +97,29 @@ def test_resumed_run_knows_the_sessions_that_the_previous_one_created(monkeypatc
     assert not second.has_noted_session("found")
 
 
+def test_services_continue_the_same_run_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A service that the killed run had not used does not continue the run in which it was used last."""
+    older = ProgramRun.open("first"), ProgramRun.open("second")
+    end(older[0])
+    killed = kill(ProgramRun.open("first"))
+    monkeypatch.setenv("WAYSTATION_RESUME", "1")
+    first, second = ProgramRun.open("first"), ProgramRun.open("second")
+    assert first.id == killed.id
+    assert (second.is_resumed, second.id) == (True, killed.id.replace("first", "second"))
+    assert second.id != older[1].id
+
+
+@pytest.mark.parametrize("is_waiting", [False, True])
+def test_run_is_finished_if_it_ended_and_nothing_waits(is_waiting: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A finished run is not continued: the program was perhaps killed before it wrote its own identity."""
+    first = open_run()
+    first.note_invocation("session/1", has_ended=False)
+    first.note_invocation("session/1", has_ended=not is_waiting)
+    end(first)
+    monkeypatch.setenv("WAYSTATION_RESUME", "1")
+    assert (open_run().id == first.id) is is_waiting
+
+
 def test_runs_at_the_same_time_do_not_continue_each_other() -> None:
     """While a run lasts, another run of the program begins anew."""
     first = open_run()
