@@ -15,7 +15,7 @@ from google.genai import types
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.query.v1 import WorkflowQuery
 from temporalio.api.workflowservice.v1 import QueryWorkflowRequest
-from temporalio.client import ScheduleIntervalSpec, ScheduleSpec
+from temporalio.client import ScheduleIntervalSpec, ScheduleSpec, WorkflowFailureError
 from temporalio.runtime import MetricBuffer, Runtime, TelemetryConfig
 
 from tests.programs import command
@@ -27,7 +27,7 @@ from waystation.auth import AuthCredential, AuthCredentialTypes
 from waystation.auth.credential_store import Bucket, CredentialStore, Place
 from waystation.client import delete_tenant_keys
 from waystation.client.agent_client import AgentClient, Invocation
-from waystation.core import ApprovalPolicy, DeletedHistory
+from waystation.core import WORKFLOW, ApprovalPolicy, DeletedHistory, InvalidInput
 from waystation.embedded import EmbeddedServer
 from waystation.history import decode_events, format_saved_history
 from waystation.memory import MemoryEntry
@@ -404,6 +404,28 @@ async def test_a_tenants_data_is_unreadable_once_its_keys_are_deleted(
         assert left.code == 0, left.err
         assert "workflow_execution_completed" in [record["kind"] for record in left.records]
         assert await env.client.app_state(tenant="staying") == {"app:seen": canary("app")}
+
+
+async def test_an_id_does_not_select_the_key_of_another_owner(
+    server: EmbeddedServer, keys: Path, tmp_path: Path
+) -> None:
+    """Deleting the key would make the invocation unreadable, so the client and the worker refuse such an ID."""
+    id, params = "invocation/leaving~~waystation/user/x", {"agent": "asker", "message": "go", "tenant": "staying"}
+    async with AgentEnvironment(asker(), server=server, store=tmp_path / "store", task_queue="named") as env:
+        with pytest.raises(InvalidInput, match="selects the encryption key"):
+            await env.client.start("asker", "go", id=id, tenant="staying")
+        await env.client.temporal.start_workflow(WORKFLOW, params, id=id, task_queue="nobody")
+        await until(lambda: is_listed(env, id), "the invocation in the list")
+        assert id not in (await delete_tenant_keys(env.client.temporal, "leaving", dry_run=True)).stopped
+        assert id in (await delete_tenant_keys(env.client.temporal, "staying")).stopped
+        with pytest.raises(WorkflowFailureError) as failed:
+            await env.client.temporal.execute_workflow(WORKFLOW, params, id=f"{id}y", task_queue="named")
+        assert "selects the encryption key" in str(failed.value.cause)
+
+
+async def is_listed(env: AgentEnvironment, id: str) -> bool:
+    """Return whether a workflow is in the server's list."""
+    return (await env.client.temporal.count_workflows(f"WorkflowId = '{id}'")).count == 1
 
 
 async def test_an_invocation_with_a_missing_key_hides_no_others(

@@ -16,6 +16,7 @@ from waystation.agents import Agent
 from waystation.artifacts import InMemoryArtifactService
 from waystation.client import Session
 from waystation.client.agent_client import AgentClient
+from waystation.core import WORKFLOW
 from waystation.embedded import EmbeddedServer
 from waystation.memory import InMemoryMemoryService
 from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
@@ -70,6 +71,23 @@ async def test_all_that_is_a_sessions_is_deleted(serve: Serve) -> None:
         where = {"app_name": "waystation", "user_id": "ann", "session_id": session.given.session_id}
         assert services.artifacts is not None
         assert await services.artifacts.list_artifact_keys(**where) == ["user:note.txt"]
+
+
+async def test_a_workflow_whose_id_looks_like_an_invocation_of_the_session_stays(serve: Serve) -> None:
+    """The recorded parent shows what the session has started, and the recorded source what was forked from it."""
+    async with serve(asking(), verify=False) as env:
+        session = new_session(env, "asker")
+        await session.send("buy")
+        await waits(session, 1)
+        fork = await env.client.forks.start(f"{session.id}/1", 1)
+        params = {"agent": "asker", "message": "buy", "user_id": "bob"}
+        for number, type in ((2, WORKFLOW), (3, "Shipping")):
+            await env.temporal.start_workflow(type, params, id=f"{session.id}/{number}", task_queue="nobody")
+        await until_listed(env.client, session.id, 5)
+        deleted = await env.client.sessions.delete(**of(session))
+        assert deleted.workflows == [session.id, f"{session.id}/1", fork.id]
+        for number in (2, 3):
+            await env.temporal.get_workflow_handle(f"{session.id}/{number}").terminate()
 
 
 async def listing_nothing(*_: object, **__: object) -> AsyncIterator[WorkflowExecution]:

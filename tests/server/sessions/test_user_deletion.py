@@ -1,5 +1,6 @@
 """Deleting a user: everything that is stored for them, nothing of others, and safe to repeat."""
 
+import asyncio
 import uuid
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -7,7 +8,14 @@ from typing import Any
 
 import pytest
 from google.genai import types
-from temporalio.client import Client, ScheduleIntervalSpec, ScheduleSpec, WorkflowExecutionStatus
+from temporalio.client import (
+    Client,
+    ScheduleIntervalSpec,
+    ScheduleSpec,
+    WorkflowExecutionStatus,
+    WorkflowFailureError,
+)
+from temporalio.exceptions import ApplicationError
 
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import until, waiting
@@ -16,7 +24,7 @@ from waystation.artifacts import InMemoryArtifactService
 from waystation.auth import APIKey, APIKeyIn, AuthConfig, AuthCredential, AuthCredentialTypes, InMemoryCredentialService
 from waystation.client import DeletedUser
 from waystation.client.agent_client import AgentClient
-from waystation.core import StoreFailed, user_scope
+from waystation.core import WORKFLOW, InvalidInput, StoreFailed, UserForgotten, user_scope
 from waystation.history import describe_workflow
 from waystation.memory import InMemoryMemoryService
 from waystation.models import LlmRequest, LlmResponse
@@ -195,4 +203,106 @@ async def test_a_deleted_user_can_return(desk: Desk) -> None:
         return await desk.client.user_state(user_id=ann) == {"user:text": "tea"}
 
     await until(has_state, "the state of the new invocation")
+    await desk.forget(ann)
+
+
+async def start_elsewhere(desk: Desk, user: str, id: str, *, type: str = WORKFLOW, queue: str | None = None) -> str:
+    """Start a workflow as a program does that does not use the client. Return its ID once it is listed."""
+    started = {"agent": "secretary", "message": "tea", "user_id": user}
+    temporal, queue = desk.client.temporal, queue or desk.client.task_queue
+    await temporal.start_workflow(type, started, id=id, task_queue=queue)
+
+    async def is_listed() -> bool:
+        return (await temporal.count_workflows(f"WorkflowId = '{id}'")).count == 1
+
+    await until(is_listed, f"{id} in the list")
+    return id
+
+
+async def test_the_recorded_input_shows_the_owner_not_the_id(desk: Desk) -> None:
+    """IDs begin with that of an invocation of the user, or have the form of another user's data."""
+    ann, bob = new_users()
+    orders = (await desk.client.start("secretary", "tea", user_id=ann, id=f"orders-{ann}")).id
+    others = [
+        await start_elsewhere(desk, bob, f"{orders}/17"),
+        await start_elsewhere(desk, bob, f"session/x/{ann}/s/1"),
+    ]
+    foreign = [await start_elsewhere(desk, ann, f"{orders}/18", type="Shipping", queue="shipping")]
+    own = await start_elsewhere(desk, ann, f"invocation/waystation/{bob}/x")
+    await waiting(desk.client.invocation(own), "fc-2")
+    dry = await desk.forget(ann, dry_run=True)
+    assert dry.owners[own] == {"user_id": ann, "app": "waystation", "tenant": None}
+    deleted = await desk.forget(ann)
+    assert set(deleted.workflows) == set(dry.workflows) | {user_scope("waystation", ann)} >= {orders, own}
+    assert [await is_open(desk.client.temporal, id) for id in (orders, own)] == [False, False]
+    assert [await is_open(desk.client.temporal, id) for id in others + foreign] == [True, True, True]
+    await desk.forget(bob)
+    await desk.client.temporal.get_workflow_handle(foreign[0]).terminate()
+
+
+async def test_nothing_starts_for_a_user_who_is_being_forgotten(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also after an interruption, until the deletion is complete. Another app of the user is served meanwhile."""
+    ann, _ = new_users()
+    await desk.forget(ann, dry_run=True)
+    await desk.client.start("secretary", "tea", user_id=ann, app="desk")
+    session = desk.client.session(agent="secretary", session_id="s", user_id=ann, app="desk")
+    spec = ScheduleSpec(intervals=[ScheduleIntervalSpec(every=timedelta(days=300))])
+    with monkeypatch.context() as failing:
+        failing.setattr(InMemoryMemoryService, "list_user_apps", _fail)
+        with pytest.raises(StoreFailed):
+            await desk.forget(ann, app="desk")
+    refused = [
+        lambda: desk.client.start("secretary", "tea", user_id=ann, app="desk"),
+        lambda: desk.client.schedule("secretary", "tea", spec, id=ann, user_id=ann, app="desk"),
+        session.create,
+        lambda: session.send("tea"),
+    ]
+    for start in refused:
+        with pytest.raises(UserForgotten):
+            await start()
+    with pytest.raises(WorkflowFailureError) as failed:
+        await desk.client.temporal.execute_workflow(
+            WORKFLOW,
+            {"agent": "secretary", "message": "tea", "user_id": ann, "app": "desk"},
+            id=f"elsewhere-{ann}",
+            task_queue=desk.client.task_queue,
+        )
+    assert isinstance(failed.value.cause, ApplicationError)
+    assert failed.value.cause.type == "UserForgotten"
+    await waiting(await desk.client.start("secretary", "tea", user_id=ann, app="other"), "fc-2")
+    await desk.forget(ann, app="desk")
+    await waiting(await session.send("tea"), "fc-2")
+    await desk.forget(ann)
+
+
+async def test_a_deletion_ends_although_starts_go_on(desk: Desk) -> None:
+    """The client refuses them as soon as the deletion has begun."""
+    ann, _ = new_users()
+
+    async def go_on() -> None:
+        while True:
+            await desk.client.start("secretary", "tea", user_id=ann)
+
+    starting = asyncio.create_task(go_on())
+    await until(lambda: _is_stored(desk, ann), "an invocation that has saved a text")
+    deleted = await desk.forget(ann)
+    with pytest.raises(UserForgotten):
+        await starting
+    assert not any("keep starting" in reason for reason in deleted.left)
+    assert await desk.count_stored(ann) == 0
+
+
+async def _is_stored(desk: Desk, user: str) -> bool:
+    return await desk.count_stored(user) > 0
+
+
+async def test_an_id_in_use_is_not_that_of_another_user(desk: Desk) -> None:
+    """Starting again returns the existing invocation only to its own user, app and tenant, and no other workflow."""
+    ann, bob = new_users()
+    names: dict[str, Any] = {"id": f"mine-{ann}", "user_id": ann}
+    assert not (await desk.client.start("secretary", "tea", **names)).existed
+    assert (await desk.client.start("secretary", "tea", **names)).existed
+    for other in ({"user_id": bob}, {"app": "other"}, {"tenant": "acme"}):
+        with pytest.raises(InvalidInput, match="another user, app or tenant"):
+            await desk.client.start("secretary", "tea", **names | other)
     await desk.forget(ann)
