@@ -129,6 +129,8 @@ class _Record(BaseModel):
     mime_type: str | None = None
     create_time: float
     custom_metadata: JsonObject = {}
+    saved_by: str = ""
+    """The idempotency key of the call that saved the version. It begins with the ID of the call's invocation."""
 
 
 class _Listing(NamedTuple):
@@ -234,6 +236,7 @@ class ObjectStoreArtifactService(BaseArtifactService):
             mime_type=content.mime_type,
             create_time=time.time(),
             custom_metadata=metadata,
+            saved_by=idempotency_key or "",
         )
         # Write the file even if it is empty: a repeated save uses it to find the first one.
         owner, text = Owner(app_name, user_id), record.model_dump_json().encode()
@@ -330,6 +333,19 @@ class ObjectStoreArtifactService(BaseArtifactService):
                     key = _name(app), _name(user), _name(session)
                     sessions[key] = max(written, sessions.get(key, written))
         return sessions
+
+    async def has_invocation_artifacts(self, *, app_name: str, user_id: str, session_id: str) -> bool:
+        """Return whether the records show that a session's artifacts are those of an invocation without a session.
+
+        Such artifacts are stored under the ID of the invocation. Its called agents and its forks save there, too.
+        """
+        folder = _scope_of(app_name, user_id, session_id).folder
+        for place, _, name in [_split(path) for path, _ in await self._files.below(folder)]:
+            if form := _RECORD.fullmatch(name):
+                record = await _read_record(self._files, f"{folder}/{place}", int(form[1]))
+                if record and record.saved_by.startswith((f"{session_id}/", f"{session_id}~")):
+                    return True
+        return False
 
     async def list_versions(
         self, *, app_name: str, user_id: str, filename: str, session_id: str | None = None

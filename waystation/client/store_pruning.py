@@ -29,7 +29,7 @@ SYSTEM_NAMESPACE = "temporal-system"
 NAMESPACES_PAGE = 1_000
 DIGEST_LENGTH = 64
 _GENERATED_ID = re.compile(r"(?:invocation/[^/]+/[^/]+/)?\w+-([0-9a-f]{12})", re.ASCII)
-"""An invocation ID that the client generated. Other IDs may name sessions, whose artifacts are never removed."""
+"""An invocation ID that the client generated. A session may have such an ID, too, but its artifacts are kept."""
 # Matches digests and the last parts of generated IDs. The whole ID would not match reliably: in a serialized event, the
 # byte before an ID can look like part of it.
 _USED = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])|(?<=-)[0-9a-f]{12}")
@@ -58,6 +58,9 @@ class PrunableArtifacts(Protocol):
 
     async def list_sessions(self) -> Mapping[tuple[str, str, str], datetime]:
         """Return each session that has artifacts, as (app, user, session), with the time when one was last written."""
+
+    async def has_invocation_artifacts(self, *, app_name: str, user_id: str, session_id: str) -> bool:
+        """Return whether the records show that a session's artifacts are those of an invocation without a session."""
 
     async def delete_session_artifacts(self, *, app_name: str, user_id: str, session_id: str) -> list[str]:
         """Delete the artifacts of one session."""
@@ -109,11 +112,12 @@ async def prune_stores(
         if not dry_run:
             await change(blob.digest)
     for (app, user, id), changed in (await artifacts.list_sessions() if artifacts else {}).items():
-        generated = _GENERATED_ID.fullmatch(id)
-        if artifacts and generated and generated[1] not in reader.used and changed <= cutoff:
+        generated, names = _GENERATED_ID.fullmatch(id), {"app_name": app, "user_id": user, "session_id": id}
+        is_unused = generated is not None and generated[1] not in reader.used and changed <= cutoff
+        if artifacts and is_unused and await artifacts.has_invocation_artifacts(**names):
             pruned.artifacts += 1
             if not dry_run:
-                await artifacts.delete_session_artifacts(app_name=app, user_id=user, session_id=id)
+                await artifacts.delete_session_artifacts(**names)
     return pruned
 
 
