@@ -15,7 +15,6 @@ from temporalio.client import (
     WorkflowExecutionStatus,
     WorkflowFailureError,
 )
-from temporalio.exceptions import ApplicationError
 
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import until, waiting
@@ -206,11 +205,11 @@ async def test_a_deleted_user_can_return(desk: Desk) -> None:
     await desk.forget(ann)
 
 
-async def start_elsewhere(desk: Desk, user: str, id: str, *, type: str = WORKFLOW, queue: str | None = None) -> str:
+async def start_elsewhere(desk: Desk, user: str, id: str, type: str = WORKFLOW, app: str = "waystation") -> str:
     """Start a workflow as a program does that does not use the client. Return its ID once it is listed."""
-    started = {"agent": "secretary", "message": "tea", "user_id": user}
-    temporal, queue = desk.client.temporal, queue or desk.client.task_queue
-    await temporal.start_workflow(type, started, id=id, task_queue=queue)
+    temporal, queue = desk.client.temporal, desk.client.task_queue if type == WORKFLOW else "others"
+    params = {"agent": "secretary", "message": "tea", "user_id": user, "app": app}
+    await temporal.start_workflow(type, params, id=id, task_queue=queue)
 
     async def is_listed() -> bool:
         return (await temporal.count_workflows(f"WorkflowId = '{id}'")).count == 1
@@ -227,7 +226,7 @@ async def test_the_recorded_input_shows_the_owner_not_the_id(desk: Desk) -> None
         await start_elsewhere(desk, bob, f"{orders}/17"),
         await start_elsewhere(desk, bob, f"session/x/{ann}/s/1"),
     ]
-    foreign = [await start_elsewhere(desk, ann, f"{orders}/18", type="Shipping", queue="shipping")]
+    foreign = [await start_elsewhere(desk, ann, f"{orders}/18", type="Shipping")]
     own = await start_elsewhere(desk, ann, f"invocation/waystation/{bob}/x")
     await waiting(desk.client.invocation(own), "fc-2")
     dry = await desk.forget(ann, dry_run=True)
@@ -243,32 +242,26 @@ async def test_the_recorded_input_shows_the_owner_not_the_id(desk: Desk) -> None
 async def test_nothing_starts_for_a_user_who_is_being_forgotten(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also after an interruption, until the deletion is complete. Another app of the user is served meanwhile."""
     ann, _ = new_users()
+    names: dict[str, Any] = {"user_id": ann, "app": "desk"}
     await desk.forget(ann, dry_run=True)
-    await desk.client.start("secretary", "tea", user_id=ann, app="desk")
-    session = desk.client.session(agent="secretary", session_id="s", user_id=ann, app="desk")
-    spec = ScheduleSpec(intervals=[ScheduleIntervalSpec(every=timedelta(days=300))])
+    await desk.client.start("secretary", "tea", **names)
+    session = desk.client.session(agent="secretary", session_id="s", **names)
     with monkeypatch.context() as failing:
         failing.setattr(InMemoryMemoryService, "list_user_apps", _fail)
         with pytest.raises(StoreFailed):
             await desk.forget(ann, app="desk")
-    refused = [
-        lambda: desk.client.start("secretary", "tea", user_id=ann, app="desk"),
-        lambda: desk.client.schedule("secretary", "tea", spec, id=ann, user_id=ann, app="desk"),
-        session.create,
-        lambda: session.send("tea"),
-    ]
-    for start in refused:
+    for start in (
+        desk.client.start("secretary", "tea", **names),
+        desk.client.schedule("secretary", "tea", ScheduleSpec(), id=ann, **names),
+        session.create(),
+        session.send("tea"),
+    ):
         with pytest.raises(UserForgotten):
-            await start()
-    with pytest.raises(WorkflowFailureError) as failed:
-        await desk.client.temporal.execute_workflow(
-            WORKFLOW,
-            {"agent": "secretary", "message": "tea", "user_id": ann, "app": "desk"},
-            id=f"elsewhere-{ann}",
-            task_queue=desk.client.task_queue,
-        )
-    assert isinstance(failed.value.cause, ApplicationError)
-    assert failed.value.cause.type == "UserForgotten"
+            await start
+    elsewhere = await start_elsewhere(desk, ann, f"elsewhere-{ann}", app="desk")
+    with pytest.raises(WorkflowFailureError, match="failed") as failed:
+        await desk.client.temporal.get_workflow_handle(elsewhere).result()
+    assert getattr(failed.value.cause, "type", None) == "UserForgotten"
     await waiting(await desk.client.start("secretary", "tea", user_id=ann, app="other"), "fc-2")
     await desk.forget(ann, app="desk")
     await waiting(await session.send("tea"), "fc-2")
@@ -283,17 +276,13 @@ async def test_a_deletion_ends_although_starts_go_on(desk: Desk) -> None:
         while True:
             await desk.client.start("secretary", "tea", user_id=ann)
 
+    await waiting(await desk.client.start("secretary", "tea", user_id=ann), "fc-2")
     starting = asyncio.create_task(go_on())
-    await until(lambda: _is_stored(desk, ann), "an invocation that has saved a text")
     deleted = await desk.forget(ann)
     with pytest.raises(UserForgotten):
         await starting
     assert not any("keep starting" in reason for reason in deleted.left)
     assert await desk.count_stored(ann) == 0
-
-
-async def _is_stored(desk: Desk, user: str) -> bool:
-    return await desk.count_stored(user) > 0
 
 
 async def test_an_id_in_use_is_not_that_of_another_user(desk: Desk) -> None:

@@ -48,7 +48,3 @@ REPLIES: Mapping[str, Sequence[Mapping[str, Any]]] = {
         {"text": "6"},
     ],
 }
-KILLED_AT = {
-    name: next(n for n, reply in enumerate(replies, 1) if "calls" in reply) for name, replies in REPLIES.items()
-}
-"""The number of replies before the first recorded result, after which the program is killed."""
