@@ -43,7 +43,7 @@ def read_errors(package: Path = PACKAGE) -> ErrorClass:
     folders = [package, *(path for path in package.iterdir() if path.is_symlink())]
     paths = sorted(path for folder in folders for path in folder.rglob("*.py"))
     found = [error for path in paths for error in _classes(path, package)]
-    by_name = {error.name: error for error in found}
+    by_name = {error.name: error for error in reversed(found)}  # `waystation.core` comes first
     for error in sorted(found, key=lambda error: error.name):
         if base := next((base for base in error.bases if base in by_name), None):
             by_name[base].children.append(error)
