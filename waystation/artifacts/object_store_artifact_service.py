@@ -277,9 +277,9 @@ class ObjectStoreArtifactService(BaseArtifactService):
 
     async def list_artifact_keys(self, *, app_name: str, user_id: str, session_id: str | None = None) -> list[str]:
         """Return the sorted artifact names of the session and the user, or only the user's if `session_id` is None."""
-        names = await self._list_names(_scope_of(app_name, user_id, None))
+        names = await _list_names(self._files, _scope_of(app_name, user_id, None))
         if session_id:
-            names += await self._list_names(_scope_of(app_name, user_id, session_id))
+            names += await _list_names(self._files, _scope_of(app_name, user_id, session_id))
         return sorted(names)
 
     async def delete_artifact(
@@ -300,7 +300,7 @@ class ObjectStoreArtifactService(BaseArtifactService):
     async def delete_session_artifacts(self, *, app_name: str, user_id: str, session_id: str) -> list[str]:
         """Delete all files of one session, including content without a record, and return the artifact names."""
         scope = _scope_of(app_name, user_id, session_id)
-        names = sorted(await self._list_names(scope))
+        names = sorted(await _list_names(self._files, scope))
         await _remove_files(self._files, scope.folder, [path for path, _ in await self._files.below(scope.folder)])
         return names
 
@@ -398,21 +398,6 @@ class ObjectStoreArtifactService(BaseArtifactService):
         """Return the canonical URI of a version whose content is in the file `data`."""
         return f"{self.place}/{key.folder}/{data}"
 
-    async def _list_names(self, scope: Scope) -> list[str]:
-        versions: dict[str, int] = {}
-        for path, _ in await self._files.below(scope.folder):
-            segment, _, name = path.partition("/")
-            if form := _RECORD.fullmatch(name):
-                versions[segment] = int(form[1])
-        prefix = USER_PREFIX if scope.session_id is None else ""
-        names = []
-        for segment, version in versions.items():
-            if not segment.startswith(_HASHED):
-                names.append(prefix + _name(segment))
-            elif record := await _read_record(self._files, f"{scope.folder}/{segment}", version):
-                names.append(record.name)
-        return names
-
     async def _list(self, key: ArtifactKey) -> _Listing:
         files = dict(await self._files.below(key.folder))
         records = {name: int(form[1]) for name in files if (form := _RECORD.fullmatch(name))}
@@ -424,6 +409,22 @@ class ObjectStoreArtifactService(BaseArtifactService):
         if version is None:
             version = max((await self._list(key)).versions, default=-1)
         return version, await _read_record(self._files, key.folder, version) if version >= 0 else None
+
+
+async def _list_names(files: ObjectFiles, scope: Scope) -> list[str]:
+    versions: dict[str, int] = {}
+    for path, _ in await files.below(scope.folder):
+        segment, _, name = path.partition("/")
+        if form := _RECORD.fullmatch(name):
+            versions[segment] = int(form[1])
+    prefix = USER_PREFIX if scope.session_id is None else ""
+    names = []
+    for segment, version in versions.items():
+        if not segment.startswith(_HASHED):
+            names.append(prefix + _name(segment))
+        elif record := await _read_record(files, f"{scope.folder}/{segment}", version):
+            names.append(record.name)
+    return names
 
 
 async def _read_record(files: ObjectFiles, folder: str, version: int) -> _Record | None:

@@ -70,7 +70,7 @@ async def check_start(client: Client, workflow_id: str, owner: Owner) -> None:
     named = Owner.of_workflow(workflow_id)
     if named not in (None, owner) and find_user_keys() is not None:
         raise InvalidInput(
-            f"The ID {workflow_id!r} is reserved for the user whom it names, because it selects the encryption key. "
+            f"The ID {workflow_id!r} is reserved for the owner that it names, because it selects the encryption key. "
             "Choose another ID."
         )
     app, tenant = ids.parse_app_key(owner.app)

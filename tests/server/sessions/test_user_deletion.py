@@ -240,7 +240,7 @@ async def test_the_recorded_input_shows_the_owner_not_the_id(desk: Desk) -> None
 
 
 async def test_nothing_starts_for_a_user_who_is_being_forgotten(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also after an interruption, until the deletion is complete. Another app of the user is served meanwhile."""
+    """Also after an interruption, until the deletion is complete. Other apps still serve the user."""
     ann, _ = new_users()
     names: dict[str, Any] = {"user_id": ann, "app": "desk"}
     await desk.forget(ann, dry_run=True)
