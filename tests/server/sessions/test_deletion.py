@@ -86,8 +86,6 @@ async def test_a_workflow_whose_id_looks_like_an_invocation_of_the_session_stays
         await until_listed(env.client, session.id, 5)
         deleted = await env.client.sessions.delete(**of(session))
         assert deleted.workflows == [session.id, f"{session.id}/1", fork.id]
-        for number in (2, 3):
-            await env.temporal.get_workflow_handle(f"{session.id}/{number}").terminate()
 
 
 async def listing_nothing(*_: object, **__: object) -> AsyncIterator[WorkflowExecution]:

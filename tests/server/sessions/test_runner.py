@@ -18,7 +18,6 @@ from waystation.core import AuthoringError, InvocationError, ModelRefused
 from waystation.embedded import EmbeddedServer
 from waystation.errors import AlreadyExistsError, SessionNotFoundError
 from waystation.events import Event, EventActions
-from waystation.models import LlmRequest, LlmResponse
 from waystation.runners import InMemoryRunner, Runner
 from waystation.sessions import BACKGROUND, DatabaseSessionService, InMemorySessionService, Session
 from waystation.sessions.base_session_service import GetSessionConfig
@@ -370,11 +369,8 @@ async def test_resumed_program_continues_with_all_services_where_it_was_killed(m
         paid.append(to)
         return "paid"
 
-    def reply(request: LlmRequest) -> LlmResponse:
-        done = bool(responses(request))
-        return says("Paid.") if done else calls(("pay", {"to": request.contents[0]["parts"][0]["text"]}))
-
-    agent = Agent(name="payer", model=FunctionModel(reply), tools=[pay])
+    replies = [reply for to in "abab" for reply in (calls(("pay", {"to": to})), says("Paid."))]
+    agent = Agent(name="payer", model=ScriptedModel(*replies), tools=[pay])
 
     async def program(*people: str) -> ProgramRun:
         runners = [Runner(agent=agent, app_name=APP, session_service=InMemorySessionService()) for _ in range(2)]
