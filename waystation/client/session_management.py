@@ -10,7 +10,13 @@ from urllib.parse import unquote
 
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
-from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError, WorkflowHandle
+from temporalio.client import (
+    Client,
+    WorkflowContinuedAsNewError,
+    WorkflowExecutionStatus,
+    WorkflowFailureError,
+    WorkflowHandle,
+)
 from temporalio.service import RPCError
 
 from waystation.core import (
@@ -186,7 +192,7 @@ async def _is_idle(client: Client, run: WorkflowRun, stopped: Collection[str]) -
 
 
 async def _wait_for_end(client: Client, run: WorkflowRun) -> None:
-    with suppress(WorkflowFailureError, RPCError):  # it failed, or was deleted
+    with suppress(WorkflowFailureError, WorkflowContinuedAsNewError, RPCError):  # it failed, went on, or was deleted
         await _get_handle(client, run).result(follow_runs=False)
 
 

@@ -372,17 +372,18 @@ async def test_resumed_program_continues_with_all_services_where_it_was_killed(m
     replies = [reply for to in "abab" for reply in (calls(("pay", {"to": to})), says("Paid."))]
     agent = Agent(name="payer", model=ScriptedModel(*replies), tools=[pay])
 
-    async def program(*people: str) -> ProgramRun:
+    async def program(*people: str) -> list[ProgramRun]:
         runners = [Runner(agent=agent, app_name=APP, session_service=InMemorySessionService()) for _ in range(2)]
         for runner, person in zip(runners, people, strict=False):
             await runner.session_service.create_session(app_name=APP, user_id=USER, session_id="s")
             assert texts(await send(runner, text(person))) == ["Paid."]
-        return runners[0].session_service.run
+        return [runner.session_service.run for runner in runners[: len(people)]]
 
     for people, leave, resumes in ((("a", "b"), end, ""), (("a",), kill, ""), (("a", "b"), end, "1")):
         monkeypatch.setenv("WAYSTATION_RESUME", resumes)
         monkeypatch.setattr(InMemorySessionService, "_numbers", itertools.count(1))
-        leave(await program(*people))
+        for run in await program(*people):
+            leave(run)
     assert paid == ["a", "b", "a", "b"]
 
 
