@@ -17,6 +17,7 @@ from waystation.cli.command_context import AsJson, CommandContext, Exit, Invocat
 from waystation.cli.output import Output
 from waystation.cli.shell_completion import complete_agent
 from waystation.client import InvocationEntry, fold_called
+from waystation.core import SESSION_WORKFLOW, WORKFLOW
 from waystation.presentation import terminal, words
 
 LISTED = 50
@@ -139,6 +140,8 @@ async def stop(
     client = await ctx.connect()
     invocation = client.invocation(id)
     described = await invocation.handle.describe()
+    if described.workflow_type not in (WORKFLOW, SESSION_WORKFLOW):
+        raise Problem(Exit.FAILED, f"{id!r} is a workflow of type {described.workflow_type!r}, which is not stopped.")
     if described.status is not WorkflowExecutionStatus.RUNNING:
         ended = described.status.name.lower().replace("_", " ") if described.status else "ended"
         raise Problem(Exit.FAILED, f"{id!r} has already ended ({ended}).")

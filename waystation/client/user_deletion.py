@@ -275,7 +275,7 @@ class UserDeletion:
             if execution.workflow_type != SCOPE_WORKFLOW:
                 self._unreadable.add(execution.id)
             return None
-        return Owner(ids.app_key("", tenant), self.user_id if is_theirs else user)
+        return Owner(f"{tenant}~~" if tenant else "", self.user_id if is_theirs else user)
 
     def _includes(self, app_key: str) -> bool:
         app, tenant = ids.parse_app_key(app_key)

@@ -135,19 +135,19 @@ async def find_session_runs(client: Client, session: str) -> dict[WorkflowRun, b
     found as children of their parents, and the latest invocations by their numbers. A called agent that has just
     closed may still be missing.
     """
-    # The IDs of descendants begin with that of the session. Only such workflows are listed, with those whose ID begins
-    # with the quotable part, and those that a server lists which treats `_` and `%` as wildcards.
+    # The IDs of descendants begin with that of the session, which keeps the list short. It may contain other workflows,
+    # for example because a server treats `_` and `%` as wildcards.
     if (prefix := _quotable_part(session)) == session:
         query = f"WorkflowId = '{session}' OR WorkflowId STARTS_WITH '{session}/'"
     else:
         query = f"WorkflowId STARTS_WITH '{prefix}'"
-    found = {session: list[WorkflowExecution]()}
+    runs, found = dict[WorkflowRun, bool](), {session}
     listed = [each async for each in client.list_workflows(query) if each.workflow_type in (SESSION_WORKFLOW, WORKFLOW)]
     for each in sorted(listed, key=lambda each: each.id):  # sources first, because their IDs are shorter
         is_session = each.workflow_type == SESSION_WORKFLOW
         if each.id == session if is_session else await _find_source(each) in found:
-            found.setdefault(each.id, []).append(each)
-    runs = list_open(each for group in found.values() for each in group)
+            found.add(each.id)
+            runs |= list_open([each])
     open_ids = {run.workflow_id for run, is_open in runs.items() if is_open}
     if (described := await describe_workflow(client, session)) and described.workflow_type == SESSION_WORKFLOW:
         open_ids.add(session)

@@ -51,6 +51,8 @@ async def test_invocations_are_listed_and_stopped(serve: Serve, waystation: Comm
         assert (stopped.code, stopped.out) == (0, "canceled listed-two\n")
         assert (await waystation(env, "stop", "listed-two")).code == 1
         assert second.id in [entry.id for entry in await listed(env, 2, status="canceled")]
+        await env.temporal.start_workflow("Shipping", id="listed-three", task_queue="others")
+        assert "'Shipping', which is not stopped" in (await waystation(env, "stop", "listed-three")).err
 
 
 async def test_the_beginning_of_an_id_is_enough(
