@@ -192,7 +192,8 @@ async def _is_idle(client: Client, run: WorkflowRun, stopped: Collection[str]) -
 
 
 async def _wait_for_end(client: Client, run: WorkflowRun) -> None:
-    with suppress(WorkflowFailureError, WorkflowContinuedAsNewError, RPCError):  # it failed, continued as new, or was deleted
+    # It failed, continued as new, or was deleted.
+    with suppress(WorkflowFailureError, WorkflowContinuedAsNewError, RPCError):
         await _get_handle(client, run).result(follow_runs=False)
 
 
