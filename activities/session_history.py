@@ -4,7 +4,7 @@ Everything is read from histories. Workers are never queried.
 """
 
 import asyncio
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import field
 from typing import Any, Protocol
 
@@ -15,7 +15,7 @@ from temporalio.client import Client, WorkflowHandle, WorkflowHistoryEventFilter
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from waystation.activities.activity_attempt import convert_errors, send_heartbeats
+from waystation.activities.activity_attempt import activity_failure, convert_errors, send_heartbeats
 from waystation.activities.log_cache import LogCache
 from waystation.activities.scope_delivery import ScopeKeeper
 from waystation.core import (
@@ -183,7 +183,7 @@ class Sessions:
             ApplicationError: The history does not belong to an invocation, or the store failed.
         """
         invocation_id = ids.session_invocation(activity.info().workflow_id or "", params.number)
-        turn = self._turns.setdefault(invocation_id, TurnReader(self._client, invocation_id, self._blobs.get))
+        turn = self._turn(invocation_id)
         with send_heartbeats(), convert_errors("session.collect_failed"):
             try:
                 async with turn.lock:
@@ -202,12 +202,37 @@ class Sessions:
             self._turns.pop(invocation_id, None)
         return collected.encode()
 
+    async def find_progress(self, known: Sequence[tuple[int, int]]) -> list[int]:
+        """Return which of the calling session's invocations have ended, or wait for an answer, with more log entries
+        than the session knows.
+
+        Args:
+            known: Pairs of an invocation's number and the number of its entries that the session knows.
+        """
+        session = activity.info().workflow_id or ""
+        found = await asyncio.gather(*(self._has_progress(ids.session_invocation(session, n), k) for n, k in known))
+        return [number for (number, _), has_progress in zip(known, found, strict=True) if has_progress]
+
+    async def _has_progress(self, invocation_id: str, known: int) -> bool:
+        turn = self._turn(invocation_id)
+        try:
+            async with turn.lock:
+                log = await turn.log()
+        except RPCError as error:
+            return error.status is not RPCStatusCode.NOT_FOUND
+        except (ForeignHistory, StoreFailed):
+            return True  # the activity `collect` reports the problem
+        return turn.announced or (log.length > known and _status(log) != "running")
+
+    def _turn(self, invocation_id: str) -> "TurnReader":
+        return self._turns.setdefault(invocation_id, TurnReader(self._client, invocation_id, self._blobs.get))
+
     async def _report(self, log: Log, turn: "TurnReader", params: CollectInput) -> Collected:
         reported_log = log if params.at is None else _log_at(log, params.at)
         status = _status(reported_log)
         if status == "running" or reported_log.length < params.since:
             return Collected(number=params.number, status="running")
-        if status == "waiting" and (params.at is None or reported_log.length == params.since):
+        if status == "waiting" and reported_log.length == params.since:
             return Collected(number=params.number, status=status)
         if reported_log.state.outcome.ended in ("terminated", "timed_out"):
             await self._scopes.deliver_rest(reported_log, turn.run_id)
@@ -284,12 +309,19 @@ class Sessions:
 
 
 async def _wait_until_closed(handle: WorkflowHandle[Any, Any]) -> None:
-    """Wait up to `CLOSED_WITHIN_S` for an invocation to close after it has announced its end."""
+    """Wait up to `CLOSED_WITHIN_S` for an invocation to close after it has announced its end.
+
+    Raises:
+        ApplicationError: It is still open. The server retries the activity.
+    """
     closing = WorkflowHistoryEventFilterType.CLOSE_EVENT
-    with suppress(TimeoutError):
+    try:
         async with asyncio.timeout(CLOSED_WITHIN_S):
             async for _ in handle.fetch_history_events(wait_new_event=True, event_filter_type=closing):
                 pass
+    except TimeoutError:
+        text = f"{handle.id!r} has announced its end, but has not closed within {CLOSED_WITHIN_S:g} s."
+        raise activity_failure("session.collect_failed", "StillAtWork", text, retry=True) from None
 
 
 def _log_at(log: Log, count: int) -> Log:

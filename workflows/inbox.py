@@ -1,7 +1,7 @@
 """Handle the signals and updates sent to an invocation, and refuse invalid ones."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -22,6 +22,7 @@ from waystation.core import (
     MessageRef,
     SessionRefused,
     SignalClock,
+    decode,
     ids,
     parse_answer,
 )
@@ -37,11 +38,13 @@ from waystation.workflows.ports import (
     observe,
     result_of,
     signal_data,
+    target_result_of,
 )
 from waystation.workflows.scheduler import LogWriter, Scheduler
 
-NO_OP = "no_op"
-"""Type of the local activity that does nothing."""
+FIND_PROGRESS = "no_op"
+"""Type of the local activity that returns which of a session's invocations have done more than the session knows. It
+did nothing when it was named."""
 NEXT_TASK_S = 0.001
 Refusal = TypeVar("Refusal", AnswerRefused, SessionRefused, InvalidInput)
 
@@ -136,36 +139,49 @@ class Arrivals:
     A worker that has the workflow in memory learns that an invocation has ended before it receives the next message. A
     worker that does not have the workflow in memory may receive both in one task, with the message first, and a replay
     may receive them separately again.
+
+    The session may also learn that an invocation has ended long after its client does. So look at the histories of the
+    invocations meanwhile.
     """
 
     def __init__(self) -> None:
         self._pauses = 0
-        self._pause: asyncio.Task[None] | None = None
+        self._pause: asyncio.Task[Sequence[int]] | None = None
 
-    async def applied(self) -> None:
-        """Wait until everything that arrived with the current workflow task has been applied."""
+    async def applied(self, known: Callable[[], Mapping[int, int]]) -> Sequence[int]:
+        """Wait until everything that arrived with the current workflow task has been applied.
+
+        `known` returns the number of log entries that the session knows of each open invocation. Return the invocations
+        that have ended, or wait for an answer, with more entries than that.
+        """
         if self._pause is None or self._pause.done():
             self._pauses += 1
-            self._pause = asyncio.create_task(_pause(self._pauses))
-        await asyncio.shield(self._pause)
+            self._pause = asyncio.create_task(_pause(self._pauses, known))
+        return await asyncio.shield(self._pause)
 
 
-async def _pause(number: int) -> None:
-    """Run a local activity that does nothing. The SDK delivers its result after everything that arrived before.
+async def _pause(number: int, known: Callable[[], Mapping[int, int]]) -> Sequence[int]:
+    """Run the local activity. The SDK delivers its result after everything that arrived before.
 
     Start a timer instead if the activity fails, or if the worker does not cache workflows: local activities then stall
     until the workflow task has timed out. A timer delays the message, because servers fire timers up to a second late.
+    Afterward, return all invocations, because any of them may have made progress.
     """
     if not observe(ids.uncached(number), lambda: not is_cached()):
         try:
-            await workflow.execute_local_activity(
-                NO_OP, schedule_to_close_timeout=settings().tool.quick, retry_policy=RetryPolicy(maximum_attempts=1)
+            result = await workflow.execute_local_activity(
+                FIND_PROGRESS,
+                list(known().items()),
+                result_type=RawValue,
+                schedule_to_close_timeout=settings().tool.quick,
+                retry_policy=RetryPolicy(maximum_attempts=1),
             )
         except FailureError:  # a replay raises the cause of the `ActivityError` that was raised at first
             pass
         else:
-            return
+            return decode(target_result_of(result)) or ()  # earlier versions recorded null
     await workflow.sleep(NEXT_TASK_S, summary="yield")
+    return list(known()) if observe(ids.unseen(number), lambda: True) else ()
 
 
 def sent_data(params: RawValue, refusal: type[Refusal]) -> bytes:

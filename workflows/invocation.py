@@ -45,6 +45,7 @@ from waystation.core import (
     diff_state,
     encode,
     entries_to_json,
+    ids,
     is_working,
     next_step,
     parse_carried,
@@ -113,13 +114,15 @@ class SessionReporter:
         """Whether the session might no longer be the parent workflow."""
         self._nudge: asyncio.Task[None] | None = None
 
-    def waiting(self, log: Log) -> None:
+    def waiting(self, log: Log, *, flushing: bool) -> None:
         """Signal the session if the invocation is only waiting for pending calls and has entries since the last signal.
 
-        The session can then handle another message.
+        The session can then handle another message. So wait until no writes to `user:` and `app:` state are in flight.
         """
         link = _link(log)
         if link is None or is_working(log.state) or log.length <= self._since or not log.state.waiting():
+            return
+        if flushing and workflow.patched(ids.FLUSH_BEFORE_PARKING):
             return
         self._parked = True
         self._since, self._state = log.length, log.state.session.values
@@ -250,9 +253,8 @@ class AgentInvocation:
                         self._scheduler.perform(calls)
                         await self._change()
                     case Wait():
-                        if self._log.state.waiting() and not is_working(self._log.state):
-                            self._scheduler.flush_scopes()
-                        self._session.waiting(self._log)
+                        is_parked = bool(self._log.state.waiting()) and not is_working(self._log.state)
+                        self._session.waiting(self._log, flushing=is_parked and self._scheduler.flush_scopes())
                         if not is_working(self._log.state):
                             trace(self._log, over=False)
                         await self._change()

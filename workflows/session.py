@@ -27,6 +27,7 @@ from waystation.core import (
     SessionRefused,
     Transcript,
     encode,
+    ids,
     parse_message,
     parse_nudge,
     parse_session,
@@ -97,11 +98,7 @@ class AgentSession:
     async def _loop(self, log: SessionLog, invocations: SessionInvocations) -> RawValue:
         while True:
             if not self._cut_due():
-                # The waiting invocation may have ended in this workflow task, after the message. Process its end first.
-                if log.due and log.status == "waiting":
-                    await self._arrivals.applied()
-                    await invocations.readings_done()
-                invocations.start()
+                await self._start()
             self._visibility.publish(log)
             if log.over and invocations.at_rest and workflow.all_handlers_finished():
                 return raw(encode({"status": "closed", "invocations": log.started}))
@@ -109,10 +106,25 @@ class AgentSession:
             invocations.changed = False
             if self._cut_due() and log.current is None and invocations.only_following:
                 await self._continue_as_new(log, invocations)
-                invocations.start()
+                await self._start(ids.READ_BEFORE_START)
             await workflow.wait_condition(lambda: invocations.changed or invocations.fault is not None)
             if invocations.fault:
                 raise invocations.fault
+
+    async def _start(self, mark: str | None = None) -> None:
+        """Start the next invocation if one is due, once the session knows what the others have done so far.
+
+        An invocation that waits may have been answered, and may even have ended, without a message to the session yet.
+        `mark` is the patch marker with which a run records that it reads the progress of the others here.
+        """
+        if self._log.due and self._log.status == "waiting" and (mark is None or workflow.patched(mark)):
+            progress = await self._find_progress()
+            await self._invocations.readings_done()
+            await self._invocations.read_all(progress)
+        self._invocations.start()
+
+    async def _find_progress(self) -> Sequence[int]:
+        return await self._arrivals.applied(self._invocations.known)
 
     def _cut_due(self) -> bool:
         """Return whether the session should continue as new as soon as no invocation is running."""
@@ -219,7 +231,7 @@ class AgentSession:
             await workflow.wait_condition(lambda: self._begun is not None)
         message = parse_message(result_of(params.payload))
         if message.when_busy != "queue":
-            await self._arrivals.applied()
+            await self._invocations.read_all(await self._find_progress())
             self._invocations.changed = True
         try:
             self._log.check(message)  # the validator cannot check an update that arrives together with the start
@@ -276,7 +288,7 @@ class AgentSession:
             "refused": log.refused,
             "status": log.status,
             "invocations": [
-                {"n": turn.n, "id": log.invocation_id(turn.n), "status": turn.status, "message": turn.message}
+                turn.model_dump(include={"n", "status", "message", "known"}) | {"id": log.invocation_id(turn.n)}
                 for turn in log.turns.values()
             ],
             "refusals": log.refusals,

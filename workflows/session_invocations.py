@@ -1,7 +1,8 @@
 """Start a session's invocations, follow them until they end, send them messages, and read their histories."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
+from contextlib import nullcontext
 from typing import Any, TypeVar
 
 from temporalio import workflow
@@ -29,6 +30,7 @@ from waystation.core import (
     TurnStatus,
     decode,
     encode,
+    ids,
     summary,
 )
 from waystation.workflows.engine_activity import execute_engine_activity
@@ -58,6 +60,11 @@ class SessionInvocations:
         self._tasks: set[asyncio.Task[None]] = set()
         self._sent: set[tuple[int, int]] = set()
         """Joined messages that have been sent, as pairs of invocation number and message number."""
+        self._starting: set[int] = set()
+        """Invocations whose start the server has not reported yet, so they may have no history."""
+        self._cancelled = False
+        self._sending: dict[int, asyncio.Lock] = {}
+        """One lock per invocation, so that it receives joined messages in the order in which the session did."""
         self._locks: dict[int, asyncio.Lock] = {}
         """One lock per invocation, so that its history is read by only one task at a time."""
         self._asked: dict[tuple[int, bool], int] = {}
@@ -85,6 +92,7 @@ class SessionInvocations:
             self.changed = True
             return
         self.transcript.append((number, now(), started))
+        self._starting.add(number)
         self._begin(self._follow(number, started))
 
     def read(self, number: int, at: int | None = None, *, asked: bool = False) -> None:
@@ -105,6 +113,14 @@ class SessionInvocations:
         """Return whether this run is waiting for the invocation to end."""
         return number in self._handles
 
+    def known(self) -> dict[int, int]:
+        """The number of log entries that the session knows of each open invocation, unless its start is under way."""
+        return {turn.n: turn.known for turn in self.log.open if turn.n not in self._starting}
+
+    async def read_all(self, numbers: Iterable[int]) -> None:
+        """Read the histories of these invocations to their ends."""
+        await asyncio.gather(*(self._read(number, None) for number in numbers))
+
     def send_joined(self) -> None:
         """Send joined messages to the running invocation, if any. Undelivered ones start separate invocations later."""
         if self.log.current is not None:
@@ -118,6 +134,7 @@ class SessionInvocations:
 
     async def cancel(self) -> None:
         """Cancel the open invocations, and wait for them to end, up to a time limit."""
+        self._cancelled = True
         for turn in self.log.open:
             if turn.n not in self._handles:
                 invocation = workflow.get_external_workflow_handle(self.log.invocation_id(turn.n))
@@ -162,6 +179,9 @@ class SessionInvocations:
                 search_attributes=at_start(started) if self._visibility.check(self.log) else None,
             )
             self._handles[number] = child
+            self._starting.remove(number)
+            if self._cancelled and workflow.patched(ids.CANCEL_STARTED):
+                child.cancel()
             self._send_joined(number)
             returned = await child
             result = InvocationResult.model_validate(decode(result_of(returned.payload)))
@@ -170,6 +190,7 @@ class SessionInvocations:
             result = None
         finally:
             self._handles.pop(number, None)
+            self._starting.discard(number)
         async with self._lock(number):
             report = result.report if result else None
             if result and report and report.entries is not None and self.log.continues_from(number, report):
@@ -196,9 +217,12 @@ class SessionInvocations:
             turn = self.log.turns.get(number)
             if turn is None or turn.status not in OPEN_STATUSES or (at is not None and at <= turn.known):
                 return
+            had_history = number not in self._starting
             collected = await _call(
                 COLLECT, CollectInput(number=number, since=turn.known, at=at), f"invocation {number}"
             )
+            if not had_history:
+                return  # the task that follows the invocation applies its end
             if collected and collected.report and self.log.continues_from(number, collected.report):
                 self._apply(number, collected.report, collected.at)
             if collected and collected.status == "waiting":
@@ -219,7 +243,13 @@ class SessionInvocations:
                 params: JsonObject = {"message": message.message, "join": join}
                 if message.token:
                     params |= {"token": message.token, "message_id": message.message_id}
-                self._begin(unless_closed(handle.signal(MESSAGE_SIGNAL, raw(encode(params))), "invocation.gone"))
+                self._begin(self._deliver(handle, number, params))
+
+    async def _deliver(self, handle: ChildWorkflowHandle[Any, Any], number: int, params: JsonObject) -> None:
+        lock = self._sending.setdefault(number, asyncio.Lock())
+        is_ordered = not lock.locked() or workflow.patched(ids.JOIN_IN_ORDER)
+        async with lock if is_ordered else nullcontext():
+            await unless_closed(handle.signal(MESSAGE_SIGNAL, raw(encode(params))), "invocation.gone")
 
 
 async def _call(activity: EngineActivity[R], params: Recorded, about: str) -> R | None:

@@ -21,6 +21,15 @@ _ARCHIVE = "archive-"
 _ARRIVAL = "waystation.arrival-"
 _UNSEARCHABLE = "waystation.unsearchable-"
 _UNCACHED = "waystation.uncached-"
+_UNSEEN = "waystation.unseen-"
+READ_BEFORE_START = "waystation.read-before-start"
+"""The patch marker of a session that reads the progress of its invocations even if it could not continue as new."""
+CANCEL_STARTED = "waystation.cancel-started"
+"""The patch marker of a session that cancels an invocation whose start was under way when the session was canceled."""
+JOIN_IN_ORDER = "waystation.join-in-order"
+"""The patch marker of a session that delivers joined messages one after the other."""
+FLUSH_BEFORE_PARKING = "waystation.flush-before-parking"
+"""The patch marker of an invocation that signals its wait after its writes to `user:` and `app:` state."""
 _PROGRAM = "program."
 _TARGET = ".target"
 CALL_HEADER = "waystation-call"
@@ -52,9 +61,16 @@ def uncached(number: int) -> str:
     return f"{_UNCACHED}{number}"
 
 
+def unseen(number: int) -> str:
+    """Return the patch marker for the `number`th pause of a run if the run could not look for progress meanwhile."""
+    return f"{_UNSEEN}{number}"
+
+
 def is_known_mark(mark: str) -> bool:
     """Return whether this version of Waystation can create the patch marker."""
-    return parse_not_found(mark) is not None or mark.startswith((_ARRIVAL, _UNSEARCHABLE, _UNCACHED))
+    is_change = mark in (READ_BEFORE_START, CANCEL_STARTED, JOIN_IN_ORDER, FLUSH_BEFORE_PARKING)
+    is_observation = mark.startswith((_ARRIVAL, _UNSEARCHABLE, _UNCACHED, _UNSEEN))
+    return is_change or is_observation or parse_not_found(mark) is not None
 
 
 def parse_not_found(mark: str) -> int | None:

@@ -56,6 +56,7 @@ class SessionReader:
         self.continued: str | None = None
         """The ID of the next run, or None if the session has not continued as new."""
         self._children: dict[int, int] = {}
+        self._reports: set[str] = set()
         self._collecting: set[int] = set()
         self._change_ids: set[str] = set()
         """IDs of messages and changes that count already."""
@@ -134,8 +135,10 @@ class SessionReader:
                 self._change_ids.update([change.change_id] if change.change_id else ())
 
     def _apply_report(self, number: int, report: Report) -> None:
-        if self.transcript.add_report(number, report) is None:
+        ref = self.transcript.add_report(number, report)
+        if ref is None or ref in self._reports:  # the history may contain a report twice
             return
+        self._reports.add(ref)
         state = {key: value for key, value in self.state.items() if key not in report.removed_keys}
         self.state = {**state, **session_part(report.state_delta)}
 

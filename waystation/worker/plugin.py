@@ -78,7 +78,7 @@ from waystation.worker.service_setup import create_lasting_services, create_stor
 from waystation.worker.watchdog import Watchdog
 from waystation.worker.workflow_runner import ClearingWorkflowRunner
 from waystation.workflows.engine_activity import SettingsInterceptor
-from waystation.workflows.inbox import NO_OP
+from waystation.workflows.inbox import FIND_PROGRESS
 from waystation.workflows.invocation import AgentInvocation
 from waystation.workflows.ports import data_of, raw
 from waystation.workflows.scope import AgentScope
@@ -119,9 +119,14 @@ def _tool_activity(handler: Callable[[ToolCallInput], Awaitable[bytes]]) -> Acti
     return call_tool
 
 
-@activity.defn(name=NO_OP)
-async def _no_op() -> None:
-    """Do nothing. Workflows wait for this local activity; see `workflows.inbox.Arrivals`."""
+def _progress_activity(sessions: Sessions) -> Activity:
+    """Return the local activity that sessions wait for; see `workflows.inbox.Arrivals`."""
+
+    @activity.defn(name=FIND_PROGRESS)
+    async def find_progress(known: list[tuple[int, int]]) -> list[int]:
+        return await sessions.find_progress(known) if known else []
+
+    return find_progress
 
 
 @activity.defn(dynamic=True)
@@ -269,10 +274,12 @@ class WaystationPlugin(SimplePlugin):
         interceptors: list[Interceptor] = [
             SettingsInterceptor(self._settings.workflow, is_searchable, signal_times, is_cached=is_cached)
         ]
+        logs = LogCache(client, self._blobs)
+        scopes, forks = ScopeKeeper(client, logs), self._settings.allow_forks or self._settings.allow_overrides
+        sessions = Sessions(client, self._blobs, scopes, logs=logs, forks=forks)
         if self._activities:
             self._check_keys(client)
-            logs = LogCache(client, self._blobs)
-            activities = self._create_activities(client, logs, namespace, quick_calls=is_cached)
+            activities = self._create_activities(client, logs, scopes, sessions, namespace, quick_calls=is_cached)
             config["activities"] = [*(config.get("activities") or ()), *activities]
             # Only activities read the cache that this interceptor fills.
             interceptors.append(CacheInterceptor(logs))
@@ -280,7 +287,7 @@ class WaystationPlugin(SimplePlugin):
             # Without an activity, the SDK would fail workflows that have run quick tools in another worker.
             config["activities"], config["no_remote_activities"] = [_decline], True
         if self._workflows:
-            config["activities"] = [*(config.get("activities") or ()), _no_op]
+            config["activities"] = [*(config.get("activities") or ()), _progress_activity(sessions)]
         config["interceptors"] = [*(config.get("interceptors") or ()), *interceptors]
         return config
 
@@ -348,13 +355,17 @@ class WaystationPlugin(SimplePlugin):
             return []
 
     def _create_activities(
-        self, client: Client, logs: LogCache, namespace: "_Namespace", *, quick_calls: bool
+        self,
+        client: Client,
+        logs: LogCache,
+        scopes: ScopeKeeper,
+        sessions: Sessions,
+        namespace: "_Namespace",
+        *,
+        quick_calls: bool,
     ) -> list[Activity]:
         limits = self._settings.activity
         proofs = ProofFactory(self._keys, logs, client, identity=self._identity, required=not is_local(client))
-        scopes = ScopeKeeper(client, logs)
-        forks = self._settings.allow_forks or self._settings.allow_overrides
-        sessions = Sessions(client, self._blobs, scopes, logs=logs, forks=forks)
         meters = None
         if self._settings.quotas:
             from waystation.activities import Meters  # not loaded by workers without quotas
@@ -392,7 +403,7 @@ class WaystationPlugin(SimplePlugin):
             logs,
             self._blobs,
             proofs=proofs,
-            forks=forks,
+            forks=self._settings.allow_forks or self._settings.allow_overrides,
             overrides=self._settings.allow_overrides,
         )
         return [

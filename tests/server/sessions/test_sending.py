@@ -11,11 +11,13 @@ from temporalio.exceptions import ApplicationError
 from tests.server.conftest import Serve
 from tests.server.sessions.conftest import Converse, heard_events, new_session
 from tests.server.sessions.test_conversation import texts, words
-from tests.server.workflows.outside import bytes_of, heard_joined
+from tests.server.sessions.turnstile import Late
+from tests.server.workflows.outside import bytes_of, heard_joined, until
 from waystation.agents import Agent
 from waystation.client import Sent, Session
 from waystation.core import (
     SESSION_WORKFLOW,
+    MessageJoined,
     ModelRefused,
     QueueFull,
     SessionBusy,
@@ -85,6 +87,25 @@ async def test_a_joined_message_reaches_the_agent_at_work(converse: Converse) ->
         assert (await first.result()).text == "heard two"
         assert held.seen[-1] == ["one", "heard one", "two"]
         assert words(await heard_events(session)) == ["user: one", "clerk: heard one", "user: two", "clerk: heard two"]
+
+
+async def test_joined_messages_arrive_in_order(serve: Serve) -> None:
+    """The first one takes a second to arrive."""
+    held = Held()
+    async with serve(held.agent(), interceptors=[Late("message", 1)], verify=False) as env:
+        session = new_session(env, "clerk")
+        first = await session.send("one")
+        await held.asked.wait()
+        for text in ("two", "three"):
+            await session.send(text, when_busy="join")
+
+        async def both_joined() -> bool:
+            return sum(isinstance(entry.body, MessageJoined) for entry in (await first.log()).entries) == 2
+
+        await until(both_joined, "two joined messages")
+        held.go.set()
+        await first.result()
+        assert held.seen[-1] == ["one", "heard one", "two", "three"]
 
 
 async def test_ten_thousand_messages_are_not_queued(converse: Converse) -> None:
@@ -247,3 +268,27 @@ async def test_cancelling_a_session_cancels_its_invocations(converse: Converse) 
         status = (await (await first.invocation()).handle.describe()).status
         assert status is WorkflowExecutionStatus.CANCELED
         assert [error.error_code for error in await session.events() if error.error_code] == ["INVOCATION_CANCELLED"]
+
+
+async def test_an_invocation_whose_start_is_late_is_cancelled_with_its_session(serve: Serve) -> None:
+    """The request to cancel it overtakes its start."""
+    async with serve(Held().agent(), interceptors=[Late("start", 1)], verify=False) as env:
+        session = new_session(env, "clerk")
+        sent = await session.send("one")
+        await session.cancel()
+        with pytest.raises(WorkflowFailureError):
+            await session.handle.result()
+        assert (await sent.handle.describe()).status is WorkflowExecutionStatus.CANCELED
+
+
+async def test_a_message_waits_for_an_invocation_whose_start_is_late_in_a_closed_session(serve: Serve) -> None:
+    """The session is closed before the server knows the invocation, which has not failed for that reason."""
+    held = Held()
+    held.go.set()
+    async with serve(held.agent(), interceptors=[Late("start", 1)], verify=False) as env:
+        session = new_session(env, "clerk")
+        for text in ("one", "two"):
+            await session.send(text)
+        await session.close()
+        await session.handle.result()
+        assert held.seen == [["one"], ["one", "heard one", "two"]]

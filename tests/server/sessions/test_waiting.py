@@ -1,14 +1,18 @@
 """An invocation waits for a person, and the conversation goes on."""
 
+import pytest
 from temporalio.api.enums.v1 import EventType
 
 from tests.server.conftest import Serve
 from tests.server.sessions.conftest import Converse, heard_events, new_session, verify
 from tests.server.sessions.test_conversation import texts, words
-from tests.server.sessions.turnstile import HeldReadings, Turnstile, decided
-from tests.server.workflows.outside import Gate, until, waiting
+from tests.server.sessions.test_cuts import at_rest, given, readings_in
+from tests.server.sessions.turnstile import Late, Turnstile
+from tests.server.workflows.outside import until, waiting
 from waystation.agents import Agent
+from waystation.agents.callback_context import CallbackContext
 from waystation.client import Sent, Session
+from waystation.core import CHILD_ENDED_SIGNAL, FLUSH_SCOPES, PARKED_SIGNAL
 from waystation.history import is_local_activity
 from waystation.models import LlmRequest
 from waystation.testing import FunctionModel, calls, responses, says
@@ -155,31 +159,8 @@ async def test_what_has_ended_is_heard_out_before_a_message_is_answered(serve: S
         await verify(session)
 
 
-async def test_an_end_that_has_to_be_read_is_read_before_a_message_is_answered(converse: Converse) -> None:
-    """The session's run that started the invocation is gone: only its history says what became of it."""
-    readings = HeldReadings()
-    async with converse(paying(), cut_after=1, interceptors=[readings]) as session:
-        first = await session.send("pay")
-        await parked(session, first)
-        await session.say("hello")
-        readings.gate = Gate()
-        await first.approve()
-        await first.result()
-        await readings.gate.reached()
-        last = await session.send("thanks")
-        await decided(session)
-        readings.gate.open()
-        assert (await last.result()).text == "heard thanks"
-        assert words(await heard_events(session))[-3:] == [
-            "clerk: paid: {'paid': 5}",
-            "user: thanks",
-            "clerk: heard thanks",
-        ]
-
-
 async def test_what_was_done_before_a_further_wait_is_read_before_a_message_is_answered(converse: Converse) -> None:
-    """The model would be shown the first call as pending, and answer it once more."""
-    readings = HeldReadings()
+    """The sender knows of the second call, but the session does not. The first call is not pending for the model."""
 
     def twice(request: LlmRequest) -> Reply:
         said, answered = latest_turn(request)
@@ -188,19 +169,73 @@ async def test_what_was_done_before_a_further_wait_is_read_before_a_message_is_a
         return says(f"{[told for _, told in responses(request)]}")
 
     agent = Agent(name="clerk", model=FunctionModel(twice), tools=[FunctionTool(pay, require_confirmation=True)])
-    async with converse(agent, interceptors=[readings]) as session:
+    async with converse(agent, invocations=False, interceptors=[Late(PARKED_SIGNAL, 2, nth=2)]) as session:
         first = await session.send("pay")
         await parked(session, first)
-        readings.gate = Gate()
         await first.approve()
         await waiting(await first.invocation(), "fc-2")
-        await readings.gate.reached()
-        second = await session.send("hello")
-        await decided(session)
-        readings.gate.open()
-        assert (await second.result()).text.startswith("[{'paid': 0}, {'status': 'pending'")
+        assert (await session.say("hello")).text.startswith("[{'paid': 0}, {'status': 'pending'")
         await first.reject()
         await first.result()
+
+
+@pytest.mark.parametrize("delay_s", [0, 0.1, 0.44, 2])
+async def test_a_message_waits_for_the_report_of_an_invocation_whose_end_is_late(
+    converse: Converse, delay_s: float
+) -> None:
+    """Its invocation starts with the state that the other one wrote, and after the other one's last event."""
+    async with converse(paying(), invocations=False, interceptors=[Late(CHILD_ENDED_SIGNAL, delay_s)]) as session:
+        first = await session.send("pay")
+        await parked(session, first)
+        await first.approve()
+
+        async def announced() -> bool:
+            events = (await session.handle.fetch_history()).events
+            return any(e.workflow_execution_signaled_event_attributes.signal_name == CHILD_ENDED_SIGNAL for e in events)
+
+        await until(announced, "a signal of the end")
+        second = await session.send("thanks", state={"thanked": True})
+        await second.result()
+        started = (await second.log()).state.input
+        assert started
+        assert started.state == {"paid": 5, "thanked": True}
+        assert words(await heard_events(session))[1:3] == ["clerk: paid: {'paid': 5}", "user: thanks"]
+
+
+async def test_a_message_follows_the_end_of_an_invocation_that_nobody_reports(converse: Converse) -> None:
+    """An operator terminates it, and the run of the session that started it has continued as new."""
+    async with converse(paying(), cut_after=2, invocations=False) as session:
+        first = await session.send("pay")
+        await parked(session, first)
+        await session.say("hello")
+
+        async def has_read() -> bool:
+            is_read = await readings_in(session) == 1 and await at_rest(session)
+            return is_read and (await given(session)).carried is not None
+
+        await until(has_read, "a further run of the session that has read what waits")
+        await first.handle.terminate()
+        await session.say("thanks")
+        assert (await session.invocations())[0]["status"] == "failed"
+
+
+async def test_an_invocation_signals_its_wait_after_its_writes_to_user_state(serve: Serve) -> None:
+    """The next message reads that state as soon as the session knows of the wait."""
+
+    def note(callback_context: CallbackContext) -> None:
+        callback_context.state["user:noted"] = True
+
+    agent = paying().model_copy(update={"before_agent_callback": note})
+    async with serve(agent, verify=False) as env:
+        session = env.client.session(agent="clerk", session_id="s", app=env.client.task_queue)
+        first = await session.send("pay")
+        await parked(session, first)
+        events = (await first.handle.fetch_history()).events
+        name = FLUSH_SCOPES.name
+        [flush] = [e.event_id for e in events if e.activity_task_scheduled_event_attributes.activity_type.name == name]
+        [done] = [e for e in events if e.activity_task_completed_event_attributes.scheduled_event_id == flush]
+        kind = EventType.EVENT_TYPE_SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_INITIATED
+        assert [e.event_id > done.event_id for e in events if e.event_type == kind] == [True]
 
 
 async def test_what_an_invocation_did_between_its_waits_is_told_each_time(converse: Converse) -> None:

@@ -1,9 +1,10 @@
 """Workers held up for a test: they take workflow tasks one by one, so that one brings two things, or read late."""
 
 import asyncio
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
-from temporalio import activity
+from temporalio import activity, workflow
 from temporalio.api.enums.v1 import EventType, PendingWorkflowTaskState
 from temporalio.client import WorkflowHandle
 from temporalio.worker import (
@@ -16,13 +17,19 @@ from temporalio.worker import (
     SlotPermit,
     SlotReleaseContext,
     SlotReserveContext,
+    StartChildWorkflowInput,
     WorkerTuner,
+    WorkflowInboundInterceptor,
+    WorkflowInterceptorClassInput,
+    WorkflowOutboundInterceptor,
 )
 
 from tests.server.workflows.outside import Gate, until
 from waystation.client import Session
-from waystation.core import COLLECT
+from waystation.core import CHILD_ENDED_SIGNAL, COLLECT
 from waystation.history import is_local_activity
+
+T = TypeVar("T")
 
 
 class Turnstile(CustomSlotSupplier):
@@ -55,8 +62,8 @@ class Turnstile(CustomSlotSupplier):
 
     async def let_in(self, *workflows: WorkflowHandle[Any, Any]) -> None:
         """Let a task in, if one of these workflows has one that nobody has taken."""
-        for workflow in workflows:
-            task = (await workflow.describe()).raw_description.pending_workflow_task
+        for handle in workflows:
+            task = (await handle.describe()).raw_description.pending_workflow_task
             if not self._polls and task.state == PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_SCHEDULED:
                 self._next.set()
 
@@ -111,3 +118,46 @@ async def decided(session: Session) -> None:
         return was_fired or any(map(is_local_activity, events))
 
     await until(look, "a decision")
+
+
+class Late(Interceptor):
+    """Has a message from one workflow to another arrive late, as on a busy cluster: the `nth` with a name of each run.
+
+    A name is that of a signal, or `start` for the start of an invocation. After the signal `child_ended`, the end of
+    the invocation is late. A timer of the server delays it, in the workflow that it comes from.
+    """
+
+    def __init__(self, name: str, delay_s: float, *, nth: int = 1) -> None:
+        self._name, self._delay_s, self._nth = name, delay_s, nth
+
+    def workflow_interceptor_class(self, input: WorkflowInterceptorClassInput) -> type[WorkflowInboundInterceptor]:
+        """See `temporalio.worker.Interceptor`."""
+        late = self
+
+        class Outbound(WorkflowOutboundInterceptor):
+            count = 0
+
+            async def pass_on(self, name: str, send: Callable[[], Awaitable[T]]) -> T:
+                self.count += name == late._name
+                is_late = name == late._name and self.count == late._nth and late._delay_s > 0
+                if is_late and name != CHILD_ENDED_SIGNAL:
+                    await workflow.sleep(late._delay_s)
+                sent = await send()
+                if is_late and name == CHILD_ENDED_SIGNAL:
+                    await workflow.sleep(late._delay_s)
+                return sent
+
+            async def signal_child_workflow(self, input: Any) -> None:
+                await self.pass_on(input.signal, lambda: self.next.signal_child_workflow(input))
+
+            async def signal_external_workflow(self, input: Any) -> None:
+                await self.pass_on(input.signal, lambda: self.next.signal_external_workflow(input))
+
+            async def start_child_workflow(self, input: StartChildWorkflowInput) -> Any:
+                return await self.pass_on("start", lambda: self.next.start_child_workflow(input))
+
+        class Inbound(WorkflowInboundInterceptor):
+            def init(self, outbound: WorkflowOutboundInterceptor) -> None:
+                super().init(Outbound(outbound))
+
+        return Inbound
