@@ -29,6 +29,7 @@ from waystation.core import (
     repeated_key,
 )
 from waystation.core.responses import REQUEST_CONFIRMATION, REQUEST_CREDENTIAL
+from waystation.core.session_log import OPEN_STATUSES
 
 if TYPE_CHECKING:
     from waystation.agents import RunConfig
@@ -184,14 +185,19 @@ class SessionTurns:
                     await pace.advance(invocation.id, length)
         finally:
             await pace.advance(invocation.id, None)
-        await self._reported(invocation)
+        await self._reported(invocation, log)
         if log is not None and log.state.outcome.ended in ("failed", "terminated", "timed_out", "cancelled"):
             raise _describe_failure(log)
 
-    async def _reported(self, invocation: Invocation) -> None:
+    async def _reported(self, invocation: Invocation, log: Log | None) -> None:
         """Wait until the session has the invocation's events, so that the next message and `get_session` see them."""
-        number = int(invocation.id.rpartition("/")[2])
-        while any(turn["n"] == number and turn["status"] == "running" for turn in await self._session.invocations()):
+        length, has_ended = (log.length, log.state.outcome.ended is not None) if log else (0, False)
+
+        def lacks_events(turn: JsonObject) -> bool:
+            is_open = turn["id"] == invocation.id and turn["status"] in OPEN_STATUSES
+            return is_open and (has_ended or turn["known"] < length)
+
+        while any(map(lacks_events, await self._session.invocations())):
             await asyncio.sleep(POLL_S)
 
 
