@@ -141,7 +141,7 @@ class Arrivals:
     may receive them separately again.
 
     The session may also learn that an invocation has ended long after its client does. So look at the histories of the
-    invocations meanwhile.
+    invocations in the meantime.
     """
 
     def __init__(self) -> None:

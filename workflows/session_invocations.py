@@ -114,7 +114,7 @@ class SessionInvocations:
         return number in self._handles
 
     def known(self) -> dict[int, int]:
-        """The number of log entries that the session knows of each open invocation, unless its start is under way."""
+        """The number of log entries that the session knows of each open invocation, unless it has not started yet."""
         return {turn.n: turn.known for turn in self.log.open if turn.n not in self._starting}
 
     async def read_all(self, numbers: Iterable[int]) -> None:

@@ -25,7 +25,7 @@ _UNSEEN = "waystation.unseen-"
 READ_BEFORE_START = "waystation.read-before-start"
 """The patch marker of a session that reads the progress of its invocations even if it could not continue as new."""
 CANCEL_STARTED = "waystation.cancel-started"
-"""The patch marker of a session that cancels an invocation whose start was under way when the session was canceled."""
+"""The patch marker of a session that cancels an invocation that had not started when the session was canceled."""
 JOIN_IN_ORDER = "waystation.join-in-order"
 """The patch marker of a session that delivers joined messages one after the other."""
 FLUSH_BEFORE_PARKING = "waystation.flush-before-parking"
@@ -62,7 +62,7 @@ def uncached(number: int) -> str:
 
 
 def unseen(number: int) -> str:
-    """Return the patch marker for the `number`th pause of a run if the run could not look for progress meanwhile."""
+    """Return the patch marker for the `number`th pause of a run if the run did not look for progress."""
     return f"{_UNSEEN}{number}"
 
 
