@@ -22,7 +22,7 @@ from waystation.runners import InMemoryRunner, Runner
 from waystation.sessions import BACKGROUND, DatabaseSessionService, InMemorySessionService, Session
 from waystation.sessions.base_session_service import GetSessionConfig
 from waystation.sessions.program_run import ProgramRun
-from waystation.testing import FunctionModel, ScriptedModel, calls, responses, says
+from waystation.testing import FunctionModel, ScriptedModel, calls, says
 from waystation.tools import FunctionTool, LongRunningFunctionTool, ToolContext
 
 APP, USER = "app", "ann"
