@@ -46,6 +46,8 @@ LOGIN_S = 8 * 3600.0
 link to a call lasts at most as long."""
 STATE_S = 600
 """How long a person may take to log in at the provider."""
+CLOCK_CHECK_S = 60.0
+"""How often a wait for a login's expiry reads the clock again, which timers do not follow if it is set or suspended."""
 MAX_FORMS = 500
 """Maximum number of forms to remember per login, whether sent or not. The oldest forms are dropped first."""
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
@@ -110,6 +112,8 @@ class Login:
     """Approval ID of the only call that this login may open. Empty unless the login comes from a link to a call."""
     csrf: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
     """A token that only this login's forms contain."""
+    over: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
+    """Set when the person logs out, or when newer logins displace this one."""
     _seen: FIFOCache[str, bool] = field(default_factory=lambda: FIFOCache(MAX_FORMS), repr=False)
     """The calls that this person has viewed, by approval ID."""
     _forms: FIFOCache[tuple[str, str], FormUse] = field(default_factory=lambda: FIFOCache(MAX_FORMS), repr=False)
@@ -130,6 +134,13 @@ class Login:
         if self.verified is None:
             return (self.person,)
         return self.verified.subject, *(f"{ROLE}{role}" for role in self.verified.roles)
+
+    async def wait_until_over(self) -> None:
+        """Wait until the login has ended or expired."""
+        while not self.over.is_set() and (rest_s := self.until - time.time()) > 0:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(rest_s, CLOCK_CHECK_S)):
+                    await self.over.wait()
 
     def offer_form(self, about: str) -> str:
         """Return a new nonce for a form about `about`. A form with this nonce can be sent only once."""
@@ -372,6 +383,7 @@ class Access:
             name, logins, path = f"{self._cookie}-link", self._visits, format_call_path(login.only)
             next = path
         id = secrets.token_urlsafe(32)
+        logins.pop(request.cookies.get(name, ""), None)  # the browser forgets it
         logins[id] = login
         response = RedirectResponse(next, HTTPStatus.SEE_OTHER)
         self._set_cookie(request, response, name, id, path)
@@ -389,9 +401,18 @@ class Access:
         self._announce(f"{LOGIN}?token={self._link_token}")
 
 
+class _LoginCache(TLRUCache[str, Login]):
+    """Logins by cookie ID. A login that is removed is over."""
+
+    def __delitem__(self, id: str) -> None:
+        if login := self.get(id):
+            login.over.set()
+        super().__delitem__(id)
+
+
 def make_login_cache(maxsize: int, clock: Callable[[], float] = time.time) -> TLRUCache[str, Login]:
     """Return a cache of logins by cookie ID. Each entry expires when its login ends."""
-    return TLRUCache(maxsize, lambda _id, login, _now: login.until, timer=clock)
+    return _LoginCache(maxsize, lambda _id, login, _now: login.until, timer=clock)
 
 
 def format_call_path(approval_id: str) -> str:

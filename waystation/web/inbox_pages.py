@@ -2,10 +2,9 @@
 
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from http import HTTPStatus
 
-import anyio
 import structlog
 from sse_starlette import ServerSentEvent
 from starlette.requests import Request
@@ -72,17 +71,14 @@ class InboxPages:
 
     async def events(self, request: Request) -> Response:
         """Stream the version of the list: once at first, and whenever it changes."""
-        query, ending = _parse_query(request), anyio.Event()
         login: Login = request.state.login
-        return self._invocations.respond(login, self._stream_versions(login, query, ending), ending)
+        return self._invocations.respond(login, self._stream_versions(login, _parse_query(request)))
 
-    async def _stream_versions(
-        self, login: Login, query: InboxQuery, ending: anyio.Event
-    ) -> AsyncIterator[ServerSentEvent]:
+    async def _stream_versions(self, login: Login, query: InboxQuery) -> AsyncGenerator[ServerSentEvent]:
         yield ServerSentEvent(comment="versions follow", retry=RETRY_MS)
         version = ""
         try:
-            while not ending.is_set():
+            while True:
                 began = time.monotonic()
                 selection = await self._calls.select(login, query, max_age_s=PAUSE_S / 2)
                 if version != (version := selection.version):
@@ -94,11 +90,10 @@ class InboxPages:
 
     async def call_events(self, request: Request) -> Response:
         """Stream an event whenever the status of a call differs from `?seen=`, for example because it was answered."""
-        ending, seen = anyio.Event(), request.query_params.get("seen", "")
-        content = self._stream_changes(get_id(request), seen, ending)
-        return self._invocations.respond(request.state.login, content, ending)
+        content = self._stream_changes(get_id(request), request.query_params.get("seen", ""))
+        return self._invocations.respond(request.state.login, content)
 
-    async def _stream_changes(self, approval_id: str, seen: str, ending: anyio.Event) -> AsyncIterator[ServerSentEvent]:
+    async def _stream_changes(self, approval_id: str, seen: str) -> AsyncGenerator[ServerSentEvent]:
         yield ServerSentEvent(comment="changes follow", retry=RETRY_MS)
         try:
             invocation_id, call_id = ids.parse_approval(approval_id)
@@ -107,8 +102,6 @@ class InboxPages:
                 if progress != seen:
                     seen = progress
                     yield ServerSentEvent(progress)
-                if ending.is_set():
-                    return
         except (RPCError, WaystationError, ValueError) as error:
             log.warning("stream.broken", error_type=type(error).__name__)
 

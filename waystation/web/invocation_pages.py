@@ -9,7 +9,7 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from http import HTTPStatus
@@ -208,22 +208,23 @@ class InvocationPages:
             start = parse_number(last, "Last-Event-ID") + 1
         partial = request.query_params.get("partial", "0") not in ("", "0", "false")
         invocation, _ = await self.find(request)
-        ending = anyio.Event()
-        return self.respond(request.state.login, self._stream(invocation, start, partial, ending), ending)
+        return self.respond(request.state.login, self._stream(invocation, start, partial))
 
-    def respond(self, login: Login, content: AsyncIterator[ServerSentEvent], ending: anyio.Event) -> Response:
-        """Return an event stream that counts toward the limits. `ending` is set when the server shuts down.
+    def respond(self, login: Login, content: AsyncGenerator[ServerSentEvent]) -> Response:
+        """Return an event stream that counts toward the limits. It ends with the login, and when the server shuts down.
 
         Raises:
             Refused: The server, or this person, has too many open streams.
         """
+        ending = anyio.Event()
         return _StreamResponse(
-            content,
+            _until(ending, content),
+            login=login,
+            ending=ending,
             close=self._open_stream(login),
             ping=KEEP_ALIVE_S,
             sep="\n",
             send_timeout=STALLED_S,
-            shutdown_event=ending,
             shutdown_grace_period=GRACE_S,
         )
 
@@ -249,19 +250,15 @@ class InvocationPages:
 
         return close
 
-    async def _stream(
-        self, invocation: Invocation, start: int, partial: bool, ending: anyio.Event
-    ) -> AsyncIterator[ServerSentEvent]:
+    async def _stream(self, invocation: Invocation, start: int, partial: bool) -> AsyncGenerator[ServerSentEvent]:
         try:
             yield ServerSentEvent(comment="events follow", retry=RETRY_MS)
-            events = stream_events(invocation, start=start, partial=partial)
-            async with aclosing(events), aclosing(_until(ending, events)) as coming:
-                async for event in coming:
+            async with aclosing(stream_events(invocation, start=start, partial=partial)) as events:
+                async for event in events:
                     id, kind = (None, "partial") if event.partial else (str(event.index), None)
                     yield ServerSentEvent(_json(event.to_json()), event=kind, id=id)
-            if not ending.is_set():
-                described = await invocation.handle.describe()
-                yield ServerSentEvent(_json({"status": format_status(described)}), event="end")
+            described = await invocation.handle.describe()
+            yield ServerSentEvent(_json({"status": format_status(described)}), event="end")
         except (RPCError, ForeignHistory, StoreFailed) as error:
             # Just end the stream: the client reconnects and resumes after the last event that it received.
             log.warning("stream.broken", invocation_id=invocation.id, error_type=type(error).__name__)
@@ -316,16 +313,30 @@ class InvocationActions:
 
 
 class _StreamResponse(EventSourceResponse):
-    """An event stream that is counted until it ends, even if it never starts."""
+    """An event stream that is counted until it ends, even if it never starts. It ends with the login."""
 
-    def __init__(self, content: AsyncIterator[ServerSentEvent], *, close: Callable[[], None], **options: Any) -> None:
-        super().__init__(content, **options)
-        self._close = close
+    def __init__(
+        self,
+        content: AsyncGenerator[ServerSentEvent],
+        *,
+        login: Login,
+        ending: anyio.Event,
+        close: Callable[[], None],
+        **options: Any,
+    ) -> None:
+        super().__init__(content, shutdown_event=ending, **options)
+        self._login, self._ending, self._close = login, ending, close
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def end_with_login() -> None:
+            await self._login.wait_until_over()
+            self._ending.set()
+
+        watch = asyncio.create_task(end_with_login())
         try:
             await super().__call__(scope, receive, send)
         finally:
+            watch.cancel()
             self._close()
 
 
@@ -409,22 +420,23 @@ def _link_spans(report: Report, attempts: Mapping[str, int], depth: int = 0) -> 
             yield from _link_spans(called, attempts, depth + 1)
 
 
-async def _until(ending: anyio.Event, events: AsyncGenerator[Event]) -> AsyncGenerator[Event]:
-    """Yield events until there are no more or the process shuts down. After a shutdown, the client reconnects."""
+async def _until(ending: anyio.Event, events: AsyncGenerator[ServerSentEvent]) -> AsyncGenerator[ServerSentEvent]:
+    """Yield events until there are no more or `ending` is set. After a shutdown, the client reconnects."""
 
     async def stop(scope: anyio.CancelScope) -> None:
         await ending.wait()
         scope.cancel()
 
-    while True:
-        event = None
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(stop, tasks.cancel_scope)
-            event = await anext(events, None)
-            tasks.cancel_scope.cancel()
-        if event is None:
-            return
-        yield event
+    async with aclosing(events):
+        while not ending.is_set():
+            event = None
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(stop, tasks.cancel_scope)
+                event = await anext(events, None)
+                tasks.cancel_scope.cancel()
+            if event is None:
+                return
+            yield event
 
 
 def parse_number(text: str | None, name: str) -> int:

@@ -1,7 +1,9 @@
 """Access control, limits on forms, and headers."""
 
 import asyncio
+import contextlib
 import re
+import time
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
@@ -9,7 +11,7 @@ import httpx2 as httpx
 
 from tests.server.conftest import Serve
 from tests.server.web.desk import asker, begun, payer
-from tests.server.web.sites import Browser, path_of, site
+from tests.server.web.sites import Browser, page_of, path_of, site
 from tests.server.workflows.outside import Till
 from waystation.agents import Agent
 from waystation.testing import ScriptedModel, calls, says
@@ -169,6 +171,31 @@ async def test_whoever_logs_out_is_out(serve: Serve) -> None:
         async with httpx.AsyncClient(base_url=web.url, cookies=cookies) as again:
             assert (await again.get("/approvals")).status_code == 401
         assert (await they.page("/approvals")).status_code == 200
+
+
+async def test_event_streams_end_when_the_person_logs_out(serve: Serve) -> None:
+    """The streams of the inbox, of a call and of an invocation are open pages, and show nothing after a logout."""
+    async with serve(payer(Till(), {"amount": 5})) as env, site(env.client) as web, web.browser() as me:
+        invocation, id = await begun(env.client, "payer")
+        fields = await me.fields("/approvals")
+        async with contextlib.AsyncExitStack() as streams, asyncio.timeout(30):
+            paths = ["/approvals/events", f"{path_of(id)}/events", f"{page_of(invocation)}/events"]
+            opened = [await streams.enter_async_context(me.http.stream("GET", path)) for path in paths]
+            assert [response.status_code for response in opened] == [200, 200, 200]
+            await me.send("/logout", fields)
+            read = [[line async for line in response.aiter_lines()] for response in opened]
+        assert not any("event: end" in lines for lines in read)
+        await invocation.reject()
+
+
+async def test_a_login_is_over_when_it_expires_or_is_displaced() -> None:
+    """What waits for the end of the login, such as a stream, then continues."""
+    await asyncio.wait_for(Login("dana", until=time.time() + 0.01).wait_until_over(), 30)
+    logins, displaced = make_login_cache(1), Login("dana")
+    logins["a"] = displaced
+    logins["b"] = Login("erin")
+    await asyncio.wait_for(displaced.wait_until_over(), 30)
+    assert not logins["b"].over.is_set()
 
 
 async def test_a_name_that_the_server_does_not_go_by_is_named_with_the_remedy(serve: Serve) -> None:
