@@ -8,6 +8,7 @@ from temporalio.common import SearchAttributeKey, SearchAttributePair, SearchAtt
 
 from waystation.core import (
     HELD,
+    MAX_MEMO_CALLS,
     MEMO_FORK,
     MEMO_HELD,
     MEMO_PENDING,
@@ -31,7 +32,6 @@ from waystation.workflows.engine_activity import searchable
 from waystation.workflows.ports import observe
 
 MAX_MEMO_ARGS = 2_048
-MAX_MEMO_CALLS = 50
 
 AGENT = SearchAttributeKey.for_keyword(SEARCH_AGENT)
 STATUS = SearchAttributeKey.for_keyword(SEARCH_STATUS)

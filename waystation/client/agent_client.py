@@ -114,7 +114,7 @@ class AgentClient:
         """User and app state, which outlives sessions."""
         self.forks = Forks(self)
         """Forks: invocations that continue from an event of another invocation."""
-        self.held = HeldInvocations(temporal)
+        self.held = HeldInvocations(self)
         """Invocations that no worker can continue at the moment."""
         self.agents = AgentDirectory(temporal)
         """The agents that workers have announced."""

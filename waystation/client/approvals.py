@@ -15,7 +15,7 @@ from typing import Any
 from temporalio.client import Client, WorkflowExecution
 from temporalio.service import RPCError
 
-from waystation.client.invocation_handle import ClientContext, Invocation, explain_closed_call, parse_pending_calls
+from waystation.client.invocation_handle import ClientContext, Invocation, explain_closed_call, read_pending_calls
 from waystation.client.search_attributes import AGENT, ANY_TENANT, has_search_attributes
 from waystation.core import (
     HELD,
@@ -36,7 +36,7 @@ from waystation.core import (
     is_among_people,
 )
 from waystation.dataclass import dataclass
-from waystation.history import is_not_found, read_memo
+from waystation.history import is_not_found
 
 AT_ONCE = 8
 """Default number of answers that `answer_all` sends concurrently."""
@@ -184,15 +184,15 @@ def _round_up(time: datetime) -> datetime:
 
 
 async def find_pending_calls(
-    client: Client, filter: ApprovalFilter, at: "ListPosition | None" = None
+    client: ClientContext, filter: ApprovalFilter, at: "ListPosition | None" = None
 ) -> AsyncIterator[tuple[WorkflowExecution, list[PendingCall]]]:
     """Yield invocations after position `at`, most recently started first, each with its matching calls, if any."""
-    searchable = await has_search_attributes(client, ANY_TENANT)
-    root = await _find_root(client, filter.below) if filter.below else None
+    searchable = await has_search_attributes(client.temporal, ANY_TENANT)
+    root = await _find_root(client.temporal, filter.below) if filter.below else None
     query = filter.query(searchable=searchable, before=at.before if at else None)
-    async for execution in client.list_workflows(query, page_size=PAGE_SIZE):
+    async for execution in client.temporal.list_workflows(query, page_size=PAGE_SIZE):
         if filter.may_contain(execution, root) and not (at and at.has_passed(execution)):
-            calls = parse_pending_calls(execution, await read_memo(execution))
+            calls = await read_pending_calls(client, execution)
             yield execution, [call for call in calls if filter.matches(call, searchable=searchable, now=time.time())]
 
 
@@ -253,7 +253,7 @@ class Approvals:
             tenant: Only calls in this tenant's invocations.
         """
         filter = ApprovalFilter.from_options(agent, tool, person, older_than, user_id, session_id, below, tenant)
-        async for _, calls in find_pending_calls(self._client.temporal, filter):
+        async for _, calls in find_pending_calls(self._client, filter):
             for call in calls:
                 yield call
 
@@ -401,9 +401,7 @@ class Approvals:
         """
         calls: list[PendingCall] = []
         at = ListPosition.parse(page) if page else None
-        async for execution, matches in find_pending_calls(
-            self._client.temporal, ApprovalFilter.from_options(**filters), at
-        ):
+        async for execution, matches in find_pending_calls(self._client, ApprovalFilter.from_options(**filters), at):
             if len(calls) >= limit:
                 return Page(tuple(calls), at.format() if at else None)
             at = ListPosition.after(execution, at)

@@ -2,12 +2,23 @@
 
 from collections.abc import AsyncIterator
 
-from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.common.v1 import WorkflowExecution as ExecutionId
 from temporalio.api.workflowservice.v1 import ResetActivityRequest
-from temporalio.client import Client
+from temporalio.client import WorkflowExecution
 
+from waystation.client.invocation_handle import ClientContext, read_full_log
 from waystation.client.search_attributes import AGENT
-from waystation.core import GIVE_UP_SIGNAL, HELD, HELD_TOOL, MEMO_HELD, MODEL, SEARCH_STATUS, WORKFLOW, JsonObject
+from waystation.core import (
+    GIVE_UP_SIGNAL,
+    HELD,
+    HELD_TOOL,
+    MAX_MEMO_CALLS,
+    MEMO_HELD,
+    MODEL,
+    SEARCH_STATUS,
+    WORKFLOW,
+    JsonObject,
+)
 from waystation.dataclass import dataclass
 from waystation.history import PendingRetry, fetch_retries, read_memo
 
@@ -26,8 +37,8 @@ class HeldInvocation:
 class HeldInvocations:
     """Held invocations in the whole namespace, available as `AgentClient.held`."""
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
+    def __init__(self, client: ClientContext) -> None:
+        self._context, self._client = client, client.temporal
 
     async def each(self, *, searchable: bool) -> AsyncIterator[HeldInvocation]:
         """Yield the held invocations. `searchable` is whether the namespace has Waystation's search attributes."""
@@ -35,7 +46,7 @@ class HeldInvocations:
         if searchable:
             query += f" AND ({SEARCH_STATUS} STARTS_WITH '{HELD}' OR {AGENT.name} IS NULL)"
         async for execution in self._client.list_workflows(query):
-            if holds := (await read_memo(execution)).get(MEMO_HELD):
+            if holds := await self._read_holds(execution):
                 yield HeldInvocation(execution.id, execution.typed_search_attributes.get(AGENT), holds)
 
     async def holds(self, id: str) -> list[JsonObject]:
@@ -44,8 +55,12 @@ class HeldInvocations:
         Raises:
             RPCError: The invocation does not exist, or the server cannot be reached.
         """
-        described = await self._client.get_workflow_handle(id).describe()
-        return list((await read_memo(described)).get(MEMO_HELD) or ())
+        return await self._read_holds(await self._client.get_workflow_handle(id).describe())
+
+    async def _read_holds(self, execution: WorkflowExecution) -> list[JsonObject]:
+        holds = list((await read_memo(execution)).get(MEMO_HELD) or ())
+        log = await read_full_log(self._context, execution) if len(holds) >= MAX_MEMO_CALLS else None
+        return holds if log is None else [hold.facts() for hold in log.state.holds.values()]
 
     async def retry(self, id: str) -> list[PendingRetry]:
         """Make the server retry the held calls of an invocation and its called agents now, and return those calls.
@@ -58,7 +73,7 @@ class HeldInvocations:
             await self._client.workflow_service.reset_activity(
                 ResetActivityRequest(
                     namespace=self._client.namespace,
-                    execution=WorkflowExecution(workflow_id=work.workflow_id),
+                    execution=ExecutionId(workflow_id=work.workflow_id),
                     identity=self._client.identity,
                     id=work.activity,
                 )

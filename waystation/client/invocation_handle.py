@@ -14,6 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
+import structlog
 from pydantic import ValidationError
 from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.client import (
@@ -43,6 +44,7 @@ from waystation.core import (
     ANSWER_SIGNAL,
     ANSWER_UPDATE,
     MAX_ID_BYTES,
+    MAX_MEMO_CALLS,
     MEMO_PENDING,
     MODEL,
     TASK_TIMEOUT,
@@ -90,6 +92,8 @@ from waystation.history import (
 )
 from waystation.storage import INLINE_LIMIT, STORE_VARIABLE, UNREADABLE, Blobs, Owner, encrypting
 from waystation.trace_context import find_traceparent
+
+logger = structlog.get_logger("waystation.client")
 
 CONFIRMATION_LIMIT = timedelta(seconds=15)
 """Time limit for a worker to confirm an answer. After a worker crash, confirmation takes the sticky timeout of 0.8 s
@@ -259,7 +263,7 @@ class Invocation:
         description = await self.handle.describe()
         if description.status is not WorkflowExecutionStatus.RUNNING:
             return []
-        return parse_pending_calls(description, await read_memo(description))
+        return await read_pending_calls(self.client, description)
 
     async def approve(self, function_call_id: str | None = None, **answer: Any) -> JsonObject:
         """Approve a call; see `answer`."""
@@ -594,6 +598,25 @@ def parse_pending_calls(execution: WorkflowExecution, memo: Mapping[str, Any]) -
     attributes = execution.typed_search_attributes
     listed = attributes.get(PENDING) or ()
     return [call for call in calls if attributes.get(STATUS) is None or call.function_call_id in listed]
+
+
+async def read_pending_calls(client: ClientContext, execution: WorkflowExecution) -> list[PendingCall]:
+    """Return all pending calls of an open invocation. If its memo has no room for all, read them from its history."""
+    calls = parse_pending_calls(execution, await read_memo(execution))
+    log = await read_full_log(client, execution) if len(calls) >= MAX_MEMO_CALLS else None
+    return calls if log is None else [] if log.state.outcome.ended else log.state.pending()
+
+
+async def read_full_log(client: ClientContext, execution: WorkflowExecution) -> Log | None:
+    """Return the log of an invocation with more calls than its memo has, or None if its history cannot be read.
+
+    One unreadable history must not prevent others from being listed, so what is missing is logged.
+    """
+    try:
+        return await Invocation.from_id(client, execution.id, run_id=execution.run_id).log()
+    except (StoreFailed, errors.ForeignHistory, RPCError) as error:
+        logger.warning("calls.left_out", invocation_id=execution.id, listed=MAX_MEMO_CALLS, problem=str(error))
+        return None
 
 
 async def stream_events(invocation: Invocation, *, start: int = 0, partial: bool = False) -> AsyncGenerator[Event]:

@@ -13,6 +13,7 @@ from waystation.client.search_attributes import AGENT, TENANT, USER
 from waystation.core import (
     HELD,
     MAX_KEYWORD,
+    MAX_MEMO_CALLS,
     MEMO_HELD,
     RUNNING,
     SEARCH_AGENT,
@@ -77,6 +78,11 @@ class InvocationEntry:
     """ID of the current run."""
 
     @property
+    def may_have_more(self) -> bool:
+        """Whether there may be more pending or held calls. The client's `approvals` and `held` return all."""
+        return max(len(self.pending), len(self.holds)) >= MAX_MEMO_CALLS
+
+    @property
     def is_called(self) -> bool:
         """Whether another agent called this agent."""
         return _CALLED in self.id.removeprefix(self.parent or self.id)
@@ -98,6 +104,7 @@ class InvocationEntry:
             "started_at": self.started_at.isoformat(),
             "ended_at": self.ended_at.isoformat() if self.ended_at else None,
             "pending": [call.approval_id for call in self.pending],
+            "may_have_more": self.may_have_more,
         }
 
 

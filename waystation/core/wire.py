@@ -142,6 +142,8 @@ SEARCH_ATTRIBUTES = {
 }
 MEMO_PENDING = "waystation_pending"
 MEMO_HELD = "waystation_held"
+MAX_MEMO_CALLS = 50
+"""Maximum number of calls in each of these memo fields. The history has all calls."""
 """Memo field of an invocation that lists its held calls, each with the reason."""
 MEMO_SESSION = "waystation_session"
 MEMO_FORK = "waystation_fork"

@@ -95,7 +95,7 @@ async def load_overview(
         id=described.id,
         entry=entry,
         title=make_title(log) or details.message,
-        calls=(*entry.pending, *entry.called_pending),
+        calls=(*(log.state.pending() if log and entry.may_have_more else entry.pending), *entry.called_pending),
         problems=[*([STUCK] if is_stuck else []), *list_problems(entry, retries, log, details, now)],
         is_retrying=bool(entry.holds or any(retry.failed for retry in retries)),
         figures=list_figures(entry, log, now),

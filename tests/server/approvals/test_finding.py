@@ -10,7 +10,8 @@ from tests.server.conftest import Serve
 from tests.server.workflows.outside import Till, refusal, until, waiting
 from waystation.agents import Agent
 from waystation.client.approvals import ApprovalFilter
-from waystation.core import ApprovalPolicy, Escalation, PendingCall
+from waystation.core import MAX_MEMO_CALLS, ApprovalPolicy, Escalation, PendingCall
+from waystation.testing import FunctionModel, calls
 from waystation.tools.long_running_tool import LongRunningFunctionTool
 
 
@@ -71,6 +72,20 @@ async def test_a_list_comes_in_parts_and_no_call_is_left_out_or_told_twice(serve
         for invocation in (*started[:3], started[4]):
             await invocation.approve()
             await invocation.result()
+
+
+async def test_an_invocation_lists_all_its_calls_although_its_memo_has_no_room_for_them(serve: Serve) -> None:
+    """Beyond those in the memo, the history has them, also while every worker is down."""
+    model = FunctionModel(lambda request: calls(*[("ask", {"purpose": str(n)}) for n in range(MAX_MEMO_CALLS + 10)]))
+    agent = Agent(name="many", model=model, tools=[LongRunningFunctionTool(ask)])
+    async with serve(agent, verify=False) as env:
+        invocation = await env.client.start("many", "go", user_id=env.client.task_queue)
+        await waiting(invocation, *(f"fc-{n + 1}" for n in range(MAX_MEMO_CALLS + 10)))
+    pending = await invocation.pending()
+    assert [call.args["purpose"] for call in pending] == [str(n) for n in range(MAX_MEMO_CALLS + 10)]
+    assert None not in {call.run for call in pending}
+    assert await listed(env.client, len(pending), user_id=env.client.task_queue) == pending
+    await invocation.handle.terminate()
 
 
 async def test_a_place_in_no_list_is_refused(serve: Serve) -> None:
