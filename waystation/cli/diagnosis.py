@@ -12,8 +12,9 @@ from waystation.presentation import terminal
 OLDEST_SERVER = (1, 29)
 MIN_RETENTION_S = 86_400.0
 """Shortest time that a namespace should keep the histories of ended invocations."""
-SEEN_S = 90.0
-"""A worker polls at least once in 60 seconds. One that has not polled for this long has probably ended."""
+SEEN_S = 70.0
+"""A worker polls at least once in 60 seconds. One that has not polled for this long has ended, or cannot reach the
+server. The server lists it for minutes."""
 MAX_SKEW_S = 5.0
 """Largest acceptable difference between the clocks of this machine and the server."""
 MAX_BACKLOG_S = 60.0
@@ -47,6 +48,10 @@ class Poller:
     """When the server last received a poll, in seconds since 1970, by the server's clock."""
     deployment: str | None = None
     """Name of the worker's deployment if it uses worker versioning, otherwise None."""
+
+    def is_active(self, now: float) -> bool:
+        """Return whether the worker has polled lately. `now` is the time by the server's clock."""
+        return now - self.seen_at <= SEEN_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,8 +179,8 @@ def _check_workers(seen: Observations, kind: str) -> Iterator[Finding]:
     pollers = [poller for poller in seen.pollers if poller.kind == kind]
     start = f"waystation worker --agents DIR --task-queue {seen.task_queue}"
     count, age_s = seen.backlogs.get(kind, (0, 0.0))
-    now = seen.now - (seen.clock_ahead_s or 0.0)  # by the server's clock, as the times of polls
-    active = [poller for poller in pollers if now - poller.seen_at <= SEEN_S]
+    now = _server_time(seen)
+    active = [poller for poller in pollers if poller.is_active(now)]
     if not pollers:
         yield Finding(check, False, f"0 polling task queue {seen.task_queue}", start)
     elif not active:
@@ -196,6 +201,10 @@ def _check_workers(seen: Observations, kind: str) -> Iterator[Finding]:
         yield Finding(check, False, text, command)
 
 
+def _server_time(seen: Observations) -> float:
+    return seen.now - (seen.clock_ahead_s or 0.0)
+
+
 def _check_queues(seen: Observations) -> Iterator[Finding]:
     for queue, count in seen.unpolled_queues.items():
         text = f"{count} open invocations wait on task queue {queue}, which no worker polls"
@@ -203,7 +212,8 @@ def _check_queues(seen: Observations) -> Iterator[Finding]:
 
 
 def _check_versions(seen: Observations) -> Iterator[Finding]:
-    builds = {poller.build for poller in seen.pollers if poller.build and not poller.deployment}
+    active = [poller for poller in seen.pollers if poller.is_active(_server_time(seen))]
+    builds = {poller.build for poller in active if poller.build and not poller.deployment}
     others = sorted(build for build in builds if build.split(".")[:2] != seen.version.split(".")[:2])
     if others:
         text = f"workers run Waystation {', '.join(others)}, but {seen.version} is installed here"

@@ -18,9 +18,6 @@ import typer
 from pydantic import ValidationError
 from rich.cells import cell_len
 from rich.text import Text
-from temporalio.api.enums.v1 import TaskQueueType
-from temporalio.api.taskqueue.v1 import TaskQueue
-from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import ScheduleAlreadyRunningError, ScheduleIntervalSpec, ScheduleSpec, WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
@@ -37,6 +34,7 @@ from waystation.cli.command_context import (
     translate_file_errors,
     write_waits,
 )
+from waystation.cli.operations import describe_queue, list_pollers, measure_clock
 from waystation.cli.output import MIN_COLUMNS, Output
 from waystation.client import AgentClient, Invocation, PartialTextReader, new_events, stream_logs
 from waystation.core import (
@@ -344,18 +342,16 @@ async def with_pauses(source: AsyncGenerator[T], pause: Callable[[], float | Non
 async def is_polled(client: AgentClient, pid: int | None = None) -> bool:
     """Return whether a worker has recently polled the client's task queue, or True if the server cannot tell.
 
-    With `pid`, only a worker in that process on this machine counts.
+    With `pid`, only a worker in that process on this machine counts, whenever it polled.
     """
-    request = DescribeTaskQueueRequest(
-        namespace=client.temporal.namespace,
-        task_queue=TaskQueue(name=client.task_queue),
-        task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
-    )
     try:
-        pollers = (await client.temporal.workflow_service.describe_task_queue(request)).pollers
+        pollers = list_pollers(await describe_queue(client, client.task_queue, "workflows"), "workflows")
     except RPCError:
         return True
-    return any(pid is None or poller.identity == f"{pid}@{socket.gethostname()}" for poller in pollers)
+    if pid is not None:
+        return any(poller.identity == f"{pid}@{socket.gethostname()}" for poller in pollers)
+    now = time.time() - (await measure_clock(client) or 0.0) if pollers else 0.0
+    return any(poller.is_active(now) for poller in pollers)
 
 
 def report_failure(out: Output, error: WorkflowFailureError, **fields: str) -> None:

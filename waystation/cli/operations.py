@@ -173,9 +173,11 @@ async def _observe(
     facts["current_deployments"] = {
         kind: queue.versioning_info.current_deployment_version.build_id or None for kind, queue in queues.items()
     }
-    facts["clock_ahead_s"] = await _measure_clock(client)
+    facts["clock_ahead_s"] = await measure_clock(client)
     facts |= await _observe_stores(client, named)
-    facts |= await _observe_invocations(client, is_searchable=all(name in found for name in SEARCH_ATTRIBUTE_TYPES))
+    is_searchable = all(name in found for name in SEARCH_ATTRIBUTE_TYPES)
+    now = time.time() - (facts["clock_ahead_s"] or 0.0)
+    facts |= await _observe_invocations(client, is_searchable=is_searchable, now=now)
     return Observations(**facts)
 
 
@@ -208,7 +210,7 @@ def _is_versioned(poller: PollerInfo) -> bool:
     return poller.deployment_options.worker_versioning_mode == 2  # WORKER_VERSIONING_MODE_VERSIONED
 
 
-async def _measure_clock(client: AgentClient) -> float | None:
+async def measure_clock(client: AgentClient) -> float | None:
     """Return how far this machine's clock is at least ahead of the server's, or None if it is not known.
 
     The server reports when it received a poll. This one is on a task queue without tasks.
@@ -309,17 +311,23 @@ def _find_database_problem(place: str) -> str | None:
     return f"{describe_place(place)}: {problem}" if problem and local_path(place) else problem
 
 
-async def _observe_invocations(client: AgentClient, *, is_searchable: bool) -> dict[str, Any]:
-    """Return the task queues that open invocations need, and the invocations that do not continue."""
+async def _observe_invocations(client: AgentClient, *, is_searchable: bool, now: float) -> dict[str, Any]:
+    """Return the task queues that open invocations need, and the invocations that do not continue.
+
+    `now` is the time by the server's clock.
+    """
+
+    async def is_polled(queue: str) -> bool:
+        described = await describe_queue(client, queue, "workflows")
+        return any(poller.is_active(now) for poller in list_pollers(described, "workflows"))
+
     is_open = f"WorkflowType = '{WORKFLOW}' AND ExecutionStatus = 'Running'"
     newest, queues = None, Counter[str]()
     async for execution in client.temporal.list_workflows(is_open, limit=NEWEST):
         newest = newest or execution.start_time.timestamp()
         queues[execution.task_queue] += 1
     unpolled = {
-        queue: count
-        for queue, count in queues.items()
-        if queue != client.task_queue and not (await describe_queue(client, queue, "workflows")).pollers
+        queue: count for queue, count in queues.items() if queue != client.task_queue and not await is_polled(queue)
     }
     failing = list[str]()
     with suppress(RPCError):  # older servers do not have the search attribute

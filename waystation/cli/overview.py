@@ -15,8 +15,8 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from waystation.cli.command_context import AsJson, CommandContext, Exit
-from waystation.cli.diagnosis import SEEN_S, Poller
-from waystation.cli.operations import QUEUE_TYPES, describe_queue, list_pollers
+from waystation.cli.diagnosis import Poller
+from waystation.cli.operations import QUEUE_TYPES, describe_queue, list_pollers, measure_clock
 from waystation.client import AgentClient, InvocationEntry
 from waystation.core import HELD, RUNNING, JsonObject
 from waystation.presentation import terminal
@@ -34,27 +34,30 @@ _STYLES = {"waiting": "bold yellow", HELD: "bold red", "failed": "red", RUNNING:
 async def workers(ctx: CommandContext, json: AsJson = False) -> Exit:
     """List the workers that poll a task queue, with their build, and the tasks that wait for them.
 
-    The exit code is 1 if no worker polls for workflows or none for activities.
+    A worker that has ended is listed for some minutes, but not counted once it has not polled for 70 seconds. The exit
+    code is 1 if no worker polls for workflows or none for activities.
     """
     client, out = await ctx.connect(), ctx.out
     queues = {kind: await describe_queue(client, client.task_queue, kind) for kind in QUEUE_TYPES}
     pollers = [poller for kind, queue in queues.items() for poller in list_pollers(queue, kind)]
+    now = time.time() - (await measure_clock(client) or 0.0)
+    active = [poller for poller in pollers if poller.is_active(now)]
     if json:
         for poller in pollers:
-            out.record(asdict(poller))
+            out.record(asdict(poller) | {"active": poller in active})
     else:
         if pollers:
-            out.table(_create_worker_table(pollers))
+            out.table(_create_worker_table(pollers, now))
         for kind, queue in queues.items():
             waiting = queue.stats.approximate_backlog_count
-            count = sum(poller.kind == kind for poller in pollers)
+            count = sum(poller.kind == kind for poller in active)
             text = f"{kind}: {count} polling task queue {client.task_queue}, {waiting} tasks waiting"
             out.line(text, style="" if count else "bold red")
-    return Exit.OK if all(any(poller.kind == kind for poller in pollers) for kind in QUEUE_TYPES) else Exit.FAILED
+    return Exit.OK if {poller.kind for poller in active} == {*QUEUE_TYPES} else Exit.FAILED
 
 
-def _create_worker_table(pollers: Iterable[Poller]) -> Table:
-    """Return a table with one row for each worker, in order of identity."""
+def _create_worker_table(pollers: Iterable[Poller], now: float) -> Table:
+    """Return a table with one row for each worker, in order of identity. `now` is by the server's clock."""
     table = Table(
         Column("worker", overflow="fold"),
         Column("polls for"),
@@ -67,11 +70,11 @@ def _create_worker_table(pollers: Iterable[Poller]) -> Table:
     by_worker: dict[tuple[str, str, str], list[Poller]] = {}
     for poller in pollers:
         by_worker.setdefault((poller.identity, poller.build, poller.deployment or ""), []).append(poller)
-    now = time.time()
     for (identity, build, deployment), group in sorted(by_worker.items()):
         age = max(0.0, now - max(poller.seen_at for poller in group))
         names = (identity, ", ".join(poller.kind for poller in group), build or "unknown", deployment)
-        seen = Text(f"{terminal.format_span(round(age))} ago", style="red" if age > SEEN_S else "")
+        is_active = any(poller.is_active(now) for poller in group)
+        seen = Text(f"{terminal.format_span(round(age))} ago", style="" if is_active else "red")
         table.add_row(*(Text(terminal.escape(name)) for name in names), seen)
     return table
 

@@ -15,7 +15,8 @@ from tests.server.approvals.asking import asker
 from tests.server.cli.conftest import Command
 from tests.server.conftest import Serve, empty_server
 from tests.server.workflows.outside import until, waiting
-from waystation.cli import overview
+from waystation.cli import diagnosis, overview
+from waystation.cli.invocations import is_polled
 from waystation.version import waystation_version
 
 ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
@@ -44,6 +45,19 @@ async def test_workers_and_invocations_are_listed(serve: Serve, waystation: Comm
         assert "watched_asker" in (await waystation(env, "top")).out
     nobody = await waystation(env, "--task-queue", "nobody-polls-this", "workers")
     assert (nobody.code, "0 polling task queue nobody-polls-this" in nobody.out) == (1, True)
+
+
+async def test_workers_that_no_longer_poll_do_not_count(
+    serve: Serve, waystation: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server lists a worker that was killed for minutes. The exit code says that none is left."""
+    async with serve(asker("killed_asker")) as env:
+        assert (await waystation(env, "workers")).code == 0
+        monkeypatch.setattr(diagnosis, "SEEN_S", -1.0)  # as if none had polled lately
+        ran = await waystation(env, "workers", "--json")
+        assert (ran.code, {record["active"] for record in ran.records}) == (1, {False})
+        assert "workflows: 0 polling" in (await waystation(env, "workers")).out
+        assert not await is_polled(env.client)
 
 
 async def test_top_updates_the_counts_until_it_is_interrupted(serve: Serve) -> None:

@@ -81,6 +81,7 @@ FAULTS: list[tuple[str, Mapping[str, Any], str, str]] = [
     ("backlog of activities", {"backlogs": {"activities": (9, 300.0)}}, "backlog of activities", "more machines"),
     ("queue without workers", {"unpolled_queues": {"old": 4}}, "task queues", "--task-queue old"),
     ("other version", {"pollers": polling(build="0.3.0")}, "versions", "waystation==0.3.0"),
+    ("killed worker", {"pollers": polling(seen_at=NOW - 75)}, "workers for workflows", "waystation worker"),
     ("unsupported google-adk", {"adk_problem": "google-adk 3 is not supported"}, "versions", "waystation[adk]"),
     ("slow clock", {"pollers": polling(seen_at=NOW + 30)}, "clock", "timedatectl"),
     ("slow clock without workers", {"pollers": polling(), "newest_start": NOW + 30}, "clock", "timedatectl"),
