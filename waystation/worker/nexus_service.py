@@ -11,7 +11,9 @@ from temporalio.common import Priority, RawValue
 from waystation.core import TASK_TIMEOUT, WORKFLOW, InvocationInput, describe_faults, ids
 from waystation.workflows.ports import raw
 
-_ENGINE_FIELDS = {"carried", "depth", "origin", "root", "session", "signed_request", "standing"}
+_ENGINE_FIELDS = frozenset({"carried", "depth", "origin", "root", "session", "signed_request", "standing"})
+_REFUSED = _ENGINE_FIELDS | {"fork"}
+"""Fields that callers may not set. A fork would read a conversation of the namespace."""
 
 
 @service_handler(name="waystation")
@@ -27,8 +29,11 @@ class AgentService:
         self, context: nexus.WorkflowRunOperationContext, params: dict[str, Any]
     ) -> nexus.WorkflowHandle[Any]:
         """Start an invocation. The request ID is part of its ID, so a repeated request finds the same invocation."""
+        if refused := sorted(_REFUSED & params.keys()):
+            problem = f"A caller may not set {', '.join(map(repr, refused))}. Start the invocation without them."
+            raise HandlerError(problem, type=HandlerErrorType.BAD_REQUEST)
         try:
-            started = InvocationInput.model_validate({k: v for k, v in params.items() if k not in _ENGINE_FIELDS})
+            started = InvocationInput.model_validate(params)
         except ValidationError as error:
             problem = f"The input of the invocation is invalid: {describe_faults(error)}."
             raise HandlerError(problem, type=HandlerErrorType.BAD_REQUEST) from None

@@ -4,9 +4,11 @@ import uuid
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from google.protobuf.duration_pb2 import Duration
+from nexusrpc import HandlerError, HandlerErrorType
 from temporalio.api.nexus.v1 import EndpointSpec, EndpointTarget
 from temporalio.api.operatorservice.v1 import CreateNexusEndpointRequest
 from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
@@ -86,3 +88,13 @@ async def test_a_workflow_of_another_namespace_runs_an_agent(serve: Serve) -> No
                 RunsOperation.run, args=[name, "clerk"], id="calls", task_queue=worker.task_queue
             )
     assert text == "hello"
+
+
+@pytest.mark.parametrize("field", ["fork", "carried", "origin", "session", "standing"])
+async def test_a_caller_may_set_nothing_that_only_trusted_parts_set(field: str) -> None:
+    """A fork would read a conversation that the caller may not see. The refusal names the field."""
+    context: Any = None  # it is refused before anything is started
+    fields = {"agent": "clerk", "message": "hi", field: {"invocation_id": "of-somebody-else", "event": 2}}
+    with pytest.raises(HandlerError, match=repr(field)) as refused:
+        await AgentService().run(context, fields)
+    assert refused.value.type is HandlerErrorType.BAD_REQUEST

@@ -77,6 +77,16 @@ def test_an_argument_that_is_an_input_is_taken() -> None:
     assert (body.input.agent, body.input.message) == ("greeter", "hi")
 
 
+def test_only_a_parent_makes_an_invocation_a_called_agent() -> None:
+    """Any program can start one, and must neither share another's artifacts nor count its depth from below zero."""
+    called = [data_of(said("hi", origin="invocation/of/another", depth=-100))]
+    alone, child = begin_entry(called), begin_entry(called, parent="invocation/of/another")
+    assert isinstance(alone, Began)
+    assert isinstance(child, Began)
+    assert (alone.input.origin, alone.input.depth) == (None, 0)
+    assert child.input.origin == "invocation/of/another"
+
+
 @pytest.mark.parametrize("count", [0, 2, 3])
 def test_another_number_of_arguments_is_refused(count: int) -> None:
     """The message says how many there were."""

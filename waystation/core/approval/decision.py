@@ -78,11 +78,15 @@ NOT_FOUND = AnswerIgnored(
 """The log entry for a signal whose offloaded content is missing from the store of the worker that received it."""
 
 
+OF_PARENTS: JsonObject = {"standing": (), "session": None, "signed_request": None, "origin": None, "depth": 0}
+"""Fields of an input that only a parent workflow may set, each with its default."""
+
+
 def begin_entry(payloads: Sequence[bytes], *, parent: str = "", parent_run: str = "") -> Began | Refused:
     """Return the first entry of an invocation, created from its workflow arguments. Never raises.
 
-    Without a parent, any `session`, `signed_request` and remembered approvals in the input are dropped. A `session`
-    that is not the parent makes the result `Refused`, as does any other invalid input.
+    Without a parent, the fields in `OF_PARENTS` are dropped. A `session` that is not the parent makes the result
+    `Refused`, as does any other invalid input.
 
     Args:
         payloads: The arguments.
@@ -93,8 +97,8 @@ def begin_entry(payloads: Sequence[bytes], *, parent: str = "", parent_run: str 
         if len(payloads) != 1:
             raise InvalidInput(f"{WORKFLOW} takes one argument, an object, but received {len(payloads)}.")
         params = parse_input(payloads[0]).from_parent(parent, parent_run)
-        if not parent and (params.standing or params.session or params.signed_request):
-            params = params.model_copy(update={"standing": (), "session": None, "signed_request": None})
+        if not parent and any(getattr(params, name) for name in OF_PARENTS):
+            params = params.model_copy(update=OF_PARENTS)
         if params.session and not (params.session.id == parent and is_own_session(params)):
             raise InvalidInput("The `session` of an invocation must be the workflow that started it.")
         return Began(params)
