@@ -8,6 +8,7 @@ import importlib.util
 import os
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,13 +16,15 @@ import pytest
 from tests.fakes.model_services import SIGNATURE, FakeAnthropic, FakeOpenAI, FakeService
 from tests.tiers import FULL
 from waystation.agents import Agent
-from waystation.core import JsonObject, ModelOverloaded, ModelRefused, Usage
-from waystation.models import BaseLlm, LlmRequest, LlmResponse
+from waystation.core import GENAI_COUNTS, JsonObject, ModelOverloaded, ModelRefused, Usage
+from waystation.core.budget import MAX_TOKENS
+from waystation.models import BaseLlm, LlmRequest, LlmResponse, anthropic_llm, chat_completions
 from waystation.models.anthropic_llm import AnthropicLlm, Claude
 from waystation.models.fallback_model import FallbackModel
 from waystation.models.google_llm import Gemini
 from waystation.models.lite_llm import LiteLlm
 from waystation.models.openai_llm import OpenAICompatible
+from waystation.models.reply import Reply
 from waystation.testing import FakeGemini
 
 # LiteLLM's own code.
@@ -143,6 +146,22 @@ async def test_usage_counts_cached_and_thinking_tokens_apart(service: Service) -
     whole, live, _ = await service.twice(text="Paid.", **(gemini if service.wire == "gemini" else {}))
     expected = Usage(prompt_tokens=10, output_tokens=3, thoughts_tokens=2, cached_tokens=4, total_tokens=15)
     assert whole.usage == live.usage == expected
+
+
+@pytest.mark.parametrize("number", [-1_000_000, 10**40, float("nan"), 1e308, "12", None])
+def test_usage_that_cannot_be_true_is_clamped(number: Any) -> None:
+    """Negative tokens credit no budget, and no number is too large to record. Other values count as 0."""
+    openai = dict.fromkeys(("prompt_tokens", "completion_tokens", "total_tokens"), number)
+    claude = dict.fromkeys(("input_tokens", "output_tokens", "cache_read_input_tokens"), number)
+    gemini = dict.fromkeys(("promptTokenCount", "candidatesTokenCount", "totalTokenCount"), number)
+    for counts in (gemini, chat_completions._counts(openai), anthropic_llm._counts(claude)):
+        reply = Reply("The service", join=False)
+        reply.add({"usageMetadata": counts})
+        reply.continuation()
+        usage = reply.response().usage or Usage()
+        assert all(0 <= count <= MAX_TOKENS for count in usage.model_dump().values())
+    adk = Usage.from_genai(SimpleNamespace(**dict.fromkeys(GENAI_COUNTS.values(), number))) or Usage()
+    assert all(0 <= count <= MAX_TOKENS for count in (adk + adk).model_dump().values())
 
 
 async def test_parallel_calls_keep_their_order_and_arguments(service: Service) -> None:

@@ -80,6 +80,7 @@ from waystation.core.budget import (
     Usage,
     parse_grant,
     parse_usage,
+    to_token_count,
 )
 from waystation.core.call import DEFAULT_DEADLINE_S, CallState, stage_of
 from waystation.core.conversation.compaction import ConversationView, SummaryRange, estimate, hidden
@@ -764,6 +765,7 @@ __all__ = [
     "target_entry",
     "text_of",
     "to_plain_json",
+    "to_token_count",
     "unpack_entries",
     "user_content",
     "user_scope",

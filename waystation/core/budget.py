@@ -1,9 +1,10 @@
 """Budgets: the limits of an invocation, its usage, and grants that raise the limits."""
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import BeforeValidator, Field, ValidationError, field_validator
 
 from waystation.core.payload import JsonObject, Recorded, describe_faults
 
@@ -96,21 +97,37 @@ GENAI_COUNTS = {
 """The name of each count of `Usage` in genai's `usage_metadata`."""
 
 
+MAX_TOKENS = 10**12
+
+
+def to_token_count(value: Any) -> int:
+    """Return a number of tokens that a service reported, between 0 and `MAX_TOKENS`. Anything but a number counts as 0.
+
+    A negative number would credit the budget, and JSON cannot carry any size.
+    """
+    if isinstance(value, float):
+        value = int(value) if math.isfinite(value) else 0
+    return min(max(value, 0), MAX_TOKENS) if isinstance(value, int) else 0
+
+
+TokenCount = Annotated[int, BeforeValidator(to_token_count)]
+
+
 class Usage(Recorded):
     """Token counts as reported by the model provider."""
 
-    prompt_tokens: int = 0
-    output_tokens: int = 0
-    thoughts_tokens: int = 0
-    cached_tokens: int = 0
-    total_tokens: int = 0
+    prompt_tokens: TokenCount = 0
+    output_tokens: TokenCount = 0
+    thoughts_tokens: TokenCount = 0
+    cached_tokens: TokenCount = 0
+    total_tokens: TokenCount = 0
 
     @classmethod
     def from_genai(cls, usage_metadata: Any) -> "Usage | None":
         """Return the counts of a genai `usage_metadata`, or None if there is none."""
         if usage_metadata is None:
             return None
-        return cls(**{name: getattr(usage_metadata, key) or 0 for name, key in GENAI_COUNTS.items()})
+        return cls(**{name: getattr(usage_metadata, key) for name, key in GENAI_COUNTS.items()})
 
     def __add__(self, other: "Usage | None") -> "Usage":
         if other is None or other is NO_USAGE:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from waystation.adk_names import import_name
-from waystation.core import JsonObject, ModelError, ModelRefused, encode
+from waystation.core import JsonObject, ModelError, ModelRefused, encode, to_token_count
 from waystation.models.base_llm import LlmRequest
 from waystation.models.chat_completions import build_response, call_part, make_strict, thinking_block, thought
 from waystation.models.google_llm import merge_turns
@@ -251,10 +251,10 @@ def _finish(message: JsonObject) -> tuple[str | None, str | None]:
 
 
 def _counts(usage: JsonObject) -> JsonObject:
-    cached = usage.get("cache_read_input_tokens") or 0
-    prompt = (usage.get("input_tokens") or 0) + cached + (usage.get("cache_creation_input_tokens") or 0)
-    written = usage.get("output_tokens") or 0
-    thoughts = (usage.get("output_tokens_details") or {}).get("thinking_tokens") or 0
+    names = ("cache_read_input_tokens", "cache_creation_input_tokens", "input_tokens", "output_tokens")
+    cached, added, new, written = (to_token_count(usage.get(name)) for name in names)
+    prompt = new + cached + added
+    thoughts = to_token_count((usage.get("output_tokens_details") or {}).get("thinking_tokens"))
     return {
         "promptTokenCount": prompt,
         "candidatesTokenCount": max(written - thoughts, 0),

@@ -6,7 +6,7 @@ import json
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from waystation.core import JsonObject, ModelRefused, encode
+from waystation.core import JsonObject, ModelRefused, encode, to_token_count
 from waystation.models.base_llm import LlmRequest
 from waystation.models.google_llm import THINKING, merge_turns
 from waystation.models.service_model import CallIds, parameters_schema, refuse_native_tools, standard_base64
@@ -254,14 +254,14 @@ class ChatReply:
 
 
 def _counts(usage: JsonObject) -> JsonObject:
-    prompt, written = usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0
-    thoughts = (usage.get("completion_tokens_details") or {}).get("reasoning_tokens") or 0
+    prompt, written, total = (to_token_count(usage.get(f"{name}_tokens")) for name in ("prompt", "completion", "total"))
+    thoughts = to_token_count((usage.get("completion_tokens_details") or {}).get("reasoning_tokens"))
     return {
         "promptTokenCount": prompt,
         "candidatesTokenCount": max(written - thoughts, 0),
         "thoughtsTokenCount": thoughts,
         "cachedContentTokenCount": (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0,
-        "totalTokenCount": usage.get("total_tokens") or prompt + written,
+        "totalTokenCount": total or prompt + written,
     }
 
 

@@ -86,8 +86,7 @@ class Reply:
         """
         # Streamed counts are cumulative, so the last ones are the request's totals.
         if counts := self._latest.pop("counts", None):
-            spent = {name: counts[key] for name, key in _COUNTS.items() if isinstance(counts.get(key), int)}
-            self._usage = (self._usage or Usage()) + Usage(**spent)
+            self._usage = (self._usage or Usage()) + Usage(**{name: counts.get(key) for name, key in _COUNTS.items()})
         token: str | None = self._latest.pop("continuation", None)
         finish = self._latest.get("finish")
         if finish == "CONTINUATION" and token:
