@@ -3,6 +3,8 @@
 import contextlib
 import getpass
 import os
+import re
+import shlex
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -18,6 +20,19 @@ QUOTAS_ENV = "WAYSTATION_QUOTAS"
 MAX_FILE_BYTES = 1_000_000
 PREFIX = "env:"
 """Marks a secret that is stored in an environment variable, as in `env:NAME`."""
+PLACEHOLDER = "(a value that is not a file name)"
+
+_KEY = re.compile(
+    rf"""
+    ({PREFIX})?(
+        .*[\n"{{].*|.*-----BEGIN.*              # JSON or PEM
+        |(?=.*[A-Z])(?=.*[a-z])(?=.*[0-9])      # Base64, or the secret of a client
+         (?!.*\.[a-z]{{2,5}}$)[\w+/.~-]{{20,}}={{0,2}}
+        |[0-9A-Fa-f]{{32,}}
+    )""",
+    re.DOTALL | re.VERBOSE,
+)
+"""Matches what may be key material, which is sometimes given instead of the name of a file or variable."""
 
 _secrets: dict[str, str] = {}
 """Values of variables that were removed from the environment, so that this process can read them again."""
@@ -40,6 +55,33 @@ class ConfigurationTable(BaseModel):
 SectionType = TypeVar("SectionType", bound=BaseModel)
 
 
+def describe_source(name: str | Path) -> str:
+    """Return a setting that names a file or variable for messages, or a placeholder if it may be a key itself."""
+    return PLACEHOLDER if _KEY.fullmatch(str(name)) and not os.path.exists(name) else str(name)
+
+
+def is_exposed(path: Path) -> bool:
+    """Return whether other users can read or change a file.
+
+    The group may read a file of root, as in libpq: Kubernetes mounts secrets this way.
+    """
+    if os.name != "posix" or not os.path.isfile(path):
+        return False
+    status = path.stat()
+    return bool(status.st_mode & (0o037 if status.st_uid == 0 else 0o077))
+
+
+def check_private(path: Path, file: object, key: str = "") -> None:
+    """Check that no other user can read a file that contains a secret. `file` and `key` name the setting in errors.
+
+    Raises:
+        InvalidConfiguration: Others can read the file.
+    """
+    if is_exposed(path):
+        name = shlex.quote(str(path))
+        raise InvalidConfiguration(file, key, f"other users can read {name}. Run: chmod 600 {name}")
+
+
 def read_configuration(file: Path, kind: type[SectionType]) -> SectionType:
     """Read a TOML file and validate its content.
 
@@ -47,7 +89,7 @@ def read_configuration(file: Path, kind: type[SectionType]) -> SectionType:
         InvalidConfiguration: The file is not valid. The message states the key and the remedy, but no values.
     """
     try:
-        return kind.model_validate(tomllib.loads(_read_text(file, file, "")))
+        return kind.model_validate(tomllib.loads(_read_text(file, file, "", "")))
     except ValidationError as error:
         raise InvalidConfiguration(file, *describe_first_error(error)) from None
     except tomllib.TOMLDecodeError as error:
@@ -68,38 +110,44 @@ def read_quotas(file: Path | None) -> "Quotas | None":
     return read_configuration(Path(name), Quotas)
 
 
-def read_secret(file: Path, key: str, name: str) -> str:
+def read_secret(file: Path, key: str, name: str, *, is_private: bool = True) -> str:
     """Return a secret that a configuration file refers to.
 
     Args:
         file: The configuration file.
         key: The key that refers to the secret, for error messages.
         name: A path relative to the folder of `file`, or `env:NAME` for an environment variable (see `pop_variable`).
+        is_private: Whether to check that other users cannot read the file.
 
     Raises:
-        InvalidConfiguration: The secret is missing or empty, or its file is too large or is not UTF-8 text.
+        InvalidConfiguration: The secret is missing or empty, or its file is too large, is not UTF-8 text, or can be
+            read by other users.
     """
+    shown = describe_source(name)
     if name.startswith(PREFIX):
         text = pop_variable(name.removeprefix(PREFIX)) or ""
-        problem = f"the variable {name.removeprefix(PREFIX)} is not set."
+        problem = f"the variable {shown.removeprefix(PREFIX)} is not set."
     else:
-        text = _read_text(file.parent / Path(name).expanduser(), file, key)
-        problem = f"the file {name} is empty."
+        path = file.parent / Path(name).expanduser()
+        text = _read_text(path, file, key, shown)
+        if is_private:
+            check_private(path, file, key)
+        problem = f"the file {shown} is empty."
     if not text.strip():
         raise InvalidConfiguration(file, key, problem)
     return text.strip()
 
 
-def _read_text(path: Path, file: Path, key: str) -> str:
+def _read_text(path: Path, file: Path, key: str, shown: str) -> str:
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
-            raise InvalidConfiguration(file, key, f"{path} is larger than {MAX_FILE_BYTES} bytes.")
+            raise InvalidConfiguration(file, key, f"{shown or file} is larger than {MAX_FILE_BYTES} bytes.")
         return path.read_text()
     except OSError as error:
-        problem = f"{path} cannot be read: {error.strerror}." if key else f"cannot be read: {error.strerror}."
+        problem = f"{shown} cannot be read: {error.strerror}." if key else f"cannot be read: {error.strerror}."
     except UnicodeDecodeError:
-        problem = f"{path} is not UTF-8 text." if key else "is not UTF-8 text."
-    raise InvalidConfiguration(file, key, problem)
+        problem = f"{shown} is not UTF-8 text." if key else "is not UTF-8 text."
+    raise InvalidConfiguration(describe_source(file), key, problem)
 
 
 def describe_first_error(error: ValidationError) -> tuple[str, str]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from waystation.configuration import PREFIX, read_secret
+from waystation.configuration import PREFIX, check_private, describe_source, read_secret
 from waystation.core import InvalidConfiguration, JsonObject
 from waystation.kms import generate_data_key, unwrap_data_key
 
@@ -51,24 +51,29 @@ class KeySet:
         Raises:
             InvalidConfiguration: There is no such file or variable, or it does not contain usable keys.
         """
-        name = str(source)
+        name, shown = str(source), describe_source(source)
         place = Path(cls.variable) if name.startswith(PREFIX) else Path(name)
         try:
-            text = read_secret(place, "", name if name.startswith(PREFIX) else place.name)
+            text = read_secret(place, "", name if name.startswith(PREFIX) else place.name, is_private=False)
         except InvalidConfiguration as error:
-            raise InvalidConfiguration(name, "", f"{error.problem} {cls.remedy}") from None
+            raise InvalidConfiguration(shown, "", f"{error.problem} {cls.remedy}") from None
         try:
-            keys = {key["kid"]: _decode_key(key) for key in json.loads(text)["keys"]}
+            entries = json.loads(text)["keys"]
+            keys = {key["kid"]: _decode_key(key) for key in entries}
         except InvalidConfiguration as error:
-            raise InvalidConfiguration(name, "", str(error)) from None
+            raise InvalidConfiguration(shown, "", str(error)) from None
         except (ValueError, TypeError, KeyError):
-            keys = {}
+            entries, keys = (), {}
         if not keys or not all(isinstance(kid, str) and len(key) >= MIN_BYTES for kid, key in keys.items()):
             problem = (
                 "is not a JSON Web Key Set of symmetric keys (`oct`) with `kid` and at least 32 bytes in `k`. "
                 f"{cls.remedy}"
             )
-            raise InvalidConfiguration(name, "", problem)
+            raise InvalidConfiguration(shown, "", problem)
+        if len(keys) < len(entries):
+            raise InvalidConfiguration(shown, "", "two keys have the same `kid`. Give each key a `kid` of its own.")
+        if any("k" in key for key in entries):  # wrapped keys are not secret
+            check_private(place, shown)
         return cls(keys)
 
     @classmethod

@@ -2,11 +2,18 @@
 
 import json
 import stat
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.paths import write_secret
+from waystation.activities import read_channels
+from waystation.configuration import read_quotas
 from waystation.core import InvalidConfiguration
+from waystation.identity import Configuration
+from waystation.key_set import EncryptionKeys, to_base64
 from waystation.worker_keys import WorkerKeys
 
 CLAIMS = {"kind": "call", "call": "pay-1/fc-1"}
@@ -42,7 +49,7 @@ def test_keys_can_be_rotated(tmp_path: Path) -> None:
     WorkerKeys.generate().create(new)
     both = [json.loads(file.read_text())["keys"][0] for file in (new, old)]
     rotated = tmp_path / "rotated.json"
-    rotated.write_text(json.dumps({"keys": both}))
+    write_secret(rotated, json.dumps({"keys": both}))
     keys = WorkerKeys.read(rotated)
     assert keys.verifies(WorkerKeys.read(old).sign(CLAIMS), CLAIMS)
     assert WorkerKeys.read(new).verifies(keys.sign(CLAIMS), CLAIMS)
@@ -72,8 +79,71 @@ def test_keys_can_come_from_the_environment(tmp_path: Path, monkeypatch: pytest.
 def test_an_unusable_file_is_refused_without_its_content(content: str, tmp_path: Path) -> None:
     """The message names the file and the command that creates one."""
     file = tmp_path / "keys.json"
-    file.write_text(content)
+    write_secret(file, content)
     with pytest.raises(InvalidConfiguration, match="waystation identity keys FILE") as refused:
         WorkerKeys.read(file)
     assert str(file) in str(refused.value)
     assert "c2hvcnQ" not in str(refused.value)
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o622])
+def test_a_key_file_that_others_can_read_or_change_is_refused(mode: int, tmp_path: Path) -> None:
+    """The message has the command that corrects it. The group may read a file of root, as Kubernetes mounts secrets."""
+    file = tmp_path / "keys.json"
+    WorkerKeys.generate().create(file)
+    file.chmod(mode)
+    if mode == 0o640 and file.stat().st_uid == 0:
+        WorkerKeys.read(file)
+        return
+    with pytest.raises(InvalidConfiguration, match=f"other users can read .*Run: chmod 600 {file}"):
+        WorkerKeys.read(file)
+
+
+def test_two_keys_with_one_id_are_refused(tmp_path: Path) -> None:
+    """Only one of them would be used, and the data of the other could not be read."""
+    keys = [{"kty": "oct", "kid": "a", "k": to_base64(bytes([number]) * 32)} for number in range(2)]
+    (tmp_path / "keys.json").write_text(json.dumps({"keys": keys}))
+    with pytest.raises(InvalidConfiguration, match="two keys have the same `kid`"):
+        EncryptionKeys.read(tmp_path / "keys.json")
+
+
+SECRET = "aB3" * 15
+GIVEN_AS_FILE = {
+    "a key set": json.dumps({"keys": [{"kty": "oct", "kid": "a", "k": SECRET}]}),
+    "a key": SECRET,
+    "a PEM file": f"-----BEGIN PRIVATE KEY-----\n{SECRET}\n-----END PRIVATE KEY-----",
+    "a key set as a variable": f'env:{{"k": "{SECRET}"}}',
+    "a key as a variable": f"env:{SECRET}",
+}
+
+
+@pytest.mark.parametrize("value", GIVEN_AS_FILE.values(), ids=GIVEN_AS_FILE)
+@pytest.mark.parametrize(
+    "read",
+    [WorkerKeys.read, EncryptionKeys.read, Configuration.read, read_channels, read_quotas],
+    ids=["keys", "encryption keys", "identity", "channels", "quotas"],
+)
+def test_key_material_that_is_given_instead_of_a_file_name_is_not_printed(
+    read: Callable[[Any], object], value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Errors end in logs, terminals and monitoring."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidConfiguration) as refused:
+        read(value)
+    assert SECRET not in str(refused.value)
+    assert SECRET not in repr([refused.value.__cause__, refused.value.args])
+
+
+def test_a_secret_in_an_identity_file_is_not_printed_and_must_be_private(tmp_path: Path) -> None:
+    """The message names the key of the file, and the command that corrects the mode of a file."""
+    file, key = tmp_path / "workers.toml", tmp_path / "key.json"
+    file.write_text("")
+    key.write_text(SECRET)
+    configuration = Configuration.read(file)
+    with pytest.raises(
+        InvalidConfiguration, match=r"envelope.private_key: \(a value that is not a file name\)"
+    ) as refused:
+        configuration.secret("envelope.private_key", SECRET)
+    assert SECRET not in str(refused.value)
+    with pytest.raises(InvalidConfiguration, match=f"links.key: other users can read .*chmod 600 {key}"):
+        configuration.secret("links.key", "key.json")

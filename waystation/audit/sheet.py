@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from waystation.configuration import check_private
 from waystation.core import InvalidConfiguration, JsonObject, WaystationError, decode
 from waystation.dataclass import dataclass
 
@@ -224,6 +225,8 @@ def _key(path: Path, *, private: bool) -> "tuple[KeyFlexible, str]":
     form = 'a JWK as JSON, such as {"kty": "oct", "k": …} or {"kty": "OKP", "crv": "Ed25519", …}'
     try:
         jwk: Any = json.loads(path.read_bytes())
+        if jwk["kty"] == "oct" or "d" in jwk:
+            check_private(path, path)
         if jwk["kty"] == "oct":
             secret = OctKey.import_key(jwk)
             if len(secret.raw_value) >= MIN_SECRET_BYTES:

@@ -35,7 +35,7 @@ from waystation.client import (
     fetch_search_attributes,
     find_store_differences,
 )
-from waystation.configuration import QUOTAS_ENV, read_quotas
+from waystation.configuration import QUOTAS_ENV, is_exposed, read_quotas
 from waystation.core import IDENTITY_ENV, WORKFLOW, CredentialStoreError, InvalidConfiguration, StoreFailed
 from waystation.dataclass import dataclass
 from waystation.key_set import EncryptionKeys
@@ -402,13 +402,14 @@ def _observe_encryption() -> list[SettingsFile]:
 
 
 def _observe_file(check: str, file: str, read: Callable[[Path], object], fix: str, *, is_secret: bool) -> SettingsFile:
-    problem, is_exposed = None, False
+    if is_secret and is_exposed(Path(file)):
+        return SettingsFile(check=check, file=file, problem=None, fix=fix, is_exposed=True)
+    problem = None
     try:
         read(Path(file))
-        is_exposed = is_secret and os.path.exists(file) and bool(os.stat(file).st_mode & 0o077)
     except InvalidConfiguration as error:
         problem = str(error)
-    return SettingsFile(check=check, file=file, problem=problem, fix=fix, is_exposed=is_exposed)
+    return SettingsFile(check=check, file=file, problem=problem, fix=fix)
 
 
 def _observe_agents(folders: Sequence[Path]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from temporalio.client import Client
 from temporalio.envconfig import ClientConfig, ClientConnectConfig
 from temporalio.service import RPCError, RPCStatusCode
 
+from waystation.configuration import describe_source
 from waystation.core import InvalidConfiguration
 from waystation.storage import OFFLOAD_OVER, Blobs, offloading
 
@@ -39,6 +40,8 @@ def connection_settings(
     except (RuntimeError, ValueError, OSError) as error:  # ConfigError is a RuntimeError
         # Drop the lines that quote an invalid file: they may contain secrets.
         text = "; ".join(line for line in str(error).splitlines() if line and "|" not in line)
+        if isinstance(error, OSError) and error.filename:
+            text = f"{describe_source(error.filename)} cannot be read: {error.strerror}"
         raise InvalidConfiguration(
             "The configuration of Temporal clients", "", f"{text}. Fix TEMPORAL_*, the profile or its TOML file."
         ) from None

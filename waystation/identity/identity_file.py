@@ -13,7 +13,7 @@ from typing import Annotated, Literal, TypeAlias, TypeVar
 from joserfc.jwk import ECKey, Key, OctKey, OKPKey, RSAKey, import_key
 from pydantic import BeforeValidator, Field, PrivateAttr, field_validator, model_validator
 
-from waystation.configuration import ConfigurationTable, read_configuration, read_secret
+from waystation.configuration import ConfigurationTable, check_private, read_configuration, read_secret
 from waystation.core import InvalidConfiguration, decode, encode
 
 ALGORITHMS = ("RS256", "PS256", "ES256", "ES384", "ES512", "EdDSA", "Ed25519", "RS384", "RS512", "PS384", "PS512")
@@ -185,7 +185,7 @@ class Configuration(ConfigurationTable):
         """Resolve a file name in the configuration, relative to the folder of the configuration file."""
         return self._file.parent / Path(name).expanduser()
 
-    def secret(self, key: str, name: str) -> str:
+    def secret(self, key: str, name: str, *, is_private: bool = True) -> str:
         """Return the content of a file, or of an environment variable if `name` is `env:NAME`.
 
         The variable is removed, so that child processes do not inherit it.
@@ -193,7 +193,7 @@ class Configuration(ConfigurationTable):
         Raises:
             InvalidConfiguration: The secret is missing or empty, or its file is too large or is not UTF-8 text.
         """
-        return read_secret(self._file, key, name)
+        return read_secret(self._file, key, name, is_private=is_private)
 
     def hmac_key(self, key: str, name: str) -> OctKey:
         """Return a shared key for signing with HMAC.
@@ -212,7 +212,7 @@ class Configuration(ConfigurationTable):
         Raises:
             InvalidConfiguration: The file does not contain a suitable key, or the key is for a different use.
         """
-        text = self.secret(key, name)
+        text = self.secret(key, name, is_private=False)
         try:
             parsed = parse_key(text)
         except Exception:  # noqa: BLE001  # parsers may raise any error, and the message may quote the key
@@ -224,6 +224,8 @@ class Configuration(ConfigurationTable):
             and parsed.is_private is (kind == "private")
             and parsed.get("use", use) == use
         ):
+            if parsed.is_private:
+                check_private(self.path(name), self._file, key)
             return parsed
         raise self.fault(key, f"{name} is not a {kind} EC or {curve} key for {purpose}.")
 

@@ -21,6 +21,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from tests.documents import blocks, how_to
+from tests.paths import write_secret
 from tests.server.approvals.asking import payer
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import until
@@ -108,7 +109,7 @@ async def test_a_click_in_slack_approves_the_call(
         monkeypatch.setenv(name, value)
     program, slack = ModuleType("slack_approvals"), FakeSlack()
     exec(PROGRAM, program.__dict__)
-    (tmp_path / "slack.key").write_text(SECRET)
+    write_secret(tmp_path / "slack.key", SECRET)
     async with listening(Starlette(routes=[*program.app.routes, *slack.routes])) as base:
         program.slack.client.base_url = f"{base}/api/"
         section = f'[channels.slack]\nwebhook = {{ url = "{base}/waystation", secret_file = "slack.key" }}\n'

@@ -7,6 +7,7 @@ import pytest
 from joserfc.jwk import OKPKey
 
 from tests.fakes.openid import FakeOpenId
+from tests.paths import write_secret
 from tests.programs import command
 from tests.server.approvals.asking import asker, boss, listed, payer
 from tests.server.cli.conftest import Command
@@ -136,7 +137,7 @@ async def test_verify_names_the_altered_line_and_compares_with_the_history(
     """The exit code is 0 for an unaltered file, 1 with the altered line, and 2 for an unreadable file."""
     file, key, public = tmp_path / "audit.jsonl", tmp_path / "key", tmp_path / "public"
     pair = OKPKey.generate_key("Ed25519")
-    key.write_text(json.dumps(pair.as_dict(private=True)))
+    write_secret(key, json.dumps(pair.as_dict(private=True)))
     public.write_text(json.dumps(pair.as_dict(private=False)))
     async with serve(asker()) as env:
         invocation = await env.client.start("asker", "go")

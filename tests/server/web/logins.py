@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 import httpx2 as httpx
 
 from tests.fakes.openid import FakeOpenId
+from tests.paths import write_secret
 from tests.server.web.sites import Browser
 from tests.unit.identity.conftest import Installation, installed
 from waystation.web.access import Gatekeeper
@@ -24,7 +25,7 @@ def provider_installed(folder: Path, openid: FakeOpenId, more: str = "", **issue
     `issuer` has settings of the same provider for the workers.
     """
     found = installed(folder / "identity", openid, issuer)
-    (found.folder / "oidc-secret").write_text(openid.client_secret)
+    write_secret(found.folder / "oidc-secret", openid.client_secret)
     section = {"issuer": openid.url, "client_id": openid.client_id, "client_secret_file": "oidc-secret"}
     with (found.folder / "gateway.toml").open("a") as file:
         file.write("\n[oidc]\n" + "".join(f'{name} = "{value}"\n' for name, value in section.items()) + more)

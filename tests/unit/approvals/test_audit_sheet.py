@@ -9,6 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from joserfc.jwk import OctKey, OKPKey
 
+from tests.paths import write_secret
 from tests.unit.core.story import answered, called, log_of, returned, said
 from waystation.audit import (
     Accounts,
@@ -126,7 +127,7 @@ def keys(folder: Path) -> dict[str, tuple[Path, Path]]:
     made = {"private": pair.as_dict(private=True), "public": pair.as_dict(private=False)}
     made |= {"secret": OctKey.generate_key(256).as_dict(private=True)}
     for name, key in made.items():
-        (folder / name).write_text(json.dumps(key))
+        write_secret(folder / name, json.dumps(key))
     return {
         "Ed25519": (folder / "private", folder / "public"),
         "HMAC": (folder / "secret", folder / "secret"),
@@ -166,7 +167,7 @@ def test_a_removed_or_copied_signature_is_detected(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", ["", "{}", "[]", '{"kty": "oct", "k": "c2hvcnQ"}', '{"kty": "RSA"}', "Ünicode"])
 def test_a_file_that_holds_no_key_is_refused(tmp_path: Path, content: str) -> None:
     """The message names the required form, and repeats nothing of the file."""
-    (tmp_path / "key").write_text(content)
+    write_secret(tmp_path / "key", content)
     for use in (load_signer, lambda file: verify_signature(read_sheet(DATA), file)):
         with pytest.raises(InvalidConfiguration, match=r"does not contain a suitable key; use a JWK|is too short"):
             use(tmp_path / "key")

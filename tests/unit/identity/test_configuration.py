@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from joserfc.jwk import ECKey, OKPKey, RSAKey
 
+from tests.paths import write_secret
 from tests.unit.identity.conftest import APPROVE, CALL, NAMESPACE, Installation
 from waystation.core import InvalidConfiguration
 from waystation.identity import Configuration, Gateway, Links, Sealer, WorkerIdentity, write_examples
@@ -18,10 +19,10 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with all keys and examples, besides a few keys that suit nothing."""
     folder = tmp_path_factory.mktemp("keys")
     write_examples(folder)
-    (folder / "rsa.pem").write_bytes(RSAKey.generate_key(2048).as_pem(private=True))
-    (folder / "short.key").write_text("letmein")
-    (folder / "empty").write_text("\n")
-    (folder / "text").write_text("SECRET-TEXT")
+    write_secret(folder / "rsa.pem", RSAKey.generate_key(2048).as_pem(private=True).decode())
+    write_secret(folder / "short.key", "letmein")
+    write_secret(folder / "empty", "\n")
+    write_secret(folder / "text", "SECRET-TEXT")
     (folder / "binary").write_bytes(b"\xff\xfe")
     return folder
 
@@ -121,7 +122,7 @@ async def test_a_secret_may_be_in_a_variable_which_is_then_removed(
 async def test_keys_of_other_curves_and_pem_files_do_as_well(there: Installation, curve: str) -> None:
     """As other programs make them."""
     key = OKPKey.generate_key("X25519") if curve == "X25519" else ECKey.generate_key("P-384")
-    (there.folder / "a.pem").write_bytes(key.as_pem(private=True))
+    write_secret(there.folder / "a.pem", key.as_pem(private=True).decode())
     (there.folder / "b.pem").write_bytes(key.as_pem(private=False))
     for name, before, pem in (("workers", "private", "a.pem"), ("clients", "public", "b.pem")):
         file = there.folder / f"{name}.toml"

@@ -8,6 +8,7 @@ import pytest
 
 from tests.documents import DOCS, blocks, how_to
 from tests.fakes.webhook_receiver import WebhookReceiver
+from tests.paths import write_secret
 from waystation.activities.notifications import Channels
 from waystation.identity import Configuration, answer_digest
 
@@ -26,7 +27,7 @@ def test_the_configurations_are_valid(tmp_path: Path) -> None:
 def test_the_channels_are_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Apprise supports each address."""
     monkeypatch.setenv("DESK_CHAT", "slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ/")
-    (tmp_path / "tickets.key").write_text(WebhookReceiver().secret)
+    write_secret(tmp_path / "tickets.key", WebhookReceiver().secret)
     (tmp_path / "channels.toml").write_text("".join(blocks(how_to("notify-approvers"), "toml")))
     read = Channels.read(tmp_path / "channels.toml")
     found = [read.get(name) for name in ("desk", "dana", "tickets")]

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.fakes.openid import FakeOpenId
+from tests.paths import write_secret
 from tests.tiers import drawn_examples
 from tests.unit.identity.conftest import Clock
 from waystation.core import AuthorizationFailed, IdentityUnavailable, InvalidConfiguration, JsonObject, Verified
@@ -22,7 +23,7 @@ BACK = "https://approvals.example.com/oidc"
 
 def configured(folder: Path, provider: FakeOpenId, clock: Clock, **more: str) -> OidcLogin:
     """Return the login that a file configures."""
-    (folder / "secret").write_text(provider.client_secret + "\n")
+    write_secret(folder / "secret", provider.client_secret + "\n")
     given = {"issuer": provider.url, "client_id": provider.client_id, "client_secret_file": "secret"} | more
     (folder / "gateway.toml").write_text(
         "[oidc]\n" + "".join(f"{name} = {value!r}\n" for name, value in given.items() if value)

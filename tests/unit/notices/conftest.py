@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.webhook_receiver import WebhookReceiver
+from tests.paths import write_secret
 from waystation.activities.notifications import Channels
 
 
@@ -26,7 +27,7 @@ def other_receiver() -> Iterator[WebhookReceiver]:
 
 def webhook(folder: Path, name: str, receiver: WebhookReceiver) -> str:
     """Return the lines of a channel with a webhook."""
-    (folder / f"{name}.key").write_text(receiver.secret)
+    write_secret(folder / f"{name}.key", receiver.secret)
     return f'[channels.{name}]\nwebhook = {{ url = "{receiver.url}", secret_file = "{name}.key" }}\n'
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.webhook_receiver import WebhookReceiver
+from tests.paths import write_secret
 from tests.unit.notices.conftest import channels, webhook
 from waystation.activities.notifications import Channels, NotDelivered, Notification, read_channels
 from waystation.core import InvalidConfiguration
@@ -39,8 +40,8 @@ NOTICE = Notification(title="t", text="x", record={"type": "waystation.approval.
 )
 def test_a_mistake_is_named_with_its_key(tmp_path: Path, text: str, key: str, problem: str) -> None:
     """A mistake is reported when the worker starts."""
-    (tmp_path / "bad.key").write_text("whsec_SECRET!!")
-    (tmp_path / "empty").write_text("")
+    write_secret(tmp_path / "bad.key", "whsec_SECRET!!")
+    write_secret(tmp_path / "empty", "")
     file = tmp_path / "channels.toml"
     file.write_text(text)
     with pytest.raises(InvalidConfiguration) as caught:
