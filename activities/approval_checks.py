@@ -16,6 +16,7 @@ from temporalio import activity
 from waystation.activities.activity_attempt import HOLD_AFTER, convert_errors, send_heartbeats
 from waystation.activities.contexts import Contexts, tools_for
 from waystation.activities.log_cache import LogCache
+from waystation.activities.name_scripts import find_mixed_scripts
 from waystation.activities.proofs import NO_PROOFS, ProofFactory, may_need_verified_approval
 from waystation.activities.session_history import Sessions
 from waystation.agents import ApprovalRule, LlmAgent
@@ -40,6 +41,7 @@ from waystation.core import (
     UnknownCall,
     Verification,
     VerificationInput,
+    Verified,
     call_digest,
     check_authority,
     encode,
@@ -155,6 +157,7 @@ class Reviewer:
             if call.policy and call.policy.not_requester and call.policy.must_verify:
                 requesters = await self._proofs.find_requesters(log)
             check_authority(call, answer, review.who, requesters)
+            _check_scripts(call, answer, review.who)
             if answer.action == "edit" and call.gate == "waiting" and answer.args is not None:
                 args = await self._check_edit(log, call, answer.args)
                 review = review.model_copy(update={"args": None if args == answer.args else args})
@@ -217,6 +220,22 @@ class Reviewer:
             problem = f"the tool raised {type(error).__name__} while checking them."
             raise InvalidAnswer(UNVERIFIABLE.format(problem=problem)) from None
         return edited
+
+
+def _check_scripts(call: CallState, answer: Answer, who: Verified | None) -> None:
+    """Check that an approver whom the policy tells apart from others has no name that only looks different.
+
+    Raises:
+        NotAllowed: The name mixes scripts whose letters can look the same.
+    """
+    policy, mixed = call.policy, find_mixed_scripts(who.subject) if who else []
+    is_compared = policy is not None and (policy.quorum > 1 or policy.not_requester)
+    if who and mixed and is_compared and answer.action in ("approve", "edit", "respond", "progress"):
+        names = " and ".join(script.title() for script in mixed)
+        raise NotAllowed(
+            f"{who.subject!a} may not {answer.action} call {call.id!r}: the name mixes the scripts {names}, so it can "
+            "look like another person's. Use a `subject_claim` whose values have one script, such as `sub`."
+        )
 
 
 def _parse_edited_args(call: CallState, tool: BaseTool, args: JsonObject) -> JsonObject:

@@ -167,6 +167,20 @@ async def test_a_token_that_was_used_is_good_for_nothing_more(serve: Serve, ther
         await no_secret(there, first, second)
 
 
+async def test_a_person_does_not_count_twice_by_a_letter_of_another_script(serve: Serve, there: Installation) -> None:
+    """One name has a Cyrillic letter that looks the same. The refusal shows the letter, and names the scripts."""
+    two = ApprovalPolicy(approvers=("role:finance",), quorum=2)
+    async with serve(payer(two), identity=there.worker) as env:
+        invocation = await asked(env)
+        client = client_of(env, there).invocation(invocation.id)
+        with pytest.raises(NotAllowed, match=r"'d\\u0430na@example.com' may not approve .* Cyrillic and Latin"):
+            await client.approve(token=there.provider.token("d\u0430na@example.com"))
+        await client.approve(token=there.provider.token("dana@example.com"))
+        assert (await invocation.pending())[0].approved_by == ("dana@example.com",)
+        await client.approve(token=there.provider.token("\u7530\u4e2d\u308a\u3048@example.com"))  # Japanese
+        await invocation.result()
+
+
 async def test_a_token_that_is_not_encrypted_is_refused_and_said_to_be_revoked(
     serve: Serve, there: Installation
 ) -> None:
