@@ -3,7 +3,7 @@
 import asyncio
 import uuid
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from contextlib import aclosing, suppress
 from datetime import timedelta
 from functools import cached_property
@@ -41,9 +41,11 @@ from waystation.core import (
     Budget,
     Busy,
     Event,
+    InvocationInput,
     InvocationResult,
     JsonObject,
     Log,
+    MessageJoined,
     PendingCall,
     SessionInput,
     check_message_size,
@@ -64,6 +66,7 @@ from waystation.history import (
     decode_events,
     describe_workflow,
     fetch_or_none,
+    fetch_runs,
     get_attributes,
     is_not_found,
     read_json_content,
@@ -170,7 +173,8 @@ class Session:
             message: Text, or a genai `Content` as JSON.
             message_id: An ID that you choose. Each ID is accepted only once, so it is safe to send a message again.
             when_busy: What to do while the session is handling another message: `queue` this message, `reject` it, or
-                let it `join` the running invocation.
+                let it `join` the running invocation. If it arrives too late for that, it starts one of its own, which
+                `Sent.result` and `Sent.invocation` follow.
             state: Changes to the session's state, applied when the invocation starts.
             budget: Limits for the invocation.
             metadata: Recorded with the message, but not sent to the model.
@@ -195,7 +199,7 @@ class Session:
             await self.client.agents.check(self.given.agent)
         await check_owner(self.client, self.id, self.given.app_key, self.given.user_id)
         optional = {
-            "message_id": message_id or (uuid.uuid4().hex if token is not None else None),
+            "message_id": message_id or (uuid.uuid4().hex if token is not None or when_busy == "join" else None),
             "when_busy": when_busy if when_busy != "queue" else None,
             "state": dict(state) if state else None,
             "budget": budget.model_dump(exclude_defaults=True) if budget else None,
@@ -211,7 +215,8 @@ class Session:
             content["token"] = self.client.token_encryption.encrypt(token, **place, answer=request)
         check_message_size(encode(content))
         receipt = await self._update(SEND, content, create=create, within=confirm_within)
-        return Sent(self, receipt["invocation_id"], receipt["status"], bool(receipt.get("duplicate")))
+        joined = (receipt["join"], content["message_id"]) if "join" in receipt else None
+        return Sent(self, receipt["invocation_id"], receipt["status"], bool(receipt.get("duplicate")), joined=joined)
 
     async def say(self, message: str | JsonObject, **options: Any) -> InvocationResult:
         """Send a message and wait for the result; see `send` and `Sent.result`."""
@@ -369,6 +374,22 @@ class Session:
         """Query the workflow for its open, queued and most recently closed invocations."""
         return list((await self.handle.query("invocations"))["invocations"])
 
+    async def wait_for_message(self, message_id: str) -> str:
+        """Wait until a message that was to join an invocation has started one of its own, and return that one's ID.
+
+        Raises:
+            SessionClosed: The session ended before.
+            UnknownSession: The session does not exist.
+        """
+        temporal, watch = self.client.temporal, StartedInvocations(self.client.temporal, self.id)
+        while True:
+            await watch.caught_up()
+            for run in await fetch_runs(temporal, await self.handle.fetch_history()):
+                if id := _find_invocation(await decode_events(run.events, temporal.data_converter), message_id):
+                    return id
+            if not await watch.more():
+                raise await self._make_closed_error()
+
     async def _read_history(self) -> SessionReader:
         history = await fetch_or_none(self.handle.fetch_history())
         if history is None:
@@ -399,10 +420,20 @@ class SessionInvocation(Invocation):
 
 
 class Sent(SessionInvocation):
-    """The invocation that handles a message."""
+    """The invocation that handles a message, or for a message that joined, the one that was to receive it."""
 
-    def __init__(self, session: Session, invocation_id: str, status: str, duplicate: bool = False) -> None:
+    def __init__(
+        self,
+        session: Session,
+        invocation_id: str,
+        status: str,
+        duplicate: bool = False,
+        *,
+        joined: tuple[int, str] | None = None,
+    ) -> None:
+        """Create the handle. `joined` has the number and the ID of a joined message that is not confirmed yet."""
         super().__init__(session, invocation_id)
+        self._joined = joined
         self.status = status
         """`started`, `queued` or `joined`. For a message that was sent before, the status of its invocation."""
         self.duplicate = duplicate
@@ -410,13 +441,38 @@ class Sent(SessionInvocation):
 
     @property
     def invocation_id(self) -> str:
-        """The ID of the invocation that handles the message."""
+        """The ID of this invocation."""
         return self.id
 
+    async def result(self) -> InvocationResult:
+        """Wait until the invocation that handles the message ends, and return its result; see `Invocation.result`.
+
+        Raises:
+            SessionClosed: The session ended before the invocation started.
+        """
+        invocation = await self.invocation()
+        return await (super().result() if invocation is self else invocation.result())
+
     async def invocation(self) -> "Sent":
-        """Wait until the invocation has started, and return it."""
+        """Wait until the invocation that handles the message has started, and return it.
+
+        This is another one if the message was to join an invocation and arrived too late.
+
+        Raises:
+            SessionClosed: The session ended before the invocation started.
+        """
+        if self._joined and not await self._is_received(self._joined[0]):
+            return Sent(self.session, await self.session.wait_for_message(self._joined[1]), "started")
         await self.started()
         return self
+
+    async def _is_received(self, join: int) -> bool:
+        """Wait until the invocation has a joined message or has ended, and return whether it has the message."""
+        async with aclosing(stream_logs(self, partial=False)) as logs:
+            async for log, _ in logs:
+                if any(isinstance(entry.body, MessageJoined) and entry.body.join == join for entry in log.entries):
+                    return True
+        return False
 
 
 class StartedInvocations:
@@ -501,6 +557,18 @@ class StartedInvocations:
     def _add(self, invocation_id: str) -> None:
         if invocation_id not in self.order:
             self.order.append(invocation_id)
+
+
+def _find_invocation(events: Iterable[HistoryEvent], message_id: str) -> str | None:
+    """Return the ID of the invocation that a run of a session started for a message, or None if it started none."""
+    for event in events:
+        if event.event_type == EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED:
+            attributes = get_attributes(event)
+            if attributes.workflow_type.name == WORKFLOW:
+                started = InvocationInput.model_validate(decode(read_json_content(attributes.input.payloads)))
+                if started.session and started.session.message_id == message_id:
+                    return str(attributes.workflow_id)
+    return None
 
 
 def make_unknown_session_error(id: str) -> errors.UnknownSession:

@@ -356,17 +356,22 @@ class SessionLog:
             raise InvalidInput(f"The state of the session would have more than {MAX_STATE_BYTES} bytes.")
 
     def accept(self, message: SessionMessage) -> JsonObject:
-        """Accept a message and return the receipt. Call `check` first. A duplicate changes nothing."""
+        """Accept a message and return the receipt. Call `check` first. A duplicate changes nothing.
+
+        `join` in the receipt is the number of a joined message that the invocation has not confirmed yet.
+        """
         known = self.message_ids.get(message.message_id) if message.message_id is not None else None
         if known is not None:
-            status = self.turns[known].status if known in self.turns else "completed"
-            return {"invocation_id": self.invocation_id(known), "status": status, "duplicate": True}
+            turn = self.turns.get(known)
+            receipt = {"invocation_id": self.invocation_id(known), "status": turn.status if turn else "completed"}
+            joined = [number for number, m in turn.unconfirmed if m.message_id == message.message_id] if turn else []
+            return receipt | {"duplicate": True} | ({"join": joined[0]} if joined else {})
         if message.when_busy == "join" and self.current is not None and not self.queue:
             turn = self.turns[self.current]
             number = turn.joined + 1
             self._set(turn, joined=number, unconfirmed=(*turn.unconfirmed, (number, message)))
             _remember(self.message_ids, message.message_id, turn.n)
-            return {"invocation_id": self.invocation_id(turn.n), "status": "joined"}
+            return {"invocation_id": self.invocation_id(turn.n), "status": "joined", "join": number}
         at_once = not self.busy
         number = self._enqueue(message)
         _remember(self.message_ids, message.message_id, number)
@@ -428,7 +433,7 @@ class SessionLog:
                 run_id=run_id,
                 number=number,
                 reports=tuple(self.reports),
-                message_id=message.message_id if message.token else None,
+                message_id=message.message_id if message.token or message.when_busy == "join" else None,
             ),
             tenant=self.given.tenant,
             traceparent=message.traceparent,

@@ -70,7 +70,7 @@ class SessionLink(Recorded):
     """References to the reports that the session has applied, in order, since it started the previous invocation (see
     `ids.report`)."""
     message_id: str | None = None
-    """ID of the message, if the message has a token."""
+    """ID of the message, if the message has a token or was sent to join an invocation, which it may have missed."""
 
 
 class Report(Recorded):

@@ -28,6 +28,7 @@ from waystation.core import (
 from waystation.models import LlmRequest
 from waystation.testing import FunctionModel, ScriptedModel, says
 from waystation.testing.models import Reply, latest_turn
+from waystation.workflows.session_invocations import SessionInvocations
 
 
 def echo() -> Agent:
@@ -106,6 +107,26 @@ async def test_joined_messages_arrive_in_order(serve: Serve) -> None:
         held.go.set()
         await first.result()
         assert held.seen[-1] == ["one", "heard one", "two", "three"]
+
+
+async def test_a_message_that_joins_too_late_is_followed_to_its_own_invocation(
+    converse: Converse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`result` is never that of the invocation that missed the message, also for a sender that sent it again."""
+    monkeypatch.setattr(SessionInvocations, "send_joined", lambda _: None)  # as if the invocation had just ended
+    held = Held()
+    async with converse(held.agent(), invocations=False) as session:
+        first = await session.send("one")
+        await held.asked.wait()
+        second = await session.send("two", when_busy="join", message_id="m-2")
+        again = await session.send("two", when_busy="join", message_id="m-2")
+        assert [(sent.id, sent.duplicate) for sent in (second, again)] == [(first.id, False), (first.id, True)]
+        held.go.set()
+        for sent in (second, again, await session.send("two", message_id="m-2")):
+            result = await sent.result()
+            assert (result.text, result.invocation_id) == ("heard two", f"{session.id}/2")
+        assert (await second.invocation()).id == f"{session.id}/2"
+        assert (await first.result()).text == "heard one"
 
 
 async def test_ten_thousand_messages_are_not_queued(converse: Converse) -> None:
