@@ -64,8 +64,6 @@ class SettingsFile:
     """Why the file cannot be used, or None."""
     fix: str
     """The command or step that corrects a problem."""
-    is_exposed: bool = False
-    """Whether the file is secret but other users can read it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,7 +210,7 @@ def _check_queues(seen: Observations) -> Iterator[Finding]:
 
 
 def _check_versions(seen: Observations) -> Iterator[Finding]:
-    active = [poller for poller in seen.pollers if poller.is_active(_server_time(seen))]
+    active = (poller for poller in seen.pollers if poller.is_active(_server_time(seen)))
     builds = {poller.build for poller in active if poller.build and not poller.deployment}
     others = sorted(build for build in builds if build.split(".")[:2] != seen.version.split(".")[:2])
     if others:
@@ -255,8 +253,6 @@ def _check_files(seen: Observations) -> Iterator[Finding]:
     for file in seen.files:
         if file.problem:
             yield Finding(file.check, False, file.problem, file.fix)
-        elif file.is_exposed:
-            yield Finding(file.check, False, f"other users can read {file.file}", f"chmod 600 {file.file}")
         else:
             yield Finding(file.check, True, file.file)
 

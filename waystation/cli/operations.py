@@ -175,9 +175,11 @@ async def _observe(
     }
     facts["clock_ahead_s"] = await measure_clock(client)
     facts |= await _observe_stores(client, named)
-    is_searchable = all(name in found for name in SEARCH_ATTRIBUTE_TYPES)
-    now = time.time() - (facts["clock_ahead_s"] or 0.0)
-    facts |= await _observe_invocations(client, is_searchable=is_searchable, now=now)
+    facts |= await _observe_invocations(
+        client,
+        is_searchable=all(name in found for name in SEARCH_ATTRIBUTE_TYPES),
+        now=time.time() - (facts["clock_ahead_s"] or 0.0),
+    )
     return Observations(**facts)
 
 
@@ -403,7 +405,7 @@ def _observe_encryption() -> list[SettingsFile]:
 
 def _observe_file(check: str, file: str, read: Callable[[Path], object], fix: str, *, is_secret: bool) -> SettingsFile:
     if is_secret and is_exposed(Path(file)):
-        return SettingsFile(check=check, file=file, problem=None, fix=fix, is_exposed=True)
+        return SettingsFile(check=check, file=file, problem=f"other users can read {file}", fix=f"chmod 600 {file}")
     problem = None
     try:
         read(Path(file))

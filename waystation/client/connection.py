@@ -39,9 +39,9 @@ def connection_settings(
         config["namespace"] = namespace or config.get("namespace") or DEFAULT_NAMESPACE
     except (RuntimeError, ValueError, OSError) as error:  # ConfigError is a RuntimeError
         # Drop the lines that quote an invalid file: they may contain secrets.
-        text = "; ".join(line for line in str(error).splitlines() if line and "|" not in line)
-        if isinstance(error, OSError) and error.filename:
-            text = f"{describe_source(error.filename)} cannot be read: {error.strerror}"
+        lines = "; ".join(line for line in str(error).splitlines() if line and "|" not in line)
+        # An OSError quotes a file name, which may be a key instead.
+        text = f"{describe_source(str(error.filename))}: {error.strerror}" if isinstance(error, OSError) else lines
         raise InvalidConfiguration(
             "The configuration of Temporal clients", "", f"{text}. Fix TEMPORAL_*, the profile or its TOML file."
         ) from None

@@ -91,7 +91,6 @@ FAULTS: list[tuple[str, Mapping[str, Any], str, str]] = [
     ("other store that fails", {"other_stores": {"--memory": "no route"}}, "store --memory", "correct --memory"),
     ("full disk", {"free_bytes": 1 << 20}, "store", "waystation store prune"),
     ("broken keys", {"files": [settings_file("keys", problem="not a key set")]}, "keys", "create keys"),
-    ("keys that others can read", {"files": [settings_file("keys", is_exposed=True)]}, "keys", "chmod 600 /keys"),
     (
         "broken identity file",
         {"files": [settings_file("identity", problem="no issuer")]},

@@ -83,8 +83,7 @@ def test_only_a_parent_makes_an_invocation_a_called_agent() -> None:
     alone, child = begin_entry(called), begin_entry(called, parent="invocation/of/another")
     assert isinstance(alone, Began)
     assert isinstance(child, Began)
-    assert (alone.input.origin, alone.input.depth) == (None, 0)
-    assert child.input.origin == "invocation/of/another"
+    assert (alone.input.origin, alone.input.depth, child.input.origin) == (None, 0, "invocation/of/another")
 
 
 @pytest.mark.parametrize("count", [0, 2, 3])
