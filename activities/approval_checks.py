@@ -223,7 +223,7 @@ class Reviewer:
 
 
 def _check_scripts(call: CallState, answer: Answer, who: Verified | None) -> None:
-    """Check that an approver whom the policy tells apart from others has no name that only looks different.
+    """Check that the name of an approver, if the policy compares names, cannot look like another one.
 
     Raises:
         NotAllowed: The name mixes scripts whose letters can look the same.
