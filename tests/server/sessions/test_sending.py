@@ -16,7 +16,9 @@ from tests.server.workflows.outside import bytes_of, heard_joined, until
 from waystation.agents import Agent
 from waystation.client import Sent, Session
 from waystation.core import (
+    MESSAGE_SIGNAL,
     SESSION_WORKFLOW,
+    AnswerIgnored,
     MessageJoined,
     ModelRefused,
     QueueFull,
@@ -25,10 +27,10 @@ from waystation.core import (
     SessionExists,
     UnknownSession,
 )
+from waystation.core.approval import decision
 from waystation.models import LlmRequest
 from waystation.testing import FunctionModel, ScriptedModel, says
 from waystation.testing.models import Reply, latest_turn
-from waystation.workflows.session_invocations import SessionInvocations
 
 
 def echo() -> Agent:
@@ -113,7 +115,8 @@ async def test_a_message_that_joins_too_late_is_followed_to_its_own_invocation(
     converse: Converse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`result` is never that of the invocation that missed the message, also for a sender that sent it again."""
-    monkeypatch.setattr(SessionInvocations, "send_joined", lambda _: None)  # as if the invocation had just ended
+    missed, decide = AnswerIgnored("InvalidAnswer", "It arrived after the end."), decision.decide_signal
+    monkeypatch.setattr(decision, "decide_signal", lambda *args: missed if args[1] == MESSAGE_SIGNAL else decide(*args))
     held = Held()
     async with converse(held.agent(), invocations=False) as session:
         first = await session.send("one")
