@@ -382,15 +382,14 @@ class Session:
             UnknownSession: The session does not exist.
         """
         temporal, watch = self.client.temporal, StartedInvocations(self.client.temporal, self.id)
-        more = True
         while True:
             await watch.caught_up()
             for run in await fetch_runs(temporal, await self.handle.fetch_history()):
                 if id := _find_invocation(await decode_events(run.events, temporal.data_converter), message_id):
                     return id
-            if not more:
+            if watch.over:
                 raise await self._make_closed_error()
-            more = await watch.more()
+            await watch.more()
 
     async def _read_history(self) -> SessionReader:
         history = await fetch_or_none(self.handle.fetch_history())

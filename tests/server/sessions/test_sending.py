@@ -128,7 +128,6 @@ async def test_a_message_that_joins_too_late_is_followed_to_its_own_invocation(
         for sent in (second, again, await session.send("two", message_id="m-2")):
             result = await sent.result()
             assert (result.text, result.invocation_id) == ("heard two", f"{session.id}/2")
-        assert (await second.invocation()).id == f"{session.id}/2"
         assert (await first.result()).text == "heard one"
 
 
