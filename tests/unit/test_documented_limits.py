@@ -14,13 +14,14 @@ from waystation.core import payload as values
 from waystation.core.approval import answer, decision, policy, remembered
 from waystation.core.budget import MAX_MODEL_CALLS
 from waystation.core.ids import MAX_SESSION_ID_CHARS
+from waystation.core.wire import MAX_MEMO_CALLS
 from waystation.storage import postgres
 from waystation.storage.driver import INLINE_LIMIT
 from waystation.tools.outcome import MAX_RESULT_BYTES
 from waystation.web.limits import Limits
 from waystation.worker.main import parse_options
 from waystation.worker.plugin import WORKER_OPTIONS
-from waystation.workflows import continue_as_new, visibility
+from waystation.workflows import continue_as_new
 
 PAGE = (DOCS / "reference" / "limits.md").read_text()
 WEB, SETTINGS = Limits(), Settings()
@@ -67,7 +68,7 @@ LIMITS = {
         "model calls of": str(MAX_MODEL_CALLS),
         "levels of agents": str(annotate.MAX_DEPTH),
         "pending calls of an invocation |": f"none; its state and open calls: {size(continue_as_new.MAX_CARRIED)}",
-        "pending calls of an invocation that lists": str(visibility.MAX_MEMO_CALLS),
+        "pending calls of an invocation that lists": str(MAX_MEMO_CALLS),
         "answers of an invocation": str(decision.MAX_REVIEWS),
         "approvers that": str(policy.MAX_QUORUM),
         "reminders and": str(policy.MAX_NOTICES),

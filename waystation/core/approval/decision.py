@@ -42,7 +42,7 @@ from waystation.core.log.entry import (
 )
 from waystation.core.log.entry_ref import MessageRef
 from waystation.core.log.log import NOT_SUBMITTED, Log
-from waystation.core.payload import decode_foreign
+from waystation.core.payload import JsonObject, decode_foreign
 from waystation.core.secrets import secret_keys
 from waystation.core.wire import ANSWER_SIGNAL, GIVE_UP_SIGNAL, MESSAGE_SIGNAL, WORKFLOW, InvocationInput, parse_input
 
