@@ -39,6 +39,7 @@ from waystation.client import (
     wait_until_accepted,
 )
 from waystation.core import SEARCH_ATTRIBUTES, WaystationError
+from waystation.private_files import close_file, create_folder
 
 if sys.platform == "win32":
     import msvcrt
@@ -46,6 +47,7 @@ else:
     import fcntl
 
 HOST = "127.0.0.1"
+NAMESPACE = "default"
 USUAL_PORT, USUAL_UI_PORT = 7233, 8233
 
 DYNAMIC_CONFIG: Mapping[str, Any] = {
@@ -61,9 +63,12 @@ DYNAMIC_CONFIG: Mapping[str, Any] = {
     # The server is fair within each partition of a task queue. By default, a queue has four, and tasks in a partition
     # wait until a poller happens to reach it. A database file may hold tasks in all four, so all four are still read.
     "matching.numTaskqueueWritePartitions": 1,
+    # By default, the HTTP API answers requests with any `Host`, and needs no preflight request, so any web page that a
+    # user of this machine opens could read histories and answer calls. Clients use gRPC, which browsers cannot.
+    "frontend.httpAllowedHosts": [],
 }
 
-START_LIMIT_S, STOP_LIMIT_S, LOCK_LIMIT_S = 30.0, 10.0, 2.0
+START_LIMIT_S, STOP_LIMIT_S, LOCK_LIMIT_S, POLL_S = 30.0, 10.0, 2.0, 0.005
 PORT_ATTEMPTS = 5
 _LOCKED_BYTE = 1 << 30
 """Offset of the byte that is locked on Windows, where locked bytes cannot be read. No file is as long."""
@@ -76,6 +81,10 @@ ctypes.CDLL(None).prctl(1, 9)
 os.getppid() == int(sys.argv[1]) or sys.exit("the parent process ended first")
 os.execv(sys.argv[2], sys.argv[2:])
 """
+
+# A small program that writes its process ID beside the address, and replaces itself with the server. It is used because
+# a server that outlives its program keeps the lock even if the program is killed before it can write anything.
+_RECORD = 'printf "%s %s" "$0" $$ > "$1" && shift && exec "$@"'
 
 log = structlog.get_logger()
 
@@ -184,7 +193,7 @@ class EmbeddedServer:
         port: int | None = None,
         ui: bool = False,
         ui_port: int | None = None,
-        namespace: str = "default",
+        namespace: str = NAMESPACE,
         dynamic_config: Mapping[str, Any] = {},
         outlives_program: bool = False,
     ) -> None:
@@ -223,8 +232,6 @@ class EmbeddedServer:
                         raise ServerPortTaken(requested) from None
                     if last_attempt or not taken:
                         raise
-            if lock:
-                lock.write(f"{self.address} {self.pid}")
         log.info("embedded_server.started", address=self.address, ui_url=self.ui_url)
         return self
 
@@ -264,9 +271,12 @@ class EmbeddedServer:
 
     async def _start(self, command: list[str], lock: IO[str] | None) -> None:
         """Start the server and wait until it responds. If it does not, stop it and raise ServerFailed."""
+        if lock and sys.platform != "win32":
+            command = ["/bin/sh", "-c", _RECORD, self.address, lock.name, *command]
         with TemporaryFile() as out, TemporaryFile() as err:
             self._process = process = Popen(  # noqa: ASYNC220 - takes 2 ms, and is not bound to an event loop
                 command if self._outlives_program else bind_to_this_process(command),
+                umask=0o077,
                 stdin=DEVNULL,
                 stdout=out,
                 stderr=err,
@@ -275,11 +285,15 @@ class EmbeddedServer:
                 pass_fds=(lock.fileno(),) if lock and sys.platform != "win32" else (),
             )
             self.pid = process.pid
+            if lock and sys.platform == "win32":
+                lock.truncate(0)
+                lock.write(f"{self.address} {self.pid}")
+                lock.flush()
             with ExitStack() as undo:
                 undo.callback(process.wait)
                 undo.callback(process.kill)
                 if await self._answers_in_time(out):
-                    await self._complete_search_attributes()
+                    await _complete_search_attributes(self.address, self._namespace)
                     undo.pop_all()
                     return
             err.seek(0)
@@ -293,32 +307,35 @@ class EmbeddedServer:
         wait_for_output = self._port is not None or self._ui
         deadline = time.monotonic() + START_LIMIT_S
         while self._process.poll() is None and time.monotonic() < deadline:
-            if not (wait_for_output and os.fstat(out.fileno()).st_size == 0) and await self._answers_calls():
+            printed = not wait_for_output or os.fstat(out.fileno()).st_size > 0
+            if printed and await _answers_calls(self.address, self._namespace):
                 return True
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(POLL_S)
         return False
 
-    async def _answers_calls(self) -> bool:
-        try:
-            async with asyncio.timeout(2):
-                client = await Client.connect(self.address, namespace=self._namespace)
-                await client.count_workflows("", rpc_timeout=timedelta(seconds=1))
-        except (RPCError, RuntimeError, TimeoutError):  # a failed connection is a RuntimeError
-            return False
-        return True
 
-    async def _complete_search_attributes(self) -> None:
-        """Create missing search attributes, and wait until the server accepts all of them.
+async def _answers_calls(address: str, namespace: str) -> bool:
+    try:
+        async with asyncio.timeout(2):
+            client = await Client.connect(address, namespace=namespace)
+            await client.count_workflows("", rpc_timeout=timedelta(seconds=1))
+    except (RPCError, RuntimeError, TimeoutError):  # a failed connection is a RuntimeError
+        return False
+    return True
 
-        The server creates them only when it creates the namespace, so a database file from another server or an older
-        version of Waystation may lack some.
-        """
-        client = await Client.connect(self.address, namespace=self._namespace)
-        existing = await fetch_search_attributes(client)
-        if missing := SEARCH_ATTRIBUTE_TYPES.keys() - existing:
-            await add_search_attributes(client, missing)
-        usable = [name for name, kind in SEARCH_ATTRIBUTE_TYPES.items() if existing.get(name, kind) == kind]
-        await wait_until_accepted(client, usable)
+
+async def _complete_search_attributes(address: str, namespace: str) -> None:
+    """Create missing search attributes, and wait until the server accepts all of them.
+
+    The server creates them only when it creates the namespace, so a database file from another server or an older
+    version of Waystation may lack some.
+    """
+    client = await Client.connect(address, namespace=namespace)
+    existing = await fetch_search_attributes(client)
+    if missing := SEARCH_ATTRIBUTE_TYPES.keys() - existing:
+        await add_search_attributes(client, missing)
+    usable = [name for name, kind in SEARCH_ATTRIBUTE_TYPES.items() if existing.get(name, kind) == kind]
+    await wait_until_accepted(client, usable)
 
 
 @asynccontextmanager
@@ -334,8 +351,11 @@ async def _lock_file(db_filename: Path | None) -> AsyncIterator[IO[str] | None]:
     if db_filename is None:
         yield None
         return
-    db_filename.parent.mkdir(parents=True, exist_ok=True)
-    with db_filename.with_name(f"{db_filename.name}.lock").open("a+") as lock:
+    create_folder(db_filename.parent)
+    path = _lock_of(db_filename)
+    with path.open("a+") as lock:
+        for file in (path, *(db_filename.with_name(f"{db_filename.name}{end}") for end in ("", "-wal", "-shm"))):
+            close_file(file)
         # A killed server keeps the lock and the port until its last thread has ended.
         deadline = time.monotonic() + LOCK_LIMIT_S
         while not try_lock(lock) or (sys.platform == "win32" and _find_server(db_filename)):
@@ -357,16 +377,18 @@ async def find_or_start(db_filename: Path) -> str:
     """
     deadline = time.monotonic() + START_LIMIT_S
     while True:
-        if found := _find_server(db_filename):
+        found = _find_server(db_filename)
+        if found is None:
+            with suppress(DatabaseInUse):  # another program is starting it
+                async with EmbeddedServer(db_filename=db_filename, outlives_program=True) as server:
+                    return server.address
+        elif await _answers_calls(found[0], NAMESPACE):
+            # The program that started it may have been killed before it did this.
+            await _complete_search_attributes(found[0], NAMESPACE)
             return found[0]
-        try:
-            async with EmbeddedServer(db_filename=db_filename, outlives_program=True) as server:
-                return server.address
-        except DatabaseInUse as error:
-            if error.address:
-                return error.address
-            if time.monotonic() > deadline:
-                raise
+        if time.monotonic() > deadline:
+            raise DatabaseInUse(db_filename, found and found[0])
+        await asyncio.sleep(POLL_S)
 
 
 async def stop_server(db_filename: Path) -> str | None:
@@ -375,7 +397,7 @@ async def stop_server(db_filename: Path) -> str | None:
     The file is kept. A server that does not stop within `STOP_LIMIT_S` is killed.
     """
     found = _find_server(db_filename)
-    if found is None or not _is_taken(_port_of(found[0])):
+    if found is None:
         return None
     address, pid = found
     deadline = time.monotonic() + STOP_LIMIT_S
@@ -388,9 +410,13 @@ async def stop_server(db_filename: Path) -> str | None:
     return address
 
 
+def _lock_of(db_filename: Path) -> Path:
+    return db_filename.with_name(f"{db_filename.name}.lock")
+
+
 def _find_server(db_filename: Path) -> tuple[str, int] | None:
     """Return the address and the process ID of the server that has a database file open, or None if there is none."""
-    path = db_filename.with_name(f"{db_filename.name}.lock")
+    path = _lock_of(db_filename)
     if not path.exists():
         return None
     with path.open() as lock:

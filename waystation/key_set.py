@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Self
 from waystation.configuration import PREFIX, check_private, describe_source, read_secret
 from waystation.core import InvalidConfiguration, JsonObject
 from waystation.kms import generate_data_key, unwrap_data_key
+from waystation.private_files import create_folder
 
 MIN_BYTES = 32
 
@@ -111,7 +112,7 @@ class KeySet:
 
     @classmethod
     def _write(cls, file: Path, keys: Sequence[JsonObject]) -> None:
-        file.parent.mkdir(parents=True, exist_ok=True)
+        create_folder(file.parent)
         # Give the file its final name only when it is complete, so that a worker that starts at the same time never
         # reads a part of it.
         part = file.with_name(f"{file.name}.{secrets.token_hex(4)}")

@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import time
@@ -154,6 +155,40 @@ async def test_programs_share_a_server_that_outlives_them(tmp_path: Path) -> Non
     finally:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+
+
+async def test_a_program_killed_while_it_starts_a_server_leaves_a_usable_folder(tmp_path: Path) -> None:
+    """The server writes its process ID before it opens the file, so other programs and `server stop` find it."""
+    program = "import asyncio, pathlib, waystation.embedded as e; asyncio.run(e.find_or_start(pathlib.Path('t.db')))"
+    first = await asyncio.create_subprocess_exec(sys.executable, "-c", program, cwd=tmp_path)
+    while not (servers := psutil.Process(first.pid).children()):
+        assert first.returncode is None
+        await asyncio.sleep(0)
+    first.kill()
+    await first.wait()
+    try:
+        client = await Client.connect(await find_or_start(tmp_path / "t.db"))
+        assert (await client.count_workflows("WaystationAgent = 'none'")).count == 0
+        assert (await command("server", "stop", "--db", str(tmp_path / "t.db"))).code == 0
+        assert not any(runs(server.pid) for server in servers)
+    finally:
+        for server in servers:
+            with suppress(psutil.NoSuchProcess):
+                server.kill()
+
+
+async def test_other_users_cannot_open_the_files_of_a_project(tmp_path: Path) -> None:
+    """Each start closes the folder and the files, which an earlier version may have left open."""
+    db_filename = tmp_path / ".waystation" / "dev.db"
+    modes = list[dict[str, str]]()
+    for _ in range(2):
+        async with EmbeddedServer(db_filename=db_filename):
+            files = [db_filename.parent, *sorted(db_filename.parent.iterdir())]
+            modes.append({path.name: stat.filemode(path.stat().st_mode) for path in files})
+            for path in files:
+                path.chmod(0o755)
+    names = ("dev.db", "dev.db-shm", "dev.db-wal", "dev.db.lock")
+    assert modes == [{".waystation": "drwx------"} | dict.fromkeys(names, "-rw-------")] * 2
 
 
 async def test_the_lock_of_a_server_that_is_going_away_is_waited_for(tmp_path: Path) -> None:

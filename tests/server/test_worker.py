@@ -421,11 +421,12 @@ async def test_an_embedded_server_on_another_port_reports_its_address(tmp_path: 
         [ready] = worker.events("server.ready")
         assert ready["clients"] == f"TEMPORAL_ADDRESS={ready['address']}"
         assert not ready["address"].endswith(f":{USUAL_PORT}")
+        assert ready["ui"] is None
 
 
 async def test_an_embedded_server_lives_as_long_as_its_worker(tmp_path: Path) -> None:
-    """`--embedded` alone starts a server with a Web UI, and no process remains."""
-    options = ("--agents", str(AGENTS), "--embedded", "--db", str(tmp_path / "temporal.db"))
+    """`--embedded` starts a server, with `--ui` also its Web UI, and no process remains."""
+    options = ("--agents", str(AGENTS), "--embedded", "--ui", "--db", str(tmp_path / "temporal.db"))
     environment = {"WAYSTATION_TEST_LEDGER": str(tmp_path)}
     async with WorkerProcess(*options, environment=environment) as worker:
         [ready] = worker.events("server.ready")

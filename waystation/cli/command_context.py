@@ -42,6 +42,7 @@ TOKEN = "WAYSTATION_TOKEN"  # the name of an environment variable, not a secret
 MAX_TOKEN_BYTES = 100_000
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print only JSON, one object per line.")]
+ServeUi = Annotated[bool, typer.Option("--ui", help="Also serve Temporal's Web UI.")]
 InvocationId = Annotated[str, typer.Argument(metavar="ID", help="Invocation ID.", autocompletion=complete_id)]
 Source = Annotated[
     str,

@@ -25,6 +25,7 @@ from waystation.cli.command_context import (
     CommandContext,
     Exit,
     Problem,
+    ServeUi,
     Target,
     find_program,
     find_temporal_program,
@@ -60,6 +61,7 @@ async def demo(
     answer: Annotated[
         Literal["approve", "reject"] | None, typer.Option(help="Answer the call without prompting.")
     ] = None,
+    ui: ServeUi = False,
 ) -> Exit:
     """Run the demo. All of its processes are stopped at the end, even if it fails or is interrupted."""
     task = asyncio.current_task()
@@ -77,7 +79,7 @@ async def demo(
     out.console.print(Text("Waystation: an agent, a human approval, and a crash that changes nothing", style="bold"))
     try:
         with tempfile.TemporaryDirectory(prefix="waystation-demo-") as folder:
-            async with EmbeddedServer(db_filename=Path(folder) / "temporal.db", ui=True) as server:
+            async with EmbeddedServer(db_filename=Path(folder) / "temporal.db", ui=ui) as server:
                 client = await Target(address=server.address, namespace="default").connect()
                 options = ["--agents", str(examples), "--address", server.address]
                 options += ["--model", model] if model else []
@@ -119,7 +121,8 @@ class Demo:
         """Run all steps."""
         self._heading("Start a Temporal server and a worker, each in its own process")
         self._fact("server", f"{self._server.address}, pid {self._server.pid}, stores its data in a file")
-        self._fact("Web UI", self._server.ui_url or "")
+        if self._server.ui_url:
+            self._fact("Web UI", self._server.ui_url)
         async with WorkerProcess(*self._worker_options) as first:
             self._introduce(first)
             self._heading("Start the agent twice, as any program with a Temporal client can")
@@ -190,9 +193,10 @@ class Demo:
                 "The model did not make the call that needs approval. Use `--model demo`, which always does.",
             )
         write_waits(self._out, self._target, calls)
-        path = f"{self._server.ui_url}/namespaces/default/workflows/{calls[0].invocation_id}"
-        self._out.line(Text.assemble(("  Web UI   ", "dim"), path))
-        self._out.line('           Send the Signal "answer" with the same JSON', style="dim")
+        if self._server.ui_url:
+            path = f"{self._server.ui_url}/namespaces/default/workflows/{calls[0].invocation_id}"
+            self._out.line(Text.assemble(("  Web UI   ", "dim"), path))
+            self._out.line('           Send the Signal "answer" with the same JSON', style="dim")
 
     async def _still_waits(self, who: str, pending: Callable[[], Awaitable[Any]]) -> None:
         async with asyncio.timeout(STEP_LIMIT_S):

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal
 import typer
 from rich.text import Text
 
-from waystation.cli.command_context import CommandContext, Exit, Problem
+from waystation.cli.command_context import CommandContext, Exit, Problem, ServeUi
 from waystation.cli.invocations import is_polled
 from waystation.cli.output import Output
 from waystation.cli.sessions import chat
@@ -59,6 +59,7 @@ async def dev(
     ] = None,
     db: Annotated[Path, typer.Option(metavar="FILE", help="File for the data of the server.")] = DATABASE,
     port: Annotated[int, typer.Option(help="Port of the web application, or 0 for any.", min=0, max=65_535)] = WEB_PORT,
+    ui: ServeUi = False,
 ) -> Exit:
     """Run agents while you write them: Temporal server, worker, web application and a chat, on one screen.
 
@@ -78,7 +79,7 @@ async def dev(
     out, chats, started_at = ctx.out, sys.stdin.isatty() and sys.stdout.isatty(), time.time()
     usual = are_usual_ports_free()
     server = EmbeddedServer(
-        db_filename=db, port=USUAL_PORT if usual else None, ui_port=USUAL_UI_PORT if usual else None, ui=True
+        db_filename=db, port=USUAL_PORT if usual else None, ui_port=USUAL_UI_PORT if usual else None, ui=ui
     )
     async with server:
         ctx.obj = replace(ctx.target, address=server.address, namespace="default")
@@ -99,7 +100,7 @@ async def dev(
             out.facts(
                 [
                     ("server", f"{server.address}, with the data in {db}"),
-                    ("Temporal", f"{server.ui_url} shows its workflows"),
+                    *([("Temporal", f"{server.ui_url} shows its workflows")] if ui else []),
                     ("model", "demo model (no API key is set)" if demo and model is None else model or "as declared"),
                     ("watching", f"{folder}: the worker restarts when a file changes"),
                 ]

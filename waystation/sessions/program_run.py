@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from waystation.embedded import try_lock
+from waystation.private_files import create_folder
 
 log = logging.getLogger("waystation.sessions")
 
@@ -40,7 +41,7 @@ class _RunFile:
         self.previous: tuple[str, dict[str, str]] | None = None
         """The `id` and the `parts` of the previous run, if there was one."""
         self.was_interrupted = self.was_stopped = False
-        path.parent.mkdir(parents=True, exist_ok=True)
+        create_folder(path.parent)
         lock = path.with_suffix(".lock").open("a")
         self.lock = lock if try_lock(lock) else None
         """None if another run has locked the file."""
@@ -146,7 +147,7 @@ class ProgramRun:
 
     def _append(self, sign: str, session_id: str) -> None:
         sessions = self._load_sessions()
-        self.folder.mkdir(parents=True, exist_ok=True)
+        create_folder(self.folder)
         with (self.folder / SESSIONS).open("a", encoding="utf-8") as file:
             file.write(f"{sign}{json.dumps(session_id)}\n")
         (sessions.add if sign == "+" else sessions.discard)(session_id)

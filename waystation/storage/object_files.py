@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from waystation.core import StoreFailed
+from waystation.private_files import create_folder
 from waystation.storage.encryption import decrypt_file, encrypt_file
 from waystation.storage.owners import Owner
 from waystation.storage.store_places import describe_place, local_path
@@ -63,7 +64,10 @@ class ObjectFiles:
         from obstore.store import LocalStore, from_url
 
         with self._convert_errors():
-            return from_url(self._url) if self.folder is None else LocalStore(self.folder, mkdir=True)
+            if self.folder is None:
+                return from_url(self._url)
+            create_folder(self.folder)
+            return LocalStore(self.folder)
 
     def unusable(self) -> str | None:
         """Return why the store cannot be used, or None if no problem is known. Do not create or request anything."""

@@ -7,6 +7,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from waystation.core import StoreFailed
+from waystation.private_files import create_folder
 
 BUSY_TIMEOUT_S = 30.0
 """How long a transaction waits for those of other processes."""
@@ -32,7 +33,7 @@ class SqliteDatabase:
         """
         try:
             if not self.path.exists():
-                self.path.parent.mkdir(parents=True, exist_ok=True)
+                create_folder(self.path.parent)
                 # The content is private. SQLite creates its WAL and journal files with the same mode.
                 os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
             # Use one connection per transaction, so that none is shared between threads or left open.

@@ -199,6 +199,7 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
     },
     "--embedded": {"action": "store_true", "help": "also start a Temporal server"},
     "--db": {"type": Path, "metavar": "FILE", "help": "with --embedded: store the server's data in this file"},
+    "--ui": {"action": "store_true", "help": "with --embedded: also serve Temporal's Web UI"},
     "--model": {
         "choices": [DEMO],
         "help": "demo: run without API keys, on the demo models of the agent packages or the built-in one",
@@ -420,7 +421,7 @@ async def serve(
         if status:
             status.watch(create_store_checks(settings))
             log.info("metrics.ready", url=status.url)
-        address = await _start_embedded_server(stack, options.db) if options.embedded else options.address
+        address = await _start_embedded_server(stack, options.db, options.ui) if options.embedded else options.address
         client = await _connect(options, address, settings.stores, stop)
         if client is None:
             return exit_code
@@ -486,18 +487,18 @@ def _create_nexus_services() -> list[object]:
     return [AgentService()]
 
 
-async def _start_embedded_server(stack: AsyncExitStack, db: Path | None) -> str:
+async def _start_embedded_server(stack: AsyncExitStack, db: Path | None, ui: bool) -> str:
     """Start a server that runs until `stack` closes, on Temporal's default ports if they are free."""
     from waystation.embedded import USUAL_PORT, USUAL_UI_PORT, EmbeddedServer, ServerPortTaken, are_usual_ports_free
 
     usual = are_usual_ports_free()
     server = EmbeddedServer(
-        db_filename=db, port=USUAL_PORT if usual else None, ui_port=USUAL_UI_PORT if usual else None, ui=True
+        db_filename=db, port=USUAL_PORT if usual else None, ui_port=USUAL_UI_PORT if usual else None, ui=ui
     )
     try:
         await stack.enter_async_context(server)
     except ServerPortTaken:  # another worker that is starting at the same time took it
-        server = await stack.enter_async_context(EmbeddedServer(db_filename=db, ui=True))
+        server = await stack.enter_async_context(EmbeddedServer(db_filename=db, ui=ui))
     clients = {} if server.address.endswith(f":{USUAL_PORT}") else {"clients": f"TEMPORAL_ADDRESS={server.address}"}
     log.info("server.ready", address=server.address, ui=server.ui_url, **clients)
     return server.address

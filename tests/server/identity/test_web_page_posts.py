@@ -15,19 +15,22 @@ from waystation.core import AnswerIgnored
 from waystation.embedded import EmbeddedServer
 
 
-async def http_api(server: EmbeddedServer) -> str:
-    """Return the address of the server's HTTP API. A development server gives it a random port."""
-    if address := find_cluster(SERVER_HTTP_ADDRESS):
-        return f"http://{address}/api/v1/namespaces/default"
-    process = psutil.Process(server.pid)
-    listening = {
+def listening_ports(process: psutil.Process) -> list[int]:
+    """Return the ports at which a process and its children accept connections."""
+    return sorted(
         found.laddr.port
         for each in (process, *process.children(recursive=True))
         for found in each.net_connections(kind="tcp")
         if found.status == psutil.CONN_LISTEN
-    }
+    )
+
+
+async def http_api(server: EmbeddedServer) -> str:
+    """Return the address of the server's HTTP API. A development server gives it a random port."""
+    if address := find_cluster(SERVER_HTTP_ADDRESS):
+        return f"http://{address}/api/v1/namespaces/default"
     async with httpx2.AsyncClient(timeout=5) as client:
-        for port in sorted(listening):
+        for port in listening_ports(psutil.Process(server.pid)):
             try:
                 answer = await client.get(f"http://127.0.0.1:{port}/api/v1/namespaces/default")
             except httpx2.HTTPError:  # something else listens there
@@ -37,9 +40,11 @@ async def http_api(server: EmbeddedServer) -> str:
     raise AssertionError("The server has no HTTP API any more: then this hazard is gone.")
 
 
-async def test_a_web_page_that_posts_an_answer_decides_nothing(serve: Serve, there: Installation) -> None:
+async def test_a_web_page_that_posts_an_answer_decides_nothing(
+    serve: Serve, open_server: EmbeddedServer, there: Installation
+) -> None:
     """The server takes the request, as it was seen to; the workflow does not take it for an approval."""
-    async with serve(payer(), identity=there.worker) as env:
+    async with serve(payer(), server=open_server, identity=there.worker) as env:
         invocation = await asked(env)
         answer = {"function_call_id": "fc-1", "action": "approve", "by": "dana@example.com"}
         encoded = {

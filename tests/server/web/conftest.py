@@ -33,7 +33,9 @@ async def chromium() -> AsyncIterator[Browser]:
     """A browser that all tests of this process share."""
     async with async_playwright() as playwright:
         # Its sandbox refuses to work for root; it sees nothing but our own pages.
-        args = ["--no-sandbox", "--disable-dev-shm-usage"]
+        args = ["--no-sandbox", "--disable-dev-shm-usage", "--host-resolver-rules=MAP mallory.example 127.0.0.1"]
+        # Like other browsers, which let pages send requests to this machine without asking the user.
+        args += ["--disable-features=LocalNetworkAccessChecks"]
         browser = await playwright.chromium.launch(executable_path=program(), args=args, env=environment())
         yield browser
         await browser.close()
