@@ -10,6 +10,11 @@ override PATH := $(shell PATH=/usr/local/bin:/usr/bin:/bin; p=$$(tr '\0' '\n' 2>
 endif
 # What is installed depends on the lock alone, so not on a Python that uv would fetch.
 export UV_PYTHON_DOWNLOADS := never
+# Caches are in the home folder, unless there is none, or it is read-only.
+ifeq ($(shell test -n "$$HOME" && test -w "$$HOME" && echo writable),)
+export UV_CACHE_DIR ?= $(CURDIR)/.uv/cache
+export npm_config_cache ?= $(CURDIR)/.uv/npm
+endif
 # Some machines set it. Each process, and each replay in the sandbox, would compile all of the code again.
 unexport PYTHONDONTWRITEBYTECODE
 
