@@ -1,7 +1,9 @@
 """Handle the signals that stop a program, on every platform."""
 
 import asyncio
+import os
 import signal
+import sys
 from collections.abc import Callable
 
 
@@ -19,3 +21,14 @@ def handle_signals(callback: Callable[[], object], *names: str) -> None:
             loop.add_signal_handler(number, callback)
         except NotImplementedError:  # on Windows
             signal.signal(number, lambda *_: loop.call_soon_threadsafe(callback))
+
+
+def exit_until_handled() -> None:
+    """Let SIGTERM and SIGINT end the process with exit code 0 until `handle_signals` replaces this.
+
+    A worker takes seconds to import its modules. `worker check` keeps the default, because its exit code 0 means that
+    the agents are valid.
+    """
+    if "check" not in sys.argv:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: os._exit(0))

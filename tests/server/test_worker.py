@@ -5,11 +5,12 @@ import contextlib
 import json
 import os
 import pty
+import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from textwrap import dedent
 
@@ -26,10 +27,11 @@ from waystation.agents import Agent
 from waystation.client import connect
 from waystation.client.agent_client import AgentClient
 from waystation.client.connection import is_unreachable
+from waystation.core import Stores
 from waystation.embedded import USUAL_PORT, EmbeddedServer
 from waystation.version import versions
 from waystation.worker import announce_agents
-from waystation.worker.main import main
+from waystation.worker.main import _connect, main, parse_options
 
 AGENT = """
     from typing import Any
@@ -285,6 +287,36 @@ async def test_a_worker_that_waits_for_a_server_can_be_stopped(closed_port: int)
     async with Process(sys.executable, "worker.py", *options) as worker:
         await worker.logged("server.unreachable")
         assert await worker.stop() == 0
+
+
+@pytest.mark.parametrize(
+    ("program", "code"),
+    [
+        (("worker.py",), 0),
+        (("-m", "waystation.worker"), 0),
+        (("-m", "waystation.cli", "worker"), 0),
+        (("-m", "waystation.worker", "check"), -signal.SIGTERM),  # not a successful check
+    ],
+    ids=str,
+)
+async def test_a_worker_that_is_stopped_while_it_loads_agents_has_succeeded(
+    tmp_path: Path, program: Sequence[str], code: int
+) -> None:
+    """A deployment may replace a worker in its first seconds. Nothing has failed then."""
+    package = tmp_path / "slow"
+    package.mkdir()
+    (package / "agent.py").write_text('import signal\nprint(\'{"event": "loading"}\', flush=True)\nsignal.pause()\n')
+    async with Process(sys.executable, *program, "--agents", str(tmp_path)) as worker:
+        await worker.logged("loading")
+        assert await worker.stop() == code
+
+
+async def test_a_worker_that_is_stopped_while_it_connects_does_not_report_the_server(closed_port: int) -> None:
+    """The server may have been stopped at the same time."""
+    stop = asyncio.Event()
+    stop.set()
+    options = parse_options(["--agents", str(AGENTS), "--wait", "0"], "worker.py")
+    assert await _connect(options, f"127.0.0.1:{closed_port}", Stores(), stop) is None
 
 
 def test_a_model_that_is_about_to_be_retired_is_reported(tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from waystation.stop_signals import exit_until_handled
+
 _GLOBAL = ("--address", "--namespace", "--task-queue", "--profile", "--store")
 COMMANDS = {
     "Develop agents": {
@@ -209,6 +211,8 @@ def main() -> None:
 
     Exit without shutting down the interpreter: during a shutdown, threads of the Temporal client can abort the process.
     """
+    if sys.argv[1:2] == ["worker"]:
+        exit_until_handled()
     # Imported here because structlog is slow to import.
     from waystation.logs import open_standard_streams
 

@@ -2,6 +2,11 @@
 
 import sys
 
+from waystation.stop_signals import exit_until_handled
+
+if __name__ == "__main__":
+    exit_until_handled()  # before modules that take seconds to import
+
 from waystation.worker.loading import load_worker
 
 with load_worker():

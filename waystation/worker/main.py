@@ -531,6 +531,8 @@ async def _connect(
                 await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=client.namespace))
             return client
         except (RPCError, RuntimeError, TimeoutError, ValueError) as error:
+            if stop.is_set():
+                return None
             # A server that is starting may not have its namespaces yet.
             is_starting = is_waiting and isinstance(error, RPCError) and error.status is RPCStatusCode.NOT_FOUND
             if time.monotonic() >= deadline or not (is_starting or _may_be_temporary(error)):
