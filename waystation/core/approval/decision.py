@@ -72,8 +72,8 @@ _JOINED: TypeAdapter[MessageJoined] = TypeAdapter(MessageJoined)
 
 NOT_FOUND = AnswerIgnored(
     "NotInStore",
-    "The message was offloaded, and the payload is not in the worker's store. Send it again once senders and workers "
-    "share one store (`--store`).",
+    "The message was offloaded or encrypted, and the worker lacks its store or its key. Send it again once senders and "
+    "workers share one store (`--store`) and the keys (`WAYSTATION_ENCRYPTION_KEYS`).",
 )
 """The log entry for a signal whose offloaded content is missing from the store of the worker that received it."""
 
