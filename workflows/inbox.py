@@ -33,12 +33,12 @@ from waystation.workflows.ports import (
     count_refused,
     data_of,
     hand_over,
-    is_elsewhere,
     now,
     observe,
     result_of,
     signal_data,
     target_result_of,
+    why_missing,
 )
 from waystation.workflows.scheduler import LogWriter, Scheduler
 
@@ -185,7 +185,7 @@ async def _pause(number: int, known: Callable[[], Mapping[int, int]]) -> Sequenc
 
 
 def sent_data(params: RawValue, refusal: type[Refusal]) -> bytes:
-    """Return the JSON in an update's argument. Raise `refusal` if the argument is not in this worker's store."""
-    if is_elsewhere(params):
-        raise refusal(NOT_FOUND.message)
+    """Return the JSON in an update's argument. Raise `refusal` if this worker lacks its store or its key."""
+    if problem := why_missing(params.payload):
+        raise refusal(f"The message {problem} Then send it again.")
     return data_of(params.payload)

@@ -98,6 +98,8 @@ def result_of(payload: Payload) -> bytes:
 def why_missing(payload: Payload) -> str | None:
     """Return why this worker cannot read a payload that other workers may be able to read, and the remedy."""
     if payload.metadata.get("encoding") == _UNREADABLE:
+        if cause := payload.data[:300].decode(errors="replace"):  # from the store, or from the sender of the payload
+            return f"cannot be read: {cause.rstrip('.')}."
         return "is not in this worker's store. All workers must share one store (--store)."
     if payload.metadata.get("encoding") == _DELETED:
         return "is [deleted], because its key was deleted with the data of its user. Terminate this workflow."

@@ -90,7 +90,15 @@ from waystation.history import (
     read_history_file,
     read_memo,
 )
-from waystation.storage import INLINE_LIMIT, STORE_VARIABLE, UNREADABLE, Blobs, Owner, encrypting
+from waystation.storage import (
+    ENCRYPTION_VARIABLE,
+    INLINE_LIMIT,
+    STORE_VARIABLE,
+    UNREADABLE,
+    Blobs,
+    Owner,
+    encrypting,
+)
 from waystation.trace_context import find_traceparent
 
 logger = structlog.get_logger("waystation.client")
@@ -100,6 +108,11 @@ CONFIRMATION_LIMIT = timedelta(seconds=15)
 plus a replay; a task that was lost with its worker goes to another worker after 10 s."""
 _REFUSALS = (RPCStatusCode.INVALID_ARGUMENT, RPCStatusCode.RESOURCE_EXHAUSTED)
 """Status codes that the server returns if an input is too large. The second is for messages over gRPC's 4 MB limit."""
+_NO_KEY = (
+    "The reason is encrypted with a key that this process does not have. "
+    f"Set {ENCRYPTION_VARIABLE} to the key file of the workers."
+)
+"""Replaces the SDK's text for a message that it cannot decrypt."""
 RESEND_PAUSE_S = 0.2
 LOOK_S = 0.1
 PRIORITIES = range(1, 6)
@@ -542,7 +555,7 @@ def translate_update_error(error: WorkflowUpdateFailedError, *kinds: type[errors
     if isinstance(cause, ApplicationError):
         kind = getattr(errors, cause.type or "", None)
         if isinstance(kind, type) and issubclass(kind, kinds):
-            return kind(cause.message)
+            return kind(_NO_KEY if cause.message == "Encoded failure" else cause.message)
     return error
 
 

@@ -20,14 +20,14 @@ from temporalio.runtime import MetricBuffer, Runtime, TelemetryConfig
 
 from tests.programs import command
 from tests.server.telemetry.test_traces import Exported
-from tests.server.workflows.outside import until, waiting
+from tests.server.workflows.outside import ignored, until, waiting
 from waystation.agents import Agent
 from waystation.artifacts import ObjectStoreArtifactService
 from waystation.auth import AuthCredential, AuthCredentialTypes
 from waystation.auth.credential_store import Bucket, CredentialStore, Place
 from waystation.client import delete_tenant_keys
 from waystation.client.agent_client import AgentClient, Invocation
-from waystation.core import WORKFLOW, ApprovalPolicy, DeletedHistory, InvalidInput
+from waystation.core import WORKFLOW, AnswerIgnored, ApprovalPolicy, DeletedHistory, InvalidAnswer, InvalidInput
 from waystation.embedded import EmbeddedServer
 from waystation.history import decode_events, format_saved_history
 from waystation.memory import MemoryEntry
@@ -450,3 +450,26 @@ async def test_an_invocation_with_a_missing_key_hides_no_others(
         await env.client.temporal.get_workflow_handle(lost.id).terminate()
     [problem] = {entry["problem"] for entry in logs if entry.get("workflow_id") == lost.id}
     assert "the key 'first'" in problem
+
+
+async def test_a_sender_with_a_key_that_the_worker_lacks_learns_which_one(
+    server: EmbeddedServer, keys: Path, tmp_path: Path
+) -> None:
+    """The store is not the cause. An update is refused with the key's ID, and a signal is recorded as ignored."""
+    place: dict[str, Any] = {"server": server, "store": tmp_path / "store", "task_queue": "keyed"}
+    async with AgentEnvironment(asker(), **place) as env:
+        invocation = await env.client.start("asker", "go", id="keyed")
+        await waiting(invocation, "fc-1")
+        restart_with(keys, "second", "first")
+        sender = await AgentClient.connect(address=server.address, store=tmp_path / "store")
+        with pytest.raises(InvalidAnswer, match="encrypted with the key 'second', which this worker does not have"):
+            await sender.invocation("keyed").approve("fc-1")
+        await sender.invocation("keyed").approve("fc-1", signal=True)
+        assert await ignored(invocation, 1) == ["NotInStore"]
+        [entry] = [entry.body for entry in (await invocation.log()).entries if isinstance(entry.body, AnswerIgnored)]
+        assert ENCRYPTION_VARIABLE in entry.message
+        restart_with(keys, "second")
+        sender = await AgentClient.connect(address=server.address, store=tmp_path / "store")
+        with pytest.raises(InvalidAnswer, match=f"a key that this process does not have. Set {ENCRYPTION_VARIABLE}"):
+            await sender.invocation("keyed").approve("fc-1")
+        await invocation.handle.terminate()
