@@ -9,10 +9,12 @@ use fails after five seconds without an explanation, and two servers can open th
         ├── TemporalNotFound      the `temporal` program is not installed
         ├── ServerPortTaken       another program listens on the requested port
         ├── DatabaseInUse         another server has the database file open; `address` is its address
+        ├── DatabaseNotWritable   the disk is full, or the folder is read-only
         └── ServerFailed          the server stopped or never answered; `stderr` is its output
 """
 
 import asyncio
+import errno
 import json
 import os
 import shutil
@@ -70,6 +72,8 @@ DYNAMIC_CONFIG: Mapping[str, Any] = {
 
 START_LIMIT_S, STOP_LIMIT_S, LOCK_LIMIT_S, POLL_S = 30.0, 10.0, 2.0, 0.005
 PORT_ATTEMPTS = 5
+ROOM_BYTES = 1_000_000
+"""A disk with less free space counts as full. An empty database has 0.7 MB."""
 _LOCKED_BYTE = 1 << 30
 """Offset of the byte that is locked on Windows, where locked bytes cannot be read. No file is as long."""
 
@@ -130,6 +134,19 @@ class DatabaseInUse(EmbeddedServerError):
         self.db_filename, self.address = db_filename, address
         server = f"the server at {address}" if address else "a server that is starting"
         super().__init__(f"{db_filename} is in use by {server}. Connect to that server, or choose another file.")
+
+
+class DatabaseNotWritable(EmbeddedServerError):
+    """The database file cannot be created or written.
+
+    Free space on its disk, change the permissions of its folder, or use another file.
+    """
+
+    def __init__(self, db_filename: Path, problem: str) -> None:
+        self.db_filename = db_filename
+        super().__init__(
+            f"{db_filename} cannot be written: {problem}. Free space, change its permissions or choose another file."
+        )
 
 
 class ServerFailed(EmbeddedServerError):
@@ -225,7 +242,10 @@ class EmbeddedServer:
                 try:
                     await self._start([str(find_temporal()), *self._arguments(port, ui_port)], lock)
                     break
-                except ServerFailed:
+                except (ServerFailed, RPCError):
+                    # Check the disk, because the server reports a full one in several ways, some without the cause.
+                    if self._db_filename and shutil.disk_usage(self._db_filename.parent).free < ROOM_BYTES:
+                        raise DatabaseNotWritable(self._db_filename, os.strerror(errno.ENOSPC)) from None
                     # Check the ports instead of parsing the server's output, which may be a sentence or a Go panic.
                     taken = {p for p in (port, ui_port) if p and _is_taken(p)}
                     for requested in taken & {self._port, self._ui_port}:
@@ -347,13 +367,18 @@ async def _lock_file(db_filename: Path | None) -> AsyncIterator[IO[str] | None]:
 
     Raises:
         DatabaseInUse: Another process holds the lock for longer than `LOCK_LIMIT_S`.
+        DatabaseNotWritable: The folder or the lock cannot be created.
     """
     if db_filename is None:
         yield None
         return
-    create_folder(db_filename.parent)
     path = _lock_of(db_filename)
-    with path.open("a+") as lock:
+    try:
+        create_folder(db_filename.parent)
+        opened = path.open("a+")
+    except OSError as error:
+        raise DatabaseNotWritable(db_filename, error.strerror or str(error)) from None
+    with opened as lock:
         for file in (path, *(db_filename.with_name(f"{db_filename.name}{end}") for end in ("", "-wal", "-shm"))):
             close_file(file)
         # A killed server keeps the lock and the port until its last thread has ended.

@@ -21,11 +21,14 @@ from temporalio.api.enums.v1 import IndexedValueType
 from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.service import RPCError, RPCStatusCode
 
 from tests.programs import command
 from waystation import embedded
+from waystation.cli.command_context import to_problem
 from waystation.embedded import (
     DatabaseInUse,
+    DatabaseNotWritable,
     EmbeddedServer,
     EmbeddedServerError,
     ServerFailed,
@@ -260,6 +263,19 @@ async def test_a_server_that_cannot_start_reports_the_reason(tmp_path: Path) -> 
     with pytest.raises(ServerFailed, match="database") as failed:
         await EmbeddedServer(db_filename=tmp_path).__aenter__()
     assert failed.value.stderr in str(failed.value)
+
+
+async def test_a_full_disk_and_an_unusable_folder_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server itself reports a full disk in several ways."""
+    (tmp_path / "file").touch()
+    with pytest.raises(DatabaseNotWritable, match=r"file/t\.db cannot be written: "):
+        await EmbeddedServer(db_filename=tmp_path / "file" / "t.db").__aenter__()
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=0))
+    with pytest.raises(DatabaseNotWritable, match="No space left on device"):
+        await EmbeddedServer(db_filename=tmp_path).__aenter__()
+    unwritten = RPCError("shard status unknown", RPCStatusCode.UNAVAILABLE, b"")
+    assert "Its disk may be full" in str(to_problem(unwritten, "here", None))
 
 
 def test_a_missing_program_is_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

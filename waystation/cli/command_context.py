@@ -19,7 +19,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from waystation.cli.output import Output
 from waystation.cli.shell_completion import complete_agent, complete_id
 from waystation.client import AgentClient, connect, connection_problem, connection_settings, find_store_differences
-from waystation.client.connection import is_unreachable
+from waystation.client.connection import describe_rpc, is_unreachable
 from waystation.core import (
     ANSWER_SIGNAL,
     DEFAULT_APP,
@@ -183,7 +183,7 @@ def to_problem(error: WaystationError | RPCError, server: str, invocation: str |
         case RPCStatusCode.PERMISSION_DENIED | RPCStatusCode.UNAUTHENTICATED:
             return Problem(Exit.NOT_ALLOWED, f"The server refused the request ({server}): {error.message}")
         case _ if is_unreachable(error):
-            return Problem(Exit.NO_SERVER, f"The server stopped responding ({server}): {error.message}")
+            return Problem(Exit.NO_SERVER, f"The server stopped responding ({server}): {describe_rpc(error)}")
         case RPCStatusCode.INVALID_ARGUMENT | RPCStatusCode.RESOURCE_EXHAUSTED:
             return Problem(Exit.USAGE, f"The server refused the request ({server}): {error.message}")
         case _:

@@ -77,6 +77,13 @@ def connection_problem(error: Exception) -> str:
     return text.removeprefix("Failed client connect: ")
 
 
+def describe_rpc(error: RPCError) -> str:
+    """Return the message of a request that failed, or its usual cause if the message does not name it."""
+    if "shard status unknown" in error.message:
+        return "the server cannot write to its database. Its disk may be full."
+    return error.message
+
+
 def is_unreachable(error: RPCError) -> bool:
     """Return whether a request failed because the server does not respond at the moment."""
     if error.status is RPCStatusCode.UNKNOWN:  # the server went away during the request

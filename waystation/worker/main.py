@@ -45,7 +45,7 @@ from waystation.activities import (
 from waystation.adk import describe_differences
 from waystation.agents import Problem, Registry, discover
 from waystation.client import connect, connection_problem, connection_settings
-from waystation.client.connection import is_unreachable
+from waystation.client.connection import describe_rpc, is_unreachable
 from waystation.configuration import read_quotas
 from waystation.core import IDENTITY_ENV, TASK_QUEUE, Settings, Stores, WaystationError
 from waystation.logs import configure_core, configure_logs, open_standard_streams
@@ -557,7 +557,7 @@ def _may_be_temporary(error: Exception) -> bool:
 def _describe(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return f"no answer within {CONNECT_LIMIT_S:g} s"
-    return error.message if isinstance(error, RPCError) else connection_problem(error)
+    return describe_rpc(error) if isinstance(error, RPCError) else connection_problem(error)
 
 
 def _connection_failure(error: Exception, server: str | None, namespace: str | None) -> CannotServe:
