@@ -22,4 +22,5 @@ def create_folder(folder: Path) -> None:
 def close_file(file: Path) -> None:
     """Let only its owner read and write a file, if it exists."""
     with suppress(OSError):
-        file.chmod(0o600)
+        if file.is_file():
+            file.chmod(0o600)

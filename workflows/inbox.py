@@ -187,5 +187,5 @@ async def _pause(number: int, known: Callable[[], Mapping[int, int]]) -> Sequenc
 def sent_data(params: RawValue, refusal: type[Refusal]) -> bytes:
     """Return the JSON in an update's argument. Raise `refusal` if this worker lacks its store or its key."""
     if problem := why_missing(params.payload):
-        raise refusal(f"The message {problem} Then send it again.")
+        raise refusal(f"The message {problem}")
     return data_of(params.payload)

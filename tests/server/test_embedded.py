@@ -263,6 +263,7 @@ async def test_a_server_that_cannot_start_reports_the_reason(tmp_path: Path) -> 
     with pytest.raises(ServerFailed, match="database") as failed:
         await EmbeddedServer(db_filename=tmp_path).__aenter__()
     assert failed.value.stderr in str(failed.value)
+    assert os.stat(tmp_path).st_mode & 0o700 == 0o700  # a folder is not closed like a file
 
 
 async def test_a_full_disk_and_an_unusable_folder_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,9 +79,7 @@ async def test_a_large_update_that_is_not_found_is_refused_and_leaves_no_trace(s
         invocation = await asking(env)
         other = await AgentClient.connect(address=env.server.address, store=tmp_path / "senders")
         before = len((await invocation.history()).events)
-        with pytest.raises(
-            InvalidAnswer, match=r"it does not have .*\. Use the same store as the workers.*Then send it"
-        ):
+        with pytest.raises(InvalidAnswer, match=r"it does not have .*\. Use the same store as the workers"):
             await other.invocation(invocation.id).approve("fc-1", response=LARGE)
         assert len((await invocation.history()).events) == before
         await invocation.approve("fc-1")
