@@ -1,7 +1,9 @@
 """What the extras install, and which versions of google-adk and google-genai are supported."""
 
 import importlib.util
+import os
 import re
+import subprocess
 import tomllib
 
 import pytest
@@ -29,6 +31,15 @@ def bounds(requirements: list[str], name: str) -> tuple[tuple[int, int], tuple[i
     found = re.fullmatch(rf"{name}>=(\d+)(?:\.(\d+))?,<(\d+)(?:\.(\d+))?", requirement)
     assert found, f"{requirement!r} does not have two bounds."
     return (int(found[1]), int(found[2] or 0)), (int(found[3]), int(found[4] or 0))
+
+
+@pytest.mark.parametrize(("home", "is_here"), [("", True), ("/no/such/folder", True), (str(ROOT), False)])
+def test_make_keeps_caches_here_if_the_home_folder_cannot_be_written(home: str, is_here: bool) -> None:
+    """Otherwise uv fails, and nothing can be installed."""
+    environment = {name: value for name, value in os.environ.items() if name != "UV_CACHE_DIR"} | {"HOME": home}
+    command = ["make", "--print-data-base", "--dry-run", "help"]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    assert ("UV_CACHE_DIR = $(CURDIR)/.uv/cache" in done.stdout) == is_here
 
 
 @pytest.mark.parametrize("version", ["2.13.0", "2.13.1", "2.13"])
