@@ -123,7 +123,7 @@ class ToolCaller:
             outcome = outcome or await self._run(self._prepare(params, call, conversation, heart))
             duration = round(time.perf_counter() - started, 4)
         outcome = outcome.model_copy(
-            update={"function_call_id": call.id, "duration_s": duration, "mark": secrets.token_hex(3)}
+            update={"function_call_id": call.id, "duration_s": duration, "measured": True, "mark": secrets.token_hex(3)}
         )
         data = outcome.encode()
         if len(data) > MAX_QUICK_BYTES and activity.info().is_local:

@@ -194,6 +194,7 @@ class ModelCaller:
         about = {
             "search_attributes": reply.search_attributes,
             "duration_s": round(time.perf_counter() - started, 4),
+            "measured": True,
             "mark": secrets.token_hex(3),
             "notify": self._notify,
             "wrap_up": params.wrap_up,

@@ -228,6 +228,9 @@ class ModelReply(Recorded):
     """Whether Waystation's search attributes are registered, if the workflow asked for it. Upserting unregistered
     attributes would block the workflow."""
     duration_s: float = 0.0
+    """How long the attempt that returned the reply ran, by its worker's monotonic clock."""
+    measured: bool = False
+    """Whether `duration_s` counts as working time; see `core.log.budget_use`. Older versions did not record this."""
     actions: EventActions | None = None
     """State changes made by code that ran around the model call, such as callbacks."""
     shape: AgentSpec | None = None
@@ -342,7 +345,9 @@ class ToolOutcome(Recorded):
     args: JsonObject | None = None
     """The changed arguments, if callbacks changed them and the tool itself requests a confirmation."""
     duration_s: float = 0.0
-    """Wall-clock time spent in the activity, not counting time in the queue."""
+    """How long the attempt that returned the result ran, by its worker's monotonic clock."""
+    measured: bool = False
+    """As in `ModelReply`."""
     mark: str = ""
     """A value that distinguishes the attempts at the same tool call."""
     mac: Mac | None = None

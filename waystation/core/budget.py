@@ -44,8 +44,8 @@ class Budget(Recorded):
     max_total_tokens: Annotated[int, Field(gt=0)] | None = None
     max_tool_calls: Count | None = None
     max_wall_s: Amount | None = None
-    """Maximum number of seconds during which a model or tool is running. Time spent waiting for approvers does not
-    count."""
+    """Maximum number of seconds during which a model or tool is running, as workers measure. Time spent waiting for
+    approvers does not count."""
     max_cost: Amount | None = None
     """Maximum cost, in the currency of `prices`, or in US dollars if the prices come from the worker's table."""
     prices: dict[str, Price] = Field(default_factory=dict)

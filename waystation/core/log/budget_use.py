@@ -1,10 +1,17 @@
 """Reducers for the budget: count usage, including that of called agents, and decide what an exhausted budget allows.
 
-Each reply, call and result is counted once, when it is recorded. Wall time is the only value that depends on the times
-of entries, and prompts never depend on wall time.
+Each reply, call and result is counted once, when it is recorded.
+
+Working time is the length of the union of intervals, so that calls that run in parallel count once. The interval of a
+model call or tool call begins when the call could start, at the time of an entry, and lasts as long as the worker
+measured. If no worker measured it (because the call timed out, was canceled or lost its worker, ran code of the user
+that reports no duration, or was recorded by an older version), it lasts until the entry of the result. The interval of
+a called agent lasts as long as the working time that the agent reports, or has no length if it reports none. Prompts
+never depend on working time.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Literal
 
 from waystation.core import responses
@@ -12,8 +19,9 @@ from waystation.core.activity_io import ModelReply, Phase, ToolOutcome
 from waystation.core.budget import MEASURES, NOTHING_SPENT, Grant, Policy, Spent, Usage, Used
 from waystation.core.call import CallState
 from waystation.core.log.agent_runs import next_phase
-from waystation.core.log.entry_ref import CallRef, ModelReplyRef
-from waystation.core.log.invocation_state import AgentRun, InvocationState, Share
+from waystation.core.log.entry import Body, CallReturned, ModelReplied
+from waystation.core.log.entry_ref import CallRef, EntryRef, ModelReplyRef
+from waystation.core.log.invocation_state import AgentRun, BudgetState, InvocationState, Share
 from waystation.dataclass import dataclass
 
 MIN_WALL_S = 0.001
@@ -129,26 +137,46 @@ def _as_in_adk(state: InvocationState, limit: str) -> bool:
 # Counting.
 
 
-def tick(state: InvocationState, now: float) -> None:
-    """Add the working time up to `now`, if it is being measured."""
-    use = state.budget_use
-    if use.working_since is not None:
-        use.working_s += max(now - use.working_since, 0.0)
-    use.working_since = now
+def count_duration(state: InvocationState, ref: EntryRef, body: Body) -> None:
+    """Count the working time of a call whose result contains a measured duration."""
+    match ref, body:
+        case ModelReplyRef() | CallRef(), ModelReplied(reply=result) | CallReturned(outcome=result) if result.measured:
+            use, activity_id = state.budget_use, str(replace(ref, attempt=""))
+            if (since := use.started.pop(activity_id, None)) is not None:
+                _count_interval(use, since, since + result.duration_s)
 
 
 def update_clock(state: InvocationState, now: float) -> None:
-    """Measure working time from `now` on if the invocation is working; otherwise, stop. Called agents measure their
-    own."""
-    state.budget_use.working_since = now if any(_takes_time(state, run) for run in state.runs.at_work()) else None
+    """Note the work that can start at `now`, and count the work that has ended without a measured duration."""
+    use, ended = state.budget_use, state.outcome.ended
+    working = {} if ended else {activity_id: now for run in state.runs.at_work() for activity_id in _work(state, run)}
+    for activity_id in [known for known in use.started if known not in working]:
+        _count_interval(use, use.started.pop(activity_id), now)
+    use.started = working | use.started
+    for call_id, share in use.shares.items():
+        if not share.since and (call := state.calls.get(call_id)) and call.performing:
+            use.shares[call_id] = share._replace(since=now)
+    earliest = min((*use.started.values(), *(share.since or now for share in use.shares.values())), default=now)
+    use.worked = [interval for interval in use.worked if interval[1] > earliest]
 
 
-def _takes_time(state: InvocationState, run: AgentRun) -> bool:
-    # A call that is waiting for an approval is not `performing`, so the wait does not count as working time.
-    shares = state.budget_use.shares
-    return run.in_flight is not None or any(
-        call.performing and not call.held and call.id not in shares for call in state.batch(run)
-    )
+def _work(state: InvocationState, run: AgentRun) -> Iterator[str]:
+    """Yield the IDs of the activities of an agent run that are running or due to run. Called agents count their own
+    time, and a call that is waiting for an approval is not `performing`."""
+    if run.in_flight is not None:
+        yield str(ModelReplyRef(run.in_flight))
+    for call in state.batch(run):
+        if call.performing and not call.held and call.id not in state.budget_use.shares:
+            yield str(CallRef(call.id, call.run))
+
+
+def _count_interval(use: BudgetState, start: float, end: float) -> None:
+    """Count the part of an interval that has not been counted yet."""
+    overlaps = [(a, b) for a, b in use.worked if a <= end and b >= start]
+    known = sum(min(b, end) - max(a, start) for a, b in overlaps)
+    use.working_s += max(end - start - known, 0.0)
+    apart = [interval for interval in use.worked if interval not in overlaps]
+    use.worked = [*apart, (min(start, *(a for a, _ in overlaps), end), max(end, *(b for _, b in overlaps), start))]
 
 
 def count_reply(state: InvocationState, run: AgentRun, phase: Phase | None, reply: ModelReply) -> None:
@@ -188,8 +216,7 @@ def count_child(state: InvocationState, function_call_id: str, spent: Spent, gra
     share = use.shares.pop(function_call_id, None)
     use.spent += spent.model_copy(update={"working_s": 0.0})
     if share:
-        # Count only the time not already counted while other work ran in parallel.
-        use.working_s += max(spent.working_s - (use.working_s - share.working_s), 0.0)
+        _count_interval(use, share.since, share.since + spent.working_s)
     use.granted += granted
 
 
@@ -277,4 +304,4 @@ def _reserve(state: InvocationState, call: CallState, claimants: int) -> None:
         left = value - _used(state, limit, reserved=True)
         least = 0 if limit == "max_tool_calls" else 1
         share[limit] = left / claimants if limit == "max_cost" else max(int(left) // claimants, least)
-    use.shares[call.id] = Share(budget.model_copy(update=share), use.working_s)
+    use.shares[call.id] = Share(budget.model_copy(update=share))

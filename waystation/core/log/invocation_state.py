@@ -187,8 +187,8 @@ class Share(NamedTuple):
     """The part of the remaining budget that a called agent may use."""
 
     budget: Budget
-    working_s: float
-    """The caller's working time, in seconds, when it called the agent."""
+    since: float = 0.0
+    """When the agent could start, in seconds since 1970, or 0 if it has to wait for an answer first."""
 
 
 @dataclass(slots=True)
@@ -214,7 +214,11 @@ class BudgetState:
     shares: dict[str, Share] = field(default_factory=dict)
     """Budget share of each called agent that is running, by function call ID."""
     working_s: float = 0.0
-    working_since: float | None = None
+    """Working time so far: the length of the union of all intervals that were counted."""
+    worked: list[tuple[float, float]] = field(default_factory=list)
+    """The counted intervals that work in flight may still overlap. They are disjoint."""
+    started: dict[str, float] = field(default_factory=dict)
+    """When each model call and tool call that is running or due to run could start, by activity ID."""
 
 
 @dataclass(slots=True)

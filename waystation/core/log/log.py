@@ -25,7 +25,7 @@ from waystation.core.log.answers import (
     notify,
     notify_of_waits,
 )
-from waystation.core.log.budget_use import count_child, count_lost, tick, update_clock
+from waystation.core.log.budget_use import count_child, count_duration, count_lost, update_clock
 from waystation.core.log.entry import (
     AnswerCounted,
     AnswerIgnored,
@@ -194,7 +194,7 @@ class Log:
 
 def apply(state: InvocationState, ref: EntryRef, now: float, body: Body) -> None:
     """Apply one entry to the state."""
-    tick(state, now)
+    count_duration(state, ref, body)
     if state.holds and isinstance(ref, ModelReplyRef | CallRef):
         body = _end_hold(state, ref, body)
     _reduce(state, ref, now, body)
@@ -202,9 +202,9 @@ def apply(state: InvocationState, ref: EntryRef, now: float, body: Body) -> None
     if not outcome.ended:
         notify_of_waits(state)
         advance_runs(state)
-        update_clock(state, now)
-        if not (outcome.cancelled or outcome.failure or outcome.concluded):
-            ask_for_budget(state, now)
+    update_clock(state, now)
+    if not (outcome.ended or outcome.cancelled or outcome.failure or outcome.concluded):
+        ask_for_budget(state, now)
 
 
 def _reduce(state: InvocationState, ref: EntryRef, now: float, body: Body) -> None:
