@@ -177,6 +177,7 @@ class ContinueAsNew:
             return
         trace(self._writer.log, over=True)
         measure(self._writer.log)
+        self._writer.note_command()
         workflow.continue_as_new(raw(data), memo=self._visibility.memo(started))
 
     def _tail(self) -> list[JsonObject]:

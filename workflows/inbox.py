@@ -97,6 +97,7 @@ class Inbox:
         call = self._writer.log.state.calls[ids.requesting_call(answer.function_call_id)]
         with self._writer.guard():
             self.updates += 1
+            self._writer.note_command()
             message = MessageRef("u", self.updates)
             body = decision.decide_update(call, answer)
             if not isinstance(body, AnswerSubmitted):

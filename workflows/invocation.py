@@ -87,10 +87,10 @@ class DeadlineTimer:
         self.until: float | None = None
         """When the last timer started will fire, in seconds since 1970, or None if it has fired or none was started."""
 
-    def arm(self, moment: float | None) -> None:
-        """Make sure that a timer fires at `moment` or earlier. Do nothing if `moment` is None."""
+    def arm(self, moment: float | None) -> bool:
+        """Make sure that a timer fires at `moment` or earlier. Return whether this starts one; None needs no timer."""
         if moment is None or (self.until is not None and self.until <= moment):
-            return
+            return False
 
         async def wake() -> None:
             await workflow.sleep(max(moment - now(), 0.001), summary="deadline")
@@ -100,6 +100,7 @@ class DeadlineTimer:
 
         self.until = moment
         self._task = asyncio.create_task(wake())
+        return True
 
 
 class SessionReporter:
@@ -211,6 +212,7 @@ class AgentInvocation:
     @workflow.run
     async def run(self, params: RawValue) -> RawValue:
         """Run the invocation until it ends."""
+        self._filler = asyncio.create_task(self._fill_tasks())
         try:
             data = input_data(params)
             if self._carried:
@@ -279,21 +281,27 @@ class AgentInvocation:
         """
         writer, scheduler, timer = self._writer, self._scheduler, self._timer
         measure(self._log)
-        self._visibility.publish(self._log.state)
-        timer.arm(self._log.state.next_deadline())
-        length, until, arrivals = self._log.length, timer.until, scheduler.arrivals
+        published = self._visibility.publish(self._log.state)
+        if timer.arm(self._log.state.next_deadline()) or published:
+            writer.note_command()
+        arrived, arrivals = self._arrived(), scheduler.arrivals
         self._complete = False
-        await workflow.wait_condition(
-            lambda: (
-                self._log.length > length
-                or timer.until != until
-                or scheduler.arrivals > arrivals
-                or writer.fault is not None
-            )
-        )
+        await workflow.wait_condition(lambda: self._arrived() != arrived or writer.fault is not None)
         self._complete = scheduler.arrivals > arrivals
         if writer.fault:
             raise writer.fault
+
+    def _arrived(self) -> tuple[int, int, float | None]:
+        """Return a value that changes when a message or a result arrives or a timer fires."""
+        return self._log.length, self._scheduler.arrivals, self._timer.until
+
+    async def _fill_tasks(self) -> None:
+        """Make sure that no workflow task in which something arrives stays empty."""
+        while True:
+            arrived = self._arrived()
+            await workflow.wait_condition(lambda: self._arrived() != arrived)  # noqa: B023  # awaited at once
+            await workflow.wait_condition(lambda: True)  # the main loop reacts first
+            self._writer.fill_task()
 
     # Ends.
 
@@ -343,6 +351,7 @@ class AgentInvocation:
     async def _end(self, status: EndStatus) -> None:
         """Record the end, publish it, and signal it to the session if necessary."""
         self._writer.record(END, Ended(status))
+        self._writer.note_command()
         self._visibility.publish(self._log.state)
         trace(self._log, over=True)
         measure(self._log)

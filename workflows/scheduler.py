@@ -31,6 +31,7 @@ from waystation.core import (
     CHILD_RESULT,
     FLUSH_SCOPES,
     HELD_TOOL,
+    MEMO_FILLER,
     MODEL,
     NOTIFY,
     TASK_TIMEOUT,
@@ -98,6 +99,27 @@ class LogWriter:
         self.fault: Exception | None = None
         """An exception that occurred outside the main loop. The main loop raises it."""
         self._named = log.length
+        self._task = 0
+        """The history length of the latest workflow task that issues a command. Each workflow task has another one."""
+        self._filled = False
+
+    def note_command(self) -> None:
+        """Note that this workflow task issues a command."""
+        self._task = workflow.info().get_current_history_length()
+
+    def fill_task(self) -> None:
+        """Issue a command if this workflow task has none. Call this if something arrived in the task.
+
+        On replay, the SDK merges a workflow task without commands with the next one if an update follows. The time of
+        what arrived, and its order, would then differ from the first run. See decision 0039. The command removes a key
+        that the memo does not have.
+        """
+        if self._task == workflow.info().get_current_history_length() or not workflow.patched(ids.FILLED):
+            return
+        if self._filled:  # otherwise, the patch marker is the command
+            workflow.upsert_memo({MEMO_FILLER: None})
+        self._filled = True
+        self.note_command()
 
     def record(self, ref: EntryRef, body: Body) -> None:
         """Append an entry."""
@@ -111,6 +133,7 @@ class LogWriter:
     def position(self) -> Position:
         """Return the log's current position. The next command must include it, so call this method once per command."""
         position, self._named = self.peek(), self.log.length
+        self.note_command()
         return position
 
     def peek(self) -> Position:
@@ -258,6 +281,7 @@ class Scheduler:
         running = [task for ref, task in self.in_flight.items() if activity_ids is None or str(ref) in activity_ids]
         for task in running:
             task.cancel()
+            self._writer.note_command()
         return running
 
     def stop_unwanted(self) -> None:
@@ -267,6 +291,7 @@ class Scheduler:
             if str(ref) in unwanted and ref not in self.stopped:
                 self.stopped.add(ref)
                 task.cancel()
+                self._writer.note_command()
 
     def only_children(self) -> bool:
         """Return whether nothing is in flight except called agents that can outlive this run."""
@@ -279,6 +304,7 @@ class Scheduler:
         self, ref: EntryRef, step: Coroutine[Any, Any, Body], tasks: dict[EntryRef, InFlight] | None = None
     ) -> InFlight:
         tasks = self.in_flight if tasks is None else tasks
+        self._writer.note_command()
 
         async def record() -> Body | None:
             body: Body | None = None

@@ -108,13 +108,14 @@ class Visibility:
     def _memo_calls(self) -> list[JsonObject] | None:
         return [call | {"run": workflow.info().first_execution_run_id} for call in self.published] or None
 
-    def publish(self, state: InvocationState) -> None:
-        """Publish the pending calls, the held calls and the status if they have changed."""
+    def publish(self, state: InvocationState) -> bool:
+        """Publish the pending calls, the held calls and the status if they have changed. Return whether they have."""
         pending = state.pending()[:MAX_MEMO_CALLS]
         held = [hold.facts() for hold in state.holds.values()][:MAX_MEMO_CALLS]
         before, self.published = self.published, tuple(call.to_memo(MAX_MEMO_ARGS) for call in pending)
         if self.published != before or held != self._held or not self._identified:
             self.check()
+        changed = held != self._held or self.published != before
         if held != self._held:
             self._held = held
             workflow.upsert_memo({MEMO_HELD: held or None})
@@ -126,6 +127,7 @@ class Visibility:
             workflow.set_current_details(summary.waiting(pending))
         if self.registered and state.input:
             self._publish_attributes(state.input, _ids(before))
+        return changed
 
     def _publish_attributes(self, started: InvocationInput, before: list[str]) -> None:
         waiting, status = _ids(self.published), _status(self.published, self._held)

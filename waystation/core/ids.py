@@ -30,6 +30,8 @@ JOIN_IN_ORDER = "waystation.join-in-order"
 """The patch marker of a session that delivers joined messages one after the other."""
 FLUSH_BEFORE_PARKING = "waystation.flush-before-parking"
 """The patch marker of an invocation that signals its wait after its writes to `user:` and `app:` state."""
+FILLED = "waystation.filled"
+"""The patch marker of runs whose workflow tasks are never empty; see `LogWriter.fill_task`."""
 _PROGRAM = "program."
 _TARGET = ".target"
 CALL_HEADER = "waystation-call"
@@ -68,7 +70,7 @@ def unseen(number: int) -> str:
 
 def is_known_mark(mark: str) -> bool:
     """Return whether this version of Waystation can create the patch marker."""
-    is_change = mark in (READ_BEFORE_START, CANCEL_STARTED, JOIN_IN_ORDER, FLUSH_BEFORE_PARKING)
+    is_change = mark in (READ_BEFORE_START, CANCEL_STARTED, JOIN_IN_ORDER, FLUSH_BEFORE_PARKING, FILLED)
     is_observation = mark.startswith((_ARRIVAL, _UNSEARCHABLE, _UNCACHED, _UNSEEN))
     return is_change or is_observation or parse_not_found(mark) is not None
 

@@ -145,6 +145,8 @@ MEMO_HELD = "waystation_held"
 MAX_MEMO_CALLS = 50
 """Maximum number of calls in each of these memo fields. The history has all calls."""
 """Memo field of an invocation that lists its held calls, each with the reason."""
+MEMO_FILLER = "waystation_filler"
+"""A key that is only ever removed, to give a workflow task an event."""
 MEMO_SESSION = "waystation_session"
 MEMO_FORK = "waystation_fork"
 """Memo field of a fork that names the source invocation and the event."""

@@ -131,10 +131,11 @@ class HistoryReader:
     def _complete_task(self, following: HistoryEvent | None) -> Iterator[Fact]:
         """Report the completed workflow task once the event that follows it is known.
 
-        Rejected updates leave empty tasks. A replay merges an empty task into the task that immediately follows it, and
-        uses the time of that later task. There is one exception. If the event after a task accepts an update, a replay
-        first applies everything that arrived before the last empty task preceding the update, at the time of that
-        empty task. This matches `find_end_index_of_next_wft_seq` in the SDK's core.
+        Rejected updates leave empty tasks, and so did results before decision 0039. A replay merges an empty task into
+        the task that immediately follows it, and uses the time of that later task. There is one exception. If the event
+        after a task accepts an update, a replay first applies everything that arrived before the last empty task
+        preceding the update, at the time of that empty task. This matches `find_end_index_of_next_wft_seq` in the SDK's
+        core, and must follow its newer rule (`TEMPORAL_USE_WFT_CHUNKING_V2`) when a release contains it.
         """
         if not self._completed:
             return
