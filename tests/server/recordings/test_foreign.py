@@ -263,13 +263,13 @@ async def test_an_answer_of_the_servers_http_api_is_a_history(tmp_path: Path) ->
 def test_workflows_set_no_marks_that_readers_do_not_know() -> None:
     """Workflows record no other markers, because readers attribute others to newer versions."""
     sources = "".join(path.read_text() for path in sorted((ROOT / "workflows").glob("*.py")))
-    changes = {"ids.CANCEL_STARTED", "ids.FLUSH_BEFORE_PARKING", "ids.JOIN_IN_ORDER"}
+    changes = {"ids.CANCEL_STARTED", "ids.FILLED", "ids.FLUSH_BEFORE_PARKING", "ids.JOIN_IN_ORDER"}
     assert set(re.findall(r"workflow\.patched\((.+?)\)", sources)) == {"mark", *changes}
     created_by = {"ids.not_found", "ids.unsearchable", "ids.uncached", "ids.unseen", "mark"}
     assert set(re.findall(r"[ (]observe\((\S+?)[(,]", sources)) == created_by
     arrivals = (ids.arrival(1, "fc-1", late=late) for late in (True, False))
     numbered = (ids.not_found(1), ids.unsearchable(1), ids.uncached(1), ids.unseen(1), *arrivals)
-    changed = (ids.CANCEL_STARTED, ids.FLUSH_BEFORE_PARKING, ids.JOIN_IN_ORDER, ids.READ_BEFORE_START)
+    changed = (ids.CANCEL_STARTED, ids.FILLED, ids.FLUSH_BEFORE_PARKING, ids.JOIN_IN_ORDER, ids.READ_BEFORE_START)
     assert all(map(ids.is_known_mark, (*numbered, *changed)))
     assert not ids.is_known_mark("another-1")
 

@@ -7,13 +7,13 @@ from datetime import timedelta
 from typing import Any
 
 from temporalio import activity
-from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowHistory
 
 from tests.server.conftest import Serve, verify_tree
 from tests.server.workflows.outside import LATE, QUICK, held, limit_quick_calls, told, until, waiting
 from waystation.agents import Agent, BaseAgent, ParallelAgent
 from waystation.core import WORKFLOW, CallReturned, JsonObject
+from waystation.history import is_local_activity
 from waystation.models import LlmResponse
 from waystation.testing import FunctionModel, ScriptedModel, calls, says
 from waystation.tools.function_tool import FunctionTool
@@ -44,10 +44,10 @@ def looker(*tools: Any, times: int = 1) -> tuple[Agent, ScriptedModel]:
 
 
 def kinds(history: WorkflowHistory) -> Counter[str]:
-    """Return how many markers a history has, and how many activities of each type."""
+    """Return how many markers of local activities a history has, and how many activities of each type."""
     scheduled = (event.activity_task_scheduled_event_attributes.activity_type.name for event in history.events)
     counted = Counter(filter(None, scheduled))
-    counted["marker"] = sum(e.event_type == EventType.EVENT_TYPE_MARKER_RECORDED for e in history.events)
+    counted["marker"] = sum(map(is_local_activity, history.events))
     return counted
 
 

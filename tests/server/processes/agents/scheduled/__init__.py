@@ -1,0 +1,3 @@
+"""Laid out as ADK does it."""
+
+from . import agent as agent
