@@ -403,3 +403,23 @@ def test_a_specification_without_an_address_is_reported() -> None:
     )
     mended = OpenAPIToolset(spec_dict=document, server_url="https://pets.example/v1")
     assert authoring_problems(LlmAgent(name="x", tools=[mended])) == []
+
+
+@pytest.mark.parametrize("kind", ["references", "schemas"])
+def test_a_specification_that_is_too_deep_is_refused(kind: str) -> None:
+    """5,000 references one after another, or as many nested schemas, are a mistake of the service."""
+    schema: Any = {"type": "string"}
+    schemas: dict[str, Any] = {"S5000": schema}
+    for number in range(5000):
+        schemas[f"S{number}"] = {"$ref": f"#/components/schemas/S{number + 1}"}
+        schema = {"type": "array", "items": schema}
+    first = {"$ref": "#/components/schemas/S0"} if kind == "references" else schema
+    content = {"application/json": {"schema": first}}
+    document = {
+        "openapi": "3.1.0",
+        "info": {"title": "T", "version": "1"},
+        "paths": {"/a": {"post": {"operationId": "a", "requestBody": {"content": content}, "responses": {}}}},
+        "components": {"schemas": schemas},
+    }
+    with pytest.raises(InvalidTool, match="nested too deeply, or has too long a chain of references"):
+        OpenAPIToolset(spec_dict=document)

@@ -74,8 +74,13 @@ class OpenAPIToolset(BaseToolset):
         super().__init__(tool_filter=tool_filter, tool_name_prefix=tool_name_prefix)
         if spec_dict is None and spec_str is None:
             raise InvalidTool("OpenAPIToolset", "the specification is missing; pass `spec_dict` or `spec_str`.")
-        document = spec_dict if spec_dict else load(spec_str or "", spec_str_type)
-        operations = operations_of(document, server=server_url, preserve_names=preserve_property_names)
+        try:
+            document = spec_dict if spec_dict else load(spec_str or "", spec_str_type)
+            operations = operations_of(document, server=server_url, preserve_names=preserve_property_names)
+        except RecursionError:
+            raise InvalidTool(
+                "OpenAPIToolset", "the specification is nested too deeply, or has too long a chain of references."
+            ) from None
         named = {place.lower() for place in allowed_hosts or ()}
         servers = [server_url] if server_url is not None else list(servers_of(document))
         declared = {place_of(server) for server in servers if is_absolute(server)}
