@@ -16,7 +16,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mappi
 from contextlib import asynccontextmanager
 from contextvars import Context, ContextVar
 from pathlib import Path
-from typing import Any, TextIO, TypeAlias, TypeVar
+from typing import Any, Self, TextIO, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 import httpx2
@@ -26,7 +26,9 @@ from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 from mcp.types import CONNECTION_CLOSED
-from pydantic import BaseModel, Field
+from mcp.types.methods import validate_server_result
+from mcp.types.version import LATEST_MODERN_VERSION
+from pydantic import BaseModel, Field, ValidationError
 
 from waystation.core import WaystationError, with_article
 from waystation.dataclass import dataclass
@@ -152,7 +154,7 @@ async def connected(
     """Connect to a server and yield the read and write streams for `mcp.Client`."""
     if isinstance(parameters, StdioConnectionParams):
         async with stdio_client(parameters.server_params, errlog) as (read, write):
-            yield read, _RecordingStream(write)
+            yield _FilteringStream(read), _RecordingStream(write)
         return
     merged = {**(parameters.headers or {}), **headers}
     if isinstance(parameters, StreamableHTTPConnectionParams):
@@ -161,9 +163,9 @@ async def connected(
             _record_delivery(parameters.httpx_client_factory(headers=merged, timeout=timeout, auth=None)) as client,
             streamable_http_client(
                 parameters.url, http_client=client, terminate_on_close=parameters.terminate_on_close
-            ) as streams,
+            ) as (read, write),
         ):
-            yield streams
+            yield _FilteringStream(read), write
         return
     async with sse_client(
         parameters.url,
@@ -173,7 +175,7 @@ async def connected(
         httpx_client_factory=parameters.httpx_client_factory,
     ) as (read, write):
         # The SSE transport posts from a separate task, which does not have the sender's context.
-        yield read, _RecordingStream(write)
+        yield _FilteringStream(read), _RecordingStream(write)
 
 
 def _record_delivery(client: httpx2.AsyncClient) -> httpx2.AsyncClient:
@@ -209,19 +211,13 @@ def _record_delivery(client: httpx2.AsyncClient) -> httpx2.AsyncClient:
     return client
 
 
-class _RecordingStream:
-    """Wraps a connection's write stream to record that a request may have been sent."""
+class _Stream:
+    """Wraps a stream of a connection."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
 
-    async def send(self, item: Any) -> None:
-        sent = SENT.get()
-        if sent is not None:
-            sent.maybe = True
-        await self._stream.send(item)
-
-    async def __aenter__(self) -> "_RecordingStream":
+    async def __aenter__(self) -> Self:
         await self._stream.__aenter__()
         return self
 
@@ -230,6 +226,45 @@ class _RecordingStream:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
+
+
+class _FilteringStream(_Stream):
+    """Wraps a connection's read stream to leave invalid tools out of listings. `mcp` would reject the whole listing."""
+
+    _version = LATEST_MODERN_VERSION
+    """The protocol version, unless the server chooses an earlier one when the session is initialized."""
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        item = await self._stream.__anext__()
+        result = getattr(getattr(item, "message", None), "result", None)
+        if isinstance(result, dict):
+            self._version = result.get("protocolVersion", self._version)
+            if isinstance(result.get("tools"), list):
+                result["tools"] = [tool for tool in result["tools"] if self._is_valid({**result, "tools": [tool]})]
+        return item
+
+    def _is_valid(self, listing: dict[str, Any]) -> bool:
+        try:
+            validate_server_result("tools/list", self._version, listing)
+        except ValidationError:
+            tool = listing["tools"][0]
+            name = tool.get("name") if isinstance(tool, dict) else None
+            log.warning("mcp_tool.left_out", tool=name, problem=f"it is not valid in MCP {self._version}")
+            return False
+        return True
+
+
+class _RecordingStream(_Stream):
+    """Wraps a connection's write stream to record that a request may have been sent."""
+
+    async def send(self, item: Any) -> None:
+        sent = SENT.get()
+        if sent is not None:
+            sent.maybe = True
+        await self._stream.send(item)
 
 
 SseServerParams = SseConnectionParams

@@ -1,5 +1,6 @@
 """A tool for agents that calls a tool on an MCP server."""
 
+import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -72,7 +73,8 @@ class McpTool(BaseTool):
             ) from error
         except MCPError as error:
             raise McpCallFailed(f"MCP tool execution failed: {error.message}") from error
-        return plain_result(result)
+        # In a thread, because a result with 100,000 parts takes a second.
+        return await asyncio.to_thread(plain_result, result)
 
     async def _progress(self, context: ToolContext) -> ProgressFnT:
         """Return a progress handler that sends a heartbeat and then calls the user's callback."""

@@ -14,7 +14,6 @@ from mcp.types import ListToolsResult, Resource, SamplingCapability, Tool, ToolL
 from waystation.agents import ReadonlyContext
 from waystation.core import Effect, InvalidTool, JsonObject
 from waystation.tools import (
-    RESERVED_NAMES,
     BaseTool,
     BaseToolset,
     ToolPredicate,
@@ -132,22 +131,16 @@ class McpToolset(BaseToolset):
             "message_handler": self._on_message,
         }
         self._sessions = McpSessions(connection_params, errlog=errlog or sys.stderr, callbacks=callbacks)
-        self._left_out = set[str]()
         self._listings: TTLCache[object, list[Tool]] = TTLCache(MAX_LISTINGS, tool_list_cache_ttl_seconds or LISTING_S)
 
     async def get_tools(self, readonly_context: ReadonlyContext | None = None) -> list[BaseTool]:
-        """Return the server's tools, sorted by name. Tools with a reserved name are left out.
+        """Return the server's tools, sorted by name.
 
         Raises:
             ConnectionError: The server is unreachable.
         """
         tools: list[BaseTool] = []
         for listed in await self._list_tools(readonly_context):
-            if listed.name in RESERVED_NAMES:
-                if listed.name not in self._left_out:  # log it once, not before each model call
-                    log.warning("mcp_tool.left_out", tool=listed.name, problem="the name is reserved for the framework")
-                self._left_out.add(listed.name)
-                continue
             tool = McpTool(
                 mcp_tool=listed,
                 sessions=self._sessions,

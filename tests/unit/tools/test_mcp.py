@@ -1,15 +1,19 @@
 """McpToolset against real servers, over stdio and over streamable HTTP. Source: adk-semantics 10."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+import sys
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
 from typing import Any
 
 import pytest
 
 from tests.unit.tools.mcp_calls import at, call, http_server, over_http, stdio, text
 from waystation.agents import LlmAgent
+from waystation.core import JsonObject
 from waystation.tools.base_tool import declare
-from waystation.tools.mcp_tool import McpCallFailed, McpToolset
+from waystation.tools.mcp_tool import McpCallFailed, McpToolset, StdioConnectionParams, StdioServerParameters
+from waystation.tools.mcp_tool.mcp_tool import plain_result
 from waystation.tools.outcome import create_outcome
 from waystation.tools.tool_context import ToolContext
 from waystation.tools.toolbox import list_tools
@@ -57,10 +61,37 @@ async def local() -> AsyncIterator[McpToolset]:
 
 async def test_tools_are_listed_by_name(make: Make) -> None:
     """Servers promise no order; a name that is reserved is left out."""
-    names = [tool.name for tool in await make().get_tools(at())]
+    names = list(await list_tools(LlmAgent(name="a", tools=[make()]), at))
     assert names == sorted(names)
     assert "add" in names
     assert "transfer_to_agent" not in names
+
+
+LISTING_SERVER = """
+import json, sys
+sound = {"name": "add", "inputSchema": {"type": "object"}}
+listing = [{"name": "no_schema"}, sound, {**sound, "name": 3}, {**sound, "name": "wrong", "outputSchema": 3}, "text"]
+for line in sys.stdin:
+    asked = json.loads(line)
+    version = asked.get("params", {}).get("protocolVersion")
+    answers = {
+        "initialize": {"protocolVersion": version, "capabilities": {}, "serverInfo": {"name": "s", "version": "1"}},
+        "tools/list": {"tools": listing},
+    }
+    answer = answers.get(asked["method"])
+    outcome = {"result": answer} if answer else {"error": {"code": -32601, "message": "unknown"}}
+    if "id" in asked:
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], **outcome}), flush=True)
+"""
+
+
+async def test_an_invalid_tool_does_not_remove_the_others(logs: list[MutableMapping[str, Any]]) -> None:
+    """Only the tools that are not valid in MCP are left out of a server's listing, and each is logged."""
+    program = StdioServerParameters(command=sys.executable, args=["-c", LISTING_SERVER])
+    toolset = McpToolset(connection_params=StdioConnectionParams(server_params=program, timeout=30))
+    assert [tool.name for tool in await toolset.get_tools(at())] == ["add"]
+    await toolset.close()
+    assert [entry["tool"] for entry in logs if entry["event"] == "mcp_tool.left_out"] == ["no_schema", 3, "wrong", None]
 
 
 async def test_a_tool_is_declared_with_its_servers_schemas(make: Make) -> None:
@@ -212,3 +243,17 @@ async def test_the_author_may_know_better() -> None:
     effects = {tool.name: tool.effect for tool in await toolset.get_tools(at())}
     assert (effects["pay"], effects["process"]) == ("repeatable", "once")
     await toolset.close()
+
+
+async def test_a_result_is_converted_outside_the_event_loop(local: McpToolset, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server can answer with many megabytes, and a worker's event loop must go on meanwhile."""
+    threads: list[threading.Thread] = []
+
+    def convert(result: Any) -> JsonObject:
+        threads.append(threading.current_thread())
+        return plain_result(result)
+
+    monkeypatch.setattr("waystation.tools.mcp_tool.mcp_tool.plain_result", convert)
+    assert (await call(local, "add", a=1, b=2))["structuredContent"] == {"total": 3}
+    assert threads
+    assert threading.current_thread() not in threads
