@@ -30,7 +30,7 @@ from pydantic import BaseModel, ValidationError
 
 from waystation.adk.body_adapter import ReplayableAgent
 from waystation.adk.context_adapter import Contexts, from_adk_event, to_adk_event
-from waystation.adk.flow_adapter import RUN_CODE, FlowToolset, process_responses, runs_code
+from waystation.adk.flow_adapter import RUN_CODE, FlowToolset, flow_tools, process_responses, runs_code
 from waystation.adk.replayable_mark import is_replayable
 from waystation.adk.tool_adapter import (
     AdkAgentTool,
@@ -41,6 +41,7 @@ from waystation.adk.tool_adapter import (
     editing,
     editing_response,
     from_response,
+    list_settings,
     unwrap_tool,
 )
 from waystation.agents import (
@@ -136,7 +137,7 @@ class Adapter:
         # google-adk's flow reads the code executor from the agent.
         theirs = adk.LlmAgent(name=agent.name, code_executor=executor)
         self._contexts.agents[agent.name] = theirs
-        agent.tools = [FlowToolset(self._contexts, theirs), *agent.tools]
+        agent.tools = [*flow_tools(self._contexts, theirs), *agent.tools]
         callbacks = as_list(agent.after_model_callback)
         agent.after_model_callback = process_responses(self._contexts, theirs, callbacks)
         agent.code_executor = None
@@ -187,7 +188,7 @@ class Adapter:
             thinking = {"thinking_config": agent.planner.thinking_config}
             fields["generate_content_config"] = config.model_copy(update=thinking)
         elif agent.planner or runs_code(agent):
-            tools.insert(0, FlowToolset(self._contexts, agent))
+            tools[:0] = flow_tools(self._contexts, agent)
             callbacks = fields["after_model_callback"]
             fields["after_model_callback"] = process_responses(self._contexts, agent, callbacks)
         if isinstance(agent.code_executor, AdkBuiltInCodeExecutor):
@@ -242,7 +243,7 @@ def _reporting(name: str, kind: type[BaseModel]) -> Iterator[None]:
 
 def _adapt_request_input(tool: Any) -> BaseTool:
     adapted = RequestInputTool()  # workflows and clients know calls of this tool
-    vars(adapted).update(_get_declaration=tool._get_declaration, adk=tool)
+    vars(adapted).update(list_settings(tool), _get_declaration=tool._get_declaration, adk=tool)
     return adapted
 
 

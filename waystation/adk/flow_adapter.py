@@ -69,24 +69,28 @@ class RunCodeTool(BaseTool):
             return event.content.parts[0].code_execution_result.model_dump(mode="json", exclude_none=True)
 
 
+def flow_tools(contexts: Contexts, agent: Any) -> list[BaseTool | BaseToolset]:
+    """Return what applies an agent's planner and code executor, including the tool that runs code if there is one."""
+    return [FlowToolset(contexts, agent), *([RunCodeTool(contexts, agent)] if runs_code(agent) else ())]
+
+
 class FlowToolset(BaseToolset):
-    """Applies an agent's planner and code executor to model requests, and provides the tool that runs code."""
+    """Applies an agent's planner and code executor to model requests."""
 
     def __init__(self, contexts: Contexts, agent: Any) -> None:
         super().__init__()
         self._contexts, self._agent = contexts, agent
         self.runs_code = runs_code(agent)
-        self._tools = [RunCodeTool(contexts, agent)] if self.runs_code else []
 
     async def get_tools(self, readonly_context: ReadonlyContext | None = None) -> list[Any]:
-        """Return the tool that runs code, if the agent has a code executor."""
-        return list(self._tools)
+        """Return no tools."""
+        return []
 
     async def process_llm_request(self, *, tool_context: ToolContext, llm_request: Any) -> None:
         """Add the planner's instruction, and show the model its code as text."""
         with _using(self._contexts, self._agent, tool_context) as context, editing(llm_request) as request:
             await _drain(_planning.request_processor, context, request)
-            if self._tools:
+            if self.runs_code:
                 for content in request.contents:
                     content.parts = [part for part in map(_show_code, content.parts or ()) if part]
                 request.contents = [content for content in request.contents if content.parts]

@@ -34,6 +34,7 @@ _SETTINGS = frozenset(
         "heartbeat_timeout",
         "on_error",
         "quick",
+        "require_confirmation",
         "response_schema",
         "retries",
         "task_queue",
@@ -45,6 +46,8 @@ _SETTINGS = frozenset(
 class AdkTool(BaseTool):
     """A google-adk tool."""
 
+    func: Any
+
     def __init__(self, contexts: Contexts, tool: Any) -> None:
         super().__init__(
             name=tool.name,
@@ -53,8 +56,9 @@ class AdkTool(BaseTool):
             custom_metadata=tool.custom_metadata,
         )
         self._contexts, self.adk = contexts, tool
-        for name in (_SETTINGS | {"func"}) & vars(tool).keys():
-            setattr(self, name, getattr(tool, name))
+        vars(self).update(list_settings(tool))
+        if hasattr(tool, "func"):
+            self.func = tool.func
         # google-adk runs a generator as a node of a graph, which needs its own runner.
         is_generator = isinstance(tool, FunctionTool) and tool._spec.is_generator
         self._running = (
@@ -81,9 +85,23 @@ class AdkTool(BaseTool):
         return results[0]
 
     async def check_require_confirmation(self, args: JsonObject, tool_context: ToolContext) -> bool:
-        """Return what the tool's own method returns."""
+        """Return what the tool's own method returns. Without a rule of its own, the tool's settings decide as well."""
         with self._contexts.using(tool_context) as context:
-            return bool(await self.adk.check_require_confirmation(args, context))
+            is_required = bool(await self.adk.check_require_confirmation(args, context))
+        decides = _has_rule(self.adk) and not self.require_confirmation
+        return is_required or (not decides and await super().check_require_confirmation(args, tool_context))
+
+
+def list_settings(tool: Any) -> JsonObject:
+    """Return the settings of Waystation's tools that are attributes of a google-adk tool or of its class."""
+    return {name: getattr(tool, name) for name in _SETTINGS if hasattr(tool, name)}
+
+
+def _has_rule(tool: Any) -> bool:
+    """Return whether a google-adk tool decides itself which of its calls need a confirmation."""
+    check = getattr(tool.check_require_confirmation, "__func__", tool.check_require_confirmation)
+    is_own = not check.__module__.startswith("google.adk.")
+    return is_own or callable(getattr(tool, "_require_confirmation", None))
 
 
 def _drain(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -111,6 +129,7 @@ class AdkAgentTool(AgentTool):
 
     def __init__(self, tool: Any, agent: BaseAgent) -> None:
         super().__init__(agent, tool.skip_summarization, include_plugins=tool.include_plugins)
+        vars(self).update(list_settings(tool))
         self.adk = tool
 
     def _get_declaration(self) -> Any:
@@ -123,6 +142,8 @@ class AdkToolset(BaseToolset):
     def __init__(self, contexts: Contexts, toolset: Any) -> None:
         super().__init__(tool_name_prefix=toolset.tool_name_prefix)
         self._contexts, self.adk = contexts, toolset
+        vars(self).update(list_settings(toolset))
+        self.name = name if isinstance(name := getattr(toolset, "name", None), str) else None
 
     async def get_tools(self, readonly_context: ReadonlyContext | None = None) -> list[Any]:
         """Return the toolset's tools, whose names include the prefix."""
@@ -130,6 +151,10 @@ class AdkToolset(BaseToolset):
         return [adapt_tool(self._contexts, tool) for tool in listed]
 
     get_tools_with_prefix = get_tools
+
+    def origin_name(self) -> str:
+        """Return the name that identifies the toolset as the origin of its tools."""
+        return self.name or self.tool_name_prefix or type(self.adk).__name__
 
     async def close(self) -> None:
         """Close the toolset."""
