@@ -44,8 +44,10 @@ from waystation.core import (
     Verified,
     call_digest,
     check_authority,
+    digest_with,
     encode,
     ids,
+    origin_of,
     responses,
     to_plain_json,
 )
@@ -73,6 +75,10 @@ CHANGED_ARGUMENTS = (
 CHANGED_TOOL = (
     "`{tool}` was not run: its parameters changed after approval was requested. Call it again if it is still needed; "
     "approval will be requested again."
+)
+CHANGED_ORIGIN = (
+    "`{tool}` was not run: it was called as a tool of another origin ({recorded}) than the tool that now has this name "
+    "({now}). Call it again if it is still needed."
 )
 CHANGED_POLICY = "`{tool}` was not run: a different call was approved. Call it again if it is still needed."
 UNPROVEN = (
@@ -180,8 +186,8 @@ class Reviewer:
         origin = await self._logs.origin(info.workflow_id or "", info.workflow_run_id or "")
         if origin is None or answer.run != origin.first_run_id:
             raise DigestMismatch(OTHER_RUN)
-        digest = call_digest(call.agent, call.name, call.args, declared=call.declared, policy=call.policy)
-        if answer.action not in NOTED and answer.digest != (digest if call.gate == "waiting" else call.digest):
+        digest = digest_with(call, call.args) if call.gate == "waiting" else call.digest
+        if answer.action not in NOTED and answer.digest != digest:
             raise DigestMismatch(OTHER_DIGEST)
 
     async def _check_edit(self, log: Log, call: CallState, args: JsonObject) -> JsonObject:
@@ -207,11 +213,12 @@ class Reviewer:
             limits=self._limits,
         )
         try:
-            tool = (await tools_for(agent, contexts, wanted=call.name)).get(call.name)
+            tools = await tools_for(agent, contexts, wanted=call.name)
+            tool = tools.get(call.name)
             if tool is None:
                 problem = f"agent {call.agent!r} no longer has a tool named {call.name!r}."
                 raise InvalidAnswer(UNVERIFIABLE.format(problem=problem))
-            edited = _parse_edited_args(call, tool, args)
+            edited = _parse_edited_args(call, tool, args, tools.origins.get(call.name))
             await _check_policy(call, tool, edited, contexts, root.rules_of(agent))
         except AnswerRefused:
             raise
@@ -238,16 +245,16 @@ def _check_scripts(call: CallState, answer: Answer, who: Verified | None) -> Non
         )
 
 
-def _parse_edited_args(call: CallState, tool: BaseTool, args: JsonObject) -> JsonObject:
+def _parse_edited_args(call: CallState, tool: BaseTool, args: JsonObject, origin: str | None) -> JsonObject:
     """Return edited arguments in the form that the tool receives.
 
     Raises:
-        AnswerRefused: The arguments are not valid for the tool, or its parameters have changed.
+        AnswerRefused: The arguments are not valid for the tool, or its parameters or its origin have changed.
     """
-    if parameters_digest(tool) != call.declared:
+    if parameters_digest(tool) != call.declared or origin_of(call) not in (None, origin):
         raise DigestMismatch(
-            f"The parameters of {call.name!r} changed after call {call.id!r} was made, so the call can no longer run. "
-            "Reject it; the agent may call the tool again."
+            f"The parameters or the origin of {call.name!r} changed after call {call.id!r} was made, so the call can "
+            "no longer run. Reject it; the agent may call the tool again."
         )
     try:
         return tool.edited(args, call.args)
@@ -299,13 +306,21 @@ async def find_refusal(
     args: JsonObject,
     context: ToolContext,
     rules: Sequence[ApprovalRule] = (),
+    *,
+    origin: str | None = None,
 ) -> ToolOutcome | None:
     """Return the outcome to record instead of running the tool, or None if the tool may run.
 
-    The tool must not run if the call differs from what was approved, if it now needs an approval that was never
-    requested, or if it was rejected and the tool would ignore the rejection.
+    The tool must not run if it has another origin than the tool that was called, if the call differs from what was
+    approved, if it now needs an approval that was never requested, or if it was rejected and the tool would ignore the
+    rejection.
     """
-    mismatch = await _find_mismatch(call, params, tool, args, context, rules)
+    is_other = origin_of(call) not in (None, origin)
+    mismatch = (
+        _refused(call, CHANGED_ORIGIN, "DigestMismatch", recorded=origin_of(call), now=origin)
+        if is_other
+        else await _find_mismatch(call, params, tool, args, context, rules)
+    )
     rejected = context.tool_confirmation is not None and not context.tool_confirmation.confirmed
     if (
         rejected
@@ -375,7 +390,8 @@ async def _find_mismatch(
         current_args, declared = to_plain_json(args), parameters_digest(tool)
     except NotJson:
         return _refused(call, CHANGED_ARGUMENTS, "DigestMismatch")
-    if call_digest(call.agent, call.name, current_args, declared=declared, policy=call.policy) == params.digest:
+    about = {"declared": declared, "origin": origin_of(call)}
+    if call_digest(call.agent, call.name, current_args, policy=call.policy, **about) == params.digest:
         return None
     if declared != call.declared:
         return _refused(call, CHANGED_TOOL, "DigestMismatch")
@@ -397,16 +413,20 @@ async def _can_ignore_answer(
     return (await judge_call(tool, args, context, rules)).confirmation is not None
 
 
-def bind_approval(call: CallState, tool: BaseTool, args: JsonObject, outcome: ToolOutcome) -> ToolOutcome:
+def bind_approval(
+    call: CallState, tool: BaseTool, args: JsonObject, outcome: ToolOutcome, *, origin: str | None = None
+) -> ToolOutcome:
     """If the tool's own code requested confirmation, add to the outcome what an answer will apply to.
 
-    The added values are the policy, the digest of the tool's parameters, and the arguments if callbacks changed them.
+    The added values are the policy, the digest of the tool's parameters, the tool's origin, and the arguments if
+    callbacks changed them.
     """
     if outcome.actions is None or call.id not in outcome.actions.requested_tool_confirmations:
         return outcome
     update = {
         "approval": call.call.approval or tool.approval,
         "declared": call.declared or parameters_digest(tool),
+        "tool_origin": origin_of(call) or origin,
         "args": None if args == call.args else to_recordable(args),
     }
     return outcome.model_copy(update=update)
@@ -423,7 +443,7 @@ def to_recordable(args: JsonObject) -> JsonObject | None:
     return result if len(encode(result)) <= MAX_VALUE_BYTES else None
 
 
-def _refused(call: CallState, text: str, error_type: str) -> ToolOutcome:
+def _refused(call: CallState, text: str, error_type: str, **values: str | None) -> ToolOutcome:
     events.warning("tool_call.not_approved", tool=call.name, function_call_id=call.id, reason=error_type)
-    response = {"error": text.format(tool=call.name), "error_type": error_type}
+    response = {"error": text.format(tool=call.name, **values), "error_type": error_type}
     return ToolOutcome(function_call_id=call.id, response=response, error_type=error_type)

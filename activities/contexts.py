@@ -34,7 +34,7 @@ from waystation.tools.output_schema import SetModelResponseTool
 from waystation.tools.services import NO_SERVICES, Services
 from waystation.tools.session_view import Session
 from waystation.tools.state import State
-from waystation.tools.toolbox import ToolsetFailure, list_tools
+from waystation.tools.toolbox import ToolMap, ToolsetFailure, list_tools
 from waystation.tools.transfer import TransferToAgentTool
 
 
@@ -190,13 +190,14 @@ def _frozen_run_config(max_llm_calls: int, *, streaming: bool) -> RunConfig:
 
 async def tools_for(
     agent: LlmAgent, contexts: Contexts, *, wanted: str | None = None, failed: list[ToolsetFailure] | None = None
-) -> dict[str, BaseTool]:
+) -> ToolMap:
     """Return the agent's tools by name, including `set_model_response` and the transfer tool if the agent needs them.
 
     See `list_tools` for `wanted` and `failed`.
     """
     limit = contexts.limits.toolset_timeout
-    return _adk_tools(agent) | await list_tools(agent, contexts.readonly, wanted=wanted, failed=failed, limit=limit)
+    tools = await list_tools(agent, contexts.readonly, wanted=wanted, failed=failed, limit=limit)
+    return ToolMap(_adk_tools(agent) | tools, tools.origins)
 
 
 def _adk_tools(agent: LlmAgent) -> dict[str, BaseTool]:

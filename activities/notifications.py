@@ -41,6 +41,7 @@ from waystation.core import (
     encode,
     ids,
     is_private_url,
+    origin_of,
     summary,
 )
 from waystation.dataclass import dataclass
@@ -431,6 +432,8 @@ def build_notice(
     call_summary = summary.call(call.name, call.args)
     requester = (log.state.input.requester or log.state.input.user_id) if log.state.input else ""
     lines = [call_summary, f"Agent: {_line(call.agent)}, for {_line(requester)}"]
+    if origin := summary.origin(origin_of(call)):
+        lines.append(f"Origin of the tool: {_line(origin)}")
     if call.asks and call.asks.hint and not call.asks.hint.startswith("Please approve or reject the tool call"):
         lines.append(f"Reason: {_line(call.asks.hint)}")
     if params.occasion in ("decided", "expired"):
@@ -448,6 +451,7 @@ def build_notice(
         "function_call_id": call.id,
         "agent": call.agent,
         "tool": call.name,
+        "tool_origin": origin_of(call),
         "summary": call_summary,
         "digest": call.digest,
         "user_id": log.state.input.user_id if log.state.input else "",

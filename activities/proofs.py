@@ -44,8 +44,10 @@ from waystation.core import (
     call_claims,
     call_digest,
     describe_coverage,
+    digest_with,
     ids,
     message_request,
+    origin_of,
     satisfies_policy,
 )
 from waystation.dataclass import dataclass
@@ -119,7 +121,7 @@ class Proofs:
             self.namespace,
             ids.approval(self.invocation_id, call.id),
             self.run,
-            call_digest(agent, tool, args, declared=call.declared, policy=call.approval),
+            call_digest(agent, tool, args, declared=call.declared, policy=call.approval, origin=call.tool_origin),
             asks=call.confirmation is not None,
             covered=call.standing is not None,
         )
@@ -132,7 +134,7 @@ class Proofs:
         approval = SignedApproval(
             who=review.who,
             action=answer.action,
-            digest=call_digest(call.agent, call.name, args or {}, declared=call.declared, policy=call.policy),
+            digest=digest_with(call, args or {}),
             asked=call.asked or "",
             wait=call.waits,
             run=self.run,
@@ -175,7 +177,7 @@ class Proofs:
             requesters: The names of the requesters, or None if they are not verified.
             since: The number of the first of the call's approval requests whose approvals count.
         """
-        digest = call_digest(call.agent, call.name, args, declared=call.declared, policy=call.policy)
+        digest = digest_with(call, args)
         approvals = [
             approval
             for approval in self.authentic_approvals(call)
@@ -196,8 +198,8 @@ class Proofs:
     def _coverage_of(self, call: CallState) -> JsonObject | None:
         if self.scope is None or call.policy is None:
             return None
-        args = call.policy.alike(call.args)
-        return describe_coverage(self.scope, call.agent, call.name, args, call.policy.bound_to(call.declared))
+        args, bound_to = call.policy.alike(call.args), call.policy.bound_to(call.declared, origin_of(call))
+        return describe_coverage(self.scope, call.agent, call.name, args, bound_to)
 
     def is_remembered(
         self, approval: StandingApproval, policy: ApprovalPolicy, requesters: Sequence[str] | None

@@ -256,13 +256,18 @@ async def _find_tool(run: "_ToolRun") -> BaseTool | None:
         ApplicationError: This worker does not have the tool. The tool did not run.
     """
     call, contexts = run.call, run.contexts
+    if call.call.unknown:
+        # Someone may have given a tool this name since then. No one was asked whether that tool may run.
+        return None
     started, is_local = time.monotonic(), activity.info().is_local
     while True:
         failed = list[ToolsetFailure]()
-        tool = (await tools_for(run.agent, contexts, wanted=call.name, failed=failed)).get(call.name)
+        tools = await tools_for(run.agent, contexts, wanted=call.name, failed=failed)
+        tool = tools.get(call.name)
         if tool is not None:
+            run.origin = tools.origins.get(call.name)
             return tool
-        is_optional = call.call.unknown or any(isinstance(entry, BaseToolset) for entry in entries_of(run.agent))
+        is_optional = any(isinstance(entry, BaseToolset) for entry in entries_of(run.agent))
         if is_optional and not failed and not is_local:
             return None
         if not failed:
@@ -335,6 +340,8 @@ class _ToolRun:
     rules: Sequence[ApprovalRule]
     heart: Heartbeater
     proofs: ProofFactory
+    origin: str | None = None
+    """Where the tool to run comes from."""
     aborted: bool = False
     has_started: bool = False
 
@@ -366,7 +373,7 @@ class _ToolRun:
         context, args = self.context(attempt), copy_json(self.call.args)
         run = functools.partial(self._run_approved, tool, args, context)
         outcome = await run_with_callbacks(self.hooks, tool, args, context, run)
-        outcome, actions = bind_approval(self.call, tool, args, outcome), outcome.actions
+        outcome, actions = bind_approval(self.call, tool, args, outcome, origin=self.origin), outcome.actions
         requests = actions and {*actions.requested_auth_configs, *actions.requested_tool_confirmations}
         if not requests or self.call.id not in requests or not may_need_verified_approval(tool, self.rules):
             return outcome
@@ -374,7 +381,7 @@ class _ToolRun:
         return proofs.signed_request(self.call, outcome) if proofs else outcome
 
     async def _find_refusal(self, tool: BaseTool, args: JsonObject, context: ToolContext) -> ToolOutcome | None:
-        refusal = await find_refusal(self.call, self.params, tool, args, context, self.rules)
+        refusal = await find_refusal(self.call, self.params, tool, args, context, self.rules, origin=self.origin)
         return refusal or await find_missing_proof(
             self.call, tool, args, context, self.rules, self.proofs, self.contexts.log
         )

@@ -1,6 +1,7 @@
 # Names outside `__all__` are for the engine, or need an extra.
 from waystation.agents.readonly_context import ReadonlyContext
 from waystation.tools.agent_tool import AgentTool
+from waystation.tools.approval import is_subject_to_rules as is_subject_to_rules
 from waystation.tools.approval import judge_call as judge_call
 from waystation.tools.approval import parameters_digest as parameters_digest
 from waystation.tools.authorization import NO_AUTHORIZATION as NO_AUTHORIZATION
@@ -62,6 +63,7 @@ from waystation.tools.toolbox import RESERVED_NAMES as RESERVED_NAMES
 from waystation.tools.toolbox import agents_below as agents_below
 from waystation.tools.toolbox import entries_of as entries_of
 from waystation.tools.toolbox import resolve_tools as resolve_tools
+from waystation.tools.toolbox import tool_problems as tool_problems
 from waystation.tools.transfer import TransferToAgentTool as TransferToAgentTool
 from waystation.tools.url_context_tool import UrlContextTool, url_context
 from waystation.tools.vertex_ai_search_tool import VertexAiSearchTool

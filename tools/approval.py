@@ -24,6 +24,7 @@ from waystation.dataclass import dataclass
 from waystation.tools import (
     AgentTool,
     BaseTool,
+    NativeTool,
     SetModelResponseTool,
     ToolContext,
     TransferToAgentTool,
@@ -61,7 +62,7 @@ async def judge_call(
     if tool.approval is not None and (confirmation is not None or tool.is_long_running):
         return RequiredApproval(confirmation, tool.approval)
     effect = tool.effect_when(confirmed=confirmation is not None)
-    for rule in rules if _is_subject_to_rules(tool) else ():
+    for rule in rules if is_subject_to_rules(tool) else ():
         if rule.names(tool.name) and rule.is_about(effect) and await _matches_arguments(rule, tool, args, context):
             if confirmation is None and not tool.is_long_running:
                 confirmation = _default_confirmation(tool)
@@ -69,9 +70,9 @@ async def judge_call(
     return RequiredApproval(confirmation, tool.approval)
 
 
-def _is_subject_to_rules(tool: BaseTool) -> bool:
+def is_subject_to_rules(tool: BaseTool) -> bool:
     """Return whether rules apply to a tool. AgentTools are exempt: the called agent's calls are judged separately."""
-    steps = isinstance(tool, TransferToAgentTool | SetModelResponseTool | AgentTool)
+    steps = isinstance(tool, TransferToAgentTool | SetModelResponseTool | AgentTool | NativeTool)
     return not (steps or getattr(tool, "func", None) is exit_loop)
 
 

@@ -33,6 +33,9 @@ class BaseToolset(abc.ABC):
 
     tool_filter: ToolPredicate | Collection[str] | None = None
     tool_name_prefix: str | None = None
+    name: str | None = None
+    """The toolset's name in records and for approvers, as the origin of its tools. It defaults to the prefix or,
+    without a prefix, to the name of the class."""
     optional: bool = False
     """Whether the model is called without the toolset's tools while the toolset is not available."""
     _use_invocation_cache: bool = False
@@ -116,10 +119,22 @@ class BaseToolset(abc.ABC):
         problems = []
         if not isinstance(self.tool_name_prefix, str | None):
             problems.append(f"`tool_name_prefix` is {self.tool_name_prefix!r}; use a string.")
+        if not isinstance(self.name, str | None):
+            problems.append(f"`name` is {self.name!r}; use a string.")
+        if getattr(self, "approval", None) is not None:
+            problems.append("it has an `approval`, which only tools have; use an ApprovalRule that names its tools.")
         names = isinstance(self.tool_filter, Collection) and not isinstance(self.tool_filter, str)
         if not (self.tool_filter is None or callable(self.tool_filter) or names):
             problems.append(f"`tool_filter` is {self.tool_filter!r}; use a list of names, or a function that decides.")
         return problems
+
+    def origin_name(self) -> str:
+        """Return the name that identifies the toolset as the origin of its tools."""
+        return self.name or self.tool_name_prefix or type(self).__name__
+
+    def can_list(self, name: str) -> bool:
+        """Return whether a tool with this name may be one of the toolset, which depends on the prefix."""
+        return name.startswith(f"{self.tool_name_prefix}_" if self.tool_name_prefix else "")
 
     def _is_tool_selected(self, tool: BaseTool, readonly_context: ReadonlyContext | None) -> bool:
         """Return whether `tool_filter` selects a tool. The filter sees tool names without the prefix."""

@@ -3,14 +3,24 @@
 import asyncio
 import re
 import reprlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
+from types import MappingProxyType
 
 import structlog
 
 from waystation.agents import BaseAgent, LlmAgent, ReadonlyContext
 from waystation.agents.memoize import memoize
-from waystation.core import ActivitySettings, AuthoringError, InvalidTool, ToolNameTaken, WaystationError, with_article
+from waystation.core import (
+    ActivitySettings,
+    ApprovalPolicy,
+    AuthoringError,
+    InvalidTool,
+    ToolNameTaken,
+    WaystationError,
+    with_article,
+)
 from waystation.dataclass import dataclass
 from waystation.tools import AgentTool, BaseTool, BaseToolset, FunctionTool, RequestInputTool, declare, find_author_line
 
@@ -27,10 +37,22 @@ RESERVED_NAMES = frozenset(
     }
 )
 """Names of calls that ADK defines. `exit_loop` is not reserved, because ADK's guide has users define it themselves."""
+FRAMEWORK_NAMES = RESERVED_NAMES | {
+    "adk_run_code",
+    "exit_loop",
+    "get_user_choice",
+    "load_artifacts",
+    "load_memory",
+    "preload_memory",
+}
+"""Names that the tools of toolsets cannot have, because models and readers would take them for the framework's own."""
 
 # Gemini's rule for tool names, the least strict of the major providers. A tool's name is also part of an activity type.
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,63}")
 _CACHE = "__waystation_tools__"
+DECLARED = "declared"
+"""The origin of the tools that an agent's definition lists. That of other tools is `toolset:` and a name."""
+_NEVER_ASKS = "its `approval` or `require_confirmation` would have no effect;"
 CLOSE_TIMEOUT_S = 10.0
 """Time limit for closing one toolset, as in ADK."""
 
@@ -39,6 +61,15 @@ _DEFAULT_LIMIT = ActivitySettings().toolset_timeout
 UNAVAILABLE = frozenset({"ClientConnectionError", "CredentialStoreError", "OSError", "StoreFailed", "TransportError"})
 """Names of the exceptions that mean that a toolset is not available, including subclasses such as ConnectionError and
 TimeoutError. They are compared by name because aiohttp and httpx, which define two of them, may not be installed."""
+
+
+class ToolMap(dict[str, BaseTool]):
+    """Tools by name."""
+
+    def __init__(self, tools: Mapping[str, BaseTool] = MappingProxyType({}), origins: Mapping[str, str] | None = None):
+        super().__init__(tools)
+        self.origins = dict(origins or {})
+        """The origin of each tool, by the tool's name. The framework's own tools have none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +197,25 @@ def agents_below(
                 waiting.append((f"{place}.tools[{i}]", tool.agent))
 
 
+def tool_problems(tool: BaseTool) -> Iterator[InvalidTool]:
+    """Yield the reasons why a tool cannot be offered to a model."""
+    yield from (InvalidTool(tool.name, text) for text in tool.setting_problems())
+    try:
+        is_hidden = declare(tool) is None
+    except InvalidTool as error:
+        yield error
+        return
+    asks = tool.approval is not None or tool.require_confirmation
+    if isinstance(tool, AgentTool) and asks:
+        yield InvalidTool(tool.name, f"{_NEVER_ASKS} set it on the tools of the agent {tool.agent.name!r}.")
+    elif is_hidden and asks:
+        yield InvalidTool(tool.name, f"{_NEVER_ASKS} remove it, because no model calls this tool.")
+    if isinstance(getattr(getattr(tool, "func", None), "approval", None), ApprovalPolicy):
+        yield InvalidTool(
+            tool.name, "its function has an attribute `approval`, which has no effect; set `approval` of the tool."
+        )
+
+
 async def list_tools(
     agent: LlmAgent,
     context: Callable[[], ReadonlyContext],
@@ -173,11 +223,11 @@ async def list_tools(
     wanted: str | None = None,
     failed: list[ToolsetFailure] | None = None,
     limit: timedelta = _DEFAULT_LIMIT,
-) -> dict[str, BaseTool]:
+) -> ToolMap:
     """Return an agent's tools by name, in the order of `agent.tools`, with toolsets expanded.
 
-    Toolsets that raise an exception and toolset tools without a valid declaration are left out. If several tools have
-    the same name, the last one is used.
+    Toolsets that raise an exception and toolset tools without a valid declaration are left out. Others choose the names
+    of a toolset's tools, so such a tool never replaces a declared tool or a tool of an earlier toolset.
 
     Args:
         agent: The agent whose tools to list.
@@ -191,31 +241,34 @@ async def list_tools(
         InvalidTool: An item of `agent.tools` is not a tool, or its name is invalid.
         ToolNameTaken: Two tools that are not part of a toolset have the same name.
     """
-    tools: dict[str, BaseTool] = {}
-    failures = [] if failed is None else failed
-    entries = entries_of(agent) if wanted is None else _find_candidates(entries_of(agent), wanted)
-    for entry in entries:
-        for tool in (
-            [entry]
-            if isinstance(entry, BaseTool)
-            else await _list_usable_tools(entry, agent, context(), failures, limit)
-        ):
-            if tool.name in tools:
-                log.warning("tool_name.taken", agent=agent.name, tool=tool.name, remedy="give a toolset a prefix")
-            tools[tool.name] = tool
+    tools, failures, declared = ToolMap(), [] if failed is None else failed, tools_of(agent)
+    for entry, origin in zip(entries_of(agent), list_origins(agent), strict=True):
+        if isinstance(entry, BaseTool):
+            listed = [entry]
+        elif wanted is None or (wanted not in declared and entry.can_list(wanted)):
+            listed = await _list_usable_tools(entry, agent, context(), failures, limit)
+        else:
+            continue
+        for tool in listed:
+            if tool is not entry and (tool.name in declared or tool.name in tools):
+                log.warning("tool_name.taken", agent=agent.name, tool=tool.name, remedy="give the toolset a prefix")
+                continue
+            tools[tool.name], tools.origins[tool.name] = tool, origin
     return tools
 
 
-def _find_candidates(entries: Sequence[BaseTool | BaseToolset], wanted: str) -> tuple[BaseTool | BaseToolset, ...]:
-    """Drop the toolsets that cannot provide the tool `wanted`, such as those listed before a tool with that name."""
-    named = [i for i, entry in enumerate(entries) if isinstance(entry, BaseTool) and entry.name == wanted]
-    last = named[-1] if named else -1
-    return tuple(
-        entry
-        for i, entry in enumerate(entries)
-        if isinstance(entry, BaseTool)
-        or (i > last and wanted.startswith(f"{entry.tool_name_prefix}_" if entry.tool_name_prefix else ""))
-    )
+def list_origins(agent: LlmAgent) -> list[str]:
+    """Return the origin of the tools of each item of `agent.tools`.
+
+    An origin depends on names in the agent's definition, and not on where code or a server is. Toolsets with the same
+    name are numbered.
+    """
+    origins, count = list[str](), Counter[str]()
+    for entry in entries_of(agent):
+        origin = DECLARED if isinstance(entry, BaseTool) else f"toolset:{entry.origin_name()}"
+        count[origin] += isinstance(entry, BaseToolset)
+        origins.append(f"{origin}#{count[origin]}" if count[origin] > 1 else origin)
+    return origins
 
 
 async def _list_usable_tools(
@@ -256,17 +309,15 @@ def _describe_failure(toolset: BaseToolset, error: Exception) -> ToolsetFailure:
 
 def _find_problem(tool: BaseTool, agent: LlmAgent) -> str | None:
     """Return the reason why a tool from a toolset cannot be offered, or None if it is usable."""
+    if tool.name in FRAMEWORK_NAMES:
+        return "the name belongs to the framework; give the toolset a prefix, or add the tool to the agent's `tools`."
     if isinstance(tool, AgentTool) and all(found is not tool.agent for _, found in agents_below(agent)):
         # An AgentTool's agent would run as a child workflow, but workers serve only agents that they can find without
         # toolsets.
         return "a toolset cannot contain an AgentTool; add the AgentTool to the agent's `tools`."
     if problem := name_problem(tool.name):
         return problem
-    try:
-        declare(tool)
-    except InvalidTool as error:
-        return error.problem
-    return "; ".join(tool.setting_problems()) or None
+    return "; ".join(error.problem for error in tool_problems(tool)) or None
 
 
 async def close_toolsets(roots: Iterable[BaseAgent], *, timeout_s: float = CLOSE_TIMEOUT_S) -> None:

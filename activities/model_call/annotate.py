@@ -4,7 +4,7 @@ User code (predicates, tool settings, callbacks of calls that run without an act
 results are recorded with the reply, so the workflow does not need the agent.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import field
 from functools import partial
 from typing import Any, NamedTuple
@@ -42,6 +42,7 @@ from waystation.tools import AgentTool, ArgumentsRejected, BaseTool, TemporalToo
 from waystation.tools.approval import RequiredApproval, judge_call, parameters_digest
 from waystation.tools.outcome import create_outcome
 from waystation.tools.output_schema import ResponseRejected, SetModelResponseTool
+from waystation.tools.toolbox import DECLARED, ToolMap
 from waystation.tools.transfer import TransferToAgentTool
 
 MAX_DEPTH = 8
@@ -104,6 +105,7 @@ class Approvals(NamedTuple):
             tool=tool,
             args=args,
             declared=call.declared,
+            origin=call.tool_origin,
             policy=call.approval,
             is_proven=partial(self._is_proven, call.approval),
         )
@@ -120,7 +122,7 @@ class Annotator:
     """Annotates the calls in one reply, and collects the actions and the structured answer that user code produces."""
 
     contexts: Contexts
-    tools: Mapping[str, BaseTool]
+    tools: ToolMap
     hooks: Hooks
     approvals: Approvals
     calls: list[Call] = field(default_factory=list)
@@ -221,6 +223,7 @@ class Annotator:
         """Annotate a call with the tool's settings and the approval that it needs. The model sent `original`."""
         confirmation = judgement.confirmation
         asks = confirmation is not None or tool.is_long_running or judgement.policy is not None
+        origin = self.tools.origins.get(tool.name)
         call = call.model_copy(
             update={
                 "kind": "long_running" if tool.is_long_running else "function",
@@ -228,6 +231,7 @@ class Annotator:
                 "confirmation": confirmation.shortened(tool.name) if confirmation else None,
                 "approval": judgement.policy,
                 "declared": parameters_digest(tool) if asks else None,
+                "tool_origin": origin if asks or origin != DECLARED else None,
                 "response_schema": tool.answer_schema() if tool.is_long_running else None,
                 "effect": tool.effect_when(confirmed=confirmation is not None),
                 "timeout_s": tool.timeout.total_seconds() if tool.timeout else None,
@@ -241,8 +245,8 @@ class Annotator:
             }
         )
         agent, used = self.contexts.work.agent, call.args or original
-        if origin := self.approvals.covering(agent, tool.name, call, used):
-            call = call.model_copy(update={"standing": origin})
+        if standing := self.approvals.covering(agent, tool.name, call, used):
+            call = call.model_copy(update={"standing": standing})
         proofs = self.approvals.proofs if may_need_verified_approval(tool, self.approvals.rules) else None
         return proofs.signed_call(call, agent, tool.name, used) if proofs else call
 

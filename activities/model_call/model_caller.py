@@ -93,7 +93,7 @@ from waystation.tools import BaseTool, BaseToolset, CallbackContext
 from waystation.tools.output_schema import OUTPUT_SCHEMA, explain_schema_errors, parse_answer_text
 from waystation.tools.places import find_author_line
 from waystation.tools.services import NO_SERVICES, Services
-from waystation.tools.toolbox import ToolsetFailure
+from waystation.tools.toolbox import ToolMap, ToolsetFailure
 
 if TYPE_CHECKING:
     from waystation.activities.model_call.metered_model import Meters
@@ -254,7 +254,7 @@ class ModelCaller:
                 reply = reply.model_copy(update=await continue_body(agent, contexts, root.plugins_of(agent)))
             if isinstance(agent, LlmAgent) and params.phase != "leave" and not reply.skipped:
                 # Before compaction, which may call a model: retries until the toolsets are available would repeat it.
-                tools = {} if params.wrap_up else await _list_tools(agent, contexts)
+                tools = ToolMap() if params.wrap_up else await _list_tools(agent, contexts)
                 compaction = await self._compactor.compaction(root, agent, contexts)
                 request = await build_request(agent, contexts, tools, info.attempt, compaction, params.wrap_up)
                 definition = definition_digest(agent, request)
@@ -344,7 +344,7 @@ def _table_prices(budget: Budget, *names: str | None) -> dict[str, Price]:
     return {name: row.price for name, row in rows.items() if row and row.price}
 
 
-async def _list_tools(agent: LlmAgent, contexts: Contexts) -> dict[str, BaseTool]:
+async def _list_tools(agent: LlmAgent, contexts: Contexts) -> ToolMap:
     """Return the agent's tools by name.
 
     Raises:
@@ -392,7 +392,7 @@ class ModelTurn:
     model: BaseLlm
     request: LlmRequest
     """The request before callbacks and tools change it."""
-    tools: dict[str, BaseTool]
+    tools: ToolMap
     """The tools that the model may call."""
     changing: Sequence[BaseTool | BaseToolset]
     """The toolsets and tools that change the request, in the order they run."""

@@ -56,13 +56,14 @@ from waystation.tools import (
     BaseToolset,
     FunctionTool,
     LongRunningFunctionTool,
-    NativeTool,
     Signature,
     agents_below,
     declare,
     entries_of,
     find_author_line,
+    is_subject_to_rules,
     resolve_tools,
+    tool_problems,
 )
 from waystation.tools.json_schema import json_schema
 
@@ -320,8 +321,8 @@ def authoring_problems(root: BaseAgent, rules: Sequence[ApprovalRule] = ()) -> l
         places.setdefault(agent.name, []).append(place)
         problems += [InvalidAgent(agent.name, text) for text in _agent_problems(agent)]
         if isinstance(agent, LlmAgent):
-            entries, tool_problems = resolve_tools(agent)
-            problems += tool_problems
+            entries, unresolved = resolve_tools(agent)
+            problems += unresolved
             problems += [InvalidAgent(agent.name, text) for text in _rule_problems(agent.approval_rules, entries)]
             all_entries += entries
             for entry in entries:
@@ -332,16 +333,12 @@ def authoring_problems(root: BaseAgent, rules: Sequence[ApprovalRule] = ()) -> l
 
 
 def _tool_problems(tool: BaseTool) -> list[AuthoringError]:
-    problems: list[AuthoringError] = [InvalidTool(tool.name, problem) for problem in tool.setting_problems()]
+    problems: list[AuthoringError] = [*tool_problems(tool)]
     if callable(tool.require_confirmation) and (unknown := _unknown_parameters(tool.require_confirmation, tool)):
         names = ", ".join(map(repr, unknown))
         problems.append(
             InvalidTool(tool.name, f"`require_confirmation` takes {names}, which is not a parameter of the tool.")
         )
-    try:
-        declare(tool)
-    except AuthoringError as error:
-        problems.append(error)
     return problems
 
 
@@ -429,7 +426,7 @@ def _rule_problems(rules: Sequence[ApprovalRule], entries: Sequence[BaseTool | B
     """Return the problems in approval rules, given all tools and toolsets to which the rules apply."""
     # A toolset's tools are not known until it lists them.
     are_all_known = not any(isinstance(entry, BaseToolset) for entry in entries)
-    tools = [tool for tool in entries if isinstance(tool, BaseTool) and not isinstance(tool, AgentTool | NativeTool)]
+    tools = [tool for tool in entries if isinstance(tool, BaseTool) and is_subject_to_rules(tool)]
     return [
         f"approval rule {number} {problem}"
         for number, rule in enumerate(rules, 1)

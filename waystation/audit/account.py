@@ -52,6 +52,7 @@ from waystation.core import (
     Verified,
     digest,
     ids,
+    origin_of,
     stage_of,
 )
 from waystation.dataclass import dataclass
@@ -175,6 +176,7 @@ class _Accountant:
             call=call_id,
             agent=call.agent,
             tool=call.name,
+            tool_origin=origin_of(call),
             effect=call.call.effect,
             approved=call.answer.action if call.answer and call.gate == "passed" else None,
             **self._content_fields("args", call.args),
@@ -194,6 +196,7 @@ class _Accountant:
             call=call.id,
             agent=call.agent,
             tool=call.name,
+            tool_origin=origin_of(call),
             asks_for=pending.kind,
             digest=pending.digest,
             requester=started.requester or started.user_id,

@@ -82,7 +82,7 @@ from waystation.core.budget import (
     parse_usage,
     to_token_count,
 )
-from waystation.core.call import DEFAULT_DEADLINE_S, CallState, stage_of
+from waystation.core.call import DEFAULT_DEADLINE_S, CallState, digest_with, origin_of, stage_of
 from waystation.core.conversation.compaction import ConversationView, SummaryRange, estimate, hidden
 from waystation.core.conversation.conversation import Conversation, Transcript
 from waystation.core.conversation.event import (
@@ -706,6 +706,7 @@ __all__ = [
     "describe_faults",
     "diff_state",
     "digest",
+    "digest_with",
     "encode",
     "entries_from_json",
     "entries_to_json",
@@ -740,6 +741,7 @@ __all__ = [
     "next_phase",
     "next_step",
     "next_turn",
+    "origin_of",
     "pack_entries",
     "parse",
     "parse_answer",

@@ -135,6 +135,9 @@ class Call(Recorded):
     """Digest of the tool's parameters, without titles and descriptions. It is set if the call is long-running, needs
     confirmation or has an approval policy. The tool activity uses it to check that the tool it is about to run is the
     one that was approved."""
+    tool_origin: str | None = None
+    """Where the tool comes from: `declared`, or `toolset:` and the name of its toolset. It is set if `declared` is, and
+    for each call to a tool of a toolset."""
     standing: str | None = None
     """The origin of the remembered approval that covers this call, so that no approver is asked despite the
     `confirmation`."""
@@ -342,6 +345,8 @@ class ToolOutcome(Recorded):
     """The policy that applies if the tool itself requests a confirmation, as in `Call.approval`."""
     declared: str | None = None
     """Digest of the tool's parameters if the tool itself requests a confirmation, as in `Call.declared`."""
+    tool_origin: str | None = None
+    """Where the tool comes from, if the tool itself requests a confirmation, as in `Call.tool_origin`."""
     args: JsonObject | None = None
     """The changed arguments, if callbacks changed them and the tool itself requests a confirmation."""
     duration_s: float = 0.0

@@ -146,22 +146,21 @@ class CallState:
 
     @property
     def digest(self) -> str:
-        """Digest of what an approver sees: the arguments before any edit, the tool's parameters and the policy."""
+        """Digest of what an approver sees: the arguments before any edit, the tool and the policy."""
         if self.known_digest is not None:
             return self.known_digest
-        args = self.args if self.shown is None else self.shown
-        return call_digest(self.agent, self.name, args, declared=self.declared, policy=self.policy)
+        return digest_with(self, self.args if self.shown is None else self.shown)
 
     @property
     def policy(self) -> ApprovalPolicy | None:
         """The call's approval policy. None if the call has no policy; then anyone may answer."""
-        asking = (self.outcome if self.asked else None) or self.provisional
+        asking = _find_asking(self)
         return self.call.approval or (asking.approval if asking else None)
 
     @property
     def declared(self) -> str | None:
         """Digest of the tool's parameters, or None if it was not recorded."""
-        asking = (self.outcome if self.asked else None) or self.provisional
+        asking = _find_asking(self)
         return self.call.declared or (asking.declared if asking else None)
 
     @property
@@ -180,7 +179,7 @@ class CallState:
         approved = self.asked == "confirmation" or self.call.standing
         if self.declared is None or self.gate != "passed" or not approved:
             return None
-        return call_digest(self.agent, self.name, self.args, declared=self.declared, policy=self.policy)
+        return digest_with(self, self.args)
 
     def tool_confirmation(self) -> JsonObject | None:
         """Return the value of `tool_context.tool_confirmation` for the tool's next run.
@@ -258,9 +257,27 @@ class CallState:
             approved_by=tuple(self.approved_by),
             claimed_by=self.claimed_by,
             response_schema=self.call.response_schema,
+            tool_origin=origin_of(self),
             run=run,
             tenant=tenant,
         )
+
+
+def origin_of(call: CallState) -> str | None:
+    """Return where the call's tool comes from, or None if it was not recorded; see `Call.tool_origin`."""
+    asking = _find_asking(call)
+    return call.call.tool_origin or (asking.tool_origin if asking else None)
+
+
+def digest_with(call: CallState, args: JsonObject) -> str:
+    """Return the digest that a call would have with other arguments."""
+    about = {"declared": call.declared, "origin": origin_of(call)}
+    return call_digest(call.agent, call.name, args, policy=call.policy, **about)
+
+
+def _find_asking(call: CallState) -> ToolOutcome | None:
+    """Return the outcome of the run that asked an approver, if the tool itself asked."""
+    return (call.outcome if call.asked else None) or call.provisional
 
 
 def stage_of(call: CallState) -> Stage:

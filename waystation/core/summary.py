@@ -30,6 +30,12 @@ def call(name: str, args: JsonObject) -> str:
     return clip(f"{name}({parts})")
 
 
+def origin(tool_origin: str | None) -> str | None:
+    """Return where a tool comes from in words, such as `toolset payments`, or None if it was not recorded."""
+    kind, _, name = (tool_origin or "").partition(":")
+    return clip(f"{kind} {name}") if name else "declared by the agent" if kind else None
+
+
 def parse_title(template: str) -> Iterator[tuple[str, str | None, str]]:
     """Yield the parts of a title template: literal text, then the argument after it, if any, and its number format.
 

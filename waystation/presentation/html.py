@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from waystation.core import DEFAULT_USER, CallState, Event, JsonObject, PendingCall, Usage, hide_named_secrets
+from waystation.core import DEFAULT_USER, CallState, Event, JsonObject, PendingCall, Usage, hide_named_secrets, summary
 from waystation.presentation import terminal, text_safety, timeline, words
 
 if TYPE_CHECKING:
@@ -85,6 +85,7 @@ def make_environment(*folders: Path, **filters: Any) -> Environment:
     templates.filters |= shared | filters
     templates.globals |= {
         "call_line": text_safety.format_call,
+        "origin": summary.origin,
         "story": words.story,
         "terms": words.list_terms,
         "token_bars": token_bars,

@@ -347,6 +347,8 @@ def list_facts(call: PendingCall) -> Iterator[tuple[str, str]]:
     """Yield labeled facts that an approver needs to know before answering a call."""
     if call.title:
         yield "title", escape(call.title)
+    if origin := summary.origin(call.tool_origin):
+        yield "origin", escape(origin)
     if call.kind == "confirmation":
         clipped = format_call(call).endswith("…")
         for name, value in call.args.items():

@@ -39,6 +39,7 @@ from waystation.core import (
     decode,
     ids,
     is_busy,
+    origin_of,
     with_article,
 )
 from waystation.dataclass import dataclass
@@ -46,12 +47,15 @@ from waystation.history import build_log, read_json_content
 from waystation.replay.replayer import Replays, find_divergence, open_replayer
 from waystation.tools.approval import parameters_digest
 from waystation.tools.base_tool import declare
+from waystation.tools.base_toolset import BaseToolset
 from waystation.tools.json_schema import find_mistakes
-from waystation.tools.toolbox import tools_of, toolsets_of
+from waystation.tools.toolbox import DECLARED, entries_of, list_origins, tools_of
 
 _ELSEWHERE = "ResultElsewhere"
 """Name of the workflow error for a result that is missing from the store; see `waystation.workflows.ports`."""
-Reason: TypeAlias = Literal["agent_gone", "tool_gone", "other_kind", "arguments_refused", "parameters_changed"]
+Reason: TypeAlias = Literal[
+    "agent_gone", "tool_gone", "other_kind", "arguments_refused", "origin_changed", "parameters_changed"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,10 +164,13 @@ def _check_call(call: CallState, root: str, registry: Registry) -> Misfit | None
     tool = tools_of(agent).get(call.name)
     if tool is None:
         # Assume that a matching toolset still has the tool: listing its tools may require network access.
-        prefixes = [toolset.tool_name_prefix for toolset in toolsets_of(agent)]
-        if any(call.name.startswith(f"{prefix}_" if prefix else "") for prefix in prefixes):
+        origins = dict(zip(list_origins(agent), entries_of(agent), strict=True))
+        matches = {o for o, entry in origins.items() if isinstance(entry, BaseToolset) and entry.can_list(call.name)}
+        if origin_of(call) in matches or (origin_of(call) is None and matches):
             return None
         return misfit("tool_gone", "is gone")
+    if origin_of(call) not in (None, DECLARED):
+        return misfit("origin_changed", "is declared by the agent now, so a call to the tool of a toolset cannot run")
     if tool.is_long_running != (call.call.kind == "long_running") and call.call.kind != "agent":
         now = "is long-running now but was not before" if tool.is_long_running else "is no longer long-running"
         return misfit("other_kind", now)

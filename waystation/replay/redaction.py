@@ -111,6 +111,7 @@ _NAMES = frozenset(
         # names that user code declares
         *("agent", "app", "author", "channels", "delivered", "endpoint", "model", "model_version", "name"),
         *("next_agent", "notify", "parameters", "remember_args", "root", "service", "task_queue", "tool"),
+        "tool_origin",
         *("transfer_to_agent", "unpriced"),
         # fixed words that the engine and models use, and durations
         *("action", "actions", "asked", "effect", "error_code", "error_type", "finish_reason", "gate", "hold", "kind"),

@@ -89,6 +89,7 @@ async def test_who_a_policy_names_is_told_once_that_a_call_waits(
             "function_call_id": "fc-1",
             "agent": "payer",
             "tool": "pay",
+            "tool_origin": "declared",
             "summary": "pay(amount=5)",
             "digest": call.digest,
             "user_id": "dana",

@@ -13,7 +13,7 @@ from tests.unit.tools.rest_service import body, serving, spec
 from waystation.agents import Agent
 from waystation.agents.readonly_context import ReadonlyContext
 from waystation.core import JsonObject
-from waystation.models import LlmRequest
+from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.base_tool import BaseTool
 from waystation.tools.base_toolset import BaseToolset
@@ -198,3 +198,55 @@ async def test_operations_of_a_service_are_activities_like_any_other(serve: Serv
     assert request["headers"]["authorization"] == f"Bearer {secret}"
     assert answer["body"] == '{"name": "Rex"}'
     assert secret not in history.to_json()
+
+
+class Changing(BaseToolset):
+    """Lists a tool while `lists` is true, and counts how often the tool runs."""
+
+    def __init__(self, tool: str, *, name: str, lists: bool, asks: bool = False) -> None:
+        super().__init__()
+        self.tool, self.name, self.lists, self.asks, self.ran = tool, name, lists, asks, 0
+
+    async def get_tools(self, readonly_context: ReadonlyContext | None = None) -> list[BaseTool]:
+        def run() -> str:
+            self.ran += 1
+            return "ran"
+
+        return [FunctionTool(run, name=self.tool, require_confirmation=self.asks)] if self.lists else []
+
+
+async def test_an_approved_call_does_not_run_on_a_tool_of_another_origin(serve: Serve) -> None:
+    """Approvers see the origin, and a tool that gets the name later does not receive the call."""
+    bank, other = Changing("pay", name="bank", lists=True, asks=True), Changing("pay", name="other", lists=False)
+    model = ScriptedModel(calls(("pay", {})), says("done"))
+    async with serve(Agent(name="a", tools=[other, bank]), model=model) as env:
+        invocation = await env.client.start("a", "go")
+        await waiting(invocation, "fc-1")
+        (call,) = await invocation.pending()
+        assert call.tool_origin == "toolset:bank"
+        other.lists = True
+        await invocation.approve("fc-1")
+        assert (await invocation.result()).text == "done"
+    (answer,) = told(model.requests[-1])
+    assert answer["error_type"] == "DigestMismatch"
+    assert (bank.ran, other.ran) == (0, 0)
+
+
+async def test_a_name_that_a_model_made_up_does_not_run_when_someone_takes_it(serve: Serve) -> None:
+    """Nobody was asked whether the call needs an approval. Callbacks see it, so that it has an activity."""
+    later = Changing("invented", name="later", lists=False, asks=True)
+
+    def before(tool: BaseTool, args: JsonObject, tool_context: ToolContext) -> None:
+        later.lists = True
+
+    def after_model(callback_context: ToolContext, llm_response: LlmResponse) -> None:
+        later.lists = llm_response.content is not None and "functionCall" in str(llm_response.content)
+
+    model = ScriptedModel(calls(("invented", {})), says("sorry"))
+    agent = Agent(name="a", tools=[later], before_tool_callback=before, after_model_callback=after_model)
+    async with serve(agent, model=model) as env:
+        invocation = await env.client.start("a", "go")
+        assert (await invocation.result()).text == "sorry"
+    (answer,) = told(model.requests[-1])
+    assert answer["error"].startswith("Invoking `invented()` failed as no tool with that name is available.")
+    assert later.ran == 0

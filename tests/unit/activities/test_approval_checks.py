@@ -67,6 +67,30 @@ async def test_what_was_approved_runs() -> None:
 
 
 @pytest.mark.parametrize(
+    ("recorded", "now", "runs"),
+    [
+        ("declared", "declared", True),
+        ("toolset:bank", "toolset:bank", True),
+        (None, "toolset:bank", True),
+        ("declared", "toolset:bank", False),
+        ("toolset:bank", "toolset:bank#2", False),
+        ("toolset:bank", "declared", False),
+    ],
+)
+async def test_a_call_runs_only_on_the_tool_of_its_origin(recorded: str | None, now: str, runs: bool) -> None:
+    """Others may give a tool the name later. Earlier versions recorded no origin, and their calls keep their digest."""
+    call, given = approved({"amount": 5}, origin=recorded)
+    call.call = call.call.model_copy(update={"tool_origin": recorded})
+    for digest in (given.digest, None):
+        params = given.model_copy(update={"digest": digest})
+        outcome = await find_refusal(call, params, TOOL, {"amount": 5}, ToolContext(), origin=now)
+        assert (outcome is None) == runs
+        if outcome is not None and outcome.response is not None:
+            assert outcome.error_type == "DigestMismatch"
+            assert f"({recorded}) than the tool that now has this name ({now})" in outcome.response["error"]
+
+
+@pytest.mark.parametrize(
     "args",
     [{"amount": 6}, {"amount": "5"}, {"amount": 5.5}, {"amount": True}, {}, {"amount": 5, "to": "me"}, {"Amount": 5}],
 )

@@ -1,11 +1,20 @@
 """Calls that run under an approval that was given to an earlier, identical call."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from tests.unit.core.story import called, log_of, said
-from waystation.core import ApprovalPolicy, Perform, StandingApproval, digest, find_covering_approval, next_step
+from waystation.core import (
+    ApprovalPolicy,
+    Perform,
+    StandingApproval,
+    call_digest,
+    digest,
+    find_covering_approval,
+    next_step,
+)
 
 
 def test_a_call_under_a_remembered_approval_carries_the_digest_of_what_was_approved() -> None:
@@ -23,11 +32,31 @@ def test_a_number_is_not_covered_by_another_that_python_calls_equal(
 ) -> None:
     """`1`, `1.0` and `true` are different JSON, and tools may treat them differently."""
     policy = ApprovalPolicy(remember=timedelta(hours=1))
-    bound_to = digest({"schema": "schema", "policy": policy.record()})
+    bound_to = policy.bound_to("schema", None)
     known = StandingApproval(
         agent="a", tool="pay", args={"n": approved}, bound_to=bound_to, by="ann", until=2_000, origin="i/fc-1"
     )
     found = find_covering_approval(
-        [known], agent="a", tool="pay", args={"n": called_with}, declared="schema", policy=policy
+        [known], agent="a", tool="pay", args={"n": called_with}, declared="schema", origin=None, policy=policy
     )
     assert (found is not None) is covers
+
+
+@pytest.mark.parametrize("origin", [None, "declared", "toolset:bank"])
+def test_a_remembered_approval_covers_only_the_tool_of_its_origin(origin: str | None) -> None:
+    """Someone else may give a tool the same name and the same parameters."""
+    policy = ApprovalPolicy(remember=timedelta(hours=1))
+    about: dict[str, Any] = {"agent": "a", "tool": "pay", "args": {"n": 1}}
+    bound_to = policy.bound_to("schema", "toolset:bank")
+    known = StandingApproval(**about, bound_to=bound_to, by="ann", until=2_000, origin="i/fc-1")
+    found = find_covering_approval([known], **about, declared="schema", origin=origin, policy=policy)
+    assert (found is not None) is (origin == "toolset:bank")
+
+
+def test_a_call_that_was_recorded_without_an_origin_keeps_its_digest() -> None:
+    """Approvers may have seen that digest before an upgrade. With an origin, the digest covers it."""
+    about: dict[str, Any] = {"declared": "schema", "policy": ApprovalPolicy()}
+    before = digest({"agent": "a", "tool": "pay", "args": {}, "schema": "schema", "policy": {}})
+    assert call_digest("a", "pay", {}, **about) == before
+    origins = (None, "declared", "toolset:bank", "toolset:bank#2")
+    assert len({call_digest("a", "pay", {}, **about, origin=origin) for origin in origins}) == len(origins)

@@ -18,7 +18,7 @@ from waystation.tools.base_tool import BaseTool, declare
 from waystation.tools.base_toolset import BaseToolset, ToolPredicate
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.tool_context import ToolContext
-from waystation.tools.toolbox import ToolsetFailure, close_toolsets, list_tools, tools_of
+from waystation.tools.toolbox import ToolsetFailure, close_toolsets, list_origins, list_tools, tools_of
 
 Logs = list[MutableMapping[str, Any]]
 
@@ -119,16 +119,52 @@ async def test_a_tool_without_declaration_stays_without() -> None:
     assert declare((await list_tools(agent(calculator), at))["my_search"]) is None
 
 
-async def test_of_two_tools_with_one_name_the_last_counts(logs: Logs) -> None:
-    """As in ADK; here it is logged, and advertised once."""
+async def test_a_toolset_replaces_no_tool_of_an_earlier_one(logs: Logs) -> None:
+    """The tools of the first toolset count, and the others are logged."""
     first, second = Calculator(), Calculator()
     tools = await list_tools(agent(first, second), at)
     assert list(tools) == ["add", "sub"]
-    assert tools["add"] is second.tools[0]
+    assert tools["add"] is first.tools[0]
     assert [(entry["event"], entry["tool"]) for entry in logs] == [
         ("tool_name.taken", "add"),
         ("tool_name.taken", "sub"),
     ]
+
+
+@pytest.mark.parametrize("wanted", [None, "add"])
+async def test_a_toolset_replaces_no_declared_tool(wanted: str | None) -> None:
+    """Neither before nor after it in the list: an MCP server chooses the names of its tools."""
+    protected = FunctionTool(add, require_confirmation=True)
+    for tools in ([protected, Calculator()], [Calculator(), protected]):
+        listed = await list_tools(agent(*tools), at, wanted=wanted)
+        assert listed["add"] is protected
+        assert listed.origins["add"] == "declared"
+
+
+@pytest.mark.parametrize("name", ["exit_loop", "load_artifacts", "transfer_to_agent", "adk_run_code"])
+async def test_a_toolset_has_no_names_of_the_framework(name: str, logs: Logs) -> None:
+    """Models know what they mean, and readers would take them for the framework's own. With a prefix, they differ."""
+    calculator = Calculator()
+    calculator.tools = [FunctionTool(add, name=name)]
+    assert await names(calculator) == []
+    assert [(entry["event"], entry["tool"]) for entry in logs] == [("tool.left_out", name)]
+    calculator.tool_name_prefix = "my"
+    assert await names(calculator) == [f"my_{name}"]
+
+
+def test_origins_are_names_in_the_definition() -> None:
+    """They contain neither modules nor addresses, and do not change if code moves."""
+
+    class Elsewhere(Calculator):
+        __qualname__ = __module__ = "https://user:secret@example.com"
+
+    Elsewhere.__name__ = "Calculator"
+    named = Calculator(tool_name_prefix="calc")
+    named.name = "accounts"
+    declared = agent(add, Calculator(), Calculator(tool_name_prefix="calc"), named, Elsewhere())
+    assert list_origins(declared) == [
+        "declared", "toolset:Calculator", "toolset:calc", "toolset:accounts", "toolset:Calculator#2"
+    ]  # fmt: skip
 
 
 async def test_two_declared_tools_with_one_name_stay_a_mistake() -> None:
@@ -200,19 +236,13 @@ async def test_without_an_invocation_nothing_is_remembered() -> None:
 
 
 async def test_toolsets_that_cannot_give_a_tool_are_not_asked_for_it() -> None:
-    """Asking may need a network: neither those of another prefix, nor those before a tool of that name."""
+    """Asking may need a network: neither those of another prefix, nor any if a declared tool has that name."""
     before, other, after = Calculator(), Calculator(tool_name_prefix="other"), Calculator(tool_name_prefix="calc")
     declared = agent(before, add, other, after)
     assert (await list_tools(declared, at, wanted="add"))["add"].name == "add"
     assert (before.asked, other.asked, after.asked) == (0, 0, 0)
     assert (await list_tools(declared, at, wanted="calc_sub"))["calc_sub"].name == "calc_sub"
     assert (before.asked, other.asked, after.asked) == (1, 0, 1)
-
-
-async def test_a_toolset_after_a_tool_of_that_name_is_asked() -> None:
-    """Its tool counts."""
-    calculator = Calculator()
-    assert (await list_tools(agent(add, calculator), at, wanted="add"))["add"] is calculator.tools[0]
 
 
 # What goes wrong

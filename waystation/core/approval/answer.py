@@ -94,6 +94,9 @@ class PendingCall(Recorded):
     claimed_by: str | None = None
     response_schema: JsonObject | None = None
     """For a long-running call: the JSON schema that the `response` in an answer must match."""
+    tool_origin: str | None = None
+    """Where the tool comes from: `declared` by the agent, or `toolset:` and the name of the toolset. None if it was not
+    recorded."""
     run: str | None = None
     """ID of the invocation's first run. It does not change when the invocation continues as new or is reset."""
     tenant: str | None = None

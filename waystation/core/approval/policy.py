@@ -221,9 +221,10 @@ class ApprovalPolicy(Authored):
         names = self.remember_args
         return dict(args) if names is None else {name: args[name] for name in names if name in args}
 
-    def bound_to(self, declared: str | None) -> str:
-        """Return the digest that ties a remembered approval to this policy and to the tool's parameters."""
-        return digest({"schema": declared, "policy": self.record()})
+    def bound_to(self, declared: str | None, origin: str | None) -> str:
+        """Return the digest that ties a remembered approval to this policy, the tool's parameters and its origin."""
+        bound: JsonObject = {"schema": declared, "policy": self.record()}
+        return digest(bound if origin is None else {**bound, "origin": origin})
 
     def record(self) -> JsonObject:
         """Return the policy as JSON without default values."""
@@ -262,13 +263,22 @@ class ApprovalPolicy(Authored):
 
 
 def call_digest(
-    agent: str, tool: str, args: JsonObject, *, declared: str | None = None, policy: ApprovalPolicy | None = None
+    agent: str,
+    tool: str,
+    args: JsonObject,
+    *,
+    declared: str | None = None,
+    policy: ApprovalPolicy | None = None,
+    origin: str | None = None,
 ) -> str:
-    """Return the digest of what an approver approves: the call, the tool's parameters and the policy.
+    """Return the digest of what an approver approves: the call, the tool's origin and parameters, and the policy.
 
-    If `declared` is None, the digest covers only the call.
+    If `declared` is None, the digest covers neither parameters nor policy. If `origin` is None, as in calls that an
+    earlier version recorded, it does not cover the origin.
     """
     bound: JsonObject = {"agent": agent, "tool": tool, "args": args}
+    if origin is not None:
+        bound["origin"] = origin
     if declared is not None:
         bound |= {"schema": declared, "policy": policy.record() if policy else None}
     return digest(bound)

@@ -19,7 +19,7 @@ class StandingApproval(Recorded):
     args: JsonObject
     """Those arguments of the approved call that a later call must repeat; see `ApprovalPolicy.alike`."""
     bound_to: str
-    """Digest of the tool's parameters and of the policy. If either changes, the approval no longer applies."""
+    """Digest of the tool's parameters, its origin and the policy. If one changes, the approval no longer applies."""
     by: str
     until: float
     """The time at which the approval expires, in seconds since 1970."""
@@ -47,16 +47,17 @@ def find_covering_approval(
     tool: str,
     args: JsonObject,
     declared: str | None,
+    origin: str | None,
     policy: ApprovalPolicy,
     is_proven: Callable[[StandingApproval], bool] = lambda _: True,
 ) -> StandingApproval | None:
     """Return the first remembered approval that covers a call, or None.
 
-    Agent, tool, parameters, policy and arguments must match, `is_proven` must accept the approval, and the policy must
-    still allow remembered approvals. Expiration is not checked here.
+    Agent, tool, parameters, origin, policy and arguments must match, `is_proven` must accept the approval, and the
+    policy must still allow remembered approvals. Expiration is not checked here.
     """
     # Compare digests of the arguments, because 1, 1.0 and True are equal in Python.
-    expected = (agent, tool, policy.bound_to(declared), digest(policy.alike(args)))
+    expected = (agent, tool, policy.bound_to(declared, origin), digest(policy.alike(args)))
     found = (known for known in standing if (known.agent, known.tool, known.bound_to, digest(known.args)) == expected)
     return next(filter(is_proven, found), None) if policy.remember else None
 

@@ -10,7 +10,7 @@ from waystation.core.approval.notification import Occasion, due_notification
 from waystation.core.approval.policy import Notice, Verified
 from waystation.core.approval.remembered import StandingApproval, merge_remembered
 from waystation.core.budget import NOTHING, parse_grant
-from waystation.core.call import CallState, count_missing_approvals
+from waystation.core.call import CallState, count_missing_approvals, origin_of
 from waystation.core.log.agent_runs import join_batch, next_phase
 from waystation.core.log.budget_use import admit, exhausted, held_calls, policy_of, reason_of, turn_away
 from waystation.core.log.entry import Failure
@@ -172,7 +172,7 @@ def _remember(state: InvocationState, now: float, call: CallState, approver: str
             agent=call.agent,
             tool=call.name,
             args=policy.alike(call.args),
-            bound_to=policy.bound_to(call.declared),
+            bound_to=policy.bound_to(call.declared, origin_of(call)),
             by=approver,
             until=now + policy.remember.total_seconds(),
             origin=ids.approval(state.invocation_id, call.id),

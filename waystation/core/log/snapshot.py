@@ -200,7 +200,8 @@ def _strip_content(call: CallState) -> CallState:
     if not call.flushed:
         return call
     outcome_before = call.outcome or ToolOutcome(function_call_id=call.id)
-    outcome = ToolOutcome(function_call_id=call.id, approval=outcome_before.approval, declared=outcome_before.declared)
+    kept = {name: getattr(outcome_before, name) for name in ("approval", "declared", "tool_origin")}
+    outcome = ToolOutcome(function_call_id=call.id, **kept)
     changed: dict[str, Any] = {"outcome": outcome, "provisional": None}
     if call.closed:
         changed |= {
