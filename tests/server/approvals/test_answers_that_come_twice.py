@@ -3,6 +3,7 @@
 import asyncio
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -94,7 +95,7 @@ async def test_the_same_answer_sent_again_gets_the_first_receipt(serve: Serve) -
     async with serve(busy(till)) as env:
         invocation = await env.client.start("busy", "go")
         await waiting(invocation, "fc-1", "fc-2")
-        sent = {"args": {"amount": 4}, "answer_id": "a-1", "by": "dana"}
+        sent: dict[str, Any] = {"args": {"amount": 4}, "answer_id": "a-1", "by": "dana"}
         first = await invocation.answer("edit", "fc-1", **sent)
         assert await invocation.answer("edit", "fc-1", **sent) == first
         await end(invocation)
