@@ -212,7 +212,7 @@ class AgentInvocation:
     @workflow.run
     async def run(self, params: RawValue) -> RawValue:
         """Run the invocation until it ends."""
-        self._filler = asyncio.create_task(self._fill_tasks())
+        filler = asyncio.create_task(self._fill_tasks())
         try:
             data = input_data(params)
             if self._carried:
@@ -235,6 +235,8 @@ class AgentInvocation:
             raise ApplicationError(
                 f"Internal Waystation error: {type(error).__name__}.", type="EngineFault", non_retryable=True
             ) from None
+        finally:
+            filler.cancel()
 
     async def _loop(self) -> RawValue:
         started = self._log.state.input

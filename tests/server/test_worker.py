@@ -347,7 +347,7 @@ def test_blocking_calls_in_coroutines_are_reported() -> None:
     ("variable", "value", "said"),
     [
         ("TEMPORAL_PROFILE", "nope", "The configuration of Temporal clients: Profile 'nope' not found. Fix TEMPORAL_"),
-        ("TEMPORAL_TLS_SERVER_CA_CERT_PATH", "no/such.pem", "No such file or directory: 'no/such.pem'. Fix TEMPORAL_"),
+        ("TEMPORAL_TLS_SERVER_CA_CERT_PATH", "no/such.pem", "no/such.pem: No such file or directory. Fix TEMPORAL_"),
         (
             "TEMPORAL_ADDRESS",
             "http://localhost:8233",

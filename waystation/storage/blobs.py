@@ -86,7 +86,7 @@ class Blobs:
         if data is None:
             data = await self.files.get(_trash(digest))
         if data is None:
-            text = f"it does not have {digest[:12]}…. Use the same store as the workers; see {STORE_VARIABLE}."
+            text = f"the store does not have {digest[:12]}…. Use the same store as the workers; see {STORE_VARIABLE}."
             raise BlobMissing(self.files.place, text)
         try:
             data = await asyncio.to_thread(decrypt_file, digest, data) if is_encrypted_file(data) else data

@@ -45,6 +45,7 @@ async def test_an_answer_for_anything_else_than_what_waits_is_refused(serve: Ser
         "args": {"amount": 5},
         "declared": declared,
         "policy": POLICY,
+        "origin": "declared",
     }
     changed: list[dict[str, Any]] = [
         {"agent": "player"},
@@ -56,6 +57,7 @@ async def test_an_answer_for_anything_else_than_what_waits_is_refused(serve: Ser
         {"declared": parameters_digest(BaseTool(name="pay", description=""))},
         {"policy": ApprovalPolicy()},
         {"policy": None},
+        {"origin": "toolset:books"},
     ]
     async with serve(agent) as env:
         invocation = await env.client.start("payer", "pay")
@@ -73,7 +75,7 @@ async def test_an_answer_for_anything_else_than_what_waits_is_refused(serve: Ser
 
 
 def digest_of(about: dict[str, Any]) -> str:
-    rest = {key: about[key] for key in ("declared", "policy")}
+    rest = {key: about[key] for key in ("declared", "policy", "origin")}
     return call_digest(about["agent"], about["tool"], about["args"], **rest)
 
 

@@ -124,7 +124,7 @@ async def test_a_click_in_slack_approves_the_call(
             await until(posted, "a message in Slack")
             (message,) = slack.posted
             text, buttons = message["blocks"]
-            assert text["text"]["text"] == "payer wants to run pay(amount=5)"
+            assert text["text"]["text"] == "payer wants to run pay(amount=5). Origin of the tool: declared"
             approve, _ = buttons["elements"]
             assert await click(base, approve, APPROVER, secret="forged") == 401
             assert await click(base, approve, STRANGER) == 200

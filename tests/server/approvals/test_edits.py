@@ -160,7 +160,7 @@ TOOL_CHANGED = Agent(name="clerk", model="x", tools=[FunctionTool(pay_with_fee, 
         (AGENT_GONE, InvalidAnswer, "No agent is named 'clerk'"),
         (TOOL_GONE, InvalidAnswer, "agent 'clerk' no longer has a tool named 'pay'"),
         (NO_MODEL, InvalidAnswer, "agent 'clerk' no longer has tools"),
-        (TOOL_CHANGED, DigestMismatch, "The parameters of 'pay' changed after call 'fc-1' was made"),
+        (TOOL_CHANGED, DigestMismatch, "The parameters or the origin of 'pay' changed after call 'fc-1' was made"),
     ],
     ids=["agent-gone", "tool-gone", "no-model", "tool-changed"],
 )

@@ -164,7 +164,7 @@ async def test_the_same_holds_for_a_tool_that_asks_from_inside(serve: Serve) -> 
         assert (call.hint, call.args) == ("2 days?", {"days": 2})
         await invocation.answer("approve", "fc-1", comment="ok", digest=call.digest)
         await invocation.result()
-    assert responses(agent.model.requests[-1])[-1] == ("book", {"booked": 2})  # type: ignore[union-attr]  # as above
+    assert responses(agent.model.requests[-1])[-1] == ("book", {"booked": 2, "comment": "ok"})  # type: ignore[union-attr]  # as above
 
 
 async def test_a_callback_cannot_take_a_call_past_a_rule(serve: Serve) -> None:

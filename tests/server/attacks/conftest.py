@@ -11,12 +11,13 @@ from temporalio.worker import Worker
 
 from tests.server.attacks.attackers import Attacker, Script
 from tests.server.conftest import Serve
+from tests.server.identity.conftest import open_server
 from tests.unit.identity.conftest import there
 from waystation.agents import BaseAgent
 from waystation.embedded import EmbeddedServer
 from waystation.testing import AgentEnvironment
 
-__all__ = ["there"]
+__all__ = ["open_server", "there"]
 
 
 @pytest.fixture

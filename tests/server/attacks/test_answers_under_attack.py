@@ -27,6 +27,7 @@ from tests.unit.identity.conftest import Installation, installed
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core import ANSWER_SIGNAL, ANSWER_UPDATE, AnswerRefused, AnswerVerified, ApprovalPolicy, JsonObject, ids
+from waystation.embedded import EmbeddedServer
 from waystation.history import collect_attempts
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import AgentEnvironment, FunctionModel, calls, responses, says
@@ -61,11 +62,11 @@ async def by_http(env: AgentEnvironment, invocation: Invocation, answer: JsonObj
 
 @pytest.mark.parametrize("order", list(itertools.permutations((by_signal, by_update, by_http))))
 async def test_of_answers_that_race_over_three_channels_one_counts(
-    serve: Serve, there: Installation, order: Sequence[Send]
+    serve: Serve, open_server: EmbeddedServer, there: Installation, order: Sequence[Send]
 ) -> None:
     """Two approvals and a rejection at once: the call is paid once if an approval won, and never if it did not."""
     till = Till()
-    async with serve(payer(till, EITHER), identity=there.worker, verify=False) as env:
+    async with serve(payer(till, EITHER), server=open_server, identity=there.worker, verify=False) as env:
         invocation = await env.client.start("payer", "go")
         await waiting(invocation, "fc-1")
         answers = [

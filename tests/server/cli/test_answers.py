@@ -90,7 +90,10 @@ async def test_a_confirmation_is_edited(serve: Serve, waystation: Command) -> No
         await invocation.result()
         response = (await invocation.log()).state.events[-2].content
         assert response is not None
-        assert response["parts"][0]["functionResponse"]["response"] == {"paid": 3}
+        assert response["parts"][0]["functionResponse"]["response"] == {
+            "paid": 3,
+            "edited": {"args": {"amount": {"from": 5, "to": 3}}, "by": "dana"},
+        }
 
 
 async def test_a_long_running_call_receives_progress_and_a_response(serve: Serve, waystation: Command) -> None:

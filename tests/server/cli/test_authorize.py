@@ -181,7 +181,7 @@ async def test_calls_that_wait_for_a_credential_are_listed_with_their_command(
         assert "needs a credential for the call [fc-1]" in (await waystation(env, "events", invocation.id)).out
         await invocation.reject("fc-1")
         await invocation.result()
-        assert "provided no credential" in (await waystation(env, "events", invocation.id)).out
+        assert "no credential was provided" in (await waystation(env, "events", invocation.id)).out
 
 
 def test_command_line_and_worker_mean_the_same_file() -> None:

@@ -44,7 +44,7 @@ async def test_a_budget_can_be_raised_by_approving_a_request(serve: Serve, wayst
         assert (given.code, given.err) == (0, "")
         assert (await env.client.invocation(id).result()).status == "completed"
         told = await waystation(env, "events", id)
-        assert "user granted more" in told.out
+        assert "[budget-1] approved by" in told.out
 
 
 async def test_money_needs_a_table_of_prices(serve: Serve, waystation: Command, tmp_path: Path) -> None:

@@ -303,7 +303,7 @@ async def test_a_summary_holds_no_secret_and_no_second_line(
         assert "\n" not in title
         assert "\r" not in title
         lines = text.splitlines()
-        assert [line.split(":")[0] for line in lines[1:]] == ["Agent", "Reason", "Until"]
+        assert [line.split(":")[0] for line in lines[1:]] == ["Agent", "Origin of the tool", "Reason", "Until"]
         await invocation.approve()
         await invocation.result()
 

@@ -66,7 +66,7 @@ async def test_a_large_message_that_no_worker_finds_is_refused_once_and_for_all(
         await session.say("hello")
         stranger = await AgentClient.connect(address=env.server.address, store=tmp_path / "senders")
         other = stranger.session(agent="asker", session_id=session.given.session_id, user_id="ann")
-        with pytest.raises(errors.InvalidInput, match="the payload is not in the worker's store"):
+        with pytest.raises(errors.InvalidInput, match="The message cannot be read: the store does not have"):
             await other.send("x" * 300_000)
         await other.handle.signal("send", {"message": "x" * 300_000})
 
@@ -74,7 +74,7 @@ async def test_a_large_message_that_no_worker_finds_is_refused_once_and_for_all(
             listed: dict[str, Any] = await session.handle.query("invocations")
             return list(listed["refusals"])
 
-        assert "the payload is not in the worker's store" in (await until(refused, "a refusal"))[0]["message"]
+        assert "the worker lacks its store or its key" in (await until(refused, "a refusal"))[0]["message"]
         assert (await session.say("again")).text == "You said again."
         history = await session.handle.fetch_history()
         for client in (session.client, stranger):

@@ -173,7 +173,7 @@ async def test_an_approver_edits_the_arguments_of_an_activity(serve: Serve) -> N
         names = [name for name in scheduled(await invocation.history()) if name != "review_answer"]
         assert names == ["call_model", "clerk.refund", "refund", "call_model"]
     assert seen == [("fc-1~1.target", {"order": "A1", "cents": 5})]
-    assert responses(model.requests[-1]) == [("refund", {"refunded": "A1"})]
+    assert responses(model.requests[-1]) == [("refund", {"refunded": "A1", "edited": {"args": {"cents": {"to": 5}}}})]
 
 
 async def test_a_rejected_call_never_reaches_the_activity(serve: Serve) -> None:

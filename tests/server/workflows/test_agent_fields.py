@@ -330,7 +330,14 @@ async def test_any_tool_may_transfer(serve: Serve) -> None:
         assert (await invocation.result()).text == "On my way."
         events = (await invocation.log()).state.events
     assert responses(model_of(desk).requests[1]) == [
-        ("escalate", {"error": "Transfer target agent 'nobody' not found.", "error_type": "ValueError"})
+        (
+            "escalate",
+            {
+                "error": "Transfer target agent 'nobody' not found.",
+                "error_type": "ValueError",
+                "result": {"result": "handed over"},
+            },
+        )
     ]
     assert events[4].function_responses()[0]["response"] == {"result": "handed over"}
     assert events[2].actions.transfer_to_agent is None

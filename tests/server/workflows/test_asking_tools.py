@@ -51,7 +51,7 @@ async def test_the_model_goes_on_meanwhile_and_hears_the_answer(serve: Serve) ->
     assert result.text == "You have 3 days."
     assert result.state_delta == {"runs": 2}
     assert responses(model.requests[1]) == [("book", {"status": "asked"})]
-    assert responses(model.requests[2]) == [("book", {"booked": 3, "key": f"{invocation.id}/fc-1"})]
+    assert responses(model.requests[2]) == [("book", {"booked": 3, "key": f"{invocation.id}/fc-1", "days": 3})]
 
 
 async def test_a_refusal_reaches_the_tool(serve: Serve) -> None:

@@ -224,7 +224,8 @@ async def test_answers_sent_before_the_deadline_count_although_no_worker_was_run
     async with serve_and_skip(agent, verified):
         verified.append(invocation)
         assert (await invocation.result()).text == "Done."
-        assert told(model.requests[1]) == [{"paid": 1}, expired("pay"), {"paid": 30}]
+        edited = {"paid": 30, "edited": {"args": {"amount": {"from": 3, "to": 30}}}}
+        assert told(model.requests[1]) == [{"paid": 1}, expired("pay"), edited]
         assert sorted(till.paid) == [1, 30]
         ignored = ignored_in((await invocation.log()).state.events)
         assert sorted(ignored) == ["AlreadyAnswered", "Expired", "InvalidAnswer"]

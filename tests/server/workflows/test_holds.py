@@ -147,7 +147,7 @@ class Away(BaseToolset):
 
     def __init__(self, till: Till) -> None:
         super().__init__()
-        self.is_away, self._till = False, till
+        self.is_away, self._till, self.name = False, till, "till"
 
     async def get_tools(self, readonly_context: ReadonlyContext | None = None) -> list[BaseTool]:
         """Return one tool, or raise."""

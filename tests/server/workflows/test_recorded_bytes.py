@@ -96,7 +96,7 @@ async def test_an_approval(serve: Serve) -> None:
         await invocation.result()
         count, size = recorded(await history_of(env, invocation.id))
         assert count == 17
-        assert size <= 4_000
+        assert size <= 4_100
 
 
 async def test_a_message_of_a_session(serve: Serve) -> None:
@@ -113,4 +113,4 @@ async def test_a_message_of_a_session(serve: Serve) -> None:
         of_session, size = recorded(events[updates[2] : updates[3]])
         of_invocation, more = recorded(await history_of(env, f"{session.id}/3"))
         assert (of_session, of_invocation) == (5, 5)
-        assert size + more <= 8_950
+        assert size + more <= 9_000

@@ -196,11 +196,11 @@ async def test_progress_with_a_used_answer_id_is_not_applied_again(serve: Serve)
         invocation = await env.client.start("asker", "ask")
         await waiting(invocation, "fc-1")
         half = {"function_call_id": "fc-1", "action": "progress", "response": {"percent": 50}, "answer_id": "a-1"}
-        await submit(invocation, half)
+        receipt = await submit(invocation, half)
         await quiet(invocation)
-        assert await refusal(submit(invocation, half)) == "AlreadyAnswered"
+        assert await submit(invocation, half) == receipt
         await invocation.handle.signal("answer", half)
-        assert await ignored(invocation, 1) == ["AlreadyAnswered"]
+        assert await ignored(invocation, 2) == ["AlreadyAnswered"] * 2
         await invocation.respond({"percent": 100}, "fc-1")
         await invocation.result()
         assert [told(request) for request in model.requests[1:]] == [[{"percent": 50}], [{"percent": 100}]]

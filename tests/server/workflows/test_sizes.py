@@ -62,7 +62,7 @@ async def test_five_large_approvals_in_one_workflow_task_do_not_end_the_invocati
     async with serve(agent, task_queue=queue, adopt=[invocation]):
         assert (await invocation.result()).text == "Paid."
         assert seen == [900_000] * 5
-        assert told(model.requests[1]) == [{"result": "ok"}] * 5
+        assert told(model.requests[1]) == [{"result": "ok", "x": "x" * 900_000}] * 5
 
 
 def caller(model: ScriptedModel, *tools: Any) -> Agent:

@@ -68,7 +68,9 @@ async def test_a_signal_that_counted_is_not_passed_over_by_a_worker_that_does_no
         await invocation.answer("progress", "fc-1", response=LARGE, wake=False, signal=True)
         await quiet(invocation)
         reason = await without_store(invocation, tmp_path)
-        assert re.search(r"A signal cannot be read: it does not have .*\. Use the same store as the workers", reason)
+        assert re.search(
+            r"cannot be read: the store does not have .*\. Use the same store", reason
+        )
         await invocation.approve("fc-1", signal=True)
         assert (await invocation.result()).text == "Done."
 
@@ -79,7 +81,7 @@ async def test_a_large_update_that_is_not_found_is_refused_and_leaves_no_trace(s
         invocation = await asking(env)
         other = await AgentClient.connect(address=env.server.address, store=tmp_path / "senders")
         before = len((await invocation.history()).events)
-        with pytest.raises(InvalidAnswer, match=r"it does not have .*\. Use the same store as the workers"):
+        with pytest.raises(InvalidAnswer, match=r"the store does not have .*\. Use the same store as the workers"):
             await other.invocation(invocation.id).approve("fc-1", response=LARGE)
         assert len((await invocation.history()).events) == before
         await invocation.approve("fc-1")
@@ -132,6 +134,6 @@ async def test_a_run_that_continues_another_waits_for_a_worker_that_finds_its_in
         await until(taken_up, "the latest run taken up")
         await quiet(invocation)
         assert await runs(invocation) > 1
-        assert "A payload cannot be read: it does not have" in await without_store(invocation, tmp_path)
+        assert "A payload cannot be read: the store does not have" in await without_store(invocation, tmp_path)
         await invocation.approve("fc-6", signal=True)
         assert (await invocation.result()).text == "Done."

@@ -30,7 +30,7 @@ OTHER_PROGRAMS = {
     ),
     *("--no-deps", "--target", "--target-namespace", "--target-task-queue", "--dynamic-config-value"),
     *("--allow-no-auth", "--database", "--schema-name", "--retention"),
-    *("--quick", "--pairs", "--peer", "--per-second", "--calls", "--waiting"),
+    *("--setups", "--quick", "--pairs", "--peer", "--per-second", "--calls", "--waiting"),
     *("--task-timeout", "--cron", "--percentage", "--versioning-override-behavior", "--versioning-override-build-id"),
     *("--versioning-override-deployment-name", "--reuse-values", "--set", "--set-file", "--values"),
     *("--create", "--extract", "--file", "--format", "--dbname", "--no-owner", "--tag", "--build-arg"),
@@ -47,7 +47,7 @@ OTHER_PROGRAMS = {
         "--replicas",
     ),
 }
-"""Options of the `temporal` CLI and server, pip, the benchmarks, mypy, Helm, Docker, tar and PostgreSQL."""
+"""Options of the `temporal` CLI and server, pip, chaos, the benchmarks, mypy, Helm, Docker, tar and PostgreSQL."""
 
 
 async def test_the_page_lists_every_command() -> None:

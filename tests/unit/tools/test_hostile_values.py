@@ -150,7 +150,7 @@ def test_a_value_without_truth_is_no_silence() -> None:
     """Long-running tools are asked whether they returned something; this cannot be answered."""
     outcome = create_outcome(Truthless(), context=ToolContext(), long_running=True)
     assert outcome.response == {
-        "error": "The tool ran, but its result cannot be read: neither true nor false Do not call it again for this "
+        "error": "The tool ran, but its result cannot be read: neither true nor false. Do not call it again for this "
         "reason alone.",
         "error_type": "TypeError",
     }
