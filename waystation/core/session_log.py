@@ -371,8 +371,8 @@ class SessionLog:
             number = turn.joined + 1
             self._set(turn, joined=number, unconfirmed=(*turn.unconfirmed, (number, message)))
             _remember(self.message_ids, message.message_id, turn.n)
-            receipt: JsonObject = {"invocation_id": self.invocation_id(turn.n), "status": "joined"}
-            return receipt | ({"join": number} if message.message_id else {})  # otherwise, nobody can follow it
+            joined_to: JsonObject = {"invocation_id": self.invocation_id(turn.n), "status": "joined"}
+            return joined_to | ({"join": number} if message.message_id else {})  # otherwise, nobody can follow it
         at_once = not self.busy
         number = self._enqueue(message)
         _remember(self.message_ids, message.message_id, number)

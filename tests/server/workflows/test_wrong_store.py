@@ -68,9 +68,7 @@ async def test_a_signal_that_counted_is_not_passed_over_by_a_worker_that_does_no
         await invocation.answer("progress", "fc-1", response=LARGE, wake=False, signal=True)
         await quiet(invocation)
         reason = await without_store(invocation, tmp_path)
-        assert re.search(
-            r"cannot be read: the store does not have .*\. Use the same store", reason
-        )
+        assert re.search(r"cannot be read: the store does not have .*\. Use the same store", reason)
         await invocation.approve("fc-1", signal=True)
         assert (await invocation.result()).text == "Done."
 
