@@ -305,7 +305,7 @@ class _ArtifactContext(_ActionContext):
             "artifact": artifact,
             "custom_metadata": custom_metadata,
         }
-        # Services written for ADK do not have this method, and callbacks do not have an idempotency key.
+        # Services written for ADK do not have this method.
         if self.idempotency_key and hasattr(service, "save_artifact_once"):
             key = f"{self.idempotency_key}#{number}"
             version = await service.save_artifact_once(**request, idempotency_key=key)

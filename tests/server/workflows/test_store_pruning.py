@@ -35,7 +35,7 @@ from waystation.core import WORKFLOW
 from waystation.embedded import EmbeddedServer
 from waystation.storage import Blobs, offloading
 from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
-from waystation.tools import ToolContext
+from waystation.tools import CallbackContext, ToolContext
 from waystation.tools.long_running_tool import LongRunningFunctionTool
 from waystation.tools.services import Services
 from waystation.worker import create_worker
@@ -175,17 +175,26 @@ async def test_the_message_of_a_schedule_is_kept(own_server: EmbeddedServer, tmp
         await handle.delete()
 
 
-async def test_artifacts_of_deleted_invocations_are_removed(own_server: EmbeddedServer, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_callback", [False, True], ids=["by-a-tool", "by-a-callback"])
+async def test_artifacts_of_deleted_invocations_are_removed(
+    own_server: EmbeddedServer, tmp_path: Path, is_callback: bool
+) -> None:
     """Artifacts of users, sessions and invocations that the server has are kept, whatever the ID of a session is."""
     artifacts = ObjectStoreArtifactService(tmp_path / "artifacts")
 
-    async def save(tool_context: ToolContext) -> dict[str, int]:
+    async def save(tool_context: CallbackContext | ToolContext) -> None:
         """Save one artifact for this conversation and one for the user."""
         await tool_context.save_artifact("user:logo.png", {"text": "logo"})
-        return {"version": await tool_context.save_artifact("report.txt", {"text": "report"})}
+        await tool_context.save_artifact("report.txt", {"text": "report"})
 
-    model = ScriptedModel(*[calls(("save", {})), says("Saved.")] * 4)
-    agent = Agent(name="saver", model=model, tools=[save])
+    async def saving(callback_context: CallbackContext) -> None:
+        await save(callback_context)
+
+    if is_callback:
+        agent = Agent(name="saver", model=ScriptedModel(*[says("Saved.")] * 4), after_agent_callback=saving)
+    else:
+        model = ScriptedModel(*[calls(("save", {})), says("Saved.")] * 4)
+        agent = Agent(name="saver", model=model, tools=[save])
     services = Services(artifacts=artifacts)
     async with AgentEnvironment(agent, server=own_server, services=services, store=tmp_path / "store") as env:
         sessions = (None, None, "s1", "ours-0123456789ab")
