@@ -14,6 +14,7 @@ from waystation.core import payload as values
 from waystation.core.approval import answer, decision, policy, remembered
 from waystation.core.budget import MAX_MODEL_CALLS
 from waystation.core.ids import MAX_SESSION_ID_CHARS
+from waystation.core.log import answers
 from waystation.core.wire import MAX_MEMO_CALLS
 from waystation.storage import postgres
 from waystation.storage.driver import INLINE_LIMIT
@@ -73,6 +74,7 @@ LIMITS = {
         "approvers that": str(policy.MAX_QUORUM),
         "reminders and": str(policy.MAX_NOTICES),
         "remembered approvals": str(remembered.MAX_STANDING),
+        "receipts of the answers": str(answers.MAX_RECEIPTS),
         "ignored answers": str(MAX_IGNORED_EVENTS),
         "messages queued": f"{session_log.MAX_QUEUED}, or {size(session_log.MAX_QUEUED_BYTES)}",
         "ended invocations": str(session_log.MAX_SHOWN_TURNS),

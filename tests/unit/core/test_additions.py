@@ -20,7 +20,7 @@ from waystation.core import (
 )
 from waystation.core.approval import decision
 from waystation.core.conversation import prompt
-from waystation.core.log.answers import is_repeated, receipt
+from waystation.core.log.answers import MAX_RECEIPTS, is_repeated, receipt
 
 PAY: JsonObject = {"amount": 5000, "to": "rose"}
 EDIT: JsonObject = {"args": {"amount": 500, "to": "rose"}}
@@ -154,6 +154,19 @@ def test_repeated_answer_has_the_first_receipt_and_no_effect() -> None:
         assert receipt(call, FIRST) == first
         assert (first["approved_by"], first["lacking"]) == (["ann"], 1)
         assert isinstance(decision.decide_update(call, FIRST), AnswerIgnored)
+
+
+def test_only_the_latest_receipts_of_a_call_are_kept() -> None:
+    """A long-running call may report any number of steps. An older answer still does not count twice."""
+    log = log_of(said("ask"), called("ask", kind="long_running"))
+    for number in range(MAX_RECEIPTS + 1):
+        log.append(
+            parse_ref(f"u{number + 1}"), 1_002, answered("fc-1", "progress", response={}, answer_id=f"a-{number}")
+        )
+    first = Answer(function_call_id="fc-1", action="progress", response={}, answer_id="a-0")
+    assert list(log.state.calls["fc-1"].receipts) == [f"a-{number + 1}" for number in range(MAX_RECEIPTS)]
+    with pytest.raises(AlreadyAnswered, match="'a-0' was already recorded"):
+        decision.accept_update(log, first, 1_003)
 
 
 @pytest.mark.parametrize("change", [{"comment": "other"}, {"by": "bob"}, {"action": "reject"}])

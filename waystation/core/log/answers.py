@@ -18,6 +18,10 @@ from waystation.core.log.function_calls import credential_key, refuse, settle
 from waystation.core.log.invocation_state import InvocationState, emit
 from waystation.core.payload import JsonObject
 
+MAX_RECEIPTS = 50
+"""Number of receipts that are kept for each call. Each run carries them over to the next one, and a long-running call
+may receive any number of answers that leave it open."""
+
 
 def count_answer(
     state: InvocationState, now: float, call: CallState, sent: Answer, review: Verification | None = None
@@ -36,6 +40,8 @@ def count_answer(
     if sent.answer_id:
         subject = review.who.subject if review.who else None
         call.receipts[sent.answer_id] = sent.content_digest, subject, receipt(call, answer)
+        for oldest in list(call.receipts)[:-MAX_RECEIPTS]:
+            del call.receipts[oldest]
 
 
 def is_repeated(call: CallState, answer: Answer, who: Verified | None = None) -> bool:
