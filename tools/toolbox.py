@@ -50,6 +50,9 @@ FRAMEWORK_NAMES = RESERVED_NAMES | {
 # Gemini's rule for tool names, the least strict of the major providers. A tool's name is also part of an activity type.
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,63}")
 _CACHE = "__waystation_tools__"
+_WARNED = "__waystation_warned__"
+MAX_WARNINGS = 100
+"""Number of warnings about the tools of one toolset. A server may list other names each time."""
 DECLARED = "declared"
 """The origin of the tools that an agent's definition lists. That of other tools is `toolset:` and a name."""
 _NEVER_ASKS = "its `approval` or `require_confirmation` would have no effect;"
@@ -251,7 +254,7 @@ async def list_tools(
             continue
         for tool in listed:
             if tool is not entry and (tool.name in declared or tool.name in tools):
-                log.warning("tool_name.taken", agent=agent.name, tool=tool.name, remedy="give the toolset a prefix")
+                _warn_once(entry, "tool_name.taken", agent.name, tool.name, remedy="give the toolset a prefix")
                 continue
             tools[tool.name], tools.origins[tool.name] = tool, origin
     return tools
@@ -291,10 +294,18 @@ async def _list_usable_tools(
     usable = []
     for tool in tools:
         if problem := _find_problem(tool, agent):
-            log.warning("tool.left_out", agent=agent.name, toolset=kind, tool=tool.name, problem=problem)
+            _warn_once(toolset, "tool.left_out", agent.name, tool.name, toolset=kind, problem=problem)
         else:
             usable.append(tool)
     return usable
+
+
+def _warn_once(toolset: BaseTool | BaseToolset, event: str, agent: str, tool: str, /, **facts: str) -> None:
+    """Log a warning about a tool of a toolset, but not again, because tools are listed before each model call."""
+    warned = vars(toolset).setdefault(_WARNED, set())
+    if (event, agent, tool) not in warned and len(warned) < MAX_WARNINGS:
+        warned.add((event, agent, tool))
+        log.warning(event, agent=agent, tool=tool, **facts)
 
 
 def _describe_failure(toolset: BaseToolset, error: Exception) -> ToolsetFailure:

@@ -145,9 +145,9 @@ async def test_a_tool_that_is_left_out_is_told_once(logs: list[MutableMapping[st
     with http_server() as (port, _):
         toolset = over_http(port)
         for _ in range(2):
-            await toolset.get_tools(at())
+            await list_tools(LlmAgent(name="a", tools=[toolset]), at)
         await toolset.close()
-    assert [line["tool"] for line in logs if line["event"] == "mcp_tool.left_out"] == ["transfer_to_agent"]
+    assert [line["tool"] for line in logs if line["event"] == "tool.left_out"] == ["transfer_to_agent"]
 
 
 async def test_a_server_that_dies_while_it_works_leaves_the_outcome_unknown(tmp_path: Path) -> None:
