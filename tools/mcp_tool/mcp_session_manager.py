@@ -28,7 +28,7 @@ from mcp.shared._httpx_utils import create_mcp_http_client
 from mcp.types import CONNECTION_CLOSED
 from mcp.types.methods import validate_server_result
 from mcp.types.version import LATEST_MODERN_VERSION
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field
 
 from waystation.core import WaystationError, with_article
 from waystation.dataclass import dataclass
@@ -249,7 +249,7 @@ class _FilteringStream(_Stream):
     def _is_valid(self, listing: dict[str, Any]) -> bool:
         try:
             validate_server_result("tools/list", self._version, listing)
-        except ValidationError:
+        except ValueError:  # also if the server has stated an unknown version
             tool = listing["tools"][0]
             name = tool.get("name") if isinstance(tool, dict) else None
             log.warning("mcp_tool.left_out", tool=name, problem=f"it is not valid in MCP {self._version}")

@@ -4,6 +4,7 @@ import asyncio
 import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from waystation.agents import LlmAgent
 from waystation.core import JsonObject
 from waystation.tools.base_tool import declare
 from waystation.tools.mcp_tool import McpCallFailed, McpToolset, StdioConnectionParams, StdioServerParameters
+from waystation.tools.mcp_tool.mcp_session_manager import _FilteringStream
 from waystation.tools.mcp_tool.mcp_tool import plain_result
 from waystation.tools.outcome import create_outcome
 from waystation.tools.tool_context import ToolContext
@@ -92,6 +94,18 @@ async def test_an_invalid_tool_does_not_remove_the_others(logs: list[MutableMapp
     assert [tool.name for tool in await toolset.get_tools(at())] == ["add"]
     await toolset.close()
     assert [entry["tool"] for entry in logs if entry["event"] == "mcp_tool.left_out"] == ["no_schema", 3, "wrong", None]
+
+
+async def test_unknown_protocol_version_does_not_end_the_connection() -> None:
+    """Anything that the server sends may have a field of that name, and an error would end the task that reads."""
+    tools = {"tools": [{"name": "add", "inputSchema": {"type": "object"}}]}
+
+    async def stream() -> AsyncIterator[SimpleNamespace]:
+        for result in ({"protocolVersion": 5}, tools, {"last": True}):
+            yield SimpleNamespace(message=SimpleNamespace(result=result))
+
+    read = [item.message.result async for item in _FilteringStream(stream())]
+    assert read[1:] == [{"tools": []}, {"last": True}]
 
 
 async def test_a_tool_is_declared_with_its_servers_schemas(make: Make) -> None:
