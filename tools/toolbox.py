@@ -1,9 +1,9 @@
 """List an agent's tools, either as declared or with its toolsets expanded for a given context."""
 
 import asyncio
+import itertools
 import re
 import reprlib
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from types import MappingProxyType
@@ -266,11 +266,13 @@ def list_origins(agent: LlmAgent) -> list[str]:
     An origin depends on names in the agent's definition, and not on where code or a server is. Toolsets with the same
     name are numbered.
     """
-    origins, count = list[str](), Counter[str]()
+    origins = list[str]()
     for entry in entries_of(agent):
-        origin = DECLARED if isinstance(entry, BaseTool) else f"toolset:{entry.origin_name()}"
-        count[origin] += isinstance(entry, BaseToolset)
-        origins.append(f"{origin}#{count[origin]}" if count[origin] > 1 else origin)
+        origin = name = DECLARED if isinstance(entry, BaseTool) else f"toolset:{entry.origin_name()}"
+        numbers = itertools.count(2)
+        while origin in origins and origin != DECLARED:  # a name may also look like a number was added to it
+            origin = f"{name}#{next(numbers)}"
+        origins.append(origin)
     return origins
 
 

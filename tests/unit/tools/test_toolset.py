@@ -167,6 +167,14 @@ def test_origins_are_names_in_the_definition() -> None:
     ]  # fmt: skip
 
 
+def test_a_name_that_ends_with_a_number_is_not_the_origin_of_another_toolset() -> None:
+    """An approved call could otherwise run on the other toolset."""
+    toolsets = [Calculator(), Calculator(), Calculator()]
+    toolsets[0].name = "Calculator#2"
+    origins = list_origins(LlmAgent(name="a", tools=[*toolsets]))
+    assert origins == ["toolset:Calculator#2", "toolset:Calculator", "toolset:Calculator#3"]
+
+
 async def test_two_declared_tools_with_one_name_stay_a_mistake() -> None:
     """Nothing dynamic is involved, so it can be mended."""
     with pytest.raises(ToolNameTaken):
