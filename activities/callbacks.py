@@ -40,7 +40,7 @@ from waystation.models import LlmResponse
 from waystation.plugins.base_plugin import BasePlugin, overrides_callback
 from waystation.tools import BaseTool, CallbackContext, ToolContext
 from waystation.tools.functions import invoke
-from waystation.tools.outcome import create_failure_outcome, create_outcome, create_ran_outcome, describe_error
+from waystation.tools.outcome import convert_result, create_failure_outcome, create_ran_outcome, describe_error
 from waystation.tools.output_schema import parse_answer_text
 from waystation.tools.places import find_author_line
 from waystation.tools.tool_context import NotAwaited
@@ -389,12 +389,12 @@ async def run_with_callbacks(
         if attempt.outcome is not None and value is None:
             return attempt.outcome
         if not attempt.ran:
-            return create_outcome(value, context=context)
+            return await convert_result(value, context=context)
         return await _run_after_tool(hooks, tool, args, context, value, long_running=tool.is_long_running)
     except CallbackRaised as error:
         if attempt is None or not attempt.ran:
             return build_error_outcome(tool, error.cause, context)
-        outcome = attempt.outcome or create_outcome(attempt.value, context=context)
+        outcome = attempt.outcome or await convert_result(attempt.value, context=context)
         return _build_ran_outcome(tool, error, context, outcome)
 
 
@@ -416,7 +416,9 @@ async def run_after_agent(
             if value is None:
                 return child
         replacement = await hooks.around_tool("after_tool_callback", tool, args, context, result=value)
-        outcome = callback_outcome = create_outcome(value if replacement is None else replacement, context=context)
+        outcome = callback_outcome = await convert_result(
+            value if replacement is None else replacement, context=context
+        )
         if replacement is None and child.error_type is None:
             outcome = child
     except CallbackRaised as raised:
@@ -445,7 +447,9 @@ async def _run_after_tool(
     hooks: Hooks, tool: BaseTool, args: JsonObject, context: ToolContext, value: Any, *, long_running: bool
 ) -> ToolOutcome:
     replacement = await hooks.around_tool("after_tool_callback", tool, args, context, result=value)
-    return create_outcome(value if replacement is None else replacement, context=context, long_running=long_running)
+    return await convert_result(
+        value if replacement is None else replacement, context=context, long_running=long_running
+    )
 
 
 def build_error_outcome(tool: BaseTool, error: BaseException, context: ToolContext) -> ToolOutcome:

@@ -68,8 +68,8 @@ from waystation.dataclass import dataclass
 from waystation.tools import BaseTool, BaseToolset, ToolContext, entries_of
 from waystation.tools.outcome import (
     FailedAfterEffect,
+    convert_result,
     create_not_stored_outcome,
-    create_outcome,
     create_ran_outcome,
 )
 from waystation.tools.places import find_author_line
@@ -464,7 +464,7 @@ class _ToolRun:
                 attempt.raised,
                 tool.on_error == "raise",
             )
-            result = None if failed.value is None else create_outcome(failed.value, context=context).response
+            result = None if failed.value is None else (await convert_result(failed.value, context=context)).response
             outcome = create_ran_outcome(about, failed.cause, result, context=context, fatal=fatal)
             return Attempt(context, outcome=outcome)
         if isinstance(attempt.raised, EventLoopBlocked):

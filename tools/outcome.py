@@ -4,10 +4,13 @@ Every outcome can be recorded and read back. If the server rejected an activity'
 again, and a tool must not run twice because of its result.
 """
 
+import asyncio
+import contextlib
 import sys
+from collections.abc import Collection
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from waystation.core import (
     MAX_VALUE_BYTES,
@@ -27,6 +30,8 @@ MAX_ERROR_BYTES = 4096
 MAX_RESULT_BYTES = 32_000_000
 """Size limit for a tool's result, including media. If a result is larger, the model receives an error instead. Results
 larger than `MAX_VALUE_BYTES` are stored outside the history."""
+MAX_QUICK_VALUES = 10_000
+"""Maximum number of values in a result that is converted on the event loop, which takes about 20 ms."""
 _MAX_NAME_BYTES = 200
 _CUT = " … (cut)"
 _SHOWN_CAUSES = 5
@@ -40,10 +45,36 @@ class TooLarge(NotJson):
     Return or store less, or save the data as an artifact.
     """
 
-    def __init__(self, size: int, limit: int = MAX_VALUE_BYTES) -> None:
-        self.size = size
-        found = f"{size:,} bytes of JSON (the limit is {limit:,})"
-        super().__init__("", found, "return less, or save it as an artifact and return its name")
+    def __init__(self, found: str, remedy: str = "return less, or save it as an artifact and return its name") -> None:
+        super().__init__("", found, remedy)
+
+
+async def convert_result(value: object, *, context: ToolContext, long_running: bool = False) -> ToolOutcome:
+    """Like `create_outcome`, but convert a large value in a thread, so that it does not delay other activities."""
+    if not has_more_values(value, MAX_QUICK_VALUES):
+        return create_outcome(value, context=context, long_running=long_running)
+    running = asyncio.create_task(asyncio.to_thread(create_outcome, value, context=context, long_running=long_running))
+    while not running.done():
+        with contextlib.suppress(asyncio.CancelledError):  # the tool has run, so its result has to be recorded
+            await asyncio.wait((running,))
+    return running.result()
+
+
+def has_more_values(value: object, limit: int, *, except_in: Collection[str] = ()) -> bool:
+    """Return whether a value contains more than `limit` values, without those below the keys `except_in`.
+
+    Counting stops at the limit. Only plain containers and fields of models are counted.
+    """
+    found, waiting = 0, [value]
+    while waiting and found <= limit:
+        item: Any = waiting.pop()
+        item = item.__dict__ if issubclass(type(item), BaseModel) else item
+        if type(item) is dict:
+            item = [child for key, child in item.items() if key not in except_in]
+        if type(item) in (list, tuple):
+            found += len(item)
+            waiting.extend(item)
+    return found > limit
 
 
 def create_outcome(
@@ -171,7 +202,7 @@ def create_not_stored_outcome(outcome: ToolOutcome, error: BaseException) -> Too
 
 def _check_size(data: bytes, limit: int = MAX_VALUE_BYTES) -> None:
     if len(data) > limit:
-        raise TooLarge(len(data), limit)
+        raise TooLarge(f"{len(data):,} bytes of JSON (the limit is {limit:,})")
 
 
 def _read_text(error: BaseException) -> str:

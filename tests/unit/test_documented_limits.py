@@ -18,6 +18,7 @@ from waystation.core.log import answers
 from waystation.core.wire import MAX_MEMO_CALLS
 from waystation.storage import postgres
 from waystation.storage.driver import INLINE_LIMIT
+from waystation.tools.mcp_tool.mcp_session_manager import MAX_VALUES
 from waystation.tools.outcome import MAX_RESULT_BYTES
 from waystation.web.limits import Limits
 from waystation.worker.main import parse_options
@@ -47,6 +48,7 @@ LIMITS = {
         "message in a session": size(session_log.MAX_MESSAGE_BYTES),
         "model reply": size(MAX_VALUE_BYTES),
         "tool result, including media": size(MAX_RESULT_BYTES),
+        "response of an MCP server": f"{MAX_VALUES:,} values",
         "tool result, without": size(MAX_VALUE_BYTES),
         "result of a [quick call]": size(tool_caller.MAX_QUICK_BYTES),
         "state written by one call": size(MAX_VALUE_BYTES),

@@ -13,7 +13,7 @@ import shutil
 import time
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from contextvars import Context, ContextVar
 from pathlib import Path
 from typing import Any, Self, TextIO, TypeAlias, TypeVar
@@ -25,13 +25,14 @@ from mcp import Client, MCPError, StdioServerParameters, stdio_client
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
-from mcp.types import CONNECTION_CLOSED
+from mcp.types import CONNECTION_CLOSED, PARSE_ERROR, ErrorData, JSONRPCError
 from mcp.types.methods import validate_server_result
 from mcp.types.version import LATEST_MODERN_VERSION
 from pydantic import BaseModel, Field
 
 from waystation.core import WaystationError, with_article
 from waystation.dataclass import dataclass
+from waystation.tools.outcome import MAX_RESULT_BYTES, TooLarge, has_more_values
 
 log = structlog.get_logger(__name__)
 
@@ -41,6 +42,15 @@ MAX_SESSIONS = 64
 """Maximum number of open sessions per toolset. Each distinct set of headers has its own session."""
 CLOSE_TIMEOUT_S = 8.0
 """Time limit for closing a session. Longer than the six seconds that `mcp` gives a server program to exit."""
+
+MAX_TOOLS = 1_000
+"""Maximum number of tools in a listing. The rest is left out, because every tool becomes part of each prompt."""
+MAX_VALUES = 30_000
+"""Maximum number of values in a server's response, without structured content and schemas. Text is three values. `mcp`
+validates all of them in one step, which takes up to 30 µs for each, during which no other thread runs."""
+OPAQUE = ("_meta", "structuredContent", "inputSchema", "outputSchema")
+"""Fields in which the protocol allows any JSON."""
+_TOO_LARGE = f"an MCP response with more than {MAX_VALUES:,} values or {MAX_RESULT_BYTES:,} bytes"
 
 Result = TypeVar("Result")
 DEFAULT_TIMEOUT_S = 5.0
@@ -162,7 +172,10 @@ async def connected(
         async with (
             _record_delivery(parameters.httpx_client_factory(headers=merged, timeout=timeout, auth=None)) as client,
             streamable_http_client(
-                parameters.url, http_client=client, terminate_on_close=parameters.terminate_on_close
+                parameters.url,
+                http_client=client,
+                terminate_on_close=parameters.terminate_on_close,
+                max_sse_event_size=MAX_RESULT_BYTES,
             ) as (read, write),
         ):
             yield _FilteringStream(read), write
@@ -202,6 +215,9 @@ def _record_delivery(client: httpx2.AsyncClient) -> httpx2.AsyncClient:
         # According to the protocol, this means that the session has ended and the request was not processed.
         if sent is not None and response.status_code == 404 and "mcp-session-id" in response.request.headers:
             sent.refused = True
+        if response.headers.get("content-type", "").startswith("application/json"):
+            # Responses have no setting for this. `mcp` reads them through this method, which decompresses them.
+            response.aiter_bytes = lambda size=None, read=response.aiter_bytes: _read_limited(read(size))  # type: ignore[method-assign, misc]
 
     hooks = client.event_hooks
     client.event_hooks = {
@@ -209,6 +225,17 @@ def _record_delivery(client: httpx2.AsyncClient) -> httpx2.AsyncClient:
         "response": [*hooks.get("response", []), record_response],
     }
     return client
+
+
+async def _read_limited(content: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    """Yield a response's content until it exceeds `MAX_RESULT_BYTES`. `mcp` then reports the error to the caller."""
+    size = 0
+    async with aclosing(content) as chunks:
+        async for chunk in chunks:
+            size += len(chunk)
+            if size > MAX_RESULT_BYTES:
+                raise httpx2.StreamError(_TOO_LARGE)
+            yield chunk
 
 
 class _Stream:
@@ -229,7 +256,11 @@ class _Stream:
 
 
 class _FilteringStream(_Stream):
-    """Wraps a connection's read stream to leave invalid tools out of listings. `mcp` would reject the whole listing."""
+    """Wraps a connection's read stream to check responses before `mcp` validates them.
+
+    Invalid tools are left out of listings, because `mcp` would reject the whole listing. Responses with too many values
+    become errors, because `mcp` would validate them for minutes.
+    """
 
     _version = LATEST_MODERN_VERSION
     """The protocol version, unless the server chooses an earlier one when the session is initialized."""
@@ -243,7 +274,13 @@ class _FilteringStream(_Stream):
         if isinstance(result, dict):
             self._version = result.get("protocolVersion", self._version)
             if isinstance(result.get("tools"), list):
-                result["tools"] = [tool for tool in result["tools"] if self._is_valid({**result, "tools": [tool]})]
+                result["tools"] = [
+                    tool for tool in result["tools"][: MAX_TOOLS + 1] if self._is_valid({**result, "tools": [tool]})
+                ]
+            if has_more_values(result, MAX_VALUES, except_in=("tools", *OPAQUE)):
+                item.message = JSONRPCError(
+                    jsonrpc="2.0", id=item.message.id, error=ErrorData(code=PARSE_ERROR, message=_TOO_LARGE)
+                )
         return item
 
     def _is_valid(self, listing: dict[str, Any]) -> bool:
@@ -330,6 +367,7 @@ class McpSession:
         Raises:
             McpConnectionError: The connection is broken, but the request was not processed.
             OutcomeUnknown: The connection is broken, and the request may have been processed.
+            TooLarge: The server processed the request, but its response is too large.
             MCPError: The server rejected the request.
         """
         client = await self.client()
@@ -342,6 +380,9 @@ class McpSession:
             if sent.refused:
                 self.abandon()
                 raise McpConnectionError("The MCP server has ended the session.") from error
+            # The second text is that of `mcp`, for an event of a stream.
+            if error.message.endswith((_TOO_LARGE, f"exceeded the {MAX_RESULT_BYTES} byte limit.")):
+                raise TooLarge(_TOO_LARGE, "ask for less, for example for one page") from error
             # Compare the message too, because servers use the same code for other errors.
             if error.code != CONNECTION_CLOSED or error.message != "Connection closed":
                 raise

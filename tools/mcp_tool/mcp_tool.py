@@ -8,13 +8,14 @@ from typing import Any
 from mcp import Client, MCPError
 from mcp.shared.dispatcher import ProgressFnT
 from mcp.types import CallToolResult, Tool
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from waystation.agents import ReadonlyContext
 from waystation.core import Effect, JsonObject
 from waystation.tools import BaseTool, ToolContext, cacheable, declaration
 from waystation.tools.authorization import PENDING
-from waystation.tools.mcp_tool.mcp_session_manager import McpSessions, OutcomeUnknown
+from waystation.tools.mcp_tool.mcp_session_manager import OPAQUE, McpSessions, OutcomeUnknown
+from waystation.tools.outcome import FailedAfterEffect, TooLarge
 
 HeadersFor = Callable[[ReadonlyContext], Awaitable[Mapping[str, str] | None]]
 """Returns the request headers for a context, or None after asking the user for a missing credential."""
@@ -55,6 +56,7 @@ class McpTool(BaseTool):
             McpConnectionError: The server is unreachable.
             OutcomeUnknown: The connection is broken, and the call may have been processed.
             McpCallFailed: The server rejected the call.
+            FailedAfterEffect: The server processed the call, but its result is invalid or too large.
         """
         progress = await self._progress(tool_context)
 
@@ -73,6 +75,8 @@ class McpTool(BaseTool):
             ) from error
         except MCPError as error:
             raise McpCallFailed(f"MCP tool execution failed: {error.message}") from error
+        except (TooLarge, ValidationError) as error:
+            raise FailedAfterEffect(error) from error
         # In a thread, because a result with 100,000 parts takes a second.
         return await asyncio.to_thread(plain_result, result)
 
@@ -117,9 +121,8 @@ def _rename_meta(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     # The server chooses the keys inside these objects, so do not rename them.
-    opaque = {"_meta", "structuredContent", "inputSchema", "outputSchema"}
     return {
-        ("meta" if key == "_meta" else key): item if key in opaque else _rename_meta(item)
+        ("meta" if key == "_meta" else key): item if key in OPAQUE else _rename_meta(item)
         for key, item in value.items()
     }
 

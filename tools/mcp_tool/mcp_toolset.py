@@ -22,6 +22,7 @@ from waystation.tools import (
     call_header_provider,
 )
 from waystation.tools.mcp_tool.mcp_session_manager import (
+    MAX_TOOLS,
     ConnectionParams,
     McpConnectionError,
     McpSessions,
@@ -48,8 +49,6 @@ LISTING_S = 60.0
 """Default time in seconds for which an invocation caches the list of the server's tools."""
 MAX_LISTINGS = 64
 MAX_PAGES = 100
-MAX_TOOLS = 1_000
-"""Maximum number of tools in a listing. The rest is left out, because every tool becomes part of each prompt."""
 HTTP_ERROR = "Server returned an error response"
 """The message with which `mcp` reports an HTTP status of 400 or above, except 404, without a JSON-RPC error."""
 

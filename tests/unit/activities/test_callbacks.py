@@ -1,19 +1,24 @@
 """Callbacks of author code, one hook at a time."""
 
 import asyncio
+import threading
 from collections.abc import MutableMapping
 from datetime import timedelta
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
-from waystation.activities.callbacks import CallbackRaised, Hooks, close_plugins
+from waystation.activities.callbacks import Attempt, CallbackRaised, Hooks, close_plugins, run_with_callbacks
 from waystation.agents import Agent
-from waystation.core import CredentialStoreError, StoreFailed
+from waystation.core import CredentialStoreError, StoreFailed, ToolOutcome, to_plain_json
 from waystation.models import LlmResponse
 from waystation.plugins import BasePlugin
 from waystation.tools.base_tool import BaseTool
+from waystation.tools.outcome import convert_result
 from waystation.tools.tool_context import CallbackContext, ToolContext
+
+ROWS = [1] * 10_001
 
 
 class Closing(BasePlugin):
@@ -41,6 +46,41 @@ async def test_every_plugin_is_closed_once(logs: list[MutableMapping[str, Any]])
         ("plugin.close_failed", "OSError"),
         ("plugin.close_failed", "TimeoutError"),
     ]
+
+
+@pytest.mark.parametrize(
+    "large", [ROWS, {"a": [[1] * 100] * 101}, ToolOutcome(function_call_id="", response={"a": ROWS})], ids=type
+)
+async def test_a_large_result_is_converted_outside_the_event_loop(large: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Conversion takes up to a second, so it must not delay other calls of the worker. A small one stays."""
+    on_loop: list[bool] = []
+
+    def note(value: Any) -> Any:
+        on_loop.append(threading.current_thread() is threading.main_thread())
+        return to_plain_json(value)
+
+    monkeypatch.setattr("waystation.tools.outcome.to_plain_json", note)
+    for value in ([1] * 100, large):
+        run = AsyncMock(return_value=Attempt(ToolContext(), value))
+        await run_with_callbacks(Hooks(Agent(name="a"), []), BaseTool(name="t", description=""), {}, ToolContext(), run)
+    assert on_loop == [True, False]
+
+
+async def test_a_cancelled_call_keeps_its_large_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tool has run, so its result is recorded even if the call is cancelled while it is converted."""
+    loop, started, cancelled = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+
+    def wait(value: Any) -> Any:
+        loop.call_soon_threadsafe(started.set)
+        cancelled.wait(30)
+        return value
+
+    monkeypatch.setattr("waystation.tools.outcome.to_plain_json", wait)
+    converting = asyncio.create_task(convert_result(ROWS, context=ToolContext()))
+    await started.wait()
+    converting.cancel()
+    loop.call_later(0, cancelled.set)
+    assert (await converting).response == {"result": ROWS}
 
 
 async def test_the_first_that_answers_ends_the_chain() -> None:

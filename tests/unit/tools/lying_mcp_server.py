@@ -52,7 +52,7 @@ def answer(request: dict[str, Any]) -> None:
         case "tools/list":
             result = listing(int(params.get("cursor") or 0))
         case "tools/call":
-            result = {"content": [{"type": "text", "text": "1"}], "isError": False}
+            result = {"content": [{"type": "text"} if LIE == "invalid" else {"type": "text", "text": "1"}]}
         case _:
             send({"id": request["id"], "error": {"code": -32601, "message": "Method not found"}})
             return

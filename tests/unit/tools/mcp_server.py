@@ -1,7 +1,7 @@
 """A real MCP server for tests, in a process of its own: `python mcp_server.py stdio` or `… http [port] [form]`.
 
 Over HTTP it prints its port once it listens. In the form `legacy` it speaks only the protocol that has sessions, in the
-form `sse` over the transport from before streamable HTTP.
+form `sse` over the transport from before streamable HTTP, and in the form `json` it answers without streams.
 """
 
 import os
@@ -108,6 +108,12 @@ async def grow(ctx: Context[Any, Any]) -> str:
     return "ok"
 
 
+@server.tool(structured_output=False)
+def parts(count: int = 1, length: int = 1) -> list[str]:
+    """Answer in parts of a length."""
+    return ["x" * length] * count
+
+
 @server.resource("memo://today", name="today", mime_type="text/plain")
 def today() -> str:
     """What is to be done today."""
@@ -130,7 +136,7 @@ def _legacy(app: Any) -> Any:
 def _serve_http(port: int, form: str) -> None:
     listening = socket.create_server(("127.0.0.1", port))
     print(listening.getsockname()[1], flush=True)  # noqa: T201  # it is what the test waits for
-    app: Any = server.sse_app() if form == "sse" else server.streamable_http_app()
+    app: Any = server.sse_app() if form == "sse" else server.streamable_http_app(json_response=form == "json")
     uvicorn.Server(uvicorn.Config(_legacy(app) if form == "legacy" else app, log_level="error")).run(
         sockets=[listening]
     )

@@ -16,7 +16,7 @@ from waystation.tools.base_tool import declare
 from waystation.tools.mcp_tool import McpCallFailed, McpToolset, StdioConnectionParams, StdioServerParameters
 from waystation.tools.mcp_tool.mcp_session_manager import _FilteringStream
 from waystation.tools.mcp_tool.mcp_tool import plain_result
-from waystation.tools.outcome import create_outcome
+from waystation.tools.outcome import FailedAfterEffect, create_outcome
 from waystation.tools.tool_context import ToolContext
 from waystation.tools.toolbox import list_tools
 
@@ -271,3 +271,25 @@ async def test_a_result_is_converted_outside_the_event_loop(local: McpToolset, m
     assert (await call(local, "add", a=1, b=2))["structuredContent"] == {"total": 3}
     assert threads
     assert threading.current_thread() not in threads
+
+
+async def test_a_response_with_too_many_values_is_not_validated(make: Make) -> None:
+    """`mcp` would block all threads for it. The tool has run, so the error says so, and the session can be used."""
+    toolset = make()
+    assert len((await call(toolset, "parts", count=3_000))["content"]) == 3_000
+    with pytest.raises(FailedAfterEffect, match=r"more than 30,000 values.* ask for less"):
+        await call(toolset, "parts", count=10_000)
+    assert text(await call(toolset, "parts")) == "x"
+
+
+@pytest.mark.parametrize("form", ["streams", "json"])
+async def test_the_size_of_a_response_over_http_is_limited(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up to the limit of a result, a response is returned whole; above it, it is refused before it is parsed."""
+    monkeypatch.setattr("waystation.tools.mcp_tool.mcp_session_manager.MAX_RESULT_BYTES", 2_000_000)
+    with http_server("0", form) as (port, _):
+        toolset = over_http(port)
+        assert len(text(await call(toolset, "parts", length=1_900_000))) == 1_900_000
+        with pytest.raises(FailedAfterEffect, match=r"more than .* 32,000,000 bytes.* ask for less"):
+            await call(toolset, "parts", length=2_000_000)
+        assert text(await call(toolset, "parts")) == "x"
+        await toolset.close()

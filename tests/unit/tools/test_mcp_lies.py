@@ -10,6 +10,7 @@ import pytest
 from tests.unit.tools.mcp_calls import at, call
 from waystation.tools.mcp_tool import McpToolset, StdioConnectionParams, StdioServerParameters
 from waystation.tools.mcp_tool.mcp_session_manager import McpConnectionError
+from waystation.tools.outcome import FailedAfterEffect
 
 SERVER = str(Path(__file__).parent / "lying_mcp_server.py")
 
@@ -58,6 +59,14 @@ async def test_a_flood_of_changed_lists_is_heard_out() -> None:
         assert (await call(toolset, "add", a=1))["content"] == [{"type": "text", "text": "1"}]
     finally:
         await toolset.close()
+
+
+async def test_a_call_with_an_invalid_result_has_taken_effect() -> None:
+    """The server ran the tool before `mcp` rejected the result, so the model must not call it again for that reason."""
+    toolset = liar("invalid")
+    with pytest.raises(FailedAfterEffect):
+        await call(toolset, "add", a=1)
+    await toolset.close()
 
 
 async def test_a_server_that_hangs_is_given_up() -> None:
