@@ -104,6 +104,13 @@ async def waiting(invocation: Invocation, *function_call_ids: str) -> list[Pendi
     return await until(look, f"{function_call_ids} waiting in {invocation.id}")
 
 
+async def until_waiting(start: Awaitable[Invocation], *function_call_ids: str) -> Invocation:
+    """Start an invocation, and return it when exactly these calls wait for a person."""
+    invocation = await start
+    await waiting(invocation, *function_call_ids)
+    return invocation
+
+
 async def held(invocation: Invocation) -> JsonObject:
     """Wait until the status of an invocation is that of a held one, and return its only hold."""
 

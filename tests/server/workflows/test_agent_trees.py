@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import until, waiting
+from tests.server.workflows.outside import until, until_waiting, waiting
 from waystation.agents import Agent, LoopAgent, ParallelAgent, SequentialAgent
 from waystation.client.agent_client import Invocation
 from waystation.core import Event
@@ -116,8 +116,7 @@ async def test_one_branch_waits_for_a_person_while_another_finishes(serve: Serve
     left = speaks("left", calls(("pay", {"amount": 1})), says("paid"), tools=[gated])
     right = speaks("right", says("done"))
     async with serve(ParallelAgent(name="both", sub_agents=[left, right])) as env:
-        invocation = await env.client.start("both", "go")
-        await waiting(invocation, "fc-1-1")
+        invocation = await until_waiting(env.client.start("both", "go"), "fc-1-1")
 
         async def right_is_done() -> bool:
             return "right: done" in await lines(invocation)
@@ -133,8 +132,7 @@ async def test_escalation_stops_what_runs_on_the_other_branches(serve: Serve) ->
     quick_model = ScriptedModel(calls(("ask", {"question": "now?"})), calls(("stop", {})), says("I have it"))
     quick = Agent(name="quick", model=quick_model, tools=[stop, LongRunningFunctionTool(ask)])
     async with serve(ParallelAgent(name="race", sub_agents=[slow, quick])) as env:
-        invocation = await env.client.start("race", "go")
-        await waiting(invocation, "fc-2-1")
+        invocation = await until_waiting(env.client.start("race", "go"), "fc-2-1")
 
         async def lingers() -> bool:
             return "fc-1-1" in (await invocation.log()).state.calls
@@ -152,8 +150,7 @@ async def test_cancelling_stops_every_branch(serve: Serve) -> None:
     left = speaks("left", calls(("pay", {"amount": 1})), tools=[gated])
     right = speaks("right", calls(("linger", {})), tools=[linger])
     async with serve(ParallelAgent(name="both", sub_agents=[left, right])) as env:
-        invocation = await env.client.start("both", "go")
-        await waiting(invocation, "fc-1-1")
+        invocation = await until_waiting(env.client.start("both", "go"), "fc-1-1")
 
         async def lingers() -> bool:
             return "fc-2-1" in (await invocation.log()).state.calls

@@ -3,7 +3,7 @@
 from typing import Any
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Till, responded, told, waiting
+from tests.server.workflows.outside import Till, responded, told, until_waiting, waiting
 from waystation.agents import Agent
 from waystation.core import JsonObject
 from waystation.testing import ScriptedModel, calls, says
@@ -25,8 +25,7 @@ async def test_an_approved_call_runs_once_and_is_recorded_in_adks_shapes(serve: 
     till = Till()
     agent, model = payer(till, calls(("pay", {"amount": 5})), says("Paid."))
     async with serve(agent) as env:
-        invocation = await env.client.start("payer", "pay 5", id="approved-call")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("payer", "pay 5", id="approved-call"), "fc-1")
         assert till.paid == []
         await invocation.approve("fc-1")
         assert (await invocation.result()).text == "Paid."
@@ -92,8 +91,7 @@ async def test_a_rejected_call_does_not_run_and_the_model_is_told_with_the_comme
     till = Till()
     agent, model = payer(till, calls(("pay", {"amount": 900})), says("Then not."))
     async with serve(agent) as env:
-        invocation = await env.client.start("payer", "pay 900")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("payer", "pay 900"), "fc-1")
         await invocation.reject("fc-1", comment="too much", by="dana")
         assert (await invocation.result()).text == "Then not."
         assert told(model.requests[1]) == [{"error": REJECTED, "comment": "too much"}]
@@ -107,8 +105,7 @@ async def test_an_edited_call_runs_with_the_arguments_of_the_approver(serve: Ser
     till = Till()
     agent, model = payer(till, calls(("pay", {"amount": 900})), says("Paid."))
     async with serve(agent) as env:
-        invocation = await env.client.start("payer", "pay 900")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("payer", "pay 900"), "fc-1")
         await invocation.answer("edit", "fc-1", args={"amount": 90})
         await invocation.result()
         assert till.paid == [90]
@@ -126,8 +123,7 @@ async def test_edited_arguments_of_hundreds_of_kilobytes_reach_the_tool(serve: S
     model = ScriptedModel(calls(("write", {"text": "short"})), says("Done."))
     agent = Agent(name="writer", model=model, tools=[FunctionTool(write, require_confirmation=True)])
     async with serve(agent) as env:
-        invocation = await env.client.start("writer", "write")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("writer", "write"), "fc-1")
         await invocation.answer("edit", "fc-1", args={"text": "x" * 300_000})
         await invocation.result()
         assert sizes == [300_000]
@@ -156,8 +152,7 @@ async def test_an_answer_may_name_the_request_to_confirm_instead_of_the_call(ser
     till = Till()
     agent, _ = payer(till, calls(("pay", {"amount": 5})), says("Paid."))
     async with serve(agent) as env:
-        invocation = await env.client.start("payer", "pay 5")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("payer", "pay 5"), "fc-1")
         assert await invocation.approve("fc-1-confirmation") == {
             "accepted": True,
             "function_call_id": "fc-1",
@@ -173,8 +168,7 @@ async def test_confirmations_of_one_reply_are_answered_in_any_order_and_told_in_
     till = Till()
     agent, model = payer(till, calls(("pay", {"amount": 1}), ("pay", {"amount": 2})), says("Done."))
     async with serve(agent) as env:
-        invocation = await env.client.start("payer", "pay twice")
-        await waiting(invocation, "fc-1", "fc-2")
+        invocation = await until_waiting(env.client.start("payer", "pay twice"), "fc-1", "fc-2")
         await invocation.approve("fc-2")
         await waiting(invocation, "fc-1")
         assert len(model.requests) == 1
@@ -195,8 +189,7 @@ async def test_a_sibling_without_confirmation_runs_at_once_and_the_model_waits(s
 
     agent, model = payer(till, calls(("pay", {"amount": 5}), ("look", {})), says("Done."), tools=(look,))
     async with serve(agent) as env:
-        invocation = await env.client.start("payer", "look and pay")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("payer", "look and pay"), "fc-1")
         await responded(invocation, "fc-2")
         await invocation.approve("fc-1")
         await invocation.result()
@@ -210,8 +203,7 @@ async def test_only_calls_for_which_the_predicate_says_so_wait(serve: Serve) -> 
     model = ScriptedModel(calls(("pay", {"amount": 5}), ("pay", {"amount": 500})), says("Done."))
     tool = FunctionTool(till.pay, require_confirmation=lambda amount: amount > 100)
     async with serve(Agent(name="payer", model=model, tools=[tool])) as env:
-        invocation = await env.client.start("payer", "pay twice")
-        await waiting(invocation, "fc-2")
+        invocation = await until_waiting(env.client.start("payer", "pay twice"), "fc-2")
         await responded(invocation, "fc-1")
         assert till.paid == [5]
         await invocation.approve("fc-2")
@@ -236,8 +228,7 @@ async def test_a_tool_that_fails_to_say_whether_it_needs_a_confirmation_needs_on
     model = ScriptedModel(calls(("undecided", {})), says("Done."))
     tool = Undecided(name="undecided", description="Cannot decide.")
     async with serve(Agent(name="agent", model=model, tools=[tool])) as env:
-        invocation = await env.client.start("agent", "go")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("agent", "go"), "fc-1")
         await invocation.approve("fc-1")
         await invocation.result()
         assert told(model.requests[1]) == [{"result": "ran"}]

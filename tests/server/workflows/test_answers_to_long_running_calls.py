@@ -7,7 +7,17 @@ import pytest
 from google.genai import types
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Gate, HeldModel, asked, event_count, responded, told, until, waiting
+from tests.server.workflows.outside import (
+    Gate,
+    HeldModel,
+    asked,
+    event_count,
+    responded,
+    told,
+    until,
+    until_waiting,
+    waiting,
+)
 from waystation.agents import Agent
 from waystation.core import JsonObject
 from waystation.testing import ScriptedModel, calls, says
@@ -47,8 +57,7 @@ async def test_an_answer_becomes_the_response_that_the_wire_contract_says(
     """Approve and reject become a status, respond exactly its response; by signal and by update alike."""
     model = ScriptedModel(calls(("ask", {"purpose": "x"})), says("Thanks."))
     async with serve(asker(model, ask)) as env:
-        invocation = await env.client.start("asker", "ask")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("asker", "ask"), "fc-1")
         fields = dict(answer)
         await invocation.answer(fields.pop("action"), "fc-1", signal=channel == "signal", **fields)
         assert (await invocation.result()).text == "Thanks."
@@ -85,8 +94,7 @@ async def test_state_written_before_a_silent_wait_is_recorded(serve: Serve) -> N
 
     model = ScriptedModel(calls(("start", {})), says("Started."))
     async with serve(asker(model, start)) as env:
-        invocation = await env.client.start("asker", "start", user_id="starter")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("asker", "start", user_id="starter"), "fc-1")
         assert await invocation.state() == {"ticket": 1}
         await invocation.approve("fc-1")
         assert (await invocation.result()).state_delta == {"ticket": 1}
@@ -132,8 +140,7 @@ async def test_progress_calls_the_model_and_leaves_the_call_open(serve: Serve) -
     """Each progress is told; the call is closed by the answer that follows."""
     model = ScriptedModel(calls(("ask", {"purpose": "x"})), says("Half."), says("More."), says("All."))
     async with serve(asker(model, ask)) as env:
-        invocation = await env.client.start("asker", "ask")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("asker", "ask"), "fc-1")
         await invocation.answer("progress", "fc-1", response={"percent": 50})
         assert told(await asked(model, 2)) == [{"percent": 50}]
         await invocation.answer("progress", "fc-1", response={"percent": 80})
@@ -173,8 +180,7 @@ async def test_a_silent_batch_is_told_once_all_of_it_is_answered_in_call_order(
     """Two calls wait in silence: whichever is answered first, the model is called once, after the second."""
     model = ScriptedModel(calls(("ask", {"purpose": "a"}), ("ask", {"purpose": "b"})), says("Thanks."))
     async with serve(asker(model, ask)) as env:
-        invocation = await env.client.start("asker", "ask twice")
-        await waiting(invocation, "fc-1", "fc-2")
+        invocation = await until_waiting(env.client.start("asker", "ask twice"), "fc-1", "fc-2")
         await invocation.respond({"to": order[0]}, order[0])
         await waiting(invocation, order[1])
         assert len(model.requests) == 1
@@ -262,8 +268,7 @@ async def test_an_answer_while_a_sibling_runs_waits_for_it(serve: Serve) -> None
     model = ScriptedModel(calls(("ask", {"purpose": "x"}), ("slow", {})), says("Both."))
     agent = Agent(name="asker", model=model, tools=[LongRunningFunctionTool(ask), slow])
     async with serve(agent) as env:
-        invocation = await env.client.start("asker", "both")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("asker", "both"), "fc-1")
         await gate.reached()
         await invocation.approve("fc-1")
         assert len(model.requests) == 1
@@ -342,8 +347,7 @@ async def test_a_long_running_call_that_skips_summarization_waits_and_its_answer
 
     model = ScriptedModel(calls(("start", {})), says("Done."))
     async with serve(asker(model, start)) as env:
-        invocation = await env.client.start("asker", "start")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("asker", "start"), "fc-1")
         await responded(invocation, "fc-1")
         assert len(model.requests) == 1
         await invocation.approve("fc-1")

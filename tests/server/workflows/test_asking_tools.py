@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import until, waiting
+from tests.server.workflows.outside import until, until_waiting, waiting
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core import InvalidAnswer, PendingCall
@@ -58,8 +58,7 @@ async def test_a_refusal_reaches_the_tool(serve: Serve) -> None:
     """Which has to look at it; see adk-semantics 2.2."""
     model = ScriptedModel(calls(("book", {"days": 5})), says("I have asked."), says("No."))
     async with serve(Agent(name="hr", model=model, tools=[book])) as env:
-        invocation = await env.client.start("hr", "5 days off")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("hr", "5 days off"), "fc-1")
         await invocation.reject()
         await invocation.result()
     assert responses(model.requests[-1])[0][1]["status"] == "refused"
@@ -144,8 +143,7 @@ async def test_cancelling_closes_a_call_that_asks(serve: Serve) -> None:
     """Its tool does not run again."""
     model = ScriptedModel(calls(("read_calendar", {"day": "monday"})))
     async with serve(Agent(name="secretary", model=model, tools=[read_calendar])) as env:
-        invocation = await env.client.start("secretary", "monday?")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("secretary", "monday?"), "fc-1")
         await invocation.cancel()
         log = await invocation.log()
         async with asyncio.timeout(20):

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import waiting
+from tests.server.workflows.outside import until_waiting
 from tests.server.workflows.said import content
 from waystation.agents import Agent, BaseAgent, LoopAgent, ParallelAgent
 from waystation.client.agent_client import Invocation
@@ -105,8 +105,9 @@ async def test_a_branch_that_reaches_the_budget_closes_what_waits_on_another(ser
     gate = Agent(name="gate", model=FunctionModel(lambda request: calls(("ask", {}))))
     gate.tools = [LongRunningFunctionTool(ask)]
     async with serve(ParallelAgent(name="both", sub_agents=[asker, gate])) as env:
-        invocation = await env.client.start("both", "go", budget=Budget(max_llm_calls=2))
-        await waiting(invocation, "fc-1-1", "fc-2-1")
+        invocation = await until_waiting(
+            env.client.start("both", "go", budget=Budget(max_llm_calls=2)), "fc-1-1", "fc-2-1"
+        )
         await invocation.approve("fc-2-1")
         assert (await invocation.result()).status == "stopped"
         log = await invocation.log()

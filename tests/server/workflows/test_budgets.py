@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Till, refusal, told, waiting
+from tests.server.workflows.outside import Till, refusal, told, until_waiting, waiting
 from tests.server.workflows.said import failure
 from waystation.agents import Agent, BaseAgent, ParallelAgent, SequentialAgent
 from waystation.core import Budget, Grant, ModelOverloaded, Price, Usage
@@ -225,8 +225,7 @@ async def test_what_waits_for_a_person_is_waited_for(serve: Serve) -> None:
     wanted = using(100, calls(("ask", {})))
     model = ScriptedModel(wanted, says("They agreed."))
     async with serve(Agent(name="asker", model=model, tools=[LongRunningFunctionTool(ask)])) as env:
-        invocation = await env.client.start("asker", "go", budget=Budget(max_total_tokens=100))
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("asker", "go", budget=Budget(max_total_tokens=100)), "fc-1")
         await invocation.approve("fc-1")
         result = await invocation.result()
     assert (result.status, result.text) == ("stopped", "They agreed.")
@@ -264,8 +263,7 @@ async def test_a_person_may_say_how_much_and_is_asked_again(serve: Serve) -> Non
     """20 more are used up by the next reply."""
     agent, model, till = payer(pays(1, 100), pays(2, 20), says("Both."))
     async with serve(agent) as env:
-        invocation = await env.client.start("payer", "pay", budget=ASK)
-        await waiting(invocation, "budget-1")
+        invocation = await until_waiting(env.client.start("payer", "pay", budget=ASK), "budget-1")
         await invocation.approve("budget-1", response={"max_total_tokens": 20})
         await waiting(invocation, "budget-2")
         assert len(model.requests) == 2
@@ -294,8 +292,7 @@ async def test_what_is_no_grant_is_refused_and_the_question_stays(serve: Serve, 
     """By update with the reason; nothing is granted."""
     agent, *_ = payer(pays(1, 100), says("One."))
     async with serve(agent) as env:
-        invocation = await env.client.start("payer", "pay", budget=ASK)
-        await waiting(invocation, "budget-1")
+        invocation = await until_waiting(env.client.start("payer", "pay", budget=ASK), "budget-1")
         assert await refusal(invocation.approve("budget-1", response=response)) == "InvalidAnswer"
         await waiting(invocation, "budget-1")
         await invocation.reject("budget-1")
@@ -307,8 +304,9 @@ async def test_calls_for_which_there_is_no_room_run_when_more_is_granted(serve: 
     batch = calls(*[("pay", {"amount": n}) for n in (1, 2, 3)])
     agent, model, till = payer(batch, says("All three."))
     async with serve(agent) as env:
-        invocation = await env.client.start("payer", "pay", budget=Budget(max_tool_calls=1, on_exhausted="ask"))
-        await waiting(invocation, "budget-1")
+        invocation = await until_waiting(
+            env.client.start("payer", "pay", budget=Budget(max_tool_calls=1, on_exhausted="ask")), "budget-1"
+        )
         await invocation.approve("budget-1", response={"max_tool_calls": 2})
         result = await invocation.result()
     assert (result.status, sorted(till.paid)) == ("completed", [1, 2, 3])
@@ -320,8 +318,9 @@ async def test_held_calls_are_answered_when_more_is_refused(serve: Serve) -> Non
     batch = calls(*[("pay", {"amount": n}) for n in (1, 2)])
     agent, model, till = payer(batch, says("One."))
     async with serve(agent) as env:
-        invocation = await env.client.start("payer", "pay", budget=Budget(max_tool_calls=1, on_exhausted="ask"))
-        await waiting(invocation, "budget-1")
+        invocation = await until_waiting(
+            env.client.start("payer", "pay", budget=Budget(max_tool_calls=1, on_exhausted="ask")), "budget-1"
+        )
         await invocation.reject("budget-1")
         result = await invocation.result()
     assert (result.status, result.text, till.paid) == ("stopped", "One.", [1])

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Till, failure, held, quiet, told, waiting
+from tests.server.workflows.outside import Till, failure, held, quiet, told, until_waiting, waiting
 from waystation.agents import Agent, ApprovalRule, SequentialAgent
 from waystation.client.agent_client import Invocation
 from waystation.core import ApprovalPolicy, JsonObject, ModelReplied
@@ -54,8 +54,7 @@ async def continued(
     """Begin an invocation with `before` until these calls wait, restart the worker with `after`, answer, and finish."""
     async with serve(before, verify=False) as env:
         queue = env.client.task_queue
-        invocation = await env.client.start(before.name, "go")
-        await waiting(invocation, *waits)
+        invocation = await until_waiting(env.client.start(before.name, "go"), *waits)
         await quiet(invocation)
     async with serve(after, task_queue=queue, adopt=[invocation]):
         if answer:
@@ -309,8 +308,7 @@ async def test_a_renamed_agent_that_comes_back_continues(serve: Serve) -> None:
     before, other = asker(calls(("ask", {}))), Agent(name="renamed", model=ScriptedModel())
     async with serve(before, verify=False) as env:
         queue = env.client.task_queue
-        invocation = await env.client.start("agent", "go")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("agent", "go"), "fc-1")
         await quiet(invocation)
     async with serve(other, task_queue=queue, verify=False):
         assert [call["function_call_id"] for call in await invocation.handle.query("pending")] == ["fc-1"]
@@ -324,8 +322,7 @@ async def test_an_agent_that_became_a_sequence_cannot_go_on_with_a_conversation(
     line = SequentialAgent(name="agent", sub_agents=[Agent(name="step", model=ScriptedModel())])
     async with serve(asker(calls(("ask", {}))), verify=False) as env:
         queue = env.client.task_queue
-        invocation = await env.client.start("agent", "go")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("agent", "go"), "fc-1")
         await quiet(invocation)
     async with serve(line, task_queue=queue, adopt=[invocation]):
         await invocation.approve("fc-1")

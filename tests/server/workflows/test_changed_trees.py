@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import QUICK, failure, held, quiet, waiting
+from tests.server.workflows.outside import QUICK, failure, held, quiet, until_waiting
 from tests.server.workflows.said import content
 from waystation.agents import Agent, BaseAgent, LoopAgent, ParallelAgent, SequentialAgent
 from waystation.client.agent_client import Invocation
@@ -43,8 +43,7 @@ def team(*agents: BaseAgent, **fields: Any) -> SequentialAgent:
 async def parked(serve: Serve, before: BaseAgent, call: str) -> tuple[Invocation, str]:
     """Begin an invocation, and end its worker once this call waits; return also the task queue."""
     async with serve(before, verify=False, settings=QUICK) as env:
-        invocation = await env.client.start(before.name, "go")
-        await waiting(invocation, call)
+        invocation = await until_waiting(env.client.start(before.name, "go"), call)
         await quiet(invocation)
         return invocation, env.client.task_queue
 

@@ -14,7 +14,7 @@ import pytest
 import structlog
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import LIMIT_S, QUICK, held, refusal, told, until, waiting
+from tests.server.workflows.outside import LIMIT_S, QUICK, held, refusal, told, until, until_waiting, waiting
 from waystation.agents import Agent
 from waystation.auth import APIKey, APIKeyIn, AuthConfig, AuthCredential, AuthCredentialTypes, Bucket
 from waystation.auth.credential_service.encrypted_file_credential_service import EncryptedFileCredentialService
@@ -216,8 +216,7 @@ async def test_calls_that_need_the_same_are_served_by_one_login(
         first = await env.client.start("reader", "what is on?", id="shared-1", user_id="ann")
         (call, other) = await waiting(first, "fc-1", "fc-2")
         assert auth_uri(call) == auth_uri(other)
-        second = await env.client.start("reader", "what is on?", id="shared-2", user_id="ann")
-        await waiting(second, "fc-1")
+        second = await until_waiting(env.client.start("reader", "what is on?", id="shared-2", user_id="ann"), "fc-1")
         receipts = await env.client.authorize(provider.log_in(auth_uri(call)), store=store)
         assert {receipt["accepted"] for receipt in receipts} == {True}
         assert [(await one.result()).status for one in (first, second)] == ["completed", "completed"]
@@ -236,8 +235,7 @@ async def test_a_later_invocation_of_the_user_is_not_asked_again(
         await first.authorize(store=store, auth_response_uri=provider.log_in(auth_uri(call)))
         await first.result()
         assert (await env.client.run("reader", "and now?", id="twice", user_id="ann")).text == "A dentist still."
-        of_bob = await env.client.start("reader", "what is on?", id="of-bob", user_id="bob")
-        await waiting(of_bob, "fc-1")
+        of_bob = await until_waiting(env.client.start("reader", "what is on?", id="of-bob", user_id="bob"), "fc-1")
         await of_bob.cancel()
 
 
@@ -270,8 +268,7 @@ async def test_a_refused_login_is_told_to_the_model(
     """The tool does not run again."""
     agent, model = reader(provider, calls(("read_calendar", {})), says("Then not."))
     async with serve(agent, services=Services(credentials=store)) as env:
-        invocation = await env.client.start("reader", "what is on?", id="refused")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("reader", "what is on?", id="refused"), "fc-1")
         await invocation.reject("fc-1", comment="Not today.")
         assert (await invocation.result()).text == "Then not."
         assert "error" in told(model.requests[-1])[-1]
@@ -291,8 +288,7 @@ async def test_an_answer_that_carries_a_secret_is_refused_and_leaves_no_trace(
     """As an ADK client would send it; by update, which writes nothing when it is refused."""
     agent, _ = keyed(calls(("look_up", {})), says("Done."))
     async with serve(agent, services=Services(credentials=store)) as env:
-        invocation = await env.client.start("clerk", "look")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("clerk", "look"), "fc-1")
         assert await refusal(invocation.approve("fc-1", response=response)) == "InvalidAnswer"
         await invocation.authorize("fc-1", store=store, credential="another-key")
         await invocation.result()
@@ -429,8 +425,7 @@ async def test_an_approved_call_waits_for_its_credential(serve: Serve, kind: str
     agent = Agent(name="agent", model=model, tools=[PAYING[kind]])
     store.keep(Bucket("waystation", "ann", "crm"), AuthCredential(auth_type=AuthCredentialTypes.API_KEY, api_key="k"))
     async with serve(agent, services=Services(credentials=store), settings=QUICK) as env:
-        invocation = await env.client.start("agent", "go", user_id="ann")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("agent", "go", user_id="ann"), "fc-1")
         store.is_back.clear()
         await invocation.approve("fc-1")
         hold = await held(invocation)

@@ -18,6 +18,7 @@ from tests.server.workflows.outside import (
     refusal,
     told,
     until,
+    until_waiting,
     waiting,
 )
 from tests.server.workflows.skipping import DAY, SkipTime
@@ -190,8 +191,7 @@ async def test_a_deadline_that_passes_while_no_worker_runs_has_passed(serve_and_
     till, verified = Till(), list[Invocation]()
     agent, model = payer(till, says("Too late."), deadline=DAY)
     async with serve_and_skip(agent, verified) as clock:
-        invocation = await clock.client.start("payer", "pay 5")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(clock.client.start("payer", "pay 5"), "fc-1")
         await quiet(invocation)
     # Not awaited: without a worker time stands still once the timer has fired.
     forward = asyncio.create_task(clock.forward(invocation, 2 * DAY))
@@ -212,8 +212,7 @@ async def test_answers_sent_before_the_deadline_count_although_no_worker_was_run
     tool = FunctionTool(till.pay, require_confirmation=True, deadline=timedelta(seconds=4))
     agent = Agent(name="payer", model=model, tools=[tool])
     async with serve_and_skip(agent, verified) as clock:
-        invocation = await clock.client.start("payer", "pay")
-        await waiting(invocation, "fc-1", "fc-2", "fc-3")
+        invocation = await until_waiting(clock.client.start("payer", "pay"), "fc-1", "fc-2", "fc-3")
         await quiet(invocation)
     await invocation.handle.signal("answer", "nonsense")
     await invocation.approve("fc-1", signal=True)

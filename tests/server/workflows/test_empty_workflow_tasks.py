@@ -14,7 +14,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.worker import Worker
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Gate, Till, quiet, refusal, until, waiting
+from tests.server.workflows.outside import Gate, Till, quiet, refusal, until, until_waiting
 from tests.tiers import drawn_examples, is_full
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
@@ -117,8 +117,7 @@ async def test_refused_updates_that_meet_results_change_nothing_for_readers(
         model = ScriptedModel(calls(("pay", {"amount": 5}), ("ask", {})), says("Done."))
         tools = [FunctionTool(till.pay, require_confirmation=True), LongRunningFunctionTool(ask)]
         async with serve(Agent(name="payer", model=model, tools=tools), max_cached_workflows=cached) as env:
-            invocation = await env.client.start("payer", "go")
-            await waiting(invocation, "fc-1", "fc-2")
+            invocation = await until_waiting(env.client.start("payer", "go"), "fc-1", "fc-2")
             await invocation.approve("fc-1")
             refused = [refusal(invocation.reject("fc-1")) for _ in range(3)]
             if quiet_progress:
@@ -149,8 +148,7 @@ async def test_messages_in_any_order_are_read_as_the_workflow_took_them(serve: S
     async with serve(
         Agent(name="asker", model=model, tools=[LongRunningFunctionTool(ask), look]), verify=False, **options
     ) as env:
-        invocation = await env.client.start("asker", "go")
-        await waiting(invocation, "fc-1", "fc-2")
+        invocation = await until_waiting(env.client.start("asker", "go"), "fc-1", "fc-2")
 
         async def step(number: int) -> None:
             await asyncio.sleep(draw.random() * 0.5)
@@ -247,8 +245,7 @@ async def test_an_update_after_results_that_changed_nothing_is_read_by_everybody
     model = ScriptedModel(calls(("pay", {"amount": 5}), *(("look", {"n": n}) for n in range(3))), says("Done."))
     tools = [FunctionTool(till.pay, require_confirmation=True), look]
     async with serve(Agent(name="payer", model=model, tools=tools)) as env:
-        invocation = await env.client.start("payer", "go")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
         for number, gate in enumerate(gates, 2):
             gate.set()
 

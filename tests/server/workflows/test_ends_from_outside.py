@@ -8,7 +8,7 @@ from temporalio.exceptions import CancelledError, TerminatedError
 from temporalio.service import RPCError
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Gate, Till, quiet, told, until, waiting
+from tests.server.workflows.outside import Gate, Till, quiet, told, until, until_waiting, waiting
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core import JsonObject, ModelOverloaded
@@ -51,8 +51,7 @@ async def test_a_terminated_invocation_reads_as_ended_with_its_calls_sealed(serv
     """No code of ours runs when it is terminated; a reader of the history sees the end all the same."""
     # Not verified: a query replays the workflow up to its last task, which was before the end.
     async with serve(asker(), verify=False) as env:
-        invocation = await env.client.start("asker", "ask")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("asker", "ask"), "fc-1")
         await quiet(invocation)
         await invocation.handle.terminate("by an operator")
         with pytest.raises(WorkflowFailureError) as caught:
@@ -107,8 +106,7 @@ async def test_all_that_is_open_is_sealed_in_call_order(serve: Serve) -> None:
 
     tools = [FunctionTool(till.pay, require_confirmation=True), slow, LongRunningFunctionTool(ask), look]
     async with serve(Agent(name="worker", model=model, tools=tools)) as env:
-        invocation = await env.client.start("worker", "work")
-        await waiting(invocation, "fc-1", "fc-3")
+        invocation = await until_waiting(env.client.start("worker", "work"), "fc-1", "fc-3")
         await gate.reached()
 
         async def looked() -> bool:
@@ -201,8 +199,7 @@ async def test_a_call_of_an_agent_whose_id_is_taken_is_told(serve: Serve) -> Non
     )
     model = ScriptedModel(calls(("helper", {"request": "help"})), says("No help."))
     async with serve(Agent(name="boss", model=model, tools=[AgentTool(helper)]), helper, verify=False) as env:
-        taken = await env.client.start("helper", "mine", id="boss-1/fc-1")
-        await waiting(taken, "fc-1")
+        taken = await until_waiting(env.client.start("helper", "mine", id="boss-1/fc-1"), "fc-1")
         invocation = await env.client.start("boss", "go", id="boss-1")
         assert (await invocation.result()).text == "No help."
         assert told(model.requests[1])[0]["error_type"] == "WorkflowAlreadyStartedError"
@@ -217,8 +214,7 @@ async def test_an_answer_after_the_end_is_refused_by_the_server(serve: Serve, ch
     model = ScriptedModel(calls(("pay", {"amount": 5})), says("Paid."))
     agent = Agent(name="payer", model=model, tools=[FunctionTool(till.pay, require_confirmation=True)])
     async with serve(agent) as env:
-        invocation = await env.client.start("payer", "pay")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("payer", "pay"), "fc-1")
         await invocation.approve("fc-1")
         await invocation.result()
         before = len((await invocation.history()).events)

@@ -9,7 +9,7 @@ import pytest
 from temporalio.client import WorkflowFailureError
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import failure, ignored, until, waiting
+from tests.server.workflows.outside import failure, ignored, until, until_waiting, waiting
 from waystation.agents import Agent
 from waystation.audit import create_account
 from waystation.core import Event, InvalidInput, Settings
@@ -109,15 +109,13 @@ async def test_what_a_person_approved_in_the_source_lets_nothing_run_in_the_fork
     """Approved once, paid once: a call that had not run by the event waits again, and may be answered otherwise."""
     shop = Shop()
     async with serve(shop.buyer(require_confirmation=True)) as env:
-        source = await env.client.start("buyer", "tea")
-        await waiting(source, "fc-2")
+        source = await until_waiting(env.client.start("buyer", "tea"), "fc-2")
         await source.approve("fc-2")
         await source.result()
         assert shop.ran == ["price tea", "pay 7"]
         approved = len((await source.log()).state.events)
         for event in range(4, approved - 1):  # from the call to just before its response
-            fork = await env.client.forks.start(source.id, event)
-            await waiting(fork, "fc-2")
+            fork = await until_waiting(env.client.forks.start(source.id, event), "fc-2")
             await fork.reject("fc-2")
             await fork.result()
         assert shop.ran == ["price tea", "pay 7"]
@@ -311,8 +309,7 @@ async def test_an_answer_that_arrives_while_the_fork_begins_is_recorded_as_ignor
     """It is lost nowhere: the run that goes on has it."""
     shop = Shop()
     async with serve(shop.buyer(require_confirmation=True)) as env:
-        source = await env.client.start("buyer", "tea")
-        await waiting(source, "fc-2")
+        source = await until_waiting(env.client.start("buyer", "tea"), "fc-2")
         queue = env.client.task_queue
     fork = await env.client.forks.start(source.id, 4)
     await fork.approve("fc-2", signal=True)

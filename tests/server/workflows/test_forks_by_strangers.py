@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import failure, waiting
+from tests.server.workflows.outside import failure, until_waiting, waiting
 from tests.server.workflows.test_forks import Shop
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
@@ -54,8 +54,7 @@ async def test_hazard_a_stranger_forges_what_a_fork_takes_over(serve: Serve) -> 
     """What only the engine sets counts for nothing in the input of a stranger."""
     shop = Shop()
     async with serve(shop.buyer(require_confirmation=True), verify=False) as env:
-        source = await env.client.start("buyer", "tea")
-        await waiting(source, "fc-2")
+        source = await until_waiting(env.client.start("buyer", "tea"), "fc-2")
         forged = {"invocation_id": source.id, "event": 4, "home": "somebody-else", "entries": 1_000}
         handle = await env.temporal.start_workflow(
             "AgentInvocation",

@@ -20,7 +20,7 @@ from tests.server.workflows.outside import (
     start_raw,
     told,
     until,
-    waiting,
+    until_waiting,
 )
 from waystation.agents import Agent, ReadonlyContext
 from waystation.client import agent_directory
@@ -54,8 +54,7 @@ def hold_events(log: Any) -> list[str]:
 async def start_and_wait(serve: Serve, before: Agent) -> tuple[Invocation, str]:
     """Start an invocation, wait until its call is pending, and stop the worker."""
     async with serve(before, verify=False, settings=QUICK) as env:
-        invocation = await env.client.start("agent", "go")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("agent", "go"), "fc-1")
         return invocation, env.client.task_queue
 
 
@@ -162,8 +161,7 @@ async def test_an_approved_call_whose_toolset_stays_away_is_held_until_it_lists_
     toolset = Away(till)
     agent = Agent(name="agent", model=ScriptedModel(PAY, says("Paid.")), tools=[toolset])
     async with serve(agent, settings=QUICK) as env:
-        invocation = await env.client.start("agent", "go")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("agent", "go"), "fc-1")
         toolset.is_away = True
         await invocation.approve("fc-1")
         assert (await held(invocation))["reason"] == "toolset_failed"
@@ -188,8 +186,7 @@ async def test_a_worker_that_stops_before_the_tool_starts_leaves_the_call_to_the
     agent = Agent(name="agent", model=ScriptedModel(PAY), tools=[toolset])
     hurried = {"verify": False, "graceful_shutdown_timeout": timedelta(seconds=0.1), "settings": QUICK}
     async with serve(agent, **hurried) as env:
-        invocation = await env.client.start("agent", "go")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("agent", "go"), "fc-1")
         toolset.is_away = True
         await invocation.approve("fc-1")
         await listing.wait()
@@ -339,8 +336,7 @@ async def test_a_held_tool_call_that_is_given_up_is_told_to_the_model(serve: Ser
 async def test_giving_up_what_is_not_held_is_ignored(serve: Serve) -> None:
     """The signal leaves a waiting invocation as it is."""
     async with serve(payer(Till(), PAY, says("Paid."))) as env:
-        invocation = await env.client.start("agent", "go")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("agent", "go"), "fc-1")
         assert await env.client.held.give_up(invocation.id) == []
         await invocation.handle.signal("give_up")
         assert await ignored(invocation, 1) == ["InvalidAnswer"]
@@ -399,8 +395,7 @@ async def test_a_deadline_of_a_person_passes_while_a_call_is_held(serve: Serve) 
     toolset = Away(till)
     agent = Agent(name="agent", model=ScriptedModel(both, says("Done.")), tools=[toolset, asking])
     async with serve(agent, settings=QUICK) as env:
-        invocation = await env.client.start("agent", "go")
-        await waiting(invocation, "fc-1", "fc-2")
+        invocation = await until_waiting(env.client.start("agent", "go"), "fc-1", "fc-2")
         toolset.is_away = True
         await invocation.approve("fc-1")
         await held(invocation)

@@ -15,6 +15,7 @@ from tests.server.workflows.outside import (
     quiet,
     refusal,
     stuck_tasks,
+    until_waiting,
     waiting,
 )
 from waystation.agents import Agent
@@ -69,8 +70,7 @@ def payer(till: Till) -> Agent:
 
 async def start_waiting(client: AgentClient) -> Invocation:
     """Start an invocation and wait until its payment waits."""
-    invocation = await client.start("payer", "pay 5")
-    await waiting(invocation, "fc-1")
+    invocation = await until_waiting(client.start("payer", "pay 5"), "fc-1")
     await quiet(invocation)
     return invocation
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import QUICK, Till, failure, quiet, refusal, told, waiting
+from tests.server.workflows.outside import QUICK, Till, failure, quiet, refusal, told, until_waiting, waiting
 from waystation.agents import Agent
 from waystation.core import (
     ActivitySettings,
@@ -200,8 +200,7 @@ async def test_the_models_own_ids_are_echoed_to_it_and_used_for_nothing_else(ser
     )
     tool = FunctionTool(till.pay, require_confirmation=True)
     async with serve(Agent(name="payer", model=model, tools=[tool])) as env:
-        invocation = await env.client.start("payer", "pay")
-        await waiting(invocation, "fc-1", "fc-2")
+        invocation = await until_waiting(env.client.start("payer", "pay"), "fc-1", "fc-2")
         await invocation.approve("fc-2")
         await invocation.reject("fc-1")
         await waiting(invocation, "fc-3")

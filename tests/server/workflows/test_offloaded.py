@@ -10,7 +10,7 @@ from temporalio.common import RawValue
 from temporalio.converter import StorageDriverClaim, StorageDriverRetrieveContext
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import files_in, ignored, quiet, stuck_tasks, told, waiting
+from tests.server.workflows.outside import files_in, ignored, quiet, stuck_tasks, told, until_waiting
 from waystation.agents import Agent
 from waystation.client.agent_client import AgentClient
 from waystation.core import WORKFLOW, InvalidInput, NotReplayable, StoreFailed
@@ -103,8 +103,7 @@ async def test_a_forged_reference_sticks_nothing(serve: Serve) -> None:
         return {"status": "pending"}
 
     async with serve(Agent(name="asker", model=model, tools=[LongRunningFunctionTool(ask)])) as env:
-        invocation = await env.client.start("asker", "go")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("asker", "go"), "fc-1")
         for number, (form, reference) in enumerate(FORGED.items(), 1):
             await invocation.handle.signal("answer", reference)
             assert len(await ignored(invocation, number)) == number, form
@@ -204,8 +203,7 @@ async def test_a_store_that_is_away_holds_an_invocation_up_and_names_itself(
     agent = Agent(name="reader", model=model, tools=[read, LongRunningFunctionTool(ask)])
     store, away = tmp_path / "store", tmp_path / "away"
     async with serve(agent, store=store, tasks_may_fail=True) as env:
-        invocation = await env.client.start("reader", "read")
-        await waiting(invocation, "fc-2")
+        invocation = await until_waiting(env.client.start("reader", "read"), "fc-2")
         await quiet(invocation)
         store.rename(away)
         store.write_text("no folder")

@@ -10,7 +10,7 @@ from temporalio import activity
 from temporalio.client import WorkflowHistory
 
 from tests.server.conftest import Serve, verify_tree
-from tests.server.workflows.outside import LATE, QUICK, held, limit_quick_calls, told, until, waiting
+from tests.server.workflows.outside import LATE, QUICK, held, limit_quick_calls, told, until, until_waiting, waiting
 from waystation.agents import Agent, BaseAgent, ParallelAgent
 from waystation.core import WORKFLOW, CallReturned, JsonObject
 from waystation.history import is_local_activity
@@ -198,8 +198,7 @@ async def test_a_call_that_needs_approval_is_an_ordinary_activity(serve: Serve) 
     """An approval can arrive by an update that the history does not contain yet."""
     agent, _ = looker(quick(look, require_confirmation=True))
     async with serve(agent, **CACHED, settings=LATE) as env:
-        invocation = await env.client.start("looker", "look")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("looker", "look"), "fc-1")
         await invocation.approve("fc-1")
         await invocation.result()
         assert kinds(await invocation.history()) == {"call_model": 2, "marker": 0, "looker.look": 1}
@@ -244,8 +243,7 @@ async def test_a_worker_that_runs_only_workflows_replays_quick_calls(serve: Serv
 
     agent = Agent(name="looker", model=model, tools=[quick(look), FunctionTool(pay, require_confirmation=True)])
     async with serve(agent, **CACHED, settings=LATE, verify=False) as env:
-        invocation = await env.client.start("looker", "look")
-        await waiting(invocation, "fc-2")
+        invocation = await until_waiting(env.client.start("looker", "look"), "fc-2")
         queue = env.client.task_queue
     parts = {"task_queue": queue, "verify": False}
     async with serve(agent, workflows=False, **parts) as env, serve(agent, activities=False, **parts):

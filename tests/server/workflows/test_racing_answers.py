@@ -7,7 +7,18 @@ from typing import Any
 import pytest
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Till, asked, ignored, ignored_in, quiet, refusal, told, until, waiting
+from tests.server.workflows.outside import (
+    Till,
+    asked,
+    ignored,
+    ignored_in,
+    quiet,
+    refusal,
+    told,
+    until,
+    until_waiting,
+    waiting,
+)
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core import Action, AlreadyAnswered
@@ -37,8 +48,7 @@ def asker() -> tuple[Agent, ScriptedModel]:
 
 async def start_waiting(client: Any, agent: str) -> Invocation:
     """Start an invocation and wait until its only call waits."""
-    invocation: Invocation = await client.start(agent, "go")
-    await waiting(invocation, "fc-1")
+    invocation = await until_waiting(client.start(agent, "go"), "fc-1")
     return invocation
 
 
@@ -140,8 +150,7 @@ async def test_a_reused_update_id_gets_the_first_receipt_and_changes_nothing(ser
     model = ScriptedModel(wanted, says("Done."))
     tools = [FunctionTool(till.pay, require_confirmation=True), LongRunningFunctionTool(ask)]
     async with serve(Agent(name="payer", model=model, tools=tools)) as env:
-        invocation = await env.client.start("payer", "go")
-        await waiting(invocation, "fc-1", "fc-2")
+        invocation = await until_waiting(env.client.start("payer", "go"), "fc-1", "fc-2")
         for action in ("approve", "reject"):
             receipt = await invocation.handle.execute_update(
                 "submit_answer", {"function_call_id": "fc-1", "action": action}, id="the-same"
@@ -176,8 +185,7 @@ async def test_the_client_never_reuses_an_update_id(serve: Serve) -> None:
     model = ScriptedModel(calls(("pay", {"amount": 5}), ("ask", {})), says("Done."))
     tools = [FunctionTool(till.pay, require_confirmation=True), LongRunningFunctionTool(ask)]
     async with serve(Agent(name="payer", model=model, tools=tools)) as env:
-        invocation = await env.client.start("payer", "go")
-        await waiting(invocation, "fc-1", "fc-2")
+        invocation = await until_waiting(env.client.start("payer", "go"), "fc-1", "fc-2")
         await invocation.approve("fc-1")
         await quiet(invocation)
         assert await refusal(invocation.reject("fc-1")) == "AlreadyAnswered"

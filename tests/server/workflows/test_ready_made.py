@@ -7,7 +7,7 @@ from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import waiting
+from tests.server.workflows.outside import until_waiting, waiting
 from waystation import LangchainTool, exit_loop, get_user_choice, google_search, request_input, url_context
 from waystation.agents import Agent, LoopAgent
 from waystation.core import JsonObject
@@ -37,8 +37,7 @@ async def test_a_choice_waits_without_another_model_call(serve: Serve) -> None:
     """The model hears of it when the user has chosen."""
     model = ScriptedModel(calls(("get_user_choice", {"options": ["red", "green"]})), says("Green."))
     async with serve(Agent(name="painter", model=model, tools=[get_user_choice])) as env:
-        invocation = await env.client.start("painter", "Paint it.")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("painter", "Paint it."), "fc-1")
         assert len(model.requests) == 1
         await invocation.respond({"result": "green"})
         assert (await invocation.result()).text == "Green."

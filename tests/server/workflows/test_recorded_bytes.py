@@ -9,9 +9,8 @@ from temporalio.api.history.v1 import HistoryEvent
 
 from tests.server.conftest import Serve
 from tests.server.processes.workers import until
-from tests.server.workflows.outside import waiting
+from tests.server.workflows.outside import until_waiting
 from waystation.agents import Agent
-from waystation.client.agent_client import Invocation
 from waystation.core import MEMO_FILLER, ids
 from waystation.history import get_attributes
 from waystation.history.history_events import patch_of
@@ -90,8 +89,7 @@ async def test_an_invocation_with_tool_calls(serve: Serve, calls_made: int, even
 async def test_an_approval(serve: Serve) -> None:
     """Besides the update, an approval takes a memo, two changes of search attributes, and a timer."""
     async with serve(clerk(calls(("pay", {"key": "k"})), says("f" * 200))) as env:
-        invocation: Invocation = await env.client.start("clerk", "go")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("clerk", "go"), "fc-1")
         await invocation.approve()
         await invocation.result()
         count, size = recorded(await history_of(env, invocation.id))

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Till, event_count, ignored, quiet, refusal, told, waiting
+from tests.server.workflows.outside import Till, event_count, ignored, quiet, refusal, told, until_waiting, waiting
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core import JsonObject
@@ -82,8 +82,7 @@ async def test_answers_that_do_not_count_change_nothing(serve: Serve, channel: s
     agent, model = payer(till, says("Done."))
     refused = [*REFUSED, *(("InvalidAnswer", answer) for answer in MALFORMED)]
     async with serve(agent) as env:
-        invocation = await env.client.start("payer", "pay, ask, look")
-        await waiting(invocation, "fc-1", "fc-2")
+        invocation = await until_waiting(env.client.start("payer", "pay, ask, look"), "fc-1", "fc-2")
         await quiet(invocation)
         before = await event_count(invocation)
         if channel == "update":
@@ -116,8 +115,7 @@ async def test_the_first_answer_stands(serve: Serve, channel: str, first: str) -
         ("DigestMismatch", {"function_call_id": "fc-1", "action": "approve", "digest": WRONG_DIGEST}),
     ]
     async with serve(agent) as env:
-        invocation = await env.client.start("payer", "pay, ask, look")
-        await waiting(invocation, "fc-1", "fc-2")
+        invocation = await until_waiting(env.client.start("payer", "pay, ask, look"), "fc-1", "fc-2")
         await submit(invocation, {"function_call_id": "fc-1", "action": first, "by": "dana"})
         await quiet(invocation)
         if channel == "update":
@@ -137,8 +135,7 @@ async def test_a_refusal_names_the_answer_that_stands(serve: Serve) -> None:
     """Who comes second learns who answered and how."""
     agent, _ = payer(Till(), says("Done."))
     async with serve(agent) as env:
-        invocation = await env.client.start("payer", "pay, ask, look")
-        await waiting(invocation, "fc-1", "fc-2")
+        invocation = await until_waiting(env.client.start("payer", "pay, ask, look"), "fc-1", "fc-2")
         await invocation.reject("fc-1", by="dana")
         await waiting(invocation, "fc-2")
         await invocation.handle.signal("answer", {"function_call_id": "fc-1", "action": "approve", "by": "eve"})
@@ -177,8 +174,7 @@ async def test_a_closed_long_running_call_takes_no_further_answer(serve: Serve) 
     """After `respond` neither another response nor progress counts, though the invocation goes on."""
     agent, model = payer(Till(), says("Done."))
     async with serve(agent) as env:
-        invocation = await env.client.start("payer", "pay, ask, look")
-        await waiting(invocation, "fc-1", "fc-2")
+        invocation = await until_waiting(env.client.start("payer", "pay, ask, look"), "fc-1", "fc-2")
         await invocation.respond({"answer": 42}, "fc-2")
         await quiet(invocation)
         for action in ("respond", "progress", "approve", "reject"):
@@ -193,8 +189,7 @@ async def test_progress_with_a_used_answer_id_is_not_applied_again(serve: Serve)
     """A sender that retries names its answer; the second copy does not call the model again."""
     model = ScriptedModel(calls(("ask", {"purpose": "x"})), says("Half."), says("All."))
     async with serve(Agent(name="asker", model=model, tools=[LongRunningFunctionTool(ask)])) as env:
-        invocation = await env.client.start("asker", "ask")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("asker", "ask"), "fc-1")
         half = {"function_call_id": "fc-1", "action": "progress", "response": {"percent": 50}, "answer_id": "a-1"}
         receipt = await submit(invocation, half)
         await quiet(invocation)
@@ -210,8 +205,7 @@ async def test_after_a_hundred_ignored_answers_further_ones_get_no_event_of_thei
     """A flood stays cheap and does not drown the events; the call is still answerable."""
     agent, _ = payer(Till(), says("Done."))
     async with serve(agent) as env:
-        invocation = await env.client.start("payer", "pay, ask, look")
-        await waiting(invocation, "fc-1", "fc-2")
+        invocation = await until_waiting(env.client.start("payer", "pay, ask, look"), "fc-1", "fc-2")
         for number in range(130):
             await invocation.handle.signal("answer", {"function_call_id": f"no-{number}", "action": "approve"})
         await invocation.approve("fc-1")

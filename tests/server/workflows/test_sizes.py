@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import ignored, quiet, told, waiting
+from tests.server.workflows.outside import ignored, quiet, told, until_waiting
 from waystation.agents import Agent
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.agent_tool import AgentTool
@@ -29,8 +29,7 @@ async def test_an_approval_with_a_large_response_does_not_stick_the_invocation(s
     model = ScriptedModel(calls(("pay", {"amount": 5})), says("Paid."))
     agent = Agent(name="payer", model=model, tools=[FunctionTool(pay, require_confirmation=True)])
     async with serve(agent) as env:
-        invocation = await env.client.start("payer", "pay 5")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("payer", "pay 5"), "fc-1")
         large = {"function_call_id": "fc-1", "action": "approve", "response": {"x": "x" * size}}
         await invocation.handle.signal("answer", large)
         await quiet(invocation)
@@ -55,8 +54,7 @@ async def test_five_large_approvals_in_one_workflow_task_do_not_end_the_invocati
     agent = Agent(name="payer", model=model, tools=[FunctionTool(pay, require_confirmation=True)])
     async with serve(agent, verify=False) as env:
         queue = env.client.task_queue
-        invocation = await env.client.start("payer", "pay")
-        await waiting(invocation, *[f"fc-{n + 1}" for n in range(5)])
+        invocation = await until_waiting(env.client.start("payer", "pay"), *[f"fc-{n + 1}" for n in range(5)])
     for n in range(5):
         await invocation.approve(f"fc-{n + 1}", response={"x": "x" * 900_000}, signal=True)
     async with serve(agent, task_queue=queue, adopt=[invocation]):
@@ -127,8 +125,7 @@ async def test_edited_arguments_of_many_calls_in_one_workflow_task_do_not_end_th
     agent = Agent(name="writer", model=model, tools=[FunctionTool(write, require_confirmation=True)])
     async with serve(agent, verify=False) as env:
         queue = env.client.task_queue
-        invocation = await env.client.start("writer", "write")
-        await waiting(invocation, *[f"fc-{n + 1}" for n in range(5)])
+        invocation = await until_waiting(env.client.start("writer", "write"), *[f"fc-{n + 1}" for n in range(5)])
     for n in range(5):
         await invocation.answer("edit", f"fc-{n + 1}", args={"text": "x" * 900_000}, signal=True)
     async with serve(agent, task_queue=queue, adopt=[invocation]):

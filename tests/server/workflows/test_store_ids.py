@@ -10,7 +10,7 @@ import pytest
 from tests.programs import command
 from tests.server.conftest import Serve
 from tests.server.processes.workers import AGENTS, Process
-from tests.server.workflows.outside import waiting
+from tests.server.workflows.outside import until_waiting, waiting
 from tests.server.workflows.test_continuing import ask
 from waystation.agents import Agent
 from waystation.client import Invocation
@@ -37,8 +37,7 @@ async def recorded(invocation: Invocation) -> list[list[str]]:
 async def test_the_ids_are_recorded_with_the_first_reply(serve: Serve, logs: list[MutableMapping[str, Any]]) -> None:
     """Later replies of the invocation do not repeat them, and nothing is logged."""
     async with serve(asker()) as env:
-        invocation = await env.client.start("asker", "go")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("asker", "go"), "fc-1")
         await invocation.approve("fc-1")
         await invocation.result()
         assert await recorded(invocation) == [["payloads"], [], []]

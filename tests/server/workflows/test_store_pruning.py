@@ -25,7 +25,7 @@ from tests.programs import command
 from tests.server.sessions.conftest import heard_events
 from tests.server.sessions.test_conversation import words
 from tests.server.sessions.test_sending import echo
-from tests.server.workflows.outside import until, waiting
+from tests.server.workflows.outside import until, until_waiting
 from tests.server.workflows.test_codec import Veil
 from tests.server.workflows.test_continuing import ask
 from waystation.agents import Agent
@@ -101,8 +101,7 @@ async def test_what_an_open_invocation_needs_is_kept(own_server: EmbeddedServer,
     """Its result is kept however old it is. When its history is gone, it is moved, and later removed."""
     blobs = Blobs(tmp_path)
     async with AgentEnvironment(large_asker("a"), server=own_server, store=tmp_path, blobs=blobs) as env:
-        invocation = await env.client.start("reader", "go")
-        await waiting(invocation, "fc-2")
+        invocation = await until_waiting(env.client.start("reader", "go"), "fc-2")
         [stored] = await blobs.list_stored()
         pruned = await prune(env.client, blobs)
         assert (pruned.kept, pruned.moved, pruned.removed) == (1, 0, 0)
@@ -122,8 +121,7 @@ async def test_what_is_used_again_returns_from_the_trash(own_server: EmbeddedSer
     """A worker may refer to a payload while it is moved. It stays readable, and the next run moves it back."""
     blobs = Blobs(tmp_path)
     async with AgentEnvironment(large_asker("b"), server=own_server, store=tmp_path, blobs=blobs) as env:
-        invocation = await env.client.start("reader", "go")
-        await waiting(invocation, "fc-2")
+        invocation = await until_waiting(env.client.start("reader", "go"), "fc-2")
         [stored] = await blobs.list_stored()
         await blobs.discard(stored.digest)
         await invocation.approve("fc-2")

@@ -16,7 +16,7 @@ from temporalio.worker import Worker
 from tests.cluster.temporal_cluster import create_namespace
 from tests.server.conftest import Serve
 from tests.server.user_workflow import Onboarding, Order, refuse
-from tests.server.workflows.outside import reset, waiting
+from tests.server.workflows.outside import reset, until_waiting
 from waystation import ActivityTool, Agent, ApprovalPolicy, Budget, InvocationError, NexusTool, WorkflowTool
 from waystation.core import Effect
 from waystation.replay import redact
@@ -145,8 +145,7 @@ async def test_a_call_waits_for_an_operation_of_another_namespace(serve: Serve) 
     tool = NexusTool("onboard", endpoint="unknown", service="quotes", schema=CUSTOMER, approval=ApprovalPolicy())
     async with serve(Agent(name="clerk", model=model, tools=[tool])) as env, other_namespace(env) as (name, other):
         tool.endpoint = name
-        invocation = await env.client.start("clerk", "hi")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("clerk", "hi"), "fc-1")
         assert not [run async for run in other.list_workflows()]
         await invocation.approve("fc-1")
         await signal(other.get_workflow_handle("onboards-ada"), "sign", "dana")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import failure, ignored, quiet, until, waiting
+from tests.server.workflows.outside import failure, ignored, quiet, until, until_waiting, waiting
 from tests.server.workflows.test_continuing import add, ask, begun, runs
 from waystation.agents import Agent
 from waystation.client.agent_client import AgentClient, Invocation
@@ -30,8 +30,7 @@ def asker() -> Agent:
 
 async def asking(env: AgentEnvironment) -> Invocation:
     """Start an invocation that waits for an answer."""
-    invocation = await env.client.start("asker", "go")
-    await waiting(invocation, "fc-1")
+    invocation = await until_waiting(env.client.start("asker", "go"), "fc-1")
     await quiet(invocation)
     return invocation
 
