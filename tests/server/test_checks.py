@@ -8,7 +8,7 @@ from temporalio.client import WorkflowHandle, WorkflowHistory
 from temporalio.worker import WorkflowRunner
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Till, waiting
+from tests.server.workflows.outside import Till, until_waiting
 from waystation import Agent, FunctionTool
 from waystation.client.agent_client import Invocation
 from waystation.core import Log
@@ -48,8 +48,7 @@ class Overtaken(Invocation):
 async def test_what_goes_on_between_the_two_looks_is_no_difference(serve: Serve) -> None:
     """Both are looked at again."""
     async with serve(payer()) as env:
-        invocation = await env.client.start("payer", "go")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
         overtaken = Overtaken(env.client, invocation.handle)
         await assert_projection_matches(overtaken)
         assert overtaken.reads == 2
@@ -64,8 +63,7 @@ async def test_a_difference_that_stays_is_told(serve: Serve, monkeypatch: pytest
         return ([] if asked == "events" else {"x": 1}) if asked == name else await query(self, asked, *args)
 
     async with serve(payer()) as env:
-        invocation = await env.client.start("payer", "go")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
         with monkeypatch.context() as patched:
             patched.setattr(WorkflowHandle, "query", wrong)
             with pytest.raises(AssertionError, match="the workflow"):
@@ -110,8 +108,7 @@ async def test_an_invocation_is_replayed_as_asked_for(
     for name in ("replay", "divergence_of"):
         monkeypatch.setattr(checks, name, noting(getattr(checks, name)))
     async with serve(payer(), verify=False) as env:
-        invocation = await env.client.start("payer", "go")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
         await assert_invocation_holds(invocation, replays=replays)
         await invocation.cancel()
     assert used == runners

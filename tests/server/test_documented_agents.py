@@ -10,7 +10,7 @@ import pytest
 from tests.documents import blocks, how_to
 from tests.server.cli.shell import Shell
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import waiting
+from tests.server.workflows.outside import until_waiting, waiting
 from waystation.agents.registry import Registry, discover
 from waystation.apps import App
 from waystation.auth.credential_service.in_memory_credential_service import InMemoryCredentialService
@@ -256,8 +256,7 @@ async def test_authentication(
     async with serve(
         app_with_plugins(registry, "reader_agent"), model=model, services=Services(credentials=store)
     ) as env:
-        invocation = await env.client.start("reader_agent", "cats")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("reader_agent", "cats"), "fc-1")
         await invocation.authorize(store=store, credential="key-7c1e9a52")
         await invocation.result()
         assert tool_responses([event async for event in invocation.events()])[-1] == answer

@@ -9,7 +9,7 @@ import pytest
 
 from tests.server.approvals.asking import asker, listed, payer
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Till, waiting
+from tests.server.workflows.outside import Till, until_waiting, waiting
 from waystation.client import Outcome
 from waystation.core import AnswerUnconfirmed, DigestMismatch, JsonObject, UnknownCall
 
@@ -82,8 +82,7 @@ async def test_no_more_answers_than_allowed_are_under_way_at_a_time(serve: Serve
 async def test_progress_is_told_once_although_it_is_sent_again(serve: Serve) -> None:
     """It does not settle the call, so a second one would count; its id says that it is the same."""
     async with serve(asker()) as env:
-        invocation = await env.client.start("asker", "go")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("asker", "go"), "fc-1")
         told = []
         for status in ("50 %", "50 %", "60 %"):
             many = env.client.approvals.answer_all(
@@ -100,8 +99,7 @@ async def test_an_answer_that_no_worker_takes_is_told_as_unknown_not_as_failed(s
     till = Till()
     async with serve(payer(till.pay), verify=False) as env:
         queue = env.client.task_queue
-        invocation = await env.client.start("payer", "go")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
     name = [f"{invocation.id}/fc-1"]
     many = env.client.approvals.answer_all(name, "approve", confirm_within=timedelta(seconds=0.2))
     [unknown] = [each async for each in many]

@@ -9,7 +9,7 @@ import pytest
 
 from tests.server.approvals.asking import asker, payer
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Till, ignored, ignored_in, refusal, waiting
+from tests.server.workflows.outside import Till, ignored, ignored_in, refusal, until_waiting, waiting
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core import Action, AlreadyAnswered, AnswerUnconfirmed
@@ -43,8 +43,7 @@ async def test_a_decision_that_is_sent_again_and_again_has_one_effect(serve: Ser
     """Hazard: a double click, or a request that the network repeats. The rest hear that it is answered."""
     till = Till()
     async with serve(busy(till)) as env:
-        invocation = await env.client.start("busy", "go")
-        await waiting(invocation, "fc-1", "fc-2")
+        invocation = await until_waiting(env.client.start("busy", "go"), "fc-1", "fc-2")
         sent = [invocation.approve("fc-1", by="dana", signal=signal) for _ in range(times)]
         outcomes = await asyncio.gather(*sent, return_exceptions=True)
         if signal:
@@ -61,8 +60,7 @@ async def test_the_opposite_decision_changes_nothing(serve: Serve, first: Action
     """Hazard: the opposite after the first. It is refused, and the message says what was decided, and by whom."""
     till = Till()
     async with serve(busy(till)) as env:
-        invocation = await env.client.start("busy", "go")
-        await waiting(invocation, "fc-1", "fc-2")
+        invocation = await until_waiting(env.client.start("busy", "go"), "fc-1", "fc-2")
         await invocation.answer(first, "fc-1", by="dana")
         if signal:
             await invocation.answer(second, "fc-1", by="emil", signal=True)
@@ -80,8 +78,7 @@ async def test_a_used_update_id_never_makes_the_client_believe_that_its_decision
     """Hazard: the server answers a used id with its first outcome, so a rejection would read as accepted."""
     till = Till()
     async with serve(busy(till)) as env:
-        invocation = await env.client.start("busy", "go")
-        await waiting(invocation, "fc-1", "fc-2")
+        invocation = await until_waiting(env.client.start("busy", "go"), "fc-1", "fc-2")
         assert (await invocation.approve("fc-1"))["action"] == "approve"
         for _ in range(2):
             assert await refusal(invocation.reject("fc-1")) == "AlreadyAnswered"
@@ -93,8 +90,7 @@ async def test_the_same_answer_sent_again_gets_the_first_receipt(serve: Serve) -
     """The sender did not receive the first one. The call runs once, other content is a conflict, and so is the end."""
     till = Till()
     async with serve(busy(till)) as env:
-        invocation = await env.client.start("busy", "go")
-        await waiting(invocation, "fc-1", "fc-2")
+        invocation = await until_waiting(env.client.start("busy", "go"), "fc-1", "fc-2")
         sent: dict[str, Any] = {"args": {"amount": 4}, "answer_id": "a-1", "by": "dana"}
         first = await invocation.answer("edit", "fc-1", **sent)
         assert await invocation.answer("edit", "fc-1", **sent) == first

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import quiet, waiting
+from tests.server.workflows.outside import quiet, until_waiting, waiting
 from tests.server.workflows.said import pay
 from waystation.agents import Agent, ApprovalRule, SequentialAgent
 from waystation.client.agent_client import Invocation
@@ -55,8 +55,7 @@ async def test_arguments_that_do_not_fit_are_refused_and_the_call_waits_on(serve
     """Whoever sends an update is told what is wrong; of a signal, readers of the events are."""
     agent = clerk(FunctionTool(pay, require_confirmation=True), {"amount": 500})
     async with serve(agent) as env:
-        invocation = await env.client.start("clerk", "go")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("clerk", "go"), "fc-1")
         if signal:
             await invocation.answer("edit", "fc-1", args={"amuont": 5}, by="dana", signal=True)
             await quiet(invocation)
@@ -84,8 +83,7 @@ async def test_nobody_edits_a_call_past_a_rule(serve: Serve) -> None:
     rules = [ApprovalRule(large, over={"amount": 1000}), ApprovalRule(small, over={"amount": 100})]
     agent = clerk(pay, {"amount": 500}, approval_rules=rules)
     async with serve(agent) as env:
-        invocation = await env.client.start("clerk", "go")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("clerk", "go"), "fc-1")
         error = await refused(invocation, {"amount": 5000}, by="dana")
         assert isinstance(error, NotAllowed)
         assert "needs different approvers" in str(error)
@@ -99,8 +97,7 @@ async def test_whoever_may_not_answer_is_not_told_what_would_fit(serve: Serve) -
     policy = ApprovalPolicy(approvers=("dana",), verified=False)
     agent = clerk(FunctionTool(pay, approval=policy), {"amount": 500})
     async with serve(agent) as env:
-        invocation = await env.client.start("clerk", "go")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("clerk", "go"), "fc-1")
         error = await refused(invocation, {"amuont": 5}, by="mallory")
         assert isinstance(error, NotAllowed)
         assert "amount" not in str(error)
@@ -133,8 +130,7 @@ async def test_the_arguments_of_other_tools_fit_their_schema(serve: Serve) -> No
     """Here those of a toolset, gated by a rule."""
     agent = clerk(Remotes(), {"count": 1}, "remote", approval_rules=[ApprovalRule(ApprovalPolicy(), tools="rem*")])
     async with serve(agent) as env:
-        invocation = await env.client.start("clerk", "go")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("clerk", "go"), "fc-1")
         assert "count: 11 is greater than the maximum of 10" in str(await refused(invocation, {"count": 11}))
         await invocation.answer("edit", "fc-1", args={"count": 9})
         await invocation.result()
@@ -169,8 +165,7 @@ async def test_after_a_deploy_an_edit_is_refused_with_a_reason(
 ) -> None:
     """And the call waits on: it can be rejected."""
     async with serve(clerk(FunctionTool(pay, require_confirmation=True), {"amount": 5}), verify=False) as env:
-        invocation = await env.client.start("clerk", "go")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("clerk", "go"), "fc-1")
         await quiet(invocation)
     async with serve(after, task_queue=env.client.task_queue, verify=False):
         error = await refused(invocation, {"amount": 6})

@@ -7,7 +7,7 @@ import pytest
 
 from tests.server.approvals.asking import ask, asker, asks_once, boss, ids, listed, payer
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Till, refusal, until, waiting
+from tests.server.workflows.outside import Till, refusal, until, until_waiting
 from waystation.agents import Agent
 from waystation.client.approvals import ApprovalFilter
 from waystation.core import MAX_MEMO_CALLS, ApprovalPolicy, Escalation, PendingCall
@@ -79,8 +79,10 @@ async def test_an_invocation_lists_all_its_calls_although_its_memo_has_no_room_f
     model = FunctionModel(lambda request: calls(*[("ask", {"purpose": str(n)}) for n in range(MAX_MEMO_CALLS + 10)]))
     agent = Agent(name="many", model=model, tools=[LongRunningFunctionTool(ask)])
     async with serve(agent, verify=False) as env:
-        invocation = await env.client.start("many", "go", user_id=env.client.task_queue)
-        await waiting(invocation, *(f"fc-{n + 1}" for n in range(MAX_MEMO_CALLS + 10)))
+        invocation = await until_waiting(
+            env.client.start("many", "go", user_id=env.client.task_queue),
+            *(f"fc-{n + 1}" for n in range(MAX_MEMO_CALLS + 10)),
+        )
     pending = await invocation.pending()
     assert [call.args["purpose"] for call in pending] == [str(n) for n in range(MAX_MEMO_CALLS + 10)]
     assert None not in {call.run for call in pending}
@@ -119,8 +121,7 @@ async def test_one_call_is_got_with_large_arguments_and_refused_with_the_reason(
     )
     async with serve(asker(purpose="x" * 3_000), hurried) as env:
         approvals = env.client.approvals
-        invocation = await env.client.start("asker", "go")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("asker", "go"), "fc-1")
         assert (await approvals.get(f"{invocation.id}/fc-1")).args == {"purpose": "x" * 3_000}
         assert await refusal(approvals.get(f"{invocation.id}/fc-2")) == "UnknownCall"
         assert await refusal(approvals.get("no-such/fc-1")) == "UnknownCall"

@@ -3,7 +3,7 @@
 from typing import Any
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Till, refusal, waiting
+from tests.server.workflows.outside import Till, refusal, until_waiting
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core import ApprovalPolicy, JsonObject
@@ -20,8 +20,7 @@ def payer(till: Till, **settings: Any) -> tuple[Agent, ScriptedModel]:
 
 async def begun(env: AgentEnvironment) -> Invocation:
     """Start the agent, and wait until the call waits."""
-    invocation = await env.client.start("payer", "pay 5")
-    await waiting(invocation, "fc-1")
+    invocation = await until_waiting(env.client.start("payer", "pay 5"), "fc-1")
     return invocation
 
 

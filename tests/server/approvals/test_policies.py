@@ -7,7 +7,7 @@ import pytest
 from pydantic import BaseModel
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import waiting
+from tests.server.workflows.outside import until_waiting, waiting
 from tests.server.workflows.said import pay
 from waystation.agents import Agent, ApprovalRule
 from waystation.apps import App
@@ -54,8 +54,7 @@ async def test_the_policy_in_force_is_recorded_with_the_call(serve: Serve) -> No
         ("pay", {"amount": 5}), ("order", {"part": "x"}), ("look", {"where": "y"}), tools=[paying, ordering, look]
     )
     async with serve(agent) as env:
-        invocation = await env.client.start("clerk", "go")
-        await waiting(invocation, "fc-1", "fc-2")
+        invocation = await until_waiting(env.client.start("clerk", "go"), "fc-1", "fc-2")
         paid, ordered, looked = await recorded(invocation)
         await invocation.answer("approve", "fc-1", comment="ok")
         await invocation.respond({"granted": True}, "fc-2")

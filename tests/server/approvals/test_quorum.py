@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Till, cut, refusal, waiting
+from tests.server.workflows.outside import Till, cut, refusal, until_waiting, waiting
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core import ApprovalPolicy
@@ -23,8 +23,7 @@ def payer(till: Till, **policy: Any) -> Agent:
 
 async def begun(env: AgentEnvironment, **given: Any) -> Invocation:
     """Start the agent, and wait until the call waits."""
-    invocation = await env.client.start("payer", "pay 5", **given)
-    await waiting(invocation, "fc-1")
+    invocation = await until_waiting(env.client.start("payer", "pay 5", **given), "fc-1")
     return invocation
 
 

@@ -5,7 +5,7 @@ from temporalio.api.enums.v1 import ResetReapplyExcludeType
 
 from tests.server.conftest import Serve
 from tests.server.workflows import outside
-from tests.server.workflows.outside import waiting
+from tests.server.workflows.outside import until_waiting, waiting
 from waystation.agents import Agent
 from waystation.audit import gather_invocation
 from waystation.client.agent_client import Invocation
@@ -55,8 +55,7 @@ async def test_an_answer_that_is_sent_again_by_a_reset_has_its_effect_once(serve
     """The tool runs under the key that it had, which holds no run id; whoever is paid knows the key."""
     cashier = Cashier()
     async with serve(payer(cashier), tasks_may_fail=True) as env:
-        invocation = await env.client.start("payer", "go")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
         await invocation.approve("fc-1", signal=signal)
         await invocation.result()
         again = await reset(env, invocation, 3)
@@ -70,8 +69,7 @@ async def test_an_answer_that_comes_before_its_question_does_not_count(serve: Se
     """The server sends it again before the run knows of the call: recorded as ignored, and somebody is asked again."""
     cashier = Cashier()
     async with serve(payer(cashier), tasks_may_fail=True) as env:
-        invocation = await env.client.start("payer", "go")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
         await invocation.approve("fc-1", signal=signal)
         await invocation.result()
         again = await reset(env, invocation, 2)
@@ -86,8 +84,7 @@ async def test_a_reset_may_leave_answers_out(serve: Serve) -> None:
     """As `temporal workflow reset --reapply-exclude All` does: somebody is asked again."""
     cashier = Cashier()
     async with serve(payer(cashier), tasks_may_fail=True) as env:
-        invocation = await env.client.start("payer", "go")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
         await invocation.approve("fc-1")
         await invocation.result()
         again = await reset(env, invocation, 3, without=ANSWERS)
@@ -115,8 +112,7 @@ async def test_who_follows_an_invocation_that_is_reset_sees_how_it_goes_on(serve
 async def test_an_audit_says_that_the_invocation_was_reset(serve: Serve) -> None:
     """So that nobody takes the account of the new run for all that was ever done."""
     async with serve(payer(Cashier()), tasks_may_fail=True) as env:
-        invocation = await env.client.start("payer", "go")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
         before = (await invocation.handle.describe()).run_id
         again = await reset(env, invocation, 2)
         await waiting(again, "fc-1")

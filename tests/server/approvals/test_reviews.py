@@ -11,7 +11,7 @@ from tests.fakes.openid import FakeOpenId
 from tests.server.approvals.asking import asks_once
 from tests.server.conftest import Serve
 from tests.server.identity import test_deciding as deciding
-from tests.server.workflows.outside import waiting
+from tests.server.workflows.outside import until_waiting, waiting
 from tests.unit.identity.conftest import Installation, installed
 from waystation.agents import Agent
 from waystation.client.agent_client import AgentClient, Invocation
@@ -59,8 +59,7 @@ ASKER = Agent(name="asker", model=asks_once("ask", {"purpose": "x"}), tools=[RUL
 
 async def begun(env: AgentEnvironment, agent: str = "payer") -> Invocation:
     """Return an invocation that waits for a person."""
-    invocation = await env.client.start(agent, "go")
-    await waiting(invocation, "fc-1")
+    invocation = await until_waiting(env.client.start(agent, "go"), "fc-1")
     return invocation
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from temporalio.service import RPCError
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Till, until, waiting
+from tests.server.workflows.outside import Till, until, until_waiting, waiting
 from waystation.agents import Agent
 from waystation.core import ApprovalPolicy, JsonObject, StandingApproval
 from waystation.testing import ScriptedModel, calls, says
@@ -31,8 +31,7 @@ async def test_a_call_like_one_that_was_approved_runs_unasked(serve: Serve) -> N
     """With other arguments, somebody is asked again."""
     till = Till()
     async with serve(clerk(till, pays(5), pays(5), pays(6), says("Done."))) as env:
-        invocation = await env.client.start("clerk", "go")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("clerk", "go"), "fc-1")
         await invocation.approve(by="ann", remember=True)
         await waiting(invocation, "fc-3")
         assert till.paid == [5, 5]
@@ -47,8 +46,7 @@ async def test_a_policy_says_which_arguments_have_to_be_alike(serve: Serve) -> N
     """None of them here: any amount may be paid from then on."""
     till = Till()
     async with serve(clerk(till, pays(5), pays(6), says("Done."), remember_args=())) as env:
-        invocation = await env.client.start("clerk", "go")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("clerk", "go"), "fc-1")
         await invocation.approve(remember=True)
         await invocation.result()
     assert till.paid == [5, 6]
@@ -58,8 +56,7 @@ async def test_an_approval_that_is_not_to_be_remembered_is_not(serve: Serve) -> 
     """Whatever the policy allows."""
     till = Till()
     async with serve(clerk(till, pays(5), pays(5), says("Done."))) as env:
-        invocation = await env.client.start("clerk", "go")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("clerk", "go"), "fc-1")
         await invocation.approve("fc-1")
         await waiting(invocation, "fc-2")
         await invocation.reject("fc-2")
@@ -72,8 +69,7 @@ async def test_it_ends_with_its_time(serve: Serve) -> None:
     till = Till()
     agent = clerk(till, pays(5), pays(5), says("Done."), remember=timedelta(microseconds=1))
     async with serve(agent) as env:
-        invocation = await env.client.start("clerk", "go")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("clerk", "go"), "fc-1")
         await invocation.approve(remember=True)
         await waiting(invocation, "fc-2")
         await invocation.reject("fc-2")
@@ -120,8 +116,7 @@ async def test_nobody_starts_an_invocation_with_approvals_of_their_own(serve: Se
     till = Till()
     agent = clerk(till, pays(5), says("Done."))
     async with serve(agent) as env:
-        first = await env.client.start("clerk", "go")
-        await waiting(first, "fc-1")
+        first = await until_waiting(env.client.start("clerk", "go"), "fc-1")
         await first.approve(remember=True)
         (genuine,) = (await first.log()).state.approvals.standing
         await first.result()

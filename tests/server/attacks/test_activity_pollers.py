@@ -7,7 +7,7 @@ import pytest
 from tests.server.attacks.attackers import ANN, BOB, Attacker, activity_ended, agree, payer, recorded_reply, settled
 from tests.server.conftest import Serve
 from tests.server.identity.test_deciding import sealed
-from tests.server.workflows.outside import Till, quiet, waiting
+from tests.server.workflows.outside import Till, quiet, until_waiting, waiting
 from tests.unit.identity.conftest import Installation
 from waystation.client.agent_client import Invocation
 from waystation.core import ANSWER_SIGNAL, JsonObject
@@ -30,8 +30,7 @@ async def test_a_worker_that_joins_late_pays_what_both_approved(serve: Serve, th
 async def honest_reply(serve: Serve, there: Installation) -> JsonObject:
     """Return what a genuine worker returns for the model call, which anybody may read."""
     async with serve(payer(Till()), identity=there.worker, verify=False) as env:
-        invocation = await env.client.start("payer", "go")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
         reply = await recorded_reply(invocation)
         await invocation.handle.terminate()
     return reply
@@ -75,8 +74,7 @@ async def test_a_forged_review_of_answers_gets_nothing_paid(
     """The lie is that both approvers sent what Eve sent."""
     till = Till()
     async with serve(payer(till), identity=there.worker, verify=False) as env:
-        invocation = await env.client.start("payer", "go")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
     shared: dict[str, Any] = {"task_queue": env.client.task_queue, "verify": False, "identity": there.worker}
     async with serve(payer(till), activities=False, **shared):
         stranger = attacker.temporal.get_workflow_handle(invocation.id)

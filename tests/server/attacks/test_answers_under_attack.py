@@ -22,7 +22,7 @@ from tests.server.attacks.attackers import ANN, BOB, Attacker, agree, payer, sta
 from tests.server.conftest import Serve
 from tests.server.identity.test_deciding import client_of, sealed
 from tests.server.identity.test_web_page_posts import http_api
-from tests.server.workflows.outside import Gate, Till, quiet, reset, until, waiting
+from tests.server.workflows.outside import Gate, Till, quiet, reset, until, until_waiting, waiting
 from tests.unit.identity.conftest import Installation, installed
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
@@ -67,8 +67,7 @@ async def test_of_answers_that_race_over_three_channels_one_counts(
     """Two approvals and a rejection at once: the call is paid once if an approval won, and never if it did not."""
     till = Till()
     async with serve(payer(till, EITHER), server=open_server, identity=there.worker, verify=False) as env:
-        invocation = await env.client.start("payer", "go")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
         answers = [
             await sealed(there, invocation, there.provider.token(subject), action=action)
             for subject, action in ((ANN, "approve"), (BOB, "reject"), (ANN, "approve"))
@@ -89,8 +88,7 @@ async def test_a_reset_while_an_answer_is_in_flight_has_it_count_once(
     till, own = Till(), installed(there.folder.parent / "own", own_openid)
     own_openid.keys_down = True
     async with serve(payer(till, EITHER), identity=own.worker, verify=False) as env:
-        invocation = await env.client.start("payer", "go")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
         await by_signal(env, invocation, await sealed(own, invocation, own_openid.token(ANN)))
         await until(lambda: _asked(own_openid), "that the provider was asked")
         await reset(env.temporal, await invocation.history(), 3)
@@ -134,8 +132,7 @@ async def test_an_approval_that_was_spent_in_one_reset_run_is_not_spent_in_anoth
     """A run that still waited is reset twice: the call is approved and paid in the first run that this starts."""
     till = Till()
     async with serve(payer(till, EITHER), identity=there.worker, verify=False) as env:
-        waited = await env.client.start("payer", "go", id=f"{id}{env.client.task_queue}")
-        await waiting(waited, "fc-1")
+        waited = await until_waiting(env.client.start("payer", "go", id=f"{id}{env.client.task_queue}"), "fc-1")
         before = await waited.history()
         await reset(attacker.temporal, before, 1)
         paying = env.client.invocation(waited.id)
@@ -185,8 +182,7 @@ async def test_a_forged_request_of_a_tool_does_not_let_its_call_run_twice(
     """While the tool runs, somebody completes its activity: it asks once more, they say, and the approver agrees."""
     till = SlowTill()
     async with serve(payer(till, EITHER), identity=there.worker, verify=False) as env:
-        invocation = await env.client.start("payer", "go")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
         client = client_of(env, there)
         await client.invocation(invocation.id).approve("fc-1", token=there.provider.token(ANN))
         await till.gate.reached()
@@ -211,8 +207,7 @@ async def test_an_activity_that_somebody_lets_fail_does_not_run_its_call_again(
     """While the tool runs, somebody allows retries, fails the activity, and has its attempts counted anew."""
     till = SlowTill()
     async with serve(payer(till, EITHER), identity=there.worker, verify=False) as env:
-        invocation = await env.client.start("payer", "go")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
         await client_of(env, there).invocation(invocation.id).approve("fc-1", token=there.provider.token(ANN))
         await till.gate.reached()
         service, execution = attacker.temporal.workflow_service, WorkflowExecution(workflow_id=invocation.id)

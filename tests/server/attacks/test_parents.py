@@ -11,7 +11,7 @@ from temporalio.client import WorkflowFailureError
 
 from tests.server.attacks.attackers import ANN, ARGS, Attacker, agree, payer, recorded_reply, settled
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Till, until, waiting
+from tests.server.workflows.outside import Till, until, until_waiting
 from tests.unit.identity.conftest import Installation
 from waystation.agents import Agent
 from waystation.core import JsonObject
@@ -24,8 +24,7 @@ PARENTS = ("Payroll", "AgentSession", "AgentInvocation")
 
 async def forged_approval(env: AgentEnvironment) -> JsonObject:
     """Return a remembered approval for the payment, from what anybody may read in the history of another one."""
-    invocation = await env.client.start("payer", "go")
-    await waiting(invocation, "fc-1")
+    invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
     (call,) = (await recorded_reply(invocation))["calls"]
     await invocation.handle.terminate()
     given = {"policy": call["approval"], "schema": call["declared"]}

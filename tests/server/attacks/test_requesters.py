@@ -9,7 +9,7 @@ import pytest
 from tests.server.attacks.attackers import BOB, Attacker, payer, recorded_reply, settled
 from tests.server.conftest import Serve
 from tests.server.identity.test_deciding import client_of
-from tests.server.workflows.outside import Till, failure, waiting
+from tests.server.workflows.outside import Till, failure, until_waiting, waiting
 from tests.unit.identity.conftest import Installation
 from waystation.client import Invocation
 from waystation.core import ApprovalPolicy, JsonObject, NotAllowed
@@ -92,8 +92,7 @@ async def start_input(invocation: Invocation) -> JsonObject:
 
 async def bobs(env: AgentEnvironment, there: Installation) -> Invocation:
     """Return an invocation that Bob proved to have asked for, and whose call waits."""
-    asked = await client_of(env, there).start("payer", "go", token=there.provider.token(BOB))
-    await waiting(asked, "fc-1")
+    asked = await until_waiting(client_of(env, there).start("payer", "go", token=there.provider.token(BOB)), "fc-1")
     return asked
 
 

@@ -10,7 +10,7 @@ from tests.programs import run
 from tests.server.attacks.attackers import ANN, BOB, Attacker, agree, payer, settled
 from tests.server.conftest import Serve
 from tests.server.identity.test_deciding import client_of, sealed
-from tests.server.workflows.outside import Till, failure, quiet, until, waiting
+from tests.server.workflows.outside import Till, failure, quiet, until, until_waiting, waiting
 from tests.unit.identity.conftest import Installation
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
@@ -102,8 +102,7 @@ async def test_a_supplied_result_is_not_the_answer_of_an_approver(serve: Serve, 
     """A call that takes the answers of verified approvers waits in the fork, whatever the fork was given for it."""
     till = Till()
     async with serve(asking_first(till), identity=there.worker, verify=False) as env:
-        source = await env.client.start("payer", "go")
-        await waiting(source, "fc-1")
+        source = await until_waiting(env.client.start("payer", "go"), "fc-1")
         given = {"invocation_id": source.id, "event": 2, "results": {"fc-1": {"approved": True, "by": ANN}}}
         handle = await env.temporal.start_workflow(
             "AgentInvocation",
@@ -118,8 +117,7 @@ async def test_a_fork_needs_the_consent_of_the_worker(serve: Serve) -> None:
     """A worker without `--allow-forks` refuses it, and says how to allow it."""
     till = Till()
     async with serve(payer(till, SOLO), settings=Settings(), verify=False) as env:
-        source = await env.client.start("payer", "go")
-        await waiting(source, "fc-1")
+        source = await until_waiting(env.client.start("payer", "go"), "fc-1")
         handle = await env.temporal.start_workflow(
             "AgentInvocation",
             {"agent": "payer", "message": "go", "fork": {"invocation_id": source.id, "event": 1}},
@@ -199,8 +197,7 @@ async def test_an_answer_with_a_token_names_the_run_and_the_digest(
     """A stock client that leaves one of them out, or names another run, approves nothing."""
     till = Till()
     async with serve(payer(till, SOLO), identity=there.worker, verify=False) as env:
-        invocation = await env.client.start("payer", "go")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
         answer = await sealed(there, invocation, there.provider.token(ANN), **changes)
         await invocation.handle.signal(ANSWER_SIGNAL, answer)
         await reviewed(invocation, 1)

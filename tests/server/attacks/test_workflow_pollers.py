@@ -7,7 +7,7 @@ import pytest
 
 from tests.server.attacks.attackers import Attacker, activity_ended, agree, payer, recorded_reply
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Till, waiting
+from tests.server.workflows.outside import Till, until_waiting, waiting
 from tests.unit.identity.conftest import Installation
 from waystation.client.agent_client import Invocation
 from waystation.core import JsonObject
@@ -67,8 +67,7 @@ async def test_a_call_that_waits_is_not_run_at_the_command_of_a_stranger(
     till, pay = Till(), await approved_input(serve, there) if approved else PAY
     shared: dict[str, Any] = {"identity": there.worker, "verify": False}
     async with serve(payer(till), **shared) as env:
-        invocation = await env.client.start("payer", "go")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
         mark = (await recorded_reply(invocation))["mark"]
     queue = env.client.task_queue
     async with serve(payer(till), workflows=False, task_queue=queue, **shared):

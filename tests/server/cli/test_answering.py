@@ -9,7 +9,7 @@ import pytest
 from tests.server.approvals.asking import ask, asker, boss, listed, payer
 from tests.server.cli.conftest import Command
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Till, until, waiting
+from tests.server.workflows.outside import Till, until, until_waiting, waiting
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core import ApprovalPolicy
@@ -87,8 +87,7 @@ async def test_every_command_exits_with_3_when_the_call_has_its_answer(serve: Se
     """Hazard: a second decision. The second answer is refused with the first answer, and nothing changes."""
     till = Till()
     async with serve(gated(till, require_confirmation=True)) as env:
-        invocation = await env.client.start("payer", "go")
-        await waiting(invocation, "fc-1", "fc-2")
+        invocation = await until_waiting(env.client.start("payer", "go"), "fc-1", "fc-2")
         assert (await waystation(env, "approve", f"{invocation.id}/fc-1", "--by", "dana")).code == 0
         await waiting(invocation, "fc-2")
         for command, options in COMMANDS.items():
@@ -104,8 +103,7 @@ async def test_every_command_exits_with_4_when_the_deadline_has_passed(serve: Se
     till = Till()
     policy = ApprovalPolicy(deadline=timedelta(milliseconds=200))
     async with serve(gated(till, approval=policy)) as env:
-        invocation = await env.client.start("payer", "go")
-        await waiting(invocation, "fc-2")
+        invocation = await until_waiting(env.client.start("payer", "go"), "fc-2")
         await until(lambda: _expired(invocation), "the deadline")
         for command, options in COMMANDS.items():
             ran = await waystation(env, command, f"{invocation.id}/fc-1", *options)
@@ -118,8 +116,7 @@ async def test_every_command_exits_with_5_without_authorization(serve: Serve, wa
     """A policy with approvers refuses the claim of anybody else."""
     till = Till()
     async with serve(gated(till, approval=ApprovalPolicy(approvers=("alice",)))) as env:
-        invocation = await env.client.start("payer", "go")
-        await waiting(invocation, "fc-1", "fc-2")
+        invocation = await until_waiting(env.client.start("payer", "go"), "fc-1", "fc-2")
         for command, options in COMMANDS.items():
             ran = await waystation(env, command, f"{invocation.id}/fc-1", *options, "--by", "alice")
             assert (ran.code, ran.out) == (5, ""), (command, ran.err)
@@ -141,8 +138,7 @@ async def test_a_call_is_claimed_released_and_waived(serve: Serve, waystation: C
     """A claim is visible to others and keeps them from answering until the call is released."""
     till = Till()
     async with serve(gated(till, approval=ApprovalPolicy())) as env:
-        invocation = await env.client.start("payer", "go")
-        await waiting(invocation, "fc-1", "fc-2")
+        invocation = await until_waiting(env.client.start("payer", "go"), "fc-1", "fc-2")
         id = f"{invocation.id}/fc-1"
         assert (await waystation(env, "claim", id, "--by", "dana")).out.startswith("claimed pay(amount=5)")
         assert "by dana" in (await waystation(env, "pending", invocation.id)).out
@@ -197,8 +193,7 @@ async def test_missing_options_are_named_without_a_terminal(serve: Serve, waysta
     """Without a terminal, and with --json, no command waits for input."""
     till = Till()
     async with serve(gated(till, approval=ApprovalPolicy(comment=True))) as env:
-        invocation = await env.client.start("payer", "go")
-        await waiting(invocation, "fc-1", "fc-2")
+        invocation = await until_waiting(env.client.start("payer", "go"), "fc-1", "fc-2")
         for command, missing in (("edit", "--args and --comment"), ("approve", "--comment")):
             ran = await waystation(env, command, f"{invocation.id}/fc-1")
             assert (ran.code, f"requires {missing}" in ran.err) == (2, True)

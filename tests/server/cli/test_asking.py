@@ -17,7 +17,7 @@ from tests.paths import ROOT
 from tests.server.approvals.asking import asker, payer
 from tests.server.cli.test_pending import POLICY, call
 from tests.server.conftest import Serve, empty_server
-from tests.server.workflows.outside import Till, until, waiting
+from tests.server.workflows.outside import Till, until, until_waiting, waiting
 from waystation.cli import pending_calls
 from waystation.cli.command_context import Problem, Target
 from waystation.cli.output import Output
@@ -247,8 +247,7 @@ async def test_a_command_that_is_interrupted_at_a_question_sends_nothing(
 ) -> None:
     """Also when somebody types on: the command stops at once."""
     async with serve(payer(Till().pay), verify=False) as env:
-        invocation = await env.client.start("payer", "go")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
         lines = {"Comment (optional)": "fine", "Send 'edit'?": "y"}
         call = f"{invocation.id}/fc-1"
         code, shown = await typed(tmp_path, env.server.address, "edit", call, lines=lines, interrupted_at=question)
@@ -260,8 +259,7 @@ async def test_a_command_that_is_interrupted_at_a_question_sends_nothing(
 async def test_what_was_typed_before_a_question_does_not_answer_it(serve: Serve, tmp_path: Path) -> None:
     """The person has not read the question."""
     async with serve(payer(Till().pay), verify=False) as env:
-        invocation = await env.client.start("payer", "go")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
         lines = {"Comment (optional)": "", "Send 'edit'?": "n"}
         call = f"{invocation.id}/fc-1"
         code, shown = await typed(tmp_path, env.server.address, "edit", call, lines=lines, ahead="fine\ny\ny\n")
@@ -274,8 +272,7 @@ async def test_in_a_terminal_arguments_are_edited_in_the_persons_editor(serve: S
     """The tool runs with the edited arguments after the person confirms the diff."""
     till = Till()
     async with serve(payer(till.pay)) as env:
-        invocation = await env.client.start("payer", "go")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
         lines = {"Comment (optional)": "less", "Send 'edit'?": "y"}
         code, shown = await typed(tmp_path, env.server.address, "edit", f"{invocation.id}/fc-1", lines=lines)
         assert (code, '+  "amount": 1' in shown) == (0, True), shown

@@ -12,7 +12,7 @@ from tests.programs import command
 from tests.server.approvals.asking import asker, boss, listed, payer
 from tests.server.cli.conftest import Command
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Till, cut, ignored, waiting
+from tests.server.workflows.outside import Till, cut, ignored, until_waiting, waiting
 from tests.unit.identity.conftest import installed
 from waystation.core import ApprovalPolicy
 from waystation.tools.function_tool import FunctionTool
@@ -23,8 +23,7 @@ async def test_the_audit_of_an_exported_history_is_that_of_the_live_one(
 ) -> None:
     """Hazard: no audit. The audit of a saved history is equal byte for byte, and includes refused answers."""
     async with serve(asker()) as env:
-        invocation = await env.client.start("asker", "go")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("asker", "go"), "fc-1")
         await invocation.handle.signal("answer", {"function_call_id": "fc-9", "action": "approve", "by": "mallory"})
         await ignored(invocation, 1)
         await invocation.approve(by="dana")
@@ -115,8 +114,7 @@ async def test_an_audit_contains_verified_identities_and_no_tokens(
     (tmp_path / "other").write_text(other := openid.token(sub="mallory@example.com"))
     monkeypatch.setenv("WAYSTATION_IDENTITY", str(there.folder / "clients.toml"))
     async with serve(paying, identity=there.worker) as env:
-        invocation = await env.client.start("payer", "go")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
         id = f"{invocation.id}/fc-1"
         assert (await waystation(env, "approve", id, "--token-file", str(tmp_path / "other"))).code == 5
         assert (await waystation(env, "approve", id, "--by", "x", "--token-file", str(tmp_path / "token"))).code == 0
@@ -140,8 +138,7 @@ async def test_verify_names_the_altered_line_and_compares_with_the_history(
     write_secret(key, json.dumps(pair.as_dict(private=True)))
     public.write_text(json.dumps(pair.as_dict(private=False)))
     async with serve(asker()) as env:
-        invocation = await env.client.start("asker", "go")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("asker", "go"), "fc-1")
         written = await waystation(env, "audit", "export", invocation.id, "-o", str(file), "--key", str(key))
         assert (written.code, "still open, signed" in written.out) == (0, True)
         await invocation.approve(by="dana")
@@ -169,8 +166,7 @@ async def test_verify_names_the_altered_line_and_compares_with_the_history(
 async def test_an_audit_without_arguments_still_compares(serve: Serve, waystation: Command, tmp_path: Path) -> None:
     """Digests replace the arguments in the comparison."""
     async with serve(asker(purpose="medlar")) as env:
-        invocation = await env.client.start("asker", "go")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("asker", "go"), "fc-1")
         await invocation.approve()
         await invocation.result()
         file = tmp_path / "audit.jsonl"

@@ -10,7 +10,7 @@ import pytest
 
 from tests.server.cli.conftest import Command
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import until, waiting
+from tests.server.workflows.outside import until, until_waiting, waiting
 from waystation.agents import Agent
 from waystation.auth import APIKey, APIKeyIn, AuthConfig, AuthScheme, HTTPBase
 from waystation.auth.credential_service.encrypted_file_credential_service import EncryptedFileCredentialService
@@ -82,8 +82,7 @@ async def test_a_pending_login_shows_its_link_and_command(
     """The link and the command are on lines of their own, each after a label."""
     config = AuthConfig(auth_scheme=provider.scheme(), raw_auth_credential=provider.client())
     async with serve(clerk(config)) as env:
-        invocation = await env.client.start("clerk", "look")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("clerk", "look"), "fc-1")
         ran = await waystation(env, "pending", invocation.id)
         labels = {line.split()[0]: line.split()[1:] for line in ran.out.splitlines() if line.startswith("  ")}
         assert labels["authorize"][0].endswith("waystation")
@@ -95,8 +94,7 @@ async def test_approving_a_credential_call_shows_how_to_store_the_credential(
 ) -> None:
     """The tool runs again and asks again, unless the credential reached the store in another way."""
     async with serve(clerk(AuthConfig(auth_scheme=KEY)), services=services(kept)) as env:
-        invocation = await env.client.start("clerk", "look")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("clerk", "look"), "fc-1")
         ran = await waystation(env, "approve", invocation.id)
         assert "If the workers' store still has no credential, the tool asks again" in ran.out
         assert f"authorize {invocation.id} fc-1" in ran.out
@@ -111,8 +109,7 @@ async def test_approving_a_credential_call_shows_how_to_store_the_credential(
 async def test_a_key_is_saved_only_in_the_store(serve: Serve, kept: Path, scheme: AuthScheme, given: str) -> None:
     """With `--json`, standard output contains only the receipt."""
     async with serve(clerk(AuthConfig(auth_scheme=scheme)), services=services(kept)) as env:
-        invocation = await env.client.start("clerk", "look")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("clerk", "look"), "fc-1")
         code, out, err = await authorize(env, kept, given, invocation.id, "fc-1", "--json", "--by", "ann")
         assert code == 0
         receipt = {"accepted": True, "function_call_id": "fc-1", "tool": "look_up", "action": "approve"}
@@ -136,8 +133,7 @@ async def test_invalid_credentials_are_reported_in_one_line(
 ) -> None:
     """The call still waits, and the message does not contain the input."""
     async with serve(clerk(AuthConfig(auth_scheme=HTTPBase(scheme="basic"))), services=services(kept)) as env:
-        invocation = await env.client.start("clerk", "look")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("clerk", "look"), "fc-1")
         code, out, err = await authorize(env, kept, given, invocation.id, *arguments)
         assert (code, out) == (exit, "")
         assert said in err
@@ -150,8 +146,7 @@ async def test_invalid_credentials_are_reported_in_one_line(
 async def test_another_store_than_the_workers_is_noticed(serve: Serve, kept: Path, tmp_path: Path) -> None:
     """Otherwise the tool would run again and find no credential."""
     async with serve(clerk(AuthConfig(auth_scheme=KEY)), services=services(kept)) as env:
-        invocation = await env.client.start("clerk", "look")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("clerk", "look"), "fc-1")
         code, _, err = await authorize(env, tmp_path / "other", API_KEY, invocation.id)
         assert code == 1
         assert "Use the same store as the workers." in err

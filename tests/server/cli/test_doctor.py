@@ -25,7 +25,7 @@ from tests.programs import command
 from tests.server.approvals.asking import asker
 from tests.server.conftest import Serve, empty_server
 from tests.server.workflows import outside
-from tests.server.workflows.outside import waiting
+from tests.server.workflows.outside import until_waiting
 from waystation.auth import EncryptedFileCredentialService
 from waystation.cli import diagnosis, operations
 from waystation.client import SEARCH_ATTRIBUTE_TYPES, AgentClient, connect
@@ -347,8 +347,7 @@ async def test_stores_and_keys_other_than_those_of_the_workers_are_found(serve: 
     """An open invocation recorded the worker's stores."""
     (tmp_path / "other").mkdir()
     async with serve(asker("stored_asker"), verify=False) as env:
-        invocation = await env.client.start("stored_asker", "go")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("stored_asker", "go"), "fc-1")
         target = ("--task-queue", env.client.task_queue, "--store")
         assert "stores of workers" not in await examine(env.server, *target, str(env.store))
         problem = (await examine(env.server, *target, str(tmp_path / "other")))["stores of workers"]

@@ -5,7 +5,7 @@ import pytest
 from tests.programs import command
 from tests.server.cli.conftest import Command
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import until, waiting
+from tests.server.workflows.outside import until, until_waiting
 from tests.server.workflows.test_forks import Shop
 
 
@@ -52,8 +52,7 @@ async def test_a_fork_gets_a_result_a_message_and_an_answer(serve: Serve, waysta
     """A call with a given result does not run, and a call with a given answer is answered when it waits."""
     shop = Shop()
     async with serve(shop.buyer(require_confirmation=True)) as env:
-        source = await env.client.start("buyer", "tea")
-        await waiting(source, "fc-2")
+        source = await until_waiting(env.client.start("buyer", "tea"), "fc-2")
         await source.approve("fc-2")
         await source.result()
         told = ("--result", 'fc-1={"price": 9}', "--message", "coffee", "--answer", "fc-2=approve", "--by", "dana")

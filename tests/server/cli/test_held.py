@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from tests.server.cli.conftest import Command
 from tests.server.conftest import Serve, empty_server
-from tests.server.workflows.outside import failure, held, quick, until, waiting
+from tests.server.workflows.outside import failure, held, quick, until, until_waiting
 from waystation.agents import Agent
 from waystation.core import ModelOverloaded
 from waystation.models import LlmRequest, LlmResponse
@@ -80,8 +80,7 @@ async def test_an_approver_is_warned_that_the_tool_of_a_call_was_removed(serve: 
     tool = FunctionTool(pay, require_confirmation=True)
     before = Agent(name="treasurer", model=ScriptedModel(calls(("pay", {"amount": 5}))), tools=[tool])
     async with serve(before, verify=False) as env:
-        invocation = await env.client.start("treasurer", "pay")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("treasurer", "pay"), "fc-1")
     after = Agent(name="treasurer", model=ScriptedModel())
     async with serve(after, verify=False, task_queue=env.client.task_queue) as env:
         ran = await waystation(env, "approve", invocation.id)

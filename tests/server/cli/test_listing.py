@@ -7,7 +7,7 @@ import pytest
 from tests.server.approvals.asking import asker, boss
 from tests.server.cli.conftest import Command
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import until, waiting
+from tests.server.workflows.outside import until, until_waiting, waiting
 from waystation.cli import id_matching
 from waystation.client import InvocationEntry
 from waystation.testing import AgentEnvironment
@@ -85,8 +85,7 @@ async def test_the_beginning_of_an_id_is_enough(
 async def test_stopping_without_a_worker_is_not_confirmed(serve: Serve, waystation: Command) -> None:
     """The cancellation waits for a worker, and the command says so."""
     async with serve(asker("unserved")) as env:
-        invocation = await env.client.start("unserved", "go", id="unserved-one")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("unserved", "go", id="unserved-one"), "fc-1")
     ran = await waystation(env, "stop", "unserved-one", "--wait", "0")
     assert ran.code == 7
     assert "when a worker is running" in ran.out

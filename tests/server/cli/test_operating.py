@@ -14,7 +14,7 @@ from tests.paths import ROOT
 from tests.server.approvals.asking import asker
 from tests.server.cli.conftest import Command
 from tests.server.conftest import Serve, empty_server
-from tests.server.workflows.outside import until, waiting
+from tests.server.workflows.outside import until, until_waiting, waiting
 from waystation.cli import diagnosis, overview
 from waystation.cli.invocations import is_polled
 from waystation.version import waystation_version
@@ -28,8 +28,7 @@ LEAVE_SCREEN = "\x1b[?1049l"
 async def test_workers_and_invocations_are_listed(serve: Serve, waystation: Command) -> None:
     """Each poller has its build, and each agent the number of its invocations by status."""
     async with serve(asker("watched_asker")) as env:
-        invocation = await env.client.start("watched_asker", "go")
-        await waiting(invocation, "fc-1")
+        await until_waiting(env.client.start("watched_asker", "go"), "fc-1")
         ran = await waystation(env, "workers", "--json")
         assert ran.code == 0
         assert {(record["kind"], record["build"]) for record in ran.records} == {
@@ -120,8 +119,7 @@ async def test_a_user_is_deleted_only_after_a_confirmation(serve: Serve, waystat
     """Without a terminal, `forget` requires `--yes` or `--dry-run`. It lists what it deletes and what it leaves."""
     stores = [f"--{name}={tmp_path / name}" for name in ("artifacts", "memory", "credentials")]
     async with serve(asker("forgetful_asker"), verify=False) as env:
-        invocation = await env.client.start("forgetful_asker", "go", user_id="zoe")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("forgetful_asker", "go", user_id="zoe"), "fc-1")
         refused = await waystation(env, "forget", "--user", "zoe", *stores)
         assert (refused.code, "Pass --yes" in refused.err) == (2, True)
         planned = await waystation(env, "forget", "--user", "zoe", "--dry-run", *stores)

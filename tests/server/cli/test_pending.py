@@ -11,7 +11,7 @@ from rich.console import Console
 from tests.server.approvals.asking import asker, boss, listed, payer
 from tests.server.cli.conftest import Command
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Till, waiting
+from tests.server.workflows.outside import Till, until_waiting
 from waystation.cli.command_context import Problem, Target, write_waits
 from waystation.cli.output import Output
 from waystation.cli.pending_calls import parse_duration, write_list
@@ -144,8 +144,7 @@ async def test_the_list_can_be_narrowed(serve: Serve, waystation: Command) -> No
 async def test_an_inbox_with_fifty_readers_is_never_refused(serve: Serve) -> None:
     """Hazard: an inbox that polls queries, many of which the server refuses. This list reads visibility and memos."""
     async with serve(asker()) as env:
-        invocation = await env.client.start("asker", "go", user_id=env.client.task_queue)
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("asker", "go", user_id=env.client.task_queue), "fc-1")
         await listed(env.client, 1, user_id=env.client.task_queue)
 
         async def look() -> int:

@@ -20,7 +20,7 @@ from temporalio.runtime import MetricBuffer, Runtime, TelemetryConfig
 
 from tests.programs import command
 from tests.server.telemetry.test_traces import Exported
-from tests.server.workflows.outside import ignored, until, waiting
+from tests.server.workflows.outside import ignored, until, until_waiting, waiting
 from waystation.agents import Agent
 from waystation.artifacts import ObjectStoreArtifactService
 from waystation.auth import AuthCredential, AuthCredentialTypes
@@ -329,8 +329,7 @@ async def test_a_key_is_rotated_while_a_call_is_pending(server: EmbeddedServer, 
     agent = asker()
     place: dict[str, Any] = {"server": server, "store": tmp_path / "store", "task_queue": "rotated"}
     async with AgentEnvironment(agent, **place) as env:
-        invocation = await env.client.start("asker", "go", id="rotated")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("asker", "go", id="rotated"), "fc-1")
     restart_with(keys, "second", "first")
     async with AgentEnvironment(agent, **place) as env:
         invocation = env.client.invocation(invocation.id)
@@ -434,12 +433,10 @@ async def test_an_invocation_with_a_missing_key_hides_no_others(
     """Lists contain it without what is encrypted, and the log names the missing key."""
     place: dict[str, Any] = {"server": server, "store": tmp_path / "store", "task_queue": "listed"}
     async with AgentEnvironment(asker(), **place) as env:
-        lost = await env.client.start("asker", "go", id="lost")
-        await waiting(lost, "fc-1")
+        lost = await until_waiting(env.client.start("asker", "go", id="lost"), "fc-1")
     restart_with(keys, "second")
     async with AgentEnvironment(asker(), **place | {"task_queue": "listed-too"}) as env:
-        other = await env.client.start("asker", "go", id="other")
-        await waiting(other, "fc-1")
+        other = await until_waiting(env.client.start("asker", "go", id="other"), "fc-1")
 
         async def is_listed() -> bool:
             return other.id in {call.invocation_id for call in await env.client.pending()}
@@ -458,8 +455,7 @@ async def test_a_sender_with_a_key_that_the_worker_lacks_learns_which_one(
     """The store is not the cause. An update is refused with the key's ID, and a signal is recorded as ignored."""
     place: dict[str, Any] = {"server": server, "store": tmp_path / "store", "task_queue": "keyed"}
     async with AgentEnvironment(asker(), **place) as env:
-        invocation = await env.client.start("asker", "go", id="keyed")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("asker", "go", id="keyed"), "fc-1")
         restart_with(keys, "second", "first")
         sender = await AgentClient.connect(address=server.address, store=tmp_path / "store")
         with pytest.raises(InvalidAnswer, match="encrypted with the key 'second', which this worker does not have"):

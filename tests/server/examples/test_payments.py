@@ -4,7 +4,7 @@ import pytest
 
 from tests.server.conftest import Serve
 from tests.server.examples.conftest import answered
-from tests.server.workflows.outside import refusal, waiting
+from tests.server.workflows.outside import refusal, until_waiting
 from waystation.agents.registry import Registry
 from waystation.apps import App
 from waystation.client.agent_client import Invocation
@@ -21,8 +21,7 @@ def app(examples: Registry) -> App:
 
 async def begun(env: AgentEnvironment, message: str) -> Invocation:
     """Return an invocation whose call waits."""
-    invocation = await env.client.start("payments_agent", message)
-    await waiting(invocation, "fc-1")
+    invocation = await until_waiting(env.client.start("payments_agent", message), "fc-1")
     return invocation
 
 

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from tests.server.attacks.attackers import started
 from tests.server.conftest import Serve
 from tests.server.identity.test_deciding import client_of, no_secret
-from tests.server.workflows.outside import Till, cut, failure, heard_joined, refusal, until, waiting
+from tests.server.workflows.outside import Till, cut, failure, heard_joined, refusal, until, until_waiting, waiting
 from tests.unit.identity.conftest import Installation
 from waystation.agents import Agent
 from waystation.cli.program import app
@@ -168,8 +168,7 @@ async def test_a_fork_has_a_requester_of_its_own(serve: Serve, there: Installati
     till = Till()
     async with serve(payer(till), identity=there.worker) as env:
         client = client_of(env, there)
-        source = await client.start("payer", "go", token=there.provider.token(ANN))
-        await waiting(source, "fc-1")
+        source = await until_waiting(client.start("payer", "go", token=there.provider.token(ANN)), "fc-1")
         fork = await client.forks.start(source.id, 2, token=there.provider.token(BOB))
         unproven = await client.forks.start(source.id, 2)
         await refused(env, there, fork, BOB)
@@ -251,8 +250,7 @@ async def test_commands_that_start_something_take_a_token(
         id = f"{name}-{env.client.task_queue}"
         arguments: tuple[str, ...] = ("run", "payer", "go", "--id", id, "--detach")
         if name == "fork":
-            source = await env.client.start("payer", "go")
-            await waiting(source, "fc-1")
+            source = await until_waiting(env.client.start("payer", "go"), "fc-1")
             await source.cancel()
             arguments = ("fork", source.id, "2", "--id", id, "--detach", "--yes")
         if name == "chat":

@@ -8,7 +8,7 @@ from google.genai import types
 from tests.corpus.scenarios import SCENARIOS
 from tests.paths import HISTORIES
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import waiting
+from tests.server.workflows.outside import until_waiting
 from waystation.agents import Agent, BaseAgent, SequentialAgent
 from waystation.agents.callback_context import CallbackContext
 from waystation.agents.readonly_context import ReadonlyContext
@@ -271,8 +271,7 @@ async def test_the_prompt_of_an_event_is_the_one_that_gave_it_or_comes_next(serv
     model = ScriptedModel(calls(("pay", {"amount": 5})), says("Paid."))
     agent = Agent(name="clerk", model=model, tools=[FunctionTool(pay, require_confirmation=True)])
     async with serve(agent) as env:
-        invocation = await env.client.start("clerk", "go")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("clerk", "go"), "fc-1")
         parked = await prompt_at(await Recording.of(invocation), 3)
         assert (parked.call, parked.gave) == (1, 2)
         await invocation.approve()

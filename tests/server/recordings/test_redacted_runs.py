@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import cut, waiting
+from tests.server.workflows.outside import cut, until_waiting, waiting
 from tests.server.workflows.test_continuing import begun
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
@@ -69,8 +69,7 @@ async def test_a_fork_that_a_person_answered_replays(serve: Serve, tmp_path: Pat
     model = ScriptedModel(calls(("pay", {"amount": 5, "to": "dana"})), says("Paid dana."))
     agent = Agent(name="payer", model=model, tools=[FunctionTool(pay, require_confirmation=True)])
     async with serve(agent) as env:
-        source = await env.client.start("payer", "Tweety sings")
-        await waiting(source, "fc-1")
+        source = await until_waiting(env.client.start("payer", "Tweety sings"), "fc-1")
         fork = await env.client.forks.start(source.id, 2)
         (call,) = await waiting(fork, "fc-1")
         await fork.approve("fc-1", digest=call.digest)

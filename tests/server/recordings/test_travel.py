@@ -10,7 +10,7 @@ from temporalio.client import WorkflowHistory
 from tests.paths import HISTORIES
 from tests.programs import command
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import waiting
+from tests.server.workflows.outside import until_waiting
 from waystation.agents import Agent
 from waystation.core import (
     START,
@@ -352,8 +352,7 @@ async def test_what_goes_on_is_looked_at_as_well(serve: Serve) -> None:
         return {"paid": amount}
 
     async with serve(Agent(name="clerk", model=model, tools=[FunctionTool(pay, require_confirmation=True)])) as env:
-        invocation = await env.client.start("clerk", "go")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("clerk", "go"), "fc-1")
         server = "--address", env.server.address
         assert (await command(*server, "pending", invocation.id, "--at", "1", "--json")).records == []
         assert "still pending" in (await command(*server, "pending", invocation.id, "--at", "3")).out

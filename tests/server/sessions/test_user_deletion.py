@@ -17,7 +17,7 @@ from temporalio.client import (
 )
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import until, waiting
+from tests.server.workflows.outside import until, until_waiting, waiting
 from waystation.agents import Agent
 from waystation.artifacts import InMemoryArtifactService
 from waystation.auth import APIKey, APIKeyIn, AuthConfig, AuthCredential, AuthCredentialTypes, InMemoryCredentialService
@@ -178,8 +178,7 @@ async def test_only_one_app_is_deleted(desk: Desk) -> None:
     """Data of the same user in other apps, and in other tenants, stays."""
     ann, _ = new_users()
     names = await desk.serve_user(ann)
-    tenants = await desk.client.start("secretary", "tea", user_id=ann, app="desk", tenant="acme")
-    await waiting(tenants, "fc-2")
+    tenants = await until_waiting(desk.client.start("secretary", "tea", user_id=ann, app="desk", tenant="acme"), "fc-2")
     deleted = await desk.forget(ann, app="desk")
     scope = user_scope("desk", ann)
     assert set(deleted.workflows) == {names["session"], f"{names['session']}/1", scope}
@@ -195,8 +194,7 @@ async def test_a_deleted_user_can_return(desk: Desk) -> None:
     ann, _ = new_users()
     await desk.serve_user(ann)
     await desk.forget(ann)
-    invocation = await desk.client.start("secretary", "tea", user_id=ann)
-    await waiting(invocation, "fc-2")
+    await until_waiting(desk.client.start("secretary", "tea", user_id=ann), "fc-2")
 
     async def has_state() -> bool:
         return await desk.client.user_state(user_id=ann) == {"user:text": "tea"}

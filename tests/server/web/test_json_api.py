@@ -12,7 +12,7 @@ from tests.server.conftest import Serve
 from tests.server.web.desk import payer
 from tests.server.web.logins import DANA, ERIN, gatekeeper, person
 from tests.server.web.sites import TOKEN, Browser, site
-from tests.server.workflows.outside import Till, until, waiting
+from tests.server.workflows.outside import Till, until, until_waiting, waiting
 from tests.unit.identity.conftest import Installation
 from waystation.agents import Agent
 from waystation.audit import gather_invocation
@@ -281,8 +281,7 @@ async def test_a_reset_names_the_operator_and_asks_again(serve: Serve, there: In
         site(env.client, gatekeeper=gatekeeper(there)) as web,
         person(web.url, openid, "operators", "viewers") as operator,
     ):
-        invocation = await env.client.start("payer", "go")
-        await waiting(invocation, "fc-1")
+        invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
         await invocation.approve("fc-1")
         await invocation.result()
         ends = [

@@ -10,7 +10,7 @@ import pytest
 from tests.documents import blocks, how_to
 from tests.paths import ROOT
 from tests.server.conftest import verify_tree
-from tests.server.workflows.outside import failure, waiting
+from tests.server.workflows.outside import failure, until_waiting
 from tests.slow.adk_agents.test_served_agents import AdkWorker, check, write
 from waystation.client import AgentClient
 from waystation.embedded import EmbeddedServer
@@ -122,8 +122,7 @@ async def test_a_body_continues_after_a_crash_if_it_takes_the_same_steps(
         async with worker() as process:
             queue = str(process.facts["task_queue"])
             client = await AgentClient.connect(address=server.address, task_queue=queue)
-            invocation = await client.start("story", "Go.")
-            await waiting(invocation, "fc-2-1")
+            invocation = await until_waiting(client.start("story", "Go."), "fc-2-1")
             await process.kill()
         await invocation.answer("respond", "fc-2-1", response={"status": "allowed"}, signal=True)
         if change:

@@ -13,7 +13,7 @@ from tests.documents import blocks, how_to
 from tests.paths import ROOT
 from tests.programs import undisturbed
 from tests.server.conftest import verify_tree
-from tests.server.workflows.outside import waiting
+from tests.server.workflows.outside import until_waiting, waiting
 from tests.slow.differential.conftest import PYTHON
 from waystation.cli.demo import WorkerProcess
 from waystation.client import AgentClient
@@ -163,8 +163,7 @@ async def test_an_unmodified_agent_continues_after_a_crash(
         async with worker() as first:
             queue = str(first.facts["task_queue"])
             client = await AgentClient.connect(address=server.address, task_queue=queue)
-            invocation = await client.start("refunds", "Refund order o-1.")
-            await waiting(invocation, "fc-2")
+            invocation = await until_waiting(client.start("refunds", "Refund order o-1."), "fc-2")
             await first.kill()
         await invocation.answer("respond", "fc-2", response={"status": "allowed"}, signal=True)
         async with worker():
