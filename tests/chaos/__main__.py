@@ -3,6 +3,7 @@
 
 import argparse
 import asyncio
+import itertools
 import logging
 import sys
 import tempfile
@@ -14,7 +15,7 @@ from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig, Telemetr
 from tests.chaos.chaos_plan import Size, draw_plan
 from tests.chaos.chaos_run import run_chaos
 from tests.chaos.report import Figures, format_table
-from tests.chaos.setups import SETUPS, cycle
+from tests.chaos.setups import SETUPS
 
 
 def main() -> int:
@@ -31,7 +32,8 @@ def main() -> int:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     size = Size(kills=options.kills, answers=options.answers, outage_s=options.outage)
     figures: dict[int, Figures] = {}
-    for seed, setup in zip(options.seeds, cycle(options.setups, len(options.seeds)), strict=True):
+    setups = itertools.chain(options.setups, itertools.repeat(options.setups[-1]))
+    for seed, setup in zip(options.seeds, setups, strict=False):
         with tempfile.TemporaryDirectory(prefix="waystation-chaos-") as folder:
             figures[seed] = asyncio.run(run_chaos(draw_plan(seed, size), Path(folder), setup))
         print(

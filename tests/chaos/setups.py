@@ -5,38 +5,25 @@ import json
 import os
 import signal
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Literal, Protocol, TypeAlias, get_args
+from typing import Literal, TypeAlias, get_args
 from unittest import mock
 from urllib.parse import urlsplit
 
 from tests.cluster.temporal_cluster import Cluster, build_programs, find_postgres, running_cluster
+from tests.proxies import forwarding
 from tests.server.encryption.test_encrypted_namespace import write_keys
 from tests.store_servers import postgres_server, s3_server
-from waystation.embedded import HOST, EmbeddedServer
+from waystation.embedded import EmbeddedServer
 from waystation.storage import ENCRYPTION_VARIABLE, USER_KEYS_VARIABLE
 from waystation.storage.blobs import STORE_VARIABLE
 
 SetupName: TypeAlias = Literal["development", "services", "cluster"]
 SETUPS: tuple[SetupName, ...] = get_args(SetupName)
-
-
-class Servers(Protocol):
-    """One or more server processes at an address that does not change."""
-
-    @property
-    def restarts(self) -> Counter[bool]:
-        """Number of restarts, by whether the process was killed."""
-
-    @property
-    def address(self) -> str:
-        """Host and port."""
-
-    async def restart(self, *, kill: bool) -> None:
-        """Kill a server process, or ask it to stop, and start it again with the same database."""
 
 
 class DevelopmentServer:
@@ -93,6 +80,9 @@ class ClusterServers:
         self.restarts[kill] += 1
 
 
+Servers: TypeAlias = DevelopmentServer | ClusterServers
+
+
 @dataclass(frozen=True)
 class Stores:
     """The stores of the workers, and how to make them fail."""
@@ -121,85 +111,34 @@ def folder_store(folder: Path) -> Stores:
     return Stores({STORE_VARIABLE: str(store)}, lose, restore)
 
 
-class Gate:
-    """Forwards connections to a server until it is closed, which also cuts the open connections."""
-
-    def __init__(self, url: str) -> None:
-        target = urlsplit(url)
-        self._target = target.hostname, target.port
-        self._writers: set[asyncio.StreamWriter] = set()
-        self.is_open = True
-
-    async def __aenter__(self) -> "Gate":
-        self._listener = await asyncio.start_server(self._forward, HOST, 0)
-        return self
-
-    async def __aexit__(self, *exc_info: object) -> None:
-        self._listener.close()
-        self.close()
-
-    @property
-    def address(self) -> str:
-        """Host and port of the gate."""
-        return f"{HOST}:{self._listener.sockets[0].getsockname()[1]}"
-
-    def close(self) -> None:
-        """Cut all connections, and refuse new ones."""
-        self.is_open = False
-        for writer in self._writers:
-            writer.close()
-
-    def open(self) -> None:
-        """Forward new connections."""
-        self.is_open = True
-
-    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError, asyncio.CancelledError), closing(writer):
-            if self.is_open:
-                there, back = await asyncio.open_connection(*self._target)
-                with closing(back):
-                    await asyncio.gather(self._pipe(reader, back), self._pipe(there, writer))
-
-    async def _pipe(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._writers.add(writer)
-        try:
-            with suppress(OSError):
-                while data := await reader.read(1 << 16):
-                    writer.write(data)
-                    await writer.drain()
-        finally:
-            self._writers.discard(writer)
-            writer.close()
-
-
 async def service_stores(folder: Path, stack: AsyncExitStack) -> Stores:
     """Start PostgreSQL and S3, with quotas and user keys in the former and encrypted payloads in the latter."""
     s3 = stack.enter_context(s3_server())
     postgres_url = stack.enter_context(postgres_server())
-    gates = [await stack.enter_async_context(Gate(url)) for url in (s3["AWS_ENDPOINT_URL"], postgres_url)]
-    password = urlsplit(postgres_url).password
-    database = f"postgresql://postgres:{password}@{gates[1].address}/postgres"
+    is_lost = asyncio.Event()
+
+    async def take(data: bytes) -> bytes:
+        if is_lost.is_set():
+            raise ConnectionResetError
+        return data
+
+    s3_address, postgres_address = [
+        await stack.enter_async_context(forwarding(partial(asyncio.open_connection, url.hostname, url.port), take))
+        for url in map(urlsplit, (s3["AWS_ENDPOINT_URL"], postgres_url))
+    ]
+    database = f"{postgres_url.rpartition('@')[0]}@{postgres_address}/postgres"
     keys, quotas = folder / "encryption.json", folder / "quotas.toml"
     write_keys(keys, "first")
     quotas.write_text(f"store = {json.dumps(database)}\n[[limits]]\nmodel = '*'\nrequests_per_minute = 1_000_000\n")
     environment = {
         **s3,
-        "AWS_ENDPOINT_URL": f"http://{gates[0].address}",
+        "AWS_ENDPOINT_URL": f"http://{s3_address}",
         STORE_VARIABLE: "s3://bucket/payloads",
         ENCRYPTION_VARIABLE: str(keys),
         USER_KEYS_VARIABLE: database,
         "WAYSTATION_QUOTAS": str(quotas),
     }
-
-    def lose() -> None:
-        for gate in gates:
-            gate.close()
-
-    def restore() -> None:
-        for gate in gates:
-            gate.open()
-
-    return Stores(environment, lose, restore)
+    return Stores(environment, lose=is_lost.set, restore=is_lost.clear)
 
 
 @asynccontextmanager
@@ -214,8 +153,3 @@ async def running(name: SetupName, folder: Path) -> AsyncIterator[tuple[Servers,
             yield ClusterServers(cluster), stores
         else:
             yield await stack.enter_async_context(DevelopmentServer(folder / "temporal.db")), stores
-
-
-def cycle(setups: Sequence[SetupName], count: int) -> list[SetupName]:
-    """Return a setup for each of `count` runs. The last one named is repeated."""
-    return [setups[min(number, len(setups) - 1)] for number in range(count)]

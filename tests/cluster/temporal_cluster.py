@@ -13,7 +13,7 @@ import signal
 import subprocess
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, closing, suppress
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -24,8 +24,9 @@ from temporalio.service import RPCError
 
 from tests.documents import blocks, how_to, section
 from tests.paths import ROOT
+from tests.proxies import forwarding
 from waystation.client import SEARCH_ATTRIBUTE_TYPES, add_search_attributes, wait_until_accepted
-from waystation.embedded import HOST, bind_to_this_process
+from waystation.embedded import bind_to_this_process
 
 VERSION = "v1.32.0"
 """The version of the server in the development server, so that tests compare set-ups rather than versions."""
@@ -221,26 +222,5 @@ async def balance_load(hosts: Sequence[str]) -> AsyncIterator[str]:
                 return await asyncio.open_connection(host, PORT)
         raise ConnectionRefusedError(f"None of {hosts} accepts connections.")
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError, asyncio.CancelledError), closing(writer):
-            upstream_reader, upstream_writer = await connect()
-            with closing(upstream_writer):
-                pipes = [_pipe(reader, upstream_writer), _pipe(upstream_reader, writer)]
-                _, open_pipes = await asyncio.wait(
-                    [asyncio.ensure_future(pipe) for pipe in pipes], return_when=asyncio.FIRST_COMPLETED
-                )
-                for pipe in open_pipes:
-                    pipe.cancel()
-
-    listener = await asyncio.start_server(serve, HOST, 0)
-    try:
-        yield f"{HOST}:{listener.sockets[0].getsockname()[1]}"
-    finally:
-        listener.close()
-
-
-async def _pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with suppress(OSError):
-        while data := await reader.read(1 << 16):
-            writer.write(data)
-            await writer.drain()
+    async with forwarding(connect) as address:
+        yield address

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from textwrap import dedent
 
@@ -21,6 +22,7 @@ from temporalio.service import RPCError
 
 from tests.paths import ROOT
 from tests.programs import logged, run, undisturbed
+from tests.proxies import forwarding
 from tests.server.processes.ledger import Ledger
 from tests.server.processes.workers import AGENTS, Place, Process, WorkerProcess, plan
 from waystation.agents import Agent
@@ -254,30 +256,18 @@ async def test_a_worker_waits_for_a_server_that_starts_later(tmp_path: Path) -> 
 async def test_a_server_that_goes_away_during_a_request_counts_as_unreachable(server: EmbeddedServer) -> None:
     """A worker that is starting then waits, rather than have its operator check the credentials."""
     host, _, port = server.address.rpartition(":")
-    is_away, forwarded = False, asyncio.Event()
+    is_away = asyncio.Event()
 
-    async def relay(source: asyncio.StreamReader, target: asyncio.StreamWriter, client: asyncio.StreamWriter) -> None:
-        while data := await source.read(65_536):
-            if is_away:
-                client.transport.abort()
-            target.write(data)
+    async def take(data: bytes) -> bytes:
+        if is_away.is_set():
+            raise ConnectionResetError
+        return data
 
-    async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        responses, requests = await asyncio.open_connection(host, int(port))
-        both = relay(reader, requests, writer), relay(responses, writer, writer)
-        relays = [asyncio.create_task(each) for each in both]
-        await asyncio.wait(relays, return_when=asyncio.FIRST_COMPLETED)
-        for end in (writer, requests):
-            end.close()
-        await asyncio.gather(*relays, return_exceptions=True)
-        forwarded.set()
-
-    async with await asyncio.start_server(forward, "127.0.0.1", 0) as proxy:
-        client = await connect(address=f"127.0.0.1:{proxy.sockets[0].getsockname()[1]}")
-        is_away = True
+    async with forwarding(partial(asyncio.open_connection, host, int(port)), take) as address:
+        client = await connect(address=address)
+        is_away.set()
         with pytest.raises(RPCError) as caught:
             await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=client.namespace))
-        await forwarded.wait()
     assert is_unreachable(caught.value)
 
 

@@ -4,9 +4,8 @@ import asyncio
 import base64
 import subprocess
 import sys
-import threading
-from collections.abc import AsyncIterator, Callable, MutableMapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, MutableMapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,10 +15,12 @@ import pytest
 from google.genai import types
 
 from tests.paths import ROOT
+from tests.proxies import forwarding
 from tests.store_servers import POSTGRES_PASSWORD
 from waystation.auth import EncryptedFileCredentialService, PostgresCredentialService, open_store
 from waystation.auth.credential_service.credential_cipher import KEY_VARIABLE
 from waystation.core import CredentialStoreError, StoreFailed
+from waystation.embedded import bind_to_this_process
 from waystation.events import Event
 from waystation.memory import (
     InMemoryMemoryService,
@@ -266,11 +267,6 @@ def refresh(url: str) -> None:
         pass
 
 
-def create_tables(url: str) -> None:
-    """Create the tables of a store."""
-    asyncio.run(PostgresMemoryService(url).list_user_apps(user_id="ann"))
-
-
 @pytest.fixture
 def short_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Derive all limits, also those of other processes, from one second."""
@@ -279,59 +275,48 @@ def short_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("short_limit")
 @pytest.mark.parametrize(
-    ("holds", "work"), [("quota row", reserve), ("credential", refresh), ("tables", create_tables)]
+    ("holds", "work"),
+    [
+        ("quota row", reserve),
+        ("credential", refresh),
+        ("tables", lambda url: asyncio.run(PostgresMemoryService(url).list_user_apps(user_id="ann"))),
+    ],
 )
 def test_a_frozen_process_does_not_stop_others(postgres: str, holds: str, work: Callable[[str], object]) -> None:
     """The server ends the transaction of a stopped process, and another process gets the lock."""
-    command = [sys.executable, "-c", FROZEN, postgres, holds]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as frozen:
-        ended = threading.Timer(GUARD_S, frozen.kill)
-        ended.start()
+    command = bind_to_this_process([sys.executable, "-c", FROZEN, postgres, holds])
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as frozen:
         try:
             assert frozen.stdout is not None
-            assert frozen.stdout.readline() == b"held\n"
+            assert frozen.stdout.readline() == "held\n"
             work(postgres)
             assert frozen.poll() is None
         finally:
-            ended.cancel()
             frozen.kill()
-
-
-@asynccontextmanager
-async def proxy(url: str, last: bytes) -> AsyncIterator[tuple[str, asyncio.Event]]:
-    """Forward connections until a client sends `last`. After that, accept data but forward none.
-
-    Yield the proxy's URL, and an event that is set when it falls silent.
-    """
-    target, silent = urlsplit(url), asyncio.Event()
-
-    async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while data := await reader.read(65_536):
-            if not silent.is_set():
-                writer.write(data)
-            if last in data:
-                silent.set()
-
-    async def connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        answers, requests = await asyncio.open_connection(target.hostname, target.port)
-        await asyncio.gather(forward(reader, requests), forward(answers, writer))
-        writer.close()
-        requests.close()
-
-    async with await asyncio.start_server(connect, "127.0.0.1", 0) as server:
-        yield url.replace(f":{target.port}/", f":{server.sockets[0].getsockname()[1]}/"), silent
 
 
 @pytest.mark.usefixtures("short_limit")
 async def test_a_connection_that_falls_silent_stops_neither_its_worker_nor_others(postgres: str) -> None:
     """The worker whose answer is lost reports the store as failed, and another one reserves its call."""
     await asyncio.to_thread(reserve, postgres)  # creates the row
-    async with proxy(postgres, b"FOR UPDATE") as (url, silent), asyncio.timeout(GUARD_S):
+    target, silent, over = urlsplit(postgres), asyncio.Event(), asyncio.Event()
+
+    async def take(data: bytes) -> bytes:
+        if silent.is_set():
+            await over.wait()
+        if b"FOR UPDATE" in data:
+            silent.set()
+        return data
+
+    connect = partial(asyncio.open_connection, target.hostname, target.port)
+    async with forwarding(connect, take) as address, asyncio.timeout(GUARD_S):
+        url = postgres.replace(f"{target.hostname}:{target.port}", address)
         cut_off = asyncio.create_task(asyncio.to_thread(reserve, url))
         await silent.wait()
         assert isinstance(await asyncio.to_thread(reserve, postgres), Reservation)
         with pytest.raises(StoreFailed, match=r"OperationalError: the server did not answer within 3 s"):
             await cut_off
+        over.set()
 
 
 @pytest.mark.usefixtures("short_limit")
