@@ -1,7 +1,8 @@
 """Which calls wait for a person, and by which policy: a tool's own, or that of a rule."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,20 +11,37 @@ from pydantic import BaseModel, ValidationError
 
 from tests.unit.tools.rest_service import spec
 from tests.unit.tools.rest_service import tool as rest_tool
-from waystation.agents import Agent, ApprovalRule
+from waystation.agents import Agent, ApprovalRule, ReadonlyContext
+from waystation.agents.registry import authoring_problems
 from waystation.core import ApprovalPolicy, Confirmation, Effect, Escalation, InvalidTool, JsonObject, default_hint
-from waystation.tools.agent_tool import AgentTool
-from waystation.tools.approval import RequiredApproval, judge_call
-from waystation.tools.base_tool import BaseTool
-from waystation.tools.exit_loop_tool import exit_loop
-from waystation.tools.function_tool import FunctionTool
-from waystation.tools.get_user_choice_tool import get_user_choice_tool as get_user_choice
-from waystation.tools.load_artifacts_tool import load_artifacts_tool as load_artifacts
-from waystation.tools.load_memory_tool import load_memory_tool as load_memory
-from waystation.tools.long_running_tool import LongRunningFunctionTool
+from waystation.tools import (
+    ActivityTool,
+    AgentTool,
+    BaseTool,
+    BaseToolset,
+    CrewaiTool,
+    FunctionTool,
+    GoogleSearchTool,
+    LangchainTool,
+    LongRunningFunctionTool,
+    NativeTool,
+    NexusTool,
+    RequestInputTool,
+    RestApiTool,
+    ToolContext,
+    WorkflowTool,
+    exit_loop,
+    judge_call,
+)
+from waystation.tools.approval import RequiredApproval
+from waystation.tools.authenticated_function_tool import AuthenticatedFunctionTool
+from waystation.tools.get_user_choice_tool import get_user_choice_tool
+from waystation.tools.load_artifacts_tool import LoadArtifactsTool, load_artifacts_tool
+from waystation.tools.load_memory_tool import LoadMemoryTool, load_memory_tool
 from waystation.tools.mcp_tool.mcp_tool import McpTool
+from waystation.tools.preload_memory_tool import PreloadMemoryTool
 from waystation.tools.request_input_tool import request_input
-from waystation.tools.tool_context import ToolContext
+from waystation.tools.toolbox import list_tools
 
 OWN = ApprovalPolicy(approvers=("role:own",))
 FIRST = ApprovalPolicy(approvers=("role:first",))
@@ -184,6 +202,9 @@ async def test_an_amount_is_compared_as_the_function_will_see_it(amount: object,
 
 class Remote(BaseTool):
     """A tool that takes whatever it is given."""
+
+    def _get_declaration(self) -> JsonObject:
+        return {"name": self.name, "parametersJsonSchema": {"type": "object"}}
 
 
 @pytest.mark.parametrize(
@@ -363,7 +384,7 @@ def test_an_agent_tool_is_not_gated_by_its_attribute() -> None:
 async def test_asking_the_user_and_remembering_only_read() -> None:
     """A rule for everything but reading does not take the user's own questions away from the user."""
     rule = ApprovalRule(FIRST, unless_effect="read")
-    for tool in (request_input, get_user_choice, load_memory, load_artifacts):
+    for tool in (request_input, get_user_choice_tool, load_memory_tool, load_artifacts_tool):
         assert await found(tool, {"message": "x", "options": [], "query": "x"}, rule) == RequiredApproval(), tool
 
 
@@ -383,3 +404,96 @@ async def test_tools_of_servers_have_the_effect_of_their_annotations(hints: Json
     tool = McpTool(mcp_tool=given, sessions=None, headers_for=None)  # type: ignore[arg-type]  # it is not called
     assert (await policy_of(tool, {}, ApprovalRule(FIRST, unless_effect="read")) == FIRST) is matches
     assert (await policy_of(tool, {}, ApprovalRule(FIRST, effects="once")) == FIRST) is (hints is None)
+
+
+UNUSED: Any = None
+FOREIGN = SimpleNamespace(name="pay", description="", args_schema=Ruling, run=pay)
+KINDS: dict[type[BaseTool], Callable[[], BaseTool]] = {
+    Remote: lambda: Remote(name="pay", description=""),
+    FunctionTool: lambda: FunctionTool(pay),
+    LongRunningFunctionTool: lambda: LongRunningFunctionTool(pay),
+    RequestInputTool: RequestInputTool,
+    AuthenticatedFunctionTool: lambda: AuthenticatedFunctionTool(pay),
+    ActivityTool: lambda: ActivityTool("pay", schema=Ruling),
+    WorkflowTool: lambda: WorkflowTool("pay", schema=Ruling),
+    NexusTool: lambda: NexusTool("pay", endpoint="e", service="s", schema=Ruling),
+    LangchainTool: lambda: LangchainTool(FOREIGN),
+    CrewaiTool: lambda: CrewaiTool(FOREIGN, name="pay"),
+    McpTool: lambda: McpTool(
+        mcp_tool=Tool(name="pay", input_schema={"type": "object"}), sessions=UNUSED, headers_for=UNUSED
+    ),
+    RestApiTool: lambda: rest_tool(spec("https://pets.example.com")),
+    LoadArtifactsTool: LoadArtifactsTool,
+    LoadMemoryTool: LoadMemoryTool,
+    AgentTool: lambda: AgentTool(Agent(name="clerk", model="gemini-3.5-flash")),
+    NativeTool: GoogleSearchTool,
+    PreloadMemoryTool: PreloadMemoryTool,
+}
+REFUSED = {AgentTool, NativeTool, PreloadMemoryTool}
+"""The classes whose calls cannot wait for an approval."""
+OTHERS = {
+    *("AdkAgentTool", "AdkRequestTool", "AdkTool", "RunCodeTool", "SetModelResponseTool", "TransferToAgentTool"),
+    *("BaseAuthenticatedTool", "FrameworkTool", "TemporalTool", "_LangchainRun"),
+}
+"""The tools on which no author sets a policy or that the tests with google-adk cover, and base classes."""
+
+
+class Listed(BaseToolset):
+    def __init__(self, tool: BaseTool, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.tools = [tool]
+
+    async def get_tools(self, readonly_context: ReadonlyContext | None = None) -> list[BaseTool]:
+        return self.tools
+
+
+def classes(above: type[BaseTool]) -> Iterator[type[BaseTool]]:
+    for cls in above.__subclasses__():
+        if cls.__module__.startswith("waystation."):
+            yield cls
+            yield from classes(cls)
+
+
+def test_every_class_of_tools_is_known_here() -> None:
+    """A new class of tools must either ask or refuse policies, which the next test shows."""
+    unknown = {cls.__name__ for cls in classes(BaseTool) if not issubclass(cls, NativeTool)} - OTHERS
+    assert unknown <= {kind.__name__ for kind in KINDS}
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize("rule", [False, True, lambda: True, lambda: False], ids=["none", "all", "yes", "no"])
+@pytest.mark.parametrize("place", ["declared", "listed", "prefixed"])
+async def test_a_policy_asks_or_the_tool_does_not_load(kind: type[BaseTool], rule: Any, place: str) -> None:
+    """A policy alone asks at each call, and a rule beside it decides, for declared tools and those of toolsets."""
+    tool = KINDS[kind]()
+    tool.approval, tool.require_confirmation = OWN, rule
+    toolset = Listed(tool, tool_name_prefix="p" if place == "prefixed" else None)
+    agent = Agent(name="a", model="gemini-3.5-flash", tools=[tool if place == "declared" else toolset])
+    problems = authoring_problems(agent)
+    if kind in REFUSED and place == "declared":
+        assert "would have no effect" in str(problems[0])
+        return
+    assert not problems
+    for listed in (await list_tools(agent, ReadonlyContext)).values():
+        judgement = await found(listed, {"amount": 1, "message": "m", "name": "n", "query": "q", "granted": True})
+        assert judgement.policy == OWN
+        assert tool.is_long_running or (judgement.confirmation is not None) == (not callable(rule) or rule())
+        assert kind not in REFUSED
+
+
+def test_policies_without_effect_are_mistakes() -> None:
+    """Those of a toolset, of a function that is given without a tool, and of a rule for a tool that rules exempt."""
+
+    def refund() -> None: ...
+
+    refund.approval = OWN  # type: ignore[attr-defined]
+    toolset = Listed(FunctionTool(pay))
+    toolset.approval = OWN  # type: ignore[attr-defined]
+    agent = Agent(name="a", model="gemini-3.5-flash", tools=[refund, toolset])
+    problems = authoring_problems(agent)
+    assert [type(problem) for problem in problems] == [InvalidTool, InvalidTool]
+    assert "`approval`" in str(problems[0])
+    assert "ApprovalRule" in str(problems[1])
+    looping = Agent(name="a", model="gemini-3.5-flash", tools=[exit_loop, pay])
+    rule = ApprovalRule(OWN, tools="exit_loop")
+    assert "match no tool" in str(authoring_problems(looping, [rule])[0])
