@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.unit.core.story import answered, called, expired, log_of, returned, said
+from tests.unit.core.test_snapshot import restored
 from waystation.core import (
     DEFAULT_DEADLINE_S,
     AlreadyAnswered,
@@ -17,6 +18,7 @@ from waystation.core import (
     DigestMismatch,
     Expired,
     InvalidAnswer,
+    JsonObject,
     Log,
     UnknownCall,
     Verified,
@@ -24,6 +26,8 @@ from waystation.core import (
     decide_answer,
     parse_ref,
 )
+from waystation.core.approval import decision
+from waystation.core.log.answers import MAX_RECEIPTS, is_repeated, receipt
 
 
 def waiting(**fields: Any) -> Log:
@@ -178,3 +182,53 @@ def test_every_refusal_has_a_class_of_its_own() -> None:
     """The class's name is the update failure's type in the wire contract."""
     names = {refusal.__name__ for refusal in AnswerRefused.__subclasses__()}
     assert names == {"UnknownCall", "AlreadyAnswered", "Expired", "NotAllowed", "DigestMismatch", "InvalidAnswer"}
+
+
+FIRST = answer(by="ann", answer_id="a-1", comment="fine")
+
+
+def counted() -> Log:
+    """Return the log of a call with one of two approvals."""
+    log = waiting(approval=ApprovalPolicy(quorum=2, verified=False), declared="schema")
+    log.append(parse_ref("u1"), 1_002, decision.accept(log, FIRST, 1_002))
+    return log
+
+
+def test_repeated_answer_has_the_first_receipt_and_no_effect() -> None:
+    """Also after the call was decided, and after the invocation has continued in another run."""
+    log = counted()
+    first = receipt(log.state.calls["fc-1"], FIRST)
+    log.append(parse_ref("u2"), 1_003, answered("fc-1", by="bob"))
+    for later in (log, restored(log)):
+        call = later.state.calls["fc-1"]
+        decision.accept_update(later, FIRST, 1_004)
+        assert receipt(call, FIRST) == first
+        assert (first["approved_by"], first["lacking"]) == (["ann"], 1)
+        assert isinstance(decision.decide_update(call, FIRST), AnswerIgnored)
+
+
+def test_only_the_latest_receipts_of_a_call_are_kept() -> None:
+    """A long-running call may report any number of steps. An older answer still does not count twice."""
+    log = log_of(said("ask"), called("ask", kind="long_running"))
+    for number in range(MAX_RECEIPTS + 1):
+        log.append(
+            parse_ref(f"u{number + 1}"), 1_002, answered("fc-1", "progress", response={}, answer_id=f"a-{number}")
+        )
+    first = Answer(function_call_id="fc-1", action="progress", response={}, answer_id="a-0")
+    assert list(log.state.calls["fc-1"].receipts) == [f"a-{number + 1}" for number in range(MAX_RECEIPTS)]
+    with pytest.raises(AlreadyAnswered, match="'a-0' was already recorded"):
+        decision.accept_update(log, first, 1_003)
+
+
+@pytest.mark.parametrize("change", [{"comment": "other"}, {"by": "bob"}, {"action": "reject"}])
+def test_same_id_with_other_content_is_a_conflict(change: JsonObject) -> None:
+    """The first answer counts."""
+    log = counted()
+    with pytest.raises(AlreadyAnswered, match="'a-1' was already recorded"):
+        decision.accept_update(log, FIRST.model_copy(update=change), 1_003)
+
+
+def test_answer_with_a_token_is_not_known_before_its_verification() -> None:
+    """A forged repetition must not learn that the answer exists, and another person's answer is not a repetition."""
+    call, forged = counted().state.calls["fc-1"], FIRST.model_copy(update={"token": "x"})
+    assert not any(is_repeated(call, forged, who) for who in (None, Verified(subject="eve")))

@@ -1,11 +1,18 @@
-"""What an answer to a long-running call becomes: the response that the model reads."""
+"""What an answer adds to the response that the model reads; that of a long-running call consists of it."""
 
 from typing import Any
 
 import pytest
 
-from tests.unit.core.story import answered, called, log_of, responses, returned, said
-from waystation.core import JsonObject
+from tests.unit.core.story import answered, asked_model, called, expired, log_of, replied, responses, returned, said
+from tests.unit.core.test_asking import asks
+from waystation.core import ApprovalPolicy, Body, JsonObject
+from waystation.core.conversation import prompt
+
+PAY: JsonObject = {"amount": 5000, "to": "rose"}
+EDIT: JsonObject = {"args": {"amount": 500, "to": "rose"}}
+EDITED: JsonObject = {"amount": {"from": 5000, "to": 500}}
+OF_TWO = ApprovalPolicy(quorum=2, verified=False)
 
 
 @pytest.mark.parametrize(
@@ -29,3 +36,115 @@ def test_an_answer_becomes_the_response_of_the_wire_contract(answer: dict[str, A
     )
     assert responses(log) == [("fc-1", response)]
     assert log.state.events[-1].author == "user"
+
+
+def paid(*answers: Body, result: JsonObject | None = None, **fields: Any) -> JsonObject:
+    """Return the response that the model receives to a payment after these answers."""
+    log = log_of(
+        said("pay"), called("pay", gated=True, args=PAY, **fields), *answers, returned("fc-1", result or {"ok": 1})
+    )
+    ((_, response),) = responses(log)[-1:]
+    assert [part["functionResponse"]["response"] for part in prompt.contents(log)[-1]["parts"]] == [response]
+    return response
+
+
+@pytest.mark.parametrize(
+    ("answer", "added"),
+    [
+        ({"comment": "never again"}, {"comment": "never again"}),
+        ({"response": {"voucher": "V-17"}}, {"voucher": "V-17"}),
+        ({"response": {"ok": 1}}, {}),
+        ({"response": {"ok": True, "comment": "x"}, "comment": "y"}, {"comment": "y"}),
+        ({"action": "edit", "by": "lena", **EDIT}, {"edited": {"by": "lena", "args": EDITED}}),
+        (
+            {"action": "edit", "args": {"amount": 5000, "by": "k"}},
+            {"edited": {"args": {"to": {"from": "rose"}, "by": {"to": "k"}}}},
+        ),
+        (
+            {"action": "edit", "args": {**PAY, "amount": 5000.0}},
+            {"edited": {"args": {"amount": {"from": 5000, "to": 5000.0}}}},
+        ),
+        ({"action": "edit", "args": PAY}, {}),
+        ({"action": "waive", "comment": "urgent"}, {"comment": "urgent"}),
+    ],
+)
+def test_model_receives_what_the_approver_added(answer: JsonObject, added: JsonObject) -> None:
+    """An edit names the changed arguments and the approver."""
+    assert paid(answered("fc-1", **answer)) == {"ok": 1, **added}
+
+
+def test_result_of_the_tool_is_never_replaced() -> None:
+    """An approver's field with the same name gets a prefix."""
+    answer = answered("fc-1", comment="fine", response={"ok": "paid"})
+    expected = {"ok": 1, "comment": "by hand", "approver_ok": "paid", "approver_comment": "fine"}
+    assert paid(answer, result={"ok": 1, "comment": "by hand"}) == expected
+
+
+def test_all_approvers_of_a_quorum_are_heard() -> None:
+    """The one who changed the arguments is named even though another approval was the last."""
+    answers = (
+        answered("fc-1", by="ann", comment="a"),
+        answered("fc-1", "edit", by="ann", **EDIT),
+        answered("fc-1", by="bob", comment="b"),
+    )
+    response = paid(*answers, approval=OF_TWO, declared="schema")
+    assert response == {"ok": 1, "comment": "ann: a\nbob: b", "edited": {"by": "ann", "args": EDITED}}
+
+
+@pytest.mark.parametrize("action", ["approve", "reject"])
+def test_comment_reaches_the_model_if_the_tool_itself_asked(action: str) -> None:
+    """Also that of a rejection, which the tool handles."""
+    answer = answered("fc-1", action, comment="because", response={"code": 7})
+    log = log_of(
+        said("pay"),
+        called("pay"),
+        asks("fc-1"),
+        asked_model(),
+        replied("ok"),
+        answer,
+        returned("fc-1", {"ok": 1}, run=1),
+    )
+    assert responses(log)[-1] == ("fc-1", {"ok": 1, "comment": "because", "code": 7})
+
+
+@pytest.mark.parametrize(
+    ("action", "error"),
+    [("reject", "This tool call is rejected."), ("cancel", "This tool call was cancelled by a person.")],
+)
+def test_refused_call_has_the_fields_of_the_answer(action: str, error: str) -> None:
+    """They cannot hide the refusal."""
+    answer = answered("fc-1", action, comment="no", response={"error": "none", "code": 7})
+    response = responses(log_of(said("pay"), called("pay", gated=True), answer))[-1][1]
+    assert {"error": error, "comment": "no", "code": 7, "approver_error": "none"}.items() <= response.items()
+
+
+def test_expired_call_does_not_read_like_an_approval() -> None:
+    """The comment of the one approver of two is left out."""
+    log = log_of(
+        said("pay"),
+        called("pay", gated=True, approval=OF_TWO),
+        answered("fc-1", by="ann", comment="fine"),
+        expired("fc-1"),
+    )
+    assert responses(log)[-1][1].keys() == {"status", "error", "error_type"}
+
+
+def test_long_running_call_keeps_the_changes_until_it_is_answered() -> None:
+    """The model sees only the latest response."""
+    log = log_of(
+        said("pay"),
+        called("pay", kind="long_running", gated=True, args=PAY),
+        answered("fc-1", "edit", comment="less", **EDIT),
+        returned("fc-1", {"status": "sent"}, final=False),
+        answered("fc-1", "respond", response={"status": "done"}),
+    )
+    assert [response for id, response in responses(log) if id == "fc-1"] == [
+        {"status": status, "comment": "less", "edited": {"args": EDITED}} for status in ("sent", "done")
+    ]
+
+
+def test_payload_of_a_confirmation_may_be_any_value() -> None:
+    """The tool receives it, and the model does not."""
+    log = log_of(said("pay"), called("pay", gated=True), answered("fc-1", payload=[]))
+    assert (log.state.calls["fc-1"].tool_confirmation() or {})["payload"] == []
+    assert responses(log)[-1][1] == {"confirmed": True, "payload": []}
