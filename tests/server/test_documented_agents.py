@@ -10,7 +10,7 @@ import pytest
 from tests.documents import blocks, how_to
 from tests.server.cli.shell import Shell
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import until_waiting, waiting
+from tests.server.workflows.outside import ended, until_waiting, waiting
 from waystation.agents.registry import Registry, discover
 from waystation.apps import App
 from waystation.auth.credential_service.in_memory_credential_service import InMemoryCredentialService
@@ -185,8 +185,7 @@ async def test_workflow_agents(serve: Serve, registry: Registry) -> None:
         return calls(("exit_loop", {})) if "wrong with it: Better." in told else "Vague."
 
     async with serve(app_with_plugins(registry, "article_agent"), model=FunctionModel(reply)) as env:
-        invocation = await env.client.start("article_agent", "bread", user_id="writer")
-        await invocation.result()
+        invocation = await ended(env.client.start("article_agent", "bread", user_id="writer"))
         assert await invocation.state() == {"history": "Old.", "science": "True.", "draft": "Better."}
 
 
@@ -210,8 +209,7 @@ async def test_callbacks_and_plugins(serve: Serve, registry: Registry) -> None:
     """A callback answers one call and changes another; a plugin records both."""
     model = ScriptedModel(calls(("search", {"query": " "}), ("search", {"query": "CATS"})), says("Cats."))
     async with serve(app_with_plugins(registry, "archive_agent"), model=model) as env:
-        invocation = await env.client.start("archive_agent", "cats", user_id="archivist")
-        await invocation.result()
+        invocation = await ended(env.client.start("archive_agent", "cats", user_id="archivist"))
         found = tool_responses([event async for event in invocation.events()])
         assert await invocation.state() == {"used:search": True, "uses": 1}
     assert found == [{"error": "Say what to look for."}, {"result": ["something about cats"]}]

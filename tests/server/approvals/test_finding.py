@@ -7,7 +7,7 @@ import pytest
 
 from tests.server.approvals.asking import ask, asker, asks_once, boss, ids, listed, payer
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Till, refusal, until, until_waiting
+from tests.server.workflows.outside import Till, ended, refusal, until, until_waiting
 from waystation.agents import Agent
 from waystation.client.approvals import ApprovalFilter
 from waystation.core import MAX_MEMO_CALLS, ApprovalPolicy, Escalation, PendingCall
@@ -129,8 +129,7 @@ async def test_one_call_is_got_with_large_arguments_and_refused_with_the_reason(
         await approvals.reject(f"{invocation.id}/fc-1", by="dana")
         await invocation.result()
         assert await refusal(approvals.get(f"{invocation.id}/fc-1")) == "AlreadyAnswered"
-        late = await env.client.start("hurried", "go")
-        await late.result()
+        late = await ended(env.client.start("hurried", "go"))
         assert await refusal(approvals.get(f"{late.id}/fc-1")) == "Expired"
 
 

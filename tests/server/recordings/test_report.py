@@ -14,7 +14,7 @@ from temporalio.client import WorkflowHistory
 from tests.paths import HISTORIES
 from tests.programs import command
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Till, until
+from tests.server.workflows.outside import Till, ended, until
 from tests.tiers import sampled
 from waystation.agents import Agent
 from waystation.core import (
@@ -215,8 +215,7 @@ async def test_what_models_and_tools_say_is_never_markup_and_is_clipped(serve: S
 
     agent = Agent(name="victim", model=ScriptedModel(calls(("tool", {})), says(bad + "x" * 100_000)), tools=[tool])
     async with serve(agent) as env:
-        invocation = await env.client.start("victim", bad)
-        await invocation.result()
+        invocation = await ended(env.client.start("victim", bad))
         text = report(await Recording.of(invocation)).html()
     assert len(text) < 120_000
     page = Page(text)

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from tests.paths import HISTORIES
 from tests.programs import Ran, command
 from tests.server.conftest import Serve
+from tests.server.workflows.outside import ended
 from tests.terminals import in_terminal
 from waystation.agents import Agent
 from waystation.cli.program import app
@@ -130,8 +131,7 @@ async def test_a_walk_goes_into_called_agents_and_out_again(serve: Serve) -> Non
         tools=[AgentTool(counter)],
     )
     async with serve(agent) as env:
-        invocation = await env.client.start("clerk", "go")
-        await invocation.result()
+        invocation = await ended(env.client.start("clerk", "go"))
         here = Cursor(await Recording.of(invocation))
     assert (here.out(), here.into()) == (False, False)
     here.go(2)
@@ -146,8 +146,7 @@ async def test_attempts_and_durations_are_those_of_the_history(serve: Serve) -> 
     """Attempts have their count, their times and the failure of the attempt before."""
     model = ScriptedModel(ModelOverloaded("busy", retry_after_s=0.01), says("yes"))
     async with serve(Agent(name="clerk", model=model)) as env:
-        invocation = await env.client.start("clerk", "go")
-        await invocation.result()
+        invocation = await ended(env.client.start("clerk", "go"))
         here = Cursor(await Recording.of(invocation))
     effort = here.attempts["m1"]
     assert effort.count == 2

@@ -10,7 +10,7 @@ from temporalio.client import WorkflowHistory
 from tests.paths import HISTORIES
 from tests.programs import command
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import until_waiting
+from tests.server.workflows.outside import ended, until_waiting
 from waystation.agents import Agent
 from waystation.core import (
     START,
@@ -171,8 +171,7 @@ async def test_notebooks_are_given_html_in_which_nothing_is_markup(serve: Serve)
     text = "<script>alert(1)</script> [bold]x[/bold] \x1b[31m"
     agent = Agent(name="clerk", model=ScriptedModel(says(text)))
     async with serve(agent) as env:
-        invocation = await env.client.start("clerk", text, state={text: text})
-        await invocation.result()
+        invocation = await ended(env.client.start("clerk", text, state={text: text}))
         recording = await Recording.of(invocation)
     moments = recording.moment(1), recording.moment(2)
     shown = [recording, *moments, await prompt_at(recording), difference(*moments), difference(recording, recording)]
@@ -286,8 +285,7 @@ async def test_a_moment_and_a_difference_are_not_asked_for_together(shown: str) 
 async def test_of_two_invocations_the_one_that_is_lacking_is_named(serve: Serve) -> None:
     """The error of `diff` names the invocation that does not exist."""
     async with serve(Agent(name="clerk", model=ScriptedModel(says("Hello.")))) as env:
-        first = await env.client.start("clerk", "go")
-        await first.result()
+        first = await ended(env.client.start("clerk", "go"))
         ran = await command("--address", env.server.address, "diff", first.id, "absent-one")
     assert (ran.code, "Invocation 'absent-one' not found" in ran.err) == (6, True)
 
@@ -314,8 +312,7 @@ async def test_a_called_agent_is_looked_at_through_the_call(serve: Serve, tmp_pa
         tools=[AgentTool(counter)],
     )
     async with serve(agent) as env:
-        invocation = await env.client.start("clerk", "go")
-        await invocation.result()
+        invocation = await ended(env.client.start("clerk", "go"))
         server = "--address", env.server.address
         ran = await command(*server, "events", invocation.id, "--called", "fc-1")
         assert ("counter: It is 4." in ran.out, "clerk" in ran.out) == (True, False)

@@ -11,6 +11,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from tests.server.conftest import Serve
 from tests.server.streams.held import Held
 from tests.server.web.sites import TOKEN, page_of, site
+from tests.server.workflows.outside import ended
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core import StoreFailed
@@ -178,8 +179,7 @@ async def test_an_id_with_slashes_is_one_segment_of_the_path(serve: Serve) -> No
 async def test_what_models_and_users_say_is_text_on_a_page(serve: Serve) -> None:
     """Neither markup nor characters that steer get through; nothing on a page is inline."""
     async with serve(Agent(name="speaker", model=ScriptedModel(says(HOSTILE)))) as env, site(env.client) as web:
-        invocation = await env.client.start("speaker", HOSTILE)
-        await invocation.result()
+        invocation = await ended(env.client.start("speaker", HOSTILE))
         async with web.program(Accept="text/html") as program:
             for path in (page_of(invocation), f"{page_of(invocation)}/rows"):
                 page = (await program.get(path)).text
@@ -246,8 +246,7 @@ async def test_a_login_link_works_once_for_one_browser(serve: Serve) -> None:
 async def test_every_answer_binds_the_browser(serve: Serve) -> None:
     """Refusals, files and streams as well as pages; no other origin is let in."""
     async with serve(Agent(name="speaker", model=ScriptedModel("hi"))) as env, site(env.client) as web:
-        invocation = await env.client.start("speaker", "go")
-        await invocation.result()
+        invocation = await ended(env.client.start("speaker", "go"))
         paths = (
             "/",
             "/static/live.js",
@@ -292,8 +291,7 @@ async def test_a_server_or_store_that_does_not_answer_is_said_to_be_away(
         raise error
 
     async with serve(Agent(name="speaker", model=ScriptedModel("hi"))) as env, site(env.client) as web:
-        invocation = await env.client.start("speaker", "go")
-        await invocation.result()
+        invocation = await ended(env.client.start("speaker", "go"))
         with monkeypatch.context() as patched:
             patched.setattr(Invocation, "log", away)
             for accept in ("text/html", "application/json"):

@@ -18,7 +18,7 @@ from tests.server.web.desk import begun, payer
 from tests.server.web.logins import DANA, ERIN, gatekeeper, person
 from tests.server.web.sites import Browser, hidden, page_of, path_of, site
 from tests.server.web.test_browser import opened
-from tests.server.workflows.outside import Till, held, quick, until
+from tests.server.workflows.outside import Till, ended, held, quick, until
 from tests.unit.identity.conftest import Installation
 from waystation.agents import Agent
 from waystation.client import Invocation, read_entry
@@ -171,8 +171,7 @@ async def test_the_views_of_an_invocation_show_calls_changes_and_prompts(serve: 
     model = ScriptedModel(replace(calls(("note", {})), usage=Usage(prompt_tokens=3, total_tokens=3)), says("Noted."))
     agent = Agent(name="noter", model=model, tools=[FunctionTool(note)])
     async with serve(agent, verify=False) as env, site(env.client) as web, web.browser() as me:
-        invocation = await env.client.start("noter", "Remember blue.", user_id="erin")
-        await invocation.result()
+        invocation = await ended(env.client.start("noter", "Remember blue.", user_id="erin"))
         place = page_of(invocation)
         models, state, top = [(await me.page(f"{place}/{name}")).text for name in ("models", "state", "overview")]
         assert models.count('class="model"') == 2
@@ -240,8 +239,7 @@ async def test_a_fork_begins_at_the_event_of_the_address(serve: Serve, monkeypat
     batches = [calls(*(("step", {"number": number}) for number in range(2))) for _ in range(8)]
     agent = Agent(name="stepper", model=ScriptedModel(*batches, says("Done.")), tools=[FunctionTool(step)])
     async with serve(agent, verify=False) as env, site(env.client) as web, web.browser() as me:
-        invocation = await env.client.start("stepper", "go")
-        await invocation.result()
+        invocation = await ended(env.client.start("stepper", "go"))
         last = (await invocation.log()).state.event_count
         assert last > 15
         place = f"{page_of(invocation)}/fork"

@@ -8,7 +8,7 @@ import pytest
 from tests.server.conftest import Serve
 from tests.server.web.desk import begun, payer
 from tests.server.web.sites import page_of, site
-from tests.server.workflows.outside import Till
+from tests.server.workflows.outside import Till, ended
 from waystation.agents import Agent
 from waystation.presentation import timeline
 from waystation.presentation.timeline import Scale
@@ -70,8 +70,7 @@ async def test_attempts_and_changes_of_state_are_drawn(serve: Serve) -> None:
     model = ScriptedModel(calls(("look", {})), says("Done."))
     agent = Agent(name="finder", model=model, tools=[FunctionTool(look, retries=5)])
     async with serve(agent) as env, site(env.client) as web, web.browser() as me:
-        invocation = await env.client.start("finder", "go")
-        await invocation.result()
+        invocation = await ended(env.client.start("finder", "go"))
         page = (await me.page(f"{page_of(invocation)}/timeline")).text
         assert "finder: look, 3 attempts" in page
         assert 'class="bar tool retried"' in page

@@ -111,6 +111,13 @@ async def until_waiting(start: Awaitable[Invocation], *function_call_ids: str) -
     return invocation
 
 
+async def ended(start: Awaitable[Invocation]) -> Invocation:
+    """Start an invocation, and return it when it has a result."""
+    invocation = await start
+    await invocation.result()
+    return invocation
+
+
 async def held(invocation: Invocation) -> JsonObject:
     """Wait until the status of an invocation is that of a held one, and return its only hold."""
 

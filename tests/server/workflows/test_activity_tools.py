@@ -15,6 +15,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
 from tests.server.conftest import Serve
+from tests.server.workflows.outside import ended
 from waystation import ActivityTool, Agent, ApprovalPolicy, InvalidAnswer, Invocation
 from waystation.replay import Recording
 from waystation.replay.activity_replay import NoSuchActivity, find_tool_call
@@ -146,8 +147,7 @@ async def test_invalid_arguments_never_reach_the_activity(serve: Serve) -> None:
         says("done"),
     )
     async with serve(clerk) as env:
-        invocation = await env.client.start("clerk", "hi")
-        await invocation.result()
+        invocation = await ended(env.client.start("clerk", "hi"))
         assert scheduled(await invocation.history()) == ["call_model", "call_model"]
     first, second = (response["error"] for _, response in responses(model.requests[-1]))
     assert "7 is not of type 'string'" in first
@@ -271,8 +271,7 @@ async def test_a_fork_inherits_the_result_of_an_activity(serve: Serve) -> None:
     tool = ActivityTool("refund", schema=Refund)
     async with serve(Agent(name="clerk", model=model, tools=[tool])) as env, users_worker(env, refund) as queue:
         tool.task_queue = queue
-        source = await env.client.start("clerk", "hi")
-        await source.result()
+        source = await ended(env.client.start("clerk", "hi"))
         fork = await env.client.forks.start(source.id, 3)
         assert (await fork.result()).text == "done"
         assert len(seen) == 1

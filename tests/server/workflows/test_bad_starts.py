@@ -147,8 +147,7 @@ async def test_starting_one_id_twice_gives_the_same_invocation(serve: Serve) -> 
     """A client that retries does not start a second invocation."""
     model = ScriptedModel(says("Hello."))
     async with serve(Agent(name="greeter", model=model)) as env:
-        first = await env.client.start("greeter", "hi", id="started-twice")
-        await first.result()
+        await env.client.run("greeter", "hi", id="started-twice")
         second = await env.client.start("greeter", "hi", id="started-twice")
         assert (await second.result()).text == "Hello."
         assert len(model.requests) == 1

@@ -9,7 +9,7 @@ import pytest
 from temporalio.client import WorkflowFailureError
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import failure, ignored, until, until_waiting, waiting
+from tests.server.workflows.outside import ended, failure, ignored, until, until_waiting, waiting
 from waystation.agents import Agent
 from waystation.audit import create_account
 from waystation.core import Event, InvalidInput, Settings
@@ -63,8 +63,7 @@ async def test_what_was_recorded_before_the_event_is_reused_and_nothing_of_it_ru
     """The fork goes on as the source did; the first new thing is what followed the event."""
     shop = Shop()
     async with serve(shop.buyer()) as env:
-        source = await env.client.start("buyer", "tea")
-        await source.result()
+        source = await ended(env.client.start("buyer", "tea"))
         fork = await env.client.forks.start(source.id, 3)
         assert (await fork.result()).text == (await source.result()).text
         assert shop.ran == ["price tea", "pay 7", "pay 7"]
@@ -77,8 +76,7 @@ async def test_a_call_that_had_no_result_by_the_event_runs_in_the_fork(serve: Se
     """Under a key of its own: it is another invocation's call."""
     shop = Shop()
     async with serve(shop.buyer()) as env:
-        source = await env.client.start("buyer", "tea")
-        await source.result()
+        source = await ended(env.client.start("buyer", "tea"))
         await (await env.client.forks.start(source.id, 2)).result()
         assert shop.ran == ["price tea", "pay 7", "price tea", "pay 7"]
 
@@ -87,8 +85,7 @@ async def test_a_given_result_takes_the_place_of_a_call(serve: Serve) -> None:
     """The tool does not run; the model is told what was given."""
     shop = Shop()
     async with serve(shop.buyer()) as env:
-        source = await env.client.start("buyer", "tea")
-        await source.result()
+        source = await ended(env.client.start("buyer", "tea"))
         fork = await env.client.forks.start(source.id, 2, results={"fc-1": {"price": 99}})
         assert "99" in (await fork.result()).text
         assert shop.ran == ["price tea", "pay 7", "pay 99"]
@@ -98,8 +95,7 @@ async def test_a_message_takes_the_place_of_what_the_source_was_told(serve: Serv
     """From the event on the model is shown the other one."""
     shop = Shop()
     async with serve(shop.buyer()) as env:
-        source = await env.client.start("buyer", "tea")
-        await source.result()
+        source = await ended(env.client.start("buyer", "tea"))
         fork = await env.client.forks.start(source.id, 1, message="coffee")
         assert (await fork.result()).text.startswith("Bought coffee")
         assert shop.ran == ["price tea", "pay 7", "price coffee", "pay 7"]
@@ -165,8 +161,7 @@ async def test_a_fork_of_a_fork_goes_on_from_it(serve: Serve) -> None:
     """Each names the one before it."""
     shop = Shop()
     async with serve(shop.buyer()) as env:
-        source = await env.client.start("buyer", "tea")
-        await source.result()
+        source = await ended(env.client.start("buyer", "tea"))
         first = await env.client.forks.start(source.id, 3)
         await first.result()
         second = await env.client.forks.start(first.id, 5)
@@ -179,8 +174,7 @@ async def test_lineage_is_visible_in_both(serve: Serve) -> None:
     """The source's forks are found, and a fork says where it comes from: in its input, its memo and its audit."""
     shop = Shop()
     async with serve(shop.buyer()) as env:
-        source = await env.client.start("buyer", "tea")
-        await source.result()
+        source = await ended(env.client.start("buyer", "tea"))
         forks = [await env.client.forks.start(source.id, event) for event in (3, 5)]
         for fork in forks:
             await fork.result()
@@ -221,8 +215,7 @@ async def test_state_that_the_source_told_its_user_is_not_told_again(serve: Serv
 
     agent = Agent(name="visitor", model=FunctionModel(act), tools=[visit], instruction="{user:visits?}")
     async with serve(agent) as env:
-        source = await env.client.start("visitor", "go", user_id="ann", app=env.client.task_queue)
-        await source.result()
+        source = await ended(env.client.start("visitor", "go", user_id="ann", app=env.client.task_queue))
         fork = await env.client.forks.start(source.id, 3)
         await fork.result()
         log = await fork.log()
@@ -246,8 +239,7 @@ async def test_a_long_invocation_is_taken_over_by_way_of_the_store(serve: Serve)
         return {"text": "x" * size}
 
     async with serve(Agent(name="reader", model=model, tools=[read])) as env:
-        source = await env.client.start("reader", "go")
-        await source.result()
+        source = await ended(env.client.start("reader", "go"))
         fork = await env.client.forks.start(source.id, 13)
         assert (await fork.result()).text == "Done."
         ours, theirs = [
@@ -270,8 +262,7 @@ async def test_a_called_agent_that_had_not_answered_is_called_by_the_fork(serve:
         lambda request: says("Done.") if responses(request) else calls(("helper", {"request": "help"}))
     )
     async with serve(Agent(name="caller", model=model, tools=[AgentTool(helper)])) as env:
-        source = await env.client.start("caller", "go")
-        await source.result()
+        source = await ended(env.client.start("caller", "go"))
         fork = await env.client.forks.start(source.id, 2)
         await fork.result()
         assert asked == ["help", "help"]
@@ -296,8 +287,7 @@ async def test_what_cannot_be_forked_is_refused_before_anything_is_started(
     """With the reason."""
     shop = Shop()
     async with serve(shop.buyer()) as env:
-        source = await env.client.start("buyer", "tea")
-        await source.result()
+        source = await ended(env.client.start("buyer", "tea"))
         if "id" in given:
             given = {"id": source.id}
         with pytest.raises(InvalidInput, match=problem):
@@ -330,8 +320,7 @@ async def test_an_instruction_and_a_model_of_its_own(serve: Serve, gemini: FakeG
     async with AsyncExitStack() as stack:
         stack.push_async_callback(model.close)
         env = await stack.enter_async_context(serve(agent, settings=Settings(allow_overrides=True), model=model))
-        source = await env.client.start("writer", "go")
-        await source.result()
+        source = await ended(env.client.start("writer", "go"))
         fork = await env.client.forks.start(source.id, 1, instruction="Be long.", model="gemini-3.5-pro")
         await fork.result()
         _, second = gemini.requests
@@ -346,8 +335,7 @@ async def test_an_instruction_for_whom_the_fork_never_asks_is_refused(serve: Ser
     helper = Agent(name="helper", model=FunctionModel(lambda _: says("Here.")))
     agent = Agent(name="writer", model=FunctionModel(lambda _: says("Hi.")), tools=[AgentTool(helper)])
     async with serve(agent, settings=Settings(allow_overrides=True)) as env:
-        source = await env.client.start("writer", "go")
-        await source.result()
+        source = await ended(env.client.start("writer", "go"))
         fork = await env.client.forks.start(source.id, 1, agent=name, instruction="Be long.")
         refused = (await failure(fork)).message
         assert refused.startswith(f"'{name}' has no model in an invocation of 'writer'")
@@ -358,8 +346,7 @@ async def test_a_fork_is_cancelled_as_any_invocation(serve: Serve) -> None:
     """Also before a worker has looked at it."""
     shop = Shop()
     async with serve(shop.buyer()) as env:
-        source = await env.client.start("buyer", "tea")
-        await source.result()
+        source = await ended(env.client.start("buyer", "tea"))
         queue = env.client.task_queue
     fork = await env.client.forks.start(source.id, 3)
     await fork.handle.cancel()
@@ -373,8 +360,7 @@ async def test_a_recording_of_a_fork_holds_what_it_took_over(serve: Serve, tmp_p
     """Also in a file: it is looked at as any other, and replays."""
     shop = Shop()
     async with serve(shop.buyer()) as env:
-        source = await env.client.start("buyer", "tea")
-        await source.result()
+        source = await ended(env.client.start("buyer", "tea"))
         fork = await env.client.forks.start(source.id, 3)
         await fork.result()
         file = tmp_path / "fork.json"

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import failure, until_waiting, waiting
+from tests.server.workflows.outside import ended, failure, until_waiting, waiting
 from tests.server.workflows.test_forks import Shop
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
@@ -30,8 +30,7 @@ async def test_hazard_a_stranger_forks_what_is_not_theirs(serve: Serve, changed:
     """Whoever starts it with Temporal's own client is refused by the worker, typed and at once."""
     shop = Shop()
     async with serve(shop.buyer(), verify=False) as env:
-        source = await env.client.start("buyer", "tea", user_id="ann")
-        await source.result()
+        source = await ended(env.client.start("buyer", "tea", user_id="ann"))
         given: dict[str, Any] = {
             "agent": "buyer",
             "message": "tea",

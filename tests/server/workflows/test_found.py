@@ -5,7 +5,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.common import SearchAttributeKey
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import until
+from tests.server.workflows.outside import ended, until
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.testing import ScriptedModel, calls, says
@@ -32,8 +32,7 @@ async def given(invocation: Invocation) -> list[object]:
 async def test_an_invocation_is_started_with_them(serve: Serve) -> None:
     """The client sets what never changes, so nobody has to wait for a worker to find what he has started."""
     async with serve(Agent(name="clerk", model=ScriptedModel(says("hello")))) as env:
-        invocation = await env.client.start("clerk", "hello", user_id="dana", session_id="s1")
-        await invocation.result()
+        invocation = await ended(env.client.start("clerk", "hello", user_id="dana", session_id="s1"))
         assert await given(invocation) == ["clerk", "dana", "s1", None, 0]
 
 
@@ -42,8 +41,7 @@ async def test_a_called_agent_is_started_with_them(serve: Serve) -> None:
     child = Agent(name="child", model=ScriptedModel(says("done")))
     model = ScriptedModel(calls(("child", {"request": "work"})), says("it is done"))
     async with serve(Agent(name="caller", model=model, tools=[AgentTool(child)])) as env:
-        invocation = await env.client.start("caller", "hello", user_id="dana")
-        await invocation.result()
+        invocation = await ended(env.client.start("caller", "hello", user_id="dana"))
         called = env.client.invocation(f"{invocation.id}/fc-1")
         assert await given(called) == ["child", "dana", None, None, 0]
 

@@ -12,6 +12,7 @@ from tests.server.conftest import Serve
 from tests.server.workflows.outside import (
     QUICK,
     Till,
+    ended,
     event_count,
     failure,
     held,
@@ -276,8 +277,7 @@ async def test_a_short_model_outage_is_not_recorded(serve: Serve) -> None:
         invocation = await env.client.start("agent", "go")
         assert (await invocation.result()).text == "Hello."
         assert len(model.requests) == 4
-        undisturbed = await env.client.start("agent", "go")
-        await undisturbed.result()
+        undisturbed = await ended(env.client.start("agent", "go"))
         assert await event_count(invocation) == await event_count(undisturbed)
         assert [event.author for event in (await invocation.log()).state.events] == ["user", "agent"]
 

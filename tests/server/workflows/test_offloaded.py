@@ -10,7 +10,15 @@ from temporalio.common import RawValue
 from temporalio.converter import StorageDriverClaim, StorageDriverRetrieveContext
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import files_in, ignored, quiet, stuck_tasks, told, until_waiting
+from tests.server.workflows.outside import (
+    ended,
+    files_in,
+    ignored,
+    quiet,
+    stuck_tasks,
+    told,
+    until_waiting,
+)
 from waystation.agents import Agent
 from waystation.client.agent_client import AgentClient
 from waystation.core import WORKFLOW, InvalidInput, NotReplayable, StoreFailed
@@ -119,8 +127,7 @@ async def test_without_the_store_a_reader_is_told_which_and_a_workflow_task_fail
 
     model = ScriptedModel(calls(("read", {})), says("Read."))
     async with serve(Agent(name="reader", model=model, tools=[read])) as env:
-        invocation = await env.client.start("reader", "read")
-        await invocation.result()
+        invocation = await ended(env.client.start("reader", "read"))
         other = await AgentClient.connect(address=env.server.address, store=tmp_path)
         with pytest.raises(StoreFailed, match=r"does not have .*--store"):
             await other.invocation(invocation.id).log()

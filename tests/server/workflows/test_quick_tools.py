@@ -10,7 +10,17 @@ from temporalio import activity
 from temporalio.client import WorkflowHistory
 
 from tests.server.conftest import Serve, verify_tree
-from tests.server.workflows.outside import LATE, QUICK, held, limit_quick_calls, told, until, until_waiting, waiting
+from tests.server.workflows.outside import (
+    LATE,
+    QUICK,
+    ended,
+    held,
+    limit_quick_calls,
+    told,
+    until,
+    until_waiting,
+    waiting,
+)
 from waystation.agents import Agent, BaseAgent, ParallelAgent
 from waystation.core import WORKFLOW, CallReturned, JsonObject
 from waystation.history import is_local_activity
@@ -68,8 +78,7 @@ async def test_a_worker_without_a_cache_runs_ordinary_activities(serve: Serve) -
     """The SDK could cancel its local activities, and repeat them only after the timeout of the workflow task."""
     agent, _ = looker()
     async with serve(agent, max_cached_workflows=0) as env:
-        invocation = await env.client.start("looker", "look")
-        await invocation.result()
+        invocation = await ended(env.client.start("looker", "look"))
         assert kinds(await invocation.history()) == {"call_model": 2, "marker": 0, "looker.look": 1}
 
 
@@ -162,8 +171,7 @@ async def test_calls_of_one_reply_may_end_in_different_ways(serve: Serve) -> Non
     names = ["retry", "long", "refuse", "ordinary", "look"]
     model = ScriptedModel(calls(*((name, {"place": "p"}) for name in names)), says("Seen."))
     async with serve(Agent(name="looker", model=model, tools=tools), **CACHED, settings=LATE) as env:
-        invocation = await env.client.start("looker", "look")
-        await invocation.result()
+        invocation = await ended(env.client.start("looker", "look"))
         history = await invocation.history()
     results = told(model.requests[1])
     assert [results[0], results[3], results[4]] == [{"result": "p"}, {"result": "p"}, {"place": "p"}]
@@ -214,8 +222,7 @@ async def test_a_quick_call_can_end_the_invocation(serve: Serve) -> None:
 
     agent, _ = looker(quick(look), times=2)
     async with serve(agent, **CACHED, settings=LATE) as env:
-        invocation = await env.client.start("looker", "look")
-        await invocation.result()
+        invocation = await ended(env.client.start("looker", "look"))
         assert kinds(await invocation.history()) == {"call_model": 1, "marker": 2}
 
 
@@ -226,8 +233,7 @@ async def test_branches_run_quick_calls_at_the_same_time(serve: Serve) -> None:
         for name in ("left", "right")
     ]
     async with serve(ParallelAgent(name="both", sub_agents=agents), **CACHED, settings=LATE) as env:
-        invocation = await env.client.start("both", "look")
-        await invocation.result()
+        invocation = await ended(env.client.start("both", "look"))
         assert kinds(await invocation.history())["marker"] == 2
 
 

@@ -7,7 +7,7 @@ from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import until_waiting, waiting
+from tests.server.workflows.outside import ended, until_waiting, waiting
 from waystation import LangchainTool, exit_loop, get_user_choice, google_search, request_input, url_context
 from waystation.agents import Agent, LoopAgent
 from waystation.core import JsonObject
@@ -93,8 +93,7 @@ async def test_media_goes_to_the_model_inside_the_function_response(serve: Serve
         gemini.reply(text="Here.")
         model = Gemini(api_key="key-for-tests", base_url=gemini.url)
         async with serve(Agent(name="artist", model=model, tools=[draw])) as env:
-            invocation = await env.client.start("artist", "A cat, please.")
-            await invocation.result()
+            invocation = await ended(env.client.start("artist", "A cat, please."))
             drawn = (await invocation.log()).state.events[2].to_json()["content"]["parts"]
         await model.close()
     media = [{"inlineData": {"mimeType": "image/png", "data": "YWJj"}}]

@@ -8,7 +8,7 @@ from temporalio.client import WorkflowFailureError, WorkflowHistory
 from temporalio.exceptions import ApplicationError
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import told
+from tests.server.workflows.outside import ended, told
 from waystation.agents import Agent
 from waystation.artifacts import InMemoryArtifactService
 from waystation.core import text_of
@@ -81,8 +81,7 @@ async def test_called_agents_share_the_artifacts_of_whoever_called_them(serve: S
     )
     model = ScriptedModel(calls(("middle", {"request": "x"})), calls(("draw_up", {"text": "again"})), "Done.")
     async with serve(Agent(name="clerk", model=model, tools=[draw_up, AgentTool(middle)])) as env:
-        invocation = await env.client.start("clerk", "report")
-        await invocation.result()
+        invocation = await ended(env.client.start("clerk", "report"))
         deltas = [event.actions.artifact_delta async for event in invocation.events() if event.actions.artifact_delta]
     assert deltas == [{"report.txt": 0, "user:latest": 0}, {"report.txt": 1, "user:latest": 1}]
 
@@ -118,8 +117,7 @@ async def test_the_model_is_shown_the_artifacts_that_it_asks_for(serve: Serve) -
         "Done.",
     )
     async with serve(Agent(name="clerk", model=model, tools=[draw_up, load_artifacts])) as env:
-        invocation = await env.client.start("clerk", "report")
-        await invocation.result()
+        invocation = await ended(env.client.start("clerk", "report"))
         first, second, third = model.requests
         assert "These artifacts exist" not in (first.system_instruction or "")
         assert '["report.txt", "user:latest"]' in (second.system_instruction or "")

@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Gate, failure, told
+from tests.server.workflows.outside import Gate, ended, failure, told
 from waystation.agents import Agent
 from waystation.core import JsonObject
 from waystation.testing import ScriptedModel, calls, says
@@ -273,6 +273,5 @@ async def test_a_result_enters_the_history_once(serve: Serve) -> None:
 
     # Cached, because each step of an uncached one reads all of it anew.
     async with serve(Agent(name="worker", model=model, tools=[work]), max_cached_workflows=10) as env:
-        invocation = await env.client.start("worker", "work")
-        await invocation.result()
+        invocation = await ended(env.client.start("worker", "work"))
         assert sum(event.ByteSize() for event in (await invocation.history()).events) < 10_000_000

@@ -16,7 +16,7 @@ from temporalio.worker import Worker
 from tests.cluster.temporal_cluster import create_namespace
 from tests.server.conftest import Serve
 from tests.server.user_workflow import Onboarding, Order, refuse
-from tests.server.workflows.outside import reset, until_waiting
+from tests.server.workflows.outside import ended, reset, until_waiting
 from waystation import ActivityTool, Agent, ApprovalPolicy, Budget, InvocationError, NexusTool, WorkflowTool
 from waystation.core import Effect
 from waystation.replay import redact
@@ -211,8 +211,7 @@ async def test_a_reset_repeats_a_workflow_only_if_it_may_run_again(serve: Serve,
     tool = WorkflowTool("Order", effect=effect)
     agent = Agent(name="clerk", model=model, tools=[tool])
     async with serve(agent, tasks_may_fail=True) as env, users_worker(env) as tool.task_queue:
-        invocation = await env.client.start("clerk", "hi")
-        await invocation.result()
+        invocation = await ended(env.client.start("clerk", "hi"))
         await reset(env.temporal, await invocation.history(), 2)
         await env.client.invocation(invocation.id).result()
     assert [response["error_type"] for _, response in responses(model.requests[-1])] == [error]
@@ -234,8 +233,7 @@ async def test_histories_with_code_of_the_user_can_be_redacted(serve: Serve) -> 
     tool = NexusTool("quote", endpoint="unknown", service="quotes", schema=CUSTOMER)
     agent = Agent(name="clerk", model=model, tools=[tool])
     async with serve(agent) as env, users_worker(env, services=[Quotes()]) as tool.endpoint:
-        invocation = await env.client.start("clerk", "hi")
-        await invocation.result()
+        invocation = await ended(env.client.start("clerk", "hi"))
         redacted = await redact(await invocation.saved(), ["text"])
     events = [event.SerializeToString() for run in redacted.histories for event in run.events]
     assert not any(b"lovelace" in event for event in events)
