@@ -195,8 +195,7 @@ async def test_state(serve: Serve, registry: Registry) -> None:
         calls(("add_to_cart", {"article": "tea"})), calls(("add_to_cart", {"article": "milk"})), says("Two.")
     )
     async with serve(app_with_plugins(registry, "shop_agent"), model=model) as env:
-        invocation = await env.client.start("shop_agent", "tea and milk", user_id="customer")
-        result = await invocation.result()
+        result = await env.client.run("shop_agent", "tea and milk", user_id="customer")
     assert result.state_delta == {"cart": ["tea", "milk"], "user:last_article": "milk"}
     assert [(request.system_instruction or "").splitlines()[0] for request in model.requests] == [
         "Sell things. In the cart: ",

@@ -148,6 +148,5 @@ async def test_starting_one_id_twice_gives_the_same_invocation(serve: Serve) -> 
     model = ScriptedModel(says("Hello."))
     async with serve(Agent(name="greeter", model=model)) as env:
         await env.client.run("greeter", "hi", id="started-twice")
-        second = await env.client.start("greeter", "hi", id="started-twice")
-        assert (await second.result()).text == "Hello."
+        assert (await env.client.run("greeter", "hi", id="started-twice")).text == "Hello."
         assert len(model.requests) == 1

@@ -91,8 +91,7 @@ async def test_a_called_agent_that_fails_counts_what_it_used(serve: Serve) -> No
     helper = Agent(name="helper", description="Helps.", model=child, tools=[till.pay])
     model = ScriptedModel(using(10, calls(("helper", {"request": "go"}))), using(1, says("Without help.")))
     async with serve(Agent(name="boss", model=model, tools=[AgentTool(helper)])) as env:
-        invocation = await env.client.start("boss", "go", budget=Budget(max_total_tokens=100))
-        result = await invocation.result()
+        result = await env.client.run("boss", "go", budget=Budget(max_total_tokens=100))
     assert (result.status, result.text) == ("completed", "Without help.")
     assert result.spent == Spent(
         model_calls=3, total_tokens=41, tool_calls=2, working_s=result.spent.working_s if result.spent else 0

@@ -52,10 +52,9 @@ async def test_what_a_tool_changes_in_its_session_is_seen_by_nobody(serve: Serve
 
     model = ScriptedModel(calls(("look", {})), calls(("look", {})), says("done"))
     async with serve(Agent(name="clerk", model=model, instruction="Cart: {cart}", tools=[look])) as env:
-        invocation = await env.client.start(
+        result = await env.client.run(
             "clerk", "go", user_id="shopper", state={"cart": ["apple"]}, metadata={"tags": ["a"]}
         )
-        result = await invocation.result()
     assert seen[0] == seen[1]
     assert (seen[1]["state"], seen[1]["metadata"]) == ({"cart": ["apple"]}, {"tags": ["a"]})
     assert result.state_delta == {}

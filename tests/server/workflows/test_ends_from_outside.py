@@ -200,8 +200,7 @@ async def test_a_call_of_an_agent_whose_id_is_taken_is_told(serve: Serve) -> Non
     model = ScriptedModel(calls(("helper", {"request": "help"})), says("No help."))
     async with serve(Agent(name="boss", model=model, tools=[AgentTool(helper)]), helper, verify=False) as env:
         taken = await until_waiting(env.client.start("helper", "mine", id="boss-1/fc-1"), "fc-1")
-        invocation = await env.client.start("boss", "go", id="boss-1")
-        assert (await invocation.result()).text == "No help."
+        assert (await env.client.run("boss", "go", id="boss-1")).text == "No help."
         assert told(model.requests[1])[0]["error_type"] == "WorkflowAlreadyStartedError"
         await taken.approve("fc-1")
         assert (await taken.result()).text == "Mine."

@@ -115,8 +115,7 @@ async def test_a_reply_that_is_no_content_is_not_shown_to_callbacks(serve: Serve
 
     model = ScriptedModel(replies({"text": 3}))
     async with serve(Agent(name="a", model=model, after_model_callback=look)) as env:
-        invocation = await env.client.start("a", "x")
-        result = await invocation.result()
+        result = await env.client.run("a", "x")
     assert (result.status, result.reason) == (
         "stopped",
         "The model's reply is not a valid content: a text is not a string.",

@@ -54,8 +54,7 @@ async def test_a_tool_is_there_as_soon_as_the_state_says_so(serve: Serve) -> Non
     calculator = Calculator(tool_name_prefix="calc")
     model = ScriptedModel(calls(("calc_add", {"a": 1, "b": 2})), calls(("calc_sub", {"a": 5, "b": 3})), says("done"))
     async with serve(Agent(name="a", tools=[calculator]), model=model) as env:
-        invocation = await env.client.start("a", "go")
-        assert (await invocation.result()).text == "done"
+        assert (await env.client.run("a", "go")).text == "done"
         assert told(model.requests[-1]) == [{"result": 3}, {"result": 2}]
     assert [offered(request) for request in model.requests] == [["calc_add"], *[["calc_add", "calc_sub"]] * 2]
     assert calculator.closed == 1
@@ -78,8 +77,7 @@ async def test_a_tool_that_is_gone_when_it_is_called_is_unknown(serve: Serve) ->
 
     model = ScriptedModel(calls(("once", {})), says("sorry"))
     async with serve(Agent(name="a", tools=[Fleeting(), always]), model=model) as env:
-        invocation = await env.client.start("a", "go")
-        assert (await invocation.result()).text == "sorry"
+        assert (await env.client.run("a", "go")).text == "sorry"
         (answer,) = told(model.requests[-1])
         assert answer["error"].startswith(
             "Invoking `once()` failed as no tool with that name is available. The tools you can call are: always."
@@ -110,8 +108,7 @@ async def test_a_toolset_that_is_faulty_or_optional_does_not_hold_the_invocation
 
     model = ScriptedModel(calls(("always", {})), says("done"))
     async with serve(Agent(name="a", tools=[toolset, always]), model=model) as env:
-        invocation = await env.client.start("a", "go")
-        assert (await invocation.result()).text == "done"
+        assert (await env.client.run("a", "go")).text == "done"
         assert told(model.requests[-1]) == [{"result": "ran"}]
 
 
@@ -243,8 +240,7 @@ async def test_a_name_that_a_model_made_up_does_not_run_when_someone_takes_it(se
     model = ScriptedModel(calls(("invented", {})), says("sorry"))
     agent = Agent(name="a", tools=[later], before_tool_callback=before, after_model_callback=after_model)
     async with serve(agent, model=model) as env:
-        invocation = await env.client.start("a", "go")
-        assert (await invocation.result()).text == "sorry"
+        assert (await env.client.run("a", "go")).text == "sorry"
     (answer,) = told(model.requests[-1])
     assert answer["error"].startswith("Invoking `invented()` failed as no tool with that name is available.")
     assert later.ran == 0
