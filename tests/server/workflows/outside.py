@@ -16,12 +16,14 @@ from temporalio.client import Client, WorkflowFailureError, WorkflowHistory, Wor
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
+from waystation.client import Sent
 from waystation.client.agent_client import AgentClient, Invocation
 from waystation.core import (
     ActivitySettings,
     AnswerRefused,
     Event,
     HoldOptions,
+    InvocationResult,
     JsonObject,
     Log,
     MessageJoined,
@@ -116,6 +118,12 @@ async def ended(start: Awaitable[Invocation]) -> Invocation:
     invocation = await start
     await invocation.result()
     return invocation
+
+
+async def approve_and_finish(invocation: Invocation | Sent, *function_call_ids: str, **given: Any) -> InvocationResult:
+    """Approve a call, the only one unless its ID is given, and return the result of the invocation."""
+    await invocation.approve(*function_call_ids, **given)
+    return await invocation.result()
 
 
 async def held(invocation: Invocation) -> JsonObject:

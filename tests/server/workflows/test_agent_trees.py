@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import until, until_waiting, waiting
+from tests.server.workflows.outside import approve_and_finish, until, until_waiting, waiting
 from waystation.agents import Agent, LoopAgent, ParallelAgent, SequentialAgent
 from waystation.client.agent_client import Invocation
 from waystation.core import Event
@@ -69,8 +69,7 @@ async def test_a_sequence_waits_three_weeks_for_a_person_and_goes_on(serve: Serv
         invocation = await env.client.start("team", "go")
         [call] = await waiting(invocation, "fc-1-1")
         assert (call.agent, call.kind) == ("clerk", "long_running")
-        await invocation.approve()
-        assert (await invocation.result()).text == "paid"
+        assert (await approve_and_finish(invocation)).text == "paid"
         assert await lines(invocation) == ["user: go", "clerk: agreed", "cashier: paid"]
 
 
@@ -122,8 +121,7 @@ async def test_one_branch_waits_for_a_person_while_another_finishes(serve: Serve
             return "right: done" in await lines(invocation)
 
         await until(right_is_done, "what the other branch says")
-        await invocation.approve()
-        assert (await invocation.result()).text == "paid"
+        assert (await approve_and_finish(invocation)).text == "paid"
 
 
 async def test_escalation_stops_what_runs_on_the_other_branches(serve: Serve) -> None:
@@ -138,8 +136,7 @@ async def test_escalation_stops_what_runs_on_the_other_branches(serve: Serve) ->
             return "fc-1-1" in (await invocation.log()).state.calls
 
         await until(lingers, "a tool that runs")
-        await invocation.approve()
-        assert (await invocation.result()).text == "I have it"
+        assert (await approve_and_finish(invocation)).text == "I have it"
         log = await invocation.log()
     assert log.state.calls["fc-1-1"].closed
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Till, responded, told, until_waiting, waiting
+from tests.server.workflows.outside import Till, approve_and_finish, responded, told, until_waiting, waiting
 from waystation.agents import Agent
 from waystation.core import JsonObject
 from waystation.testing import ScriptedModel, calls, says
@@ -27,8 +27,7 @@ async def test_an_approved_call_runs_once_and_is_recorded_in_adks_shapes(serve: 
     async with serve(agent) as env:
         invocation = await until_waiting(env.client.start("payer", "pay 5", id="approved-call"), "fc-1")
         assert till.paid == []
-        await invocation.approve("fc-1")
-        assert (await invocation.result()).text == "Paid."
+        assert (await approve_and_finish(invocation, "fc-1")).text == "Paid."
         assert till.paid == [5]
         assert told(model.requests[1]) == [{"paid": 5}]
         events = [event async for event in invocation.events()]
@@ -142,8 +141,7 @@ async def test_the_response_of_an_approval_is_what_the_tool_finds_as_payload(ser
     async with serve(Agent(name="payer", model=model, tools=[tool])) as env:
         invocation = await env.client.start("payer", "pay 5")
         assert (await waiting(invocation, "fc-1"))[0].hint == "Pay this?"
-        await invocation.approve("fc-1", response={"account": 7})
-        await invocation.result()
+        await approve_and_finish(invocation, "fc-1", response={"account": 7})
         assert [(c.hint, c.confirmed, c.payload) for c in seen] == [("Pay this?", True, {"account": 7})]
 
 
@@ -191,8 +189,7 @@ async def test_a_sibling_without_confirmation_runs_at_once_and_the_model_waits(s
     async with serve(agent) as env:
         invocation = await until_waiting(env.client.start("payer", "look and pay"), "fc-1")
         await responded(invocation, "fc-2")
-        await invocation.approve("fc-1")
-        await invocation.result()
+        await approve_and_finish(invocation, "fc-1")
         assert told(model.requests[1]) == [{"paid": 5}, {"balance": 7}]
         assert len(model.requests) == 2
 
@@ -206,8 +203,7 @@ async def test_only_calls_for_which_the_predicate_says_so_wait(serve: Serve) -> 
         invocation = await until_waiting(env.client.start("payer", "pay twice"), "fc-2")
         await responded(invocation, "fc-1")
         assert till.paid == [5]
-        await invocation.approve("fc-2")
-        await invocation.result()
+        await approve_and_finish(invocation, "fc-2")
         assert till.paid == [5, 500]
 
 
@@ -229,8 +225,7 @@ async def test_a_tool_that_fails_to_say_whether_it_needs_a_confirmation_needs_on
     tool = Undecided(name="undecided", description="Cannot decide.")
     async with serve(Agent(name="agent", model=model, tools=[tool])) as env:
         invocation = await until_waiting(env.client.start("agent", "go"), "fc-1")
-        await invocation.approve("fc-1")
-        await invocation.result()
+        await approve_and_finish(invocation, "fc-1")
         assert told(model.requests[1]) == [{"result": "ran"}]
         assert len(model.requests) == 2
 
@@ -252,5 +247,4 @@ async def test_what_waits_is_described_from_outside(serve: Serve) -> None:
         assert call.user_id == "ann"
         assert len(call.digest) == 32
         assert round(call.deadline - call.requested_at) == 30 * 24 * 3600
-        await invocation.approve("fc-1", digest=call.digest)
-        await invocation.result()
+        await approve_and_finish(invocation, "fc-1", digest=call.digest)

@@ -10,6 +10,7 @@ from tests.server.conftest import Serve
 from tests.server.workflows.outside import (
     Gate,
     HeldModel,
+    approve_and_finish,
     asked,
     event_count,
     responded,
@@ -96,8 +97,7 @@ async def test_state_written_before_a_silent_wait_is_recorded(serve: Serve) -> N
     async with serve(asker(model, start)) as env:
         invocation = await until_waiting(env.client.start("asker", "start", user_id="starter"), "fc-1")
         assert await invocation.state() == {"ticket": 1}
-        await invocation.approve("fc-1")
-        assert (await invocation.result()).state_delta == {"ticket": 1}
+        assert (await approve_and_finish(invocation, "fc-1")).state_delta == {"ticket": 1}
 
 
 @pytest.mark.parametrize(
@@ -350,8 +350,7 @@ async def test_a_long_running_call_that_skips_summarization_waits_and_its_answer
         invocation = await until_waiting(env.client.start("asker", "start"), "fc-1")
         await responded(invocation, "fc-1")
         assert len(model.requests) == 1
-        await invocation.approve("fc-1")
-        assert (await invocation.result()).text == "Done."
+        assert (await approve_and_finish(invocation, "fc-1")).text == "Done."
         assert told(model.requests[1]) == [{"status": "approved"}]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import until, until_waiting, waiting
+from tests.server.workflows.outside import approve_and_finish, until, until_waiting, waiting
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core import InvalidAnswer, PendingCall
@@ -46,8 +46,7 @@ async def test_the_model_goes_on_meanwhile_and_hears_the_answer(serve: Serve) ->
         invocation = await env.client.start("hr", "5 days off")
         [pending] = await waiting(invocation, "fc-1")
         assert (pending.kind, pending.hint, pending.payload) == ("confirmation", "How many days?", {"days": 5})
-        await invocation.approve(response={"days": 3})
-        result = await invocation.result()
+        result = await approve_and_finish(invocation, response={"days": 3})
     assert result.text == "You have 3 days."
     assert result.state_delta == {"runs": 2}
     assert responses(model.requests[1]) == [("book", {"status": "asked"})]
@@ -82,8 +81,7 @@ async def test_a_call_that_needs_a_login_holds_the_model_until_it_is_there(serve
         [pending] = await waiting(invocation, "fc-1")
         assert (pending.kind, pending.payload) == ("credential", CONFIG)
         assert len(model.requests) == 1
-        await invocation.approve()
-        assert (await invocation.result()).text == "Monday is free."
+        assert (await approve_and_finish(invocation)).text == "Monday is free."
     assert responses(model.requests[-1]) == [("read_calendar", {"monday": "free"})]
 
 
@@ -97,8 +95,7 @@ async def test_a_confirmed_call_that_then_needs_a_login_gets_both(serve: Serve) 
         await invocation.approve()
         [second] = await until(lambda: logins(invocation), "a login that is needed")
         assert (first.kind, second.kind, second.payload) == ("confirmation", "credential", CONFIG)
-        await invocation.approve()
-        assert (await invocation.result()).text == "Monday is free."
+        assert (await approve_and_finish(invocation)).text == "Monday is free."
     assert responses(model.requests[-1]) == [("read_calendar", {"monday": "free"})]
 
 
@@ -114,8 +111,7 @@ async def test_one_login_is_enough_for_two_calls(serve: Serve) -> None:
     async with serve(Agent(name="secretary", model=model, tools=[read_calendar])) as env:
         invocation = await env.client.start("secretary", "monday, friday?")
         both = await waiting(invocation, "fc-1", "fc-2")
-        await invocation.approve(both[1].function_call_id)
-        assert (await invocation.result()).text == "Both are free."
+        assert (await approve_and_finish(invocation, both[1].function_call_id)).text == "Both are free."
     assert [response for _, response in responses(model.requests[-1])] == [{"monday": "free"}, {"friday": "free"}]
 
 
@@ -133,8 +129,7 @@ async def test_an_answer_with_a_secret_in_it_does_not_count(serve: Serve, signal
             with pytest.raises(InvalidAnswer, match="looks like a secret"):
                 await invocation.answer("approve", pending.function_call_id, response=secret)
         assert [call.function_call_id for call in await invocation.pending()] == [pending.function_call_id]
-        await invocation.approve()
-        await invocation.result()
+        await approve_and_finish(invocation)
         history = await invocation.history()
         assert signal or b"hunter2" not in b"".join(event.SerializeToString() for event in history.events)
 

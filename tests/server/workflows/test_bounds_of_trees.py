@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import until_waiting
+from tests.server.workflows.outside import approve_and_finish, until_waiting
 from tests.server.workflows.said import content
 from waystation.agents import Agent, BaseAgent, LoopAgent, ParallelAgent
 from waystation.client.agent_client import Invocation
@@ -108,8 +108,7 @@ async def test_a_branch_that_reaches_the_budget_closes_what_waits_on_another(ser
         invocation = await until_waiting(
             env.client.start("both", "go", budget=Budget(max_llm_calls=2)), "fc-1-1", "fc-2-1"
         )
-        await invocation.approve("fc-2-1")
-        assert (await invocation.result()).status == "stopped"
+        assert (await approve_and_finish(invocation, "fc-2-1")).status == "stopped"
         log = await invocation.log()
     assert log.state.pending() == []
     assert (log.state.calls["fc-1-1"].response or {})["error_type"] == "Cancelled"

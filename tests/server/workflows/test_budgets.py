@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Till, refusal, told, until_waiting, waiting
+from tests.server.workflows.outside import Till, approve_and_finish, refusal, told, until_waiting, waiting
 from tests.server.workflows.said import failure
 from waystation.agents import Agent, BaseAgent, ParallelAgent, SequentialAgent
 from waystation.core import Budget, Grant, ModelOverloaded, Price, Usage
@@ -226,8 +226,7 @@ async def test_what_waits_for_a_person_is_waited_for(serve: Serve) -> None:
     model = ScriptedModel(wanted, says("They agreed."))
     async with serve(Agent(name="asker", model=model, tools=[LongRunningFunctionTool(ask)])) as env:
         invocation = await until_waiting(env.client.start("asker", "go", budget=Budget(max_total_tokens=100)), "fc-1")
-        await invocation.approve("fc-1")
-        result = await invocation.result()
+        result = await approve_and_finish(invocation, "fc-1")
     assert (result.status, result.text) == ("stopped", "They agreed.")
     assert told(model.requests[1]) == [{"status": "approved"}]
 
@@ -252,8 +251,7 @@ async def test_a_person_is_asked_for_more_and_the_agent_goes_on_elsewhere(serve:
     }
     assert len(model.requests) == 1
     async with serve(agent, task_queue=env.client.task_queue, adopt=[invocation]):
-        await invocation.approve("budget-1", digest=asked.digest)
-        result = await invocation.result()
+        result = await approve_and_finish(invocation, "budget-1", digest=asked.digest)
     assert (result.status, result.text, till.paid) == ("completed", "Both.", [1, 2])
     assert result.granted == Grant(max_total_tokens=100)
     assert all("budget" not in str(request.contents) for request in model.requests)
@@ -267,8 +265,7 @@ async def test_a_person_may_say_how_much_and_is_asked_again(serve: Serve) -> Non
         await invocation.approve("budget-1", response={"max_total_tokens": 20})
         await waiting(invocation, "budget-2")
         assert len(model.requests) == 2
-        await invocation.approve("budget-2", response={"max_total_tokens": 1})
-        result = await invocation.result()
+        result = await approve_and_finish(invocation, "budget-2", response={"max_total_tokens": 1})
     assert (result.status, till.paid, result.granted) == ("completed", [1, 2], Grant(max_total_tokens=21))
 
 
@@ -307,8 +304,7 @@ async def test_calls_for_which_there_is_no_room_run_when_more_is_granted(serve: 
         invocation = await until_waiting(
             env.client.start("payer", "pay", budget=Budget(max_tool_calls=1, on_exhausted="ask")), "budget-1"
         )
-        await invocation.approve("budget-1", response={"max_tool_calls": 2})
-        result = await invocation.result()
+        result = await approve_and_finish(invocation, "budget-1", response={"max_tool_calls": 2})
     assert (result.status, sorted(till.paid)) == ("completed", [1, 2, 3])
     assert told(model.requests[1]) == [{"paid": 1}, {"paid": 2}, {"paid": 3}]
 

@@ -12,7 +12,16 @@ from typing import Any
 import pytest
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Till, failure, held, quiet, told, until_waiting, waiting
+from tests.server.workflows.outside import (
+    Till,
+    approve_and_finish,
+    failure,
+    held,
+    quiet,
+    told,
+    until_waiting,
+    waiting,
+)
 from waystation.agents import Agent, ApprovalRule, SequentialAgent
 from waystation.client.agent_client import Invocation
 from waystation.core import ApprovalPolicy, JsonObject, ModelReplied
@@ -313,8 +322,7 @@ async def test_a_renamed_agent_that_comes_back_continues(serve: Serve) -> None:
     async with serve(other, task_queue=queue, verify=False):
         assert [call["function_call_id"] for call in await invocation.handle.query("pending")] == ["fc-1"]
     async with serve(asker(says("Done.")), task_queue=queue, adopt=[invocation]):
-        await invocation.approve("fc-1")
-        assert (await invocation.result()).text == "Done."
+        assert (await approve_and_finish(invocation, "fc-1")).text == "Done."
 
 
 async def test_an_agent_that_became_a_sequence_cannot_go_on_with_a_conversation(serve: Serve) -> None:

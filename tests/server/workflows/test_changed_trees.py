@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import QUICK, failure, held, quiet, until_waiting
+from tests.server.workflows.outside import QUICK, approve_and_finish, failure, held, quiet, until_waiting
 from tests.server.workflows.said import content
 from waystation.agents import Agent, BaseAgent, LoopAgent, ParallelAgent, SequentialAgent
 from waystation.client.agent_client import Invocation
@@ -52,8 +52,7 @@ async def continued(serve: Serve, before: BaseAgent, after: BaseAgent, call: str
     """Begin with `before`, go on with `after` once the call waits, approve it; return what the agents said."""
     invocation, queue = await parked(serve, before, call)
     async with serve(after, task_queue=queue, adopt=[invocation], settings=QUICK):
-        await invocation.approve(call)
-        await invocation.result()
+        await approve_and_finish(invocation, call)
         return lines((await invocation.log()).state.events)
 
 
@@ -163,8 +162,7 @@ async def test_a_waiting_agent_that_became_a_sequence_and_back_goes_on(serve: Se
         assert [call.function_call_id for call in await invocation.pending()] == ["fc-1-1"]
     back = team(asks(says("thanks")), speaks("last", "end"))
     async with serve(back, task_queue=queue, adopt=[invocation], settings=QUICK):
-        await invocation.approve()
-        assert (await invocation.result()).text == "end"
+        assert (await approve_and_finish(invocation)).text == "end"
 
 
 async def test_a_waiting_agent_that_became_a_sequence_fails_typed(serve: Serve) -> None:

@@ -9,7 +9,7 @@ import pytest
 from temporalio.client import Client
 
 from tests.server.conftest import Serve, verify_tree
-from tests.server.workflows.outside import QUICK, cut, held, until, waiting
+from tests.server.workflows.outside import QUICK, approve_and_finish, cut, held, until, waiting
 from tests.server.workflows.test_ends_from_outside import cancelled, exists
 from waystation.agents import Agent, ParallelAgent
 from waystation.client.agent_client import Invocation
@@ -237,8 +237,7 @@ async def test_a_called_agent_goes_on_over_a_cut_and_its_answer_arrives(serve: S
         invocation = await begun(env, "family")
         await in_run(invocation, 3)
         child = await called(invocation, env)
-        await child.approve()
-        assert (await child.result()).text == "child done"
+        assert (await approve_and_finish(child)).text == "child done"
         assert (await invocation.result()).status == "completed"
         said = [part for event in (await invocation.log()).state.events for part in event.function_responses()]
         assert {"result": "child done"} in [part["response"] for part in said if part["name"] == "child"]

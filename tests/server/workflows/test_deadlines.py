@@ -10,6 +10,7 @@ from temporalio.api.enums.v1 import EventType
 
 from tests.server.workflows.outside import (
     Till,
+    approve_and_finish,
     asked,
     cut,
     event_count,
@@ -97,8 +98,7 @@ async def test_an_answer_before_the_deadline_counts(serve_and_skip: SkipTime) ->
         verified.append(invocation)
         await waiting(invocation, "fc-1")
         await clock.forward(invocation, 29 * DAY)
-        await invocation.approve("fc-1")
-        assert (await invocation.result()).text == "Paid."
+        assert (await approve_and_finish(invocation, "fc-1")).text == "Paid."
         assert (told(model.requests[1]), till.paid) == ([{"paid": 5}], [5])
 
 
@@ -180,8 +180,7 @@ async def test_an_update_after_the_deadline_is_refused_as_expired(serve_and_skip
         assert await refusal(invocation.approve("fc-1", digest="0" * 32)) == "DigestMismatch"
         assert await event_count(invocation) == before
         await invocation.approve("fc-1", signal=True)
-        await invocation.approve("fc-2")
-        await invocation.result()
+        await approve_and_finish(invocation, "fc-2")
         assert ignored_in((await invocation.log()).state.events) == ["Expired"]
         assert (told(model.requests[1]), till.paid) == ([expired("pay"), {"status": "approved"}], [])
 

@@ -14,7 +14,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.worker import Worker
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Gate, Till, quiet, refusal, until, until_waiting
+from tests.server.workflows.outside import Gate, Till, approve_and_finish, quiet, refusal, until, until_waiting
 from tests.tiers import drawn_examples, is_full
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
@@ -124,8 +124,7 @@ async def test_refused_updates_that_meet_results_change_nothing_for_readers(
                 await invocation.answer("progress", "fc-2", response={"n": 1}, wake=False, signal=True)
             assert await asyncio.gather(*refused) == ["AlreadyAnswered"] * 3
             assert await refusal(invocation.approve("fc-1")) == "AlreadyAnswered"
-            await invocation.approve("fc-2")
-            await invocation.result()
+            await approve_and_finish(invocation, "fc-2")
             assert till.paid == [5]
 
 
@@ -254,8 +253,7 @@ async def test_an_update_after_results_that_changed_nothing_is_read_by_everybody
 
             await until(returned, f"fc-{number} returned")
         await quiet(invocation)
-        await invocation.approve("fc-1")
-        assert (await invocation.result()).text == "Done."
+        assert (await approve_and_finish(invocation, "fc-1")).text == "Done."
         named = [ref for position in await positions(invocation) for ref in position.new]
         # But for the end, the last reply and its request.
         assert len(named) == (await invocation.log()).length - 3

@@ -8,7 +8,16 @@ from temporalio.exceptions import CancelledError, TerminatedError
 from temporalio.service import RPCError
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Gate, Till, quiet, told, until, until_waiting, waiting
+from tests.server.workflows.outside import (
+    Gate,
+    Till,
+    approve_and_finish,
+    quiet,
+    told,
+    until,
+    until_waiting,
+    waiting,
+)
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core import JsonObject, ModelOverloaded
@@ -202,8 +211,7 @@ async def test_a_call_of_an_agent_whose_id_is_taken_is_told(serve: Serve) -> Non
         taken = await until_waiting(env.client.start("helper", "mine", id="boss-1/fc-1"), "fc-1")
         assert (await env.client.run("boss", "go", id="boss-1")).text == "No help."
         assert told(model.requests[1])[0]["error_type"] == "WorkflowAlreadyStartedError"
-        await taken.approve("fc-1")
-        assert (await taken.result()).text == "Mine."
+        assert (await approve_and_finish(taken, "fc-1")).text == "Mine."
 
 
 @pytest.mark.parametrize("channel", ["signal", "update"])
@@ -214,8 +222,7 @@ async def test_an_answer_after_the_end_is_refused_by_the_server(serve: Serve, ch
     agent = Agent(name="payer", model=model, tools=[FunctionTool(till.pay, require_confirmation=True)])
     async with serve(agent) as env:
         invocation = await until_waiting(env.client.start("payer", "pay"), "fc-1")
-        await invocation.approve("fc-1")
-        await invocation.result()
+        await approve_and_finish(invocation, "fc-1")
         before = len((await invocation.history()).events)
         answer = {"function_call_id": "fc-1", "action": "approve"}
         handle = invocation.handle

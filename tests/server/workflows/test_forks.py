@@ -9,7 +9,15 @@ import pytest
 from temporalio.client import WorkflowFailureError
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import ended, failure, ignored, until, until_waiting, waiting
+from tests.server.workflows.outside import (
+    approve_and_finish,
+    ended,
+    failure,
+    ignored,
+    until,
+    until_waiting,
+    waiting,
+)
 from waystation.agents import Agent
 from waystation.audit import create_account
 from waystation.core import Event, InvalidInput, Settings
@@ -106,8 +114,7 @@ async def test_what_a_person_approved_in_the_source_lets_nothing_run_in_the_fork
     shop = Shop()
     async with serve(shop.buyer(require_confirmation=True)) as env:
         source = await until_waiting(env.client.start("buyer", "tea"), "fc-2")
-        await source.approve("fc-2")
-        await source.result()
+        await approve_and_finish(source, "fc-2")
         assert shop.ran == ["price tea", "pay 7"]
         approved = len((await source.log()).state.events)
         for event in range(4, approved - 1):  # from the call to just before its response
@@ -127,8 +134,7 @@ async def test_a_fork_of_an_invocation_that_waits_leaves_it_waiting(serve: Serve
         [ours] = await waiting(fork, "fc-2")
         assert ours.digest == theirs.digest
         assert ours.deadline > theirs.deadline
-        await fork.approve("fc-2")
-        await fork.result()
+        await approve_and_finish(fork, "fc-2")
         assert shop.ran == ["price tea", "pay 7"]
         assert [call.function_call_id for call in await source.pending()] == ["fc-2"]
         await source.reject("fc-2")

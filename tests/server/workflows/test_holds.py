@@ -12,6 +12,7 @@ from tests.server.conftest import Serve
 from tests.server.workflows.outside import (
     QUICK,
     Till,
+    approve_and_finish,
     ended,
     event_count,
     failure,
@@ -297,8 +298,7 @@ async def test_a_held_tool_call_is_told_to_the_model_when_its_time_is_up(serve: 
     model = ScriptedModel(says("Sorry."))
     agent = Agent(name="agent", model=model)
     async with serve(agent, task_queue=queue, adopt=[invocation], settings=short):
-        await invocation.approve("fc-1")
-        assert (await invocation.result()).text == "Sorry."
+        assert (await approve_and_finish(invocation, "fc-1")).text == "Sorry."
     [response] = told(model.requests[0])
     assert (response["error_type"], till.paid) == ("UnknownTool", [])
     assert response["error"].endswith("The tool did not run.")
@@ -340,8 +340,7 @@ async def test_giving_up_what_is_not_held_is_ignored(serve: Serve) -> None:
         assert await env.client.held.give_up(invocation.id) == []
         await invocation.handle.signal("give_up")
         assert await ignored(invocation, 1) == ["InvalidAnswer"]
-        await invocation.approve("fc-1")
-        assert (await invocation.result()).text == "Paid."
+        assert (await approve_and_finish(invocation, "fc-1")).text == "Paid."
 
 
 async def test_an_attempt_can_be_made_at_once(serve: Serve) -> None:

@@ -9,7 +9,17 @@ from typing import Any
 import pytest
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import QUICK, Till, failure, quiet, refusal, told, until_waiting, waiting
+from tests.server.workflows.outside import (
+    QUICK,
+    Till,
+    approve_and_finish,
+    failure,
+    quiet,
+    refusal,
+    told,
+    until_waiting,
+    waiting,
+)
 from waystation.agents import Agent
 from waystation.core import (
     ActivitySettings,
@@ -206,8 +216,7 @@ async def test_the_models_own_ids_are_echoed_to_it_and_used_for_nothing_else(ser
         await quiet(invocation)
         assert till.paid == [2]
         assert await refusal(invocation.approve("fc-2")) == "AlreadyAnswered"
-        await invocation.approve("fc-3")
-        await invocation.result()
+        await approve_and_finish(invocation, "fc-3")
         assert till.paid == [2, 3]
         shown = [part for content in model.requests[2].contents for part in content["parts"] if "text" not in part]
         assert [next(iter(part.values())).get("id") for part in shown] == ["fc-2"] * 6

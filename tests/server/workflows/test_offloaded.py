@@ -11,6 +11,7 @@ from temporalio.converter import StorageDriverClaim, StorageDriverRetrieveContex
 
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import (
+    approve_and_finish,
     ended,
     files_in,
     ignored,
@@ -115,8 +116,7 @@ async def test_a_forged_reference_sticks_nothing(serve: Serve) -> None:
         for number, (form, reference) in enumerate(FORGED.items(), 1):
             await invocation.handle.signal("answer", reference)
             assert len(await ignored(invocation, number)) == number, form
-        await invocation.approve()
-        assert (await invocation.result()).text == "Done."
+        assert (await approve_and_finish(invocation)).text == "Done."
 
 
 async def test_without_the_store_a_reader_is_told_which_and_a_workflow_task_fails(serve: Serve, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from tests.server.conftest import Serve, verify_tree
 from tests.server.workflows.outside import (
     LATE,
     QUICK,
+    approve_and_finish,
     ended,
     held,
     limit_quick_calls,
@@ -195,8 +196,7 @@ async def test_a_quick_tool_may_ask_for_confirmation(serve: Serve) -> None:
     async with serve(agent, **CACHED, settings=LATE) as env:
         invocation = await env.client.start("looker", "look")
         [pending] = await waiting(invocation, "fc-1")
-        await invocation.approve(pending.function_call_id)
-        await invocation.result()
+        await approve_and_finish(invocation, pending.function_call_id)
         history = await invocation.history()
     assert told(model.requests[-1])[-1] == {"result": "p0"}
     assert kinds(history)["looker.look"] == 1
@@ -207,8 +207,7 @@ async def test_a_call_that_needs_approval_is_an_ordinary_activity(serve: Serve) 
     agent, _ = looker(quick(look, require_confirmation=True))
     async with serve(agent, **CACHED, settings=LATE) as env:
         invocation = await until_waiting(env.client.start("looker", "look"), "fc-1")
-        await invocation.approve("fc-1")
-        await invocation.result()
+        await approve_and_finish(invocation, "fc-1")
         assert kinds(await invocation.history()) == {"call_model": 2, "marker": 0, "looker.look": 1}
 
 
@@ -254,8 +253,7 @@ async def test_a_worker_that_runs_only_workflows_replays_quick_calls(serve: Serv
     parts = {"task_queue": queue, "verify": False}
     async with serve(agent, workflows=False, **parts) as env, serve(agent, activities=False, **parts):
         invocation = env.client.invocation(invocation.id)
-        await invocation.approve("fc-2")
-        await invocation.result()
+        await approve_and_finish(invocation, "fc-2")
         await verify_tree(invocation)
         assert kinds(await invocation.history()) == {"call_model": 4, "marker": 1, "looker.pay": 1, "looker.look": 1}
 

@@ -9,6 +9,7 @@ import pytest
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import (
     Till,
+    approve_and_finish,
     asked,
     ignored,
     ignored_in,
@@ -157,8 +158,7 @@ async def test_a_reused_update_id_gets_the_first_receipt_and_changes_nothing(ser
             )
             assert receipt["action"] == "approve"
         await waiting(invocation, "fc-2")
-        await invocation.approve("fc-2")
-        await invocation.result()
+        await approve_and_finish(invocation, "fc-2")
         assert till.paid == [5]
 
 
@@ -191,8 +191,7 @@ async def test_the_client_never_reuses_an_update_id(serve: Serve) -> None:
         assert await refusal(invocation.reject("fc-1")) == "AlreadyAnswered"
         assert await refusal(invocation.approve("fc-1")) == "AlreadyAnswered"
         await waiting(invocation, "fc-2")
-        await invocation.approve("fc-2")
-        await invocation.result()
+        await approve_and_finish(invocation, "fc-2")
         assert till.paid == [5]
 
 
@@ -209,8 +208,7 @@ async def test_an_answer_signalled_before_the_call_exists_is_ignored(serve: Serv
         assert await ignored(invocation, 1) == ["UnknownCall"]
         await waiting(invocation, "fc-1")
         assert till.paid == []
-        await invocation.approve("fc-1")
-        await invocation.result()
+        await approve_and_finish(invocation, "fc-1")
         assert till.paid == [5]
 
 

@@ -9,7 +9,7 @@ from temporalio.api.history.v1 import HistoryEvent
 
 from tests.server.conftest import Serve
 from tests.server.processes.workers import until
-from tests.server.workflows.outside import until_waiting
+from tests.server.workflows.outside import approve_and_finish, until_waiting
 from waystation.agents import Agent
 from waystation.core import MEMO_FILLER, ids
 from waystation.history import get_attributes
@@ -90,8 +90,7 @@ async def test_an_approval(serve: Serve) -> None:
     """Besides the update, an approval takes a memo, two changes of search attributes, and a timer."""
     async with serve(clerk(calls(("pay", {"key": "k"})), says("f" * 200))) as env:
         invocation = await until_waiting(env.client.start("clerk", "go"), "fc-1")
-        await invocation.approve()
-        await invocation.result()
+        await approve_and_finish(invocation)
         count, size = recorded(await history_of(env, invocation.id))
         assert count == 17
         assert size <= 4_100

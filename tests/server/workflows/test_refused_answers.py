@@ -5,7 +5,17 @@ from typing import Any
 import pytest
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Till, event_count, ignored, quiet, refusal, told, until_waiting, waiting
+from tests.server.workflows.outside import (
+    Till,
+    approve_and_finish,
+    event_count,
+    ignored,
+    quiet,
+    refusal,
+    told,
+    until_waiting,
+    waiting,
+)
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core import JsonObject
@@ -124,8 +134,7 @@ async def test_the_first_answer_stands(serve: Serve, channel: str, first: str) -
             for _, answer in later:
                 await invocation.handle.signal("answer", answer)
             assert await ignored(invocation, len(later)) == [why for why, _ in later]
-        await invocation.approve("fc-2")
-        await invocation.result()
+        await approve_and_finish(invocation, "fc-2")
         assert till.paid == ([5] if first == "approve" else [])
         paid = {"paid": 5} if first == "approve" else {"error": "This tool call is rejected."}
         assert told(model.requests[1]) == [paid, {"status": "approved"}, {"result": "seen"}]
@@ -149,8 +158,7 @@ async def test_a_refusal_names_the_answer_that_stands(serve: Serve) -> None:
                 "by": "eve",
             }
         }
-        await invocation.approve("fc-2")
-        await invocation.result()
+        await approve_and_finish(invocation, "fc-2")
 
 
 async def test_a_repeated_edit_is_told_that_it_was_answered(serve: Serve) -> None:
@@ -165,8 +173,7 @@ async def test_a_repeated_edit_is_told_that_it_was_answered(serve: Serve) -> Non
         await quiet(invocation)
         assert await refusal(submit(invocation, edit)) == "AlreadyAnswered"
         await waiting(invocation, "fc-2")
-        await invocation.approve("fc-2")
-        await invocation.result()
+        await approve_and_finish(invocation, "fc-2")
         assert till.paid == [4]
 
 
@@ -209,8 +216,7 @@ async def test_after_a_hundred_ignored_answers_further_ones_get_no_event_of_thei
         for number in range(130):
             await invocation.handle.signal("answer", {"function_call_id": f"no-{number}", "action": "approve"})
         await invocation.approve("fc-1")
-        await invocation.approve("fc-2")
-        await invocation.result()
+        await approve_and_finish(invocation, "fc-2")
         log = await invocation.log()
         assert log.state.ignored == 130
         assert len([event for event in log.state.events if event.custom_metadata]) == 100

@@ -10,7 +10,7 @@ import pytest
 from tests.programs import command
 from tests.server.conftest import Serve
 from tests.server.processes.workers import AGENTS, Process
-from tests.server.workflows.outside import until_waiting, waiting
+from tests.server.workflows.outside import approve_and_finish, until_waiting, waiting
 from tests.server.workflows.test_continuing import ask
 from waystation.agents import Agent
 from waystation.client import Invocation
@@ -38,8 +38,7 @@ async def test_the_ids_are_recorded_with_the_first_reply(serve: Serve, logs: lis
     """Later replies of the invocation do not repeat them, and nothing is logged."""
     async with serve(asker()) as env:
         invocation = await until_waiting(env.client.start("asker", "go"), "fc-1")
-        await invocation.approve("fc-1")
-        await invocation.result()
+        await approve_and_finish(invocation, "fc-1")
         assert await recorded(invocation) == [["payloads"], [], []]
     assert logs == []
 
@@ -54,8 +53,7 @@ async def test_a_worker_with_another_store_is_noticed(
         queue, invocation = env.client.task_queue, await env.client.start("asker", "go")
         await waiting(invocation, "fc-1")
     async with serve(agent, task_queue=queue, store=tmp_path / "other", verify=False):
-        await invocation.approve("fc-1")
-        await invocation.result()
+        await approve_and_finish(invocation, "fc-1")
         assert await recorded(invocation) == [["payloads"], [], ["payloads"]]
     assert [line["event"] for line in logs] == ["store.differs"]
     assert "Use the same --store for all workers" in logs[0]["problem"]

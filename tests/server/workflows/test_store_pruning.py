@@ -25,7 +25,7 @@ from tests.programs import command
 from tests.server.sessions.conftest import heard_events
 from tests.server.sessions.test_conversation import words
 from tests.server.sessions.test_sending import echo
-from tests.server.workflows.outside import until, until_waiting
+from tests.server.workflows.outside import approve_and_finish, until, until_waiting
 from tests.server.workflows.test_codec import Veil
 from tests.server.workflows.test_continuing import ask
 from waystation.agents import Agent
@@ -105,8 +105,7 @@ async def test_what_an_open_invocation_needs_is_kept(own_server: EmbeddedServer,
         [stored] = await blobs.list_stored()
         pruned = await prune(env.client, blobs)
         assert (pruned.kept, pruned.moved, pruned.removed) == (1, 0, 0)
-        await invocation.approve("fc-2")
-        assert (await invocation.result()).text == "Done."
+        assert (await approve_and_finish(invocation, "fc-2")).text == "Done."
         assert (await prune(env.client, blobs)).kept == 1
         left = listing(env.client, f"WorkflowId != '{invocation.id}'")
         assert (await prune(left, blobs, dry_run=True)).moved == 1
@@ -124,8 +123,7 @@ async def test_what_is_used_again_returns_from_the_trash(own_server: EmbeddedSer
         invocation = await until_waiting(env.client.start("reader", "go"), "fc-2")
         [stored] = await blobs.list_stored()
         await blobs.discard(stored.digest)
-        await invocation.approve("fc-2")
-        assert (await invocation.result()).text == "Done."
+        assert (await approve_and_finish(invocation, "fc-2")).text == "Done."
         pruned = await prune(env.client, blobs)
         assert (pruned.kept, pruned.removed) == (1, 0)
         assert [blob.is_trash for blob in await blobs.list_stored()] == [False]

@@ -8,7 +8,7 @@ import pytest
 
 from tests.paths import ROOT
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import told, until_waiting
+from tests.server.workflows.outside import approve_and_finish, told, until_waiting
 from tests.unit.tools.rest_service import body, serving, spec
 from waystation.agents import Agent
 from waystation.agents.readonly_context import ReadonlyContext
@@ -136,8 +136,7 @@ async def approved_call(serve: Serve, toolset: BaseToolset, **options: Any) -> J
     model = ScriptedModel(calls(("pay", {})), says("done"))
     async with serve(Agent(name="a", tools=[toolset]), model=model, **options) as env:
         invocation = await until_waiting(env.client.start("a", "go"), "fc-1")
-        await invocation.approve("fc-1")
-        await invocation.result()
+        await approve_and_finish(invocation, "fc-1")
     (answer,) = told(model.requests[-1])
     return answer
 
@@ -220,8 +219,7 @@ async def test_an_approved_call_does_not_run_on_a_tool_of_another_origin(serve: 
         (call,) = await invocation.pending()
         assert call.tool_origin == "toolset:bank"
         other.lists = True
-        await invocation.approve("fc-1")
-        assert (await invocation.result()).text == "done"
+        assert (await approve_and_finish(invocation, "fc-1")).text == "done"
     (answer,) = told(model.requests[-1])
     assert answer["error_type"] == "DigestMismatch"
     assert (bank.ran, other.ran) == (0, 0)

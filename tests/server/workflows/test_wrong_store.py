@@ -6,7 +6,15 @@ from pathlib import Path
 import pytest
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import failure, ignored, quiet, until, until_waiting, waiting
+from tests.server.workflows.outside import (
+    approve_and_finish,
+    failure,
+    ignored,
+    quiet,
+    until,
+    until_waiting,
+    waiting,
+)
 from tests.server.workflows.test_continuing import add, ask, begun, runs
 from waystation.agents import Agent
 from waystation.client.agent_client import AgentClient, Invocation
@@ -52,8 +60,7 @@ async def test_a_large_signal_that_is_not_found_is_recorded_and_judged_once(serv
         assert await ignored(invocation, 1) == ["NotInStore"]
         await quiet(invocation)
     async with serve(agent, task_queue=queue, adopt=[invocation]):
-        await invocation.approve("fc-1")
-        assert (await invocation.result()).text == "Done."
+        assert (await approve_and_finish(invocation, "fc-1")).text == "Done."
         [told] = [e.custom_metadata for e in (await invocation.log()).state.events if e.custom_metadata]
         assert told["ignored_answer"]["message"] == NOT_FOUND.message
 
@@ -68,8 +75,7 @@ async def test_a_signal_that_counted_is_not_passed_over_by_a_worker_that_does_no
         await quiet(invocation)
         reason = await without_store(invocation, tmp_path)
         assert re.search(r"cannot be read: the store does not have .*\. Use the same store", reason)
-        await invocation.approve("fc-1", signal=True)
-        assert (await invocation.result()).text == "Done."
+        assert (await approve_and_finish(invocation, "fc-1", signal=True)).text == "Done."
 
 
 async def test_a_large_update_that_is_not_found_is_refused_and_leaves_no_trace(serve: Serve, tmp_path: Path) -> None:
@@ -81,8 +87,7 @@ async def test_a_large_update_that_is_not_found_is_refused_and_leaves_no_trace(s
         with pytest.raises(InvalidAnswer, match=r"the store does not have .*\. Use the same store as the workers"):
             await other.invocation(invocation.id).approve("fc-1", response=LARGE)
         assert len((await invocation.history()).events) == before
-        await invocation.approve("fc-1")
-        assert (await invocation.result()).text == "Done."
+        assert (await approve_and_finish(invocation, "fc-1")).text == "Done."
 
 
 async def test_an_answer_over_the_limit_is_refused_where_it_is_sent(serve: Serve) -> None:
@@ -94,8 +99,7 @@ async def test_an_answer_over_the_limit_is_refused_where_it_is_sent(serve: Serve
             with pytest.raises(InvalidAnswer, match="at most 1000000 can be recorded"):
                 await invocation.approve("fc-1", response={"x": "x" * 1_000_000}, signal=signal)
         assert len((await invocation.history()).events) == before
-        await invocation.approve("fc-1")
-        assert (await invocation.result()).text == "Done."
+        assert (await approve_and_finish(invocation, "fc-1")).text == "Done."
 
 
 async def test_a_large_message_that_is_not_found_fails_its_invocation(serve: Serve, tmp_path: Path) -> None:
@@ -132,5 +136,4 @@ async def test_a_run_that_continues_another_waits_for_a_worker_that_finds_its_in
         await quiet(invocation)
         assert await runs(invocation) > 1
         assert "A payload cannot be read: the store does not have" in await without_store(invocation, tmp_path)
-        await invocation.approve("fc-6", signal=True)
-        assert (await invocation.result()).text == "Done."
+        assert (await approve_and_finish(invocation, "fc-6", signal=True)).text == "Done."
