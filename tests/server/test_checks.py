@@ -8,7 +8,7 @@ from temporalio.client import WorkflowHandle, WorkflowHistory
 from temporalio.worker import WorkflowRunner
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Till, until_waiting
+from tests.server.workflows.outside import Till, approve_and_finish, until_waiting
 from waystation import Agent, FunctionTool
 from waystation.client.agent_client import Invocation
 from waystation.core import Log
@@ -40,8 +40,7 @@ class Overtaken(Invocation):
         log = await super().log(history)
         self.reads += 1
         if self.reads == 1:
-            await self.approve()
-            await self.result()
+            await approve_and_finish(self)
         return log
 
 

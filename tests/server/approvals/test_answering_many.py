@@ -9,7 +9,7 @@ import pytest
 
 from tests.server.approvals.asking import asker, listed, payer
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Till, until_waiting, waiting
+from tests.server.workflows.outside import Till, approve_and_finish, until_waiting, waiting
 from waystation.client import Outcome
 from waystation.core import AnswerUnconfirmed, DigestMismatch, JsonObject, UnknownCall
 
@@ -90,8 +90,7 @@ async def test_progress_is_told_once_although_it_is_sent_again(serve: Serve) -> 
             )
             told += [each async for each in many]
         assert [each.error for each in told] == [None, None, None]
-        await invocation.approve()
-        await invocation.result()
+        await approve_and_finish(invocation)
 
 
 async def test_an_answer_that_no_worker_takes_is_told_as_unknown_not_as_failed(serve: Serve) -> None:

@@ -9,7 +9,15 @@ import pytest
 
 from tests.server.approvals.asking import asker, payer
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Till, ignored, ignored_in, refusal, until_waiting, waiting
+from tests.server.workflows.outside import (
+    Till,
+    approve_and_finish,
+    ignored,
+    ignored_in,
+    refusal,
+    until_waiting,
+    waiting,
+)
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core import Action, AlreadyAnswered, AnswerUnconfirmed
@@ -33,8 +41,7 @@ def busy(till: Till) -> Agent:
 async def end(invocation: Invocation) -> None:
     """Answer what else waits."""
     await waiting(invocation, "fc-2")
-    await invocation.approve("fc-2")
-    await invocation.result()
+    await approve_and_finish(invocation, "fc-2")
 
 
 @pytest.mark.parametrize("times", [2, 5])
@@ -121,5 +128,4 @@ async def test_a_signal_outlives_the_server_and_an_unconfirmed_update_is_called_
         assert till.paid == [5]
         asked = env.client.invocation("asked")
         assert [call.function_call_id for call in await asked.pending()] == ["fc-1"]
-        await asked.approve("fc-1")
-        await asked.result()
+        await approve_and_finish(asked, "fc-1")

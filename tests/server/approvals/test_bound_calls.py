@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Till, waiting
+from tests.server.workflows.outside import Till, approve_and_finish, waiting
 from waystation.agents import Agent
 from waystation.core import AnswerRefused, ApprovalPolicy, DigestMismatch, JsonObject, call_digest
 from waystation.models import LlmResponse
@@ -69,8 +69,7 @@ async def test_an_answer_for_anything_else_than_what_waits_is_refused(serve: Ser
         with pytest.raises(AnswerRefused):
             await invocation.approve("fc-1")  # the policy wants the digest
         assert till.paid == []
-        await invocation.approve("fc-1", digest=call.digest)
-        await invocation.result()
+        await approve_and_finish(invocation, "fc-1", digest=call.digest)
     assert till.paid == [5]
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import quiet, until_waiting, waiting
+from tests.server.workflows.outside import approve_and_finish, quiet, until_waiting, waiting
 from tests.server.workflows.said import pay
 from waystation.agents import Agent, ApprovalRule, SequentialAgent
 from waystation.client.agent_client import Invocation
@@ -69,8 +69,7 @@ async def test_arguments_that_do_not_fit_are_refused_and_the_call_waits_on(serve
             message = str(error)
         assert "do not fit 'pay': it has no parameter 'amuont'; parameter 'amount' is missing" in message
         await waiting(invocation, "fc-1")
-        await invocation.approve("fc-1")
-        await invocation.result()
+        await approve_and_finish(invocation, "fc-1")
     assert told(agent) == [("pay", {"paid": 500})]
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.server.approvals.asking import ask, asker, asks_once, boss, ids, listed, payer
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Till, ended, refusal, until, until_waiting
+from tests.server.workflows.outside import Till, approve_and_finish, ended, refusal, until, until_waiting
 from waystation.agents import Agent
 from waystation.client.approvals import ApprovalFilter
 from waystation.core import MAX_MEMO_CALLS, ApprovalPolicy, Escalation, PendingCall
@@ -51,8 +51,7 @@ async def test_an_agent_of_a_very_long_name_is_found(serve: Serve) -> None:
     async with serve(asker(name)) as env:
         invocation = await env.client.start(name, "go")
         assert ids(await listed(env.client, 1, agent=name)) == [f"{invocation.id}/fc-1"]
-        await invocation.approve()
-        await invocation.result()
+        await approve_and_finish(invocation)
 
 
 async def test_a_list_comes_in_parts_and_no_call_is_left_out_or_told_twice(serve: Serve) -> None:
@@ -70,8 +69,7 @@ async def test_a_list_comes_in_parts_and_no_call_is_left_out_or_told_twice(serve
         assert ids(second.calls + third.calls) == [f"{each.id}/fc-1" for each in started[2::-1]]
         assert (bool(second.next), third.next) == (True, None)
         for invocation in (*started[:3], started[4]):
-            await invocation.approve()
-            await invocation.result()
+            await approve_and_finish(invocation)
 
 
 async def test_an_invocation_lists_all_its_calls_although_its_memo_has_no_room_for_them(serve: Serve) -> None:

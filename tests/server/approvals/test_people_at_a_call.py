@@ -3,7 +3,7 @@
 from typing import Any
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Till, refusal, until_waiting
+from tests.server.workflows.outside import Till, approve_and_finish, refusal, until_waiting
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core import ApprovalPolicy, JsonObject
@@ -41,8 +41,7 @@ async def test_a_call_that_somebody_has_taken_on_is_not_answered_by_others(serve
         assert await refusal(invocation.answer("claim", by="bob")) == "NotAllowed"
         # Ann may be on holiday.
         await invocation.answer("release", by="bob")
-        await invocation.approve(by="bob")
-        await invocation.result()
+        await approve_and_finish(invocation, by="bob")
         events = (await invocation.log()).state.events
     assert [(each["action"], each["by"]) for each in told(events)] == [("claim", "ann"), ("release", "bob")]
     assert till.paid == [5]
@@ -112,6 +111,5 @@ async def test_a_policy_says_which_actions_there_are_and_what_an_answer_needs(se
         edited = invocation.answer("edit", args={"amount": 1}, digest=pending.digest, comment="less")
         assert await refusal(edited) == "InvalidAnswer"
         assert await refusal(invocation.approve(digest=pending.digest, comment="ok", remember=True)) == "InvalidAnswer"
-        await invocation.approve(digest=pending.digest, comment="ok")
-        await invocation.result()
+        await approve_and_finish(invocation, digest=pending.digest, comment="ok")
     assert till.paid == [5]

@@ -7,7 +7,7 @@ import pytest
 from pydantic import BaseModel
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import until_waiting, waiting
+from tests.server.workflows.outside import approve_and_finish, until_waiting, waiting
 from tests.server.workflows.said import pay
 from waystation.agents import Agent, ApprovalRule
 from waystation.apps import App
@@ -93,8 +93,7 @@ async def test_the_rules_of_an_agent_come_before_those_of_its_app(serve: Serve) 
         assert [call.approval for call in await recorded(invocation)] == [by_agent, by_app]
         assert (first.kind, second.kind) == ("confirmation", "confirmation")
         await invocation.approve("fc-1")
-        await invocation.approve("fc-2")
-        await invocation.result()
+        await approve_and_finish(invocation, "fc-2")
     assert responses(agent.model.requests[-1]) == [("pay", {"paid": 500}), ("pay", {"paid": 5})]  # type: ignore[union-attr]  # a ScriptedModel
 
 
@@ -133,8 +132,7 @@ async def test_what_callbacks_made_of_the_arguments_is_what_a_person_sees_and_wh
         invocation = await env.client.start("clerk", "go")
         (call,) = await waiting(invocation, "fc-1")
         assert call.args == {"amount": 100}
-        await invocation.approve("fc-1", digest=call.digest)
-        await invocation.result()
+        await approve_and_finish(invocation, "fc-1", digest=call.digest)
         (called,) = [
             c for event in (await invocation.log()).state.events for c in event.function_calls() if c["id"] == "fc-1"
         ]

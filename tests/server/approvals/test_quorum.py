@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Till, cut, refusal, until_waiting, waiting
+from tests.server.workflows.outside import Till, approve_and_finish, cut, refusal, until_waiting, waiting
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core import ApprovalPolicy
@@ -37,8 +37,7 @@ async def test_a_call_waits_until_enough_people_have_approved_it(serve: Serve) -
         assert (first["approved_by"], first["lacking"]) == (["ann"], 1)
         assert pending.approved_by == ("ann",)
         assert till.paid == []
-        await invocation.approve(by="bob")
-        await invocation.result()
+        await approve_and_finish(invocation, by="bob")
     assert till.paid == [5]
 
 
@@ -92,8 +91,7 @@ async def test_whoever_changes_the_arguments_is_the_first_to_approve_the_changed
         assert (after.args, after.approved_by) == ({"amount": 4}, ("bob",))
         assert told["digest"] == after.digest != before.digest
         assert await refusal(invocation.approve(by="ann", digest=before.digest)) == "DigestMismatch"
-        await invocation.approve(by="ann", digest=after.digest)
-        await invocation.result()
+        await approve_and_finish(invocation, by="ann", digest=after.digest)
     assert till.paid == [4]
 
 
@@ -114,8 +112,7 @@ async def test_what_was_approved_so_far_outlives_a_run(serve: Serve) -> None:
         (pending,) = await waiting(invocation, "fc-1")
         assert pending.approved_by == ("ann",)
         assert await refusal(invocation.approve(by="ann")) == "AlreadyAnswered"
-        await invocation.approve(by="bob")
-        await invocation.result()
+        await approve_and_finish(invocation, by="bob")
     assert till.paid == [5]
 
 
@@ -132,8 +129,7 @@ async def test_a_long_running_call_is_answered_by_several(serve: Serve) -> None:
     async with serve(agent) as env:
         invocation = await begun(env)
         await invocation.approve(by="ann")
-        await invocation.approve(by="bob")
-        result = await invocation.result()
+        result = await approve_and_finish(invocation, by="bob")
     assert result.text == "Approved."
 
 
@@ -144,6 +140,5 @@ async def test_whoever_triggered_the_invocation_may_be_kept_from_answering(serve
         invocation = await begun(env, user_id="ann", requester="bob")
         for name in ("bob", "Bob ", "mailto:bob", "ann", "ANN"):
             assert await refusal(invocation.approve(by=name)) == "NotAllowed"
-        await invocation.approve(by="cleo")
-        await invocation.result()
+        await approve_and_finish(invocation, by="cleo")
     assert till.paid == [5]

@@ -5,7 +5,7 @@ from temporalio.api.enums.v1 import ResetReapplyExcludeType
 
 from tests.server.conftest import Serve
 from tests.server.workflows import outside
-from tests.server.workflows.outside import until_waiting, waiting
+from tests.server.workflows.outside import approve_and_finish, until_waiting, waiting
 from waystation.agents import Agent
 from waystation.audit import gather_invocation
 from waystation.client.agent_client import Invocation
@@ -56,8 +56,7 @@ async def test_an_answer_that_is_sent_again_by_a_reset_has_its_effect_once(serve
     cashier = Cashier()
     async with serve(payer(cashier), tasks_may_fail=True) as env:
         invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
-        await invocation.approve("fc-1", signal=signal)
-        await invocation.result()
+        await approve_and_finish(invocation, "fc-1", signal=signal)
         again = await reset(env, invocation, 3)
         assert (await again.result()).text == "Paid."
     assert cashier.runs == 2
@@ -70,8 +69,7 @@ async def test_an_answer_that_comes_before_its_question_does_not_count(serve: Se
     cashier = Cashier()
     async with serve(payer(cashier), tasks_may_fail=True) as env:
         invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
-        await invocation.approve("fc-1", signal=signal)
-        await invocation.result()
+        await approve_and_finish(invocation, "fc-1", signal=signal)
         again = await reset(env, invocation, 2)
         await waiting(again, "fc-1")
         assert cashier.runs == 1
@@ -85,8 +83,7 @@ async def test_a_reset_may_leave_answers_out(serve: Serve) -> None:
     cashier = Cashier()
     async with serve(payer(cashier), tasks_may_fail=True) as env:
         invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
-        await invocation.approve("fc-1")
-        await invocation.result()
+        await approve_and_finish(invocation, "fc-1")
         again = await reset(env, invocation, 3, without=ANSWERS)
         await waiting(again, "fc-1")
         assert cashier.runs == 1
@@ -116,8 +113,7 @@ async def test_an_audit_says_that_the_invocation_was_reset(serve: Serve) -> None
         before = (await invocation.handle.describe()).run_id
         again = await reset(env, invocation, 2)
         await waiting(again, "fc-1")
-        await again.approve("fc-1")
-        await again.result()
+        await approve_and_finish(again, "fc-1")
         told = (await gather_invocation(env.client, invocation.id)).by_invocation[invocation.id]
         assert [entry["run_id"] for entry in told if entry["kind"] == "reset"] == [before]
         assert [entry["kind"] for entry in told][:3] == ["began", "reset", "requested"]

@@ -11,7 +11,7 @@ from tests.fakes.openid import FakeOpenId
 from tests.server.approvals.asking import asks_once
 from tests.server.conftest import Serve
 from tests.server.identity import test_deciding as deciding
-from tests.server.workflows.outside import until_waiting, waiting
+from tests.server.workflows.outside import approve_and_finish, until_waiting, waiting
 from tests.unit.identity.conftest import Installation, installed
 from waystation.agents import Agent
 from waystation.client.agent_client import AgentClient, Invocation
@@ -175,8 +175,7 @@ async def test_whatever_verification_raises_refuses_the_answer(serve: Serve, the
         invocation = await begun(env)
         with pytest.raises(NotAllowed, match=r"could not be verified \(ZeroDivisionError\)"):
             await invocation.approve("fc-1", **await sealed(there, invocation))
-        await invocation.approve("fc-1", **await sealed(there, invocation))
-        await invocation.result()
+        await approve_and_finish(invocation, "fc-1", **await sealed(there, invocation))
 
 
 async def test_whoever_may_not_answer_is_not_told_what_would_fit(serve: Serve, there: Installation) -> None:

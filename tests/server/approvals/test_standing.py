@@ -6,7 +6,7 @@ from typing import Any
 from temporalio.service import RPCError
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Till, until, until_waiting, waiting
+from tests.server.workflows.outside import Till, approve_and_finish, until, until_waiting, waiting
 from waystation.agents import Agent
 from waystation.core import ApprovalPolicy, JsonObject, StandingApproval
 from waystation.testing import ScriptedModel, calls, says
@@ -47,8 +47,7 @@ async def test_a_policy_says_which_arguments_have_to_be_alike(serve: Serve) -> N
     till = Till()
     async with serve(clerk(till, pays(5), pays(6), says("Done."), remember_args=())) as env:
         invocation = await until_waiting(env.client.start("clerk", "go"), "fc-1")
-        await invocation.approve(remember=True)
-        await invocation.result()
+        await approve_and_finish(invocation, remember=True)
     assert till.paid == [5, 6]
 
 

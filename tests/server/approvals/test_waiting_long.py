@@ -3,7 +3,7 @@
 from datetime import timedelta
 from typing import Any
 
-from tests.server.workflows.outside import Till, refusal, waiting
+from tests.server.workflows.outside import Till, approve_and_finish, refusal, waiting
 from tests.server.workflows.said import failure
 from tests.server.workflows.skipping import DAY, SkipTime
 from waystation.agents import Agent
@@ -39,8 +39,7 @@ async def test_further_people_may_answer_once_they_are_asked(serve_and_skip: Ski
         await waiting(invocation, "fc-1")
         assert await refusal(invocation.approve(by="boss")) == "NotAllowed"
         await clock.forward(invocation, 2 * DAY + timedelta(minutes=1))
-        await invocation.approve(by="boss")
-        await invocation.result()
+        await approve_and_finish(invocation, by="boss")
         assert await timeline(invocation) == [("ReminderDue", 2.0)]
     assert till.paid == [5]
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.server.attacks.attackers import ANN
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import until_waiting
+from tests.server.workflows.outside import approve_and_finish, until_waiting
 from tests.unit.tools.mcp_calls import LIMIT_S
 from waystation.agents import Agent
 from waystation.models import LlmRequest, LlmResponse
@@ -46,7 +46,6 @@ async def test_a_tool_that_changes_after_its_approval_does_not_run(
         queue = env.client.task_queue
     file.write_text(lie)
     async with serve(adder(file), verify=False, task_queue=queue):
-        await invocation.approve("fc-1", by=ANN)
-        text = (await invocation.result()).text
+        text = (await approve_and_finish(invocation, "fc-1", by=ANN)).text
     assert ("isError" in text) is ran
     assert ("its parameters changed" in text) is not ran

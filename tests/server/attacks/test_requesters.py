@@ -9,7 +9,7 @@ import pytest
 from tests.server.attacks.attackers import BOB, Attacker, payer, recorded_reply, settled
 from tests.server.conftest import Serve
 from tests.server.identity.test_deciding import client_of
-from tests.server.workflows.outside import Till, failure, until_waiting, waiting
+from tests.server.workflows.outside import Till, approve_and_finish, failure, until_waiting, waiting
 from tests.unit.identity.conftest import Installation
 from waystation.client import Invocation
 from waystation.core import ApprovalPolicy, JsonObject, NotAllowed
@@ -77,8 +77,7 @@ async def test_somebody_else_approves_what_a_verified_requester_asked_for(serve:
         assert call.verified_requesters == (ZOE,)
         with pytest.raises(NotAllowed, match="someone else must answer"):
             await asked.approve("fc-1", token=there.provider.token(ZOE))
-        await asked.approve("fc-1", token=there.provider.token(BOB))
-        await asked.result()
+        await approve_and_finish(asked, "fc-1", token=there.provider.token(BOB))
     assert till.paid == [5]
 
 

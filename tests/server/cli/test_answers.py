@@ -8,7 +8,7 @@ from temporalio.client import WorkflowFailureError
 from tests.server.cli.conftest import Command
 from tests.server.cli.test_run import ask, asking, waits
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import until
+from tests.server.workflows.outside import approve_and_finish, until
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core import is_working
@@ -32,8 +32,7 @@ async def test_pending_calls_are_listed_for_one_invocation_and_for_all(serve: Se
         shown = await waystation(env, "pending", invocation.id)
         assert "asked by asker, for user dana" in shown.out
         assert f"{invocation.id}/fc-1" in (await waystation(env, "pending")).out
-        await invocation.approve()
-        await invocation.result()
+        await approve_and_finish(invocation)
         assert (await waystation(env, "pending", invocation.id, "--json")).out == ""
         assert "No calls are waiting" in (await waystation(env, "pending", invocation.id)).out
 
@@ -120,8 +119,7 @@ async def test_an_action_that_a_call_does_not_take_exits_with_2(serve: Serve, wa
         await waits(invocation)
         ran = await waystation(env, "edit", invocation.id, "--args", "{}")
         assert (ran.code, "respond" in ran.err) == (2, True)
-        await invocation.approve()
-        await invocation.result()
+        await approve_and_finish(invocation)
 
 
 @pytest.mark.parametrize("call", [(), ("fc-1",)], ids=["the only call", "by id"])
@@ -206,5 +204,4 @@ async def test_a_response_has_to_be_an_object(serve: Serve, waystation: Command)
         await waits(invocation)
         assert (await waystation(env, "approve", invocation.id, "--response", "yes")).code == 2
         assert len(await invocation.pending()) == 1
-        await invocation.approve()
-        await invocation.result()
+        await approve_and_finish(invocation)

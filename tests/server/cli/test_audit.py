@@ -12,7 +12,7 @@ from tests.programs import command
 from tests.server.approvals.asking import asker, boss, listed, payer
 from tests.server.cli.conftest import Command
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Till, cut, ignored, until_waiting, waiting
+from tests.server.workflows.outside import Till, approve_and_finish, cut, ignored, until_waiting, waiting
 from tests.unit.identity.conftest import installed
 from waystation.core import ApprovalPolicy
 from waystation.tools.function_tool import FunctionTool
@@ -26,8 +26,7 @@ async def test_the_audit_of_an_exported_history_is_that_of_the_live_one(
         invocation = await until_waiting(env.client.start("asker", "go"), "fc-1")
         await invocation.handle.signal("answer", {"function_call_id": "fc-9", "action": "approve", "by": "mallory"})
         await ignored(invocation, 1)
-        await invocation.approve(by="dana")
-        await invocation.result()
+        await approve_and_finish(invocation, by="dana")
         live = await waystation(env, "audit", "export", invocation.id)
         saved = tmp_path / "history.json"
         saved.write_text((await waystation(env, "history", invocation.id)).out)
@@ -50,8 +49,7 @@ async def test_an_audit_covers_all_runs_of_an_invocation(serve: Serve, waystatio
         invocation = env.client.invocation(handle.id)
         await waiting(invocation, "fc-1")
         await cut(invocation)
-        await invocation.approve(by="dana")
-        await invocation.result()
+        await approve_and_finish(invocation, by="dana")
         live = await waystation(env, "audit", "export", invocation.id, "--store", str(env.store))
         kinds = [each["kind"] for each in live.records]
         assert (kinds[1], kinds[-2:]) == ("began", ["ended", "end"])
@@ -141,8 +139,7 @@ async def test_verify_names_the_altered_line_and_compares_with_the_history(
         invocation = await until_waiting(env.client.start("asker", "go"), "fc-1")
         written = await waystation(env, "audit", "export", invocation.id, "-o", str(file), "--key", str(key))
         assert (written.code, "still open, signed" in written.out) == (0, True)
-        await invocation.approve(by="dana")
-        await invocation.result()
+        await approve_and_finish(invocation, by="dana")
         whole = await waystation(
             env, "audit", "verify", str(file), "--against", invocation.id, "--key", str(public), "--json"
         )
@@ -167,8 +164,7 @@ async def test_an_audit_without_arguments_still_compares(serve: Serve, waystatio
     """Digests replace the arguments in the comparison."""
     async with serve(asker(purpose="medlar")) as env:
         invocation = await until_waiting(env.client.start("asker", "go"), "fc-1")
-        await invocation.approve()
-        await invocation.result()
+        await approve_and_finish(invocation)
         file = tmp_path / "audit.jsonl"
         await waystation(env, "audit", "export", invocation.id, "--no-arguments", "-o", str(file))
         assert "medlar" not in file.read_text()

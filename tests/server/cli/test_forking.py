@@ -5,7 +5,7 @@ import pytest
 from tests.programs import command
 from tests.server.cli.conftest import Command
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import until, until_waiting
+from tests.server.workflows.outside import approve_and_finish, until, until_waiting
 from tests.server.workflows.test_forks import Shop
 
 
@@ -53,8 +53,7 @@ async def test_a_fork_gets_a_result_a_message_and_an_answer(serve: Serve, waysta
     shop = Shop()
     async with serve(shop.buyer(require_confirmation=True)) as env:
         source = await until_waiting(env.client.start("buyer", "tea"), "fc-2")
-        await source.approve("fc-2")
-        await source.result()
+        await approve_and_finish(source, "fc-2")
         told = ("--result", 'fc-1={"price": 9}', "--message", "coffee", "--answer", "fc-2=approve", "--by", "dana")
         ran = await waystation(env, "fork", source.id, "2", *told, "--json")
         assert ran.code == 0

@@ -11,7 +11,7 @@ from rich.console import Console
 from tests.server.approvals.asking import asker, boss, listed, payer
 from tests.server.cli.conftest import Command
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Till, until_waiting
+from tests.server.workflows.outside import Till, approve_and_finish, until_waiting
 from waystation.cli.command_context import Problem, Target, write_waits
 from waystation.cli.output import Output
 from waystation.cli.pending_calls import parse_duration, write_list
@@ -153,8 +153,7 @@ async def test_an_inbox_with_fifty_readers_is_never_refused(serve: Serve) -> Non
         before = len((await invocation.history()).events)
         assert set(await asyncio.gather(*(look() for _ in range(50)))) == {1}
         assert len((await invocation.history()).events) == before
-        await invocation.approve()
-        await invocation.result()
+        await approve_and_finish(invocation)
 
 
 def test_offered_commands_are_answers_that_count() -> None:

@@ -20,7 +20,7 @@ from temporalio.runtime import MetricBuffer, Runtime, TelemetryConfig
 
 from tests.programs import command
 from tests.server.telemetry.test_traces import Exported
-from tests.server.workflows.outside import ignored, until, until_waiting, waiting
+from tests.server.workflows.outside import approve_and_finish, ignored, until, until_waiting, waiting
 from waystation.agents import Agent
 from waystation.artifacts import ObjectStoreArtifactService
 from waystation.auth import AuthCredential, AuthCredentialTypes
@@ -333,8 +333,7 @@ async def test_a_key_is_rotated_while_a_call_is_pending(server: EmbeddedServer, 
     restart_with(keys, "second", "first")
     async with AgentEnvironment(agent, **place) as env:
         invocation = env.client.invocation(invocation.id)
-        await invocation.approve("fc-1")
-        assert (await invocation.result()).text
+        assert (await approve_and_finish(invocation, "fc-1")).text
         used = (await invocation.history()).events
         ids = {id for id in (b"first", b"second") if any(id in event.SerializeToString() for event in used)}
         assert ids == {b"first", b"second"}

@@ -9,7 +9,17 @@ from typer.testing import CliRunner
 from tests.server.attacks.attackers import started
 from tests.server.conftest import Serve
 from tests.server.identity.test_deciding import client_of, no_secret
-from tests.server.workflows.outside import Till, cut, failure, heard_joined, refusal, until, until_waiting, waiting
+from tests.server.workflows.outside import (
+    Till,
+    approve_and_finish,
+    cut,
+    failure,
+    heard_joined,
+    refusal,
+    until,
+    until_waiting,
+    waiting,
+)
 from tests.unit.identity.conftest import Installation
 from waystation.agents import Agent
 from waystation.cli.program import app
@@ -94,8 +104,7 @@ async def test_the_token_of_a_start_is_not_recorded_and_costs_no_event(serve: Se
         for invocation in asked:
             await waiting(invocation, "fc-1")
             lengths.add((await invocation.handle.describe()).history_length)
-            await invocation.approve("fc-1")
-            await invocation.result()
+            await approve_and_finish(invocation, "fc-1")
         assert len(lengths) == 1
         await no_secret(there, *asked)
 

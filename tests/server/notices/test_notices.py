@@ -17,7 +17,7 @@ from temporalio import activity
 from tests.fakes.webhook_receiver import Received, WebhookReceiver
 from tests.server.approvals.asking import asks_once
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import until
+from tests.server.workflows.outside import approve_and_finish, until
 from tests.server.workflows.said import failure
 from tests.unit.identity.conftest import KEY
 from tests.unit.notices.conftest import channels, webhook
@@ -103,8 +103,7 @@ async def test_who_a_policy_names_is_told_once_that_a_call_waits(
         assert (report.delivered, report.failed) == (("finance",), {})
         history = (await invocation.history()).to_json()
         assert not any(secret in history for secret in (receiver.url, receiver.secret, token))
-        await invocation.approve()
-        await invocation.result()
+        await approve_and_finish(invocation)
 
 
 async def test_a_worker_has_people_told_of_whatever_waits(
@@ -126,8 +125,7 @@ async def test_a_worker_has_people_told_of_whatever_waits(
     async with serve(payer(None)) as env:
         quiet = await env.client.start("payer", "go")
         await until(quiet.pending, "that it waits")
-        await quiet.approve()
-        await quiet.result()
+        await approve_and_finish(quiet)
         assert not any(isinstance(entry.body, Notified) for entry in (await quiet.log()).entries)
 
 
@@ -146,8 +144,7 @@ async def test_a_notice_that_is_not_taken_is_sent_again_under_the_same_id_and_on
         assert len({str(request.body) for request in receiver.requests}) == 1
         assert all(request.verified for request in receiver.requests)
         assert len(other_receiver.requests) == 1
-        await invocation.approve()
-        await invocation.result()
+        await approve_and_finish(invocation)
 
 
 async def test_another_worker_goes_on_where_one_has_stopped(
@@ -170,8 +167,7 @@ async def test_another_worker_goes_on_where_one_has_stopped(
         assert (await reported(going_on)).delivered == ("finance",)
         assert len({request.id for request in receiver.requests}) == 1
         assert (len(receiver.taken), len(other_receiver.taken)) == (1, 1)
-        await going_on.approve()
-        await going_on.result()
+        await approve_and_finish(going_on)
 
 
 async def test_each_event_has_an_id_of_its_own(serve: Serve, tmp_path: Path, receiver: WebhookReceiver) -> None:
@@ -207,8 +203,7 @@ async def test_a_channel_that_refuses_for_good_is_recorded_and_not_tried_again(
         report = await reported(invocation)
         assert (report.delivered, report.failed) == ((), {"finance": "Status410", "nobody": "UnknownChannel"})
         assert len(receiver.requests) == 1
-        await invocation.approve()
-        assert (await invocation.result()).status == "completed"
+        assert (await approve_and_finish(invocation)).status == "completed"
     assert receiver.url not in str(logs)
 
 
@@ -224,8 +219,7 @@ async def test_a_channel_that_refuses_for_good_is_not_tried_again_for_the_sake_o
         report = await reported(invocation)
         assert (report.delivered, report.failed) == (("board",), {"finance": "Status410"})
         assert (len(receiver.requests), len(other_receiver.requests)) == (1, 3)
-        await invocation.approve()
-        await invocation.result()
+        await approve_and_finish(invocation)
 
 
 async def test_nobody_waits_for_a_notice(serve: Serve, tmp_path: Path, receiver: WebhookReceiver) -> None:
@@ -235,8 +229,7 @@ async def test_nobody_waits_for_a_notice(serve: Serve, tmp_path: Path, receiver:
     async with serve(payer(), channels=known) as env:
         invocation = await env.client.start("payer", "go")
         await until(invocation.pending, "that it waits")
-        await invocation.approve()
-        assert (await invocation.result()).text == "They said {'result': 'paid'}."
+        assert (await approve_and_finish(invocation)).text == "They said {'result': 'paid'}."
         history = (await invocation.history()).to_json()
         assert receiver.url not in history
         assert receiver.secret not in history
@@ -283,8 +276,7 @@ async def test_who_is_being_told_when_an_invocation_ends_hears_it_to_the_end(ser
     async with serve(payer(), channels=Channels({"finance": Channel([deliver])})) as env:
         invocation = await env.client.start("payer", "go")
         await until(invocation.pending, "that it waits")
-        await invocation.approve()
-        await invocation.result()
+        await approve_and_finish(invocation)
         await taken.wait()
 
 
@@ -304,8 +296,7 @@ async def test_a_summary_holds_no_secret_and_no_second_line(
         assert "\r" not in title
         lines = text.splitlines()
         assert [line.split(":")[0] for line in lines[1:]] == ["Agent", "Origin of the tool", "Reason", "Until"]
-        await invocation.approve()
-        await invocation.result()
+        await approve_and_finish(invocation)
 
 
 class Mailbox:
@@ -353,5 +344,4 @@ async def test_people_are_told_by_mail(serve: Serve, tmp_path: Path, mailbox: tu
         assert "Agent: payer, for user" in text
         token = text.split("#link=")[1].split()[0].split("<")[0]
         assert links.read(token).person == "dana@example.com"
-        await invocation.approve()
-        await invocation.result()
+        await approve_and_finish(invocation)

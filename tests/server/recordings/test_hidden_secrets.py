@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from tests.programs import Ran, command
 from tests.server.web.sites import page_of, path_of, site
-from tests.server.workflows.outside import until
+from tests.server.workflows.outside import approve_and_finish, until
 from waystation.agents import Agent
 from waystation.agents.registry import Registry
 from waystation.cli.command_context import Target, write_waits
@@ -83,8 +83,7 @@ async def test_web_pages_hide_secrets(server: EmbeddedServer, payload_store: Pat
         assert CANARY not in re.sub(r"<details><summary>Hidden.*?</details>", "", page, flags=re.DOTALL)
         fields = (await me.page(f"{path}/edit")).text
         assert CANARY not in fields.partition("Edit as JSON")[0]
-        await invocation.approve()
-        await invocation.result()
+        await approve_and_finish(invocation)
         for name in ("", "/rows", "/timeline"):
             events = (await me.page(f"{page_of(invocation)}{name}")).text
             assert (CANARY in events, "log_in" in events) == (False, True)

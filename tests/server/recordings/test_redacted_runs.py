@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import cut, until_waiting, waiting
+from tests.server.workflows.outside import approve_and_finish, cut, until_waiting, waiting
 from tests.server.workflows.test_continuing import begun
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
@@ -47,8 +47,7 @@ async def test_an_approval_with_a_digest_counts_across_runs(serve: Serve, tmp_pa
         await invocation.approve(by="ann", digest=call.digest)
         await cut(invocation)
         await waiting(invocation, "fc-2")
-        await invocation.approve(by="bob", digest=call.digest)
-        await invocation.result()
+        await approve_and_finish(invocation, by="bob", digest=call.digest)
         before = await invocation.log()
         recordings = [await redacted(invocation, rules, tmp_path / "payer.json") for rules in RULES]
     assert before.state.ignored
@@ -72,8 +71,7 @@ async def test_a_fork_that_a_person_answered_replays(serve: Serve, tmp_path: Pat
         source = await until_waiting(env.client.start("payer", "Tweety sings"), "fc-1")
         fork = await env.client.forks.start(source.id, 2)
         (call,) = await waiting(fork, "fc-1")
-        await fork.approve("fc-1", digest=call.digest)
-        await fork.result()
+        await approve_and_finish(fork, "fc-1", digest=call.digest)
         before = await fork.log()
         recordings = [await redacted(fork, rules, tmp_path / "fork.json") for rules in RULES]
         await source.handle.cancel()

@@ -14,7 +14,7 @@ from temporalio.client import WorkflowHistory
 from tests.paths import HISTORIES
 from tests.programs import command
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Till, ended, until
+from tests.server.workflows.outside import Till, approve_and_finish, ended, until
 from tests.tiers import sampled
 from waystation.agents import Agent
 from waystation.core import (
@@ -127,8 +127,7 @@ async def test_a_report_tells_what_an_invocation_and_those_it_called_did(serve: 
         waiting = report(await Recording.of(invocation)).to_json()
         assert (waiting["status"], waiting["ended"]) == ("waiting", None)
         assert (waiting["timeline"][-1]["kind"], waiting["timeline"][-1]["open"]) == ("wait", True)
-        await invocation.approve(by="dana", comment="Go on.")
-        await invocation.result()
+        await approve_and_finish(invocation, by="dana", comment="Go on.")
         found = report(await Recording.of(invocation))
     told = found.to_json()
     assert (told["agent"], told["message"], told["status"]) == ("payer", "Pay.", "completed")

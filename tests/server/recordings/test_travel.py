@@ -10,7 +10,7 @@ from temporalio.client import WorkflowHistory
 from tests.paths import HISTORIES
 from tests.programs import command
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import ended, until_waiting
+from tests.server.workflows.outside import approve_and_finish, ended, until_waiting
 from waystation.agents import Agent
 from waystation.core import (
     START,
@@ -356,8 +356,7 @@ async def test_what_goes_on_is_looked_at_as_well(serve: Serve) -> None:
         assert "  3  " in (await command(*server, "events", invocation.id)).out
         refused = await command(*server, "events", invocation.id, "--at", "1", "--follow")
         assert (refused.code, "only a running invocation can be followed" in refused.err) == (2, True)
-        await invocation.approve()
-        await invocation.result()
+        await approve_and_finish(invocation)
 
 
 async def test_a_long_history_is_walked_backwards_without_building_it_anew(monkeypatch: pytest.MonkeyPatch) -> None:

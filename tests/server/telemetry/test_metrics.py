@@ -7,6 +7,7 @@ from temporalio.runtime import MetricBuffer, Runtime, TelemetryConfig
 
 from tests.server.conftest import Serve
 from tests.server.processes.workers import until
+from tests.server.workflows.outside import approve_and_finish
 from waystation.agents import Agent
 from waystation.core import UnknownCall
 from waystation.testing import ScriptedModel, calls, says
@@ -62,8 +63,7 @@ async def test_each_fact_is_counted_once_over_replays_a_called_agent_and_a_conti
         with pytest.raises(UnknownCall):
             await invocation.approve("fc-99")
         await invocation.handle.signal("answer", {"function_call_id": "fc-99", "action": "approve"})
-        await invocation.approve()
-        await invocation.result()
+        await approve_and_finish(invocation)
     assert counted.counts == {
         "model_call_duration_seconds asker unknown": 4,
         "model_call_duration_seconds helper unknown": 2,
@@ -93,7 +93,6 @@ async def test_pending_calls_are_counted_in_the_namespace(serve: Serve) -> None:
             }
 
         counted = await until(count, "the call in visibility")
-        await invocation.approve()
-        await invocation.result()
+        await approve_and_finish(invocation)
     assert counted.pop("waystation_oldest_pending_call_age_seconds") >= 0
     assert counted == {"waystation_pending_calls": 1}

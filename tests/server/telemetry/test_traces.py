@@ -11,6 +11,7 @@ from temporalio.testing import TimeSkipper, TimeSkippingConfig
 from tests.server.conftest import Serve
 from tests.server.processes.workers import until
 from tests.server.sessions.conftest import new_session
+from tests.server.workflows.outside import approve_and_finish
 from waystation.agents import Agent
 from waystation.client import AgentClient, Invocation
 from waystation.core import WORKFLOW
@@ -86,8 +87,7 @@ async def test_a_trace_covers_parallel_calls_a_called_agent_and_a_continued_run(
         with CALLER.start_as_current_span("trigger") as trigger:
             invocation = await env.client.start("asker", "go")
         await until(invocation.pending, "a call to confirm")
-        await invocation.approve()
-        await invocation.result()
+        await approve_and_finish(invocation)
         spans = await exported.of(invocation.id)
     assert count(spans) == {
         "invoke_agent asker": 1,
@@ -167,8 +167,7 @@ async def test_a_wait_of_three_weeks_is_one_span(skipping_server: EmbeddedServer
         invocation = await client.start("payer", "pay")
         await until(invocation.pending, "a call to confirm")
         await skipper.fast_forward(invocation.handle, THREE_WEEKS)
-        await invocation.approve("fc-1")
-        await invocation.result()
+        await approve_and_finish(invocation, "fc-1")
         spans = await exported.of(invocation.id)
     assert count(spans) == {"invoke_agent payer": 2, "chat": 2, "wait pay": 1, "execute_tool pay": 1}
     [wait] = [span for span in spans if span.name == "wait pay"]

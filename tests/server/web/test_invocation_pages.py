@@ -18,7 +18,7 @@ from tests.server.web.desk import begun, payer
 from tests.server.web.logins import DANA, ERIN, gatekeeper, person
 from tests.server.web.sites import Browser, hidden, page_of, path_of, site
 from tests.server.web.test_browser import opened
-from tests.server.workflows.outside import Till, ended, held, quick, until
+from tests.server.workflows.outside import Till, approve_and_finish, ended, held, quick, until
 from tests.unit.identity.conftest import Installation
 from waystation.agents import Agent
 from waystation.client import Invocation, read_entry
@@ -142,8 +142,7 @@ async def test_details_are_read_again_only_when_a_history_has_grown(
         details = await reader.read([await read_entry(await invocation.handle.describe())], patience_s=30)
         assert (details[invocation.id].tokens, details[invocation.id].message) == (2, "Please pay what I owe.")
         assert reads == [invocation.id]
-        await invocation.approve()
-        await invocation.result()
+        await approve_and_finish(invocation)
         for _ in range(2):
             details = await reader.read([await read_entry(await invocation.handle.describe())], patience_s=30)
         assert details[invocation.id].tokens == 4
@@ -294,8 +293,7 @@ async def test_open_pages_of_an_invocation_change_by_themselves(serve: Serve, ch
             await models.locator("details.model summary").click()
             row = listed.locator(f'tr[data-key="{invocation.id}"]')
             await row.get_by_text("waiting").wait_for()
-            await invocation.approve()
-            await invocation.result()
+            await approve_and_finish(invocation)
             for page in (timeline, models):
                 await page.evaluate("refresh()")
 

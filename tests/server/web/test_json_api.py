@@ -12,7 +12,7 @@ from tests.server.conftest import Serve
 from tests.server.web.desk import payer
 from tests.server.web.logins import DANA, ERIN, gatekeeper, person
 from tests.server.web.sites import TOKEN, Browser, site
-from tests.server.workflows.outside import Till, until, until_waiting, waiting
+from tests.server.workflows.outside import Till, approve_and_finish, until, until_waiting, waiting
 from tests.unit.identity.conftest import Installation
 from waystation.agents import Agent
 from waystation.audit import gather_invocation
@@ -282,8 +282,7 @@ async def test_a_reset_names_the_operator_and_asks_again(serve: Serve, there: In
         person(web.url, openid, "operators", "viewers") as operator,
     ):
         invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
-        await invocation.approve("fc-1")
-        await invocation.result()
+        await approve_and_finish(invocation, "fc-1")
         ends = [
             event.event_id
             for event in (await invocation.history()).events

@@ -8,7 +8,7 @@ import pytest
 from tests.server.conftest import Serve
 from tests.server.web.desk import begun, payer
 from tests.server.web.sites import page_of, site
-from tests.server.workflows.outside import Till, ended
+from tests.server.workflows.outside import Till, approve_and_finish, ended
 from waystation.agents import Agent
 from waystation.presentation import timeline
 from waystation.presentation.timeline import Scale
@@ -35,8 +35,7 @@ async def test_model_calls_tools_and_waits_are_drawn_in_their_order(serve: Serve
             "wait",
         ]
         assert "so far, payer: pay waits" in waiting
-        await invocation.approve()
-        await invocation.result()
+        await approve_and_finish(invocation)
         over = html.unescape((await me.page(path)).text)
         rows = re.findall(ROW, over)
         assert [name for _, _, name, _ in rows] == [
