@@ -20,8 +20,7 @@ def payer(till: Till, **settings: Any) -> tuple[Agent, ScriptedModel]:
 
 async def begun(env: AgentEnvironment) -> Invocation:
     """Start the agent, and wait until the call waits."""
-    invocation = await until_waiting(env.client.start("payer", "pay 5"), "fc-1")
-    return invocation
+    return await until_waiting(env.client.start("payer", "pay 5"), "fc-1")
 
 
 def told(invocation_events: list[Any]) -> list[JsonObject]:

@@ -23,8 +23,7 @@ def payer(till: Till, **policy: Any) -> Agent:
 
 async def begun(env: AgentEnvironment, **given: Any) -> Invocation:
     """Start the agent, and wait until the call waits."""
-    invocation = await until_waiting(env.client.start("payer", "pay 5", **given), "fc-1")
-    return invocation
+    return await until_waiting(env.client.start("payer", "pay 5", **given), "fc-1")
 
 
 async def test_a_call_waits_until_enough_people_have_approved_it(serve: Serve) -> None:

@@ -59,8 +59,7 @@ ASKER = Agent(name="asker", model=asks_once("ask", {"purpose": "x"}), tools=[RUL
 
 async def begun(env: AgentEnvironment, agent: str = "payer") -> Invocation:
     """Return an invocation that waits for a person."""
-    invocation = await until_waiting(env.client.start(agent, "go"), "fc-1")
-    return invocation
+    return await until_waiting(env.client.start(agent, "go"), "fc-1")
 
 
 async def reviews(invocation: Invocation) -> list[Verification]:

@@ -91,8 +91,7 @@ async def start_input(invocation: Invocation) -> JsonObject:
 
 async def bobs(env: AgentEnvironment, there: Installation) -> Invocation:
     """Return an invocation that Bob proved to have asked for, and whose call waits."""
-    asked = await until_waiting(client_of(env, there).start("payer", "go", token=there.provider.token(BOB)), "fc-1")
-    return asked
+    return await until_waiting(client_of(env, there).start("payer", "go", token=there.provider.token(BOB)), "fc-1")
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,7 @@ def app(examples: Registry) -> App:
 
 async def begun(env: AgentEnvironment, message: str) -> Invocation:
     """Return an invocation whose call waits."""
-    invocation = await until_waiting(env.client.start("payments_agent", message), "fc-1")
-    return invocation
+    return await until_waiting(env.client.start("payments_agent", message), "fc-1")
 
 
 @pytest.mark.parametrize(

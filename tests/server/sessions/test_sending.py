@@ -12,14 +12,13 @@ from tests.server.conftest import Serve
 from tests.server.sessions.conftest import Converse, heard_events, new_session
 from tests.server.sessions.test_conversation import texts, words
 from tests.server.sessions.turnstile import Late
-from tests.server.workflows.outside import bytes_of, heard_joined, until
+from tests.server.workflows.outside import bytes_of, heard_joined
 from waystation.agents import Agent
 from waystation.client import Sent, Session
 from waystation.core import (
     MESSAGE_SIGNAL,
     SESSION_WORKFLOW,
     AnswerIgnored,
-    MessageJoined,
     ModelRefused,
     QueueFull,
     SessionBusy,
@@ -101,11 +100,7 @@ async def test_joined_messages_arrive_in_order(serve: Serve) -> None:
         await held.asked.wait()
         for text in ("two", "three"):
             await session.send(text, when_busy="join")
-
-        async def both_joined() -> bool:
-            return sum(isinstance(entry.body, MessageJoined) for entry in (await first.log()).entries) == 2
-
-        await until(both_joined, "two joined messages")
+        await heard_joined(await first.invocation(), 2)
         held.go.set()
         await first.result()
         assert held.seen[-1] == ["one", "heard one", "two", "three"]

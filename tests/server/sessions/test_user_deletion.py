@@ -17,6 +17,7 @@ from temporalio.client import (
 )
 
 from tests.server.conftest import Serve
+from tests.server.sessions.test_deletion import until_listed
 from tests.server.workflows.outside import until, until_waiting, waiting
 from waystation.agents import Agent
 from waystation.artifacts import InMemoryArtifactService
@@ -205,14 +206,10 @@ async def test_a_deleted_user_can_return(desk: Desk) -> None:
 
 async def start_elsewhere(desk: Desk, user: str, id: str, type: str = WORKFLOW, app: str = "waystation") -> str:
     """Start a workflow as a program does that does not use the client. Return its ID once it is listed."""
-    temporal, queue = desk.client.temporal, desk.client.task_queue if type == WORKFLOW else "others"
+    queue = desk.client.task_queue if type == WORKFLOW else "others"
     params = {"agent": "secretary", "message": "tea", "user_id": user, "app": app}
-    await temporal.start_workflow(type, params, id=id, task_queue=queue)
-
-    async def is_listed() -> bool:
-        return (await temporal.count_workflows(f"WorkflowId = '{id}'")).count == 1
-
-    await until(is_listed, f"{id} in the list")
+    await desk.client.temporal.start_workflow(type, params, id=id, task_queue=queue)
+    await until_listed(desk.client, id, 1)
     return id
 
 

@@ -163,13 +163,13 @@ async def asked(model: ScriptedModel, times: int) -> LlmRequest:
     return model.requests[times - 1]
 
 
-async def heard_joined(invocation: Invocation) -> None:
-    """Wait until a message has reached an invocation at work: its session tells "joined" before it hands it on."""
+async def heard_joined(invocation: Invocation, count: int = 1) -> None:
+    """Wait until messages have reached an invocation at work: its session tells "joined" before it hands them on."""
 
     async def look() -> bool:
-        return any(isinstance(entry.body, MessageJoined) for entry in (await invocation.log()).entries)
+        return sum(isinstance(entry.body, MessageJoined) for entry in (await invocation.log()).entries) >= count
 
-    await until(look, f"a joined message in {invocation.id}")
+    await until(look, f"{count} joined messages in {invocation.id}")
 
 
 async def responded(invocation: Invocation, *function_call_ids: str) -> Log:
