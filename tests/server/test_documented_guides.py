@@ -9,7 +9,7 @@ import pytest
 
 from tests.documents import blocks, how_to
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import until
+from tests.server.workflows.outside import until, until_waiting
 from waystation import Agent, LongRunningFunctionTool
 from waystation.core import JsonObject
 from waystation.models import LlmRequest, LlmResponse
@@ -92,8 +92,7 @@ async def test_a_program_cancels_an_invocation_and_reports_it(
     agent = Agent(name="asker", model=model, tools=[LongRunningFunctionTool(ask)])
     async with serve(agent, task_queue="waystation") as env:
         monkeypatch.setenv("TEMPORAL_ADDRESS", env.server.address)
-        invocation = await env.client.start("asker", "go")
-        await until(invocation.pending, "a pending call")
+        invocation = await until_waiting(env.client.start("asker", "go"))
         monkeypatch.setattr(sys, "argv", ["cancel.py", invocation.id])
         await load("cancel", text).running
         assert await invocation.pending() == []

@@ -11,7 +11,7 @@ from temporalio.client import Client, WorkflowUpdateFailedError
 from tests.fakes.openid import FakeOpenId
 from tests.server.approvals.asking import asks_once
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import until
+from tests.server.workflows.outside import until, until_waiting
 from tests.unit.identity.conftest import Installation, installed
 from waystation.agents import Agent
 from waystation.client.agent_client import AgentClient, Invocation
@@ -47,8 +47,7 @@ def payer(policy: ApprovalPolicy = FINANCE) -> Agent:
 
 async def asked(env: AgentEnvironment, agent: str = "payer") -> Invocation:
     """Return an invocation that waits."""
-    invocation = await env.client.start(agent, "go", user_id="user-1")
-    await until(invocation.pending, "that it waits")
+    invocation = await until_waiting(env.client.start(agent, "go", user_id="user-1"))
     return invocation
 
 

@@ -17,7 +17,7 @@ from temporalio import activity
 from tests.fakes.webhook_receiver import Received, WebhookReceiver
 from tests.server.approvals.asking import asks_once
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import approve_and_finish, until
+from tests.server.workflows.outside import approve_and_finish, until, until_waiting
 from tests.server.workflows.said import failure
 from tests.unit.identity.conftest import KEY
 from tests.unit.notices.conftest import channels, webhook
@@ -123,8 +123,7 @@ async def test_a_worker_has_people_told_of_whatever_waits(
         assert decided.body["data"]["decision"] == {"action": "approve", "by": "erin", "verified": None}
         await invocation.result()
     async with serve(payer(None)) as env:
-        quiet = await env.client.start("payer", "go")
-        await until(quiet.pending, "that it waits")
+        quiet = await until_waiting(env.client.start("payer", "go"))
         await approve_and_finish(quiet)
         assert not any(isinstance(entry.body, Notified) for entry in (await quiet.log()).entries)
 
@@ -227,8 +226,7 @@ async def test_nobody_waits_for_a_notice(serve: Serve, tmp_path: Path, receiver:
     receiver.statuses = [503] * 999
     known = channels(tmp_path, webhook(tmp_path, "finance", receiver))
     async with serve(payer(), channels=known) as env:
-        invocation = await env.client.start("payer", "go")
-        await until(invocation.pending, "that it waits")
+        invocation = await until_waiting(env.client.start("payer", "go"))
         assert (await approve_and_finish(invocation)).text == "They said {'result': 'paid'}."
         history = (await invocation.history()).to_json()
         assert receiver.url not in history
@@ -274,8 +272,7 @@ async def test_who_is_being_told_when_an_invocation_ends_hears_it_to_the_end(ser
             taken.set()
 
     async with serve(payer(), channels=Channels({"finance": Channel([deliver])})) as env:
-        invocation = await env.client.start("payer", "go")
-        await until(invocation.pending, "that it waits")
+        invocation = await until_waiting(env.client.start("payer", "go"))
         await approve_and_finish(invocation)
         await taken.wait()
 

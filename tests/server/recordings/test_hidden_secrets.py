@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from tests.programs import Ran, command
 from tests.server.web.sites import page_of, path_of, site
-from tests.server.workflows.outside import approve_and_finish, until
+from tests.server.workflows.outside import approve_and_finish, until, until_waiting
 from waystation.agents import Agent
 from waystation.agents.registry import Registry
 from waystation.cli.command_context import Target, write_waits
@@ -75,8 +75,7 @@ async def test_web_pages_hide_secrets(server: EmbeddedServer, payload_store: Pat
         site(env.client) as web,
         web.browser() as me,
     ):
-        invocation = await env.client.start("clerk", "Log in.")
-        await until(invocation.pending, "the call to wait")
+        invocation = await until_waiting(env.client.start("clerk", "Log in."))
         path = path_of(ids.approval(invocation.id, "fc-1"))
         page = (await me.page(path)).text
         assert page.count("Hidden, because a name suggests a secret") == 2

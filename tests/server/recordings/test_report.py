@@ -14,7 +14,7 @@ from temporalio.client import WorkflowHistory
 from tests.paths import HISTORIES
 from tests.programs import command
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Till, approve_and_finish, ended, until
+from tests.server.workflows.outside import Till, approve_and_finish, ended, until_waiting
 from tests.tiers import sampled
 from waystation.agents import Agent
 from waystation.core import (
@@ -122,8 +122,7 @@ async def test_a_report_tells_what_an_invocation_and_those_it_called_did(serve: 
     agent = Agent(name="payer", model=model, tools=[AgentTool(helper), pay])
     async with serve(agent) as env:
         budget = Budget(prices={"*": Price(prompt=1, output=2)})
-        invocation = await env.client.start("payer", "Pay.", state={"seen": "nothing"}, budget=budget)
-        await until(invocation.pending, "payer waiting")
+        invocation = await until_waiting(env.client.start("payer", "Pay.", state={"seen": "nothing"}, budget=budget))
         waiting = report(await Recording.of(invocation)).to_json()
         assert (waiting["status"], waiting["ended"]) == ("waiting", None)
         assert (waiting["timeline"][-1]["kind"], waiting["timeline"][-1]["open"]) == ("wait", True)

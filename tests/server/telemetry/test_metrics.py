@@ -7,7 +7,7 @@ from temporalio.runtime import MetricBuffer, Runtime, TelemetryConfig
 
 from tests.server.conftest import Serve
 from tests.server.processes.workers import until
-from tests.server.workflows.outside import approve_and_finish
+from tests.server.workflows.outside import approve_and_finish, until_waiting
 from waystation.agents import Agent
 from waystation.core import UnknownCall
 from waystation.testing import ScriptedModel, calls, says
@@ -58,8 +58,7 @@ async def test_each_fact_is_counted_once_over_replays_a_called_agent_and_a_conti
     tools = [look, AgentTool(helper), FunctionTool(pay, require_confirmation=True)]
     counted = Counted()
     async with serve(Agent(name="asker", model=model, tools=tools), interceptors=[counted.export], verify=False) as env:
-        invocation = await env.client.start("asker", "go")
-        await until(invocation.pending, "a call to confirm")
+        invocation = await until_waiting(env.client.start("asker", "go"))
         with pytest.raises(UnknownCall):
             await invocation.approve("fc-99")
         await invocation.handle.signal("answer", {"function_call_id": "fc-99", "action": "approve"})

@@ -11,7 +11,7 @@ from temporalio.testing import TimeSkipper, TimeSkippingConfig
 from tests.server.conftest import Serve
 from tests.server.processes.workers import until
 from tests.server.sessions.conftest import new_session
-from tests.server.workflows.outside import approve_and_finish
+from tests.server.workflows.outside import approve_and_finish, until_waiting
 from waystation.agents import Agent
 from waystation.client import AgentClient, Invocation
 from waystation.core import WORKFLOW
@@ -164,8 +164,7 @@ async def test_a_wait_of_three_weeks_is_one_span(skipping_server: EmbeddedServer
     async with AgentEnvironment(agent, server=skipping_server, interceptors=[exported.export]) as env:
         skipper = TimeSkipper(env.temporal, config=TimeSkippingConfig(enabled=False))
         client = AgentClient(skipper.client, task_queue=env.client.task_queue)
-        invocation = await client.start("payer", "pay")
-        await until(invocation.pending, "a call to confirm")
+        invocation = await until_waiting(client.start("payer", "pay"))
         await skipper.fast_forward(invocation.handle, THREE_WEEKS)
         await approve_and_finish(invocation, "fc-1")
         spans = await exported.of(invocation.id)

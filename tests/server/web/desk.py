@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.server.workflows.outside import Till, until
+from tests.server.workflows.outside import Till, until_waiting
 from waystation.agents import Agent
 from waystation.client.agent_client import AgentClient, Invocation
 from waystation.core import ids
@@ -35,6 +35,5 @@ def asker(*questions: str) -> Agent:
 
 async def begun(client: AgentClient, agent: str, **options: Any) -> tuple[Invocation, str]:
     """Start an agent and wait until its first call is pending. Return the invocation and the approval id."""
-    invocation = await client.start(agent, "Please pay what I owe.", **options)
-    await until(invocation.pending, f"{agent} waiting")
+    invocation = await until_waiting(client.start(agent, "Please pay what I owe.", **options))
     return invocation, ids.approval(invocation.id, "fc-1")

@@ -107,9 +107,9 @@ async def waiting(invocation: Invocation, *function_call_ids: str) -> list[Pendi
 
 
 async def until_waiting(start: Awaitable[Invocation], *function_call_ids: str) -> Invocation:
-    """Start an invocation, and return it when exactly these calls wait for a person."""
+    """Start an invocation, and return it when exactly these calls wait for a person, or else any."""
     invocation = await start
-    await waiting(invocation, *function_call_ids)
+    await (waiting(invocation, *function_call_ids) if function_call_ids else until(invocation.pending, "a call"))
     return invocation
 
 

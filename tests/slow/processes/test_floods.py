@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.server.processes.workers import Place, Process, plan, until
-from tests.server.workflows.outside import stuck_tasks
+from tests.server.workflows.outside import stuck_tasks, until_waiting
 from waystation.client.agent_client import AgentClient, Invocation
 
 SIGNALS = 9_900
@@ -26,8 +26,7 @@ JUNK = {
 async def start_flooded(place: Place, client: AgentClient, kind: str, count: int) -> Invocation:
     """Return an invocation that waits, and has received signals since its worker ended: all are in one task."""
     async with place.worker() as worker:
-        invocation = await client.start("planned", PAY)
-        await until(invocation.pending, "the call to wait")
+        invocation = await until_waiting(client.start("planned", PAY))
         await worker.stop()
     name, argument = JUNK[kind]
     for _ in range(0, count, 100):

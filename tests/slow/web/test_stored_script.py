@@ -10,7 +10,7 @@ from tests.server.conftest import Serve
 from tests.server.web.sites import page_of, path_of, site
 from tests.server.web.test_browser import opened as opened_site
 from tests.server.web.test_guarding import XSS
-from tests.server.workflows.outside import until
+from tests.server.workflows.outside import until, until_waiting
 from tests.slow.web.test_report import opened as opened_file
 from tests.slow.web.test_report import written
 from waystation.agents import Agent
@@ -40,8 +40,9 @@ async def test_stored_script_runs_in_no_page_and_no_report(serve: Serve, chromiu
     agent = Agent(name="keeper", model=model, tools=[FunctionTool(keep, require_confirmation=True)])
     services = Services(artifacts=InMemoryArtifactService())
     async with serve(agent, services=services) as env, site(env.client, person=HOSTILE[:200]) as web:
-        invocation = await env.client.start("keeper", HOSTILE, user_id=XSS[0], session_id=XSS[1], requester=XSS[2])
-        await until(invocation.pending, "the call")
+        invocation = await until_waiting(
+            env.client.start("keeper", HOSTILE, user_id=XSS[0], session_id=XSS[1], requester=XSS[2])
+        )
         id = ids.approval(invocation.id, "fc-1")
 
         async def listed() -> bool:
