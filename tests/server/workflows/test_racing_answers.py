@@ -49,8 +49,7 @@ def asker() -> tuple[Agent, ScriptedModel]:
 
 async def start_waiting(client: Any, agent: str) -> Invocation:
     """Start an invocation and wait until its only call waits."""
-    invocation = await until_waiting(client.start(agent, "go"), "fc-1")
-    return invocation
+    return await until_waiting(client.start(agent, "go"), "fc-1")
 
 
 async def task_scheduled(invocation: Invocation) -> bool:

@@ -14,6 +14,7 @@ import psycopg
 import pytest
 from google.genai import types
 
+from tests import store_servers
 from tests.paths import ROOT
 from tests.proxies import forwarding
 from tests.store_servers import POSTGRES_PASSWORD
@@ -335,3 +336,16 @@ def test_an_invalid_limit_is_refused(limit: str, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv(LIMIT_VARIABLE, limit)
     with pytest.raises(StoreFailed, match=f"{LIMIT_VARIABLE} is '{limit}'; set it to 0.1 to 3600 seconds"):
         QuotaStore("postgresql://h/x")
+
+
+def test_postgresql_runs_from_a_folder_that_only_its_owner_can_enter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The home of root is such a folder, and PostgreSQL does not run as root. Any letters may be in the path."""
+    home = tmp_path / "größe 大"
+    home.mkdir(mode=0o700)
+    programs = store_servers.copy_programs(home)
+    monkeypatch.setattr(store_servers, "postgres_programs", lambda: programs)
+    monkeypatch.setattr("tempfile.tempdir", str(home))
+    with store_servers.postgres_server() as url, psycopg.connect(f"{url}postgres") as connection:
+        assert connection.execute("SELECT 1").fetchone() == (1,)
