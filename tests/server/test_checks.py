@@ -8,7 +8,7 @@ from temporalio.client import WorkflowHandle, WorkflowHistory
 from temporalio.worker import WorkflowRunner
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Till, approve_and_finish, until_waiting
+from tests.server.workflows.outside import Till, approve_and_finish, reject_and_finish, until_waiting
 from waystation import Agent, FunctionTool
 from waystation.client.agent_client import Invocation
 from waystation.core import Log
@@ -67,8 +67,7 @@ async def test_a_difference_that_stays_is_told(serve: Serve, monkeypatch: pytest
             patched.setattr(WorkflowHandle, "query", wrong)
             with pytest.raises(AssertionError, match="the workflow"):
                 await assert_projection_matches(invocation)
-        await invocation.reject()
-        await invocation.result()
+        await reject_and_finish(invocation)
 
 
 async def test_serving_calls_a_check_of_the_caller_with_every_invocation(serve: Serve) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.server.approvals.asking import asker, listed, payer
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Till, approve_and_finish, until_waiting, waiting
+from tests.server.workflows.outside import Till, approve_and_finish, reject_and_finish, until_waiting, waiting
 from waystation.client import Outcome
 from waystation.core import AnswerUnconfirmed, DigestMismatch, JsonObject, UnknownCall
 
@@ -160,6 +160,5 @@ async def test_an_id_of_a_sibling_invocation_answers_nothing_here(serve: Serve) 
         await env.client.approvals.approve(f"{one.id}/fc-1")
         await one.result()
         assert await other.pending() == [before]
-        await other.reject()
-        await other.result()
+        await reject_and_finish(other)
         assert till.paid == [5]

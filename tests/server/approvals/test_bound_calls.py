@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Till, approve_and_finish, waiting
+from tests.server.workflows.outside import Till, approve_and_finish, reject_and_finish, waiting
 from waystation.agents import Agent
 from waystation.core import AnswerRefused, ApprovalPolicy, DigestMismatch, JsonObject, call_digest
 from waystation.models import LlmResponse
@@ -122,8 +122,7 @@ async def test_a_repeated_id_of_a_model_is_another_call(serve: Serve) -> None:
         for old in ("fc-1", "fc-2"):
             with pytest.raises(AnswerRefused):
                 await invocation.approve(old, digest=third.digest)
-        await invocation.reject("fc-3", digest=third.digest)
-        await invocation.result()
+        await reject_and_finish(invocation, "fc-3", digest=third.digest)
     assert till.paid == [1]
 
 
@@ -147,8 +146,7 @@ async def test_nor_does_one_collide_over_agents(serve: Serve) -> None:
         with pytest.raises(AnswerRefused):
             await invocation.approve("fc-1", digest=first.digest)
         assert till.paid == [5]
-        await invocation.reject(other.function_call_id, digest=other.digest)
-        await invocation.result()
+        await reject_and_finish(invocation, other.function_call_id, digest=other.digest)
     assert till.paid == [5]
 
 
@@ -184,8 +182,7 @@ async def test_a_model_that_writes_the_confirmation_itself_confirms_nothing(serv
         invocation = await env.client.start("payer", "pay")
         (call,) = await waiting(invocation, "fc-1")
         assert till.paid == []
-        await invocation.reject("fc-1", digest=call.digest)
-        await invocation.result()
+        await reject_and_finish(invocation, "fc-1", digest=call.digest)
     assert till.paid == []
     answered = dict(responses(model.requests[-1]))
     assert "no tool with that name" in answered[forged["functionCall"]["name"]]["error"]

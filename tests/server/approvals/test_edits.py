@@ -5,7 +5,14 @@ from typing import Any
 import pytest
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import approve_and_finish, quiet, until_waiting, waiting
+from tests.server.workflows.outside import (
+    answer_and_finish,
+    approve_and_finish,
+    quiet,
+    reject_and_finish,
+    until_waiting,
+    waiting,
+)
 from tests.server.workflows.said import pay
 from waystation.agents import Agent, ApprovalRule, SequentialAgent
 from waystation.client.agent_client import Invocation
@@ -41,8 +48,7 @@ async def test_edited_arguments_are_converted_and_run(serve: Serve) -> None:
     async with serve(agent) as env:
         invocation = await env.client.start("clerk", "go")
         (call,) = await waiting(invocation, "fc-1")
-        await invocation.answer("edit", "fc-1", args={"amount": "50", "made_up": True}, digest=call.digest)
-        await invocation.result()
+        await answer_and_finish(invocation, "edit", "fc-1", args={"amount": "50", "made_up": True}, digest=call.digest)
         log = await invocation.log()
     assert told(agent) == [
         ("pay", {"paid": 50, "edited": {"args": {"amount": {"from": 500, "to": 50}, "made_up": {"from": True}}}})
@@ -86,8 +92,7 @@ async def test_nobody_edits_a_call_past_a_rule(serve: Serve) -> None:
         error = await refused(invocation, {"amount": 5000}, by="dana")
         assert isinstance(error, NotAllowed)
         assert "needs different approvers" in str(error)
-        await invocation.answer("edit", "fc-1", args={"amount": 99}, by="dana")
-        await invocation.result()
+        await answer_and_finish(invocation, "edit", "fc-1", args={"amount": 99}, by="dana")
     assert told(agent) == [("pay", {"paid": 99, "edited": {"by": "dana", "args": {"amount": {"from": 500, "to": 99}}}})]
 
 
@@ -100,8 +105,7 @@ async def test_whoever_may_not_answer_is_not_told_what_would_fit(serve: Serve) -
         error = await refused(invocation, {"amuont": 5}, by="mallory")
         assert isinstance(error, NotAllowed)
         assert "amount" not in str(error)
-        await invocation.reject("fc-1", by="dana")
-        await invocation.result()
+        await reject_and_finish(invocation, "fc-1", by="dana")
 
 
 class Remote(BaseTool):
@@ -131,8 +135,7 @@ async def test_the_arguments_of_other_tools_fit_their_schema(serve: Serve) -> No
     async with serve(agent) as env:
         invocation = await until_waiting(env.client.start("clerk", "go"), "fc-1")
         assert "count: 11 is greater than the maximum of 10" in str(await refused(invocation, {"count": 11}))
-        await invocation.answer("edit", "fc-1", args={"count": 9})
-        await invocation.result()
+        await answer_and_finish(invocation, "edit", "fc-1", args={"count": 9})
     assert told(agent) == [("remote", {"count": 9, "edited": {"args": {"count": {"from": 1, "to": 9}}}})]
 
 

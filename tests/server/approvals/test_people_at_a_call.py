@@ -3,7 +3,14 @@
 from typing import Any
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Till, approve_and_finish, refusal, until_waiting
+from tests.server.workflows.outside import (
+    Till,
+    answer_and_finish,
+    approve_and_finish,
+    refusal,
+    reject_and_finish,
+    until_waiting,
+)
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core import ApprovalPolicy, JsonObject
@@ -53,8 +60,7 @@ async def test_whoever_takes_a_call_on_says_who_they_are(serve: Serve) -> None:
         for action in ("claim", "release", "view"):
             assert await refusal(invocation.answer(action)) == "NotAllowed"
         await invocation.answer("view", by="ann")
-        await invocation.reject(by="bob")
-        await invocation.result()
+        await reject_and_finish(invocation, by="bob")
         log = await invocation.log()
     assert list(log.state.calls["fc-1"].viewed_by) == ["ann"]
 
@@ -65,8 +71,7 @@ async def test_an_operator_waives_what_the_policy_asks_for(serve: Serve) -> None
     agent, _ = payer(till, approval=ApprovalPolicy(quorum=3, verified=False))
     async with serve(agent) as env:
         invocation = await begun(env)
-        await invocation.answer("waive", by="op", comment="the policy was changed")
-        await invocation.result()
+        await answer_and_finish(invocation, "waive", by="op", comment="the policy was changed")
         events = (await invocation.log()).state.events
     assert [(each["action"], each["by"], each["comment"]) for each in told(events)] == [
         ("waive", "op", "the policy was changed")
@@ -90,8 +95,7 @@ async def test_a_cancelled_call_is_told_to_the_model_and_does_not_run(serve: Ser
     agent, model = payer(till)
     async with serve(agent) as env:
         invocation = await begun(env)
-        await invocation.answer("cancel", by="op", comment="out of date")
-        await invocation.result()
+        await answer_and_finish(invocation, "cancel", by="op", comment="out of date")
         assert await refusal(invocation.approve("fc-1")) == "AlreadyAnswered"
     said = {"error": "This tool call was cancelled by a person.", "error_type": "Withdrawn", "comment": "out of date"}
     assert responses(model.requests[1]) == [("pay", said)]

@@ -7,7 +7,7 @@ import pytest
 from pydantic import BaseModel
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import approve_and_finish, until_waiting, waiting
+from tests.server.workflows.outside import answer_and_finish, approve_and_finish, until_waiting, waiting
 from tests.server.workflows.said import pay
 from waystation.agents import Agent, ApprovalRule
 from waystation.apps import App
@@ -159,8 +159,7 @@ async def test_the_same_holds_for_a_tool_that_asks_from_inside(serve: Serve) -> 
         invocation = await env.client.start("clerk", "go")
         (call,) = await waiting(invocation, "fc-1")
         assert (call.hint, call.args) == ("2 days?", {"days": 2})
-        await invocation.answer("approve", "fc-1", comment="ok", digest=call.digest)
-        await invocation.result()
+        await answer_and_finish(invocation, "approve", "fc-1", comment="ok", digest=call.digest)
     assert responses(agent.model.requests[-1])[-1] == ("book", {"booked": 2, "comment": "ok"})  # type: ignore[union-attr]  # as above
 
 

@@ -5,7 +5,15 @@ from typing import Any
 import pytest
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Till, approve_and_finish, cut, refusal, until_waiting, waiting
+from tests.server.workflows.outside import (
+    Till,
+    approve_and_finish,
+    cut,
+    refusal,
+    reject_and_finish,
+    until_waiting,
+    waiting,
+)
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core import ApprovalPolicy
@@ -72,8 +80,7 @@ async def test_one_who_rejects_ends_it(serve: Serve) -> None:
         invocation = await begun(env)
         await invocation.approve(by="ann")
         await invocation.approve(by="bob")
-        await invocation.reject(by="cy")
-        await invocation.result()
+        await reject_and_finish(invocation, by="cy")
         assert await refusal(invocation.approve("fc-1", by="dan")) == "AlreadyAnswered"
     assert till.paid == []
 

@@ -5,7 +5,7 @@ from temporalio.api.enums.v1 import ResetReapplyExcludeType
 
 from tests.server.conftest import Serve
 from tests.server.workflows import outside
-from tests.server.workflows.outside import approve_and_finish, until_waiting, waiting
+from tests.server.workflows.outside import approve_and_finish, reject_and_finish, until_waiting, waiting
 from waystation.agents import Agent
 from waystation.audit import gather_invocation
 from waystation.client.agent_client import Invocation
@@ -73,8 +73,7 @@ async def test_an_answer_that_comes_before_its_question_does_not_count(serve: Se
         again = await reset(env, invocation, 2)
         await waiting(again, "fc-1")
         assert cashier.runs == 1
-        await again.reject("fc-1")
-        await again.result()
+        await reject_and_finish(again, "fc-1")
     assert cashier.runs == 1
 
 
@@ -87,8 +86,7 @@ async def test_a_reset_may_leave_answers_out(serve: Serve) -> None:
         again = await reset(env, invocation, 3, without=ANSWERS)
         await waiting(again, "fc-1")
         assert cashier.runs == 1
-        await again.reject("fc-1")
-        await again.result()
+        await reject_and_finish(again, "fc-1")
     assert cashier.runs == 1
 
 

@@ -11,7 +11,13 @@ from tests.fakes.openid import FakeOpenId
 from tests.server.approvals.asking import asks_once
 from tests.server.conftest import Serve
 from tests.server.identity import test_deciding as deciding
-from tests.server.workflows.outside import approve_and_finish, until_waiting, waiting
+from tests.server.workflows.outside import (
+    answer_and_finish,
+    approve_and_finish,
+    reject_and_finish,
+    until_waiting,
+    waiting,
+)
 from tests.unit.identity.conftest import Installation, installed
 from waystation.agents import Agent
 from waystation.client.agent_client import AgentClient, Invocation
@@ -161,8 +167,7 @@ async def test_who_is_overtaken_while_their_answer_is_looked_into_is_told_which_
         invocation = await begun(env)
         slow = asyncio.create_task(invocation.approve("fc-1", **await sealed(there, invocation)))
         await provider.asked.wait()
-        await invocation.reject("fc-1", by="erin")
-        await invocation.result()
+        await reject_and_finish(invocation, "fc-1", by="erin")
         with pytest.raises(AlreadyAnswered, match="already answered by 'erin': reject"):
             await slow
         provider.let.set()
@@ -215,7 +220,6 @@ async def test_an_answer_without_a_response_needs_none(serve: Serve, answer: Jso
     """The schema is of the response, if there is one."""
     async with serve(ASKER) as env:
         invocation = await begun(env, "asker")
-        await invocation.answer(answer.pop("action"), "fc-1", **answer)
-        await invocation.result()
+        await answer_and_finish(invocation, answer.pop("action"), "fc-1", **answer)
         with pytest.raises(AlreadyAnswered):
             await invocation.approve("fc-1")

@@ -6,7 +6,14 @@ from typing import Any
 from temporalio.service import RPCError
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Till, approve_and_finish, until, until_waiting, waiting
+from tests.server.workflows.outside import (
+    Till,
+    approve_and_finish,
+    reject_and_finish,
+    until,
+    until_waiting,
+    waiting,
+)
 from waystation.agents import Agent
 from waystation.core import ApprovalPolicy, JsonObject, StandingApproval
 from waystation.testing import ScriptedModel, calls, says
@@ -35,8 +42,7 @@ async def test_a_call_like_one_that_was_approved_runs_unasked(serve: Serve) -> N
         await invocation.approve(by="ann", remember=True)
         await waiting(invocation, "fc-3")
         assert till.paid == [5, 5]
-        await invocation.reject("fc-3")
-        await invocation.result()
+        await reject_and_finish(invocation, "fc-3")
         log = await invocation.log()
     told = [(e.custom_metadata or {})["approval"] for e in log.state.events if "approval" in (e.custom_metadata or {})]
     assert told == [{"function_call_id": "fc-2", "action": "standing", "origin": f"{invocation.id}/fc-1"}]
@@ -58,8 +64,7 @@ async def test_an_approval_that_is_not_to_be_remembered_is_not(serve: Serve) -> 
         invocation = await until_waiting(env.client.start("clerk", "go"), "fc-1")
         await invocation.approve("fc-1")
         await waiting(invocation, "fc-2")
-        await invocation.reject("fc-2")
-        await invocation.result()
+        await reject_and_finish(invocation, "fc-2")
     assert till.paid == [5]
 
 
@@ -71,8 +76,7 @@ async def test_it_ends_with_its_time(serve: Serve) -> None:
         invocation = await until_waiting(env.client.start("clerk", "go"), "fc-1")
         await invocation.approve(remember=True)
         await waiting(invocation, "fc-2")
-        await invocation.reject("fc-2")
-        await invocation.result()
+        await reject_and_finish(invocation, "fc-2")
     assert till.paid == [5]
 
 
@@ -131,6 +135,5 @@ async def test_nobody_starts_an_invocation_with_approvals_of_their_own(serve: Se
         )
         invocation = env.client.invocation(handle.id)
         await waiting(invocation, "fc-1")
-        await invocation.reject("fc-1")
-        await invocation.result()
+        await reject_and_finish(invocation, "fc-1")
     assert till.paid == [5]

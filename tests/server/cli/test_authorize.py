@@ -10,7 +10,7 @@ import pytest
 
 from tests.server.cli.conftest import Command
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import until, until_waiting, waiting
+from tests.server.workflows.outside import reject_and_finish, until, until_waiting, waiting
 from waystation.agents import Agent
 from waystation.auth import APIKey, APIKeyIn, AuthConfig, AuthScheme, HTTPBase
 from waystation.auth.credential_service.encrypted_file_credential_service import EncryptedFileCredentialService
@@ -139,8 +139,7 @@ async def test_invalid_credentials_are_reported_in_one_line(
         assert said in err
         assert API_KEY not in err
         await waiting(invocation, "fc-1")
-        await invocation.reject("fc-1")
-        await invocation.result()
+        await reject_and_finish(invocation, "fc-1")
 
 
 async def test_another_store_than_the_workers_is_noticed(serve: Serve, kept: Path, tmp_path: Path) -> None:
@@ -150,8 +149,7 @@ async def test_another_store_than_the_workers_is_noticed(serve: Serve, kept: Pat
         code, _, err = await authorize(env, tmp_path / "other", API_KEY, invocation.id)
         assert code == 1
         assert "Use the same store as the workers." in err
-        await invocation.reject("fc-1")
-        await invocation.result()
+        await reject_and_finish(invocation, "fc-1")
 
 
 async def test_calls_that_wait_for_a_credential_are_listed_with_their_command(
@@ -174,8 +172,7 @@ async def test_calls_that_wait_for_a_credential_are_listed_with_their_command(
 
         assert " authorize clerk-" in await until(listed, "the call in the list")
         assert "needs a credential for the call [fc-1]" in (await waystation(env, "events", invocation.id)).out
-        await invocation.reject("fc-1")
-        await invocation.result()
+        await reject_and_finish(invocation, "fc-1")
         assert "no credential was provided" in (await waystation(env, "events", invocation.id)).out
 
 

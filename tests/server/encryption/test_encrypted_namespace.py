@@ -20,7 +20,14 @@ from temporalio.runtime import MetricBuffer, Runtime, TelemetryConfig
 
 from tests.programs import command
 from tests.server.telemetry.test_traces import Exported
-from tests.server.workflows.outside import approve_and_finish, ignored, until, until_waiting, waiting
+from tests.server.workflows.outside import (
+    answer_and_finish,
+    approve_and_finish,
+    ignored,
+    until,
+    until_waiting,
+    waiting,
+)
 from waystation.agents import Agent
 from waystation.artifacts import ObjectStoreArtifactService
 from waystation.auth import AuthCredential, AuthCredentialTypes
@@ -177,8 +184,11 @@ async def complete(invocation: Invocation) -> None:
     await invocation.answer(
         "edit", "fc-4", args={"to": canary("edited")}, by=canary("person"), comment=canary("comment")
     )
-    await invocation.answer("respond", "fc-5", response={"answer": canary("response")}, comment=canary("why"))
-    assert (await invocation.result()).text == canary("final")
+    assert (
+        await answer_and_finish(
+            invocation, "respond", "fc-5", response={"answer": canary("response")}, comment=canary("why")
+        )
+    ).text == canary("final")
 
 
 class PlainCredentials(CredentialStore):

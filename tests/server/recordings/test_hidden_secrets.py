@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from tests.programs import Ran, command
 from tests.server.web.sites import page_of, path_of, site
-from tests.server.workflows.outside import approve_and_finish, until, until_waiting
+from tests.server.workflows.outside import answer_and_finish, approve_and_finish, until, until_waiting
 from waystation.agents import Agent
 from waystation.agents.registry import Registry
 from waystation.cli.command_context import Target, write_waits
@@ -60,8 +60,7 @@ async def recorded(server: EmbeddedServer, payload_store: Path, tmp_path_factory
         async with serving(agent(number), server=server, store=payload_store) as env:
             invocation = await env.client.start("clerk", "Log in.")
             (waiting, *_) = await until(invocation.pending, "the call to wait")
-            await invocation.answer("edit", args={**waiting.args, "password": f"{CANARY}-edited-{number}"})
-            await invocation.result()
+            await answer_and_finish(invocation, "edit", args={**waiting.args, "password": f"{CANARY}-edited-{number}"})
             ran = await command("--address", server.address, "history", invocation.id)
             await asyncio.to_thread(file.write_text, ran.out)
     assert waiting

@@ -8,7 +8,7 @@ from tests.server.sessions.conftest import Converse, heard_events, new_session, 
 from tests.server.sessions.test_conversation import texts, words
 from tests.server.sessions.test_cuts import at_rest, given, readings_in
 from tests.server.sessions.turnstile import Late, Turnstile
-from tests.server.workflows.outside import until, waiting
+from tests.server.workflows.outside import reject_and_finish, until, waiting
 from waystation.agents import Agent
 from waystation.agents.callback_context import CallbackContext
 from waystation.client import Sent, Session
@@ -175,8 +175,7 @@ async def test_what_was_done_before_a_further_wait_is_read_before_a_message_is_a
         await first.approve()
         await waiting(await first.invocation(), "fc-2")
         assert (await session.say("hello")).text.startswith("[{'paid': 0}, {'status': 'pending'")
-        await first.reject()
-        await first.result()
+        await reject_and_finish(first)
 
 
 @pytest.mark.parametrize("delay_s", [0, 0.1, 0.44, 2])

@@ -12,7 +12,7 @@ import httpx2 as httpx
 from tests.server.conftest import Serve
 from tests.server.web.desk import asker, begun, payer
 from tests.server.web.sites import Browser, page_of, path_of, site
-from tests.server.workflows.outside import Till
+from tests.server.workflows.outside import Till, reject_and_finish
 from waystation.agents import Agent
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.function_tool import FunctionTool
@@ -80,8 +80,7 @@ async def test_a_cross_origin_text_post_is_refused(serve: Serve) -> None:
                         await http.post(path_of(id), content=fields, headers={"Content-Type": kind})
                     ).status_code == 415
         assert len(await invocation.pending()) == 1
-        await invocation.reject()
-        await invocation.result()
+        await reject_and_finish(invocation)
         assert till.paid == []
 
 

@@ -12,7 +12,14 @@ from tests.server.conftest import Serve
 from tests.server.web.desk import payer
 from tests.server.web.logins import DANA, ERIN, gatekeeper, person
 from tests.server.web.sites import TOKEN, Browser, site
-from tests.server.workflows.outside import Till, approve_and_finish, until, until_waiting, waiting
+from tests.server.workflows.outside import (
+    Till,
+    approve_and_finish,
+    reject_and_finish,
+    until,
+    until_waiting,
+    waiting,
+)
 from tests.unit.identity.conftest import Installation
 from waystation.agents import Agent
 from waystation.audit import gather_invocation
@@ -297,8 +304,7 @@ async def test_a_reset_names_the_operator_and_asks_again(serve: Serve, there: In
         again = env.client.invocation(invocation.id)
         assert (await again.handle.describe()).run_id == reset.json()["run_id"]
         await waiting(again, "fc-1")
-        await again.reject("fc-1")
-        await again.result()
+        await reject_and_finish(again, "fc-1")
         assert till.paid == [5]
         account = (await gather_invocation(env.client, invocation.id)).by_invocation[invocation.id]
         assert [line["reason"] for line in account if line["kind"] == "reset"] == [f"{DANA}: wrong amount"]

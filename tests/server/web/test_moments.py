@@ -6,7 +6,7 @@ from tests.conftest import SetZone
 from tests.server.conftest import Serve
 from tests.server.web.desk import begun, payer
 from tests.server.web.sites import page_of, path_of, site
-from tests.server.workflows.outside import Till
+from tests.server.workflows.outside import Till, reject_and_finish
 from waystation.presentation.html import format_moment, get_zone
 
 
@@ -23,8 +23,7 @@ async def test_every_time_on_every_page_has_a_zone(serve: Serve, set_zone: SetZo
     set_zone("TST-2")
     async with serve(payer(Till(), {"amount": 5})) as env, site(env.client) as web, web.browser() as me:
         invocation, id = await begun(env.client, "payer")
-        await invocation.reject()
-        await invocation.result()
+        await reject_and_finish(invocation)
         whole = page_of(invocation)
         for path in (path_of(id), whole, f"{whole}/timeline", f"{whole}/rows?start=0"):
             page = re.sub(r'datetime="[^"]*\+00:00"', "", (await me.page(path)).text)

@@ -9,7 +9,7 @@ from playwright.async_api import Browser
 from tests.server.conftest import Serve
 from tests.server.identity.test_web_page_posts import listening_ports
 from tests.server.web.desk import begun, payer
-from tests.server.workflows.outside import Till
+from tests.server.workflows.outside import Till, reject_and_finish
 from waystation.embedded import EmbeddedServer
 
 POST = "([url, body]) => fetch(url, {method: 'POST', mode: 'no-cors', body}).then(() => 1, () => 0)"
@@ -38,5 +38,4 @@ async def test_a_page_cannot_answer_calls_or_read_histories(serve: Serve, chromi
         assert replies, "no port speaks HTTP: then this test proves nothing"
         assert [call.function_call_id for call in await invocation.pending()] == ["fc-1"]
         assert invocation.id not in read
-        await invocation.reject()
-        await invocation.result()
+        await reject_and_finish(invocation)

@@ -19,6 +19,7 @@ from temporalio.exceptions import ApplicationError
 from waystation.client import Sent
 from waystation.client.agent_client import AgentClient, Invocation
 from waystation.core import (
+    Action,
     ActivitySettings,
     AnswerRefused,
     Event,
@@ -123,6 +124,18 @@ async def ended(start: Awaitable[Invocation]) -> Invocation:
 async def approve_and_finish(invocation: Invocation | Sent, *function_call_ids: str, **given: Any) -> InvocationResult:
     """Approve a call, the only one unless its ID is given, and return the result of the invocation."""
     await invocation.approve(*function_call_ids, **given)
+    return await invocation.result()
+
+
+async def reject_and_finish(invocation: Invocation | Sent, *function_call_ids: str, **given: Any) -> InvocationResult:
+    """Reject a call, the only one unless its ID is given, and return the result of the invocation."""
+    await invocation.reject(*function_call_ids, **given)
+    return await invocation.result()
+
+
+async def answer_and_finish(invocation: Invocation, action: Action, *call_ids: str, **given: Any) -> InvocationResult:
+    """Answer a call, the only one unless its ID is given, and return the result of the invocation."""
+    await invocation.answer(action, *call_ids, **given)
     return await invocation.result()
 
 

@@ -15,7 +15,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import ended
+from tests.server.workflows.outside import answer_and_finish, ended, reject_and_finish
 from waystation import ActivityTool, Agent, ApprovalPolicy, InvalidAnswer, Invocation
 from waystation.replay import Recording
 from waystation.replay.activity_replay import NoSuchActivity, find_tool_call
@@ -168,8 +168,7 @@ async def test_an_approver_edits_the_arguments_of_an_activity(serve: Serve) -> N
         with pytest.raises(InvalidAnswer, match="cents: Input should be a valid integer"):
             await invocation.answer("edit", "fc-1", args={"order": "A1", "cents": "all"})
         assert seen == []
-        await invocation.answer("edit", "fc-1", args={"order": "A1", "cents": "5"})
-        await invocation.result()
+        await answer_and_finish(invocation, "edit", "fc-1", args={"order": "A1", "cents": "5"})
         names = [name for name in scheduled(await invocation.history()) if name != "review_answer"]
         assert names == ["call_model", "clerk.refund", "refund", "call_model"]
     assert seen == [("fc-1~1.target", {"order": "A1", "cents": 5})]
@@ -184,8 +183,7 @@ async def test_a_rejected_call_never_reaches_the_activity(serve: Serve) -> None:
     async with serve(clerk) as env:
         invocation = await env.client.start("clerk", "hi")
         await waiting(invocation)
-        await invocation.reject("fc-1")
-        await invocation.result()
+        await reject_and_finish(invocation, "fc-1")
     assert "rejected" in responses(model.requests[-1])[0][1]["error"]
 
 

@@ -3,7 +3,16 @@
 from typing import Any
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Till, approve_and_finish, responded, told, until_waiting, waiting
+from tests.server.workflows.outside import (
+    Till,
+    answer_and_finish,
+    approve_and_finish,
+    reject_and_finish,
+    responded,
+    told,
+    until_waiting,
+    waiting,
+)
 from waystation.agents import Agent
 from waystation.core import JsonObject
 from waystation.testing import ScriptedModel, calls, says
@@ -91,8 +100,7 @@ async def test_a_rejected_call_does_not_run_and_the_model_is_told_with_the_comme
     agent, model = payer(till, calls(("pay", {"amount": 900})), says("Then not."))
     async with serve(agent) as env:
         invocation = await until_waiting(env.client.start("payer", "pay 900"), "fc-1")
-        await invocation.reject("fc-1", comment="too much", by="dana")
-        assert (await invocation.result()).text == "Then not."
+        assert (await reject_and_finish(invocation, "fc-1", comment="too much", by="dana")).text == "Then not."
         assert told(model.requests[1]) == [{"error": REJECTED, "comment": "too much"}]
         assert till.paid == []
         said = (await invocation.log()).state.events[3].function_responses()[0]["response"]
@@ -105,8 +113,7 @@ async def test_an_edited_call_runs_with_the_arguments_of_the_approver(serve: Ser
     agent, model = payer(till, calls(("pay", {"amount": 900})), says("Paid."))
     async with serve(agent) as env:
         invocation = await until_waiting(env.client.start("payer", "pay 900"), "fc-1")
-        await invocation.answer("edit", "fc-1", args={"amount": 90})
-        await invocation.result()
+        await answer_and_finish(invocation, "edit", "fc-1", args={"amount": 90})
         assert till.paid == [90]
         assert told(model.requests[1]) == [{"paid": 90, "edited": {"args": {"amount": {"from": 900, "to": 90}}}}]
 
@@ -123,8 +130,7 @@ async def test_edited_arguments_of_hundreds_of_kilobytes_reach_the_tool(serve: S
     agent = Agent(name="writer", model=model, tools=[FunctionTool(write, require_confirmation=True)])
     async with serve(agent) as env:
         invocation = await until_waiting(env.client.start("writer", "write"), "fc-1")
-        await invocation.answer("edit", "fc-1", args={"text": "x" * 300_000})
-        await invocation.result()
+        await answer_and_finish(invocation, "edit", "fc-1", args={"text": "x" * 300_000})
         assert sizes == [300_000]
 
 
@@ -170,8 +176,7 @@ async def test_confirmations_of_one_reply_are_answered_in_any_order_and_told_in_
         await invocation.approve("fc-2")
         await waiting(invocation, "fc-1")
         assert len(model.requests) == 1
-        await invocation.reject("fc-1")
-        assert (await invocation.result()).text == "Done."
+        assert (await reject_and_finish(invocation, "fc-1")).text == "Done."
         assert till.paid == [2]
         assert told(model.requests[1]) == [{"error": REJECTED}, {"paid": 2}]
         assert len(model.requests) == 2

@@ -10,6 +10,7 @@ from tests.server.conftest import Serve
 from tests.server.workflows.outside import (
     Gate,
     HeldModel,
+    answer_and_finish,
     approve_and_finish,
     asked,
     event_count,
@@ -60,8 +61,9 @@ async def test_an_answer_becomes_the_response_that_the_wire_contract_says(
     async with serve(asker(model, ask)) as env:
         invocation = await until_waiting(env.client.start("asker", "ask"), "fc-1")
         fields = dict(answer)
-        await invocation.answer(fields.pop("action"), "fc-1", signal=channel == "signal", **fields)
-        assert (await invocation.result()).text == "Thanks."
+        assert (
+            await answer_and_finish(invocation, fields.pop("action"), "fc-1", signal=channel == "signal", **fields)
+        ).text == "Thanks."
         assert told(model.requests[1]) == [response]
         [event] = [e for e in (await invocation.log()).state.events if e.function_responses()]
         assert event.author == "user"

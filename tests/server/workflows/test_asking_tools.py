@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import approve_and_finish, until, until_waiting, waiting
+from tests.server.workflows.outside import approve_and_finish, reject_and_finish, until, until_waiting, waiting
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core import InvalidAnswer, PendingCall
@@ -58,8 +58,7 @@ async def test_a_refusal_reaches_the_tool(serve: Serve) -> None:
     model = ScriptedModel(calls(("book", {"days": 5})), says("I have asked."), says("No."))
     async with serve(Agent(name="hr", model=model, tools=[book])) as env:
         invocation = await until_waiting(env.client.start("hr", "5 days off"), "fc-1")
-        await invocation.reject()
-        await invocation.result()
+        await reject_and_finish(invocation)
     assert responses(model.requests[-1])[0][1]["status"] == "refused"
 
 

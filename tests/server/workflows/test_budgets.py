@@ -6,7 +6,15 @@ from typing import Any
 import pytest
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Till, approve_and_finish, refusal, told, until_waiting, waiting
+from tests.server.workflows.outside import (
+    Till,
+    approve_and_finish,
+    refusal,
+    reject_and_finish,
+    told,
+    until_waiting,
+    waiting,
+)
 from tests.server.workflows.said import failure
 from waystation.agents import Agent, BaseAgent, ParallelAgent, SequentialAgent
 from waystation.core import Budget, Grant, ModelOverloaded, Price, Usage
@@ -292,8 +300,7 @@ async def test_what_is_no_grant_is_refused_and_the_question_stays(serve: Serve, 
         invocation = await until_waiting(env.client.start("payer", "pay", budget=ASK), "budget-1")
         assert await refusal(invocation.approve("budget-1", response=response)) == "InvalidAnswer"
         await waiting(invocation, "budget-1")
-        await invocation.reject("budget-1")
-        assert (await invocation.result()).granted is None
+        assert (await reject_and_finish(invocation, "budget-1")).granted is None
 
 
 async def test_calls_for_which_there_is_no_room_run_when_more_is_granted(serve: Serve) -> None:
@@ -317,8 +324,7 @@ async def test_held_calls_are_answered_when_more_is_refused(serve: Serve) -> Non
         invocation = await until_waiting(
             env.client.start("payer", "pay", budget=Budget(max_tool_calls=1, on_exhausted="ask")), "budget-1"
         )
-        await invocation.reject("budget-1")
-        result = await invocation.result()
+        result = await reject_and_finish(invocation, "budget-1")
     assert (result.status, result.text, till.paid) == ("stopped", "One.", [1])
     assert [response.get("error_type") for response in told(model.requests[1])] == [None, "BudgetExhausted"]
 

@@ -14,7 +14,17 @@ import pytest
 import structlog
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import LIMIT_S, QUICK, held, refusal, told, until, until_waiting, waiting
+from tests.server.workflows.outside import (
+    LIMIT_S,
+    QUICK,
+    held,
+    refusal,
+    reject_and_finish,
+    told,
+    until,
+    until_waiting,
+    waiting,
+)
 from waystation.agents import Agent
 from waystation.auth import APIKey, APIKeyIn, AuthConfig, AuthCredential, AuthCredentialTypes, Bucket
 from waystation.auth.credential_service.encrypted_file_credential_service import EncryptedFileCredentialService
@@ -269,8 +279,7 @@ async def test_a_refused_login_is_told_to_the_model(
     agent, model = reader(provider, calls(("read_calendar", {})), says("Then not."))
     async with serve(agent, services=Services(credentials=store)) as env:
         invocation = await until_waiting(env.client.start("reader", "what is on?", id="refused"), "fc-1")
-        await invocation.reject("fc-1", comment="Not today.")
-        assert (await invocation.result()).text == "Then not."
+        assert (await reject_and_finish(invocation, "fc-1", comment="Not today.")).text == "Then not."
         assert "error" in told(model.requests[-1])[-1]
 
 

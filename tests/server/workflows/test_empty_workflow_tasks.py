@@ -14,7 +14,16 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.worker import Worker
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Gate, Till, approve_and_finish, quiet, refusal, until, until_waiting
+from tests.server.workflows.outside import (
+    Gate,
+    Till,
+    answer_and_finish,
+    approve_and_finish,
+    quiet,
+    refusal,
+    until,
+    until_waiting,
+)
 from tests.tiers import drawn_examples, is_full
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
@@ -221,8 +230,7 @@ async def test_answers_around_a_deadline_are_read_as_the_workflow_took_them(serv
         await asyncio.sleep(draw.random() * DEADLINE.total_seconds())
         async with Worker(**env.worker.config()):
             await asyncio.gather(*steps)
-            await invocation.answer("respond", "fc-1", response={"go": True})
-            assert (await invocation.result()).text == "Done."
+            assert (await answer_and_finish(invocation, "respond", "fc-1", response={"go": True})).text == "Done."
             await assert_invocation_holds(invocation, replays=Replays.PRODUCTION)
         log = await invocation.log()
     approved = [

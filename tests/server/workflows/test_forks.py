@@ -14,6 +14,7 @@ from tests.server.workflows.outside import (
     ended,
     failure,
     ignored,
+    reject_and_finish,
     until,
     until_waiting,
     waiting,
@@ -119,8 +120,7 @@ async def test_what_a_person_approved_in_the_source_lets_nothing_run_in_the_fork
         approved = len((await source.log()).state.events)
         for event in range(4, approved - 1):  # from the call to just before its response
             fork = await until_waiting(env.client.forks.start(source.id, event), "fc-2")
-            await fork.reject("fc-2")
-            await fork.result()
+            await reject_and_finish(fork, "fc-2")
         assert shop.ran == ["price tea", "pay 7"]
 
 
@@ -137,8 +137,7 @@ async def test_a_fork_of_an_invocation_that_waits_leaves_it_waiting(serve: Serve
         await approve_and_finish(fork, "fc-2")
         assert shop.ran == ["price tea", "pay 7"]
         assert [call.function_call_id for call in await source.pending()] == ["fc-2"]
-        await source.reject("fc-2")
-        await source.result()
+        await reject_and_finish(source, "fc-2")
 
 
 async def test_a_fork_of_a_failed_invocation_tries_again(serve: Serve) -> None:
@@ -313,8 +312,7 @@ async def test_an_answer_that_arrives_while_the_fork_begins_is_recorded_as_ignor
         await waiting(fork, "fc-2")
         assert await ignored(fork, 1) == ["UnknownCall"]
         for each in (fork, source):
-            await each.reject("fc-2")
-            await each.result()
+            await reject_and_finish(each, "fc-2")
 
 
 async def test_an_instruction_and_a_model_of_its_own(serve: Serve, gemini: FakeGemini) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import ended, failure, until_waiting, waiting
+from tests.server.workflows.outside import ended, failure, reject_and_finish, until_waiting, waiting
 from tests.server.workflows.test_forks import Shop
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
@@ -70,8 +70,7 @@ async def test_hazard_a_stranger_forges_what_a_fork_takes_over(serve: Serve) -> 
         assert lineage.fork.entries < 1_000
         assert shop.ran == ["price tea"]
         for each in (fork, source):
-            await each.reject("fc-2")
-            await each.result()
+            await reject_and_finish(each, "fc-2")
 
 
 async def test_hazard_a_stranger_names_the_conversation_of_another_user(serve: Serve) -> None:

@@ -12,6 +12,7 @@ from tests.server.workflows.outside import (
     ignored,
     quiet,
     refusal,
+    reject_and_finish,
     told,
     until_waiting,
     waiting,
@@ -187,8 +188,7 @@ async def test_a_closed_long_running_call_takes_no_further_answer(serve: Serve) 
         for action in ("respond", "progress", "approve", "reject"):
             late = {"function_call_id": "fc-2", "action": action, "response": {"answer": 43}}
             assert await refusal(submit(invocation, late)) == "AlreadyAnswered"
-        await invocation.reject("fc-1")
-        await invocation.result()
+        await reject_and_finish(invocation, "fc-1")
         assert told(model.requests[1])[1] == {"answer": 42}
 
 
