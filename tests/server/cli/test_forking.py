@@ -5,7 +5,7 @@ import pytest
 from tests.programs import command
 from tests.server.cli.conftest import Command
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import approve_and_finish, until, until_waiting
+from tests.server.workflows.outside import approve_and_finish, ended, until, until_waiting
 from tests.server.workflows.test_forks import Shop
 
 
@@ -13,8 +13,7 @@ async def test_a_fork_is_started_followed_and_found(serve: Serve, waystation: Co
     """The output is the id, then the events, then the result."""
     shop = Shop()
     async with serve(shop.buyer(effect="read")) as env:
-        source = await env.client.start("buyer", "tea")
-        await source.result()
+        source = await ended(env.client.start("buyer", "tea"))
         ran = await waystation(env, "fork", source.id, "3", "--json")
         assert ran.code == 0
         assert ran.records[0] == {"fork": {"id": f"{source.id}~1", "source": source.id, "event": 3}}
@@ -36,8 +35,7 @@ async def test_calls_that_may_change_something_run_only_when_somebody_agrees(ser
     """Without a terminal, --yes confirms; before that, nothing is started."""
     shop = Shop()
     async with serve(shop.buyer(effect="once")) as env:
-        source = await env.client.start("buyer", "tea")
-        await source.result()
+        source = await ended(env.client.start("buyer", "tea"))
         refused = await waystation(env, "fork", source.id, "4")
         assert refused.code == 2
         assert "pay(amount=7) (once). Pass --yes to run them." in refused.err
@@ -65,8 +63,7 @@ async def test_an_unused_answer_is_reported(serve: Serve, waystation: Command) -
     """The report comes after the fork has ended, because the call may come until then."""
     shop = Shop()
     async with serve(shop.buyer(effect="read")) as env:
-        source = await env.client.start("buyer", "tea")
-        await source.result()
+        source = await ended(env.client.start("buyer", "tea"))
         ran = await waystation(
             env, "fork", source.id, "2", "--yes", "--answer", "fc-9=approve", "--answer", "fc-2=reject"
         )
@@ -100,8 +97,7 @@ async def test_mistakes_are_reported_with_a_remedy(
     """Nothing of the source runs again after a mistake."""
     shop = Shop()
     async with serve(shop.buyer(effect="read"), verify=False) as env:
-        source = await env.client.start("buyer", "tea")
-        await source.result()
+        source = await ended(env.client.start("buyer", "tea"))
         ran = await waystation(env, "fork", *(each.replace("{source}", source.id) for each in arguments))
         assert ran.code == code
         assert told in ran.err + ran.out

@@ -9,7 +9,7 @@ from temporalio.api.history.v1 import HistoryEvent
 
 from tests.server.conftest import Serve
 from tests.server.processes.workers import until
-from tests.server.workflows.outside import approve_and_finish, until_waiting
+from tests.server.workflows.outside import approve_and_finish, ended, until_waiting
 from waystation.agents import Agent
 from waystation.core import MEMO_FILLER, ids
 from waystation.history import get_attributes
@@ -79,8 +79,7 @@ async def has_ended(env: AgentEnvironment, session: str, number: int) -> bool:
 async def test_an_invocation_with_tool_calls(serve: Serve, calls_made: int, events: int, at_most: int) -> None:
     """Each model call and each tool call is one activity, and no text is recorded more often than necessary."""
     async with serve(clerk(calls(*[("look_up", {"key": "k"})] * calls_made), says("f" * 200))) as env:
-        invocation = await env.client.start("clerk", "go")
-        await invocation.result()
+        invocation = await ended(env.client.start("clerk", "go"))
         count, size = recorded(await history_of(env, invocation.id))
         assert count == events
         assert size <= at_most

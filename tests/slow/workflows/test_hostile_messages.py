@@ -12,6 +12,7 @@ from tests.server.workflows.outside import (
     HeldModel,
     Till,
     bytes_of,
+    ended,
     ignored,
     ignored_in,
     refusal,
@@ -112,8 +113,7 @@ async def test_hazard_a_flood_of_signals_while_a_fork_begins(serve: Serve) -> No
     """It is not wedged; what is shown of them is bounded, as everywhere."""
     shop = Shop()
     async with serve(shop.buyer()) as env:
-        source = await env.client.start("buyer", "tea")
-        await source.result()
+        source = await ended(env.client.start("buyer", "tea"))
         queue = env.client.task_queue
     fork = await env.client.forks.start(source.id, 3)
     await asyncio.gather(*(fork.handle.signal("nonsense", "x" * 1_000) for _ in range(300)))
