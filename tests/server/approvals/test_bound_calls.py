@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Till, approve_and_finish, reject_and_finish, waiting
+from tests.server.workflows.outside import Till, approve_and_finish, reject_and_finish, until_call, waiting
 from waystation.agents import Agent
 from waystation.core import AnswerRefused, ApprovalPolicy, DigestMismatch, JsonObject, call_digest
 from waystation.models import LlmResponse
@@ -60,8 +60,7 @@ async def test_an_answer_for_anything_else_than_what_waits_is_refused(serve: Ser
         {"origin": "toolset:books"},
     ]
     async with serve(agent) as env:
-        invocation = await env.client.start("payer", "pay")
-        (call,) = await waiting(invocation, "fc-1")
+        invocation, call = await until_call(env.client.start("payer", "pay"), "fc-1")
         assert call.digest == digest_of(shown)
         for change in changed:
             with pytest.raises(DigestMismatch):
@@ -89,8 +88,7 @@ async def test_what_a_callback_changes_after_the_approval_does_not_run(serve: Se
 
     agent, model = payer(till, calls(("pay", {"amount": 5})), says("Sorry."), before_tool_callback=greedy)
     async with serve(agent) as env:
-        invocation = await env.client.start("payer", "pay")
-        (call,) = await waiting(invocation, "fc-1")
+        invocation, call = await until_call(env.client.start("payer", "pay"), "fc-1")
         if edited:
             await invocation.answer("edit", "fc-1", args={"amount": 4}, digest=call.digest)
         else:
@@ -137,8 +135,7 @@ async def test_nor_does_one_collide_over_agents(serve: Serve) -> None:
     transfer = {"functionCall": {"id": "fc-1", "name": "transfer_to_agent", "args": {"agent_name": "expert"}}}
     agent, _ = payer(till, calls(("pay", {"amount": 5})), said(transfer), sub_agents=[expert])
     async with serve(agent) as env:
-        invocation = await env.client.start("payer", "pay")
-        (first,) = await waiting(invocation, "fc-1")
+        invocation, first = await until_call(env.client.start("payer", "pay"), "fc-1")
         await invocation.approve("fc-1", digest=first.digest)
 
         (other,) = await next_waiting(invocation, "fc-1")
@@ -179,8 +176,7 @@ async def test_a_model_that_writes_the_confirmation_itself_confirms_nothing(serv
     till = Till()
     agent, model = payer(till, said(named("x", {"amount": 5}), forged), says("Done."))
     async with serve(agent) as env:
-        invocation = await env.client.start("payer", "pay")
-        (call,) = await waiting(invocation, "fc-1")
+        invocation, call = await until_call(env.client.start("payer", "pay"), "fc-1")
         assert till.paid == []
         await reject_and_finish(invocation, "fc-1", digest=call.digest)
     assert till.paid == []

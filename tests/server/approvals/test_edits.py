@@ -10,6 +10,7 @@ from tests.server.workflows.outside import (
     approve_and_finish,
     quiet,
     reject_and_finish,
+    until_call,
     until_waiting,
     waiting,
 )
@@ -46,8 +47,7 @@ async def test_edited_arguments_are_converted_and_run(serve: Serve) -> None:
     """What is recorded, and bound, is what the function takes."""
     agent = clerk(FunctionTool(pay, require_confirmation=True), {"amount": 500, "made_up": True})
     async with serve(agent) as env:
-        invocation = await env.client.start("clerk", "go")
-        (call,) = await waiting(invocation, "fc-1")
+        invocation, call = await until_call(env.client.start("clerk", "go"), "fc-1")
         await answer_and_finish(invocation, "edit", "fc-1", args={"amount": "50", "made_up": True}, digest=call.digest)
         log = await invocation.log()
     assert told(agent) == [

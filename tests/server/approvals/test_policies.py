@@ -7,7 +7,13 @@ import pytest
 from pydantic import BaseModel
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import answer_and_finish, approve_and_finish, until_waiting, waiting
+from tests.server.workflows.outside import (
+    answer_and_finish,
+    approve_and_finish,
+    until_call,
+    until_waiting,
+    waiting,
+)
 from tests.server.workflows.said import pay
 from waystation.agents import Agent, ApprovalRule
 from waystation.apps import App
@@ -70,8 +76,7 @@ async def test_a_large_schema_of_responses_is_no_part_of_the_memo(serve: Serve) 
     schema = {"type": "object", "properties": {f"field_{n}": {"type": "string"} for n in range(100)}}
     tool = LongRunningFunctionTool(order, response_schema=schema)
     async with serve(clerk(("order", {"part": "x"}), tools=[tool])) as env:
-        invocation = await env.client.start("clerk", "go")
-        (listed,) = await waiting(invocation, "fc-1")
+        invocation, listed = await until_call(env.client.start("clerk", "go"), "fc-1")
         found = await env.client.approvals.get(listed.approval_id)
         await invocation.cancel()
     assert (list(listed.response_schema or {}), found.response_schema) == (["omitted_bytes"], schema)
@@ -129,8 +134,7 @@ async def test_what_callbacks_made_of_the_arguments_is_what_a_person_sees_and_wh
         ("pay", {"amount": 149}), tools=[FunctionTool(pay, require_confirmation=True)], before_tool_callback=rounded
     )
     async with serve(agent) as env:
-        invocation = await env.client.start("clerk", "go")
-        (call,) = await waiting(invocation, "fc-1")
+        invocation, call = await until_call(env.client.start("clerk", "go"), "fc-1")
         assert call.args == {"amount": 100}
         await approve_and_finish(invocation, "fc-1", digest=call.digest)
         (called,) = [
@@ -156,8 +160,7 @@ async def test_the_same_holds_for_a_tool_that_asks_from_inside(serve: Serve) -> 
     tool = FunctionTool(book, approval=POLICY, require_confirmation=lambda: False)
     agent = clerk(("book", {"days": 1}), tools=[tool], before_tool_callback=at_least_two)
     async with serve(agent) as env:
-        invocation = await env.client.start("clerk", "go")
-        (call,) = await waiting(invocation, "fc-1")
+        invocation, call = await until_call(env.client.start("clerk", "go"), "fc-1")
         assert (call.hint, call.args) == ("2 days?", {"days": 2})
         await answer_and_finish(invocation, "approve", "fc-1", comment="ok", digest=call.digest)
     assert responses(agent.model.requests[-1])[-1] == ("book", {"booked": 2, "comment": "ok"})  # type: ignore[union-attr]  # as above

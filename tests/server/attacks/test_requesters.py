@@ -9,7 +9,7 @@ import pytest
 from tests.server.attacks.attackers import BOB, Attacker, payer, recorded_reply, settled
 from tests.server.conftest import Serve
 from tests.server.identity.test_deciding import client_of
-from tests.server.workflows.outside import Till, approve_and_finish, failure, until_waiting, waiting
+from tests.server.workflows.outside import Till, approve_and_finish, failure, until_call, until_waiting, waiting
 from tests.unit.identity.conftest import Installation
 from waystation.client import Invocation
 from waystation.core import ApprovalPolicy, JsonObject, NotAllowed
@@ -72,8 +72,7 @@ async def test_somebody_else_approves_what_a_verified_requester_asked_for(serve:
     till = Till()
     async with serve(payer(till, OTHERS), identity=there.worker, verify=False) as env:
         client = client_of(env, there)
-        asked = await client.start("payer", "go", token=there.provider.token(ZOE))
-        (call,) = await waiting(asked, "fc-1")
+        asked, call = await until_call(client.start("payer", "go", token=there.provider.token(ZOE)), "fc-1")
         assert call.verified_requesters == (ZOE,)
         with pytest.raises(NotAllowed, match="someone else must answer"):
             await asked.approve("fc-1", token=there.provider.token(ZOE))

@@ -9,7 +9,7 @@ import pytest
 from tests.server.approvals.asking import ask, asker, boss, listed, payer
 from tests.server.cli.conftest import Command
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Till, until, until_waiting, waiting
+from tests.server.workflows.outside import Till, until, until_call, until_waiting, waiting
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core import ApprovalPolicy
@@ -50,8 +50,7 @@ async def test_a_call_is_answered_by_its_approval_id(serve: Serve, waystation: C
     """A call can be answered without its invocation; the answer carries the digest of the pending call."""
     till = Till()
     async with serve(payer(till.pay)) as env:
-        invocation = await env.client.start("payer", "go")
-        [call] = await waiting(invocation, "fc-1")
+        invocation, call = await until_call(env.client.start("payer", "go"), "fc-1")
         ran = await waystation(env, "approve", call.approval_id, "--by", "dana")
         assert (ran.code, ran.out) == (0, f"approved pay(amount=5) [fc-1] of {invocation.id}\n")
         await invocation.result()

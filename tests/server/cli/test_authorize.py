@@ -10,7 +10,7 @@ import pytest
 
 from tests.server.cli.conftest import Command
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import reject_and_finish, until, until_waiting, waiting
+from tests.server.workflows.outside import reject_and_finish, until, until_call, until_waiting, waiting
 from waystation.agents import Agent
 from waystation.auth import APIKey, APIKeyIn, AuthConfig, AuthScheme, HTTPBase
 from waystation.auth.credential_service.encrypted_file_credential_service import EncryptedFileCredentialService
@@ -65,8 +65,7 @@ async def test_a_user_logs_in_and_the_call_goes_on(serve: Serve, provider: FakeO
     """The command shows the link, and reads the address of the last page without showing it."""
     config = AuthConfig(auth_scheme=provider.scheme(), raw_auth_credential=provider.client())
     async with serve(clerk(config), services=services(kept)) as env:
-        invocation = await env.client.start("clerk", "look")
-        (call,) = await waiting(invocation, "fc-1")
+        invocation, call = await until_call(env.client.start("clerk", "look"), "fc-1")
         uri = call.payload["exchangedAuthCredential"]["oauth2"]["authUri"]
         ended_at = provider.log_in(uri)
         code, out, err = await authorize(env, kept, ended_at, invocation.id)
@@ -158,8 +157,7 @@ async def test_calls_that_wait_for_a_credential_are_listed_with_their_command(
     """Both lists and the events show where to log in and the command that continues."""
     config = AuthConfig(auth_scheme=provider.scheme(), raw_auth_credential=provider.client())
     async with serve(clerk(config), services=services(kept)) as env:
-        invocation = await env.client.start("clerk", "look")
-        (call,) = await waiting(invocation, "fc-1")
+        invocation, call = await until_call(env.client.start("clerk", "look"), "fc-1")
         shown = (await waystation(env, "pending", invocation.id)).out
         assert f"log in {call.payload['exchangedAuthCredential']['oauth2']['authUri']}" in " ".join(shown.split())
         assert f"authorize {invocation.id} fc-1" in shown

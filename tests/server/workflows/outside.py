@@ -114,6 +114,13 @@ async def until_waiting(start: Awaitable[Invocation], *function_call_ids: str) -
     return invocation
 
 
+async def until_call(start: Awaitable[Invocation], function_call_id: str) -> tuple[Invocation, PendingCall]:
+    """Start an invocation, and return it with its only pending call when this one waits for a person."""
+    invocation = await start
+    [call] = await waiting(invocation, function_call_id)
+    return invocation, call
+
+
 async def ended(start: Awaitable[Invocation]) -> Invocation:
     """Start an invocation, and return it when it has a result."""
     invocation = await start

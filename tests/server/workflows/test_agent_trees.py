@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import approve_and_finish, until, until_waiting, waiting
+from tests.server.workflows.outside import approve_and_finish, until, until_call, until_waiting
 from waystation.agents import Agent, LoopAgent, ParallelAgent, SequentialAgent
 from waystation.client.agent_client import Invocation
 from waystation.core import Event
@@ -66,8 +66,7 @@ async def test_a_sequence_waits_three_weeks_for_a_person_and_goes_on(serve: Serv
     clerk = speaks("clerk", calls(("ask", {"question": "ok?"})), says("agreed"), tools=[LongRunningFunctionTool(ask)])
     team = SequentialAgent(name="team", sub_agents=[clerk, speaks("cashier", says("paid"))])
     async with serve(team) as env:
-        invocation = await env.client.start("team", "go")
-        [call] = await waiting(invocation, "fc-1-1")
+        invocation, call = await until_call(env.client.start("team", "go"), "fc-1-1")
         assert (call.agent, call.kind) == ("clerk", "long_running")
         assert (await approve_and_finish(invocation)).text == "paid"
         assert await lines(invocation) == ["user: go", "clerk: agreed", "cashier: paid"]

@@ -10,6 +10,7 @@ from tests.server.workflows.outside import (
     reject_and_finish,
     responded,
     told,
+    until_call,
     until_waiting,
     waiting,
 )
@@ -239,8 +240,7 @@ async def test_what_waits_is_described_from_outside(serve: Serve) -> None:
     """An approver sees the call, its arguments and a digest, in the memo; no worker has to run for that."""
     agent, _ = payer(Till(), calls(("pay", {"amount": 5})), says("Done."))
     async with serve(agent) as env:
-        invocation = await env.client.start("payer", "pay 5", id="described", user_id="ann")
-        [call] = await waiting(invocation, "fc-1")
+        invocation, call = await until_call(env.client.start("payer", "pay 5", id="described", user_id="ann"), "fc-1")
         assert (call.function_call_id, call.invocation_id, call.agent, call.tool, call.args, call.kind) == (
             "fc-1",
             "described",

@@ -17,6 +17,7 @@ from tests.server.workflows.outside import (
     responded,
     told,
     until,
+    until_call,
     until_waiting,
     waiting,
 )
@@ -81,8 +82,7 @@ async def test_a_call_whose_function_returns_nothing_waits_in_silence(serve: Ser
 
     model = ScriptedModel(calls(("start", {})), says("Started."))
     async with serve(asker(model, start)) as env:
-        invocation = await env.client.start("asker", "start")
-        [call] = await waiting(invocation, "fc-1")
+        invocation, call = await until_call(env.client.start("asker", "start"), "fc-1")
         assert (call.interim, len(model.requests)) == (None, 1)
         await invocation.respond({"done": True}, "fc-1")
         await invocation.result()

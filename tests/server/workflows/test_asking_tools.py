@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import approve_and_finish, reject_and_finish, until, until_waiting, waiting
+from tests.server.workflows.outside import (
+    approve_and_finish,
+    reject_and_finish,
+    until,
+    until_call,
+    until_waiting,
+    waiting,
+)
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core import InvalidAnswer, PendingCall
@@ -43,8 +50,7 @@ async def test_the_model_goes_on_meanwhile_and_hears_the_answer(serve: Serve) ->
     """The tool runs twice under one idempotency key; its state counts from both runs."""
     model = ScriptedModel(calls(("book", {"days": 5})), says("I have asked."), says("You have 3 days."))
     async with serve(Agent(name="hr", model=model, tools=[book])) as env:
-        invocation = await env.client.start("hr", "5 days off")
-        [pending] = await waiting(invocation, "fc-1")
+        invocation, pending = await until_call(env.client.start("hr", "5 days off"), "fc-1")
         assert (pending.kind, pending.hint, pending.payload) == ("confirmation", "How many days?", {"days": 5})
         result = await approve_and_finish(invocation, response={"days": 3})
     assert result.text == "You have 3 days."
@@ -76,8 +82,7 @@ async def test_a_call_that_needs_a_login_holds_the_model_until_it_is_there(serve
     """The model is called once, with the result of the second run."""
     model = ScriptedModel(calls(("read_calendar", {"day": "monday"})), says("Monday is free."))
     async with serve(Agent(name="secretary", model=model, tools=[read_calendar])) as env:
-        invocation = await env.client.start("secretary", "monday?")
-        [pending] = await waiting(invocation, "fc-1")
+        invocation, pending = await until_call(env.client.start("secretary", "monday?"), "fc-1")
         assert (pending.kind, pending.payload) == ("credential", CONFIG)
         assert len(model.requests) == 1
         assert (await approve_and_finish(invocation)).text == "Monday is free."
@@ -89,8 +94,7 @@ async def test_a_confirmed_call_that_then_needs_a_login_gets_both(serve: Serve) 
     model = ScriptedModel(calls(("read_calendar", {"day": "monday"})), says("Monday is free."))
     tool = FunctionTool(read_calendar, require_confirmation=True)
     async with serve(Agent(name="secretary", model=model, tools=[tool])) as env:
-        invocation = await env.client.start("secretary", "monday?")
-        [first] = await waiting(invocation, "fc-1")
+        invocation, first = await until_call(env.client.start("secretary", "monday?"), "fc-1")
         await invocation.approve()
         [second] = await until(lambda: logins(invocation), "a login that is needed")
         assert (first.kind, second.kind, second.payload) == ("confirmation", "credential", CONFIG)
@@ -119,8 +123,7 @@ async def test_an_answer_with_a_secret_in_it_does_not_count(serve: Serve, signal
     """By update it is in no history; by signal it is recorded as ignored, with the advice to revoke it."""
     model = ScriptedModel(calls(("read_calendar", {"day": "monday"})), says("Monday is free."))
     async with serve(Agent(name="secretary", model=model, tools=[read_calendar])) as env:
-        invocation = await env.client.start("secretary", "monday?")
-        [pending] = await waiting(invocation, "fc-1")
+        invocation, pending = await until_call(env.client.start("secretary", "monday?"), "fc-1")
         secret = {"apiKey": "hunter2-hunter2"}
         if signal:
             await invocation.answer("approve", pending.function_call_id, signal=True, response=secret)

@@ -12,6 +12,7 @@ from tests.server.workflows.outside import (
     refusal,
     reject_and_finish,
     told,
+    until_call,
     until_waiting,
     waiting,
 )
@@ -248,8 +249,7 @@ async def test_a_person_is_asked_for_more_and_the_agent_goes_on_elsewhere(serve:
     """The question waits over a restart of the worker; approved, the agent has as much again."""
     agent, model, till = payer(pays(1, 100), pays(2, 50), using(1, says("Both.")))
     async with serve(agent, verify=False) as env:
-        invocation = await env.client.start("payer", "pay", budget=ASK)
-        [asked] = await waiting(invocation, "budget-1")
+        invocation, asked = await until_call(env.client.start("payer", "pay", budget=ASK), "budget-1")
         [noted] = await env.client.invocation(invocation.id).pending()
     assert (asked.kind, asked.tool, asked.agent, asked.digest) == ("budget", "budget", "payer", noted.digest)
     assert asked.deadline - asked.requested_at == 30 * 24 * 3_600

@@ -22,6 +22,7 @@ from tests.server.workflows.outside import (
     reject_and_finish,
     told,
     until,
+    until_call,
     until_waiting,
     waiting,
 )
@@ -118,8 +119,9 @@ async def test_a_tool_waits_for_a_login_and_then_runs_again(
     """Events in ADK's shapes; the model is called once the call has its answer."""
     agent, model = reader(provider, calls(("read_calendar", {})), says("A dentist."))
     async with serve(agent, services=Services(credentials=store)) as env:
-        invocation = await env.client.start("reader", "what is on?", id="login", user_id="ann")
-        (call,) = await waiting(invocation, "fc-1")
+        invocation, call = await until_call(
+            env.client.start("reader", "what is on?", id="login", user_id="ann"), "fc-1"
+        )
         assert (call.kind, call.tool, call.user_id, call.interim) == ("credential", "read_calendar", "ann", PENDING)
         receipt = await invocation.authorize(store=store, auth_response_uri=provider.log_in(auth_uri(call)))
         assert receipt == {
@@ -152,8 +154,9 @@ async def test_no_secret_is_kept_by_temporal_or_in_logs(
         agent, _ = reader(provider, calls(("read_calendar", {})), calls(("read_calendar", {})), says("Done."))
         async with serve(agent, services=Services(credentials=store)) as env:
             provider.lifetime_s = 10  # so that the second call refreshes
-            invocation = await env.client.start("reader", "what is on?", id="canaries", user_id="ann")
-            (call,) = await waiting(invocation, "fc-1")
+            invocation, call = await until_call(
+                env.client.start("reader", "what is on?", id="canaries", user_id="ann"), "fc-1"
+            )
             while_waiting = await everything_now(invocation)
             await invocation.authorize(store=store, auth_response_uri=provider.log_in(auth_uri(call)))
             await invocation.result()
@@ -192,8 +195,9 @@ async def test_no_secret_is_in_the_file_of_the_server(
         EmbeddedServer(db_filename=tmp_path / "temporal.db") as server,
         AgentEnvironment(agent, server=server, services=Services(credentials=store)) as env,
     ):
-        invocation = await env.client.start("reader", "what is on?", id="on-disk", user_id="ann")
-        (call,) = await waiting(invocation, "fc-1")
+        invocation, call = await until_call(
+            env.client.start("reader", "what is on?", id="on-disk", user_id="ann"), "fc-1"
+        )
         await invocation.authorize(store=store, auth_response_uri=provider.log_in(auth_uri(call)))
         await invocation.result()
     written = b"".join(all_files(tmp_path))
@@ -205,8 +209,7 @@ async def test_a_key_is_given_by_hand_and_kept_from_history(serve: Serve, store:
     """Even though the tool returns it, inside another text."""
     agent, model = keyed(calls(("look_up", {})), says("Done."))
     async with serve(agent, services=Services(credentials=store)) as env:
-        invocation = await env.client.start("clerk", "look", id="by-hand")
-        (call,) = await waiting(invocation, "fc-1")
+        invocation, call = await until_call(env.client.start("clerk", "look", id="by-hand"), "fc-1")
         assert call.payload == {
             "authScheme": {"type": "apiKey", "in": "header", "name": "X-Key"}, "credentialKey": "crm"
         }  # fmt: skip
@@ -240,8 +243,7 @@ async def test_a_later_invocation_of_the_user_is_not_asked_again(
     one = calls(("read_calendar", {}))
     agent, _ = reader(provider, one, says("A dentist."), one, says("A dentist still."), one)
     async with serve(agent, services=Services(credentials=store)) as env:
-        first = await env.client.start("reader", "what is on?", id="once", user_id="ann")
-        (call,) = await waiting(first, "fc-1")
+        first, call = await until_call(env.client.start("reader", "what is on?", id="once", user_id="ann"), "fc-1")
         await first.authorize(store=store, auth_response_uri=provider.log_in(auth_uri(call)))
         await first.result()
         assert (await env.client.run("reader", "and now?", id="twice", user_id="ann")).text == "A dentist still."
@@ -253,8 +255,7 @@ async def test_approving_without_a_credential_asks_again(serve: Serve, store: In
     """The tool looks, finds none, and the call waits on; the model is not bothered."""
     agent, model = keyed(calls(("look_up", {})), says("Done."))
     async with serve(agent, services=Services(credentials=store)) as env:
-        invocation = await env.client.start("clerk", "look", id="empty-handed")
-        (before,) = await waiting(invocation, "fc-1")
+        invocation, before = await until_call(env.client.start("clerk", "look", id="empty-handed"), "fc-1")
         await invocation.approve("fc-1")
         (after,) = await waiting_since(invocation, before.requested_at)
         assert after.kind == "credential"
@@ -310,8 +311,7 @@ async def test_a_login_that_fails_leaves_the_call_waiting(
     """And can be repeated."""
     agent, _ = reader(provider, calls(("read_calendar", {})), says("A dentist."))
     async with serve(agent, services=Services(credentials=store)) as env:
-        invocation = await env.client.start("reader", "what is on?", id="second-try")
-        (call,) = await waiting(invocation, "fc-1")
+        invocation, call = await until_call(env.client.start("reader", "what is on?", id="second-try"), "fc-1")
         with pytest.raises(AuthorizationFailed, match="access_denied"):
             await invocation.authorize(store=store, auth_response_uri=provider.log_in(auth_uri(call), consent=False))
         (still,) = await waiting(invocation, "fc-1")
@@ -324,8 +324,7 @@ async def test_worker_and_client_meet_in_an_encrypted_file(serve: Serve, provide
     path = tmp_path / "credentials"
     agent, _ = reader(provider, calls(("read_calendar", {})), says("A dentist."))
     async with serve(agent, services=Services(credentials=EncryptedFileCredentialService(path))) as env:
-        invocation = await env.client.start("reader", "what is on?", id="by-file")
-        (call,) = await waiting(invocation, "fc-1")
+        invocation, call = await until_call(env.client.start("reader", "what is on?", id="by-file"), "fc-1")
         of_the_client = EncryptedFileCredentialService(path)
         await invocation.authorize(store=of_the_client, auth_response_uri=provider.log_in(auth_uri(call)))
         assert (await invocation.result()).text == "A dentist."
@@ -343,8 +342,7 @@ async def test_an_authenticated_tool_waits_by_itself(
     model = ScriptedModel(calls(("read_calendar", {})), says("A dentist."))
     tool = AuthenticatedFunctionTool(read_calendar, auth_config=login(provider))
     async with serve(Agent(name="managed", model=model, tools=[tool]), services=Services(credentials=store)) as env:
-        invocation = await env.client.start("managed", "what is on?", id="managed")
-        (call,) = await waiting(invocation, "fc-1")
+        invocation, call = await until_call(env.client.start("managed", "what is on?", id="managed"), "fc-1")
         assert call.interim == {"result": "Pending User Authorization."}
         await invocation.authorize(store=store, auth_response_uri=provider.log_in(auth_uri(call)))
         assert (await invocation.result()).text == "A dentist."

@@ -16,6 +16,7 @@ from tests.server.workflows.outside import (
     ignored,
     reject_and_finish,
     until,
+    until_call,
     until_waiting,
     waiting,
 )
@@ -128,8 +129,7 @@ async def test_a_fork_of_an_invocation_that_waits_leaves_it_waiting(serve: Serve
     """Both wait, each for an answer of its own, with as much time as was left at the event."""
     shop = Shop()
     async with serve(shop.buyer(require_confirmation=True)) as env:
-        source = await env.client.start("buyer", "tea")
-        [theirs] = await waiting(source, "fc-2")
+        source, theirs = await until_call(env.client.start("buyer", "tea"), "fc-2")
         fork = await env.client.forks.start(source.id, len((await source.log()).state.events))
         [ours] = await waiting(fork, "fc-2")
         assert ours.digest == theirs.digest

@@ -19,8 +19,8 @@ from tests.server.workflows.outside import (
     limit_quick_calls,
     told,
     until,
+    until_call,
     until_waiting,
-    waiting,
 )
 from waystation.agents import Agent, BaseAgent, ParallelAgent
 from waystation.core import WORKFLOW, CallReturned, JsonObject
@@ -194,8 +194,7 @@ async def test_a_quick_tool_may_ask_for_confirmation(serve: Serve) -> None:
 
     agent, model = looker(quick(look))
     async with serve(agent, **CACHED, settings=LATE) as env:
-        invocation = await env.client.start("looker", "look")
-        [pending] = await waiting(invocation, "fc-1")
+        invocation, pending = await until_call(env.client.start("looker", "look"), "fc-1")
         await approve_and_finish(invocation, pending.function_call_id)
         history = await invocation.history()
     assert told(model.requests[-1])[-1] == {"result": "p0"}

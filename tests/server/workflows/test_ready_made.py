@@ -7,7 +7,7 @@ from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import ended, until_waiting, waiting
+from tests.server.workflows.outside import ended, until_call, until_waiting
 from waystation import LangchainTool, exit_loop, get_user_choice, google_search, request_input, url_context
 from waystation.agents import Agent, LoopAgent
 from waystation.core import JsonObject
@@ -21,8 +21,7 @@ async def test_a_model_asks_the_user_and_goes_on_with_the_answer(serve: Serve) -
     """The answer is the response to `adk_request_input`, whatever it is."""
     model = ScriptedModel(calls(("adk_request_input", {"message": "Which city?"})), says("Bern it is."))
     async with serve(Agent(name="guide", model=model, tools=[request_input])) as env:
-        invocation = await env.client.start("guide", "Where to?")
-        (pending,) = await waiting(invocation, "fc-1")
+        invocation, pending = await until_call(env.client.start("guide", "Where to?"), "fc-1")
         assert (pending.kind, pending.tool, pending.args) == (
             "long_running",
             "adk_request_input",
