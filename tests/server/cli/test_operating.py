@@ -51,6 +51,7 @@ async def test_workers_that_no_longer_poll_do_not_count(
 ) -> None:
     """The server lists a worker that was killed for minutes. The exit code says that none is left."""
     async with serve(asker("killed_asker")) as env:
+        await until(lambda: is_polled(env.client), "a poll")
         monkeypatch.setattr(diagnosis, "SEEN_S", -1.0)  # as if none had polled lately
         ran = await waystation(env, "workers", "--json")
         assert (ran.code, {record["active"] for record in ran.records}) == (1, {False})
