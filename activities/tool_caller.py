@@ -459,11 +459,8 @@ class _ToolRun:
         if attempt.raised is None:
             return attempt
         if isinstance(attempt.raised, FailedAfterEffect):
-            about, failed, fatal = (
-                "its result or its changes cannot be recorded",
-                attempt.raised,
-                tool.on_error == "raise",
-            )
+            about, failed = "its result or its changes cannot be recorded", attempt.raised
+            fatal = tool.on_error == "raise"
             result = None if failed.value is None else (await convert_result(failed.value, context=context)).response
             outcome = create_ran_outcome(about, failed.cause, result, context=context, fatal=fatal)
             return Attempt(context, outcome=outcome)
