@@ -163,6 +163,14 @@ def responding(whole: Json, told: Any) -> Json:
     return whole
 
 
+def told_the_payload(whole: Json, told: Any) -> Json:
+    """Add the payload of a confirmation to the response of the call that ran with it; `told` is the payload."""
+    for response in each_response(whole):
+        if response["name"] in ("ask_first", "pay") and response["response"].get("status") != "waiting":
+            response["response"] = {**response["response"], **told}
+    return whole
+
+
 def with_silent_actions(whole: Json, told: Any) -> Json:
     """Record what a long-running call does that says nothing; `told` are its actions."""
     asked = next(i for i, event in enumerate(whole["events"]) if event.get("longRunningToolIds"))
@@ -386,6 +394,7 @@ DEVIATIONS: Mapping[str, Deviation] = {
     "answers-keep-what-was-asked": Deviation(
         row="a confirmation without a hint or a payload reaches the tool without them", change=remembered
     ),
+    "payloads-are-told": Deviation(row="only the tool receives the payload of a confirmation", change=told_the_payload),
     "replies-between-updates-stay": Deviation(
         row="model output between two updates of a call is dropped from later requests", change=with_reply
     ),

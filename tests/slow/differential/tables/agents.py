@@ -185,7 +185,12 @@ TRANSFERS: list[Scenario] = [
         [],
         [],
         quoted=False,
-        deviations=shows(transfers_to_nobody_are_told={"responses": {"go_to": NOBODY}, "reply": "I stay."}),
+        deviations=shows(
+            transfers_to_nobody_are_told={
+                "responses": {"go_to": {**NOBODY, "result": {"to": "nobody"}}},
+                "reply": "I stay.",
+            }
+        ),
     ),
     _tree("transfer_to_a_sequence", _sequence_below, {"main": [_to("steps")], "first": ["one"], "second": ["two"]}),
 ]

@@ -49,7 +49,7 @@ TABLE: list[Scenario] = [
         "done",
         tools=_gated(),
         answers=[approves({"limit": 1})],
-        deviations=GATED,
+        deviations=GATED | shows(payloads_are_told={"limit": 1}),
     ),
     alone("confirmation_rejected", ONE, "done", tools=_gated(), answers=[rejects()], deviations=GATED),
     alone(
@@ -167,7 +167,14 @@ HINTED = shows(answers_keep_what_was_asked={"hint": "Really?"})
 DYNAMIC: list[Scenario] = [
     _dynamic("left_waiting", ask_first, "waiting"),
     _dynamic("approved", ask_first, "waiting", "done", answers=[approves()], deviations=AGAIN),
-    _dynamic("with_payload", ask_first, "waiting", "done", answers=[approves({"limit": 5})], deviations=HINTED),
+    _dynamic(
+        "with_payload",
+        ask_first,
+        "waiting",
+        "done",
+        answers=[approves({"limit": 5})],
+        deviations=HINTED | shows(payloads_are_told={"limit": 5}),
+    ),
     _dynamic("rejected", ask_first, "waiting", "done", answers=[rejects()], deviations=AGAIN),
     _dynamic("in_silence", ask_and_stop, "done", answers=[approves()]),
 ]
