@@ -47,8 +47,9 @@ FRAMEWORK_NAMES = RESERVED_NAMES | {
 }
 """Names that the tools of toolsets cannot have, because models and readers would take them for the framework's own."""
 
-# Gemini's rule for tool names, the least strict of the major providers. A tool's name is also part of an activity type.
-NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,63}")
+# MCP's rule without slashes and leading digits. Adapters replace names that their provider refuses. A tool's name is
+# also part of an activity type.
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,127}")
 _CACHE = "__waystation_tools__"
 _WARNED = "__waystation_warned__"
 MAX_WARNINGS = 100
@@ -168,7 +169,7 @@ def name_problem(name: str) -> str | None:
         return "the name is reserved for the framework; rename the function."
     if not NAME.fullmatch(name):
         return (
-            "models do not accept this name; start it with a letter or an underscore, and use at most 64 "
+            "models do not accept this name; start it with a letter or an underscore, and use at most 128 "
             "letters, digits, `_`, `.`, `:` and `-`. Replace a lambda with a `def`."
         )
     return None

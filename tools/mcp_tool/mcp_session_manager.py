@@ -159,12 +159,15 @@ _NOT_CONNECTED = (
 
 @asynccontextmanager
 async def connected(
-    parameters: ConnectionParams, headers: Mapping[str, str], errlog: TextIO
+    parameters: ConnectionParams, headers: Mapping[str, str], errlog: TextIO, warned: set[str]
 ) -> AsyncGenerator[tuple[Any, Any], None]:
-    """Connect to a server and yield the read and write streams for `mcp.Client`."""
+    """Connect to a server and yield the read and write streams for `mcp.Client`.
+
+    Tools in `warned` are left out without a warning; others are added to it.
+    """
     if isinstance(parameters, StdioConnectionParams):
         async with stdio_client(parameters.server_params, errlog) as (read, write):
-            yield _FilteringStream(read), _RecordingStream(write)
+            yield _FilteringStream(read, warned), _RecordingStream(write)
         return
     merged = {**(parameters.headers or {}), **headers}
     if isinstance(parameters, StreamableHTTPConnectionParams):
@@ -178,7 +181,7 @@ async def connected(
                 max_sse_event_size=MAX_RESULT_BYTES,
             ) as (read, write),
         ):
-            yield _FilteringStream(read), write
+            yield _FilteringStream(read, warned), write
         return
     async with sse_client(
         parameters.url,
@@ -188,7 +191,7 @@ async def connected(
         httpx_client_factory=parameters.httpx_client_factory,
     ) as (read, write):
         # The SSE transport posts from a separate task, which does not have the sender's context.
-        yield _FilteringStream(read), _RecordingStream(write)
+        yield _FilteringStream(read, warned), _RecordingStream(write)
 
 
 def _record_delivery(client: httpx2.AsyncClient) -> httpx2.AsyncClient:
@@ -265,6 +268,10 @@ class _FilteringStream(_Stream):
     _version = LATEST_MODERN_VERSION
     """The protocol version, unless the server chooses an earlier one when the session is initialized."""
 
+    def __init__(self, stream: Any, warned: set[str]) -> None:
+        super().__init__(stream)
+        self._warned = warned
+
     def __aiter__(self) -> Self:
         return self
 
@@ -289,7 +296,9 @@ class _FilteringStream(_Stream):
         except ValueError:  # also if the server has stated an unknown version
             tool = listing["tools"][0]
             name = tool.get("name") if isinstance(tool, dict) else None
-            log.warning("mcp_tool.left_out", tool=name, problem=f"it is not valid in MCP {self._version}")
+            if repr(name) not in self._warned and len(self._warned) < MAX_TOOLS:
+                self._warned.add(repr(name))
+                log.warning("mcp_tool.left_out", tool=name, problem=f"it is not valid in MCP {self._version}")
             return False
         return True
 
@@ -417,7 +426,7 @@ class McpSession:
     async def _run(self) -> None:
         """Open the session and keep it open until it is closed or the connection breaks."""
         try:
-            transport = connected(self._parameters, self._headers, self._opener.errlog)
+            transport = connected(self._parameters, self._headers, self._opener.errlog, self._opener.warned)
             async with Client(transport, cache=None, **self._opener.callbacks) as client:
                 if not self._opened.done():
                     self._opened.set_result(client)
@@ -446,6 +455,8 @@ class McpSessions:
         self.parameters, self.errlog, self.callbacks = parameters, errlog, callbacks
         self._sessions: OrderedDict[tuple[tuple[str, str], ...], McpSession] = OrderedDict()
         self._retired: set[McpSession] = set()
+        self.warned: set[str] = set()
+        """The invalid tools that were logged."""
 
     async def call(
         self, request: Callable[[Client], Awaitable[Result]], headers: Mapping[str, str], *, repeatable: bool

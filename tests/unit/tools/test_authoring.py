@@ -119,7 +119,7 @@ def test_exit_loop_may_be_written_by_hand() -> None:
     assert list(tools_of(LlmAgent(name="a", tools=[exit_loop]))) == ["exit_loop"]
 
 
-@pytest.mark.parametrize("name", ["<lambda>", "größe", "1st", "", "a b", "x" * 65, "a\n"])
+@pytest.mark.parametrize("name", ["<lambda>", "größe", "1st", "", "a b", "x" * 129, "a\n"])
 def test_names_that_models_do_not_take_are_refused(name: str) -> None:
     """A provider would reject every request of the agent."""
     with pytest.raises(InvalidTool, match="models do not accept this name"):
@@ -190,7 +190,7 @@ def test_all_mistakes_of_a_tree_are_found_at_once() -> None:
         """Tool "'text'": `tools` contains a str; use functions, BaseTools and BaseToolsets.""",
         "Tool 'bad': the annotation 'Nowhere' of parameter 'where' cannot be resolved (name 'Nowhere' is not defined); "
         "import or define it at module level, outside `if TYPE_CHECKING:`.",
-        "Tool '<lambda>': models do not accept this name; start it with a letter or an underscore, and use at most 64 "
+        "Tool '<lambda>': models do not accept this name; start it with a letter or an underscore, and use at most 128 "
         "letters, digits, `_`, `.`, `:` and `-`. Replace a lambda with a `def`.",
     ]
 
