@@ -1,10 +1,11 @@
 """Fakes of OpenAI's chat completions and Anthropic's messages, scripted like `FakeGemini`, over real HTTP.
 
-Like the real services, they reject conversations in which a call has no result, or a result no call.
+Like the real services, they reject a whole request for one name, message, ID or schema that they do not accept.
 """
 
 import asyncio
 import json
+import re
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -55,6 +56,18 @@ class FakeService(ScriptedServer):
         error = {"type": "error", "error": {"message": message, "type": "api_error"}}
         self._script.append(Answer(whole=error, status=status, retry_after=retry_after))
 
+    def report(self, error: JsonObject) -> None:
+        """Script a reply with the status 200 that consists of an error, or a stream that has it after half a reply."""
+        self.reply(text="Half of it, and more")
+        begun = self._script.pop().events[:2]
+        whole = {"type": "error", "error": error}
+        self._script.append(Answer(whole=whole, events=[*begun, whole]))
+
+    def end_early(self, events: int) -> None:
+        """Leave out the last events of the reply that was scripted last."""
+        answer = self._script.pop()
+        self._script.append(Answer(whole=answer.whole, events=answer.events[:-events]))
+
     def reply(
         self,
         *,
@@ -66,8 +79,8 @@ class FakeService(ScriptedServer):
         """Script a reply. Arguments of a call that are a string are sent as they are."""
         raise NotImplementedError
 
-    def find_problem(self, body: JsonObject) -> str | None:
-        """Return why the service rejects a request, or None."""
+    def find_problems(self, body: JsonObject) -> Iterator[str]:
+        """Yield why the service rejects a request."""
         raise NotImplementedError
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
@@ -75,7 +88,7 @@ class FakeService(ScriptedServer):
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
         body = json.loads(await reader.readexactly(int(headers.get("content-length") or 0)))
         self.requests.append(Request(start.split(" ")[1], headers, body))
-        if problem := self.find_problem(body):
+        if problem := next(self.find_problems(body), None):
             answer = Answer(whole={"error": {"message": problem, "type": "invalid_request_error"}}, status=400)
         else:
             answer = self._script.popleft()
@@ -96,6 +109,27 @@ class FakeService(ScriptedServer):
         """Return an event of a stream."""
         name = f"event: {event['type']}\n" if "type" in event else ""
         return f"{name}data: {json.dumps(event)}\n\n".encode()
+
+
+NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+COMBINATIONS = {"oneOf", "anyOf", "allOf", "enum", "not"}
+
+
+def find_tool_problems(names: Sequence[str], schemas: Sequence[JsonObject], chosen: str | None) -> Iterator[str]:
+    """Yield what is wrong with the names and the schemas of tools, and with the name of the one to call."""
+    yield from (f"tools: {name!r} does not match {NAME.pattern}" for name in names if not NAME.fullmatch(name))
+    if len(set(names)) < len(names):
+        yield f"tools: names must be unique: {names}"
+    if chosen and chosen not in names:
+        yield f"tool_choice: {chosen!r} is not one of the tools"
+    for schema in schemas:
+        if schema.get("type") != "object" or schema.keys() & COMBINATIONS:
+            yield "tools: a schema must have the type 'object' and no oneOf, anyOf, allOf, enum or not at the top"
+
+
+def is_blank(text: object) -> bool:
+    """Return whether a value is not a text with more than white space."""
+    return not (isinstance(text, str) and text.strip())
 
 
 def halves(text: str) -> Iterator[str]:
@@ -152,18 +186,37 @@ class FakeOpenAI(FakeService):
         whole = {**head, "object": "chat.completion", "choices": [choice], "usage": usage}
         self._script.append(Answer(whole=whole, events=events))
 
-    def find_problem(self, body: JsonObject) -> str | None:
-        """Check that the results of calls directly follow them."""
+    def find_problems(self, body: JsonObject) -> Iterator[str]:
+        """Check the messages, the calls in them, and the tools."""
         expected: list[str] = []
-        for message in body["messages"]:
-            if message["role"] == "tool":
-                if message["tool_call_id"] not in expected:
-                    return f"messages with role 'tool' must follow a call: {message['tool_call_id']}"
-                expected.remove(message["tool_call_id"])
-            elif expected:
-                return f"tool_call_ids did not have response messages: {expected}"
-            expected += [call["id"] for call in message.get("tool_calls") or ()]
-        return None
+        for message in [*body["messages"], {"role": "user", "content": "the end"}]:
+            role, content, calls = message["role"], message.get("content"), message.get("tool_calls")
+            if role == "tool" and message["tool_call_id"] not in expected:
+                yield f"messages with role 'tool' must follow a call: {message['tool_call_id']}"
+            if role != "tool" and expected:
+                yield f"tool_call_ids did not have response messages: {expected}"
+            texts = [part["text"] for part in content if "text" in part] if isinstance(content, list) else [content]
+            if (content == [] or any(map(is_blank, texts))) and not (calls and content is None):
+                yield f"the content of a message with role {role!r} must not be empty"
+            if calls == [] or role not in ("system", "user", "assistant", "tool"):
+                yield f"a message with role {role!r} is invalid"
+            for call in calls or ():
+                function = call["function"]
+                if not (NAME.fullmatch(function["name"]) and isinstance(json.loads(function["arguments"]), dict)):
+                    yield f"tool_calls: the function {function} is invalid"
+            expected = [id for id in expected if id != message.get("tool_call_id")] + [c["id"] for c in calls or ()]
+            if any(len(id) > 40 for id in expected) or len(set(expected)) < len(expected):
+                yield f"tool_calls: the IDs {expected} are too long, or not unique"
+        if not body["messages"] or body.get("tools") == [] or (body.get("tool_choice") and not body.get("tools")):
+            yield "messages and tools must not be empty"
+        tools = [tool["function"] for tool in body.get("tools") or ()]
+        if any(len(tool["description"]) > 1024 for tool in tools):
+            yield "tools: a description is longer than 1024 characters"
+        choice = body.get("tool_choice")
+        chosen = choice["function"]["name"] if isinstance(choice, dict) else None
+        yield from find_tool_problems([t["name"] for t in tools], [t["parameters"] for t in tools], chosen)
+        if not NAME.fullmatch((body.get("response_format") or {}).get("json_schema", {}).get("name", "none")):
+            yield "response_format: the name of the schema is invalid"
 
 
 class FakeAnthropic(FakeService):
@@ -210,15 +263,37 @@ class FakeAnthropic(FakeService):
         whole = {**head, "content": blocks, "stop_reason": finish[finish_reason], "usage": {**usage, **details}}
         self._script.append(Answer(whole=whole, events=events))
 
-    def find_problem(self, body: JsonObject) -> str | None:
-        """Check the roles, and that each message begins with the results of the calls before it."""
+    def find_problems(self, body: JsonObject) -> Iterator[str]:
+        """Check the roles, the blocks, the calls and their results, and the tools."""
         expected: list[str] = []
-        for number, message in enumerate(body["messages"]):
+        tools, messages, has_calls = body.get("tools") or [], body["messages"], False
+        for number, message in enumerate(messages):
             if message["role"] != ("user", "assistant")[number % 2]:
-                return "roles must alternate between user and assistant"
-            blocks = message["content"] if isinstance(message["content"], list) else []
+                yield "roles must alternate between user and assistant"
+            text = {"type": "text", "text": message["content"]}
+            blocks = message["content"] if isinstance(message["content"], list) else [text]
             results = [block["tool_use_id"] for block in blocks[: len(expected)] if block["type"] == "tool_result"]
             if sorted(results) != sorted(expected):
-                return f"tool_use ids were found without tool_result blocks immediately after: {expected}"
-            expected = [block["id"] for block in blocks if block["type"] == "tool_use"]
-        return "max_tokens: Field required" if not body.get("max_tokens") else None
+                yield f"tool_use ids were found without tool_result blocks immediately after: {expected}"
+            if sum(block["type"] == "tool_result" for block in blocks) > len(results):
+                yield "unexpected tool_use_id found in tool_result blocks"
+            if not blocks or any(block["type"] == "text" and is_blank(block["text"]) for block in blocks):
+                yield "text content blocks must contain non-whitespace text"
+            if message["role"] == "assistant" and blocks[-1:] and "thinking" in blocks[-1]["type"]:
+                yield "The final block in an assistant message cannot be `thinking`"
+            calls = [block for block in blocks if block["type"] == "tool_use"]
+            for call in calls:
+                if not (
+                    NAME.fullmatch(call["name"]) and NAME.fullmatch(call["id"]) and isinstance(call["input"], dict)
+                ):
+                    yield f"tool_use: {call} is invalid"
+            expected, has_calls = [call["id"] for call in calls], has_calls or bool(calls)
+        if not messages or messages[-1]["role"] != "user" or not body.get("max_tokens"):
+            yield "messages: at least one message is required, and the last one must be the user's"
+        if not tools and (has_calls or body.get("tool_choice")):
+            yield "Requests which include `tool_use` or `tool_result` blocks must define tools"
+        system = body.get("system", "none")
+        if any(is_blank(block["text"]) for block in system) if isinstance(system, list) else is_blank(system):
+            yield "system: text content blocks must contain non-whitespace text"
+        choice = (body.get("tool_choice") or {}).get("name")
+        yield from find_tool_problems([t["name"] for t in tools], [t["input_schema"] for t in tools], choice)

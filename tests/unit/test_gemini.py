@@ -186,8 +186,6 @@ SAID = {"text": "Once upon"}
         (response(finish="MAX_TOKENS"), [], *LIMIT),
         (response(), [], *NOTHING),
         (response({"text": ""}), [], *NOTHING),
-        ({"candidates": [{}]}, [], *NOTHING),
-        ({}, [], *NOTHING),
     ],
 )
 async def test_a_reply_that_is_cut_or_empty_says_why(
@@ -235,7 +233,7 @@ async def test_the_service_says_when_to_come_back(
 
 FAULTS: list[JsonObject] = [{"drop": True}, {"malformed": True}, {"body": "<html>", "status": 502}]
 SHAPES: list[JsonObject] = [{"candidates": "x"}, {"candidates": [7]}, {"usageMetadata": 1}]
-VALUES = [response({"text": 1}), response({"text": "\ud800"})]
+VALUES = [response({"text": 1})]
 
 
 @pytest.mark.parametrize("live", [False, True])
@@ -254,10 +252,12 @@ async def test_a_broken_reply_is_worth_another_attempt(
 async def test_a_stream_that_breaks_off_is_no_reply(gemini: FakeGemini, model: Gemini) -> None:
     """A stream without a finish reason is incomplete; errors may arrive late."""
     begun = response({"text": "Transfer 9"}, finish=None)
+    gemini.reply(raw={})
     gemini.reply(raw=begun)
     gemini.reply(raw=[begun, {"error": {"code": 503, "status": "UNAVAILABLE", "message": "Busy."}}])
-    with pytest.raises(ModelOverloaded, match="ended before the reply was complete"):
-        await streamed(model, asking())
+    for _ in range(2):
+        with pytest.raises(ModelOverloaded, match="ended before the reply was complete"):
+            await streamed(model, asking())
     with pytest.raises(ModelOverloaded, match="Gemini answered 503: UNAVAILABLE: Busy"):
         await streamed(model, asking())
 
@@ -367,6 +367,8 @@ ANSWER: JsonObject = {"role": "user", "parts": [{"functionResponse": {"name": "p
         ({"contents": [{**ASKED, "role": "assistant"}]}, "valid role"),
         ({"contents": [{"role": "user", "parts": []}]}, "parts must not be empty"),
         ({"contents": [{**ASKED, "name": "x"}]}, 'Unknown name "name"'),
+        ({"contents": [ASKED, {**ASKED, "parts": [{"text": ""}]}]}, "empty text parameter"),
+        ({"contents": [ASKED], "toolConfig": {"functionCallingConfig": {"mode": "ANY"}}}, "without function_decl"),
         ({"contents": [{"parts": [{"text": "x", "thoughtSignature": "%"}]}]}, "Base64 decoding failed"),
         ({"contents": []}, "contents is not specified"),
         ({"contents": [ASKED], "tools": [{"functionDeclarations": [{"name": "a b"}]}]}, "Invalid function"),

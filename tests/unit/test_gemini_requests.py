@@ -7,7 +7,8 @@ import pytest
 from waystation.agents.readonly_context import ReadonlyContext
 from waystation.core import JsonObject
 from waystation.models import LlmRequest
-from waystation.models.google_llm import CONTINUE_PROMPT, Gemini
+from waystation.models.google_llm import Gemini
+from waystation.models.sendable import CONTINUE_PROMPT
 from waystation.testing.fake_gemini import FakeGemini
 from waystation.tools.google_search_tool import google_search
 from waystation.tools.url_context_tool import url_context

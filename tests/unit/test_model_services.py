@@ -6,7 +6,7 @@ import takes many seconds.
 
 import importlib.util
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -18,17 +18,19 @@ from tests.tiers import FULL
 from waystation.agents import Agent
 from waystation.core import GENAI_COUNTS, JsonObject, ModelOverloaded, ModelRefused, Usage
 from waystation.core.budget import MAX_TOKENS
-from waystation.models import BaseLlm, LlmRequest, LlmResponse, anthropic_llm, chat_completions
+from waystation.models import BaseLlm, LlmRequest, LlmResponse, anthropic_llm, chat_completions, google_llm
 from waystation.models.anthropic_llm import AnthropicLlm, Claude
 from waystation.models.fallback_model import FallbackModel
 from waystation.models.google_llm import Gemini
 from waystation.models.lite_llm import LiteLlm
 from waystation.models.openai_llm import OpenAICompatible
 from waystation.models.reply import Reply
+from waystation.models.sendable import make_sendable
+from waystation.models.service_model import ServiceModel
 from waystation.testing import FakeGemini
 
 # LiteLLM's own code.
-pytestmark = pytest.mark.filterwarnings("ignore:Accessing the 'model_")
+pytestmark = pytest.mark.filterwarnings("ignore:Accessing the 'model_", "ignore:Item 'summary' on TypedDict")
 KEY = "sk-key-for-tests-12345678"
 PIXEL = "iVBORw0KGgo="
 ASKED: JsonObject = {"role": "user", "parts": [{"text": "Pay the invoice of Meyer & Sons."}]}
@@ -350,18 +352,162 @@ async def test_a_failing_service_is_worth_another_attempt(service: Service, stat
     assert len(service.fake.requests) == 1
 
 
+@pytest.mark.parametrize("arguments", ['{"amount": ', "[1]", '"{}"', "{}{}", '{"amount": 1}'])
+async def test_arguments_that_are_not_an_object_stay_text(service: Service, arguments: str) -> None:
+    """The engine repairs or reports them. The valid call beside them keeps its arguments."""
+    if service.wire == "gemini" or service.name == "litellm-anthropic":
+        pytest.skip("the arguments are JSON already, or LiteLLM repairs them")
+    whole, live, _ = await service.twice(calls=[("pay", arguments), ("log", {"big": 10**30, "half": "\ud83d"})])
+    expected: Any = {"amount": 1} if arguments.endswith("1}") else arguments
+    assert calls_of(live) == [("pay", expected), ("log", {"big": 10**30, "half": "\ud83d"})]
+    assert (live.finish_reason, live.error_code) == ("STOP", None)
+    assert service.wire == "anthropic" or calls_of(whole) == calls_of(live)
+
+
+def piece(arguments: Any, name: str | None = "pay", **more: Any) -> JsonObject:
+    return {**more, "function": {"name": name, "arguments": arguments}}
+
+
+ONE, TWO = '{"amount": 1}', '{"amount": 2}'
+
+
+@pytest.mark.parametrize(
+    ("pieces", "count"),
+    [
+        ([piece(ONE, id="a", index=0), piece(TWO, id="b", index=0)], 2),
+        ([piece(ONE, id="a"), piece(TWO, id="b")], 2),
+        ([piece(ONE, index=0), piece(TWO, index=0)], 2),
+        ([piece(ONE), piece(TWO)], 2),
+        ([piece(ONE, id="a", index=0), piece(TWO, id="b", index=1)], 2),
+        ([piece("", id="a", index=0), piece("", id="b", index=0), piece(ONE, id="a"), piece(TWO, id="b")], 2),
+        ([piece(ONE[:5], id="a", index=0), piece(ONE[5:], id="a", index=0)], 1),
+        ([piece(ONE[:5], id="a", index=0), piece(ONE[5:], index=0), piece("", index=0)], 1),
+        ([piece(ONE[:5], id="a", index=0), piece(ONE[5:], None, id="fresh", index=0)], 1),
+        ([piece("", None, id="a", index=0), piece(ONE, index=0)], 1),
+        ([piece({"amount": 1}, id="a", index=0)], 1),
+    ],
+)
+def test_pieces_of_calls_belong_together_by_id_name_or_index(pieces: list[JsonObject], count: int) -> None:
+    """Services give all calls the index 0, or none, and repeat names and IDs in each piece, or change IDs."""
+    reply = chat_completions.ChatReply()
+    for call in pieces:
+        reply.convert({"choices": [{"delta": {"tool_calls": [call]}}]})
+    parts = reply.convert({"choices": [{"delta": {}, "finish_reason": "tool_calls"}]})["candidates"][0]["content"][
+        "parts"
+    ]
+    calls = [(part["functionCall"]["name"], part["functionCall"]["args"]) for part in parts]
+    assert calls == [("pay", {"amount": 1}), ("pay", {"amount": 2})][:count]
+
+
+@pytest.mark.parametrize("field", ["delta", "message"])
+def test_content_may_be_a_list_of_parts(field: str) -> None:
+    """Mistral sends texts and thoughts in lists."""
+    text = {"type": "text", "text": "It rains."}
+    content = [{"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]}, text]
+    reply = chat_completions.ChatReply().convert({"choices": [{field: {"content": content}, "finish_reason": "stop"}]})
+    assert reply["candidates"][0]["content"]["parts"] == [{"text": "Hm.", "thought": True}, {"text": "It rains."}]
+
+
+ERRORS = [({"code": 502, "message": "Overloaded."}, ModelOverloaded), ({"code": 400, "message": "No."}, ModelRefused)]
+ERRORS += [({"type": "overloaded_error", "message": "Busy."}, ModelOverloaded)]
+ERRORS += [({"type": "invalid_request_error", "message": f"No. Meyer & Sons. {KEY}"}, ModelRefused)]
+
+
 @pytest.mark.parametrize("stream", [False, True])
-async def test_arguments_that_are_not_json_are_an_outcome_with_a_code(service: Service, stream: bool) -> None:
-    """The call is not made."""
-    if service.wire == "gemini" or (service.wire, stream) == ("anthropic", False):
-        pytest.skip("the arguments are JSON already")
-    if service.name.startswith("litellm-anthropic"):
-        pytest.skip("LiteLLM repairs them")
-    service.fake.reply(calls=[("pay", '{"amount": ')])
+@pytest.mark.parametrize(("error", "kind"), ERRORS)
+async def test_an_error_with_the_status_200_is_an_error(
+    service: Service, error: JsonObject, kind: type[Exception], stream: bool
+) -> None:
+    """Its code or its type decides whether it is tried again, and it quotes neither the conversation nor the key."""
+    if service.name.startswith("litellm") and (stream or service.wire == "anthropic" or "code" not in error):
+        pytest.skip("LiteLLM replaces the status")
+    if service.wire == "gemini":
+        service.fake.reply(raw={"error": {"code": 400 if kind is ModelRefused else 503, **error}})
+    else:
+        service.fake.report(error)
     request = LlmRequest(model="some-model", contents=[ASKED])
-    response = await service.model.generate(request, on_text=(lambda _: None) if stream else None)
-    assert response.error_code == "MALFORMED_FUNCTION_CALL"
-    assert calls_of(response) == []
+    with pytest.raises(kind) as caught:
+        await service.model.generate(request, on_text=(lambda _: None) if stream else None)
+    assert error["message"][:3] in str(caught.value)
+    assert "Meyer" not in str(caught.value)
+    assert KEY not in str(caught.value)
+
+
+@pytest.mark.parametrize("reply", [{"text": "It rains today."}, {"calls": [("pay", {"amount": 1})]}])
+async def test_a_stream_without_its_end_is_worth_another_attempt(service: Service, reply: JsonObject) -> None:
+    """The calls and the text in it may be incomplete."""
+    if service.wire == "gemini":
+        service.fake.reply(raw={"candidates": [{"content": {"role": "model", "parts": [{"text": "It"}]}}]})
+    else:
+        service.fake.reply(**reply)
+        service.fake.end_early(3 if service.wire == "openai" else 4)
+    with pytest.raises(ModelOverloaded, match="ended before the reply was complete"):
+        await service.model.generate(LlmRequest(model="some-model", contents=[ASKED]), on_text=lambda _: None)
+
+
+def call(name: str, **more: Any) -> JsonObject:
+    return {"functionCall": {"name": name, "args": {}, **more}}
+
+
+def result(name: str, **more: Any) -> JsonObject:
+    return {"functionResponse": {"name": name, "response": {"n": 1}, **more}}
+
+
+def turns(*parts: JsonObject | list[JsonObject]) -> list[JsonObject]:
+    """Return turns of the user, the model, the user, and so on, each with one part or several."""
+    lists = [part if isinstance(part, list) else [part] for part in parts]
+    return [{"role": ("user", "model")[number % 2], "parts": each} for number, each in enumerate(lists)]
+
+
+HELLO: JsonObject = {"text": "Hello."}
+CONVERSATIONS = {
+    "nothing": [],
+    "blank": turns({"text": " \n"}, HELLO, {"text": ""}, HELLO, [{"text": "\t"}, HELLO]),
+    "no parts": [*turns(HELLO), {"role": "model", "parts": []}, {"role": "user"}, {"role": "model"}],
+    "model first": turns({"text": ""}, call("pay"), result("pay")),
+    "other roles": [{"role": "assistant", "parts": [call("pay")]}, {"role": "function", "parts": [result("pay")]}],
+    "only a thought": turns(HELLO, {"text": "Hm.", "thought": True}, HELLO),
+    "no result": turns(HELLO, [call("pay", id="a"), call("pay", id="b")], result("pay", id="b"), HELLO, HELLO),
+    "no result at the end": turns(HELLO, [HELLO, call("pay")]),
+    "no call": turns(HELLO, HELLO, [result("pay"), HELLO], call("log"), [result("pay"), result("log")]),
+    "late result": turns(HELLO, call("pay"), HELLO, HELLO, result("pay")),
+    "text before a result": [*turns(HELLO, call("pay"), HELLO), *turns(result("pay"))],
+    "repeated IDs": turns(HELLO, [call("a", id="x"), call("b", id="x")], [result("b", id="x"), result("a", id="x")]),
+    "names": turns(HELLO, [call(""), call("1st tool"), call("ä" * 99)], [result("ä" * 99), result("1st tool")]),
+    "half an emoji": turns({"text": "\ud83d\ude00 \ud83d"}, call("pay", args={"to": "\udc00"}), result("pay")),
+}
+
+
+@pytest.mark.parametrize("conversation", CONVERSATIONS.values(), ids=CONVERSATIONS)
+@pytest.mark.parametrize("tools", [(), (TOOL,)])
+async def test_any_conversation_is_sent_in_a_valid_form(
+    service: Service, conversation: list[JsonObject], tools: Sequence[JsonObject]
+) -> None:
+    """The fakes refuse what the services refuse. Callbacks and older versions leave conversations in any form."""
+    service.fake.reply(text="Done.")
+    config = {"toolConfig": {"functionCallingConfig": {"mode": "ANY"}}}
+    request = LlmRequest(model="m", contents=conversation, tools=tools, system_instruction=" ", config=config)
+    assert (await service.model.generate(request)).content == {"role": "model", "parts": [{"text": "Done."}]}
+
+
+NAMES = ["coding.start", "coding:start", "coding_start", f"{'x' * 70}1", f"{'x' * 70}2"]
+
+
+async def test_names_that_a_service_refuses_are_replaced_in_the_request_only(service: Service) -> None:
+    """Each tool has a name of its own in declarations, choices and earlier calls, and replies have the tool's name."""
+    schema = {"anyOf": [{"$ref": "#/$defs/A"}, {"properties": {"b": {}}}], "$defs": {"A": {"properties": {"a": {}}}}}
+    tools = [{"name": name, "description": "d" * 2000, "parametersJsonSchema": schema} for name in NAMES]
+    config = {"toolConfig": {"functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": NAMES[:2]}}}
+    contents = turns(HELLO, [call(name) for name in NAMES], [result(name) for name in NAMES[::-1]])
+    request = LlmRequest(model="m", contents=contents, tools=tools, config=config)
+    sent, names = make_sendable(request, google_llm.RULES if service.wire == "gemini" else ServiceModel.rules)
+    assert len({names.sent[name] for name in NAMES}) == len(NAMES)
+    assert names.sent["coding_start"] == "coding_start"
+    service.fake.reply(calls=[(names.sent[name], {}) for name in NAMES])
+    assert calls_of(await service.model.generate(request)) == [(name, {}) for name in NAMES]
+    assert str(sent.contents).count(names.sent[NAMES[3]]) == 2
+    assert all(names.sent[name] in str(service.body) for name in NAMES)
+    assert "d" * 2000 in str(service.body)
 
 
 async def test_claude_on_vertex_ai_is_called_in_its_project() -> None:

@@ -13,14 +13,8 @@ from waystation.adk_names import import_name
 from waystation.core import JsonObject, ModelError, ModelRefused, encode, to_token_count
 from waystation.models.base_llm import LlmRequest
 from waystation.models.chat_completions import build_response, call_part, make_strict, thinking_block, thought
-from waystation.models.google_llm import merge_turns
-from waystation.models.service_model import (
-    CallIds,
-    ServiceModel,
-    parameters_schema,
-    refuse_native_tools,
-    standard_base64,
-)
+from waystation.models.sendable import Rules
+from waystation.models.service_model import ServiceModel, parameters_schema, refuse_native_tools, standard_base64
 
 MAX_TOKENS = 8192
 _RESOURCE = re.compile(
@@ -41,6 +35,7 @@ class AnthropicLlm(ServiceModel):
 
     service, package = "Anthropic", "anthropic"
     key_variables = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
+    rules = Rules(calls_need_tools=True)
 
     def __init__(
         self,
@@ -77,11 +72,11 @@ class AnthropicLlm(ServiceModel):
         params = self._params(request)
         result = await client.messages.create(model=self.model or request.model, stream=stream, **params)
         if not stream:
-            yield _convert_message(result.model_dump(mode="json", exclude_none=True, warnings=False))
+            yield _convert_message(result.model_dump(exclude_none=True, warnings=False))
             return
         reply = _StreamedMessage()
         async for event in result:
-            for response in reply.convert(event.model_dump(mode="json", exclude_none=True, warnings=False)):
+            for response in reply.convert(event.model_dump(exclude_none=True, warnings=False)):
                 yield response
 
     def _params(self, request: LlmRequest) -> JsonObject:
@@ -182,12 +177,11 @@ def _thinking(budget: int | None) -> JsonObject:
 
 def _messages(contents: Sequence[JsonObject]) -> list[JsonObject]:
     messages: list[JsonObject] = []
-    ids = CallIds()
-    for content in merge_turns(contents):
+    for content in contents:
         role = "assistant" if content.get("role") == "model" else "user"
-        blocks = [block for part in content.get("parts") or () if (block := _block(part, ids))]
-        # Results of tools must come first.
-        blocks.sort(key=lambda block: role == "user" and block["type"] != "tool_result")
+        blocks = [block for part in content.get("parts") or () if (block := _block(part))]
+        while blocks and "thinking" in blocks[-1]["type"]:  # The last block cannot be a thought.
+            blocks.pop()
         if blocks and messages and messages[-1]["role"] == role:
             messages[-1]["content"] += blocks
         elif blocks:
@@ -195,7 +189,7 @@ def _messages(contents: Sequence[JsonObject]) -> list[JsonObject]:
     return messages
 
 
-def _block(part: JsonObject, ids: CallIds) -> JsonObject | None:
+def _block(part: JsonObject) -> JsonObject | None:
     """Return a part as a block, or None for an empty text or a thought that Anthropic did not sign.
 
     Raises:
@@ -206,11 +200,11 @@ def _block(part: JsonObject, ids: CallIds) -> JsonObject | None:
     if part.get("text") is not None:
         return {"type": "text", "text": part["text"]} if part["text"].strip() else None
     if call := part.get("functionCall"):
-        return {"type": "tool_use", "id": ids.add(call), "name": call["name"], "input": call.get("args") or {}}
+        return {"type": "tool_use", "id": call["id"], "name": call["name"], "input": call.get("args") or {}}
     if response := part.get("functionResponse"):
         content: list[JsonObject] = [{"type": "text", "text": encode(response.get("response") or {}).decode()}]
-        content += [block for item in response.get("parts") or () if (block := _block(item, ids))]
-        return {"type": "tool_result", "tool_use_id": ids.match(response), "content": content}
+        content += [block for item in response.get("parts") or () if (block := _block(item))]
+        return {"type": "tool_result", "tool_use_id": response["id"], "content": content}
     blob, file = part.get("inlineData") or {}, part.get("fileData") or {}
     kind: str = blob.get("mimeType") or file.get("mimeType") or ""
     name = {"image": "image", "application/pdf": "document"}.get(kind if kind == "application/pdf" else kind[:5])
@@ -230,7 +224,9 @@ def _part(block: JsonObject) -> JsonObject | None:
         case "thinking" | "redacted_thinking":
             return thought(block)
         case "tool_use":
-            return {"functionCall": {"id": block["id"], "name": block["name"], "args": block.get("input") or {}}}
+            return {
+                "functionCall": {"id": block.get("id"), "name": block.get("name"), "args": block.get("input") or {}}
+            }
         case _:
             return None
 
@@ -239,9 +235,8 @@ def _convert_message(message: JsonObject) -> JsonObject:
     parts = [part for block in message.get("content") or () if (part := _part(block))]
     finish, problem = _finish(message)
     counts = _counts(message.get("usage") or {})
-    return build_response(
-        parts, finish=finish, problem=problem, modelVersion=message.get("model"), usageMetadata=counts
-    )
+    rest = {"modelVersion": message.get("model"), "usageMetadata": counts, "error": message.get("error")}
+    return build_response(parts, finish=finish, problem=problem, **rest)
 
 
 def _finish(message: JsonObject) -> tuple[str | None, str | None]:
@@ -288,8 +283,7 @@ class _StreamedMessage:
                 return self._end(self._blocks.pop(event["index"]))
             case "message_delta":
                 self._usage = {**self._usage, **(event.get("usage") or {})}
-                if self._finish[0] in (None, "STOP"):
-                    self._finish = _finish(event["delta"])
+                self._finish = _finish(event["delta"])
             case "message_stop":
                 finish, problem = self._finish
                 version, counts = self._message.get("model"), _counts(self._usage)
@@ -312,10 +306,6 @@ class _StreamedMessage:
     def _end(self, block: JsonObject) -> list[JsonObject]:
         if block["type"] == "text":  # already sent
             return []
-        if block["type"] == "tool_use":
-            part, problem = call_part(block["id"], block["name"], block["json"] or encode(block.get("input")).decode())
-            if problem:
-                self._finish = "MALFORMED_FUNCTION_CALL", problem
-        else:
-            part = _part(block)
+        is_call = block["type"] == "tool_use" and block["json"]
+        part = call_part(block.get("id"), block.get("name"), block["json"]) if is_call else _part(block)
         return [build_response([part])] if part else []

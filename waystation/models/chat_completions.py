@@ -3,13 +3,19 @@
 import base64
 import copy
 import json
+import re
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 from waystation.core import JsonObject, ModelRefused, encode, to_token_count
 from waystation.models.base_llm import LlmRequest
-from waystation.models.google_llm import THINKING, merge_turns
-from waystation.models.service_model import CallIds, parameters_schema, refuse_native_tools, standard_base64
+from waystation.models.google_llm import THINKING
+from waystation.models.sendable import MAX_NAME
+from waystation.models.service_model import parameters_schema, refuse_native_tools, standard_base64
+
+MAX_DESCRIPTION = 1024
+"""Maximum number of characters in a tool's description that OpenAI accepts."""
 
 _SETTINGS = {
     "temperature": "temperature",
@@ -21,7 +27,7 @@ _SETTINGS = {
 }
 _TOOL_CHOICE = {"ANY": "required", "NONE": "none", "AUTO": "auto"}
 _FINISH = {"stop": "STOP", "tool_calls": "STOP", "function_call": "STOP", "length": "MAX_TOKENS"}
-_FINISH |= {"content_filter": "SAFETY"}
+_FINISH |= {"content_filter": "SAFETY", "eos": "STOP", "end_turn": "STOP", "max_tokens": "MAX_TOKENS"}
 _AUDIO = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mp3": "mp3", "audio/mpeg": "mp3"}
 
 
@@ -61,7 +67,7 @@ def build_params(
         params["reasoning_effort"] = str(level).lower()
     if schema := config.get("responseJsonSchema"):
         schema = copy.deepcopy(schema)
-        name = "".join(letter for letter in str(schema.get("title", "")) if letter.isalnum()) or "response"
+        name = re.sub("[^A-Za-z0-9]", "", str(schema.get("title", "")))[:MAX_NAME] or "response"
         form = {"name": name, "schema": schema, "strict": make_strict(schema)}
         params["response_format"] = {"type": "json_schema", "json_schema": form}
     elif config.get("responseMimeType") == "application/json":
@@ -92,19 +98,19 @@ def _messages(service: str, request: LlmRequest, *, claude: bool) -> list[JsonOb
     messages: list[JsonObject] = []
     if request.system_instruction:
         messages.append({"role": "system", "content": request.system_instruction})
-    ids = CallIds()
-    for content in merge_turns(request.contents):
+    for content in request.contents:
         parts: Sequence[JsonObject] = content.get("parts") or ()
         if content.get("role") == "model":
-            message = _assistant_message(parts, ids)
+            message = _assistant_message(parts)
             blocks = [block for part in parts if claude and (block := thinking_block(part))]
-            messages.append({**message, "thinking_blocks": blocks} if blocks else message)
+            message |= {"thinking_blocks": blocks} if blocks else {}
+            messages += [message] if message["content"] or message.get("tool_calls") else []
             continue
         media: list[JsonObject] = []
         for part in parts:
             if response := part.get("functionResponse"):
                 text = encode(response.get("response") or {}).decode()
-                messages.append({"role": "tool", "tool_call_id": ids.match(response), "content": text})
+                messages.append({"role": "tool", "tool_call_id": response["id"], "content": text})
                 # The messages of tools are text.
                 media += [_part(service, item) for item in response.get("parts") or ()]
             else:
@@ -115,21 +121,19 @@ def _messages(service: str, request: LlmRequest, *, claude: bool) -> list[JsonOb
     return messages
 
 
-def _assistant_message(parts: Sequence[JsonObject], ids: CallIds) -> JsonObject:
+def _assistant_message(parts: Sequence[JsonObject]) -> JsonObject:
     text = "".join(part["text"] for part in parts if part.get("text") and not part.get("thought"))
     message: JsonObject = {"role": "assistant", "content": text or None}
     calls = [part["functionCall"] for part in parts if part.get("functionCall")]
     if calls:
         message["tool_calls"] = [
             {
-                "id": ids.add(call),
+                "id": call["id"],
                 "type": "function",
                 "function": {"name": call["name"], "arguments": encode(call.get("args") or {}).decode()},
             }
             for call in calls
         ]
-    elif not text:
-        message["content"] = ""
     return message
 
 
@@ -176,13 +180,17 @@ def thought(block: JsonObject) -> JsonObject:
     return {**text, "thought": True, **({"thoughtSignature": signed} if signed else {})}
 
 
-def call_part(call_id: object, name: object, arguments: str) -> tuple[JsonObject | None, str | None]:
-    """Return a function call as a part and no problem, or no part and the problem if its arguments are not JSON."""
-    try:
-        args = json.loads(arguments or "{}")
-    except ValueError:
-        return None, f"The arguments of the call to {name!r} are not valid JSON."
-    return {"functionCall": {"id": call_id, "name": name, "args": args}}, None
+def call_part(call_id: object, name: object, arguments: str) -> JsonObject:
+    """Return a function call as a part."""
+    return {"functionCall": {"id": call_id, "name": name, "args": _parse_arguments(arguments)}}
+
+
+def _parse_arguments(text: str) -> JsonObject | str:
+    """Return an object, or the text if it is not one. The engine repairs the text, or reports it to the model."""
+    with suppress(ValueError, RecursionError):
+        value = json.loads(text.strip() or "{}")
+        return value if isinstance(value, dict) else text
+    return text
 
 
 def build_response(
@@ -201,43 +209,50 @@ class ChatReply:
     """Converts the chunks of one chat completion, or a whole one, to genai's JSON."""
 
     def __init__(self) -> None:
-        self._calls: dict[int, JsonObject] = {}
+        self._calls: list[JsonObject] = []
         self._thinking = ""
         self._refusal = ""
 
     def convert(self, chunk: JsonObject) -> JsonObject:
         """Return a chunk's text, and at the end the calls, the finish reason and the usage."""
         usage = _counts(chunk["usage"]) if chunk.get("usage") else None
-        rest: JsonObject = {"modelVersion": chunk.get("model"), "usageMetadata": usage}
         choice: JsonObject = next(iter(chunk.get("choices") or ()), {})
+        reason = choice.get("finish_reason")
+        error = chunk.get("error") or choice.get("error") or (reason if reason == "error" else None)
+        rest: JsonObject = {"modelVersion": chunk.get("model"), "usageMetadata": usage, "error": error}
         delta: JsonObject = choice.get("delta") or choice.get("message") or {}
         parts = self._thoughts(delta.get("thinking_blocks") or ())
         reasoning = delta.get("reasoning_content") or delta.get("reasoning")
-        if isinstance(reasoning, str) and reasoning and not delta.get("thinking_blocks"):
-            parts.append({"text": reasoning, "thought": True})
+        if isinstance(reasoning, str) and not delta.get("thinking_blocks"):
+            parts += _text_parts(reasoning, thought=True)
         refusal = delta.get("refusal") or (delta.get("provider_specific_fields") or {}).get("refusal") or ""
         self._refusal += refusal
-        if text := (delta.get("content") or refusal):
-            parts.append({"text": text})
+        parts += _text_parts(delta.get("content") or refusal)
         for number, call in enumerate(delta.get("tool_calls") or ()):
-            at = call.get("index")
-            entry = self._calls.setdefault(number if at is None else at, {"id": None, "name": "", "arguments": ""})
-            function = call.get("function") or {}
-            entry["id"] = call.get("id") or entry["id"]
-            entry["name"] += function.get("name") or ""
-            entry["arguments"] += function.get("arguments") or ""
-        if not choice.get("finish_reason"):
+            self._add(number if call.get("index") is None else call["index"], call, call.get("function") or {})
+        if not reason:
             return build_response(parts, **rest)
-        finish, problem = _FINISH.get(choice["finish_reason"], str(choice["finish_reason"]).upper()), None
+        finish, problem = _FINISH.get(str(reason).lower(), str(reason).upper()), None
         if self._refusal:
             finish, problem = "SAFETY", self._refusal
-        for _, entry in sorted(self._calls.items()):
-            part, wrong = call_part(entry["id"], entry["name"], entry["arguments"])
-            if part:
-                parts.append(part)
-            elif finish == "STOP":
-                finish, problem = "MALFORMED_FUNCTION_CALL", wrong
+        parts += [call_part(call["id"], call["name"], call["arguments"]) for call in self._calls]
         return build_response(parts, finish=finish, problem=problem, **rest)
+
+    def _add(self, index: int, piece: JsonObject, function: JsonObject) -> None:
+        """Add a piece of a call. Some services give all calls the same index, or repeat the name in each piece."""
+        call_id, name, arguments = piece.get("id"), function.get("name"), function.get("arguments") or ""
+        arguments = arguments if isinstance(arguments, str) else json.dumps(arguments)
+        by_id = [call for call in self._calls if call_id and call["id"] == call_id]
+        call = next(iter(by_id or [call for call in self._calls[::-1] if call["index"] == index]), None)
+        if call and call["name"] and name and not by_id:
+            is_complete = call["arguments"] and isinstance(_parse_arguments(call["arguments"]), dict)
+            is_other = name != call["name"] or (arguments and is_complete)
+            call = None if is_other or (call_id and call["id"]) else call
+        if call is None:
+            call = {"index": index, "id": None, "name": "", "arguments": ""}
+            self._calls.append(call)
+        call["id"], call["name"] = call["id"] or call_id, call["name"] or name or ""
+        call["arguments"] += arguments
 
     def _thoughts(self, blocks: Sequence[JsonObject]) -> list[JsonObject]:
         """Return the complete thinking blocks. LiteLLM streams the text in pieces, and then all of it with the
@@ -251,6 +266,16 @@ class ChatReply:
             else:
                 self._thinking += text
         return parts
+
+
+def _text_parts(content: Any, **kind: bool) -> list[JsonObject]:
+    """Return a text, or a list of parts with text or thoughts, as parts."""
+    if isinstance(content, str):
+        return [{"text": content, **kind}] if content else []
+    parts: list[JsonObject] = []
+    for item in content or ():
+        parts += _text_parts(item.get("text"), **kind) + _text_parts(item.get("thinking"), thought=True)
+    return parts
 
 
 def _counts(usage: JsonObject) -> JsonObject:
@@ -270,6 +295,6 @@ async def convert_chat(result: Any) -> AsyncIterator[JsonObject]:
     reply = ChatReply()
     if hasattr(result, "__aiter__"):
         async for chunk in result:
-            yield reply.convert(chunk.model_dump(mode="json", exclude_none=True, warnings=False))
+            yield reply.convert(chunk.model_dump(exclude_none=True, warnings=False))
     else:
-        yield reply.convert(result.model_dump(mode="json", exclude_none=True, warnings=False))
+        yield reply.convert(result.model_dump(exclude_none=True, warnings=False))

@@ -10,20 +10,24 @@ import base64
 import json
 import math
 import os
+import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from waystation.core import JsonObject, ModelError, ModelOverloaded, ModelRefused, decode
+from waystation.core import JsonObject, ModelError, ModelOverloaded, ModelRefused
 from waystation.models.base_llm import DEFAULT_MODEL, BaseLlm, LlmRequest
 from waystation.models.llm_response import LlmResponse
-from waystation.models.reply import Reply
+from waystation.models.reply import ErrorInReply, Reply
+from waystation.models.sendable import MAX_NAME, Rules, make_sendable
 from waystation.models.service_errors import (
     MAX_RETRY_AFTER_S,
+    find_status,
     format_message,
     map_connection_error,
     map_status,
@@ -37,7 +41,7 @@ if TYPE_CHECKING:  # The import takes 0.8 s, which workers with other models sho
 THINKING = "thinking:"
 """Precedes signatures of Anthropic in `thoughtSignature`, so that they are not sent to another provider."""
 _ENCODED_THINKING = base64.b64encode(THINKING.encode()).decode()
-CONTINUE_PROMPT = "Continue as instructed. If there is nothing left to do, say so or summarize."
+RULES = Rules(name=re.compile(rf"[A-Za-z_][A-Za-z0-9_.:-]{{0,{MAX_NAME - 1}}}"), is_genai=True)
 
 _NO_CREDENTIALS = (
     "Gemini has no usable credentials (set GOOGLE_API_KEY or GEMINI_API_KEY; for Vertex AI "
@@ -87,6 +91,7 @@ class Gemini(BaseLlm):
     async def generate(self, request: LlmRequest, *, on_text: Callable[[str], None] | None = None) -> LlmResponse:
         """Return the model's response; see `BaseLlm.generate`."""
         reply = Reply("Gemini", join=on_text is not None)
+        request, names = make_sendable(replace(request, contents=_own_thoughts(request.contents)), RULES)
         try:
             client = await self._connected()
             continuation: str | None = ""
@@ -104,7 +109,7 @@ class Gemini(BaseLlm):
                 raise
             # Do not chain the error: histories record causes, and SDK errors quote requests and replies.
             raise mapped from None
-        return reply.response()
+        return names.restore(reply.response())
 
     def account(self) -> tuple[str | None, str | None]:
         """Return the API key and the address, if they were given; see `BaseLlm.account`."""
@@ -166,6 +171,9 @@ class Gemini(BaseLlm):
         from google.auth.exceptions import GoogleAuthError, TransportError
         from google.genai.errors import APIError, UnknownApiResponseError
 
+        if isinstance(error, ErrorInReply):
+            message = self._format_message("Gemini answered with an error", str(error), request)
+            return map_status(message, find_status(error), None)
         if isinstance(error, APIError):
             status: int | None = error.code
             details = ": ".join(str(text) for text in (error.status, error.message) if text)
@@ -201,8 +209,8 @@ def _parsed(text: str) -> JsonObject:
         ModelOverloaded: The response is not a JSON object.
     """
     try:
-        value = decode(text)
-    except ValueError:
+        value = json.loads(text)  # The engine repairs what it cannot record.
+    except (ValueError, RecursionError):
         raise ModelOverloaded("Gemini's reply is not valid JSON.") from None
     if not isinstance(value, dict | None):
         raise ModelOverloaded("Gemini's reply is malformed: it is not an object.")
@@ -215,7 +223,7 @@ def _config(request: LlmRequest, continuation: str, stream: bool) -> "types.Gene
     config = types.GenerateContentConfig.model_validate(request.config)
     options = config.http_options or types.HttpOptions()
     # These contents replace the "-" that the caller passes only because the SDK requires contents.
-    body = _Body(options.extra_body or {}, contents=merge_turns(_own_thoughts(request.contents)))
+    body = _Body(options.extra_body or {}, contents=request.contents)
     if tools := request.genai_tools():
         body["tools"] = tools
     if continuation:
@@ -250,25 +258,6 @@ def _own_thoughts(contents: Sequence[JsonObject]) -> list[JsonObject]:
 
 def _is_foreign(part: JsonObject) -> bool:
     return str(part.get("thoughtSignature")).startswith(_ENCODED_THINKING)
-
-
-def merge_turns(contents: Sequence[JsonObject]) -> list[JsonObject]:
-    """Return contents that the API accepts, without consecutive model turns and with a user turn at the end.
-
-    Function calls must directly follow a user turn. While an earlier call is pending, the model may produce several
-    contents in a row, which are merged. In a loop, the agent's content may come last. In that case, a user turn is
-    added, as in ADK 2.13.
-    """
-    turns: list[JsonObject] = []
-    for content in contents:
-        if turns and content.get("role") == turns[-1].get("role") == "model":
-            parts = [*(turns[-1].get("parts") or ()), *(content.get("parts") or ())]
-            turns[-1] = {**turns[-1], "parts": parts}
-        else:
-            turns.append(content)
-    if turns and turns[-1].get("role") != "model":
-        return turns
-    return [*turns, {"role": "user", "parts": [{"text": CONTINUE_PROMPT}]}]
 
 
 def _keep_streamed_json(client: "Client") -> None:

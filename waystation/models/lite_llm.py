@@ -5,9 +5,10 @@ import os
 from collections.abc import AsyncIterator
 from typing import Any
 
-from waystation.core import JsonObject
+from waystation.core import JsonObject, ModelOverloaded
 from waystation.models.base_llm import LlmRequest
-from waystation.models.chat_completions import build_params, build_response, convert_chat
+from waystation.models.chat_completions import MAX_DESCRIPTION, build_params, build_response, convert_chat
+from waystation.models.sendable import Rules
 from waystation.models.service_model import ServiceModel
 
 _MANAGED = ("llm_client", "messages", "tools", "stream")
@@ -21,6 +22,7 @@ class LiteLlm(ServiceModel):
     """
 
     service, package = "LiteLLM", "litellm"
+    rules = Rules(max_description=MAX_DESCRIPTION, calls_need_tools=True)
 
     def __init__(self, model: str | None = None, **kwargs: Any) -> None:
         """Store the settings. LiteLLM is imported on the first call.
@@ -56,6 +58,9 @@ class LiteLlm(ServiceModel):
             result.completion_stream = _keep_refusals(result.completion_stream, refusals)
         async for response in convert_chat(result):
             yield response
+        ends = [getattr(result, f"{kind}_finish_reason", None) for kind in ("received", "intermittent")]
+        if stream and not any(ends):  # LiteLLM reports the end of the stream as the end of the reply.
+            raise ModelOverloaded("LiteLLM's stream ended before the reply was complete.")
         if refusals:
             text = "".join(refusals)
             yield build_response([{"text": text}], finish="SAFETY", problem=text)

@@ -7,7 +7,8 @@ from typing import Any
 
 from waystation.core import JsonObject
 from waystation.models.base_llm import LlmRequest
-from waystation.models.chat_completions import build_params, convert_chat
+from waystation.models.chat_completions import MAX_DESCRIPTION, build_params, convert_chat
+from waystation.models.sendable import Rules
 from waystation.models.service_model import ServiceModel
 
 
@@ -18,6 +19,7 @@ class OpenAICompatible(ServiceModel):
     """
 
     service, package, key_variables = "OpenAI", "openai", ("OPENAI_API_KEY",)
+    rules = Rules(max_description=MAX_DESCRIPTION)
 
     def __init__(
         self,

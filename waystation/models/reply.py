@@ -19,6 +19,10 @@ _COUNTS = {
 }
 
 
+class ErrorInReply(Exception):
+    """A service answered with the status 200 and an error. The argument is the body of the error."""
+
+
 class Reply:
     """One reply of a model, assembled from one or more responses, each a genai `GenerateContentResponse` as JSON."""
 
@@ -34,7 +38,11 @@ class Reply:
 
         Raises:
             ModelOverloaded: The response does not have the expected structure.
+            ErrorInReply: The response reports an error.
         """
+        error = response.get("error")
+        if any(error.values()) if isinstance(error, dict) else error:
+            raise ErrorInReply(error)
         feedback = self._object(response, "promptFeedback")
         candidate = next(iter(self._objects(response, "candidates")), {})
         content = self._object(candidate, "content")
@@ -92,7 +100,7 @@ class Reply:
         if finish == "CONTINUATION" and token:
             del self._latest["finish"]
             return token
-        if self._join and self._parts and not (finish or self._latest.get("block")):
+        if self._join and not (finish or self._latest.get("block")):
             raise ModelOverloaded(f"{self._service}'s stream ended before the reply was complete.")
         return None
 

@@ -20,6 +20,15 @@ ECHO = 12  # A run of this many characters that also occurs in the request count
 
 _KEYS = re.compile(r"\b(?:AIza|AQ\.|sk-)[\w-]{16,}")
 """Matches API keys of Google, OpenAI and Anthropic."""
+_REFUSED = {
+    **dict.fromkeys(("invalid_request_error", "invalid_argument", "failed_precondition"), 400),
+    **dict.fromkeys(("context_length_exceeded", "content_policy_violation"), 400),
+    **dict.fromkeys(("authentication_error", "invalid_api_key", "unauthenticated"), 401),
+    **dict.fromkeys(("billing_error", "permission_error", "permission_denied"), 403),
+    **dict.fromkeys(("not_found_error", "model_not_found", "not_found"), 404),
+    "request_too_large": 413,
+}
+"""The statuses of errors that a retry cannot solve, by their names in bodies."""
 _WRONG_ADDRESS = {"InvalidURL", "InvalidUrlClientError", "UnsupportedProtocol"}
 _WRONG_KEY = {"LocalProtocolError", "UnicodeEncodeError"}  # Not valid in an HTTP header. These errors quote the key.
 _CLIENTS = ("httpx", "httpx2", "httpcore", "httpcore2", "aiohttp")
@@ -48,6 +57,18 @@ def map_status(message: str, status: int | None, retry_after_s: float | None) ->
     if status is None or status < 400 or status >= 500 or status in (408, 409, 429):
         return ModelOverloaded(message, status=status, retry_after_s=retry_after_s)
     return ModelRefused(message, status=status)
+
+
+def find_status(error: Exception) -> int | None:
+    """Return the HTTP status that the body of an error contains or names, or None.
+
+    The error is one of a client library that read it from a stream, or an `ErrorInReply`.
+    """
+    body = getattr(error, "body", next(iter(error.args), None))
+    fields = body.get("error", body) if isinstance(body, dict) else None
+    names = [str(fields.get(key)) for key in ("code", "status", "type")] if isinstance(fields, dict) else []
+    statuses = (int(name) if name.isdecimal() else _REFUSED.get(name.lower()) for name in names)
+    return next(filter(None, statuses), None)
 
 
 def map_connection_error(

@@ -5,6 +5,7 @@ import asyncio
 import importlib.util
 import json
 import os
+from collections import ChainMap
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, suppress
 from datetime import timedelta
@@ -16,12 +17,16 @@ from waystation.core import JsonObject, ModelError, ModelOverloaded, ModelRefuse
 from waystation.models.base_llm import BaseLlm, LlmRequest
 from waystation.models.llm_response import LlmResponse
 from waystation.models.reply import Reply
+from waystation.models.sendable import Rules, make_sendable
 from waystation.models.service_errors import (
     find_retry_after,
+    find_status,
     format_message,
     map_connection_error,
     map_status,
 )
+
+_COMBINATIONS = {"allOf", "anyOf", "oneOf", "not", "enum", "const"}
 
 
 class MissingExtra(ImportError):
@@ -41,6 +46,7 @@ class ServiceModel(BaseLlm):
     """The client library, which is also the name of the extra that installs it."""
     key_variables: ClassVar[tuple[str, ...]] = ()
     """Environment variables from which the client library reads credentials."""
+    rules: ClassVar[Rules] = Rules()
 
     def __init__(self, *, model: str | None, api_key: str | None, timeout: timedelta | None = None) -> None:
         """Store the settings. The client library is imported, and its client created, on the first call.
@@ -68,6 +74,7 @@ class ServiceModel(BaseLlm):
     async def generate(self, request: LlmRequest, *, on_text: Callable[[str], None] | None = None) -> LlmResponse:
         """Return the model's response; see `BaseLlm.generate`."""
         reply = Reply(self.service, join=on_text is not None)
+        request, names = make_sendable(request, self.rules)
         try:
             client = await self._connected()
             responses: Any = self._responses(client, request, stream=on_text is not None)
@@ -85,7 +92,7 @@ class ServiceModel(BaseLlm):
                 raise
             # Do not chain the error: histories record causes, and errors of services quote requests and replies.
             raise mapped from None
-        return reply.response()
+        return names.restore(reply.response())
 
     def account(self) -> tuple[str | None, str | None]:
         """Return the API key and the address, if they were given; see `BaseLlm.account`."""
@@ -115,7 +122,9 @@ class ServiceModel(BaseLlm):
         if isinstance(error, json.JSONDecodeError | UnicodeDecodeError | ValidationError):
             return ModelOverloaded(f"{self.service}'s reply is not valid JSON.")
         name, status = type(error).__name__, getattr(error, "status_code", None)
-        is_api_error = any(cls.__name__ == "APIError" for cls in type(error).__mro__)
+        if not isinstance(status, int) or status < 400:  # The error is in a reply with the status 200.
+            status = find_status(error)
+        is_api_error = any(cls.__name__ in ("APIError", "ErrorInReply") for cls in type(error).__mro__)
         # LiteLLM reports the status 500 for connections that failed.
         if is_api_error and not name.endswith(("ConnectionError", "TimeoutError", "Timeout")):
             message = format_message(f"{self.service} answered {status or 'with an error'}", str(error), request, keys)
@@ -158,40 +167,20 @@ def standard_base64(data: str) -> str:
 
 
 def parameters_schema(declaration: JsonObject) -> JsonObject:
-    """Return the JSON schema of a function's parameters. Declarations may have genai's `parameters` instead."""
+    """Return the JSON schema of a function's parameters. Declarations may have genai's `parameters` instead.
+
+    Services accept no alternatives at the top. Their properties are declared as optional, and the tool checks the rest.
+    """
     if declaration.get("parameters"):
         from google.genai import types
 
-        schema = types.Schema.model_validate(declaration["parameters"])
-        return schema.json_schema.model_dump(mode="json", by_alias=True, exclude_none=True)
-    return declaration.get("parametersJsonSchema") or {"type": "object", "properties": {}}
-
-
-class CallIds:
-    """Gives each call in a conversation an ID, because services require IDs and those of other services may repeat."""
-
-    def __init__(self) -> None:
-        self._count = 0
-        self._open: list[tuple[str | None, str | None, str]] = []
-        """The provider's ID, the name and the new ID of each call without a response."""
-
-    def add(self, call: JsonObject) -> str:
-        """Return the ID of a call."""
-        self._count += 1
-        call_id = f"call_{self._count}"
-        self._open.append((call.get("id"), call.get("name"), call_id))
-        return call_id
-
-    def match(self, response: JsonObject) -> str:
-        """Return the ID of the call that a response belongs to, by the provider's ID or else by name.
-
-        Raises:
-            ModelRefused: There is no such call.
-        """
-        by_id = (entry for entry in self._open if entry[0] and entry[0] == response.get("id"))
-        by_name = (entry for entry in self._open if entry[1] == response.get("name"))
-        entry = next(by_id, None) or next(by_name, None)
-        if entry is None:
-            raise ModelRefused(f"The conversation has a response of {response.get('name')!r} without its call.")
-        self._open.remove(entry)
-        return entry[2]
+        typed = types.Schema.model_validate(declaration["parameters"])
+        schema = typed.json_schema.model_dump(mode="json", by_alias=True, exclude_none=True)
+    else:
+        schema = declaration.get("parametersJsonSchema") or {}
+    definitions = {f"#/$defs/{name}": value for name, value in (schema.get("$defs") or {}).items()}
+    branches = [branch for key in ("allOf", "anyOf", "oneOf") for branch in schema.get(key) or ()]
+    objects = [schema, *(definitions.get(branch.get("$ref"), branch) for branch in branches)]
+    properties = ChainMap(*(each.get("properties") or {} for each in objects))
+    rest = {key: value for key, value in schema.items() if key not in _COMBINATIONS}
+    return {**rest, "type": "object", "properties": dict(properties)}

@@ -284,6 +284,10 @@ def _find_problems(body: JsonObject, *, checks_turns: bool) -> Iterator[str]:
         yield from _find_turn_problems(contents)
     names: set[str] = set()
     tools = body.get("tools") or ()
+    if (body.get("toolConfig") or {}).get("functionCallingConfig") and not any(
+        "functionDeclarations" in t for t in tools
+    ):
+        yield "Function calling config is set without function_declarations."
     for function in (function for tool in tools for function in tool.get("functionDeclarations") or ()):
         name = str(function.get("name"))
         if not _FUNCTION_NAME.fullmatch(name):
@@ -304,6 +308,8 @@ def _find_content_problems(content: JsonObject, place_name: str) -> Iterator[str
         yield f"* GenerateContentRequest.{place_name}.parts: contents.parts must not be empty."
     for number, part in enumerate(content.get("parts") or ()):
         place = f"{place_name}.parts[{number}]"
+        if part.get("text") == "" and len(part) == 1:
+            yield "Unable to submit request because it has an empty text parameter."
         for kind, value in (("functionCall", "args"), ("functionResponse", "response")):
             item = part.get(kind)
             if item is not None and not (item.get("name") and isinstance(item.get(value, {}), dict)):
