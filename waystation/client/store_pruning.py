@@ -21,7 +21,7 @@ from temporalio.converter import PayloadCodec
 from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.dataclass import dataclass
-from waystation.history import fetch_or_none, payloads_of
+from waystation.history import fetch_or_none, find_payloads, list_payloads
 from waystation.storage import BlobMissing, Blobs, is_reference
 
 KEEP = timedelta(days=7)
@@ -198,8 +198,8 @@ def _scan(data: bytes) -> set[str]:
 async def _find_digests(event: HistoryEvent, codec: PayloadCodec | None) -> set[str]:
     digests = _scan(event.SerializeToString())
     if codec is not None:
-        for payloads in payloads_of(event):
-            plain = [payload for payload in payloads.payloads if not is_reference(payload)]
+        for container in find_payloads(event):
+            plain = [payload for payload in list_payloads(container) if not is_reference(payload)]
             for payload in await codec.decode(plain) if plain else ():
                 digests |= _scan(payload.data)
     return digests

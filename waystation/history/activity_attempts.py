@@ -15,7 +15,7 @@ from waystation.dataclass import dataclass
 from waystation.history.history_events import (
     EventType,
     decode_events,
-    decode_messages,
+    decode_message,
     failure_of,
     get_attributes,
     get_time_s,
@@ -203,7 +203,7 @@ async def fetch_retries(client: Client, workflow_id: str) -> tuple[list[PendingR
             child.workflow_id for child in description.pending_children if child.workflow_type_name == WORKFLOW
         ]
         for activity in description.pending_activities:
-            await decode_messages(activity.last_failure, client.data_converter.payload_codec)
+            await decode_message(activity.last_failure, client.data_converter)
         # Skip the activity that polls a called agent. It fails until that agent ends, so its retries are normal.
         retries += [
             _retry(id, activity)

@@ -6,15 +6,16 @@ from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any
 
+from google.protobuf.message import Message
 from nexusrpc import HandlerErrorType
 from pydantic import ValidationError
-from temporalio.api.common.v1 import Payload, Payloads
+from temporalio.api.common.v1 import Payload, Payloads, SearchAttributes
 from temporalio.api.enums.v1 import EventType as Generated
 from temporalio.api.enums.v1 import RetryState, TimeoutType
 from temporalio.api.failure.v1 import Failure as FailureProto
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowHistory
-from temporalio.converter import DataConverter, PayloadCodec
+from temporalio.converter import DataConverter
 
 from waystation.core import (
     SCOPE_WORKFLOW,
@@ -35,7 +36,14 @@ from waystation.core import (
 )
 from waystation.core.log import facts
 from waystation.dataclass import dataclass
-from waystation.storage import STORE_VARIABLE, UNREADABLE, describe_missing_key, is_reference, retrieve_payloads
+from waystation.storage import (
+    STORE_VARIABLE,
+    UNREADABLE,
+    describe_missing_key,
+    is_reference,
+    may_have_reference,
+    retrieve_payloads,
+)
 
 EventType: Any = SimpleNamespace(**dict(Generated.items()))
 COMMANDS = frozenset(
@@ -56,6 +64,8 @@ COMMANDS = frozenset(
     }
 )
 """Types of the events that record a workflow task's commands."""
+_ENCODED_FAILURE = b"Encoded failure"
+"""The message that the failure converters of all SDKs leave if they encode the real one."""
 SILENT = frozenset({EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED, EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED})
 """Types of the events that contain no facts for readers."""
 
@@ -122,55 +132,66 @@ async def decode_events(events: Iterable[HistoryEvent], converter: DataConverter
     Raises:
         StoreFailed: The store could not be read.
     """
-    codec = converter.payload_codec
     result: list[HistoryEvent] = []
     for event in events:
-        has_reference = any(is_reference(p) for payloads in payloads_of(event) for p in payloads.payloads)
-        is_operation = event.event_type == EventType.EVENT_TYPE_NEXUS_OPERATION_COMPLETED
-        if codec is None and not has_reference and not is_operation:
+        if converter.payload_codec is None and not _may_be_encoded(event.SerializeToString()):
             result.append(event)
             continue
         copied = HistoryEvent()
         copied.CopyFrom(event)
-        if is_operation:  # its result is a single payload
-            single = copied.nexus_operation_completed_event_attributes.result
-            (content,) = await retrieve_payloads([single], converter)
-            single.CopyFrom((await codec.decode([content]))[0] if codec else content)
-        for failure in _failures_of(copied):
-            await decode_messages(failure, codec)
-        for payloads in payloads_of(copied):
-            decoded = await retrieve_payloads(payloads.payloads, converter)
-            if codec is not None:
-                decoded = await codec.decode(decoded)
-            del payloads.payloads[:]
-            payloads.payloads.extend(decoded)
+        await decode_message(copied, converter)
         result.append(copied)
     return result
 
 
-def _failures_of(event: HistoryEvent) -> Iterator[FailureProto]:
-    """Yield the failures that an event records."""
-    attributes = get_attributes(event)
-    for part in (attributes, getattr(attributes, "outcome", None)):
-        for name in ("failure", "last_failure", "continued_failure"):
-            failure = getattr(part, name, None)
-            if isinstance(failure, FailureProto) and failure.ByteSize():
-                yield failure
+def _may_be_encoded(data: bytes) -> bool:
+    return may_have_reference(data) or _ENCODED_FAILURE in data
 
 
-async def decode_messages(failure: FailureProto, codec: PayloadCodec | None) -> None:
-    """Restore the messages and stack traces of a failure and its causes, if the failure converter encoded them."""
-    if codec is None:
-        return
-    if failure.HasField("encoded_attributes"):
-        [payload] = await codec.decode([failure.encoded_attributes])
-        with suppress(ValueError, AttributeError):  # the key is missing, or another failure converter encoded them
-            attributes = decode(payload.data)
-            failure.message = str(attributes.get("message", ""))
-            failure.stack_trace = str(attributes.get("stack_trace", ""))
-            failure.ClearField("encoded_attributes")
-    if failure.HasField("cause"):
-        await decode_messages(failure.cause, codec)
+async def decode_message(message: Message, converter: DataConverter) -> None:
+    """Fetch and decode all payloads in a message in place, and restore the messages of failures.
+
+    Raises:
+        StoreFailed: The store could not be read.
+    """
+    codec = converter.payload_codec
+    for container in find_payloads(message):
+        decoded = await retrieve_payloads(list_payloads(container), converter)
+        decoded = await codec.decode(decoded) if codec else decoded
+        if isinstance(container, Payload):
+            container.CopyFrom(decoded[0])
+        else:
+            del container.payloads[:]
+            container.payloads.extend(decoded)
+    for part in (message, *_walk(message)):
+        if isinstance(part, FailureProto) and part.HasField("encoded_attributes"):
+            with suppress(ValueError, AttributeError):  # the key is missing, or another failure converter encoded them
+                attributes = decode(part.encoded_attributes.data)
+                part.message = str(attributes.get("message", ""))
+                part.stack_trace = str(attributes.get("stack_trace", ""))
+                part.ClearField("encoded_attributes")
+
+
+def find_payloads(message: Message) -> Iterator[Payload | Payloads]:
+    """Yield all payloads in a message that a client or worker may have encoded, each list of payloads as a whole."""
+    return (part for part in _walk(message) if isinstance(part, Payload | Payloads))
+
+
+def list_payloads(container: Payload | Payloads) -> Sequence[Payload]:
+    """Return a single payload as a list, or the payloads of a list."""
+    return [container] if isinstance(container, Payload) else container.payloads
+
+
+def _walk(message: Message) -> Iterator[Message]:
+    """Yield the messages inside a message, wherever they are, except search attributes, which the server reads."""
+    for descriptor, value in message.ListFields():
+        if (kind := descriptor.message_type) is None or kind.full_name == SearchAttributes.DESCRIPTOR.full_name:
+            continue
+        parts = value.values() if kind.GetOptions().map_entry else value if descriptor.is_repeated else [value]
+        for part in parts:
+            if isinstance(part, Message):  # the values of a map may be texts
+                yield part
+                yield from () if isinstance(part, Payloads) else _walk(part)
 
 
 _CONTENT = {

@@ -234,7 +234,7 @@ def skip_needless_walks() -> None:
         from temporalio.worker import _workflow
 
         bridge: Any = worker  # mypy does not let functions of a module be replaced
-        bridge.decode_activation = _walk_if(_may_have_reference, bridge.decode_activation)
+        bridge.decode_activation = _walk_if(_may_be_stored, bridge.decode_activation)
         bridge.encode_completion = _walk_if(_may_be_offloaded, bridge.encode_completion)
         converters: Any = _workflow._CommandAwareDataConverter
         converters.create = staticmethod(_create_if_needed(converters.create))
@@ -262,13 +262,17 @@ def _walk_if(is_needed: Callable[[Message, Offload], bool], walk: _Walk) -> _Wal
     return walk_if_needed
 
 
-def _may_have_reference(activation: Message, _: Offload) -> bool:
-    data = activation.SerializeToString()
-    return _REFERENCE_TYPE in data or _LEGACY_REFERENCE in data
+def _may_be_stored(activation: Message, _: Offload) -> bool:
+    return may_have_reference(activation.SerializeToString())
 
 
 def _may_be_offloaded(completion: Message, storage: Offload) -> bool:
     return completion.ByteSize() >= storage.payload_size_threshold
+
+
+def may_have_reference(data: bytes) -> bool:
+    """Return whether a serialized message may contain a reference to a stored payload."""
+    return _REFERENCE_TYPE in data or _LEGACY_REFERENCE in data
 
 
 def is_reference(payload: Payload) -> bool:
