@@ -9,14 +9,18 @@ import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+import structlog
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
-from waystation.core import InvalidConfiguration
+from waystation.core import IDENTITY_ENV, InvalidConfiguration
 
 if TYPE_CHECKING:
     from waystation.core import Quotas
 
+log = structlog.get_logger("waystation.configuration")
+
 QUOTAS_ENV = "WAYSTATION_QUOTAS"
+WEB_IDENTITY_ENV = "WAYSTATION_WEB_IDENTITY"
 MAX_FILE_BYTES = 1_000_000
 PREFIX = "env:"
 """Marks a secret that is stored in an environment variable, as in `env:NAME`."""
@@ -108,6 +112,20 @@ def read_quotas(file: Path | None) -> "Quotas | None":
     from waystation.core import Quotas  # not loaded by workers without quotas
 
     return read_configuration(Path(name), Quotas)
+
+
+def find_identity_file(variable: str) -> Path | None:
+    """Return the identity file that a variable names, or None.
+
+    WAYSTATION_IDENTITY names the workers' file. With a warning, it also stands for another variable that is not set,
+    because it had this meaning before version 0.2.
+    """
+    if file := os.environ.get(variable):
+        return Path(file)
+    if old := os.environ.get(IDENTITY_ENV):
+        problem = f"{IDENTITY_ENV} is for the identity file of workers. Set {variable} to this program's file instead."
+        log.warning("identity.variable_deprecated", file=old, problem=problem)
+    return Path(old) if old else None
 
 
 def read_secret(file: Path, key: str, name: str, *, is_private: bool = True) -> str:

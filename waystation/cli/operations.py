@@ -35,8 +35,16 @@ from waystation.client import (
     fetch_search_attributes,
     find_store_differences,
 )
-from waystation.configuration import QUOTAS_ENV, is_exposed, read_quotas
-from waystation.core import IDENTITY_ENV, WORKFLOW, CredentialStoreError, InvalidConfiguration, StoreFailed
+from waystation.client.token_encryption import load_encrypter
+from waystation.configuration import QUOTAS_ENV, WEB_IDENTITY_ENV, is_exposed, read_quotas
+from waystation.core import (
+    CLIENT_IDENTITY_ENV,
+    IDENTITY_ENV,
+    WORKFLOW,
+    CredentialStoreError,
+    InvalidConfiguration,
+    StoreFailed,
+)
 from waystation.dataclass import dataclass
 from waystation.key_set import EncryptionKeys
 from waystation.presentation import terminal
@@ -350,10 +358,13 @@ def _observe_settings() -> dict[str, Any]:
     with load_worker():
         from waystation.activities import CHANNELS_ENV, read_channels
         from waystation.worker.service_setup import load_identity
+    create = "waystation identity init DIR, which creates an example for each kind of program"
     readers: list[tuple[str, str, Callable[[Path], object], str]] = [
         ("keys", WorkerKeys.variable, WorkerKeys.read, WorkerKeys.create_command),
         ("encryption keys", EncryptionKeys.variable, EncryptionKeys.read, EncryptionKeys.create_command),
-        ("identity", IDENTITY_ENV, load_identity, "waystation identity init DIR, which creates examples"),
+        ("identity", IDENTITY_ENV, load_identity, create),
+        ("identity of clients", CLIENT_IDENTITY_ENV, load_encrypter, create),
+        ("identity of web", WEB_IDENTITY_ENV, load_encrypter, create),
         ("channels", CHANNELS_ENV, read_channels, "correct the file"),
         ("quotas", QUOTAS_ENV, read_quotas, "correct the file"),
     ]

@@ -28,6 +28,7 @@ from waystation.client import (
     fetch_search_attributes,
     wait_until_accepted,
 )
+from waystation.configuration import WEB_IDENTITY_ENV, find_identity_file
 from waystation.core import SEARCH_ATTRIBUTES, Stores
 from waystation.key_set import EncryptionKeys, KeySet
 from waystation.storage import ENCRYPTION_VARIABLE, Blobs, ObjectFiles, find_cipher, offloading
@@ -93,7 +94,8 @@ Person = Annotated[
 Identity = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE", envvar="WAYSTATION_IDENTITY", help="Identity file with the keys and the login provider."
+        metavar="FILE",
+        help=f"Identity file with the keys and the login provider. Default: ${WEB_IDENTITY_ENV}.",
     ),
 ]
 Url = Annotated[
@@ -224,12 +226,17 @@ async def codec_server(
     )
 
 
-async def _serve(ctx: CommandContext, create: Callable[..., Any], namespace: str, **options: Any) -> Exit:
+async def _serve(
+    ctx: CommandContext, create: Callable[..., Any], namespace: str, *, identity: Path | None, **options: Any
+) -> Exit:
     from waystation.web.access import NotSafeToServe
     from waystation.web.server import CannotServe, serve
 
+    identity = identity or find_identity_file(WEB_IDENTITY_ENV)
     try:
-        await serve(create, namespace=namespace, announce=ctx.out.line, remark=ctx.out.remark, **options)
+        await serve(
+            create, namespace=namespace, announce=ctx.out.line, remark=ctx.out.remark, identity=identity, **options
+        )
     except (CannotServe, NotSafeToServe) as error:
         raise Problem(Exit.USAGE, str(error)) from None
     return Exit.OK

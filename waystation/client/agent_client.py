@@ -99,7 +99,7 @@ class AgentClient:
             task_queue: The task queue that the workers poll.
             blobs: The workers' store, which is used to read histories that the server has deleted.
             identity: The file that configures token encryption, or an encrypter. Defaults to the file named by the
-                environment variable WAYSTATION_IDENTITY.
+                environment variable WAYSTATION_CLIENT_IDENTITY.
         """
         self.temporal = temporal
         """The wrapped Temporal client."""

@@ -1,11 +1,11 @@
 """Encrypt identity tokens, so that they leave the process only in a form that the workers can decrypt."""
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
-from waystation.core import IDENTITY_ENV, InvalidConfiguration, JsonObject, Request, TokenSigner, is_encrypted
+from waystation.configuration import find_identity_file
+from waystation.core import CLIENT_IDENTITY_ENV, InvalidConfiguration, JsonObject, Request, TokenSigner, is_encrypted
 
 
 class TokenEncrypter(Protocol):
@@ -23,7 +23,7 @@ class TokenEncryption:
     """Encrypts tokens with the configured key, which is loaded on first use."""
 
     def __init__(self, identity: str | Path | TokenEncrypter | None) -> None:
-        """Accept an encrypter or a configuration file. By default, WAYSTATION_IDENTITY names the file."""
+        """Accept an encrypter or a configuration file. By default, WAYSTATION_CLIENT_IDENTITY names the file."""
         self._encrypter = identity
 
     def encrypt(self, token: Token, *, namespace: str, approval_id: str, answer: JsonObject | Request) -> str:
@@ -41,17 +41,22 @@ class TokenEncryption:
         if is_encrypted(token):
             return token
         if self._encrypter is None or isinstance(self._encrypter, str | Path):
-            self._encrypter = _load_encrypter(self._encrypter or os.environ.get(IDENTITY_ENV))
+            self._encrypter = load_encrypter(self._encrypter or find_identity_file(CLIENT_IDENTITY_ENV))
         return self._encrypter.seal(token, namespace=namespace, approval_id=approval_id, answer=answer)
 
 
-def _load_encrypter(file: str | Path | None) -> TokenEncrypter:
+def load_encrypter(file: str | Path | None) -> TokenEncrypter:
+    """Return the encrypter that an identity file of clients or of `waystation web` configures.
+
+    Raises:
+        InvalidConfiguration: There is no file, it has no key for encrypting tokens, or a package is not installed.
+    """
     if not file:
         problem = (
             "is not set, but tokens are sent only in encrypted form. Set it to a file with the workers' public key, "
             "such as the clients.toml from `waystation identity init`."
         )
-        raise InvalidConfiguration(IDENTITY_ENV, "", problem)
+        raise InvalidConfiguration(CLIENT_IDENTITY_ENV, "", problem)
     try:
         from waystation.identity import Configuration, Sealer
     except ModuleNotFoundError as error:

@@ -15,6 +15,7 @@ from waystation.core.activity_io import (
     default_hint,
 )
 from waystation.core.approval.answer import (
+    CLIENT_IDENTITY_ENV,
     IDENTITY_ENV,
     MAX_TOKEN_CHARS,
     PLAIN_TOKEN,
@@ -402,6 +403,7 @@ __all__ = [
     "CHILD_ENDED_SIGNAL",
     "CHILD_OUTCOME",
     "CHILD_RESULT",
+    "CLIENT_IDENTITY_ENV",
     "CLOSE",
     "COLLECT",
     "DEFAULT_APP",

@@ -278,7 +278,7 @@ lifetime_days = 3
 """
 
 WEB = f"""\
-# The gateway: WAYSTATION_IDENTITY=gateway.toml waystation web
+# The gateway: `waystation web --identity gateway.toml`, or WAYSTATION_WEB_IDENTITY=gateway.toml
 # Only this process may read gateway-signing.json: it signs answers in the name of every approver.
 
 [gateway]
@@ -311,7 +311,7 @@ decide = false                          # whether a link also lets its addressee
 
 CLIENTS = """\
 # Programs that answer with an approver's token: AgentClient.connect(identity="clients.toml"), or
-# WAYSTATION_IDENTITY=clients.toml waystation approve …
+# WAYSTATION_CLIENT_IDENTITY=clients.toml waystation approve …
 
 [envelope]
 public_key = "envelope-public.json"

@@ -110,7 +110,7 @@ async def test_an_audit_contains_verified_identities_and_no_tokens(
     paying.tools = [FunctionTool(till.pay, approval=policy)]
     (tmp_path / "token").write_text(token := openid.token())
     (tmp_path / "other").write_text(other := openid.token(sub="mallory@example.com"))
-    monkeypatch.setenv("WAYSTATION_IDENTITY", str(there.folder / "clients.toml"))
+    monkeypatch.setenv("WAYSTATION_CLIENT_IDENTITY", str(there.folder / "clients.toml"))
     async with serve(paying, identity=there.worker) as env:
         invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
         id = f"{invocation.id}/fc-1"

@@ -12,6 +12,7 @@ from tests.server.conftest import Serve
 from tests.unit.identity.conftest import Installation
 from waystation.client.agent_client import AgentClient, Invocation
 from waystation.core import (
+    CLIENT_IDENTITY_ENV,
     IDENTITY_ENV,
     Answer,
     InvalidConfiguration,
@@ -103,10 +104,10 @@ async def test_a_token_is_never_sent_readable(
     serve: Serve, there: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without the workers' key nothing is sent at all; nor a token that is too long."""
-    monkeypatch.delenv(IDENTITY_ENV, raising=False)
+    monkeypatch.delenv(CLIENT_IDENTITY_ENV, raising=False)
     async with serve(asker(), verify=False) as env:
         invocation = await waiting(env)
-        with pytest.raises(InvalidConfiguration, match="WAYSTATION_IDENTITY: is not set"):
+        with pytest.raises(InvalidConfiguration, match="WAYSTATION_CLIENT_IDENTITY: is not set"):
             await invocation.reject("fc-1", token=there.provider.token())
         with pytest.raises(NotAllowed, match="The limit is 16000"):
             await client_of(env, there.sealer).invocation(invocation.id).reject("fc-1", token="t" * 17_000)
@@ -115,12 +116,12 @@ async def test_a_token_is_never_sent_readable(
             await sent(invocation)
 
 
-@pytest.mark.parametrize("source", ["file", "variable"])
+@pytest.mark.parametrize(("source", "variable"), [("file", CLIENT_IDENTITY_ENV), ("variable", IDENTITY_ENV)])
 async def test_the_command_line_takes_a_token_from_a_file_or_a_variable(
-    serve: Serve, there: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
+    serve: Serve, there: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, variable: str
 ) -> None:
-    """And never as an argument, which every user of the machine could read."""
-    monkeypatch.setenv(IDENTITY_ENV, str(there.folder / "clients.toml"))
+    """And never as an argument, which every user of the machine could read. The variable of workers still works."""
+    monkeypatch.setenv(variable, str(there.folder / "clients.toml"))
     options: tuple[str, ...] = ()
     if source == "file":
         (tmp_path / "token").write_text(there.provider.token() + "\n")

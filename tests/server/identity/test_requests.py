@@ -25,7 +25,7 @@ from waystation.agents import Agent
 from waystation.cli.program import app
 from waystation.client import Invocation
 from waystation.client.invocation_handle import start_invocation
-from waystation.core import IDENTITY_ENV, ApprovalPolicy, InvalidConfiguration
+from waystation.core import CLIENT_IDENTITY_ENV, ApprovalPolicy, InvalidConfiguration
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import AgentEnvironment, FunctionModel, calls, latest_turn, says
 from waystation.tools import AgentTool, FunctionTool
@@ -132,7 +132,7 @@ async def test_a_worker_that_verifies_nobody_ignores_a_token(serve: Serve, there
 async def test_a_client_without_a_key_sends_no_token(serve: Serve) -> None:
     """It names the variable that it lacks, and starts nothing."""
     async with serve(payer(Till())) as env:
-        with pytest.raises(InvalidConfiguration, match="WAYSTATION_IDENTITY"):
+        with pytest.raises(InvalidConfiguration, match="WAYSTATION_CLIENT_IDENTITY"):
             await env.client.start("payer", "go", token="a.b.c")
 
 
@@ -252,7 +252,7 @@ async def test_commands_that_start_something_take_a_token(
     serve: Serve, there: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """From a file, or from the variable that `waystation approve` takes it from."""
-    monkeypatch.setenv(IDENTITY_ENV, str(there.folder / "clients.toml"))
+    monkeypatch.setenv(CLIENT_IDENTITY_ENV, str(there.folder / "clients.toml"))
     (tmp_path / "token").write_text(there.provider.token(ANN))
     async with serve(payer(Till()), identity=there.worker) as env:
         where = ("--address", env.server.address, "--task-queue", env.client.task_queue)

@@ -210,15 +210,16 @@ class Verification(Recorded):
 
 
 IDENTITY_ENV = "WAYSTATION_IDENTITY"
-"""Environment variable with the path of the identity configuration, which determines how tokens are encrypted,
-decrypted and verified."""
+"""Environment variable with the path of the workers' identity file, which determines how tokens are verified."""
+CLIENT_IDENTITY_ENV = "WAYSTATION_CLIENT_IDENTITY"
+"""Environment variable with the path of the identity file of clients, which determines how tokens are encrypted."""
 MAX_TOKEN_CHARS = 32_000
 """Maximum length of an encrypted token. Longer ones are refused."""
 TOKEN_LIFETIME_S = 86_400.0
 """How long an encrypted token is valid, in seconds. Tokens that are valid for longer are refused."""
 PLAIN_TOKEN = (
     "The token is not encrypted, so anyone with access to the namespace could use it. Revoke it. A client encrypts its "
-    "tokens if WAYSTATION_IDENTITY is the path of a file with the workers' public key."
+    "tokens if WAYSTATION_CLIENT_IDENTITY is the path of a file with the workers' public key."
 )
 
 

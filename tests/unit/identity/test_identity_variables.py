@@ -1,0 +1,34 @@
+"""Each kind of program has a variable of its own for its identity file."""
+
+from collections.abc import MutableMapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from waystation.configuration import WEB_IDENTITY_ENV, find_identity_file
+from waystation.core import IDENTITY_ENV
+
+
+@pytest.mark.parametrize(
+    ("variables", "file", "warns"),
+    [
+        ({}, None, False),
+        ({WEB_IDENTITY_ENV: "web.toml", IDENTITY_ENV: "workers.toml"}, Path("web.toml"), False),
+        ({IDENTITY_ENV: "old.toml"}, Path("old.toml"), True),
+    ],
+)
+def test_the_variable_of_workers_is_used_with_a_warning_if_the_own_one_is_missing(
+    monkeypatch: pytest.MonkeyPatch,
+    logs: list[MutableMapping[str, Any]],
+    variables: dict[str, str],
+    file: Path | None,
+    warns: bool,
+) -> None:
+    """The warning names the variable to set."""
+    for name in (WEB_IDENTITY_ENV, IDENTITY_ENV):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert find_identity_file(WEB_IDENTITY_ENV) == file
+    assert [WEB_IDENTITY_ENV in entry["problem"] for entry in logs] == [True] * warns
