@@ -20,6 +20,7 @@ from waystation.cli.output import Output
 from waystation.cli.shell_completion import complete_agent, complete_id
 from waystation.client import AgentClient, connect, connection_problem, connection_settings, find_store_differences
 from waystation.client.connection import describe_rpc, is_unreachable
+from waystation.configuration import login_name
 from waystation.core import (
     ANSWER_SIGNAL,
     DEFAULT_APP,
@@ -84,7 +85,10 @@ SessionSource = Annotated[
     ),
 ]
 By = Annotated[
-    str | None, typer.Option(help="Your name, to be recorded with the answer (not verified). Default: your login name.")
+    str | None,
+    typer.Option(
+        help="Your name, to be recorded with the answer (not verified). Default: your login name, if you send no token."
+    ),
 ]
 TokenFile = Annotated[
     Path | None,
@@ -222,6 +226,11 @@ def read_token(file: Path | None) -> str | None:
     if not data or not data.isascii():
         raise Problem(Exit.USAGE, f"--token-file: {file} does not contain a token.")
     return data.decode("ascii")
+
+
+def name_sender(token: str | None) -> str | None:
+    """Return the name to record with an answer: the login name, or none beside a token, which proves who answers."""
+    return None if token else login_name()
 
 
 @dataclass(frozen=True, slots=True)

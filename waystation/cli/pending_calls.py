@@ -28,6 +28,7 @@ from waystation.cli.command_context import (
     Problem,
     Target,
     TokenFile,
+    name_sender,
     parse_json_object,
     parse_object,
     quote,
@@ -41,7 +42,6 @@ from waystation.cli.shell_completion import complete_id
 from waystation.cli.terminal_input import NOTHING_SENT, Person, find_person
 from waystation.client import AgentClient
 from waystation.client.search_attributes import ANY_TENANT
-from waystation.configuration import login_name
 from waystation.core import Action, JsonObject, PendingCall, Stores, decode, hide_named_secrets, ids, summary
 from waystation.presentation import terminal, words
 
@@ -305,7 +305,8 @@ async def _answer(
         raise typer.BadParameter("cannot be used with --all", param_hint="ID")
     if not all and (yes or any(options[name] for name in FILTERS)):
         raise typer.BadParameter("requires --all", param_hint="--yes" if yes else "--agent …")
-    fields: dict[str, Any] = {"comment": comment, "by": by or login_name()}
+    token = read_token(token_file)
+    fields: dict[str, Any] = {"comment": comment, "by": by or name_sender(token), "token": token}
     for name in own_options:
         match name:
             case "quiet":
@@ -315,7 +316,6 @@ async def _answer(
             case _:
                 fields[name] = parse_object(f"--{name}", options[name])
     client = await ctx.connect()
-    fields["token"] = read_token(token_file)
     if all:
         return await _answer_all(ctx, client, action, fields, yes=yes)
     return await _answer_one(ctx, client, action, id, call, fields)

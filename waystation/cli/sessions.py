@@ -24,6 +24,7 @@ from waystation.cli.command_context import (
     Tenant,
     TokenFile,
     User,
+    name_sender,
     parse_json_object,
     read_token,
     write_waits,
@@ -33,7 +34,6 @@ from waystation.cli.invocations import Watch, is_polled, report_failure, with_pa
 from waystation.cli.output import Output
 from waystation.cli.terminal_input import Lines
 from waystation.client import AgentClient, DeletedSession, Session, StartedInvocations, count_events, stream_session
-from waystation.configuration import login_name
 from waystation.core import (
     DEFAULT_APP,
     DEFAULT_USER,
@@ -473,13 +473,14 @@ class Chat:
                 fields = {"response": parse_json_object(text)}
             except ValueError as error:
                 raise Problem(Exit.USAGE, f'{error}. Write the response like this: /respond {{"amount": 50}}') from None
+        token = read_token(self._token_file)
         # The digest ties the answer to the call that the user saw: by now, its ID may belong to a different call.
         receipt = await self._client.invocation(call.invocation_id).answer(
             action,
             call.function_call_id,
-            by=login_name(),
+            by=name_sender(token),
             digest=call.digest,
-            token=read_token(self._token_file),
+            token=token,
             **fields,
         )
         self._watch.mark_answered(call)

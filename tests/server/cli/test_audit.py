@@ -102,29 +102,37 @@ async def test_the_audit_of_a_session_is_that_of_all_of_its_invocations(serve: S
 async def test_an_audit_contains_verified_identities_and_no_tokens(
     serve: Serve, waystation: Command, tmp_path: Path, openid: FakeOpenId, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A claimed name stays a claim next to the verified identity, and a refused person is recorded with theirs."""
+    """A claimed name stays a claim next to the verified identity, the login of the shell does not appear, and a refused
+    token is recorded with the reason and, if it is valid, with its person."""
     there = installed(tmp_path / "identity", openid)
     till = Till()
     policy = ApprovalPolicy(approvers=("dana@example.com",))
     paying = payer(till.pay)
     paying.tools = [FunctionTool(till.pay, approval=policy)]
-    (tmp_path / "token").write_text(token := openid.token())
-    (tmp_path / "other").write_text(other := openid.token(sub="mallory@example.com"))
+    token, other, expired = openid.token(), openid.token(sub="mallory@example.com"), openid.token(exp=1)
+    for name, content in {"token": token, "other": other, "expired": expired}.items():
+        (tmp_path / name).write_text(content)
     monkeypatch.setenv("WAYSTATION_CLIENT_IDENTITY", str(there.folder / "clients.toml"))
     async with serve(paying, identity=there.worker) as env:
         invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
         id = f"{invocation.id}/fc-1"
-        assert (await waystation(env, "approve", id, "--token-file", str(tmp_path / "other"))).code == 5
+        for name in ("other", "expired"):
+            assert (await waystation(env, "approve", id, "--token-file", str(tmp_path / name))).code == 5
         assert (await waystation(env, "approve", id, "--by", "x", "--token-file", str(tmp_path / "token"))).code == 0
         await invocation.result()
         ran = await waystation(env, "audit", "export", invocation.id)
-    told = [(each["kind"], each["verified"]["subject"]) for each in ran.records if "verified" in each]
-    assert told == [
-        *(("ignored", "mallory@example.com"), ("answered", "dana@example.com"), ("decided", "dana@example.com"))
+    told = [
+        (each["kind"], each.get("verified", {}).get("subject"), each.get("by"))
+        for each in ran.records
+        if each["kind"] in ("submitted", "ignored", "answered", "decided")
     ]
-    answered = next(each for each in ran.records if each["kind"] == "answered")
-    assert (answered["by"], till.paid) == ("x", [5])
-    assert not any(text in ran.out for text in (token, other))
+    assert told == [
+        *(("submitted", None, None), ("ignored", "mallory@example.com", None)),
+        *(("submitted", None, None), ("ignored", None, None)),
+        *(("submitted", None, "x"), ("answered", "dana@example.com", "x"), ("decided", "dana@example.com", "x")),
+    ]
+    assert ("expired" in ran.out, till.paid) == (True, [5])
+    assert not any(text in ran.out for text in (token, other, expired))
 
 
 async def test_verify_names_the_altered_line_and_compares_with_the_history(
