@@ -99,10 +99,10 @@ async def dev(
         try:
             out.facts(
                 [
-                    ("server", f"{server.address}, with the data in {db}"),
+                    ("server", f"{server.address}, with the data in {db.absolute()}"),
                     *([("Temporal", f"{server.ui_url} shows its workflows")] if ui else []),
                     ("model", "demo model (no API key is set)" if demo and model is None else model or "as declared"),
-                    ("watching", f"{folder}: the worker restarts when a file changes"),
+                    ("watching", f"{folder.absolute()}: the worker restarts when a file changes"),
                 ]
             )
             watching = asyncio.create_task(worker.keep_serving())
@@ -283,7 +283,9 @@ def _end_with_parent() -> None:
 
 async def _serve_web(ctx: CommandContext, port: int) -> None:
     """Serve the web application in a process of its own, and write the link for logging in."""
-    command = [sys.executable, "-m", "waystation.cli", "--address", str(ctx.target.address), "web", "--port", str(port)]
+    store = ["--store", ctx.target.store] if ctx.target.store else []
+    command = [sys.executable, "-m", "waystation.cli", "--address", str(ctx.target.address), *store]
+    command += ["--task-queue", ctx.target.task_queue, "web", "--port", str(port)]
     process = await asyncio.create_subprocess_exec(
         *bind_to_this_process(command), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
     )

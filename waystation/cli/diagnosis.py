@@ -95,6 +95,8 @@ class Observations:
     """When the server started the newest invocation, by its clock."""
     clock_ahead_s: float | None = None
     """How far this machine's clock is at least ahead of the server's, negative if it is behind. None if unknown."""
+    folder: str
+    """The current folder, which contains the stores that are not named."""
     store: str
     store_problem: str | None = None
     store_differences: Sequence[str] = ()
@@ -243,10 +245,11 @@ def _check_files(seen: Observations) -> Iterator[Finding]:
     else:
         yield Finding("store", True, seen.store)
     for difference in seen.store_differences:
-        fix = "name the stores of the workers: --store, --artifacts, --memory and --credentials"
+        fix = "use the workers' folder, or name their stores: --store, --artifacts, --memory and --credentials"
         yield Finding("stores of workers", False, difference, fix)
     if unnamed := [name for name in STORE_OPTIONS if name not in seen.other_stores]:
-        yield Finding("other stores", True, f"not checked; name them with {', '.join(unnamed)}")
+        text = f"compared with those of the workers as in {seen.folder}; name others with {', '.join(unnamed)}"
+        yield Finding("other stores", True, text)
     for name, problem in seen.other_stores.items():
         fix = f"make it usable for this process, or correct {name}"
         yield Finding(f"store {name}", not problem, problem or "usable", fix if problem else None)

@@ -44,6 +44,7 @@ from waystation.core import (
     CredentialStoreError,
     InvalidConfiguration,
     StoreFailed,
+    Stores,
 )
 from waystation.dataclass import dataclass
 from waystation.key_set import EncryptionKeys
@@ -69,6 +70,7 @@ MAX_FAILING = 20
 """Maximum number of invocations with failing workflow tasks to report."""
 _OF_ENCRYPTION = ("encryption", "encryption keys", "user keys")
 """Checks without which no payload can be decrypted."""
+DEFAULTS = Stores()
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 
 
@@ -160,6 +162,7 @@ async def _observe(
         "search_attributes": {},
         "backlogs": {},
         "unpolled_queues": {},
+        "folder": str(Path.cwd()),
         "store": client.blobs.files.place,
         **settings,
         **await asyncio.to_thread(_observe_agents, folders),
@@ -257,7 +260,7 @@ async def _observe_stores(client: AgentClient, named: NamedStores) -> dict[str, 
         artifacts = ObjectFiles(named.artifacts)
         if found := await _find_object_store_problem(artifacts):
             problems["--artifacts"] = f"{artifacts.place}: {found}"
-    usable = {name: service for name, service in services.items() if not problems[f"--{name}"]}
+    usable = {name: service for name, service in services.items() if not problems.get(f"--{name}")}
     own = {} if problem else {"payloads": files}
     free = None
     if files.folder is not None:
@@ -294,13 +297,16 @@ def _open_stores(named: NamedStores) -> tuple[dict[str, str | None], dict[str, o
     from waystation.memory import open_memory
 
     problems, services = dict[str, str | None](), dict[str, object]()
+    services["artifacts"] = ObjectStoreArtifactService(named.artifacts or DEFAULTS.artifacts)
     if named.artifacts is not None:
-        problems["--artifacts"], services["artifacts"] = None, ObjectStoreArtifactService(named.artifacts)
+        problems["--artifacts"] = None
     for name, place, open_place in (
         ("memory", named.memory, open_memory),
         ("credentials", named.credentials, open_store),
     ):
         if place is None:
+            with suppress(StoreFailed, CredentialStoreError):  # only compared, because the workers may use others
+                services[name] = open_place(getattr(DEFAULTS, name))
             continue
         problem = _find_database_problem(place)
         try:

@@ -44,6 +44,7 @@ from waystation.client import AgentClient
 from waystation.client.search_attributes import ANY_TENANT
 from waystation.core import Action, JsonObject, PendingCall, Stores, decode, hide_named_secrets, ids, summary
 from waystation.presentation import terminal, words
+from waystation.storage import describe_place
 
 T = TypeVar("T")
 
@@ -714,6 +715,7 @@ async def authorize(
     if uri is not None:
         out.remark("Log in at this address. Then enter the address of the page that you end up on:")
         out.remark(terminal.escape(uri))
+    out.remark(f"The credential will be saved in {describe_place(credentials)}.")
     # Read the input in a thread, because reading from a terminal blocks.
     text = (await asyncio.to_thread(_read_hidden, f"{_name_credential(pending_call)} (not shown): ")).strip()
     if not text:

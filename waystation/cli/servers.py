@@ -31,7 +31,7 @@ from waystation.client import (
 from waystation.configuration import WEB_IDENTITY_ENV, find_identity_file
 from waystation.core import SEARCH_ATTRIBUTES, Stores
 from waystation.key_set import EncryptionKeys, KeySet
-from waystation.storage import ENCRYPTION_VARIABLE, Blobs, ObjectFiles, find_cipher, offloading
+from waystation.storage import ENCRYPTION_VARIABLE, Blobs, ObjectFiles, describe_place, find_cipher, offloading
 from waystation.worker.loading import load_worker
 from waystation.worker_keys import WorkerKeys
 
@@ -144,6 +144,8 @@ async def web(
         with _import_web():
             from waystation.web.server import create_app
         _check_urls(url, **{"--temporal-ui": temporal_ui})
+        places = f"{client.blobs.files.place}, and artifacts from {describe_place(artifacts)}"
+        ctx.out.remark(f"Large values are read from {places}.")
         await ctx.compare_stores(payloads=client.blobs.files)
         if status:
             status.watch(_create_store_checks(client.blobs.files, artifacts))

@@ -336,9 +336,20 @@ def encrypting(converter: DataConverter = DataConverter.default) -> DataConverte
 
 def list_shortened(converter: DataConverter) -> Mapping[str, str]:
     """Return the digests of payloads that this converter read as short forms, each with the reason."""
+    driver = _find_driver(converter)
+    return driver.shortened if driver else {}
+
+
+def find_blobs(converter: DataConverter) -> Blobs | None:
+    """Return the store of a converter, or None if it has none."""
+    driver = _find_driver(converter)
+    return driver.blobs if driver else None
+
+
+def _find_driver(converter: DataConverter) -> BlobDriver | None:
     storage = converter.external_storage
     driver = storage.drivers[0] if storage else None
-    return driver.shortened if isinstance(driver, BlobDriver) else {}
+    return driver if isinstance(driver, BlobDriver) else None
 
 
 def add_storage(client: Client, blobs: Blobs, *, over: int = OFFLOAD_OVER) -> Client:

@@ -50,6 +50,7 @@ from waystation.configuration import read_quotas
 from waystation.core import IDENTITY_ENV, TASK_QUEUE, Settings, Stores, WaystationError
 from waystation.logs import configure_core, configure_logs, open_standard_streams
 from waystation.stop_signals import handle_signals
+from waystation.storage import describe_place
 from waystation.worker.plugin import create_worker
 from waystation.worker.service_setup import (
     check_stores,
@@ -452,6 +453,8 @@ async def serve(
             address=client.service_client.config.target_host,
             namespace=client.namespace,
             model=options.model or ("gemini" if has_api_key() else DEMO),
+            agent_folders=[describe_place(folder) for folder in options.agents],
+            **({"keys": describe_place(EMBEDDED_KEYS)} if keys and not options.keys else {}),
             **describe_stores(settings),
         )
         if status:

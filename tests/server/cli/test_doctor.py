@@ -26,12 +26,14 @@ from tests.server.approvals.asking import asker
 from tests.server.conftest import Serve, empty_server
 from tests.server.workflows import outside
 from tests.server.workflows.outside import until_waiting
+from waystation.artifacts import ObjectStoreArtifactService
 from waystation.auth import EncryptedFileCredentialService
 from waystation.cli import diagnosis, operations
 from waystation.client import SEARCH_ATTRIBUTE_TYPES, AgentClient, connect
 from waystation.core import JsonObject
 from waystation.embedded import EmbeddedServer
 from waystation.key_set import EncryptionKeys
+from waystation.tools import Services
 from waystation.worker_keys import WorkerKeys
 
 T = TypeVar("T")
@@ -218,7 +220,7 @@ async def test_model_keys_are_not_claimed_to_be_right_without_agents(server: Emb
     """Which keys are needed is known only from the agents."""
     ran = await command("--address", server.address, "--task-queue", new_queue(), "doctor")
     assert "model keys: not checked; name the agents with --agents." in ran.out
-    assert "other stores: not checked; name them with --artifacts, --memory, --credentials" in ran.out
+    assert f"as in {Path.cwd()}; name others with --artifacts, --memory, --credentials" in ran.out
 
 
 @asynccontextmanager
@@ -357,15 +359,40 @@ async def test_invocations_that_no_worker_takes_are_found(monkeypatch: pytest.Mo
         assert unpolled["fix"] == f"waystation worker --agents DIR --task-queue {queue}"
 
 
-async def test_stores_and_keys_other_than_those_of_the_workers_are_found(serve: Serve, tmp_path: Path) -> None:
-    """An open invocation recorded the worker's stores."""
+@pytest.mark.parametrize(
+    ("purpose", "told"),
+    [("x", "--store is the store"), ("x" * 400_000, "other, but the worker")],
+    ids=["small", "large"],
+)
+async def test_stores_other_than_those_of_the_workers_are_found(
+    serve: Serve, tmp_path: Path, purpose: str, told: str
+) -> None:
+    """An open invocation recorded the worker's stores, in a reply that is itself in the store if it is large."""
     (tmp_path / "other").mkdir()
-    async with serve(asker("stored_asker"), verify=False) as env:
+    async with serve(asker("stored_asker", purpose), verify=False) as env:
         invocation = await until_waiting(env.client.start("stored_asker", "go"), "fc-1")
         target = ("--task-queue", env.client.task_queue, "--store")
         assert "stores of workers" not in await examine(env.server, *target, str(env.store))
         problem = (await examine(env.server, *target, str(tmp_path / "other")))["stores of workers"]
-        assert "--store is the store" in problem["text"]
+        assert told in problem["text"]
+        await invocation.handle.terminate()
+
+
+async def test_the_default_stores_of_another_folder_are_found(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stores that are not named are those of the current folder, as for the other commands."""
+    monkeypatch.chdir(tmp_path)
+    services = Services(artifacts=ObjectStoreArtifactService(tmp_path / "artifacts"))
+    (tmp_path / "artifacts").mkdir()
+    async with serve(asker("foldered"), services=services, verify=False) as env:
+        invocation = await until_waiting(env.client.start("foldered", "go"), "fc-1")
+        target = ("--task-queue", env.client.task_queue, "--store", str(env.store))
+        found = await examine(env.server, *target)
+        assert "--artifacts is the store (empty)" in found["stores of workers"]["text"]
+        named = await examine(env.server, *target, doctor=("--artifacts", str(tmp_path / "artifacts")))
+        assert "stores of workers" not in named
+        assert not (tmp_path / ".waystation").exists()
         await invocation.handle.terminate()
 
 

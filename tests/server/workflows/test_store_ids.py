@@ -78,6 +78,7 @@ async def test_a_worker_and_a_client_with_another_store_start_only_without_stric
             ready = await worker.logged("worker.ready")
             assert ready["payload_store"] == (tmp_path / "other").as_uri()
             assert ready["memory_store"].endswith(".waystation/memory.db")
+            assert ready["agent_folders"] == [AGENTS.as_uri()]
         refused = await command(*where, "web", "--port", "0", "--strict")
         assert (refused.code, "--store is the store" in refused.err) == (2, True), refused.err
         refused = await command(*where, "pending", "--strict")

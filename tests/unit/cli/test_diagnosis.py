@@ -39,6 +39,7 @@ HEALTHY: Mapping[str, Any] = {
     "backlogs": {"workflows": (0, 0.0), "activities": (3, 1.0)},
     "unpolled_queues": {},
     "newest_start": NOW - 60,
+    "folder": "/folder",
     "store": "file:///store",
     "free_bytes": 1 << 40,
     "files": [settings_file("keys"), settings_file("channels")],
