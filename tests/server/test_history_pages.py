@@ -25,7 +25,14 @@ from waystation.client import connect
 from waystation.client.agent_client import AgentClient
 from waystation.core import ANSWER_SIGNAL, Fact, Signalled, Started
 from waystation.embedded import EmbeddedServer
-from waystation.history import HistoryPoll, HistoryReader, continued_as, fetch_events_after, find_run_id
+from waystation.history import (
+    HistoryPoll,
+    HistoryReader,
+    continued_as,
+    decode_events,
+    fetch_events_after,
+    find_run_id,
+)
 from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
 from waystation.tools.long_running_tool import LongRunningFunctionTool
 from waystation.worker import announce_agents
@@ -78,10 +85,11 @@ async def test_a_stream_tells_what_gets_the_id_of_an_attempt(client: AgentClient
     pages = invocation.handle.fetch_history_events(wait_new_event=True)
     await pages.fetch_next_page()
     shown = list(pages.current_page or ())
-    facts.extend(reader.read(shown))
+    converter = client.temporal.data_converter
+    facts.extend(reader.read(await decode_events(shown, converter)))
     assert await signalled(invocation.handle) == shown[-1].event_id
     await pages.fetch_next_page()
-    facts.extend(reader.read(pages.current_page or ()))
+    facts.extend(reader.read(await decode_events(pages.current_page or (), converter)))
     assert [type(fact) for fact in facts] == [Started, Signalled]
 
 

@@ -1,5 +1,6 @@
 """The behavior of the engine does not depend on encryption: other tests pass with it, too."""
 
+import json
 import os
 import re
 import subprocess
@@ -14,12 +15,16 @@ from temporalio.api.common.v1 import Payloads
 from temporalio.converter import WorkflowSerializationContext
 
 from tests.paths import ROOT
+from tests.server.approvals.asking import payer
 from tests.server.encryption.test_encrypted_namespace import asker, restart_with, write_keys
 from tests.server.processes.workers import Process
-from tests.server.workflows.outside import until, waiting
+from tests.server.workflows.outside import approve_and_finish, until, until_waiting, waiting
+from waystation.core import InvalidAnswer
 from waystation.embedded import EmbeddedServer
+from waystation.history import format_saved_history
+from waystation.replay import redact
 from waystation.storage import ENCRYPTION_VARIABLE, USER_KEYS_VARIABLE, Blobs, offloading
-from waystation.testing import AgentEnvironment
+from waystation.testing import AgentEnvironment, assert_keeps_replaying
 
 TOKEN = "a-token-of-at-least-thirty-two-characters"
 SELECTED = {
@@ -31,11 +36,28 @@ SELECTED = {
     "pages": ["web/test_call_page.py", "web/test_timeline.py", "web/test_invocation_pages.py"],
     "chat": ["web/test_chat.py", "cli/test_chat.py"],
     "inbox": ["web/test_inbox.py", "cli/test_pending.py"],
-    "operations": ["cli/test_audit.py", "cli/test_doctor.py", "cli/test_operating.py", "cli/test_held.py"],
+    "operations": ["cli/test_doctor.py", "cli/test_operating.py", "cli/test_held.py"],
     "deletion": ["sessions/test_user_deletion.py"],
-    "recordings": ["recordings/test_stepping.py", "recordings/test_report.py", "cli/test_reading.py"],
+    "export": ["cli/test_reading.py", "cli/test_offloaded.py", "cli/test_chains.py", "test_history_pages.py"],
+    "replay": ["recordings", "cli/test_replay.py", "approvals/test_resets.py", "sessions/test_resets.py"],
+    "redaction": ["../slow/recordings/test_redacted_continued_runs.py", "../slow/recordings/test_gate.py"],
+    "audit": ["cli/test_audit.py", "identity/test_deciding.py", "identity/test_client.py"],
+    "contract": [
+        "workflows/test_answers_to_long_running_calls.py",
+        *(f"approvals/test_{name}.py" for name in ("answers_that_come_twice", "other_versions", "reviews")),
+    ],
 }
-"""Tests of each area that do not look into payloads themselves. Each test replays the histories that it makes."""
+"""Tests of each area: files and folders. Each test replays the histories that it makes."""
+NEED_PLAIN = {
+    "recordings/test_canaries.py": ["the_command_writes_a_redacted_file"],
+    "cli/test_offloaded.py": [
+        "without_the_store_events_show_short_forms",
+        "a_history_is_replayed_only_with_all_of_its_values",
+        "a_session_is_shown_without_the_store",
+        "pages_and_streams_show_short_forms",
+    ],
+}
+"""Tests, by file, of what encryption changes: exported files are encrypted, and encrypted values have no short form."""
 
 
 @pytest.mark.timeout(600)
@@ -48,8 +70,9 @@ def test_an_area_behaves_the_same_with_encryption(area: str, tmp_path: Path) -> 
         USER_KEYS_VARIABLE: str(tmp_path / "user-keys.db"),
     }
     files = [f"tests/server/{file}" for file in SELECTED[area]]
+    plain = [f"--deselect=tests/server/{file}::test_{name}" for file in NEED_PLAIN for name in NEED_PLAIN[file]]
     ran = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files, *plain],
         cwd=ROOT,
         env=os.environ | switches,
         capture_output=True,
@@ -57,6 +80,31 @@ def test_an_area_behaves_the_same_with_encryption(area: str, tmp_path: Path) -> 
     )
     assert ran.returncode == 0, ran.stdout[-5_000:]
     assert (tmp_path / "user-keys.db").exists()
+
+
+@pytest.mark.parametrize("ends", [False, True])
+async def test_saved_histories_with_approvals_keep_replaying(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: bool
+) -> None:
+    """An exported one replays with the keys and a redacted one without: memo, receipts and refusals are compared."""
+
+    def pay(amount: int) -> dict[str, int]:
+        return {"paid": amount}
+
+    write_keys(tmp_path / "keys.json", "first")
+    monkeypatch.setenv(ENCRYPTION_VARIABLE, str(tmp_path / "keys.json"))
+    async with EmbeddedServer() as server, AgentEnvironment(payer(pay), server=server, store=tmp_path / "store") as env:
+        invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
+        with pytest.raises(InvalidAnswer):
+            await invocation.answer("edit", "fc-1", args={"amount": "much"})
+        if ends:
+            await approve_and_finish(invocation)
+        saved = await invocation.saved()
+    for name, content in {"exported": saved, "redacted": await redact(saved, ["text"])}.items():
+        (tmp_path / name).write_text(json.dumps(format_saved_history(content)))
+    await assert_keeps_replaying(tmp_path / "exported")
+    monkeypatch.delenv(ENCRYPTION_VARIABLE)
+    await assert_keeps_replaying(tmp_path / "redacted")
 
 
 async def test_a_worker_without_the_key_holds_an_invocation_until_another_has_it(
