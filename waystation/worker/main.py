@@ -453,9 +453,7 @@ async def serve(
             address=client.service_client.config.target_host,
             namespace=client.namespace,
             model=options.model or ("gemini" if has_api_key() else DEMO),
-            agent_folders=[describe_place(folder) for folder in options.agents],
-            **({"keys": describe_place(EMBEDDED_KEYS)} if keys and not options.keys else {}),
-            **describe_stores(settings),
+            **_describe_places(options, settings),
         )
         if status:
             status.serve(client, options.task_queue)
@@ -466,6 +464,12 @@ async def serve(
     log.info("worker.stopped", exit_code=exit_code)
     _leave(threads, exit_code)
     return exit_code
+
+
+def _describe_places(options: argparse.Namespace, settings: Settings) -> dict[str, object]:
+    """Return the places of agents, keys and stores, some of which depend on the current folder, for log events."""
+    keys = {"keys": describe_place(EMBEDDED_KEYS)} if options.embedded and not options.keys else {}
+    return {"agent_folders": [describe_place(folder) for folder in options.agents], **keys, **describe_stores(settings)}
 
 
 def _create_interceptors(options: argparse.Namespace, stack: AsyncExitStack) -> list[Interceptor]:

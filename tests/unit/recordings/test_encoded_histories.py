@@ -1,20 +1,31 @@
 """A codec may have encoded the payloads at any place of a history."""
 
-import asyncio
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from temporalio.api.common.v1 import Payload, SearchAttributes
 from temporalio.api.history.v1 import HistoryEvent
-from temporalio.converter import DataConverter, DefaultFailureConverterWithEncodedAttributes
+from temporalio.converter import DataConverter, DefaultFailureConverterWithEncodedAttributes, PayloadCodec
 
-from tests.server.workflows.test_codec import Veil
 from waystation.history import decode_events
 
 NOTE = Payload(metadata={"encoding": b"json/plain"}, data=b'"note"')
-[VEILED] = asyncio.run(Veil().encode([NOTE]))
+VEILED = Payload(metadata={"encoding": b"binary/veiled"})
 KINDS = [field.name for field in HistoryEvent.DESCRIPTOR.oneofs_by_name["attributes"].fields]
+
+
+class Veil(PayloadCodec):
+    """Knows a single value."""
+
+    async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        """Return veiled payloads."""
+        return [VEILED for _ in payloads]
+
+    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        """Return the value for each veiled payload."""
+        return [NOTE if payload == VEILED else payload for payload in payloads]
 
 
 def fill(message: Any, payload: Payload, seen: tuple[Any, ...] = (SearchAttributes.DESCRIPTOR,)) -> None:
