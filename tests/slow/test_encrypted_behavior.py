@@ -41,7 +41,7 @@ SELECTED = {
     "export": ["cli/test_reading.py", "cli/test_offloaded.py", "cli/test_chains.py", "test_history_pages.py"],
     "replay": ["recordings", "cli/test_replay.py", "approvals/test_resets.py", "sessions/test_resets.py"],
     "redaction": ["../slow/recordings/test_redacted_continued_runs.py", "../slow/recordings/test_gate.py"],
-    "audit": ["cli/test_audit.py", "identity/test_deciding.py", "identity/test_client.py"],
+    "audit": ["cli/test_audit.py"],
     "contract": [
         "workflows/test_answers_to_long_running_calls.py",
         *(f"approvals/test_{name}.py" for name in ("answers_that_come_twice", "other_versions", "reviews")),
