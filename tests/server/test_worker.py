@@ -284,7 +284,7 @@ async def test_a_worker_that_waits_for_a_server_can_be_stopped(closed_port: int)
     [
         (("worker.py",), 0),
         (("-m", "waystation.worker"), 0),
-        (("-m", "waystation.cli", "worker"), 0),
+        (("-m", "waystation", "worker"), 0),
         (("-m", "waystation.worker", "check"), -signal.SIGTERM),  # not a successful check
     ],
     ids=str,
@@ -443,6 +443,7 @@ async def test_an_embedded_server_on_another_port_reports_its_address(tmp_path: 
         [ready] = worker.events("server.ready")
         assert ready["clients"] == f"TEMPORAL_ADDRESS={ready['address']}"
         assert not ready["address"].endswith(f":{USUAL_PORT}")
+        assert ready["data"] == "in memory: it is lost when the worker stops; keep it with --db FILE"
         assert ready["ui"] is None
 
 
@@ -453,6 +454,7 @@ async def test_an_embedded_server_lives_as_long_as_its_worker(tmp_path: Path) ->
     async with WorkerProcess(*options, environment=environment) as worker:
         [ready] = worker.events("server.ready")
         assert ready["ui"].startswith("http://127.0.0.1:")
+        assert ready["data"] == str(tmp_path / "temporal.db")
         client = await AgentClient.connect(address=ready["address"])
         result = await client.run("planned", plan([("remember", {"word": "x"})]))
         assert list(result.state_delta) == ["x"]

@@ -1,6 +1,8 @@
 """The command `waystation new`: create an agent package with a test."""
 
 import keyword
+import sys
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Annotated
 
@@ -87,6 +89,14 @@ def test_a_large_order_waits_for_approval() -> None:
 FILES = {"__init__.py": "", "agent.py": AGENT, "demo.py": DEMO, "test_agent.py": TEST}
 
 
+def _find_module(name: str) -> str | None:
+    """Return which module on the import path has this name, or None if there is none."""
+    if name in sys.stdlib_module_names:
+        return "a module of Python's standard library"
+    spec = PathFinder.find_spec(name)
+    return f"the module at {[*(spec.submodule_search_locations or ()), spec.origin][0]}" if spec else None
+
+
 async def new(
     ctx: CommandContext,
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the agent, such as order_agent.")],
@@ -99,6 +109,8 @@ async def new(
     package = folder / name
     if package.exists():
         raise Problem(Exit.USAGE, f"{str(package)!r} exists. Choose another name, or another folder with --in.")
+    if (module := _find_module(name)) is not None:
+        raise Problem(Exit.USAGE, f"{name!r} would hide {module}. Choose another name, such as {name}_agent.")
     with translate_file_errors(package, "created"):
         package.mkdir(parents=True)
         for file, text in FILES.items():

@@ -9,6 +9,7 @@ from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 
 from waystation.core import with_article
+from waystation.import_path import add_project
 
 T = TypeVar("T")
 
@@ -52,13 +53,14 @@ def read_sqlite_id(database: sqlite3.Connection) -> str:
 def load_store(place: str | Path, kind: type[T]) -> T | None:
     """Return the store at a location of the form `python:MODULE:NAME`, or None if the location has another form.
 
-    The name must be a store, or a class or function that returns one.
+    The name must be a store, or a class or function that returns one. Its module may be in the current folder.
 
     Raises:
         ValueError: The name does not exist, or is not a store of this kind.
     """
     if not str(place).startswith(PYTHON):
         return None
+    add_project(Path.cwd())
     try:
         value = pkgutil.resolve_name(str(place).removeprefix(PYTHON))
         store = value if isinstance(value, kind) else value()

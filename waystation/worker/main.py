@@ -507,7 +507,8 @@ async def _start_embedded_server(stack: AsyncExitStack, db: Path | None, ui: boo
     except ServerPortTaken:  # another worker that is starting at the same time took it
         server = await stack.enter_async_context(EmbeddedServer(db_filename=db, ui=ui))
     clients = {} if server.address.endswith(f":{USUAL_PORT}") else {"clients": f"TEMPORAL_ADDRESS={server.address}"}
-    log.info("server.ready", address=server.address, ui=server.ui_url, **clients)
+    data = str(db) if db else "in memory: it is lost when the worker stops; keep it with --db FILE"
+    log.info("server.ready", address=server.address, data=data, ui=server.ui_url, **clients)
     return server.address
 
 

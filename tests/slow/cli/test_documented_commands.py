@@ -17,7 +17,7 @@ from waystation.embedded import EmbeddedServer
 README = (ROOT / "README.md").read_text()
 TUTORIAL = (DOCS / "tutorial" / "first-agent.md").read_text()
 CONTRACT = (DOCS / "reference" / "contract.md").read_text()
-WORKER = "waystation worker --embedded --agents examples --model demo"
+WORKER = "waystation worker --embedded --db .waystation/dev.db --agents examples --model demo"
 
 
 def commands(text: str) -> list[str]:

@@ -1,5 +1,6 @@
 """`waystation new` creates a package that a worker serves without an API key."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,13 @@ async def test_a_name_that_cannot_be_a_package_is_refused(tmp_path: Path, name: 
     """The command fails before it creates anything."""
     ran = await command("new", "--in", str(tmp_path), "--", name)
     assert (ran.code, "is not a valid name" in ran.err) == (2, True)
+
+
+@pytest.mark.parametrize("name", ["json", "sys", "colorsys", "google", "temporalio", "pytest", "waystation"])
+async def test_a_name_that_would_hide_a_module_is_refused(tmp_path: Path, name: str) -> None:
+    """The folder of an agent comes first on the import path, so `json` would break every module that uses it."""
+    ran = await command("new", name, "--in", str(tmp_path))
+    assert (ran.code, f"{name!r} would hide " in ran.err, os.listdir(tmp_path)) == (2, True, [])
 
 
 async def test_an_existing_folder_is_kept(tmp_path: Path) -> None:
