@@ -41,6 +41,7 @@ from waystation.cli.output import Output
 from waystation.cli.shell_completion import complete_id
 from waystation.cli.terminal_input import NOTHING_SENT, Person, find_person
 from waystation.client import AgentClient
+from waystation.client.approvals import NEEDS_ARGUMENTS
 from waystation.client.search_attributes import ANY_TENANT
 from waystation.core import Action, JsonObject, PendingCall, Stores, decode, hide_named_secrets, ids, summary
 from waystation.presentation import terminal, words
@@ -174,6 +175,8 @@ async def pending(
             raise Problem(Exit.USAGE, f"Pass an invocation ID or use {', '.join(filters)}, but not both.")
     out, client = ctx.out, await ctx.connect()
     calls = await (_find_calls(ctx, client) if id is None else _fetch_pending(client, id))
+    if not json:
+        await ctx.compare_stores(payloads=client.blobs.files)
     if json:
         for call in calls:
             out.record(call.model_dump(mode="json"))
@@ -353,8 +356,9 @@ async def _answer_one(
     if call and action in ("approve", "edit", "waive") and (warning := await client.agents.find_missing_tool(call)):
         out.remark(warning)
     missing = find_missing_options(action, call, fields)
-    if person and call and (missing or is_choice):
+    if call and (action in NEEDS_ARGUMENTS or (person and (missing or is_choice))):
         call = await client.approvals.get(call.approval_id)
+    if person and call and (missing or is_choice):
         show_call(out, call)
         fields = ask_for_missing(person, out, call, action, fields)
     elif missing:
@@ -416,6 +420,9 @@ async def _answer_all(
         if not out.json:
             out.line(f"No such calls are waiting for a person in {target.describe()}.")
         return Exit.OK
+    for large in calls if action in NEEDS_ARGUMENTS else ():
+        if set(large.args) == {"omitted_bytes"}:  # fail before anything is sent if they cannot be read
+            await client.approvals.get(large.approval_id)
     if not yes:
         count = "1 call" if len(calls) == 1 else f"{len(calls)} calls"
         person = None if out.json else find_person()

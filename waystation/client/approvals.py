@@ -15,7 +15,13 @@ from typing import Any
 from temporalio.client import Client, WorkflowExecution
 from temporalio.service import RPCError
 
-from waystation.client.invocation_handle import ClientContext, Invocation, explain_closed_call, read_pending_calls
+from waystation.client.invocation_handle import (
+    ClientContext,
+    Invocation,
+    explain_closed_call,
+    explain_unread,
+    read_pending_calls,
+)
 from waystation.client.search_attributes import AGENT, ANY_TENANT, has_search_attributes
 from waystation.core import (
     HELD,
@@ -38,6 +44,8 @@ from waystation.core import (
 from waystation.dataclass import dataclass
 from waystation.history import is_not_found
 
+NEEDS_ARGUMENTS: tuple[Action, ...] = ("approve", "edit", "respond", "waive")
+"""Actions with which people accept a call's arguments. Do not offer them if the arguments cannot be read."""
 AT_ONCE = 8
 """Default number of answers that `answer_all` sends concurrently."""
 PAGE_SIZE = 100
@@ -272,6 +280,7 @@ class Approvals:
             AlreadyAnswered: The call has already been answered.
             Expired: The call's deadline has passed.
             UnknownCall: The call does not exist, was never pending, or its invocation has ended.
+            StoreFailed: The arguments are large, and the client's store does not contain them.
         """
         invocation_id, call_id = _parse_approval_id(approval_id)
         invocation = Invocation.from_id(self._client, invocation_id)
@@ -284,6 +293,8 @@ class Approvals:
             raise _translate_error(error, invocation_id) from None
         pending = [] if log.state.outcome.ended else log.state.pending()
         if call := next((call for call in pending if call.function_call_id == call_id), None):
+            if unread := explain_unread(self._client, call, matches):
+                raise unread
             return call
         raise explain_closed_call(log, call_id)
 

@@ -98,6 +98,7 @@ from waystation.storage import (
     Blobs,
     Owner,
     encrypting,
+    list_shortened,
 )
 from waystation.trace_context import find_traceparent
 
@@ -271,12 +272,16 @@ class Invocation:
             raise _translate_not_found(error, self.id) from None
 
     async def pending(self) -> list[PendingCall]:
-        """Return the pending calls, without those of called agents. This does not require a running worker."""
+        """Return the pending calls, without those of called agents. This does not require a running worker.
+
+        Raises:
+            KeyMissing: The calls are encrypted with a key that this process does not have.
+        """
         await self.started()
         description = await self.handle.describe()
         if description.status is not WorkflowExecutionStatus.RUNNING:
             return []
-        return await read_pending_calls(self.client, description)
+        return await read_pending_calls(self.client, description, required=MEMO_PENDING)
 
     async def approve(self, function_call_id: str | None = None, **answer: Any) -> JsonObject:
         """Approve a call; see `answer`."""
@@ -613,11 +618,31 @@ def parse_pending_calls(execution: WorkflowExecution, memo: Mapping[str, Any]) -
     return [call for call in calls if attributes.get(STATUS) is None or call.function_call_id in listed]
 
 
-async def read_pending_calls(client: ClientContext, execution: WorkflowExecution) -> list[PendingCall]:
-    """Return all pending calls of an open invocation. If its memo has no room for all, read them from its history."""
-    calls = parse_pending_calls(execution, await read_memo(execution))
+async def read_pending_calls(
+    client: ClientContext, execution: WorkflowExecution, *, required: str = ""
+) -> list[PendingCall]:
+    """Return all pending calls of an open invocation. If its memo has no room for all, read them from its history.
+
+    See `read_memo` for `required`.
+    """
+    calls = parse_pending_calls(execution, await read_memo(execution, required=required))
     log = await read_full_log(client, execution) if len(calls) >= MAX_MEMO_CALLS else None
     return calls if log is None else [] if log.state.outcome.ended else log.state.pending()
+
+
+def explain_unread(client: ClientContext, call: PendingCall, recorded: Iterable[PendingCall]) -> StoreFailed | None:
+    """Return why this client lacks the arguments of a call that it has read from a history, or None if it has them all.
+
+    Args:
+        client: The client. It may have read short forms of payloads that are missing from its store.
+        call: The call, from the history.
+        recorded: The calls from the memo, whose digests were computed from their complete arguments.
+    """
+    is_same = any((other.approval_id, other.digest) == (call.approval_id, call.digest) for other in recorded)
+    if is_same or not list_shortened(client.temporal.data_converter):
+        return None
+    problem = f"it does not have the arguments of {call.approval_id!r}. Use the store of the workers"
+    return StoreFailed(client.blobs.files.place, f"{problem} (--store, {STORE_VARIABLE}).")
 
 
 async def read_full_log(client: ClientContext, execution: WorkflowExecution) -> Log | None:

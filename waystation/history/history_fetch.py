@@ -22,7 +22,7 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError, RPCStatusCode
 
-from waystation.core import MEMO_FORK, SCOPE_WORKFLOW, SESSION_WORKFLOW, WORKFLOW, Origin, ids
+from waystation.core import MEMO_FORK, SCOPE_WORKFLOW, SESSION_WORKFLOW, WORKFLOW, KeyMissing, Origin, ids
 from waystation.history.history_events import TASK_IN_FLIGHT, EventType, decode_events, find_run_id, get_time_s
 from waystation.storage import describe_missing_key
 
@@ -71,10 +71,13 @@ async def describe_workflow(client: Client, workflow_id: str) -> WorkflowExecuti
     return await fetch_or_none(client.get_workflow_handle(workflow_id).describe())
 
 
-async def read_memo(execution: WorkflowExecution) -> dict[str, Any]:
+async def read_memo(execution: WorkflowExecution, *, required: str = "") -> dict[str, Any]:
     """Return the memo of a workflow without the fields that this process cannot decrypt, which it logs.
 
     Anyone who can start a workflow can add such a field, which must not prevent others from being listed.
+
+    Raises:
+        KeyMissing: The required field cannot be decrypted.
     """
     memo: dict[str, Any] = {}
     for name, payload in execution.raw_info.memo.fields.items():
@@ -84,6 +87,8 @@ async def read_memo(execution: WorkflowExecution) -> dict[str, Any]:
             codec = execution.data_converter.payload_codec
             [decoded] = await codec.decode([payload]) if codec else [payload]
             problem = describe_missing_key(decoded) or "it cannot be decoded."
+            if name == required:
+                raise KeyMissing(problem) from None
             log.warning("memo.unreadable", workflow_id=execution.id, field=name, problem=problem)
     return memo
 

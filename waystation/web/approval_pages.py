@@ -18,6 +18,8 @@ from starlette.responses import RedirectResponse, Response
 from temporalio.service import RPCError
 
 from waystation.client import AgentClient, Outcome
+from waystation.client.approvals import NEEDS_ARGUMENTS
+from waystation.client.invocation_handle import explain_unread, parse_pending_calls
 from waystation.core import (
     Action,
     Answer,
@@ -37,6 +39,7 @@ from waystation.core import (
     is_among_people,
 )
 from waystation.dataclass import dataclass
+from waystation.history import read_memo
 from waystation.presentation import terminal, text_safety, words
 from waystation.presentation.argument_layout import lay_out_arguments
 from waystation.web import forms
@@ -96,6 +99,8 @@ class CallView:
     state: CallState
     pending: PendingCall
     standing: Standing
+    unread: str = ""
+    """Why the complete arguments of an open call cannot be read. Empty if they can be read."""
 
     @property
     def id(self) -> str:
@@ -127,13 +132,15 @@ class CallView:
         """The actions with which the call can be answered, in the order that the page shows them."""
         # A call with a response schema requires a response, so do not offer a plain approval.
         is_form = bool(self.state.call.response_schema) and self.state.gate != "waiting"
-        return tuple(a for a in DECISIONS if a in allowed_actions(self.state) and not (a == "approve" and is_form))
+        excluded = {"approve"} if is_form else set()
+        excluded |= set(NEEDS_ARGUMENTS) if self.unread else set()
+        return tuple(a for a in DECISIONS if a in allowed_actions(self.state) and a not in excluded)
 
     @property
     def further_actions(self) -> tuple[Action, ...]:
         """The other actions that the call accepts. They do not answer it. Includes either `claim` or `release`."""
-        excluded = "claim" if self.state.claimed_by else "release"
-        return tuple(a for a in FURTHER_ACTIONS if a in allowed_actions(self.state) and a != excluded)
+        excluded = {"claim" if self.state.claimed_by else "release", *(NEEDS_ARGUMENTS if self.unread else ())}
+        return tuple(a for a in FURTHER_ACTIONS if a in allowed_actions(self.state) and a not in excluded)
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -188,7 +195,8 @@ async def view_call(client: AgentClient, approval_id: str) -> CallView:
     except ValueError:
         raise unknown from None
     try:
-        if await describe(client, invocation_id) is None:
+        described = await describe(client, invocation_id)
+        if described is None:
             raise unknown
         log = await client.invocation(invocation_id).log()
     except (RPCError, StoreFailed) as error:
@@ -200,13 +208,19 @@ async def view_call(client: AgentClient, approval_id: str) -> CallView:
         raise unknown
     for pending in () if log.state.outcome.ended else log.state.pending():
         if pending.function_call_id == state.id:
-            return CallView(log, state, pending, "expired" if pending.deadline <= time.time() else "open")
+            standing: Standing = "expired" if pending.deadline <= time.time() else "open"
+            recorded = parse_pending_calls(described, await read_memo(described))
+            if unread := explain_unread(client, pending, recorded):
+                # With the digest of the short form, a rejection would not count either.
+                digests = {call.function_call_id: call.digest for call in recorded}
+                pending = pending.model_copy(update={"digest": digests.get(state.id, pending.digest)})
+            return CallView(log, state, pending, standing, str(unread or ""))
     started = log.state.input
     names = started.user_id, started.session_id, started.requester
     pending = state.pending(invocation_id, *names, log.state.signed_request, log.state.run, started.tenant)
     if state.asked:
         pending = pending.model_copy(update={"kind": state.asked})
-    standing: Standing = "expired" if state.expired else "decided" if state.answer else "closed"
+    standing = "expired" if state.expired else "decided" if state.answer else "closed"
     return CallView(log, state, pending, standing)
 
 
@@ -390,8 +404,10 @@ class ApprovalPages:
 
     async def arguments(self, request: Request) -> Response:
         """Serve the call's complete arguments as JSON."""
-        args = (await self._view(request)).pending.args
-        return Response(json.dumps(args, indent=2), media_type="application/json")
+        view = await self._view(request)
+        if view.unread:
+            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "StoreFailed", view.unread)
+        return Response(json.dumps(view.pending.args, indent=2), media_type="application/json")
 
     async def edit(self, request: Request) -> Response:
         """Serve a form for editing the arguments or, once the form was sent, a comparison with the original ones."""

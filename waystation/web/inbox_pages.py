@@ -11,8 +11,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from temporalio.service import RPCError
 
-from waystation.client import AgentClient
+from waystation.client import AgentClient, find_store_differences
 from waystation.core import Log, WaystationError, digest, ids
+from waystation.storage import StoreIds
 from waystation.web.access import Login
 from waystation.web.http_responses import Refused, render_page
 from waystation.web.invocation_details import Run
@@ -26,6 +27,8 @@ PAUSE_S = 1.0
 """Shortest pause between two looks at the list for an open page."""
 REST = 5
 """How many times as long as reading a list took the pause after it is at least, so that long lists cost little."""
+COMPARE_S = 60.0
+"""How long a comparison with the stores of the workers counts. It reads several histories."""
 MAX_PAUSE_S = 3.0
 """Longest pause between two looks. An answer that was sent elsewhere shows after this time and one look at most."""
 RETRY_MS = 2_000
@@ -37,9 +40,13 @@ class InboxPages:
 
     def __init__(self, client: AgentClient, calls: PendingList, invocations: InvocationPages, limits: Limits) -> None:
         self._client, self._calls, self._invocations, self._limits = client, calls, invocations, limits
+        self._differences, self._compare_at = list[str](), 0.0
 
     async def inbox(self, request: Request) -> Response:
         """Serve a page of the pending calls that the login may see."""
+        if (now := time.monotonic()) >= self._compare_at:
+            self._compare_at, stores = now + COMPARE_S, StoreIds(payloads=self._client.blobs.files)
+            self._differences = await find_store_differences(self._client.temporal, self._client.task_queue, stores)
         return await self._page(request, "inbox.html")
 
     async def rows(self, request: Request) -> Response:
@@ -59,6 +66,7 @@ class InboxPages:
             query=query,
             selection=selection,
             calls=calls,
+            other_store=self._client.blobs.files.place if self._differences else "",
             messages=await self._invocations.list.details.read_messages(
                 [Run(call.invocation_id, call.run) for call in calls if call.run]
             ),

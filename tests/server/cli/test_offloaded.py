@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -11,7 +12,9 @@ from tests.server.cli.shell import Shell
 from tests.server.conftest import Serve
 from tests.server.sessions.conftest import heard_events, new_session
 from tests.server.streams.test_web import stream_of
-from tests.server.web.sites import page_of, site
+from tests.server.web.desk import begun, payer
+from tests.server.web.sites import hidden, page_of, path_of, site
+from tests.server.workflows.outside import Till, until
 from waystation.agents import Agent
 from waystation.client import connect
 from waystation.client.agent_client import AgentClient, Invocation
@@ -39,6 +42,12 @@ async def done(env: AgentEnvironment) -> Invocation:
     invocation = await env.client.start("reader", "read")
     assert (await invocation.result()).text == "Read."
     return invocation
+
+
+async def elsewhere(env: AgentEnvironment, store: Path) -> AgentClient:
+    """Return a client that shows histories, like `waystation web`, but with another store than the workers."""
+    temporal = await connect(address=env.server.address, store=store, short_forms=True)
+    return AgentClient(temporal, task_queue=env.client.task_queue, blobs=Blobs(store))
 
 
 async def test_without_the_store_events_show_short_forms(serve: Serve, waystation: Command, tmp_path: Path) -> None:
@@ -111,9 +120,7 @@ async def test_pages_and_streams_show_short_forms(serve: Serve, tmp_path: Path) 
     """A page is complete without the store, and a stream has every event."""
     async with serve(reader()) as env:
         invocation = await done(env)
-        temporal = await connect(address=env.server.address, store=tmp_path, short_forms=True)
-        client = AgentClient(temporal, task_queue=env.client.task_queue, blobs=Blobs(tmp_path))
-        async with site(client) as web, web.program() as program:
+        async with site(await elsewhere(env, tmp_path)) as web, web.program() as program:
             page = await program.get(page_of(invocation), headers={"Accept": "text/html"})
             assert ("[offloaded: " in page.text, "Read." in page.text, len(page.text) < 10_000) == (True, True, True)
             fields = await stream_of(program, f"{page_of(invocation)}/events")
@@ -130,6 +137,57 @@ async def test_a_page_without_short_forms_names_the_store_it_needs(serve: Serve,
             answer = await program.get(f"{page_of(invocation)}/events.json")
             assert (answer.status_code, answer.json()["error"]["type"]) == (503, "StoreFailed")
             assert "--store" in answer.json()["error"]["message"]
+
+
+async def test_a_call_is_not_approved_whose_arguments_are_elsewhere(
+    serve: Serve, waystation: Command, tmp_path: Path
+) -> None:
+    """Nobody approves what nobody can read. The error names the store, and the call can still be rejected."""
+    till = Till()
+    async with serve(payer(till, {"amount": 5, "note": "x" * 300_000})) as env:
+        invocation, id = await begun(env.client, "payer")
+        for line in (
+            ("approve", id),
+            ("approve", invocation.id, "fc-1"),
+            ("edit", id, "--args", '{"amount": 1}'),
+            ("waive", id),
+            ("approve", "--all", "--yes"),
+        ):
+            ran = await waystation(env, *line, "--store", str(tmp_path))
+            place = f"The store at {tmp_path.as_uri()} failed: it does not have the arguments of '{id}'."
+            assert (ran.code, place in ran.err) == (1, True), line
+        assert len(await invocation.pending()) == 1
+        assert (await waystation(env, "reject", id, "--store", str(tmp_path))).code == 0
+        await invocation.result()
+        assert till.paid == []
+
+
+async def test_a_page_does_not_offer_to_approve_arguments_that_are_elsewhere(serve: Serve, tmp_path: Path) -> None:
+    """Its banner names the store; forms that were opened before, and programs, are refused; a rejection counts."""
+    async with serve(payer(Till(), {"amount": 5, "note": "x" * 300_000})) as env:
+        _, id = await begun(env.client, "payer")
+        async with site(await elsewhere(env, tmp_path)) as web, web.browser() as me, web.program() as program:
+            page = (await me.page(path_of(id))).text
+            assert ("so you cannot approve the call here" in page, tmp_path.as_uri() in page) == (True, True)
+            assert ('value="approve"' in page, 'value="reject"' in page) == (False, True)
+            both = (await me.page(f"/approvals/several?call={quote(id, safe='')}")).text
+            assert ("so you cannot approve" in both, 'value="approve"' in both) == (True, False)
+            assert (await program.get(f"{path_of(id)}/arguments.json")).status_code == 503
+            assert (await me.send(path_of(id), {**hidden(page), "action": "approve"})).status_code == 422
+            page = (await me.page(path_of(id))).text
+            assert "This call was rejected" in (await me.send(path_of(id), {**hidden(page), "action": "reject"})).text
+
+
+async def test_the_inbox_of_another_store_has_a_banner(serve: Serve, tmp_path: Path) -> None:
+    """The inbox of the workers' store has none."""
+    async with serve(payer(Till(), {"amount": 5})) as env:
+        invocation, _ = await begun(env.client, "payer")
+        await until(env.client.pending, "the call in the list")
+        for client, is_other in ((await elsewhere(env, tmp_path), True), (env.client, False)):
+            async with site(client) as web, web.browser() as me:
+                page = (await me.page("/approvals")).text
+                assert (tmp_path.as_uri() in page, "use another store" in page) == (is_other, is_other)
+        await invocation.reject()
 
 
 async def test_another_process_reads_offloaded_values(serve: Serve, payload_store: Path, tmp_path: Path) -> None:

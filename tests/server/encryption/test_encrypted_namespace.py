@@ -34,7 +34,15 @@ from waystation.auth import AuthCredential, AuthCredentialTypes
 from waystation.auth.credential_store import Bucket, CredentialStore, Place
 from waystation.client import delete_tenant_keys
 from waystation.client.agent_client import AgentClient, Invocation
-from waystation.core import WORKFLOW, AnswerIgnored, ApprovalPolicy, DeletedHistory, InvalidAnswer, InvalidInput
+from waystation.core import (
+    WORKFLOW,
+    AnswerIgnored,
+    ApprovalPolicy,
+    DeletedHistory,
+    InvalidAnswer,
+    InvalidInput,
+    KeyMissing,
+)
 from waystation.embedded import EmbeddedServer
 from waystation.history import decode_events, format_saved_history
 from waystation.memory import MemoryEntry
@@ -453,6 +461,11 @@ async def test_an_invocation_with_a_missing_key_hides_no_others(
         await until(is_listed, "the pending call")
         listed = {entry.id: entry.pending async for entry in env.client.invocations.list(status="open")}
         assert (len(listed[lost.id]), len(listed[other.id])) == (0, 1)
+        with pytest.raises(KeyMissing, match="the key 'first'"):
+            await env.client.invocation(lost.id).pending()
+        for line in (("pending", lost.id), ("approve", lost.id, "fc-1")):
+            ran = await command("--address", server.address, *line)
+            assert (ran.code, "cannot be read: it is encrypted with the key 'first'" in ran.err) == (1, True)
         await env.client.temporal.get_workflow_handle(lost.id).terminate()
     [problem] = {entry["problem"] for entry in logs if entry.get("workflow_id") == lost.id}
     assert "the key 'first'" in problem

@@ -1,10 +1,11 @@
 """The pages in a real browser: layout, accessibility and scripts."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
-from playwright.async_api import Browser, Page
+from playwright.async_api import Browser, Page, Route
 
 from tests.server.conftest import Serve
 from tests.server.web.desk import begun, payer
@@ -16,6 +17,11 @@ from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.function_tool import FunctionTool
 
 PHONE, DESK = 320, 1200
+REPORT_BUTTON = """
+const button = document.querySelector("button[value=approve]");
+const report = () => console.log(button.textContent, document.getElementById("sending").textContent);
+new MutationObserver(report).observe(button, { childList: true });
+"""
 
 
 @contextlib.asynccontextmanager
@@ -77,6 +83,51 @@ async def test_an_impatient_double_click_pays_once(serve: Serve, chromium: Brows
                 await page.get_by_text("This call was approved by dana").wait_for()
             await invocation.result()
             assert till.paid == [5]
+
+
+async def test_an_answer_that_is_being_sent_looks_like_it(serve: Serve, chromium: Browser) -> None:
+    """The button shows it before any response arrives, and screen readers say it."""
+    till, go_on = Till(), asyncio.Event()
+
+    async def hold(route: Route) -> None:
+        await go_on.wait()
+        await route.continue_()
+
+    async with serve(payer(till, {"amount": 5})) as env, site(env.client) as web:
+        invocation, id = await begun(env.client, "payer")
+        async with opened(chromium, web, PHONE) as (page, _):
+            await page.goto(path_of(id))
+            await page.route(f"**{path_of(id)}", hold)
+            await page.evaluate(REPORT_BUTTON)  # Playwright itself waits until the next page is there
+            async with page.expect_console_message() as message:
+                await page.get_by_role("button", name="Approve", exact=True).click(no_wait_after=True)
+            assert ((await message.value).text, till.paid) == ("Sending… Sending…", [])
+            go_on.set()
+            await page.get_by_text("This call was approved by dana").wait_for()
+        await invocation.result()
+        assert till.paid == [5]
+
+
+async def test_a_table_in_an_argument_keeps_the_names_of_its_columns(serve: Serve, chromium: Browser) -> None:
+    """On a phone, too, where the table of the arguments becomes a list."""
+
+    def order(items: list[dict[str, Any]]) -> None:
+        """Order items."""
+
+    model = ScriptedModel(calls(("order", {"items": [{"sku": "A-1", "quantity": 5}, {"sku": "B-2", "quantity": 6}]})))
+    agent = Agent(name="buyer", model=model, tools=[FunctionTool(order, require_confirmation=True)])
+    async with serve(agent) as env, site(env.client) as web:
+        invocation, id = await begun(env.client, "buyer")
+        for width in (PHONE, DESK):
+            async with opened(chromium, web, width) as (page, _):
+                await page.goto(path_of(id))
+                for name, value in (("sku", "B-2"), ("quantity", "6")):
+                    header = await page.get_by_role("columnheader", name=name).bounding_box()
+                    cell = await page.get_by_role("cell", name=value, exact=True).bounding_box()
+                    assert header is not None
+                    assert cell is not None
+                    assert (header["x"], header["y"] < cell["y"]) == (cell["x"], True)
+        await invocation.cancel()
 
 
 async def test_hostile_text_runs_nothing_in_a_browser(serve: Serve, chromium: Browser) -> None:

@@ -17,6 +17,7 @@ from tests.server.web.logins import DANA, gatekeeper, person
 from tests.server.web.sites import Browser, hidden, site
 from tests.server.web.test_browser import opened
 from tests.server.web.test_guarding import XSS
+from tests.server.web.test_unreachable import cut
 from tests.server.workflows.outside import Till, until
 from tests.unit.identity.conftest import Installation
 from waystation.agents import Agent
@@ -80,6 +81,25 @@ async def test_a_person_chats_with_an_agent_and_approves_in_the_chat(serve: Serv
         assert till.paid == [5]
         assert "approved by dana (unverified): “fine”" in await page.locator("#turn-2").inner_text()
         assert complaints == []
+
+
+async def test_a_chat_says_if_the_server_does_not_answer(serve: Serve, chromium: Chromium) -> None:
+    """What was typed stays, and one sentence says what is known about the message or the answer."""
+    async with serve(payer(Till(), {"amount": 5})) as env, site(env.client) as web:
+        session = env.client.session(agent="payer", session_id=uuid.uuid4().hex, user_id="dana")
+        invocation = await session.send("Please pay.")
+        async with opened(chromium, web) as (page, _):
+            await page.goto(path_of(session))
+            with cut("execute_update"):
+                await page.get_by_role("button", name="Approve").click()
+                await page.locator(".turn .error").get_by_text("The Temporal server did not respond").wait_for()
+            with cut("describe"):
+                await page.fill("#message", "Hello?")
+                await page.keyboard.press("Enter")
+                await page.locator("#stale").get_by_text("The Temporal server does not answer").wait_for()
+                assert await page.input_value("#message") == "Hello?"
+            await page.get_by_role("button", name="Send", exact=True).wait_for()
+        await invocation.cancel()
 
 
 async def test_a_chat_works_without_scripts(serve: Serve) -> None:

@@ -1,16 +1,5 @@
-// Ignore a second click on a form that is being sent. The server would count it once anyway.
+// Show problems and changes of a call, and record that it was viewed.
 "use strict";
-
-for (const form of document.querySelectorAll("form.answer")) {
-  form.addEventListener("submit", (event) => {
-    if (form.dataset.sent) event.preventDefault();
-    form.dataset.sent = "1";
-  });
-}
-// After "Back" the form may be sent again; the server decides whether it counts.
-window.addEventListener("pageshow", () => {
-  for (const form of document.querySelectorAll("form.answer")) delete form.dataset.sent;
-});
 
 const problem = document.getElementById("problem");
 if (problem) problem.focus();

@@ -118,8 +118,10 @@ function grow(id, event) {
 // Send a form, and return the page that answers it.
 async function post(form, submitter) {
   const fields = new URLSearchParams(new FormData(form, submitter));
+  const headers = { Accept: "text/html" }; // otherwise, a refusal would be JSON
   // Not `form.action`, which is the button of that name.
-  const answer = await fetch(form.getAttribute("action"), { method: "POST", body: fields, credentials: "same-origin" });
+  const path = form.getAttribute("action");
+  const answer = await fetch(path, { method: "POST", body: fields, headers, credentials: "same-origin" });
   return parse(await answer.text());
 }
 
@@ -128,14 +130,11 @@ document.addEventListener("submit", async (event) => {
   const isMessage = form.id === "composer";
   if (!isMessage && !form.classList.contains("inline")) return;
   event.preventDefault();
-  if (form.dataset.sent) return;
-  form.dataset.sent = "1";
   try {
     const page = await post(form, event.submitter);
     const problem = page.getElementById("problem");
-    if (isMessage) {
-      const end = page.getElementById("end");
-      if (!end) return location.reload();
+    const end = page.getElementById("end");
+    if (isMessage && end) {
       sentAt = performance.now();
       document.getElementById("end").replaceWith(end);
       put(page);
@@ -144,7 +143,9 @@ document.addEventListener("submit", async (event) => {
       const field = document.getElementById("message");
       if (field) field.focus();
     } else if (problem) {
-      form.querySelector(".error").textContent = problem.textContent;
+      (form.querySelector(".error") || stale).textContent = problem.textContent;
+    } else if (isMessage) {
+      location.reload(); // the page leads to the login
     } else {
       form.reset();
       if (document.activeElement) document.activeElement.blur();
@@ -153,7 +154,7 @@ document.addEventListener("submit", async (event) => {
   } catch {
     stale.textContent = "The server does not answer. Check the conversation before you send this again.";
   } finally {
-    delete form.dataset.sent;
+    endSending(form);
   }
 });
 
