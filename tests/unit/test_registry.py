@@ -133,7 +133,7 @@ def test_packages_may_import_their_own_modules_and_their_neighbours(tmp_path: Pa
     assert greeter.instruction == "Say hello."
 
 
-@pytest.mark.parametrize("name", ["tools", "activities", "workflows", "worker", "tests"])
+@pytest.mark.parametrize("name", ["tools", "activities", "workflows", "worker"])
 @pytest.mark.parametrize("agents", ["agents", "agents/payer"])
 @pytest.mark.parametrize("is_first", [True, False], ids=["python worker.py", "editable install"])
 def test_packages_may_import_what_is_beside_their_folder(
@@ -141,8 +141,6 @@ def test_packages_may_import_what_is_beside_their_folder(
 ) -> None:
     """The project's own `tools` precedes that of a checkout of Waystation, whose folders are on the import path."""
     monkeypatch.setattr(sys, "path", [str(ROOT), *sys.path] if is_first else [*sys.path, str(ROOT)])
-    for module in [module for module in sys.modules if module.partition(".")[0] == name]:
-        monkeypatch.delitem(sys.modules, module)
     write(f"{name}/__init__.py", "")
     write(f"{name}/pay.py", 'def pay() -> None:\n    """Pay."""\n')
     write(
@@ -155,19 +153,6 @@ def test_packages_may_import_what_is_beside_their_folder(
     )
     registry, problems = discover([tmp_path / agents])
     assert (list(registry.roots), problems) == (["payer"], [])
-
-
-def test_a_module_that_another_package_of_its_name_lacks_is_explained(tmp_path: Path, write: Write) -> None:
-    """Two projects in one worker cannot both have `helpers`; the error names the one that was imported."""
-    write("one/helpers/__init__.py", "")
-    write("one/agents/alpha/agent.py", "import helpers\n" + dedent(AGENT).format(name="alpha"))
-    write("two/helpers/pay.py", "")
-    write("two/agents/beta/agent.py", "import helpers.pay\n" + dedent(AGENT).format(name="beta"))
-    registry, [problem] = discover([tmp_path / "one" / "agents", tmp_path / "two" / "agents"])
-    assert list(registry.roots) == ["alpha"]
-    assert str(problem.error).endswith(
-        f"No module named 'helpers.pay'; 'helpers' was imported from {tmp_path / 'one' / 'helpers'}."
-    )
 
 
 def test_several_folders_are_one_registry(tmp_path: Path, write: Write) -> None:

@@ -284,7 +284,6 @@ def _import(package: Path) -> list[ModuleType]:
         _check_place(package, sys.modules.get(package.name))
         missing = (error.name or "") if isinstance(error, ModuleNotFoundError) else ""
         hint = _ADK if missing.startswith("google.adk") else _NOT_HERE if missing.startswith("waystation.") else ""
-        hint = hint or _explain_missing(missing)
         place = f"{error.filename}:{error.lineno}" if isinstance(error, SyntaxError) else find_author_line(error)
         raise InvalidAgent(package.name, f"importing it failed at {place}: {_describe_error(error)}{hint}") from error
     for module in modules:
@@ -292,24 +291,17 @@ def _import(package: Path) -> list[ModuleType]:
     return modules
 
 
-def _explain_missing(name: str) -> str:
-    """Return where the package of a missing module was imported from: it may be another one than the author means."""
-    package = sys.modules.get(name.partition(".")[0]) if "." in name else None
-    return f"; {package.__name__!r} was imported from {_list_places(package)[0]}." if package else ""
-
-
-def _list_places(module: ModuleType) -> list[Path | str]:
+def _check_place(package: Path, module: ModuleType | None) -> None:
+    """Raise InvalidAgent if the package's name belongs to another module in this process."""
+    if module is None:
+        return
     file = getattr(module, "__file__", None)
     # A package without `__init__.py` has `__path__` but no `__file__`. A built-in module has neither.
     places = [Path(file).parent] if file else [Path(place) for place in getattr(module, "__path__", ())]
-    return [place.resolve() for place in places] or ["Python itself"]
-
-
-def _check_place(package: Path, module: ModuleType | None) -> None:
-    """Raise InvalidAgent if the package's name belongs to another module in this process."""
-    if module is not None and package not in (places := _list_places(module)):
+    if package not in [place.resolve() for place in places]:
+        place = places[0] if places else "Python itself"
         raise InvalidAgent(
-            package.name, f"another package named {package.name!r} was imported from {places[0]}; rename one."
+            package.name, f"another package named {package.name!r} was imported from {place}; rename one."
         )
 
 

@@ -297,15 +297,14 @@ class AnswerUnconfirmed(WaystationError):
     """No worker confirmed the answer in time. It may still be applied later.
 
     Check that a worker is running, then list the pending calls. If the call is still pending, answer again, or send the
-    answer as a signal.
+    answer as a signal, which is in time if the server receives it before the deadline.
     """
 
     def __init__(self, invocation: str, function_call_id: str) -> None:
         self.invocation, self.function_call_id = invocation, function_call_id
         super().__init__(
-            f"No worker confirmed the answer to call {function_call_id!r} of {invocation!r}. The answer may still be "
-            "applied if a worker accepts it before the deadline. List the pending calls before you answer again. A "
-            "signal is in time if the server receives it before the deadline."
+            f"No worker has confirmed the answer to call {function_call_id!r} of {invocation!r}. It may still be "
+            "applied, so check the call before you answer again."
         )
 
 

@@ -108,28 +108,6 @@ async def test_an_answer_that_is_being_sent_looks_like_it(serve: Serve, chromium
         assert till.paid == [5]
 
 
-async def test_a_table_in_an_argument_keeps_the_names_of_its_columns(serve: Serve, chromium: Browser) -> None:
-    """On a phone, too, where the table of the arguments becomes a list."""
-
-    def order(items: list[dict[str, Any]]) -> None:
-        """Order items."""
-
-    model = ScriptedModel(calls(("order", {"items": [{"sku": "A-1", "quantity": 5}, {"sku": "B-2", "quantity": 6}]})))
-    agent = Agent(name="buyer", model=model, tools=[FunctionTool(order, require_confirmation=True)])
-    async with serve(agent) as env, site(env.client) as web:
-        invocation, id = await begun(env.client, "buyer")
-        for width in (PHONE, DESK):
-            async with opened(chromium, web, width) as (page, _):
-                await page.goto(path_of(id))
-                for name, value in (("sku", "B-2"), ("quantity", "6")):
-                    header = await page.get_by_role("columnheader", name=name).bounding_box()
-                    cell = await page.get_by_role("cell", name=value, exact=True).bounding_box()
-                    assert header is not None
-                    assert cell is not None
-                    assert (header["x"], header["y"] < cell["y"]) == (cell["x"], True)
-        await invocation.cancel()
-
-
 async def test_hostile_text_runs_nothing_in_a_browser(serve: Serve, chromium: Browser) -> None:
     """Hostile text opens no dialog, sends no request, runs no script and violates no policy."""
 

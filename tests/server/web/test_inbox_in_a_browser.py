@@ -46,8 +46,9 @@ async def focused(page: Page, button: str) -> None:
 
 @pytest.mark.parametrize(("width", "height"), [(PHONE, 640), (DESK, 860)])
 async def test_approve_is_visible_without_scrolling(serve: Serve, chromium: Browser, width: int, height: int) -> None:
-    """Even with many long arguments, and beside it are the title and the first values."""
-    long: dict[str, Any] = {"amount": 48_250.5, "to": "Rose Roofing", "note": "Please pay this soon. " * 200}
+    """Even with long arguments, whose tables keep the names of their columns. Beside it are the title and a value."""
+    rows = [{"line": number, "text": "Please pay this soon."} for number in range(50)]
+    long: dict[str, Any] = {"amount": 48_250.5, "to": "Rose Roofing", "note": rows}
     async with serve(payer(Till(), long, title=TITLE)) as env, site(env.client) as web:
         invocation, id = await begun(env.client, "payer")
         async with opened(chromium, web, width) as (page, complaints):
@@ -59,6 +60,7 @@ async def test_approve_is_visible_without_scrolling(serve: Serve, chromium: Brow
                 assert box["y"] >= 0
                 assert box["y"] + box["height"] <= height
             assert await page.evaluate("scrollY") == 0
+            assert await page.get_by_role("columnheader", name="text").is_visible()
             assert complaints == []
         await invocation.reject()
 
