@@ -14,5 +14,5 @@ def add_project(folder: Path) -> None:
     import path if it is installed from the checkout, or if its `worker.py` is run.
     """
     place = sys.path.index(_OWN) if _OWN in sys.path else len(sys.path)
-    if str(folder) not in sys.path[:place]:
+    if str(folder) not in sys.path[: place + 1]:
         sys.path.insert(place, str(folder))

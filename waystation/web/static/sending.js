@@ -6,7 +6,7 @@ const SENDING = "Sending…";
 // The button keeps its value, which the form sends, so it is not disabled.
 function startSending(form, button) {
   form.dataset.sent = "1";
-  if (!button) return;
+  if (!button || ["begin", "again"].includes(button.name)) return; // these open the form for edits
   button.dataset.text = button.textContent;
   button.textContent = SENDING;
   button.setAttribute("aria-busy", "true");
