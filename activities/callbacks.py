@@ -103,7 +103,10 @@ def collect_actions(context: CallbackContext, name: str) -> EventActions:
     if (forgotten := context.not_awaited()) is not None:
         raise CallbackRaised(name, forgotten)
     try:
-        return context.recorded_actions()
+        actions = context.recorded_actions()
+        if keys := [key for key, notes in context.state.replaced.items() if notes]:
+            events.warning("state.values_replaced", callback=name, keys=keys)
+        return actions
     except Exception as error:
         raise CallbackRaised(name, error) from error
 

@@ -114,6 +114,25 @@ def _translate_headings(doc: str) -> str:
     return _FULL_WIDTH_COLON.sub(r"\g<1>: ", doc)
 
 
+def find_bound_names(function: Callable[..., Any]) -> set[str]:
+    """Return the keyword arguments that partials bind, also inside decorators and as the `__call__` of an object."""
+    bound, call = set[str](), getattr(function, "__call__", None)  # noqa: B004  # the method is inspected, not called
+    inner: Any = call if isinstance(call, functools.partial) else function
+    while inner is not None:
+        if isinstance(inner, functools.partial):
+            bound |= inner.keywords.keys()
+            inner = inner.func
+        else:
+            inner = getattr(inner, "__wrapped__", None)
+    return bound
+
+
+def _without_wrapper(function: Callable[..., Any]) -> Callable[..., Any]:
+    if not isinstance(function, functools.partial):
+        return function
+    return functools.partial(_without_wrapper(function.func), *function.args, **function.keywords)
+
+
 class Signature:
     """The parameters of one function.
 
@@ -130,7 +149,10 @@ class Signature:
         self.annotations: dict[str, Any] = {}
         """Resolved annotation of each parameter that the model fills in, in order. `Any` if it is not annotated."""
         try:
-            self.python = inspect.signature(function)
+            # `functools.update_wrapper` gives a partial the signature of its function, with the bound parameters.
+            python, bound = inspect.signature(_without_wrapper(function)), find_bound_names(function)
+            # Models neither see nor replace what a partial binds, which may be a secret.
+            self.python = python.replace(parameters=[p for name, p in python.parameters.items() if name not in bound])
         except (ValueError, TypeError, NameError) as error:
             self.python = inspect.Signature()
             self.problems.append(

@@ -22,7 +22,9 @@ from waystation.core import (
     describe_errors,
     encode,
     mask,
+    repair_json,
     to_plain_json,
+    with_notes,
 )
 from waystation.tools import ArgumentsRejected, ToolContext
 
@@ -82,7 +84,8 @@ def create_outcome(
 ) -> ToolOutcome:
     """Return the outcome of a tool that returned `value`.
 
-    If the value cannot be recorded, the outcome is an error response that says that the tool did run.
+    Parts of the value that cannot be recorded are replaced, and listed in the response. If nothing of the value can be
+    recorded, the outcome is an error response that says that the tool did run.
     """
     try:
         answer = _build_response(value, long_running)
@@ -145,14 +148,15 @@ def _build_response(value: Any, long_running: bool) -> ToolOutcome:
     if isinstance(value, _genai("FunctionResponse")):  # its name and id are ignored
         waits = long_running and value.will_continue is not False
         rest, media = _split_media(value.response or {})
-        response, parts = to_plain_json(rest), (*map(_dump_json, value.parts or ()), *media)
+        response, parts = with_notes(*repair_json(rest)), (*map(_dump_json, value.parts or ()), *media)
         silent = waits and not response and not parts
         return ToolOutcome(function_call_id="", response=None if silent else response, final=not waits, parts=parts)
     if long_running and not value:
         return ToolOutcome(function_call_id="", final=False)
     rest, parts = _split_media(value)
     whole_response = isinstance(value, dict) or (parts and not rest)
-    response = to_plain_json(rest) if whole_response else {"result": to_plain_json(rest)}
+    form, replaced = repair_json(rest, "" if whole_response else "result")
+    response = with_notes(form if whole_response else {"result": form}, replaced)
     return ToolOutcome(function_call_id="", response=response, final=not long_running, parts=parts)
 
 
@@ -171,6 +175,9 @@ def _make_recordable(answer: ToolOutcome, context: ToolContext, duration_s: floa
         if secrets and mask(written := actions.model_dump(mode="json"), secrets) != written:
             raise NotJson("", "partly a credential", "leave the credential in the credential store")
         _check_size(actions.encode())
+        if answer.response is not None:
+            replaced = [f"state {note}" for notes in context.state.replaced.values() for note in notes]
+            about["response"] = with_notes(answer.response, mask(replaced, secrets))
         outcome = answer.model_copy(update=about | {"actions": None if actions == NO_ACTIONS else actions})
         decode(outcome.encode())
         return outcome
@@ -237,7 +244,7 @@ def _split_media(value: Any, depth: int = 0) -> tuple[Any, tuple[JsonObject, ...
     for key, item in value.items() if isinstance(value, dict) else enumerate(value):
         rest, parts = _split_media(item, depth + 1)
         found.extend(parts)
-        if rest or not parts:
+        if not parts or rest:
             kept[key] = rest
     if isinstance(value, dict):
         return kept, tuple(found)

@@ -5,14 +5,13 @@ As in ADK, answers are validated only for the first two.
 """
 
 import inspect
-import json
 import re
 import typing
 from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
-from waystation.core import JsonObject, to_plain_json
+from waystation.core import JsonObject, decode_leniently, repair_json
 from waystation.tools import BaseTool, Signature, ToolContext, cacheable, declaration, validation_mistakes
 
 SET_MODEL_RESPONSE = "set_model_response"
@@ -32,7 +31,7 @@ def parse_answer_text(schema: Any, text: str) -> Any:
     try:
         if _is_validated(schema):
             return _dump(TypeAdapter(schema).validate_json(text))
-        return to_plain_json(json.loads(text))
+        return repair_json(decode_leniently(text))[0]
     except ValidationError as error:
         raise ValueError(explain_schema_errors(error)) from None
     except ValueError:
@@ -123,7 +122,7 @@ def _is_validated(schema: Any) -> bool:
 def _dump(value: Any) -> Any:
     if isinstance(value, list):
         return [_dump(item) for item in value]
-    return to_plain_json(value.model_dump(mode="json", exclude_none=True))
+    return repair_json(value.model_dump(mode="json", exclude_none=True))[0]
 
 
 def _strip_fence(text: str) -> str:

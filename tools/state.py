@@ -11,6 +11,7 @@ from waystation.core import (
     copy_json,
     encode,
     is_scoped,
+    repair_json,
     to_plain_json,
     with_article,
 )
@@ -39,7 +40,7 @@ class State(MutableMapping[str, Any]):
     place; `delta` detects the change. Other calls in the same batch do not see the tool's writes.
 
     A value is stored unchanged if it is plain JSON. Otherwise it is converted when it is written, so that this tool
-    and the next one read the same value.
+    and the next one read the same value. Parts of a value that cannot be stored are replaced, as in results.
     """
 
     APP_PREFIX: ClassVar[str] = "app:"
@@ -58,6 +59,8 @@ class State(MutableMapping[str, Any]):
         self._read: dict[str, tuple[Any, Any]] = {}  # key -> (value in `current`, the copy that the tool received)
         self._written: dict[str, Any] = {}
         self._removed: dict[str, None] = {}
+        self.replaced: dict[str, list[str]] = {}
+        """For each key, one note for each part of the written value that was replaced, because it cannot be stored."""
         # Sync tools run in threads, can start more threads, and may still be running when the delta is read.
         self._lock = threading.RLock()
 
@@ -74,8 +77,9 @@ class State(MutableMapping[str, Any]):
             return self._read[key][1]
 
     def __setitem__(self, key: str, value: Any) -> None:
-        form = self._plain(key, value)
+        form, replaced = self._plain(key, value)
         with self._lock:
+            self.replaced[key] = replaced
             # Keep the same object, so that `state["items"] = items; items.append(1)` is recorded, as in ADK.
             self._written[key] = value if form == value else form
             self._removed.pop(key, None)
@@ -85,8 +89,8 @@ class State(MutableMapping[str, Any]):
         with self._lock:
             if key not in self:
                 raise KeyError(key)
-            self._written.pop(key, None)
-            self._read.pop(key, None)
+            for entries in (self._written, self._read, self.replaced):
+                entries.pop(key, None)
             if key in self._current:
                 self._removed[key] = None
 
@@ -134,11 +138,14 @@ class State(MutableMapping[str, Any]):
         """Return the changed keys with their values, and the keys removed with `del` or `pop`.
 
         Raises:
-            StateRefused: A value that was modified in place cannot be represented as JSON.
+            StateRefused: A value that was modified in place has too many values, or contains a credential.
         """
         with self._lock:
             changed = {key: self._read[key][1] for key in self._read if self._is_changed(key)}
-            delta = {key: self._plain(key, value) for key, value in {**changed, **self._written}.items()}
+            delta = {}
+            for key, value in {**changed, **self._written}.items():
+                delta[key], replaced = self._plain(key, value)
+                self.replaced[key] = replaced or self.replaced.get(key, [])
             return delta, tuple(self._removed)
 
     def _new_keys(self) -> list[str]:
@@ -154,13 +161,14 @@ class State(MutableMapping[str, Any]):
         except Exception:  # noqa: BLE001  # a user's object can raise anything; `delta` reports it
             return True
 
-    def _plain(self, key: str, value: Any) -> Any:
+    def _plain(self, key: str, value: Any) -> tuple[Any, list[str]]:
         if not isinstance(key, str):
             raise StateRefused(
                 repr(key), self._tool, repr(key), f"under a key of type {type(key).__qualname__}", "use text as keys"
             )
         try:
-            return to_plain_json({key: value})[key]
+            to_plain_json(key)
+            return repair_json(value, key)
         except NotJson as error:
             raise StateRefused(key, self._tool, error.path or key, error.found) from None
         except Exception as error:  # a user's object can raise anything when it is read

@@ -24,6 +24,7 @@ from waystation.core import (
     to_plain_json,
 )
 from waystation.tools import BaseTool, Signature, ToolContext, declaration, doc_of, validation_mistakes
+from waystation.tools.functions import find_bound_names
 from waystation.tools.json_schema import find_mistakes, flatten_for_vertex, json_schema, on_vertex, schema_problem
 
 MAX_ARGUMENT_BYTES = 200_000
@@ -168,6 +169,10 @@ class TemporalTool(BaseTool):
             problems.append(
                 f"`retries` is {self.retries!r}, but `effect` is 'once', and the server would also retry after a lost "
                 "worker; remove one of them."
+            )
+        if self._signature and (bound := find_bound_names(self._signature.function)):
+            problems.append(
+                f"its `schema` binds {min(bound)!r} with a partial, which is not called; use a function without it."
             )
         if self._signature and self._signature.context:
             problems.append(

@@ -9,11 +9,12 @@ Parameters have the same names and defaults as in ADK.
 
 import asyncio
 import os
+import re
 import shutil
 import time
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from contextvars import Context, ContextVar
 from pathlib import Path
 from typing import Any, Self, TextIO, TypeAlias, TypeVar
@@ -25,12 +26,13 @@ from mcp import Client, MCPError, StdioServerParameters, stdio_client
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
-from mcp.types import CONNECTION_CLOSED, PARSE_ERROR, ErrorData, JSONRPCError
+from mcp.shared.message import SessionMessage
+from mcp.types import CONNECTION_CLOSED, PARSE_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adapter
 from mcp.types.methods import validate_server_result
 from mcp.types.version import LATEST_MODERN_VERSION
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, ValidationError
 
-from waystation.core import WaystationError, with_article
+from waystation.core import NotJson, WaystationError, decode_leniently, encode, repair_json, with_article, with_notes
 from waystation.dataclass import dataclass
 from waystation.tools.outcome import MAX_RESULT_BYTES, TooLarge, has_more_values
 
@@ -50,6 +52,8 @@ MAX_VALUES = 30_000
 validates all of them in one step, which takes up to 30 µs for each, during which no other thread runs."""
 OPAQUE = ("_meta", "structuredContent", "inputSchema", "outputSchema")
 """Fields in which the protocol allows any JSON."""
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_DATA = re.compile(rb"^data:(.*\\u[dD][89a-fA-F].*)", re.MULTILINE)
 _TOO_LARGE = f"an MCP response with more than {MAX_VALUES:,} values or {MAX_RESULT_BYTES:,} bytes"
 
 Result = TypeVar("Result")
@@ -218,9 +222,10 @@ def _record_delivery(client: httpx2.AsyncClient) -> httpx2.AsyncClient:
         # According to the protocol, this means that the session has ended and the request was not processed.
         if sent is not None and response.status_code == 404 and "mcp-session-id" in response.request.headers:
             sent.refused = True
-        if response.headers.get("content-type", "").startswith("application/json"):
-            # Responses have no setting for this. `mcp` reads them through this method, which decompresses them.
-            response.aiter_bytes = lambda size=None, read=response.aiter_bytes: _read_limited(read(size))  # type: ignore[method-assign, misc]
+        is_json = response.headers.get("content-type", "").startswith("application/json")
+        repair = _read_message if is_json else _read_events
+        # Responses have no setting for this. `mcp` reads them through this method, which decompresses them.
+        response.aiter_bytes = lambda size=None, read=response.aiter_bytes: repair(read(size))  # type: ignore[method-assign, misc]
 
     hooks = client.event_hooks
     client.event_hooks = {
@@ -230,15 +235,41 @@ def _record_delivery(client: httpx2.AsyncClient) -> httpx2.AsyncClient:
     return client
 
 
-async def _read_limited(content: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-    """Yield a response's content until it exceeds `MAX_RESULT_BYTES`. `mcp` then reports the error to the caller."""
-    size = 0
+async def _read_message(content: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    """Yield a repaired JSON response. If it exceeds `MAX_RESULT_BYTES`, `mcp` reports the error to the caller."""
+    message = bytearray()
     async with aclosing(content) as chunks:
         async for chunk in chunks:
-            size += len(chunk)
-            if size > MAX_RESULT_BYTES:
+            message += chunk
+            if len(message) > MAX_RESULT_BYTES:
                 raise httpx2.StreamError(_TOO_LARGE)
-            yield chunk
+    yield _repair_message(message)
+
+
+async def _read_events(content: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    """Yield an event stream with repaired messages. `mcp` limits the size of events."""
+    held = bytearray()
+    async with aclosing(content) as chunks:
+        async for chunk in chunks:
+            lines, newline, rest = chunk.rpartition(b"\n")
+            held += lines + newline
+            if newline or len(held) > MAX_RESULT_BYTES:
+                yield _DATA.sub(lambda match: b"data: " + _repair_message(match[1]), held)
+                held.clear()
+            held += rest
+    yield bytes(held)
+
+
+def _repair_message(data: bytes | bytearray) -> bytes:
+    """Return a JSON message whose lone surrogates are replaced and listed in its result. `mcp` cannot parse them."""
+    if _SURROGATE.search(data):
+        with suppress(AttributeError, NotJson, ValueError):  # not a message
+            message, notes = repair_json(decode_leniently(bytes(data)))
+            result = message.get("result")
+            if notes and isinstance(result, dict):
+                result["_meta"] = with_notes(result.get("_meta") or {}, notes)
+            return encode(message)
+    return bytes(data)
 
 
 class _Stream:
@@ -261,8 +292,8 @@ class _Stream:
 class _FilteringStream(_Stream):
     """Wraps a connection's read stream to check responses before `mcp` validates them.
 
-    Invalid tools are left out of listings, because `mcp` would reject the whole listing. Responses with too many values
-    become errors, because `mcp` would validate them for minutes.
+    Lone surrogates are replaced, and invalid tools are left out of listings, because `mcp` would reject the whole
+    response. Responses with too many values become errors, because `mcp` would validate them for minutes.
     """
 
     _version = LATEST_MODERN_VERSION
@@ -277,6 +308,10 @@ class _FilteringStream(_Stream):
 
     async def __anext__(self) -> Any:
         item = await self._stream.__anext__()
+        if isinstance(item, ValidationError):  # stdio and SSE pass on a message that `mcp` cannot parse
+            with suppress(ValueError):
+                message = _repair_message(str(item.errors()[0]["input"]).encode())
+                item = SessionMessage(jsonrpc_message_adapter.validate_json(message, by_name=False))
         result = getattr(getattr(item, "message", None), "result", None)
         if isinstance(result, dict):
             self._version = result.get("protocolVersion", self._version)

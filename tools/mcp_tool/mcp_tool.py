@@ -112,6 +112,8 @@ def plain_result(result: BaseModel) -> JsonObject:
     """Return a server's result as JSON. As in ADK, keys are named as in the protocol, except that `_meta` is `meta`."""
     dumped: JsonObject = _rename_meta(result.model_dump(mode="json", by_alias=True, exclude_none=True))
     dumped.pop("resultType", None)
+    if (structured := getattr(result, "structured_content", None)) is not None:
+        dumped["structuredContent"] = structured  # pydantic would replace NaN with null
     return dumped
 
 

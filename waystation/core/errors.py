@@ -422,8 +422,10 @@ class NotJson(WaystationError):
     Record what the message suggests, for example a string instead of an object.
     """
 
-    def __init__(self, path: str, found: str, remedy: str) -> None:
+    def __init__(self, path: str, found: str, remedy: str, *, replaceable: bool = True) -> None:
         self.path, self.found, self.remedy = path, found, remedy
+        self.replaceable = replaceable
+        """Whether `repair_json` may replace the value, so that the values around it can be recorded."""
         super().__init__(f"{f'{path!r} is' if path else 'the value is'} {found}, which cannot be recorded; {remedy}.")
 
 

@@ -4,6 +4,7 @@ A value that can be encoded but not decoded (nesting deeper than 200 levels, int
 blocks the workflow that receives it. Activities therefore convert and check values before they return them.
 """
 
+import contextlib
 import dataclasses
 import datetime
 import decimal
@@ -31,11 +32,21 @@ value use some of them."""
 MAX_INTEGER = 2**63 - 1
 """Largest integer allowed in a value. Many languages cannot read integers of more than 64 bits, and Python refuses to
 parse more than 4,300 digits."""
+_MAX_DIGITS = 1_000
+"""Maximum number of digits of an integer that is kept as text. Python refuses to parse more than 4,300 digits."""
 MAX_VALUES = 500_000
 """Maximum number of values in a value, counting nested ones. More would exceed `MAX_VALUE_BYTES` anyway."""
 MAX_VALUE_BYTES = 1_000_000
 """Maximum size of an encoded value. The server rejects an activity result that is larger than 2 MB and retries the
 activity, and the result has other fields, too."""
+
+
+MAX_NOTES = 20
+"""Maximum number of replaced values that are listed."""
+REPLACED = "replaced_values"
+"""The field of a response that lists which of its values were replaced."""
+_MAX_NOTE = 300
+_CREDENTIAL = ("part of a credential", "use it in the tool and leave it in the credential store")
 
 
 class Recorded(BaseModel):
@@ -100,6 +111,22 @@ def decode_foreign(data: bytes) -> Any:
             out of range.
     """
     return to_plain_json(decode(data))
+
+
+def decode_leniently(data: bytes | str) -> Any:
+    """Parse JSON of another program with a byte order mark, NaN, infinities, long integers or lone surrogates.
+
+    Pass the value to `repair_json` before it is recorded.
+
+    Raises:
+        ValueError: The data is not JSON, or is nested too deeply.
+    """
+    text = data.decode("utf-8-sig", "replace") if isinstance(data, bytes) else data.removeprefix("\ufeff")
+    try:
+        # Python refuses to parse integers of more than 4,300 digits.
+        return json.loads(text, parse_int=lambda digits: int(digits) if len(digits) < _MAX_DIGITS else float(digits))
+    except RecursionError:
+        raise ValueError("the JSON is nested too deeply") from None
 
 
 def repeated_key(data: bytes) -> str | None:
@@ -174,6 +201,36 @@ def to_plain_json(value: object) -> Any:
     return _Plain().of(value, "", 0)
 
 
+def repair_json(value: object, path: str = "") -> tuple[Any, list[str]]:
+    """Like `to_plain_json`, but replace the parts of a value that cannot be recorded, so that the rest arrives.
+
+    Numbers and keys become text, lone surrogates become U+FFFD, and other parts become the name of their type in angle
+    brackets.
+
+    Args:
+        value: The value.
+        path: The place of the value, which starts the paths in the notes.
+
+    Returns:
+        The JSON, and one note for each replaced part, such as `"mean was the number nan"`. The notes never quote text
+        from the value, except keys.
+
+    Raises:
+        NotJson: Nothing of the value can be recorded, it has too many values, or part of it is a credential.
+    """
+    with contextlib.suppress(Exception):  # nearly all values need no repair
+        return to_plain_json(value), []
+    repairing = _Repairing()
+    repaired, notes = repairing.of(value, path, 0), repairing.notes
+    more = [f"{len(notes) - MAX_NOTES:,} more values were replaced"] if len(notes) > MAX_NOTES else []
+    return repaired, notes[:MAX_NOTES] + more
+
+
+def with_notes(response: JsonObject, notes: Sequence[str]) -> JsonObject:
+    """Return a response to a call with the notes of `repair_json`, so that the model and people see them."""
+    return {**response, REPLACED: [*response.get(REPLACED, ()), *notes]} if notes else response
+
+
 class _Plain:
     """Converts one value. Counts nested values, because a small object with shared parts can expand without limit."""
 
@@ -188,7 +245,8 @@ class _Plain:
         """
         self._left -= 1
         if self._left < 0:
-            raise NotJson(path, f"part of more than {MAX_VALUES} values", "shorten it or save it as an artifact")
+            remedy = "shorten it or save it as an artifact"
+            raise NotJson(path, f"part of more than {MAX_VALUES} values", remedy, replaceable=False)
         # Check for exact types first: nearly all values have one of them, and a subclass could behave differently.
         kind = type(value)
         if value is None or kind is bool:
@@ -216,11 +274,11 @@ class _Plain:
             case Mapping():
                 return self._mapping(value, path, depth)
             case BaseModel():
-                return self.of(_dumped(value, path), path, depth + 1)
+                return self._model(value, path, depth)
             case enum.Enum():
                 return self.of(value.value, path, depth + 1)
             case Secret():
-                raise NotJson(path, "part of a credential", "use it in the tool and leave it in the credential store")
+                raise NotJson(path, *_CREDENTIAL, replaceable=False)
             case str():
                 return _text(str.__str__(value), path)
             case int():
@@ -248,15 +306,96 @@ class _Plain:
     def _mapping(self, value: Mapping[Any, Any], path: str, depth: int) -> JsonObject:
         result: JsonObject = {}
         for key, item in value.items():
-            name = _key(key, path)
-            if name in result:
-                raise NotJson(path, f"an object with two keys that both read {name!r}", "use strings as keys")
+            name = self._name(key, path, result)
             result[name] = self.of(item, f"{path}.{name}" if path else name, depth + 1)
         return result
+
+    def _name(self, key: object, path: str, taken: JsonObject) -> str:
+        """Return a key as text that no other key of its object has."""
+        name = _key(key, path)
+        if name in taken:
+            raise NotJson(path, f"an object with two keys that both read {name!r}", "use strings as keys")
+        return name
+
+    def _model(self, value: BaseModel, path: str, depth: int) -> Any:
+        return self.of(_dumped(value, path), path, depth + 1)
+
+
+class _Repairing(_Plain):
+    """Converts one value, and replaces the parts that cannot be converted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.notes: list[str] = []
+        self._open: set[int] = set()
+
+    def of(self, value: Any, path: str, depth: int) -> Any:
+        """Convert the value at `path`, or replace it if it cannot be converted or contains itself."""
+        if id(value) in self._open:
+            return self._replace(value, path, "a reference to an object that contains it")
+        self._open.add(id(value))
+        try:
+            return super().of(value, path, depth)
+        except Exception as error:  # a user's object can raise anything when it is read
+            is_whole = depth == 0 and not isinstance(value, str | int | float)
+            if is_whole or not getattr(error, "replaceable", True):
+                raise
+            return self._replace(
+                value, path, getattr(error, "found", f"a value that cannot be read ({type(error).__name__})")
+            )
+        finally:
+            self._open.discard(id(value))
+
+    def _replace(self, value: object, path: str, found: str) -> str:
+        note = repair_text(f"{path or 'the value'} was {found}")
+        # A long note is not cut: half a secret in a key could not be masked.
+        self.notes.append(note if len(note) <= _MAX_NOTE else "a value at a long path was replaced")
+        return _placeholder(value)
+
+    def _name(self, key: object, path: str, taken: JsonObject) -> str:
+        try:
+            return super()._name(key, path, taken)
+        except NotJson as error:
+            if not error.replaceable:
+                raise
+            self._replace(key, path, error.found)
+            form = _Repairing().of([key], "", 0)[0]
+        name = form if isinstance(form, str) else encode(form).decode()
+        while name in taken:
+            name += f" ({len(taken)})"
+        return name
+
+    def _model(self, value: BaseModel, path: str, depth: int) -> Any:
+        try:
+            return super()._model(value, path, depth)
+        except NotJson:
+            return self.of(value.model_dump(exclude_none=True), path, depth + 1)
+
+
+def _placeholder(value: object) -> str:
+    """Return the text that replaces a value, which shows as much of the value as text can."""
+    match value:
+        case str():
+            return repair_text(value)
+        case int() if value.bit_length() < 3 * _MAX_DIGITS:
+            return str(int(value))
+        case float():
+            return json.dumps(float(value))
+        case bytes() | bytearray() | memoryview():
+            return f"<{len(value):,} bytes>"
+        case _:
+            return f"<{type(value).__qualname__}>"
+
+
+def repair_text(text: str) -> str:
+    """Join the halves of surrogate pairs, and replace lone halves with U+FFFD."""
+    return str.__str__(text).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def _key(key: object, path: str) -> str:
     match key:
+        case Secret():
+            raise NotJson(path, *_CREDENTIAL, replaceable=False)
         case str():
             return _text(str.__str__(key), path)
         case enum.Enum():

@@ -3,6 +3,7 @@
 Source: adk-semantics 6.3 and 9.4.
 """
 
+import math
 from collections.abc import MutableMapping
 from typing import Any
 
@@ -230,16 +231,22 @@ async def test_a_callback_that_returns_the_wrong_thing_is_told_what_to_return(se
         )
 
 
-async def test_state_that_a_callback_cannot_store_is_named(serve: Serve) -> None:
-    """The failure has the key of the invalid state, but not its value."""
+async def test_state_that_a_callback_cannot_store_is_named(serve: Serve, logs: list[MutableMapping[str, Any]]) -> None:
+    """The failure has the key of the invalid state, but not its value. A part of a value is replaced and logged."""
 
     def store(callback_context: CallbackContext) -> None:
-        callback_context.state["handle"] = object()
+        callback_context.state["ratio"] = math.nan
+        if callback_context.agent_name == "a":
+            callback_context.state["handle"] = object()
 
-    async with serve(Agent(name="a", model=ScriptedModel(), before_agent_callback=store)) as env:
+    agents = [Agent(name=name, model=ScriptedModel(says("Hi.")), before_agent_callback=store) for name in "ab"]
+    async with serve(*agents) as env:
         kind, message = await failure(await env.client.start("a", "x"))
+        result = await env.client.run("b", "x")
     assert kind == "StateRefused"
     assert "State 'handle' cannot be stored: it is a value of type builtins.object" in message
+    assert (result.text, result.state_delta) == ("Hi.", {"ratio": "NaN"})
+    assert [entry["keys"] for entry in logs if entry["event"] == "state.values_replaced"] == [["ratio"]]
 
 
 async def test_the_log_says_why_a_model_call_failed(serve: Serve, logs: list[MutableMapping[str, Any]]) -> None:

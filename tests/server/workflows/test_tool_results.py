@@ -31,16 +31,16 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         "the value is 33,000,018 bytes of JSON (the limit is 32,000,000), which cannot be recorded; return less, "
         "or save it as an artifact and return its name",
     ),
-    "a lone surrogate": (
-        lambda: {"name": "a\ud800"},
-        "'name' is text with a lone surrogate, which cannot be recorded; repair the text's encoding",
-    ),
 }
 """What cannot be recorded, and what the model is told."""
 
 RECORDED: dict[str, tuple[Callable[[], Any], JsonObject]] = {
     "a model": (lambda: Receipt(number=7, on=date(2026, 1, 2)), {"result": {"number": 7, "on": "2026-01-02"}}),
     "0.9 MB": (lambda: {"text": "x" * 900_000}, {"text": "x" * 900_000}),
+    "a lone surrogate": (
+        lambda: {"name": "a\ud800", "id": 7},
+        {"name": "a\ufffd", "id": 7, "replaced_values": ["name was text with a lone surrogate"]},
+    ),
 }
 """What a tool may return, and the response that the model reads."""
 
@@ -229,8 +229,8 @@ async def test_state_that_is_no_json_is_refused_where_it_is_written(serve: Serve
         assert result.state_delta == {"before": 1}
 
 
-async def test_state_that_became_no_json_in_place_is_not_recorded(serve: Serve) -> None:
-    """If a list in state gets an invalid item, all writes of the call are discarded and the model receives an error."""
+async def test_an_item_of_state_that_became_no_json_in_place_is_replaced(serve: Serve) -> None:
+    """The other writes are recorded, and the model is told which item was replaced."""
     effects: list[int] = []
 
     def remember(tool_context: ToolContext) -> str:
@@ -244,8 +244,8 @@ async def test_state_that_became_no_json_in_place_is_not_recorded(serve: Serve) 
         result = await env.client.run("worker", "remember", state={"list": [1]})
         assert effects == [1]
         [read] = told(model.requests[1])
-        assert read["error"].startswith("The tool ran, but none of its state changes and actions were saved:")
-        assert result.state_delta == {}
+        assert read == {"result": "remembered", "replaced_values": ["state list[1] was the number nan"]}
+        assert result.state_delta == {"other": 1, "list": [1, "NaN"]}
 
 
 async def test_a_state_of_3_mb_is_not_recorded(serve: Serve) -> None:

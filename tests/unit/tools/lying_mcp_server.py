@@ -4,6 +4,7 @@ It speaks JSON-RPC by hand, without any library.
 """
 
 import json
+import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,8 @@ def answer(request: dict[str, Any]) -> None:
             result = listing(int(params.get("cursor") or 0))
         case "tools/call":
             result = {"content": [{"type": "text"} if LIE == "invalid" else {"type": "text", "text": "1"}]}
+            if LIE == "odd":
+                result |= {"content": [{"type": "text", "text": "cut \ud83d"}], "structuredContent": {"n": math.nan}}
         case _:
             send({"id": request["id"], "error": {"code": -32601, "message": "Method not found"}})
             return

@@ -12,7 +12,9 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
 from waystation.core import InvalidTool
+from waystation.tools.authenticated_function_tool import AuthenticatedFunctionTool
 from waystation.tools.function_tool import FunctionTool
+from waystation.tools.long_running_tool import LongRunningFunctionTool
 from waystation.tools.tool_context import CallbackContext, Context, ToolContext
 
 
@@ -181,15 +183,49 @@ async def test_positional_only_parameters_can_be_filled() -> None:
     assert await call(f, {"a": 1, "c": 9}) == (1, 2, 9)
 
 
-async def test_a_keyword_bound_by_a_partial_can_be_overridden() -> None:
-    """As in ADK: to the model it is an optional parameter."""
+class Weather:
+    """Holds callables that bind the key of a service."""
 
-    def f(a: int, b: str) -> object:
-        return a, b
+    def look_up(self, unit: str, key: str, city: str) -> object:
+        return unit, key, city
 
-    bound = functools.partial(f, b="kk")
-    assert await call(bound, {"a": 1}) == (1, "kk")
-    assert await call(bound, {"a": 1, "b": "override"}) == (1, "override")
+    bound = functools.partialmethod(look_up, "C", key="sk-1")
+    __call__ = bound
+
+
+def _look_up(unit: str, key: str, city: str) -> object:
+    return unit, key, city
+
+
+@functools.wraps(functools.partial(_look_up, "C", key="sk-1"))
+def _wrapper(*args: Any, **kwargs: Any) -> object:
+    return functools.partial(_look_up, "C", key="sk-1")(*args, **kwargs)
+
+
+BINDING: dict[str, Callable[..., Any]] = {
+    "function": functools.partial(_look_up, "C", key="sk-1"),
+    "method": functools.partial(Weather().look_up, "C", key="sk-1"),
+    "nested": functools.partial(functools.partial(_look_up, key="sk-1"), "C"),
+    "updated": functools.update_wrapper(functools.partial(_look_up, "C", key="sk-1"), _look_up),
+    "partial of an updated one": functools.partial(
+        functools.update_wrapper(functools.partial(_look_up, "C"), _look_up), key="sk-1"
+    ),
+    "decorator": _wrapper,
+    "partialmethod": Weather().bound,
+    "callable object": Weather(),
+}
+
+
+@pytest.mark.parametrize("form", BINDING)
+@pytest.mark.parametrize("kind", [FunctionTool, LongRunningFunctionTool, AuthenticatedFunctionTool])
+async def test_what_a_partial_binds_is_neither_declared_nor_accepted(form: str, kind: type[FunctionTool]) -> None:
+    """It may be a secret, and the model could replace it. A predicate that binds a value keeps it, too."""
+    tool = kind(BINDING[form], name="look_up")
+    assert list((tool._get_declaration() or {})["parametersJsonSchema"]["properties"]) == ["city"]
+    args = {"city": "Bern", "key": "other", "unit": "F"}
+    assert await tool.run_async(args=args, tool_context=ToolContext()) == ("C", "sk-1", "Bern")
+    tool.require_confirmation = functools.partial(lambda city, key: key == "mine", key="mine")
+    assert await tool.check_require_confirmation(args, ToolContext())
 
 
 async def test_parameters_with_odd_names_are_filled() -> None:

@@ -1,16 +1,19 @@
 """MCP servers that lie: endless and huge listings, floods of notifications, and silence."""
 
 import sys
-from collections.abc import MutableMapping
+from collections.abc import AsyncGenerator, MutableMapping
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
 from tests.unit.tools.mcp_calls import at, call
+from waystation.core import decode
+from waystation.tools import ToolContext
 from waystation.tools.mcp_tool import McpToolset, StdioConnectionParams, StdioServerParameters
-from waystation.tools.mcp_tool.mcp_session_manager import McpConnectionError
-from waystation.tools.outcome import FailedAfterEffect
+from waystation.tools.mcp_tool.mcp_session_manager import McpConnectionError, _record_delivery
+from waystation.tools.outcome import FailedAfterEffect, create_outcome
 
 SERVER = str(Path(__file__).parent / "lying_mcp_server.py")
 
@@ -67,6 +70,46 @@ async def test_a_call_with_an_invalid_result_has_taken_effect() -> None:
     with pytest.raises(FailedAfterEffect):
         await call(toolset, "add", a=1)
     await toolset.close()
+
+
+async def test_odd_values_are_replaced_and_named() -> None:
+    """`mcp` cannot parse half an emoji, so the call would never return."""
+    toolset = liar("odd")
+    result = create_outcome(await call(toolset, "add", a=1), context=ToolContext()).response
+    await toolset.close()
+    assert result == {
+        "content": [{"type": "text", "text": "cut \ufffd"}],
+        "structuredContent": {"n": "NaN"},
+        "isError": False,
+        "meta": {
+            "replaced_values": [
+                "result.content[0].text was text with a lone surrogate",
+                "result.structuredContent.n was the number nan",
+            ]
+        },
+    }
+
+
+@pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
+async def test_half_an_emoji_is_replaced_over_http(kind: str) -> None:
+    """Also if it arrives in several chunks; other messages are unchanged."""
+    odd, fine = '{"result": {"text": "cut \\ud83d"}}', '{"result": {"text": "\\ud83d\\ude00"}}'
+    text = odd if kind == "application/json" else f"event: message\r\ndata: {odd}\r\n\r\ndata: {fine}\n\n"
+
+    async def content() -> AsyncGenerator[bytes, None]:
+        for character in text:
+            yield character.encode()
+
+    transport = httpx2.MockTransport(lambda _: httpx2.Response(200, headers={"content-type": kind}, content=content()))
+    client = _record_delivery(httpx2.AsyncClient(transport=transport))
+    async with client, client.stream("GET", "http://localhost/") as response:
+        if kind == "application/json":
+            messages = [await response.aread()]
+        else:
+            messages = [event.data.encode() async for event in httpx2.EventSource(response)]
+    notes = {"replaced_values": ["result.text was text with a lone surrogate"]}
+    expected = [{"text": "cut \ufffd", "_meta": notes}, {"text": "\U0001f600"}]
+    assert [decode(message)["result"] for message in messages] == expected[: len(messages)]
 
 
 async def test_a_server_that_hangs_is_given_up() -> None:

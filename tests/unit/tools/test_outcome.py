@@ -1,13 +1,15 @@
 """From what a tool returned or raised to what is recorded."""
 
 import dataclasses
+import math
 from typing import Any
 
 import pytest
 from google.genai import types
 from pydantic import BaseModel
 
-from waystation.core import EventActions, ToolOutcome
+from waystation.auth import AuthCredential
+from waystation.core import EventActions, Secret, ToolOutcome
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.long_running_tool import LongRunningFunctionTool
 from waystation.tools.outcome import create_failure_outcome, create_outcome, describe_error
@@ -247,9 +249,9 @@ def test_a_result_that_is_no_json_is_told_and_the_tool_did_run() -> None:
     """The model must not repeat the effect because of it; state is kept."""
     writing = context()
     writing.state["paid"] = True
-    outcome = create_outcome({"file": b"x"}, context=writing)
+    outcome = create_outcome(b"x", context=writing)
     assert outcome.response == {
-        "error": "The tool ran, but its result cannot be returned to you: 'file' is bytes, which cannot be recorded; "
+        "error": "The tool ran, but its result cannot be returned to you: 'result' is bytes, which cannot be recorded; "
         "save them as an artifact, or return them base64-encoded. Do not call it again for this reason alone.",
         "error_type": "NotJson",
     }
@@ -274,28 +276,40 @@ def test_media_counts_towards_the_limit() -> None:
     assert (outcome.error_type, outcome.parts) == ("TooLarge", ())
 
 
-def test_state_that_is_no_json_is_told_and_none_of_it_is_kept() -> None:
-    """Half of a delta would be a state that no tool meant."""
+def test_a_part_of_the_state_that_is_no_json_is_replaced_and_named() -> None:
+    """The rest of the state is kept, also if the part was written in place, or beside a result with another."""
     writing = context(prefs={})
-    writing.state["paid"] = True
+    writing.state["paid"] = [math.nan, True]
     writing.state["prefs"]["client"] = object()
-    outcome = create_outcome("ok", context=writing)
-    assert outcome.response is not None
-    assert outcome.response["error_type"] == "StateRefused"
-    assert outcome.response["error"].startswith(
-        "The tool ran, but none of its state changes and actions were saved: "
-        "Tool 'pay' cannot store state 'prefs.client': it is a value of type builtins.object"
-    )
-    assert outcome.actions is None
+    outcome = create_outcome({"file": b"x"}, context=writing)
+    assert outcome.response == {
+        "file": "<1 bytes>",
+        "replaced_values": [
+            "file was bytes",
+            "state paid[0] was the number nan",
+            "state prefs.client was a value of type builtins.object",
+        ],
+    }
+    assert outcome.actions == EventActions(state_delta={"paid": ["NaN", True], "prefs": {"client": "<object>"}})
 
 
 def test_an_exception_is_told_even_if_the_state_written_before_is_refused() -> None:
     """It is what the model has to know first."""
     writing = context(prefs={})
-    writing.state["prefs"]["client"] = object()
+    writing.state["prefs"]["client"] = Secret("hunter2222")
     outcome = create_failure_outcome(ValueError("no"), context=writing)
     assert outcome.response == {"error": "no", "error_type": "ValueError"}
     assert outcome.actions is None
+
+
+def test_no_secret_reaches_the_note_on_a_replaced_value() -> None:
+    """Neither one in a key, nor one that is part of a credential."""
+    used = context()
+    used.note_credential(AuthCredential(auth_type="apiKey", api_key="hunter2222"))
+    outcome = create_outcome({"hunter2222": math.nan}, context=used)
+    assert "hunter" not in str(outcome.response)
+    outcome = create_outcome({Secret("hunter2222"): 1, "a": math.nan}, context=context())
+    assert (outcome.error_type, "hunter" in str(outcome.response)) == ("NotJson", False)
 
 
 def test_state_over_the_limit_is_told_and_none_of_it_is_kept() -> None:

@@ -1,5 +1,6 @@
 """Whatever a tool returns or raises: what the model is told."""
 
+import math
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from waystation.core import JsonObject, ToolOutcome
+from waystation.core import JsonObject, ToolOutcome, decode, encode
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.outcome import create_failure_outcome, create_outcome
 from waystation.tools.tool_context import ToolContext
@@ -41,9 +42,8 @@ class Shy:
         raise RuntimeError("no")
 
 
-def nested(depth: int) -> Any:
+def nested(depth: int, value: Any = 1) -> Any:
     """Return lists within lists."""
-    value: Any = 1
     for _ in range(depth):
         value = [value]
     return value
@@ -80,45 +80,65 @@ REFUSED: dict[str, tuple[Callable[[], Any], JsonObject]] = {
             "TooLarge",
         ),
     ),
-    "NaN": (
-        lambda: {"mean": float("nan")},
-        ran_but("'mean' is the number nan, which cannot be recorded; return null or a string instead"),
-    ),
-    "infinity": (
-        lambda: [1.0, float("-inf")],
-        ran_but("'[1]' is the number -inf, which cannot be recorded; return null or a string instead"),
-    ),
-    "a lone surrogate": (
-        lambda: {"name": "a\ud800"},
-        ran_but("'name' is text with a lone surrogate, which cannot be recorded; repair the text's encoding"),
-    ),
-    "an integer of 5,000 digits": (
-        lambda: {"n": 10**5_000},
-        ran_but("'n' is an integer beyond 64 bits, which cannot be recorded; return it as a string"),
-    ),
-    "bytes": (
-        lambda: {"pdf": b"\x00\xff"},
-        ran_but("'pdf' is bytes, which cannot be recorded; save them as an artifact, or return them base64-encoded"),
-    ),
-    "colliding keys": (
-        lambda: {1: "a", "1": "b"},
-        ran_but(
-            "the value is an object with two keys that both read '1', which cannot be recorded; use strings as keys"
-        ),
-    ),
-    "a key that is a tuple": (
-        lambda: {(1, 2): "a"},
-        ran_but("the value is an object with a key of type tuple, which cannot be recorded; use strings as keys"),
-    ),
-    "a generator": (generate, ran_but(f"the value is a value of type builtins.generator, {PLAIN}")),
-    "an object": (object, ran_but(f"the value is a value of type builtins.object, {PLAIN}")),
+    "a generator": (generate, ran_but(f"'result' is a value of type builtins.generator, {PLAIN}")),
+    "an object": (object, ran_but(f"'result' is a value of type builtins.object, {PLAIN}")),
     "an object that raises when it is looked at": (Shy, ran_but("")),
     "a class": (lambda: Receipt, ran_but("")),
-    "nesting 220 deep": (lambda: nested(220), ran_but("")),
-    "nesting 100,000 deep": (lambda: nested(100_000), ran_but("")),
-    "itself": (circular, ran_but("")),
 }
-"""What cannot be recorded, and what the model is told; the last five name a path or a type that does not matter."""
+"""What cannot be recorded, and what the model is told; the last two name a path or a type that does not matter."""
+
+
+def replaced(value: Any, *notes: str) -> JsonObject:
+    """Return the response with a value `it` of which parts are replaced, and a value that is recorded as it is."""
+    return {"it": value, "id": 7, "replaced_values": list(notes)}
+
+
+class Odd(BaseModel):
+    """A model of which pydantic cannot write each field as JSON."""
+
+    data: bytes
+    number: int = 1
+
+
+REPLACED: dict[str, tuple[Callable[[], Any], JsonObject]] = {
+    "NaN": (lambda: math.nan, replaced("NaN", "it was the number nan")),
+    "infinity": (lambda: [1.0, -math.inf], replaced([1.0, "-Infinity"], "it[1] was the number -inf")),
+    "a lone surrogate": (lambda: "a\ud800", replaced("a\ufffd", "it was text with a lone surrogate")),
+    "65 bits": (lambda: 2**64, replaced("18446744073709551616", "it was an integer beyond 64 bits")),
+    "5,000 digits": (lambda: 10**5_000, replaced("<int>", "it was an integer beyond 64 bits")),
+    "bytes": (lambda: b"\x00\xff", replaced("<2 bytes>", "it was bytes")),
+    "a set of bytes": (lambda: {b"x", 1}, replaced(["<1 bytes>", 1], "it[] was bytes")),
+    "colliding keys": (
+        lambda: {1: "a", "1": "b"},
+        replaced({"1": "a", "1 (1)": "b"}, "it was an object with two keys that both read '1'"),
+    ),
+    "a key that is a tuple": (
+        lambda: {(1, "a"): 1},
+        replaced({'[1,"a"]': 1}, "it was an object with a key of type tuple"),
+    ),
+    "a key that is a date": (
+        lambda: {date(2026, 1, 2): 1},
+        replaced({"2026-01-02": 1}, "it was an object with a key of type date"),
+    ),
+    "a lone surrogate as a key": (lambda: {"\ud800": 1}, replaced({"\ufffd": 1}, "it was text with a lone surrogate")),
+    "a class": (lambda: int, replaced("<type>", "it was a value of type builtins.type")),
+    "an object that raises": (Shy, replaced("<Shy>", "it was a value of type tests.unit.tools.test_results.Shy")),
+    "a model": (lambda: Odd(data=b"\xff"), replaced({"data": "<1 bytes>", "number": 1}, "it.data was bytes")),
+    "nesting 220 deep": (
+        lambda: nested(220),
+        replaced(nested(63, "<list>"), f"it{'[0]' * 63} was nesting deeper than 64 levels"),
+    ),
+    "itself": (
+        lambda: [[circular()]],
+        replaced([[["<list>"]]], "it[0][0][0] was a reference to an object that contains it"),
+    ),
+    "many": (
+        lambda: [math.nan] * 30,
+        replaced(["NaN"] * 30, *(f"it[{i}] was the number nan" for i in range(20)), "10 more values were replaced"),
+    ),
+    "a long path": (lambda: {"x" * 300: math.nan}, replaced({"x" * 300: "NaN"}, "a value at a long path was replaced")),
+}
+"""Values of which a part cannot be recorded, and the response that the model reads."""
 
 RECORDED: dict[str, tuple[Callable[[], Any], JsonObject]] = {
     "None": (lambda: None, {"result": None}),
@@ -182,6 +202,15 @@ def test_a_result_that_cannot_be_recorded_is_told(form: str) -> None:
         assert read["error"].endswith(" Do not call it again for this reason alone.")
     else:
         assert read == response
+
+
+@pytest.mark.parametrize("form", REPLACED)
+def test_the_part_of_a_result_that_cannot_be_recorded_is_replaced_and_named(form: str) -> None:
+    """The rest arrives, and the call has no error."""
+    value, response = REPLACED[form]
+    outcome = outcome_of_call(lambda: {"it": value(), "id": 7})
+    assert (outcome.response, outcome.error_type) == (response, None)
+    assert decode(encode(outcome.response)) == outcome.response
 
 
 @pytest.mark.parametrize("form", RECORDED)
