@@ -322,7 +322,7 @@ def list_settings_warnings(registry: Registry, channels: Channels | None, *, ver
                 f"{owner} requires answers with a verified identity, but this worker cannot verify identities. "
                 "Specify an identity file with --identity (`waystation identity init` writes one)."
             )
-        names = {*policy.notify, *(name for level in policy.escalation for name in level.notify)}
+        names = {*(policy.notify or ()), *(name for level in policy.escalation for name in level.notify or ())}
         if unknown := sorted(name for name in names if channels is None or channels.get(name) is None):
             yield (
                 f"{owner} notifies channels that are not configured: {', '.join(unknown)}. Add them to the file "

@@ -5,7 +5,9 @@ from datetime import timedelta
 import pytest
 from pydantic import ValidationError
 
-from waystation.core import ApprovalPolicy, Escalation, JsonObject
+from waystation.core import ApprovalPolicy, Call, CallState, Escalation, JsonObject
+from waystation.core.approval.notification import due_notification
+from waystation.core.approval.policy import Notice
 
 LATER = (Escalation(after=timedelta(hours=1), to=("role:boss",)),)
 
@@ -76,3 +78,24 @@ def test_what_no_author_can_have_meant_is_told(given: JsonObject, said: str) -> 
 def test_what_can_be_meant_is_no_mistake(given: JsonObject) -> None:
     """Roles are of any number of people; escalations name further ones."""
     assert list(ApprovalPolicy(**given).mistakes()) == []
+
+
+@pytest.mark.parametrize(
+    ("notice", "policy", "channels"),
+    [
+        (None, None, ("all",)),
+        (None, ("desk",), ("desk",)),
+        (None, (), None),
+        (("board",), ("desk",), ("board",)),
+        ((), ("desk",), None),
+        (("board",), (), ("board",)),
+    ],
+)
+def test_an_empty_list_of_channels_notifies_nobody(
+    notice: tuple[str, ...] | None, policy: tuple[str, ...] | None, channels: tuple[str, ...] | None
+) -> None:
+    """Only a list that is not set leaves the choice to the policy, and then to the worker; also after recording."""
+    recorded = ApprovalPolicy.model_validate_json(ApprovalPolicy(notify=policy).encode())
+    call = CallState(call=Call(id="fc-1", approval=recorded))
+    due = due_notification(call, "escalation", ("all",), Notice(after=timedelta(hours=1), notify=notice))
+    assert (due and due.channels) == channels

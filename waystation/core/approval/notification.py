@@ -81,10 +81,11 @@ def due_notification(
     Args:
         call: The call.
         occasion: The reason for the notification.
-        usual: Channels to notify if neither the notice nor the policy names any.
+        usual: Channels to notify if neither the notice nor the policy sets them. An empty list notifies nobody.
         notice: The reminder or escalation in the policy, if the notification is one.
     """
-    channels = (notice.notify if notice else ()) or (call.policy.notify if call.policy else ()) or usual
+    named = (notice.notify if notice else None, call.policy.notify if call.policy else None, usual)
+    channels = next(names for names in named if names is not None)
     return DueNotification(call.id, call.waits, occasion, channels, call.noticed if notice else 0) if channels else None
 
 

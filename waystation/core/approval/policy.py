@@ -77,7 +77,7 @@ class Notice:
 
     after: timedelta
     escalates: bool = False
-    notify: tuple[str, ...] = ()
+    notify: tuple[str, ...] | None = None
 
 
 class Authored(Recorded):
@@ -115,8 +115,8 @@ class Escalation(Authored):
     after: PositiveDuration
     """The delay, counted from the moment the call starts to wait."""
     to: tuple[ApproverName, ...] = Field(min_length=1)
-    notify: tuple[str, ...] = ()
-    """Channels to notify of the escalation. If empty, the policy's channels are notified."""
+    notify: tuple[str, ...] | None = None
+    """Channels to notify of the escalation. If None, the policy's channels are notified; if empty, nobody is."""
 
 
 class ApprovalPolicy(Authored):
@@ -154,9 +154,9 @@ class ApprovalPolicy(Authored):
     operators: tuple[ApproverName, ...] = (OPERATOR,)
     """The subjects and roles that may waive the policy or cancel the call. They apply only if `must_verify` is true;
     otherwise, anyone may do so."""
-    notify: tuple[str, ...] = ()
-    """Channels to notify when a call is waiting, as named in the workers' configuration. If empty, the workers' default
-    channels are notified."""
+    notify: tuple[str, ...] | None = None
+    """Channels to notify when a call is waiting, as named in the workers' configuration. If None, the workers' default
+    channels are notified; if empty, nobody is."""
 
     @property
     def must_verify(self) -> bool:
