@@ -429,9 +429,9 @@ def build_notice(
         link: The URL of the call's page, or None if no inbox is configured.
         at: When the activity was scheduled, as a Unix timestamp. It is the same for all attempts.
     """
-    call_summary = summary.call(call.name, call.args)
+    call_summary, title = summary.call(call.name, call.args), summary.title(call.call.title, call.args)
     requester = (log.state.input.requester or log.state.input.user_id) if log.state.input else ""
-    lines = [call_summary, f"Agent: {_line(call.agent)}, for {_line(requester)}"]
+    lines = [*([title] if title else []), call_summary, f"Agent: {_line(call.agent)}, for {_line(requester)}"]
     if origin := summary.origin(origin_of(call)):
         lines.append(f"Origin of the tool: {_line(origin)}")
     if call.asks and call.asks.hint and not call.asks.hint.startswith("Please approve or reject the tool call"):
@@ -452,6 +452,7 @@ def build_notice(
         "agent": call.agent,
         "tool": call.name,
         "tool_origin": origin_of(call),
+        "title": title,
         "summary": call_summary,
         "digest": call.digest,
         "user_id": log.state.input.user_id if log.state.input else "",
@@ -468,7 +469,7 @@ def build_notice(
         data["decision"] = {"action": call.answer.action, "by": call.answer.by, "verified": verified}
     stamp = datetime.fromtimestamp(at, UTC).isoformat().replace("+00:00", "Z")
     return Notification(
-        title=summary.clip(f"{_TITLES[params.occasion]}: {call_summary}"),
+        title=summary.clip(f"{_TITLES[params.occasion]}: {title or call_summary}"),
         text="\n".join(lines),
         record={"type": f"waystation.approval.{params.occasion}", "timestamp": stamp, "data": data},
     )

@@ -677,7 +677,7 @@ def _create_table(calls: Sequence[PendingCall], approval_ids: list[str], *, wide
         times = words.format_waiting_time(call), words.format_time_left(call)
         row = [
             id,
-            terminal.format_call(call),
+            terminal.format_titled_call(call),
             *([_format_requester(call)] if wide else []),
             *times,
             words.format_approvers(call),
@@ -687,7 +687,7 @@ def _create_table(calls: Sequence[PendingCall], approval_ids: list[str], *, wide
 
 
 def _write_brief(out: Output, call: PendingCall, number: str) -> None:
-    out.line(Text(f"{number}{terminal.format_call(call)}", style="bold yellow"))
+    out.line(Text(f"{number}{terminal.format_titled_call(call)}", style="bold yellow"))
     out.line(Text(f"  {terminal.escape(call.approval_id)}"))
     times = f"waiting {words.format_waiting_time(call)}, {words.format_time_left(call)} left"
     about = f"{times}; asked by {terminal.escape(call.agent)}; {words.format_approvers(call)}"

@@ -343,6 +343,11 @@ def format_call(call: PendingCall) -> str:
     return escape(summary.call(call.tool, call.args))
 
 
+def format_titled_call(call: PendingCall) -> str:
+    """Format a pending call as one line, after its title if it has one."""
+    return f"{escape(call.title)}: {format_call(call)}" if call.title else format_call(call)
+
+
 def list_facts(call: PendingCall) -> Iterator[tuple[str, str]]:
     """Yield labeled facts that an approver needs to know before answering a call."""
     if call.title:

@@ -39,6 +39,13 @@ def shown(calls: list[PendingCall], width: int) -> list[str]:
     return stream.getvalue().splitlines()
 
 
+def test_titles_are_in_the_list() -> None:
+    """In a wide and in a narrow terminal, before the call itself."""
+    title = "Pay 9 € to dana"
+    assert any(f"{title}: pay(amount=9)" in line for line in shown([call(title=title)], 140))
+    assert f"{title}: pay(amount=9)" in shown([call(title=title)], 45)
+
+
 def offered(**fields: Any) -> list[str]:
     """Return the commands offered for a call: those of this program and Temporal's."""
     stream = io.StringIO()

@@ -36,9 +36,11 @@ def pay(amount: int, password: str = "") -> str:
     return "paid"
 
 
-def payer(policy: ApprovalPolicy | None = TELLS, args: JsonObject | None = None, hint: str = "") -> Agent:
+def payer(
+    policy: ApprovalPolicy | None = TELLS, args: JsonObject | None = None, hint: str = "", title: str | None = None
+) -> Agent:
     """Return an agent that pays after an approval."""
-    tool = FunctionTool(pay, approval=policy, hint=hint) if policy else FunctionTool(pay, require_confirmation=True)
+    tool = FunctionTool(pay, approval=policy, hint=hint, title=title, require_confirmation=policy is None)
     return Agent(name="payer", model=asks_once("pay", args or {"amount": 5}), tools=[tool])
 
 
@@ -71,7 +73,7 @@ async def test_who_a_policy_names_is_told_once_that_a_call_waits(
     """The channel gets one signed request with a link; the history only has the name of the channel."""
     known = channels(tmp_path, webhook(tmp_path, "finance", receiver), inbox="https://approvals.example.com")
     links = Links(KEY, namespace="default", lifetime=timedelta(days=1))
-    async with serve(payer(), channels=known, sign_link=links.sign) as env:
+    async with serve(payer(title="Pay {amount} €"), channels=known, sign_link=links.sign) as env:
         invocation = await env.client.start("payer", "go", user_id="dana")
         report = await reported(invocation)
         (call,) = await invocation.pending()
@@ -90,6 +92,7 @@ async def test_who_a_policy_names_is_told_once_that_a_call_waits(
             "agent": "payer",
             "tool": "pay",
             "tool_origin": "declared",
+            "title": "Pay 5 €",
             "summary": "pay(amount=5)",
             "digest": call.digest,
             "user_id": "dana",
