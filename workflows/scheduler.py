@@ -32,6 +32,7 @@ from waystation.core import (
     FLUSH_SCOPES,
     HELD_TOOL,
     MEMO_FILLER,
+    MEMO_TENANT,
     MODEL,
     NOTIFY,
     TASK_TIMEOUT,
@@ -476,6 +477,7 @@ async def _run_workflow(
     log: Log, call: CallState, ref: CallRef, target: Target, args: list[RawValue]
 ) -> RawValue | None:
     plan, is_once = call.call, call.call.effect == "once"
+    tenant = log.state.input.tenant if log.state.input else None
     result: RawValue | None = await workflow.execute_child_workflow(
         target.name,
         args=args,
@@ -489,6 +491,7 @@ async def _run_workflow(
         cancellation_type=ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
         parent_close_policy=ParentClosePolicy.REQUEST_CANCEL,
         static_summary=summary.call(call.name, call.args),
+        memo={MEMO_TENANT: tenant} if tenant else None,
     )
     return result
 

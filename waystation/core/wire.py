@@ -148,6 +148,8 @@ MAX_MEMO_CALLS = 50
 MEMO_FILLER = "waystation_filler"
 """A key that is only ever removed, to give a workflow task an event."""
 MEMO_SESSION = "waystation_session"
+MEMO_TENANT = "waystation_tenant"
+"""Memo field of a workflow that runs as a tool: the tenant of the agent that called it. `run_agent` reads it."""
 MEMO_FORK = "waystation_fork"
 """Memo field of a fork that names the source invocation and the event."""
 

@@ -12,19 +12,19 @@ from temporalio.exceptions import ApplicationError, ChildWorkflowError
 from temporalio.worker import Worker
 
 from tests.server.user_workflow import Ask, Decision, Settle
-from waystation import Agent, AgentClient
+from waystation import Agent, AgentClient, WorkflowTool
 from waystation.core import Settings, Stores
 from waystation.core.ids import app_key, fairness_key
 from waystation.embedded import EmbeddedServer
-from waystation.testing import ScriptedModel, assert_invocation_holds, calls, says
+from waystation.testing import ScriptedModel, assert_invocation_holds, calls, responses, says
 from waystation.tools import FunctionTool
 from waystation.worker import WORKER_OPTIONS, WaystationPlugin
 
 
 @asynccontextmanager
-async def serving(server: EmbeddedServer, store: Path, agent: Agent) -> AsyncIterator[AgentClient]:
-    """Serve an agent and the user's workflows in one worker."""
-    plugin = WaystationPlugin([agent], settings=Settings(stores=Stores(payloads=store)))
+async def serving(server: EmbeddedServer, store: Path, agent: Agent, *others: Agent) -> AsyncIterator[AgentClient]:
+    """Serve agents and the user's workflows in one worker."""
+    plugin = WaystationPlugin([agent, *others], settings=Settings(stores=Stores(payloads=store)))
     client = await Client.connect(server.address, plugins=[plugin])
     queue = f"from-workflows-{agent.name}"
     async with Worker(client, task_queue=queue, workflows=[Settle, Ask], **WORKER_OPTIONS):
@@ -54,6 +54,27 @@ async def test_an_agent_has_a_fairness_key(server: EmbeddedServer, tmp_path: Pat
     priority = begun.workflow_execution_started_event_attributes.priority
     assert priority.fairness_key == (key or fairness_key(app_key("waystation", None), "user"))
     assert priority.priority_key == 2
+
+
+async def test_an_agent_works_for_the_tenant_of_the_agent_whose_tool_runs_it(
+    server: EmbeddedServer, tmp_path: Path
+) -> None:
+    """The workflow between them does not know tenants."""
+
+    def ask(agent: str) -> None:
+        """Ask an agent."""
+
+    model = ScriptedModel(calls(("Ask", {"agent": "judge"})), says("done"))
+    judge = Agent(name="judge", model=ScriptedModel(says("granted")))
+    clerk = Agent(name="clerk", model=model, tools=[WorkflowTool("Ask", schema=ask)])
+    async with serving(server, tmp_path, clerk, judge) as client:
+        invocation = await client.start("clerk", "hi", tenant="acme")
+        await invocation.result()
+        [(_, response)] = responses(model.requests[-1])
+        inner = await client.invocation(f"{invocation.id}/fc-1/agent").log()
+    assert response == {"result": "granted"}
+    assert inner.state.input is not None
+    assert inner.state.input.tenant == "acme"
 
 
 async def test_cancelling_a_workflow_takes_its_agents_call_out_of_the_inbox(
