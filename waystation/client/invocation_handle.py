@@ -8,7 +8,17 @@ stream simply waits in the long poll.
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import aclosing, suppress
 from datetime import timedelta
 from pathlib import Path
@@ -237,14 +247,14 @@ class Invocation:
         """Return the current session state. This does not require a running worker."""
         return (await self.log()).state.session.values
 
-    async def events(self, *, start: int = 0, follow: bool = True) -> AsyncIterator[Event]:
-        """Yield the events from index `start` on. Without `follow`, stop after the events recorded so far."""
-        if follow:
-            async for event in stream_events(self, start=start):
-                yield event
-        else:
+    def events(self, *, start: int = 0, follow: bool = True) -> "EventStream":
+        """Return the events from index `start` on. Without `follow`, stop after the events recorded so far."""
+
+        async def read() -> AsyncGenerator[Event]:
             for event in (await self.log()).state.events[start:]:
                 yield event
+
+        return EventStream(stream_events(self, start=start) if follow else read())
 
     def stream(self, *, start: int = 0, partial: bool = False) -> AsyncIterator[Event]:
         """Yield past events, then new ones as they are recorded, until the invocation ends.
@@ -655,6 +665,22 @@ async def read_full_log(client: ClientContext, execution: WorkflowExecution) -> 
     except (StoreFailed, errors.ForeignHistory, RPCError) as error:
         logger.warning("calls.left_out", invocation_id=execution.id, listed=MAX_MEMO_CALLS, problem=str(error))
         return None
+
+
+class EventStream(AsyncIterator[Event]):
+    """Events: `async for` yields them one after another, and `await` returns them as a list."""
+
+    def __init__(self, events: AsyncIterator[Event]) -> None:
+        self._events = events
+
+    async def __anext__(self) -> Event:
+        return await anext(self._events)
+
+    def __await__(self) -> Generator[Any, None, list[Event]]:
+        return self._collect().__await__()
+
+    async def _collect(self) -> list[Event]:
+        return [event async for event in self._events]
 
 
 async def stream_events(invocation: Invocation, *, start: int = 0, partial: bool = False) -> AsyncGenerator[Event]:

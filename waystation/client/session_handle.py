@@ -19,6 +19,7 @@ from temporalio.service import RPCError
 from waystation.client.approvals import Approvals
 from waystation.client.invocation_handle import (
     ClientContext,
+    EventStream,
     Invocation,
     check_owner,
     confirm_update,
@@ -307,12 +308,17 @@ class Session:
                     await start.workflow_handle()
             raise
 
-    async def events(self, *, start: int = 0) -> list[Event]:
+    def events(self, *, start: int = 0) -> EventStream:
         """Return the events of the conversation from index `start` on. This does not require a running worker.
 
         A running invocation contributes only its message; use `follow` to get its other events.
         """
-        return (await self._read_history()).transcript.events[start:]
+
+        async def read() -> AsyncGenerator[Event]:
+            for event in (await self._read_history()).transcript.events[start:]:
+                yield event
+
+        return EventStream(read())
 
     async def logs(self, *, last: int | None = None) -> list[Log]:
         """Return the log of each invocation, or of the `last` ones, in the order in which they started.

@@ -109,6 +109,9 @@ async def test_a_conversation_is_followed_through_all_its_invocations(converse: 
         await session.close()
         await asyncio.wait_for(listening, 30)
         assert sorted(e.id for e in heard) == sorted(e.id for e in await session.events())
+        assert [event.id async for event in session.events(start=1)] == [e.id for e in (await session.events())[1:]]
+        first = session.invocation(1)
+        assert await first.events() == await first.events(follow=False) == [e async for e in first.events()]
         assert words(heard)[:3] == ["user: one", "asker: You said one.", "user: buy"]
         assert words(heard)[-1] == "asker: They said approved."
 
