@@ -49,6 +49,12 @@ class Poller:
     deployment: str | None = None
     """Name of the worker's deployment if it uses worker versioning, otherwise None."""
 
+    @property
+    def activation(self) -> str:
+        """The command that makes the worker's version the current one of its deployment."""
+        name = f"--deployment-name {self.deployment} --build-id {self.build}"
+        return f"temporal worker deployment set-current-version {name}"
+
     def is_active(self, now: float) -> bool:
         """Return whether the worker has polled lately. `now` is the time by the server's clock."""
         return now - self.seen_at <= SEEN_S
@@ -195,10 +201,9 @@ def _check_workers(seen: Observations, kind: str) -> Iterator[Finding]:
         yield Finding(f"backlog of {kind}", False, text, f"{start}{only}, on more machines")
     versioned = sorted({poller.deployment for poller in active if poller.deployment})
     if versioned and seen.current_deployments is not None and not seen.current_deployments.get(kind):
-        build = next(poller.build for poller in active if poller.deployment)
-        text = f"deployment {versioned[0]} has no current version, so its workers receive nothing"
-        command = f"temporal worker deployment set-current-version --deployment-name {versioned[0]} --build-id {build}"
-        yield Finding(check, False, text, command)
+        poller = next(poller for poller in active if poller.deployment == versioned[0])
+        text = f"deployment {poller.deployment} has no current version, so its workers receive nothing"
+        yield Finding(check, False, text, poller.activation)
 
 
 def _server_time(seen: Observations) -> float:

@@ -84,6 +84,7 @@ LIMITS: dict[str, tuple[str, int | None]] = {
 
 Limits with a minimum are integers. If the minimum is None, any positive number is valid.
 """
+START_WORKER = "To run the invocation, start a worker: waystation worker --agents DIR"
 EXAMPLE = '{"gemini-3.5-flash": {"prompt": 1.5, "cached": 0.15, "output": 9}}'
 
 
@@ -252,11 +253,8 @@ async def follow(
         async for update in updates:
             if update is None and not claimed:
                 claimed = True
-                polled = await is_polled(client)
-                cause = "no worker has started it" if polled else f"no worker polls {client.task_queue!r}"
-                out.remark(
-                    f"Started, but {cause} yet. To run the invocation, start a worker: waystation worker --agents DIR"
-                )
+                problem = await find_worker_problem(client) or f"no worker has started it yet. {START_WORKER}"
+                out.remark(f"Started, but {problem}")
                 if detach:
                     return Exit.OK
             elif update is not None:
@@ -337,6 +335,18 @@ async def with_pauses(source: AsyncGenerator[T], pause: Callable[[], float | Non
         with suppress(asyncio.CancelledError):
             await pending
         await source.aclose()
+
+
+async def find_worker_problem(client: AgentClient) -> str | None:
+    """Return why no worker starts an invocation, and the remedy. Return None if a worker may start it."""
+    if not await is_polled(client):
+        return f"no worker polls {client.task_queue!r} yet. {START_WORKER}"
+    with suppress(RPCError):
+        queue = await describe_queue(client, client.task_queue, "workflows")
+        versioned = [poller for poller in list_pollers(queue, "workflows") if poller.deployment]
+        if versioned and not queue.versioning_info.current_deployment_version.build_id:
+            return f"deployment {versioned[0].deployment} has no current version. Set it: {versioned[0].activation}"
+    return None
 
 
 async def is_polled(client: AgentClient, pid: int | None = None) -> bool:

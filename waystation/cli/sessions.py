@@ -30,7 +30,7 @@ from waystation.cli.command_context import (
     write_waits,
 )
 from waystation.cli.command_execution import AsyncCommand, create_command_group
-from waystation.cli.invocations import Watch, is_polled, report_failure, with_pauses
+from waystation.cli.invocations import Watch, find_worker_problem, report_failure, with_pauses
 from waystation.cli.output import Output
 from waystation.cli.terminal_input import Lines
 from waystation.client import AgentClient, DeletedSession, Session, StartedInvocations, count_events, stream_session
@@ -322,11 +322,8 @@ class Chat:
             Text.assemble((f"session {terminal.escape(names.session_id)}", "bold"), ("   /help lists commands", "dim")),
         )
         if existing is None:
-            if not await is_polled(client):
-                self._out.remark(
-                    f"No worker polls the task queue {client.task_queue!r}. Start one with: "
-                    "waystation worker --agents DIR"
-                )
+            if problem := await find_worker_problem(client):
+                self._out.remark(f"Nothing answers yet: {problem}")
             return
         started = StartedInvocations(client.temporal, self._session.id)
         await started.caught_up()

@@ -5,9 +5,13 @@ import json
 import signal
 import sys
 
+from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
+from temporalio.worker import Worker, WorkerDeploymentConfig
+
 from tests.programs import without_time
 from tests.server.cli.conftest import Command
 from tests.server.conftest import Serve
+from tests.server.user_workflow import InSandbox
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core import ModelRefused, PendingCall, is_working
@@ -203,6 +207,21 @@ async def test_a_missing_worker_is_reported(serve: Serve, waystation: Command) -
         assert ran.code == 0
         assert "no worker polls 'deserted'" in ran.err
         await env.client.invocation(ran.records[0]["invocation_id"]).handle.terminate()
+
+
+async def test_a_deployment_without_a_current_version_is_reported(serve: Serve, waystation: Command) -> None:
+    """Its workers receive nothing; the output has the command that changes this."""
+    async with serve(Agent(name="speaker", model=ScriptedModel())) as env:
+        version = WorkerDeploymentVersion("prod", "7")
+        config = WorkerDeploymentConfig(
+            version, use_worker_versioning=True, default_versioning_behavior=VersioningBehavior.PINNED
+        )
+        queue = f"{env.client.task_queue}-versioned"
+        async with Worker(env.temporal, task_queue=queue, workflows=[InSandbox], deployment_config=config):
+            ran = await waystation(env, "run", "speaker", "hello", "--detach", "--json", "--task-queue", queue)
+        await env.client.invocation(ran.records[0]["invocation_id"]).handle.terminate()
+    command = "temporal worker deployment set-current-version --deployment-name prod --build-id 7"
+    assert f"Started, but deployment prod has no current version. Set it: {command}" in " ".join(ran.err.split())
 
 
 async def test_mistakes_in_options_are_usage_errors(serve: Serve, waystation: Command) -> None:
