@@ -15,12 +15,31 @@ if TYPE_CHECKING:
     from temporalio.runtime import PrometheusConfig
 
 
-def configure_logs(form: Literal["console", "json"] | None = None, level: int = logging.INFO) -> None:
+_CHATTY = (
+    "httpcore",
+    "httpcore2",
+    "httpx",
+    "httpx2",
+    "urllib3",
+    "asyncio",
+    "mcp",
+    "google_genai",
+    "openai",
+    "anthropic",
+)
+"""Libraries that log every request below WARNING, with URLs and headers that may contain secrets."""
+
+
+def configure_logs(
+    form: Literal["console", "json"] | None = None, level: str | None = None, *, own_level: int = logging.INFO
+) -> None:
     """Send log events from structlog and the standard library to standard error.
 
     Args:
         form: `console` or `json`. By default, `console` if standard error is a terminal, otherwise `json`.
-        level: The lowest level of structlog events to write. For the standard library, it is always WARNING.
+        level: The lowest level to write, such as `info`. By default, `own_level` for structlog events and `warning`
+            for the standard library.
+        own_level: The default for structlog events.
     """
     terminal = sys.stderr.isatty()
     as_json = form == "json" or (form is None and not terminal)
@@ -41,7 +60,7 @@ def configure_logs(form: Literal["console", "json"] | None = None, level: int = 
     )
     structlog.configure(
         processors=[*shared, *renderers],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
+        wrapper_class=structlog.make_filtering_bound_logger(level or own_level),
         logger_factory=structlog.WriteLoggerFactory(file=cast(TextIO, _SafeStream(sys.stderr))),
         cache_logger_on_first_use=True,
     )
@@ -52,7 +71,9 @@ def configure_logs(form: Literal["console", "json"] | None = None, level: int = 
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderers],
         )
     )
-    logging.basicConfig(handlers=[bridge], level=logging.WARNING, force=True)
+    logging.basicConfig(handlers=[bridge], level=level.upper() if level else logging.WARNING, force=True)
+    for name in _CHATTY:
+        logging.getLogger(name).setLevel(max(logging.WARNING, logging.getLogger().level))
     logging.captureWarnings(True)  # otherwise, warnings would be text among the JSON
 
 

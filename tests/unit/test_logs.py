@@ -5,6 +5,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from tests.paths import ROOT
 
 PROGRAM = """
@@ -41,6 +43,25 @@ def test_warnings_are_json_like_other_logs() -> None:
     done = subprocess.run([sys.executable, "-c", WITH_WARNING], cwd=ROOT, capture_output=True, text=True, check=True)
     [line] = [json.loads(line) for line in done.stderr.splitlines()]
     assert (line["level"], "UserWarning: this may change" in line["event"]) == ("warning", True)
+
+
+WITH_INFO = """
+import logging
+import sys
+from waystation.logs import configure_logs
+
+configure_logs("json", *sys.argv[1:])
+logging.getLogger("tools.pay").info("paid")
+logging.getLogger("httpx").info("GET https://example.com/?key=sk-1")
+"""
+
+
+@pytest.mark.parametrize(("level", "events"), [((), []), (("info",), ["paid"]), (("error",), [])])
+def test_the_logs_of_tools_are_shown_from_a_level_on(level: tuple[str, ...], events: list[str]) -> None:
+    """Not those of HTTP clients, whose URLs may contain secrets."""
+    command = [sys.executable, "-c", WITH_INFO, *level]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert [json.loads(line)["event"] for line in done.stderr.splitlines()] == events
 
 
 WITHOUT_READER = """

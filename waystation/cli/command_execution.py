@@ -59,7 +59,7 @@ def _run(ctx: CommandContext, invoke: Callable[[CommandContext], Awaitable[int]]
     with contextlib.suppress(RuntimeError):
         Runtime.set_default(Runtime(telemetry=TelemetryConfig(logging=only_errors)))
     if not structlog.is_configured():
-        configure_logs(level=logging.WARNING)  # to stderr, because stdout is for results
+        configure_logs(own_level=logging.WARNING)  # to stderr, because stdout is for results
     try:
         return asyncio.run(_complete(ctx, invoke))
     except (WaystationError, RPCError) as raised:

@@ -64,7 +64,7 @@ from waystation.worker.service_setup import (
     list_settings_warnings,
     load_identity,
 )
-from waystation.worker.watchdog import list_blocking_tools
+from waystation.worker.watchdog import list_blocking_tools, list_undescribed_tools
 from waystation.worker_keys import WorkerKeys
 
 if TYPE_CHECKING:
@@ -291,6 +291,11 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "--log-format": {
         "choices": ["console", "json"],
         "help": "format of the logs; default: console in a terminal, otherwise json",
+    },
+    "--log-level": {
+        "choices": ["debug", "info", "warning", "error"],
+        "help": "lowest level of the logs, also of those that tools write with `logging`; default: info for this "
+        "program, warning for `logging`",
     },
 }
 """Options for argparse, which is used because a worker should start polling quickly and typer is slow to load."""
@@ -602,7 +607,7 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "worker.py") 
     """Run the program and return its exit code. `program` is its name in usage messages."""
     open_standard_streams()
     options = parse_options(arguments, program)
-    configure_logs(options.log_format)
+    configure_logs(options.log_format, options.log_level)
     registry, problems = check(options.agents, options.model)
     if options.command != "check" and options.only != "workflows":  # checking agents does not require an API key
         problems += find_agents_without_model(registry, options.model)
@@ -623,6 +628,8 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "worker.py") 
         for warning in list_blocking_tools(registry):
             log.warning("tool.blocking", problem=warning)
         if options.command == "check":
+            for warning in list_undescribed_tools(registry):
+                log.warning("tool.undescribed", problem=warning)
             for root in registry.roots.values():
                 for fields in describe_differences(root.tree.values(), root.plugins, root.without_effect):
                     log.info("adk_agent.differs", root=root.agent.name, **fields)

@@ -27,6 +27,9 @@ from temporalio.client import Client
 
 from waystation.activities import EventLoopBlocked, blocked_failure, current_activity
 from waystation.agents import LlmAgent, Registry
+from waystation.tools import BaseTool, FunctionTool, declare
+from waystation.tools.framework_tool import FrameworkTool
+from waystation.tools.langchain_tool import LangchainTool
 from waystation.tools.toolbox import tools_of
 
 log = structlog.get_logger("waystation.worker")
@@ -206,15 +209,33 @@ def read_rss() -> int:
 
 def list_blocking_tools(registry: Registry) -> Iterator[str]:
     """Yield a warning for each call in a tool's coroutine that visibly blocks the event loop."""
+    for owner, tool in _list_tools(registry):
+        for called, place in find_blocking_calls(getattr(tool, "func", tool.run_async)):
+            yield (
+                f"{owner} calls {called}() in an `async def` at {place}, which blocks all other work of its worker. "
+                "Await an asynchronous function instead, or make the tool a plain `def`, which runs in a thread."
+            )
+
+
+def list_undescribed_tools(registry: Registry) -> Iterator[str]:
+    """Yield a warning for each function that models know too little about to call it well."""
+    for owner, tool in _list_tools(registry):
+        if not tool.description and declare(tool) is not None:
+            yield f"{owner} has no description, so models only see its name; add a docstring."
+        if not isinstance(tool, FunctionTool) or isinstance(tool, FrameworkTool | LangchainTool):
+            continue
+        known = tool.signature.python.parameters
+        if untyped := [
+            name for name in tool.signature.annotations if known[name].annotation is inspect.Parameter.empty
+        ]:
+            yield f"{owner} has parameters without a type: {', '.join(untyped)}; annotate them."
+
+
+def _list_tools(registry: Registry) -> Iterator[tuple[str, BaseTool]]:
     for root in registry.roots.values():
         for agent in root.tree.values():
             for tool in tools_of(agent).values() if isinstance(agent, LlmAgent) else ():
-                for called, place in find_blocking_calls(getattr(tool, "func", tool.run_async)):
-                    yield (
-                        f"Tool {tool.name!r} of agent {agent.name!r} calls {called}() in an `async def` at {place}, "
-                        "which blocks all other work of its worker. Await an asynchronous function instead, or make "
-                        "the tool a plain `def`, which runs in a thread."
-                    )
+                yield f"Tool {tool.name!r} of agent {agent.name!r}", tool
 
 
 def find_blocking_calls(function: Any) -> Iterator[tuple[str, str]]:

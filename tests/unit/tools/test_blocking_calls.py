@@ -4,13 +4,16 @@ import asyncio
 import subprocess
 import time
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from time import sleep
 from typing import Any
 
 import pytest
 
-from waystation.worker.watchdog import find_blocking_calls
+from waystation.agents import Agent, Registry
+from waystation.testing import ScriptedModel
+from waystation.tools import FunctionTool
+from waystation.worker.watchdog import find_blocking_calls, list_undescribed_tools
 
 
 async def by_module() -> None:
@@ -82,3 +85,21 @@ def test_a_blocking_call_in_a_coroutine_is_found(function: Callable[..., Any], n
 def test_calls_that_block_no_event_loop_are_not_reported(function: Callable[..., Any]) -> None:
     """Threads may block, and code without a source is skipped."""
     assert list(find_blocking_calls(function)) == []
+
+
+def test_tools_that_models_know_little_about_are_listed() -> None:
+    """A partial's bound argument needs no type, and a context needs none either."""
+
+    def pay(amount, to: str, tool_context) -> None:  # type: ignore[no-untyped-def]
+        return None
+
+    def fine(amount: int) -> None:
+        """Pay."""
+
+    tools = [pay, FunctionTool(partial(pay, 5), name="pay_five", title="Pay {to}"), fine]
+    registry = Registry.of(Agent(name="payer", model=ScriptedModel(), tools=tools))
+    assert list(list_undescribed_tools(registry)) == [
+        "Tool 'pay' of agent 'payer' has no description, so models only see its name; add a docstring.",
+        "Tool 'pay' of agent 'payer' has parameters without a type: amount; annotate them.",
+        "Tool 'pay_five' of agent 'payer' has no description, so models only see its name; add a docstring.",
+    ]
