@@ -1,8 +1,9 @@
 """The programs of the pages on tests, evaluation, schedules and cancellation work unchanged, on a real server."""
 
-import inspect
+import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -13,7 +14,7 @@ from tests.server.workflows.outside import until, until_waiting
 from waystation import Agent, LongRunningFunctionTool
 from waystation.core import JsonObject
 from waystation.models import LlmRequest, LlmResponse
-from waystation.testing import FunctionModel, ScriptedHuman, calls, responses, says, user_text
+from waystation.testing import FunctionModel, calls, responses, says, user_text
 
 Load = Callable[[str, str], ModuleType]
 
@@ -40,17 +41,13 @@ def load(monkeypatch: pytest.MonkeyPatch) -> Load:
 PAYMENTS = programs("test-agents")
 
 
-@pytest.mark.parametrize("name", [name for name in PAYMENTS if name.startswith("test_")])
-async def test_the_tests_of_the_page_pass(serve: Serve, load: Load, name: str) -> None:
-    """With the fixtures of the pytest plugin, or without any."""
-    load("payments", PAYMENTS["payments.py"])
-    fixtures = {"waystation_serve": serve, "waystation_human": ScriptedHuman}
-    tests = [test for key, test in vars(load("documented", PAYMENTS[name])).items() if key.startswith("test_")]
-    assert tests
-    for test in tests:
-        outcome = test(**{key: fixtures[key] for key in inspect.signature(test).parameters})
-        if inspect.isawaitable(outcome):
-            await outcome
+def test_the_tests_of_the_page_pass(tmp_path: Path) -> None:
+    """In a folder with the files of the page, and nothing else."""
+    for name, text in {**PAYMENTS, "pytest.ini": blocks(how_to("test-agents"), "ini")[0]}.items():
+        (tmp_path / name).write_text(text)
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "4 passed" in done.stdout, done.stdout
 
 
 def pay(amount: int, to: str) -> JsonObject:
