@@ -8,7 +8,7 @@ import pytest
 from google.genai import types
 from pydantic import BaseModel
 
-from waystation.auth import AuthCredential
+from waystation.auth import AuthCredential, AuthCredentialTypes
 from waystation.core import EventActions, Secret, ToolOutcome
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.long_running_tool import LongRunningFunctionTool
@@ -305,7 +305,7 @@ def test_an_exception_is_told_even_if_the_state_written_before_is_refused() -> N
 def test_no_secret_reaches_the_note_on_a_replaced_value() -> None:
     """Neither one in a key, nor one that is part of a credential."""
     used = context()
-    used.note_credential(AuthCredential(auth_type="apiKey", api_key="hunter2222"))
+    used.note_credential(AuthCredential(auth_type=AuthCredentialTypes.API_KEY, api_key="hunter2222"))
     outcome = create_outcome({"hunter2222": math.nan}, context=used)
     assert "hunter" not in str(outcome.response)
     outcome = create_outcome({Secret("hunter2222"): 1, "a": math.nan}, context=context())
