@@ -12,7 +12,13 @@ from waystation.core import Effect, InvalidTool, JsonObject
 from waystation.tools import BaseToolset, ToolPredicate, authentication_problems
 from waystation.tools.openapi_tool.openapi_spec_parser.destination import place_of
 from waystation.tools.openapi_tool.openapi_spec_parser.rest_api_tool import RestApiTool, Settings
-from waystation.tools.openapi_tool.openapi_spec_parser.specification import is_absolute, load, operations_of, servers_of
+from waystation.tools.openapi_tool.openapi_spec_parser.specification import (
+    is_absolute,
+    load,
+    operations_of,
+    servers_of,
+    to_plain,
+)
 
 
 class OpenAPIToolset(BaseToolset):
@@ -26,7 +32,8 @@ class OpenAPIToolset(BaseToolset):
         spec_str: The specification as a string. Ignored if `spec_dict` is given.
         spec_str_type: The format of `spec_str`.
         auth_scheme: The service's security scheme. Defaults to the scheme that each operation declares.
-        auth_credential: The credential for the service.
+        auth_credential: The credential for the service, or a mapping with a credential for each security scheme, by the
+            scheme's name, for operations that require several together. The user is asked for one that is None.
         credential_key: Key under which the credential service stores the user's credential.
         tool_filter: Names of the tools to offer, without the prefix, or a function that decides for each tool.
         tool_name_prefix: Prefix for all tool names. An underscore separates the prefix and the name.
@@ -75,7 +82,7 @@ class OpenAPIToolset(BaseToolset):
         if spec_dict is None and spec_str is None:
             raise InvalidTool("OpenAPIToolset", "the specification is missing; pass `spec_dict` or `spec_str`.")
         try:
-            document = spec_dict if spec_dict else load(spec_str or "", spec_str_type)
+            document = to_plain(spec_dict) if spec_dict else load(spec_str or "", spec_str_type)
             operations = operations_of(document, server=server_url, preserve_names=preserve_property_names)
         except RecursionError:
             raise InvalidTool(
@@ -128,5 +135,15 @@ class OpenAPIToolset(BaseToolset):
 
     def setting_problems(self) -> list[str]:
         """Return one sentence for each problem with the settings or the specification."""
-        of_tools = (f"in operation {tool.name!r}: {text}" for tool in self._tools for text in tool.setting_problems())
+        # A function may need a context to decide.
+        by_name = isinstance(self.tool_filter, Collection)
+        tools = [tool for tool in self._tools if not by_name or self._is_tool_selected(tool, None)]
+        places: dict[str, list[str]] = {}
+        for tool in tools:
+            for text in tool.setting_problems():
+                places.setdefault(text, []).append(tool.name)
+        of_tools = (
+            f"in operation {names[0]!r}{f' and {len(names) - 1} more' if names[1:] else ''}: {text}"
+            for text, names in places.items()
+        )
         return [*super().setting_problems(), *authentication_problems(*self._auth), *of_tools]

@@ -97,7 +97,7 @@ class RestApiTool(BaseTool):
     def __init__(self, operation: Operation, settings: Settings) -> None:
         super().__init__(name=operation.name, description=operation.description)
         self.operation = operation
-        self.auth_scheme: Any = operation.security
+        self.auth_scheme: Any = None
         self.auth_credential: Any = None
         self.credential_key: str | None = None
         self._settings = settings
@@ -113,7 +113,7 @@ class RestApiTool(BaseTool):
         self.auth_scheme = auth_scheme
 
     def configure_auth_credential(self, auth_credential: Any = None) -> None:
-        """Set the credential for the service."""
+        """Set the credential for the service, or a mapping with one for each security scheme."""
         self.auth_credential = auth_credential
 
     def configure_credential_key(self, credential_key: str | None = None) -> None:
@@ -137,6 +137,20 @@ class RestApiTool(BaseTool):
             )
         if not self.operation.path.startswith("/"):
             problems.append(f"its path {self.operation.path!r} does not begin with '/'.")
+        declared = {parameter.name for parameter in self.operation.parameters if parameter.location == "path"}
+        variables = set(re.findall(r"\{([^{}]*)\}", self.operation.path.partition("?")[0]))
+        if undeclared := sorted(variables - declared):
+            names = ", ".join(map(repr, undeclared))
+            problems.append(
+                f"no parameter is declared for {names} in its path; add one with `in: path` to the document."
+            )
+        required = self._required()
+        is_complete = len(required) == 1 or self._named_credentials().keys() >= required.keys()
+        if not is_complete and self._settings.header_provider is None:
+            names = ", ".join(f"{name!r}: …" for name in required)
+            problems.append(
+                f"it requires several credentials together; pass all of them, as `auth_credential={{{names}}}`."
+            )
         return problems
 
     async def run_async(self, *, args: JsonObject, tool_context: ToolContext) -> Any:
@@ -148,9 +162,7 @@ class RestApiTool(BaseTool):
         Raises:
             httpx2.TransportError: The service is unreachable, or the connection was lost.
         """
-        authorization = await authorize(
-            self.name, self.auth_scheme, self.auth_credential, self.credential_key, tool_context, ask=True
-        )
+        authorization = await self._authorize(tool_context)
         if authorization is None:
             return PENDING
         try:
@@ -172,6 +184,43 @@ class RestApiTool(BaseTool):
             return self._error(f"Request timed out ({type(error).__name__}).")
         finally:
             _CALLING.reset(calling)
+
+    def _required(self) -> Mapping[str, Any]:
+        """Return the security schemes of a request by name.
+
+        If the operation can be called in several ways, the first one that the given credentials fit is used.
+        """
+        if self.auth_scheme is not None or not self.operation.security:
+            return {"": self.auth_scheme}
+        named, given = self._named_credentials(), self.auth_credential
+        kind = given.get("auth_type") if isinstance(given, Mapping) else getattr(given, "auth_type", None)
+
+        def misfit(schemes: Mapping[str, JsonObject]) -> tuple[bool, int, bool]:
+            types = [scheme.get("type") for scheme in schemes.values()]
+            return not named.keys() >= schemes.keys(), len(schemes), kind not in types
+
+        return min(self.operation.security, key=misfit)
+
+    def _named_credentials(self) -> Mapping[str, Any]:
+        """Return the credentials by the names of their schemes. Empty if one credential, or none, was given for all."""
+        given = self.auth_credential
+        is_named = isinstance(given, Mapping) and not given.keys() & {"auth_type", "authType"}
+        return given if is_named else {}
+
+    async def _authorize(self, context: ToolContext) -> Authorization | None:
+        """Return everything that the operation requires, or None if the user is asked for a credential."""
+        schemes, named, merged = self._required(), self._named_credentials(), Authorization()
+        # One credential belongs to one scheme. `header_provider` sends the others.
+        for name, scheme in list(schemes.items())[: None if named else 1]:
+            key = f"{self.credential_key}_{name}" if self.credential_key and len(schemes) > 1 else self.credential_key
+            credential = named.get(name) if named else self.auth_credential
+            found = await authorize(self.name, scheme, credential, key, context, ask=True)
+            if found is None:
+                return None
+            merged.headers.update(found.headers)
+            merged.query.update(found.query)
+            merged.cookies.update(found.cookies)
+        return merged
 
     async def _headers(self, context: ToolContext) -> dict[str, str]:
         """Return the headers that do not depend on the arguments."""

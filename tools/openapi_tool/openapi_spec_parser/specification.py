@@ -2,13 +2,15 @@
 
 import json
 import keyword
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import field, replace
+from types import MappingProxyType
 from typing import Any, Literal
 from urllib.parse import unquote, urlsplit
 
-from openapi_pydantic.v3 import v3_0, v3_1
+from openapi_pydantic.v3 import v3_1
 from pydantic import ValidationError
 
 from waystation.core import InvalidTool, JsonObject
@@ -18,8 +20,25 @@ from waystation.tools import validation_mistakes
 MAX_PARTS = 5_000
 """Maximum number of parts in an operation's schemas with references inlined. Larger schemas keep their references."""
 
-_NOT_JSON_SCHEMA = frozenset({"discriminator", "xml", "externalDocs"})
-_OF_SCHEMAS = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
+# OpenAPI's own keywords, and those whose schemas are inlined or moved to the top.
+_NOT_JSON_SCHEMA = frozenset({"discriminator", "xml", "externalDocs", "$defs", "definitions"})
+_KINDS: Mapping[str, Any] = {
+    **dict.fromkeys(("properties", "patternProperties", "dependentSchemas"), dict),
+    **dict.fromkeys(("allOf", "anyOf", "oneOf", "prefixItems", "required", "enum"), list),
+    **dict.fromkeys(("additionalProperties", "contains", "else", "if", "items", "not"), (dict, bool)),
+    **dict.fromkeys(("propertyNames", "then", "unevaluatedItems", "unevaluatedProperties"), (dict, bool)),
+    **dict.fromkeys(("maximum", "minimum", "exclusiveMaximum", "exclusiveMinimum", "multipleOf"), (int, float)),
+    **dict.fromkeys(("maxLength", "minLength", "maxItems", "minItems", "maxProperties", "minProperties"), (int, float)),
+}
+"""The types of the values of keywords. Keywords that are not listed contain no schemas, and are copied."""
+_UNUSED = frozenset(
+    {"info", "tags", "externalDocs", "webhooks", "callbacks", "responses", "links", "headers", "variables", "summary"}
+    | {"description", "example", "examples", "schema", "schemas"}
+)
+_VALUES = frozenset({"default", "const", "example"})
+_ANNOTATIONS = frozenset({"title", "description", "default", "deprecated", "example", "examples"})
+# A body with one of these keywords cannot be split into its properties.
+_COMPOSED = frozenset({"anyOf", "oneOf", "not", "if", "patternProperties", "$defs", "definitions"})
 _TYPES = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
 MAX_NAME_CHARS = 60
 """Maximum length of an operation's name, as in ADK."""
@@ -43,10 +62,17 @@ class Parameter:
     required: bool = False
     explode: bool = True
     style: str = ""
-    as_json: bool = False
-    """Whether to send the value encoded as JSON."""
+    allow_reserved: bool = False
+    allow_empty: bool = False
+    content_type: str = ""
+    """Media type of the value, if the specification gives one instead of a schema and a style."""
     description: str = ""
     """The parameter's own description, which is separate from its schema's."""
+
+    @property
+    def as_json(self) -> bool:
+        """Whether to send the value encoded as JSON."""
+        return is_json(self.content_type)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,8 +92,12 @@ class Operation:
     """Media type of the body, or None if the operation does not have a body."""
     whole_body: bool = False
     """Whether a single argument contains the whole body, rather than one argument per field."""
-    security: JsonObject | None = None
-    """The security scheme that the operation requires."""
+    body_required: bool = False
+    encoding: JsonObject = field(default_factory=dict)
+    """The Encoding objects of a form by the names of their properties."""
+    security: tuple[Mapping[str, JsonObject], ...] = ()
+    """The sets of security schemes by name. One set is enough, and all of its schemes are needed. Empty if no
+    authentication is required."""
 
     @property
     def schema(self) -> JsonObject:
@@ -91,8 +121,9 @@ def load(spec: str, kind: str) -> JsonObject:
     """
     if kind not in ("json", "yaml"):
         raise ValueError(f"Unsupported spec type: {kind}")
+    text = spec.removeprefix("\ufeff")  # a byte order mark
     try:
-        loaded: Any = json.loads(spec) if kind == "json" else _yaml(spec)
+        loaded: Any = to_plain(json.loads(text)) if kind == "json" else to_plain(_yaml(text), MAX_YAML_VALUES)
     except ValueError as error:
         other = "; pass `spec_str_type='yaml'` if it is YAML" if kind == "json" else ""
         raise InvalidTool("OpenAPIToolset", f"the specification is not valid {kind.upper()}: {error}{other}.") from None
@@ -102,37 +133,69 @@ def load(spec: str, kind: str) -> JsonObject:
 
 
 def _yaml(text: str) -> Any:
+    """Parse YAML 1.2, in which `no` and `2024-01-02` are strings. PyYAML parses YAML 1.1."""
     import yaml
 
     class Loader(yaml.SafeLoader):
-        """A YAML loader that keeps dates as strings, because JSON does not have dates."""
+        """A loader for the core schema of YAML 1.2, with the merge keys of YAML 1.1. Keys are always strings."""
 
-    Loader.yaml_implicit_resolvers = {
-        first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
+        yaml_implicit_resolvers: dict[str, Any] = {}  # as PyYAML declares it
+
+        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+            for key, _ in node.value:
+                if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                    key.tag = "tag:yaml.org,2002:str"
+            return super().construct_mapping(node, deep)
+
+    for kind, pattern, first in _YAML_KINDS:
+        Loader.add_implicit_resolver(f"tag:yaml.org,2002:{kind}", re.compile(pattern), list(first))
+    Loader.add_constructor("tag:yaml.org,2002:int", lambda _, node: _yaml_integer(node.value))
     try:
-        return _convert_keys_to_text(yaml.load(text, Loader))
+        return yaml.load(text, Loader)
     except yaml.YAMLError as error:
         raise ValueError(str(error)) from error
 
 
-def _convert_keys_to_text(value: Any) -> Any:
-    """Convert all keys to strings, such as the status code 200 of a response.
+_YAML_KINDS = (
+    ("null", r"^(?:~|null|Null|NULL|)$", ["~", "n", "N", ""]),
+    ("bool", r"^(?:true|True|TRUE|false|False|FALSE)$", "tTfF"),
+    ("int", r"^(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)$", "-+0123456789"),
+    ("float", r"^[-+]?(?:(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|\.(?:inf|Inf|INF))$", "-+0123456789."),
+    ("float", r"^\.(?:nan|NaN|NAN)$", "."),
+    ("merge", r"^<<$", "<"),
+)
+"""How plain scalars are resolved (YAML 1.2, section 10.3.2): the kind, its pattern and its first characters."""
+
+
+def _yaml_integer(text: str) -> int:
+    return int(text, 0) if text[:2] in ("0o", "0x") else int(text)
+
+
+def to_plain(value: Any, limit: float = math.inf) -> Any:
+    """Return a copy that can be recorded as JSON: keys become strings, and so do dates of other YAML parsers.
 
     Raises:
         ValueError: There are too many values. By using YAML aliases, a short document can expand to a huge number.
     """
-    remaining = MAX_YAML_VALUES
+    remaining = limit
 
     def convert(value: Any) -> Any:
         nonlocal remaining
         remaining -= 1
         if remaining < 0:
-            raise ValueError(f"it has more than {MAX_YAML_VALUES:,} values after expanding aliases")
-        if isinstance(value, dict):
-            return {str(key): convert(item) for key, item in value.items()}
-        return [convert(item) for item in value] if isinstance(value, list) else value
+            raise ValueError(f"it has more than {limit:,} values after expanding aliases")
+        match value:
+            case dict():
+                return {str(key): convert(item) for key, item in value.items()}
+            case list() | tuple():
+                return [convert(item) for item in value]
+            case int() if abs(value) >= 2**63:
+                return float(value)
+            case float() if not math.isfinite(value):
+                return None
+            case None | bool() | int() | float():
+                return value
+        return str(value).encode(errors="replace").decode()
 
     return convert(value)
 
@@ -145,57 +208,52 @@ def operations_of(document: JsonObject, *, server: str | None = None, preserve_n
     Raises:
         InvalidTool: The document is not valid OpenAPI 3.0 or 3.1. The message says where the problem is.
     """
-    document = with_known_types(document)
     check(document)
     operations: list[Operation] = []
     names: set[str] = set()
     for path, item in (document.get("paths") or {}).items():
         where = path
         try:
-            shared = dereference(document, item) or {}
+            shared = path_item(document, item)
             for method in METHODS:
                 if isinstance(shared.get(method), dict):
                     where = f"{method.upper()} {path}"
                     operation = _Reader(document, path, method, shared, server, preserve_names).operation(names)
                     names.add(operation.name)
                     operations.append(operation)
-        except UnknownReference as error:
+        except (UnknownReference, InvalidSchema) as error:
             raise InvalidTool("OpenAPIToolset", f"in {where}: {error}") from None
     return operations
 
 
 def check(document: JsonObject) -> None:
-    """Check that a document is a valid OpenAPI 3.0 or 3.1 specification.
+    """Check the version and the outermost parts of a specification.
 
     Raises:
         InvalidTool: The document is invalid. The message says where the problem is.
     """
     version = str(document.get("openapi") or document.get("swagger") or "")
     if not version.startswith(("3.0", "3.1")):
+        remedy = " `npx swagger2openapi FILE` converts Swagger 2.0." if version.startswith("2") else ""
         raise InvalidTool(
             "OpenAPIToolset",
-            f"the specification has version {version or 'unknown'!r}; use OpenAPI 3.0 or 3.1.",
+            f"the specification has version {version or 'unknown'!r}; use OpenAPI 3.0 or 3.1.{remedy}",
         )
-    old = version.startswith("3.0")
-    # Fill in required fields that many documents omit and that we do not use.
-    filled = {"info": {"title": "", "version": ""}, "paths": {}, **document, "openapi": "3.0.3" if old else "3.1.0"}
-    filled["paths"] = {path: _add_responses(item) for path, item in (filled["paths"] or {}).items()}
+    used = {"info": {"title": "", "version": ""}, "paths": {}, **_used(document), "openapi": "3.1.0"}
     try:
-        (v3_0 if old else v3_1).OpenAPI.model_validate(filled)
+        v3_1.OpenAPI.model_validate(used)
     except ValidationError as error:
         path, reason = validation_mistakes(error)[0]
         raise InvalidTool("OpenAPIToolset", f"the specification is invalid at `{path}`: {reason}.") from None
 
 
-def _add_responses(item: Any) -> Any:
-    if not isinstance(item, dict):
-        return item or {}
-    return {
-        key: {"responses": {"default": {"description": ""}}, **value}
-        if key in METHODS and isinstance(value, dict)
-        else value
-        for key, value in item.items()
-    }
+def _used(value: Any) -> Any:
+    """Return the parts of a document that are used, without schemas. Mistakes in other parts are harmless."""
+    if isinstance(value, list):
+        return [_used(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {key: _used(item) for key, item in value.items() if key not in _UNUSED and item is not None}
 
 
 class _Reader:
@@ -211,8 +269,10 @@ class _Reader:
     def operation(self, names: set[str]) -> Operation:
         raw = self._raw
         operation_id = raw.get("operationId") or snake_case(f"{self._path}_{self._method}")
-        media_type, fields, whole_body = self._body()
+        body = dereference(self._document, raw.get("requestBody")) or {}
+        media_type, media, fields, whole_body = self._body(body)
         parameters = [*self._parameters(), *fields]
+        encoding = {name: one for name, one in (media.get("encoding") or {}).items() if one}
         arguments = _number_duplicates([parameter.argument for parameter in parameters])
         schemas, defs = make_self_contained(
             self._document, dict(zip(arguments, (parameter.schema for parameter in parameters), strict=True))
@@ -231,6 +291,8 @@ class _Reader:
             defs=defs,
             media_type=media_type,
             whole_body=whole_body,
+            body_required=bool(body.get("required")),
+            encoding={name: {**one, "headers": self._headers(one)} for name, one in encoding.items()},
             security=self._security(),
         )
 
@@ -244,53 +306,84 @@ class _Reader:
             if location == "header" and name.lower() in _NO_PARAMETERS:
                 continue
             content: JsonObject = parameter.get("content") or {}
-            holder: JsonObject = next(iter(content.values())) if content else parameter
+            content_type, holder = next(iter(content.items()), ("", parameter))
             style = parameter.get("style") or ("form" if location in ("query", "cookie") else "simple")
+            explode = parameter.get("explode")
             yield Parameter(
                 name=name,
                 argument=self._argument(name, location),
                 location=location,
-                schema=holder.get("schema", {}),
+                schema=(holder or {}).get("schema", {}),
                 required=location == "path" or bool(parameter.get("required")),
                 style=style,
-                explode=parameter.get("explode", style == "form"),
-                as_json=bool(content),
+                explode=style == "form" if explode is None else explode,
+                allow_reserved=bool(parameter.get("allowReserved")),
+                allow_empty=bool(parameter.get("allowEmptyValue")),
+                content_type=content_type,
                 description=parameter.get("description") or "",
             )
 
-    def _body(self) -> tuple[str | None, list[Parameter], bool]:
-        """Return the body's media type and parameters, and whether a single parameter is the whole body.
-
-        As in ADK, only the first media type is considered.
-        """
-        body = dereference(self._document, self._raw.get("requestBody")) or {}
+    def _body(self, body: JsonObject) -> tuple[str | None, JsonObject, list[Parameter], bool]:
+        """Return the body's media type, its Media Type object and its parameters, and whether one is the whole body."""
         content: JsonObject = body.get("content") or {}
         if not content:
-            return None, [], False
-        media_type, holder = next(iter(content.items()))
-        schema = dereference(self._document, holder.get("schema", {}))
-        kind = schema.get("type") if isinstance(schema, dict) else None
-        if kind == "object":
-            fields = [
-                Parameter(
-                    name=name,
-                    argument=self._argument(name, "body"),
-                    location="body",
-                    schema=part,
-                    required=name in (schema.get("required") or ()),
-                )
-                for name, part in (schema.get("properties") or {}).items()
-            ]
-            return media_type, fields, False
-        name = "array" if kind == "array" else "body"
-        whole = Parameter(
-            name=name,
-            argument=name,
+            return None, {}, [], False
+        declared = min(content, key=_media_rank)
+        media_type = "application/json" if _is_range(declared) else declared
+        holder = content[declared] or {}
+        fields = self._fields(holder.get("schema", {})) if _media_rank(declared) <= _FORM else None
+        if fields is not None:
+            return media_type, holder, fields, False
+        return media_type, holder, [self._whole_body(body, media_type, holder.get("schema", {}))], True
+
+    def _fields(self, schema: Any) -> list[Parameter] | None:
+        """Return one parameter for each property of a body, or None if the body cannot be split."""
+        is_object = _kind(dereference(self._document, schema)) == "object"
+        properties, required = (is_object and self._flatten(schema)) or ({}, [])
+        hidden = read_only(self._document, {"allOf": [schema]})
+        names = [name for name in properties if name not in hidden]
+        return [
+            Parameter(
+                name=name,
+                argument=self._argument(name, "body"),
+                location="body",
+                schema=properties[name],
+                required=name in required,
+            )
+            for name in names
+        ] or None
+
+    def _flatten(self, schema: Any, above: tuple[int, ...] = ()) -> tuple[JsonObject, list[str]] | None:
+        """Return the properties and the required names of a schema and its `allOf`, or None if it says more."""
+        target = dereference(self._document, schema)
+        if _kind(target) not in (None, "object") or not isinstance(target, dict) or id(target) in above:
+            return None
+        beside = schema.keys() - _ANNOTATIONS - {"$ref"} if target is not schema else frozenset()
+        declared, maps = target.get("properties") or {}, target.get("additionalProperties") or True
+        if beside or _COMPOSED & target.keys() or maps is not True or not isinstance(declared, dict):
+            return None
+        properties, required = dict(declared), [*(target.get("required") or ())]
+        for part in target.get("allOf") or ():
+            if (inner := self._flatten(part, (*above, id(target)))) is None:
+                return None
+            for name, value in inner[0].items():
+                properties[name] = {"allOf": [properties[name], value]} if name in properties else value
+            required += inner[1]
+        return properties, required
+
+    def _whole_body(self, body: JsonObject, media_type: str, schema: Any) -> Parameter:
+        kind = _kind(dereference(self._document, schema))
+        description = body.get("description") or ""
+        if _media_rank(media_type) > _FORM and kind != "string":
+            schema, description = {"type": "string"}, description or f"The body, as {media_type}."
+        return Parameter(
+            name="array" if kind == "array" else "body",
+            argument="array" if kind == "array" else "body",
             location="body",
-            schema=holder.get("schema", {}),
-            description=body.get("description") or "",
+            schema=schema,
+            required=bool(body.get("required")),
+            description=description,
         )
-        return media_type, [whole], True
 
     def _argument(self, name: str, location: str) -> str:
         """Return the name that the model sees for a parameter, chosen as in ADK 2.13."""
@@ -305,25 +398,30 @@ class _Reader:
         )
         return server_url(servers[0]) if servers else ""
 
-    def _security(self) -> JsonObject | None:
-        """Return the first required security scheme, or None if authentication is not required.
+    def _headers(self, encoding: JsonObject) -> JsonObject:
+        return {name: dereference(self._document, one) for name, one in (encoding.get("headers") or {}).items()}
 
-        An empty security requirement in the list makes authentication optional.
+    def _security(self) -> tuple[Mapping[str, JsonObject], ...]:
+        """Return the sets of schemes of which one is required, or nothing if authentication is optional.
+
+        An empty security requirement in the list makes authentication optional. Client certificates (`mutualTLS`) are
+        not credentials of a request: `ssl_verify` or the HTTP client has them.
         """
         required = self._raw.get("security", self._document.get("security")) or []
-        if not all(required):
-            return None
-        schemes = (self._document.get("components") or {}).get("securitySchemes") or {}
-        name = next((name for requirement in required for name in requirement), None)
-        scheme: JsonObject | None = dereference(self._document, schemes.get(name))
-        return scheme
+        declared = (self._document.get("components") or {}).get("securitySchemes") or {}
+        schemes = {name: dereference(self._document, scheme) or {} for name, scheme in declared.items()}
+        sets = tuple(
+            {name: schemes.get(name, {}) for name in names if schemes.get(name, {}).get("type") != "mutualTLS"}
+            for names in required
+        )
+        return sets if all(sets) else ()
 
 
 def servers_of(document: JsonObject) -> Iterator[str]:
     """Yield the URL of every server in a specification."""
     holders = [document]
     for item in (document.get("paths") or {}).values():
-        shared = dereference(document, item) or {}
+        shared = path_item(document, item)
         holders += [shared, *(shared[method] for method in METHODS if isinstance(shared.get(method), dict))]
     for holder in holders:
         for server in holder.get("servers") or ():
@@ -338,6 +436,36 @@ def server_url(server: JsonObject) -> str:
         lambda match: str((variables.get(match[1]) or {}).get("default", match[0])),
         server.get("url", ""),
     )
+
+
+def path_item(document: JsonObject, item: Any) -> JsonObject:
+    """Return a path item, merged with the one that it refers to."""
+    return {**(dereference(document, item) or {}), **(item or {})}
+
+
+_FORM, _OTHER, _XML = 2, 3, 4
+
+
+def _media_rank(media_type: str) -> int:
+    """Return how well a request can be written in a media type: 0 is best."""
+    kind = media_type.partition(";")[0].strip().lower()
+    if kind == "application/json":
+        return 0
+    if is_json(kind) or _is_range(kind):
+        return 1
+    if kind in ("application/x-www-form-urlencoded", "multipart/form-data"):
+        return _FORM
+    return _XML if kind.endswith(("/xml", "+xml")) else _OTHER
+
+
+def _is_range(media_type: str) -> bool:
+    return media_type.partition(";")[0].strip() in ("*/*", "application/*")
+
+
+def is_json(media_type: str) -> bool:
+    """Return whether values of a media type are JSON."""
+    kind = media_type.partition(";")[0].strip().lower()
+    return kind in ("application/json", "text/json") or kind.endswith("+json")
 
 
 def is_absolute(url: str) -> bool:
@@ -390,6 +518,10 @@ class UnknownReference(ValueError):
         super().__init__(f"`$ref` {ref!r} does not exist in the document; use only references within the document.")
 
 
+class InvalidSchema(ValueError):
+    """A schema is not one."""
+
+
 class _SchemaTooLarge(Exception):
     pass
 
@@ -414,8 +546,8 @@ def _target(document: JsonObject, ref: str) -> Any:
     if not ref.startswith("#/"):
         raise UnknownReference(ref)
     target: Any = document
-    for part in unquote(ref[2:]).split("/"):
-        key = part.replace("~1", "/").replace("~0", "~")
+    for part in ref[2:].split("/"):
+        key = unquote(part).replace("~1", "/").replace("~0", "~")
         if isinstance(target, list) and key.isdecimal() and int(key) < len(target):
             target = target[int(key)]
         elif isinstance(target, dict) and key in target:
@@ -440,89 +572,129 @@ def make_self_contained(document: JsonObject, schemas: Mapping[str, Any]) -> tup
         return _SchemaConverter(document, inline=False).convert_all(schemas)
 
 
+def read_only(document: JsonObject, schema: JsonObject, above: tuple[int, ...] = ()) -> frozenset[str]:
+    """Return the names of the properties that a request must not contain, including those in `allOf`."""
+    parts = [dereference(document, part) for part in schema.get("allOf") or ()]
+    inner = (part for part in parts if isinstance(part, dict) and id(part) not in above)
+    names = (read_only(document, part, (*above, id(schema))) for part in inner)
+    properties = schema.get("properties") if isinstance(schema.get("properties"), dict) else {}
+    own = {name: dereference(document, part) for name, part in (properties or {}).items()}
+    return frozenset(
+        name for name, part in own.items() if isinstance(part, dict) and part.get("readOnly") is True
+    ).union(*names)
+
+
 class _SchemaConverter:
     def __init__(self, document: JsonObject, *, inline: bool) -> None:
         self._document, self._inline = document, inline
-        self._names: dict[str, str] = {}
-        self._defs: dict[str, Any] = {}
+        self._named: dict[int, tuple[str, Any, Mapping[str, Any]]] = {}
         self._parts = 0
-        # OpenAPI 3.0 schemas are not JSON schemas and need converting.
-        self._is_openapi_30 = str(document.get("openapi", "")).startswith("3.0")
+        # OpenAPI 3.0 ignores what is beside a reference.
+        self._beside = _ANNOTATIONS if str(document.get("openapi", "")).startswith("3.0") else None
 
     def convert_all(self, schemas: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        converted = {key: self.convert(schema, ()) for key, schema in schemas.items()}
-        while len(self._defs) < len(self._names):  # converting a schema may add more
-            ref, name = list(self._names.items())[len(self._defs)]
-            self._defs[name] = self.convert(_target(self._document, ref), (ref,))
-        return converted, self._defs
+        converted = {key: self.convert(schema) for key, schema in schemas.items()}
+        defs: dict[str, Any] = {}
+        while len(defs) < len(self._named):  # converting a schema may add more
+            name, target, local = list(self._named.values())[len(defs)]
+            defs[name] = self.convert(target, (id(target),), local)
+        return converted, defs
 
-    def convert(self, schema: Any, above: tuple[str, ...]) -> Any:
-        """Convert a schema. `above` contains the references that were followed to get to it."""
+    def convert(
+        self,
+        schema: Any,
+        above: tuple[int, ...] = (),
+        local: Mapping[str, Any] = MappingProxyType({}),
+        hidden: frozenset[str] = frozenset(),
+    ) -> Any:
+        """Convert a schema.
+
+        Args:
+            schema: The schema.
+            above: The identities of the targets of references that were followed to get to it.
+            local: Schemas in the `$defs` of the schemas around it.
+            hidden: Names of properties that the schemas around it leave out.
+        """
         self._parts += 1
         if self._inline and self._parts > MAX_PARTS:
             raise _SchemaTooLarge
         if not isinstance(schema, dict):
             return schema  # True and False are schemas
-        ref = schema.get("$ref")
-        if isinstance(ref, str):
-            return self._convert_reference(ref, schema, above)
+        local = {**local, **(schema.get("$defs") or {}), **(schema.get("definitions") or {})}
+        if isinstance(schema.get("$ref"), str):
+            return self._convert_reference(schema, above, local, hidden)
+        hidden |= read_only(self._document, schema)
         written: JsonObject = {}
         for key, value in schema.items():
-            if key in _NOT_JSON_SCHEMA:
+            if key in _NOT_JSON_SCHEMA or (value is None and key not in _VALUES):
                 continue
-            if key in _OF_SCHEMAS and isinstance(value, dict):
-                written[key] = {name: self.convert(item, above) for name, item in value.items()}
-            elif isinstance(value, dict) and key not in ("default", "example", "const"):
-                written[key] = self.convert(value, above)
-            elif isinstance(value, list) and key in ("allOf", "anyOf", "oneOf", "prefixItems"):
-                written[key] = [self.convert(item, above) for item in value]
+            kind = _KINDS.get(key, object)
+            if not isinstance(value, kind):
+                raise InvalidSchema(f"the schema keyword {key!r} cannot be {value!r}.")
+            if kind is dict:
+                parts = {name: part for name, part in value.items() if name not in hidden}
+                written[key] = {name: self.convert(part, above, local) for name, part in parts.items()}
+            elif key == "required":
+                written[key] = [name for name in value if name not in hidden]
+            elif kind is list and key != "enum":
+                written[key] = [self.convert(part, above, local, hidden) for part in value]
+            elif key == "type":
+                written |= _convert_type(value)
             else:
-                written[key] = value
-        return _convert_openapi_30(written) if self._is_openapi_30 else written
+                written[key] = self.convert(value, above, local) if kind == (dict, bool) else value
+        return _convert_openapi_30(written)
 
-    def _convert_reference(self, ref: str, schema: JsonObject, above: tuple[str, ...]) -> Any:
-        target = _target(self._document, ref)
-        beside = {key: value for key, value in schema.items() if key in ("description", "default", "title")}
-        if self._inline and ref not in above:
-            inlined = self.convert(target, (*above, ref))
-            return {**inlined, **beside} if isinstance(inlined, dict) else inlined
-        if ref not in self._names:
-            name = ref.rsplit("/", 1)[1]
-            taken = set(self._names.values())
-            self._names[ref] = name if name not in taken else f"{name}_{len(taken)}"
-        return {"$ref": f"#/$defs/{self._names[ref]}", **beside}
+    def _convert_reference(
+        self, schema: JsonObject, above: tuple[int, ...], local: Mapping[str, Any], hidden: frozenset[str]
+    ) -> Any:
+        parent, _, name = schema["$ref"].rpartition("/")
+        is_local = parent in ("#/$defs", "#/definitions") and name in local
+        target = local[name] if is_local else _target(self._document, schema["$ref"])
+        if self._inline and id(target) not in above:
+            found = self.convert(target, (*above, id(target)), local, hidden)
+        else:
+            found = {"$ref": f"#/$defs/{self._name(name, target, local)}"}
+        kept = schema.keys() - {"$ref", "nullable"} & (self._beside or schema.keys())
+        beside = {key: value for key, value in schema.items() if key in kept}
+        more = self.convert(beside, above, local, hidden)
+        if not isinstance(found, dict):
+            return found
+        clashes = any(more[key] != found[key] for key in more.keys() & found.keys() - _ANNOTATIONS)
+        merged = {"allOf": [found, more]} if clashes else {**found, **more}
+        return _convert_openapi_30({**merged, "nullable": schema.get("nullable")})
+
+    def _name(self, name: str, target: Any, local: Mapping[str, Any]) -> str:
+        taken = {taken for taken, *_ in self._named.values()}
+        unique = name if name not in taken else f"{name}_{len(taken)}"
+        return self._named.setdefault(id(target), (unique, target, local))[0]
 
 
-def with_known_types(value: Any, *, in_schema: bool = False) -> Any:
-    """Return a copy of the document whose schemas use only the types that JSON Schema defines, as in ADK 2.13.
+def _kind(schema: Any) -> str | None:
+    kind = schema.get("type") if isinstance(schema, dict) else None
+    return kind.lower() if isinstance(kind, str) else None
+
+
+def _convert_type(kind: Any) -> JsonObject:
+    """Return only types that JSON Schema defines, as in ADK 2.13.
 
     Some generators write types such as `STRING`, which becomes `string`, or `Any`, which is removed.
     """
-    if isinstance(value, list):
-        return [with_known_types(item, in_schema=in_schema) for item in value]
-    if not isinstance(value, dict):
-        return value
-    written = {
-        key: with_known_types(item, in_schema=in_schema or key in ("schema", "schemas")) for key, item in value.items()
-    }
-    kind = written.get("type")
-    # If `type` is not a string, it is the schema of a property that happens to be named `type`.
-    if in_schema and isinstance(kind, str):
-        if kind.lower() in _TYPES:
-            written["type"] = kind.lower()
-        else:
-            del written["type"]
-    return written
+    kinds = [str(one).lower() for one in (kind if isinstance(kind, list) else [kind])]
+    if not _TYPES.issuperset(kinds):
+        return {}
+    return {"type": kinds if isinstance(kind, list) else kinds[0]}
 
 
 def _convert_openapi_30(schema: JsonObject) -> JsonObject:
-    """Convert an OpenAPI 3.0 schema to JSON Schema, in place."""
+    """Convert a schema of OpenAPI 3.0 to JSON Schema. Documents of version 3.1 contain its keywords, too."""
     if schema.pop("nullable", False) is True:
         kind = schema.get("type")
         if isinstance(kind, str):
             schema["type"] = [kind, "null"]
         if isinstance(schema.get("enum"), list) and None not in schema["enum"]:
             schema["enum"] = [*schema["enum"], None]
+        if kind is None and schema.keys() & {"$ref", "allOf", "anyOf", "oneOf"}:
+            schema = {"anyOf": [schema, {"type": "null"}]}
     for bound, limit in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
         if isinstance(schema.get(bound), bool):
             exclusive = schema.pop(bound)
