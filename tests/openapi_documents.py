@@ -83,9 +83,11 @@ def documents() -> Iterator[Path]:
 
 def load(file: Path) -> OpenAPIToolset:
     """Return the toolset for a document."""
-    kind = "json" if file.suffix == ".json" else "yaml"
-    text = file.read_text()
-    return OpenAPIToolset(spec_str=text, spec_str_type=kind, server_url="https://service.example")
+    return OpenAPIToolset(
+        spec_str=file.read_text(),
+        spec_str_type="json" if file.suffix == ".json" else "yaml",
+        server_url="https://service.example",
+    )
 
 
 def summary(file: Path) -> str:

@@ -185,6 +185,21 @@ async def test_a_key_in_the_query_is_not_logged(service: Service, caplog: pytest
     assert SECRET not in repr(asked)
 
 
+async def test_credentials_that_are_required_together_are_all_sent(service: Service) -> None:
+    """The user is asked for those that are missing, one after the other."""
+    schemes = {name: {"type": "apiKey", "in": "header", "name": f"X-{name}"} for name in ("app", "api")}
+    document = {**spec(service.url, security=[{"app": [], "api": []}]), "components": {"securitySchemes": schemes}}
+    key = {"auth_type": "apiKey", "api_key": SECRET}
+    given = {"app": key, "api": {**key, "api_key": "second"}}
+    headers = (await call(tool(document, auth_credential=given)))["headers"]
+    assert (headers["x-app"], headers["x-api"]) == (SECRET, "second")
+    context = ToolContext(function_call_id="fc-1", services=Services(credentials=InMemoryCredentialService()))
+    asked = tool(document, auth_credential={"app": key, "api": None}, credential_key="pets")
+    assert (await asked.run_async(args={}, tool_context=context))["pending"]
+    (config,) = context.recorded_actions().requested_auth_configs.values()
+    assert (config["authScheme"]["name"], config["credentialKey"]) == ("X-api", "pets_api")
+
+
 async def test_an_argument_cannot_replace_the_credential(service: Service) -> None:
     """Whatever the case of its header."""
     scheme = {"type": "apiKey", "in": "header", "name": "X-Key"}

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 from collections.abc import Awaitable
 from typing import Any
 
@@ -14,6 +15,7 @@ from waystation.core import InvalidTool
 from waystation.tools.base_tool import declare
 from waystation.tools.base_toolset import BaseToolset
 from waystation.tools.openapi_tool import OpenAPIToolset
+from waystation.tools.openapi_tool.openapi_spec_parser.specification import load
 from waystation.tools.toolbox import list_tools
 
 BILLION_LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
@@ -152,6 +154,11 @@ def test_parameters_and_body_become_one_schema() -> None:
     }
 
 
+STRING: dict[str, Any] = {"type": "string"}
+NAMED: dict[str, Any] = {"type": "object", "properties": {"name": STRING}, "required": ["name"]}
+NODE = {"type": "object", "properties": {"n": STRING}, "allOf": [{"$ref": "#/components/schemas/Node"}]}
+
+
 @pytest.mark.parametrize(
     ("schema", "name"),
     [
@@ -159,12 +166,91 @@ def test_parameters_and_body_become_one_schema() -> None:
         ({"oneOf": [{"type": "string"}, {"type": "integer"}]}, "body"),
         ({"type": "string"}, "body"),
         ({}, "body"),
+        ({"type": "object"}, "body"),
+        ({"type": "object", "additionalProperties": {"type": "integer"}}, "body"),
+        ({**NAMED, "additionalProperties": {"type": "integer"}}, "body"),
+        ({**NAMED, "anyOf": [{"required": ["x"]}, {"required": ["y"]}]}, "body"),
+        ({"type": "object", "oneOf": [NAMED, NAMED]}, "body"),
+        ({"type": "object", "allOf": [NAMED, {"anyOf": [NAMED, NAMED]}]}, "body"),
     ],
 )
-def test_a_body_that_is_no_object_is_one_argument(schema: Any, name: str) -> None:
-    """Under ADK's names."""
-    document = spec(a={"post": operation(operationId="a", requestBody=body(schema, description="What to add."))})
-    assert arguments(document, "a")["properties"] == {name: {**schema, "description": "What to add."}}
+@pytest.mark.parametrize("required", [True, False])
+def test_a_body_that_cannot_be_split_is_one_argument(schema: Any, name: str, required: bool) -> None:
+    """Under ADK's names, and required if the specification requires the body."""
+    given = body(schema, description="What to add.", required=required)
+    found = arguments(spec(a={"post": operation(operationId="a", requestBody=given)}), "a")
+    assert found["properties"] == {name: {**schema, "description": "What to add."}}
+    assert found["required"] == ([name] if required else [])
+
+
+@pytest.mark.parametrize(
+    ("schema", "properties", "required"),
+    [
+        ({**NAMED, "additionalProperties": True}, {"name": STRING}, ["name"]),
+        (
+            {"type": "object", "allOf": [NAMED, {"$ref": "#/components/schemas/Tagged"}], "required": ["tag"]},
+            {"name": STRING, "tag": STRING},
+            ["name", "tag"],
+        ),
+        (
+            {"type": "object", "allOf": [NAMED, {"properties": {"name": {"maxLength": 9}}}]},
+            {"name": {"allOf": [STRING, {"maxLength": 9}]}},
+            ["name"],
+        ),
+        (
+            {"type": "object", "allOf": [NAMED, {"properties": {"name": {**STRING, "readOnly": True}, "x": {}}}]},
+            {"x": {}},
+            [],
+        ),
+        (
+            {
+                "type": "object",
+                "properties": {"in": {"allOf": [{"required": ["id"]}, {"$ref": "#/components/schemas/ID"}]}},
+            },
+            {"in": {"allOf": [{"required": []}, {"type": "object", "properties": {}}]}},
+            [],
+        ),
+    ],
+)
+def test_a_body_is_split_into_its_properties(schema: Any, properties: Any, required: Any) -> None:
+    """Those of `allOf` included, without those that only responses have."""
+    schemas = {
+        "Tagged": {"type": "object", "properties": {"tag": STRING}},
+        "ID": {"type": "object", "properties": {"id": {"$ref": "#/components/schemas/Number"}}},
+        "Number": {"type": "integer", "readOnly": True},
+    }
+    document = spec(schemas=schemas, a={"post": operation(operationId="a", requestBody=body(schema))})
+    found = arguments(document, "a", preserve_property_names=True)
+    assert {key.removeprefix("param_"): value for key, value in found["properties"].items()} == properties
+    assert found["required"] == required
+
+
+def test_a_body_that_contains_itself_is_one_argument() -> None:
+    """It cannot be written out."""
+    given = body({"$ref": "#/components/schemas/Node"})
+    document = spec(schemas={"Node": NODE}, a={"post": operation(operationId="a", requestBody=given)})
+    assert list(arguments(document, "a")["properties"]) == ["body"]
+
+
+@pytest.mark.parametrize(
+    ("media_types", "chosen", "declared"),
+    [
+        (["application/xml", "text/csv", "application/vnd.a+json", "Application/JSON; charset=utf-8"], 3, ["name"]),
+        (["application/xml", "multipart/form-data", "application/problem+json"], 2, ["name"]),
+        (["text/csv", "multipart/form-data", "application/x-www-form-urlencoded"], 1, ["name"]),
+        (["application/soap+xml", "text/csv"], 1, ["body"]),
+    ],
+)
+def test_json_is_preferred(media_types: list[str], chosen: int, declared: list[str]) -> None:
+    """Then forms. The model writes a body in any other media type itself, as a string."""
+    given = {"content": {media_type: {"schema": NAMED} for media_type in media_types}}
+    document = spec(a={"post": operation(operationId="a", requestBody=given)})
+    tool = OpenAPIToolset(spec_dict=document).get_tool("a")
+    assert tool is not None
+    assert tool.operation.media_type == media_types[chosen]
+    found = arguments(document, "a")["properties"]
+    assert list(found) == declared
+    assert all(schema["type"] == "string" for schema in found.values())
 
 
 def test_names_that_clash_are_numbered() -> None:
@@ -222,6 +308,23 @@ def test_references_are_written_out() -> None:
         "name": {"type": "string"},
         "tag": {"type": "string", "enum": ["a", "b"]},
     }
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        {"get": operation(operationId="b", parameters=[{"$ref": "#/paths/~1a~1%7Bid%7D/get/parameters/0"}])},
+        {"$ref": "#/paths/~1a~1{id}", "get": operation(operationId="b", parameters=[parameter("id", "path")])},
+        {"$ref": "#/components/pathItems/B"},
+    ],
+)
+def test_references_may_stand_for_parameters_and_paths(item: Any) -> None:
+    """Also for those of other paths. What is beside the reference of a path overrides its target."""
+    first = {"get": operation(operationId="a", parameters=[parameter("id", "path")])}
+    document = spec(more={"a/{id}": first, "b/{id}": item})
+    second = {"get": {**first["get"], "operationId": "b"}}
+    document["components"]["pathItems"] = {"B": second}
+    assert arguments(document, "b")["required"] == ["id"]
 
 
 def test_a_schema_that_refers_to_itself_is_kept_whole() -> None:
@@ -283,11 +386,55 @@ def test_a_parameter_that_refers_to_itself_is_named() -> None:
 # Versions
 
 
-def test_what_openapi_3_0_says_differently_becomes_json_schema() -> None:
-    """`nullable`, and bounds that say of themselves that they are exclusive."""
-    schema = {"type": "integer", "nullable": True, "minimum": 0, "exclusiveMinimum": True, "xml": {"name": "n"}}
-    document = spec(version="3.0.3", a={"get": operation(operationId="a", parameters=[parameter("n", schema=schema)])})
-    assert arguments(document, "a")["properties"]["n"] == {"type": ["integer", "null"], "exclusiveMinimum": 0}
+POINT = {"type": "Point", "nullable": True, "$ref": "#/x"}
+NULL = {"type": "null"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "declared"),
+    [
+        (
+            {"type": "integer", "nullable": True, "minimum": 0, "exclusiveMinimum": True, "xml": {"name": "n"}},
+            {"type": ["integer", "null"], "exclusiveMinimum": 0},
+        ),
+        ({"nullable": True, "allOf": [STRING]}, {"anyOf": [{"allOf": [STRING]}, NULL]}),
+        ({"nullable": True, "$ref": "#/components/schemas/Text"}, {"type": ["string", "null"], "maxLength": 9}),
+        ({"type": ["string", "null"], "format": None}, {"type": ["string", "null"]}),
+        ({"const": None}, {"const": None}),
+        ({"default": POINT, "enum": [POINT], "const": POINT}, {"default": POINT, "enum": [POINT], "const": POINT}),
+        ({"examples": [POINT], "x-own": POINT}, {"examples": [POINT], "x-own": POINT}),
+        ({"properties": {"type": STRING, "enum": STRING}}, {"properties": {"type": STRING, "enum": STRING}}),
+        (
+            {"$ref": "#/components/schemas/Text", "minLength": 1, "description": "D."},
+            {"type": "string", "maxLength": 9, "minLength": 1, "description": "D."},
+        ),
+        (
+            {"$ref": "#/components/schemas/Text", "maxLength": 5},
+            {"allOf": [{"type": "string", "maxLength": 9}, {"maxLength": 5}]},
+        ),
+        ({"$defs": {"T": STRING}, "items": {"$ref": "#/$defs/T"}}, {"items": STRING}),
+        ({"$ref": "#/components/schemas/Text/$defs/Part"}, {"type": "integer"}),
+        ({"maximum": 2**64, "enum": [math.nan, 2**70]}, {"maximum": 2.0**64, "enum": [None, 2.0**70]}),
+    ],
+)
+def test_schemas_become_json_schemas(schema: Any, declared: Any) -> None:
+    """Only schemas are converted. Values in them stay as they are, but for numbers that JSON does not have."""
+    text = {"type": "string", "maxLength": 9, "$defs": {"Part": {"type": "integer"}}}
+    document = spec(
+        schemas={"Text": text}, a={"get": operation(operationId="a", parameters=[parameter("n", schema=schema)])}
+    )
+    assert arguments(document, "a")["properties"]["n"] == declared
+
+
+def test_openapi_3_0_ignores_what_is_beside_a_reference() -> None:
+    """Except for annotations, and `nullable`, which many generators write there."""
+    schema = {"$ref": "#/components/schemas/Text", "maxLength": 5, "description": "D.", "nullable": True}
+    document = spec(
+        version="3.0.3",
+        schemas={"Text": STRING},
+        a={"get": operation(operationId="a", parameters=[parameter("n", schema=schema)])},
+    )
+    assert arguments(document, "a")["properties"]["n"] == {"type": ["string", "null"], "description": "D."}
 
 
 def test_types_that_are_none_are_left_out() -> None:
@@ -321,6 +468,36 @@ def test_a_specification_may_be_text() -> None:
     tool = OpenAPIToolset(spec_str=text, spec_str_type="yaml").get_tool("a")
     assert tool is not None
     assert tool.operation.server == "https://eu.pets.example/v1"
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        *((text, text) for text in ("no", "Yes", "on", "OFF", "y", "2024-01-02", "12:30:45", "1_000", "0b1", "=")),
+        *((text, None) for text in ("", "~", "null")),
+        ("True", True),
+        ("010", 10),
+        ("0o10", 8),
+        ("-0x", "-0x"),
+        ("0x1F", 31),
+        ("1e3", 1000.0),
+        ("-.5", -0.5),
+        (".inf", None),
+        ("18446744073709551616", 2.0**64),
+    ],
+)
+def test_yaml_is_read_as_yaml_1_2(text: str, value: Any) -> None:
+    """Keys are strings as they are written."""
+    assert load(f"\ufeffvalue: {text}\n{text or '~'}: key", "yaml") == {"value": value, text or "~": "key"}
+
+
+def test_mistakes_in_parts_that_are_not_used_are_harmless() -> None:
+    """Such as a version that YAML takes for a number."""
+    document = spec(a={"get": operation(operationId="a", externalDocs=7, tags=7, responses={200: 7})})
+    document |= {"openapi": 3.1, "info": {"version": 1.0}, "tags": [{"name": 7}], "x-own": 7}
+    document["servers"][0]["variables"] = {"port": {"default": 8443}}
+    document["components"] = {"schemas": {"A": {"type": 7}}, "examples": 7, "responses": 7}
+    assert OpenAPIToolset(spec_str=f"\ufeff{json.dumps(document)}").get_tool("a") is not None
 
 
 async def ticks_during(parsing: Awaitable[Any]) -> int:
@@ -373,7 +550,14 @@ async def test_a_mistake_in_a_specification_parsed_in_a_thread_is_raised() -> No
             "the specification is not valid YAML: it has more than 500,000",
         ),
         ({"spec_str": "[]"}, "the specification must be an object."),
-        ({"spec_dict": {"swagger": "2.0"}}, "the specification has version '2.0'; use OpenAPI 3.0 or 3.1."),
+        (
+            {"spec_dict": {"swagger": 2.0}},
+            "the specification has version '2.0'; use OpenAPI 3.0 or 3.1. `npx swagger2openapi FILE` converts Swagger",
+        ),
+        (
+            {"spec_dict": spec(a={"get": operation(parameters=[parameter("n", schema={"properties": [1]})])})},
+            "in GET /a: the schema keyword 'properties' cannot be [1].",
+        ),
         (
             {"spec_dict": spec(a={"get": operation(operationId="a", parameters=[{"name": "x"}])})},
             "the specification is invalid at `paths./a.get.parameters",
@@ -403,6 +587,46 @@ def test_a_specification_without_an_address_is_reported() -> None:
     )
     mended = OpenAPIToolset(spec_dict=document, server_url="https://pets.example/v1")
     assert authoring_problems(LlmAgent(name="x", tools=[mended])) == []
+
+
+def test_a_path_variable_without_a_parameter_is_reported() -> None:
+    """Once for all operations that are offered."""
+    document = spec(more={"a/{id}": {"get": operation(operationId="a"), "put": operation(operationId="b")}})
+    (problem,) = OpenAPIToolset(spec_dict=document).setting_problems()
+    assert problem == (
+        "in operation 'a' and 1 more: no parameter is declared for 'id' in its path; add one with `in: path` to the "
+        "document."
+    )
+    assert OpenAPIToolset(spec_dict=document, tool_filter=["c"]).setting_problems() == []
+
+
+KEYS = {name: {"type": "apiKey", "in": "header", "name": f"X-{name}"} for name in ("app", "api")}
+LOGIN = {"type": "http", "scheme": "bearer"}
+
+
+@pytest.mark.parametrize(
+    ("security", "settings", "chosen", "problems"),
+    [
+        ([{"app": [], "api": []}], {}, {"app", "api"}, 1),
+        ([{"app": [], "api": []}], {"auth_credential": {"app": None}}, {"app", "api"}, 1),
+        ([{"app": [], "api": []}], {"auth_credential": {"app": None, "api": None}}, {"app", "api"}, 0),
+        ([{"app": [], "api": []}], {"header_provider": dict}, {"app", "api"}, 0),
+        ([{"app": [], "api": []}, {"login": []}], {}, {"login"}, 0),
+        ([{"login": []}, {"app": []}], {"auth_credential": {"auth_type": "apiKey"}}, {"app"}, 0),
+        ([{"login": []}, {"app": [], "api": []}], {"auth_credential": {"app": None, "api": None}}, {"app", "api"}, 0),
+        ([{"login": [], "again": []}], {}, {"login"}, 0),
+        ([{"tls": []}], {}, {""}, 0),
+    ],
+)
+def test_one_of_the_required_sets_of_schemes_is_used(security: Any, settings: Any, chosen: Any, problems: int) -> None:
+    """All schemes of a set are needed, so a credential that is missing is reported."""
+    document = spec(a={"get": operation(operationId="a", security=security)})
+    document["components"]["securitySchemes"] = {**KEYS, "login": LOGIN, "again": LOGIN, "tls": {"type": "mutualTLS"}}
+    toolset = OpenAPIToolset(spec_dict=document, **settings)
+    tool = toolset.get_tool("a")
+    assert tool is not None
+    assert tool._required().keys() == chosen
+    assert len(toolset.setting_problems()) == problems
 
 
 @pytest.mark.parametrize("kind", ["references", "schemas"])

@@ -194,12 +194,14 @@ class RestApiTool(BaseTool):
             return {"": self.auth_scheme}
         named, given = self._named_credentials(), self.auth_credential
         kind = given.get("auth_type") if isinstance(given, Mapping) else getattr(given, "auth_type", None)
-
-        def misfit(schemes: Mapping[str, JsonObject]) -> tuple[bool, int, bool]:
-            types = [scheme.get("type") for scheme in schemes.values()]
-            return not named.keys() >= schemes.keys(), len(schemes), kind not in types
-
-        return min(self.operation.security, key=misfit)
+        return min(
+            self.operation.security,
+            key=lambda schemes: (
+                not named.keys() >= schemes.keys(),
+                len(schemes),
+                kind not in [scheme.get("type") for scheme in schemes.values()],
+            ),
+        )
 
     def _named_credentials(self) -> Mapping[str, Any]:
         """Return the credentials by the names of their schemes. Empty if one credential, or none, was given for all."""

@@ -43,6 +43,15 @@ _TYPES = frozenset({"array", "boolean", "integer", "null", "number", "object", "
 MAX_NAME_CHARS = 60
 """Maximum length of an operation's name, as in ADK."""
 MAX_YAML_VALUES = 500_000
+_MEDIA_TYPES = (
+    "application/json",
+    r".+\+json|text/json|(application|\*)/\*",
+    "application/x-www-form-urlencoded|multipart/form-data",
+    r"(?!.*[/+]xml$).*",
+    ".*",
+)
+"""Media types of bodies, from the best to the worst: JSON, forms, texts and files, XML."""
+_FORM = 2
 METHODS = ("get", "post", "put", "delete", "patch", "head", "options", "trace")
 # Ignore these header parameters. OpenAPI requires this for the first three; the others could manipulate the request.
 _NO_PARAMETERS = frozenset({"accept", "content-type", "authorization", "host", "cookie", "content-length"})
@@ -149,7 +158,9 @@ def _yaml(text: str) -> Any:
 
     for kind, pattern, first in _YAML_KINDS:
         Loader.add_implicit_resolver(f"tag:yaml.org,2002:{kind}", re.compile(pattern), list(first))
-    Loader.add_constructor("tag:yaml.org,2002:int", lambda _, node: _yaml_integer(node.value))
+    # PyYAML takes 010 for an octal number.
+    integer = "tag:yaml.org,2002:int"
+    Loader.add_constructor(integer, lambda _, node: int(node.value, 0 if node.value[1:2] in ("o", "x") else 10))
     try:
         return yaml.load(text, Loader)
     except yaml.YAMLError as error:
@@ -165,10 +176,6 @@ _YAML_KINDS = (
     ("merge", r"^<<$", "<"),
 )
 """How plain scalars are resolved (YAML 1.2, section 10.3.2): the kind, its pattern and its first characters."""
-
-
-def _yaml_integer(text: str) -> int:
-    return int(text, 0) if text[:2] in ("0o", "0x") else int(text)
 
 
 def to_plain(value: Any, limit: float = math.inf) -> Any:
@@ -272,7 +279,6 @@ class _Reader:
         body = dereference(self._document, raw.get("requestBody")) or {}
         media_type, media, fields, whole_body = self._body(body)
         parameters = [*self._parameters(), *fields]
-        encoding = {name: one for name, one in (media.get("encoding") or {}).items() if one}
         arguments = _number_duplicates([parameter.argument for parameter in parameters])
         schemas, defs = make_self_contained(
             self._document, dict(zip(arguments, (parameter.schema for parameter in parameters), strict=True))
@@ -292,7 +298,16 @@ class _Reader:
             media_type=media_type,
             whole_body=whole_body,
             body_required=bool(body.get("required")),
-            encoding={name: {**one, "headers": self._headers(one)} for name, one in encoding.items()},
+            encoding={
+                name: {
+                    **one,
+                    "headers": {
+                        key: dereference(self._document, header) for key, header in (one.get("headers") or {}).items()
+                    },
+                }
+                for name, one in (media.get("encoding") or {}).items()
+                if one
+            },
             security=self._security(),
         )
 
@@ -329,7 +344,7 @@ class _Reader:
         if not content:
             return None, {}, [], False
         declared = min(content, key=_media_rank)
-        media_type = "application/json" if _is_range(declared) else declared
+        media_type = "application/json" if is_json(declared) and "*" in declared else declared
         holder = content[declared] or {}
         fields = self._fields(holder.get("schema", {})) if _media_rank(declared) <= _FORM else None
         if fields is not None:
@@ -398,9 +413,6 @@ class _Reader:
         )
         return server_url(servers[0]) if servers else ""
 
-    def _headers(self, encoding: JsonObject) -> JsonObject:
-        return {name: dereference(self._document, one) for name, one in (encoding.get("headers") or {}).items()}
-
     def _security(self) -> tuple[Mapping[str, JsonObject], ...]:
         """Return the sets of schemes of which one is required, or nothing if authentication is optional.
 
@@ -410,11 +422,17 @@ class _Reader:
         required = self._raw.get("security", self._document.get("security")) or []
         declared = (self._document.get("components") or {}).get("securitySchemes") or {}
         schemes = {name: dereference(self._document, scheme) or {} for name, scheme in declared.items()}
-        sets = tuple(
-            {name: schemes.get(name, {}) for name in names if schemes.get(name, {}).get("type") != "mutualTLS"}
-            for names in required
-        )
+        sets = tuple(_sendable({name: schemes[name] for name in names if name in schemes}) for names in required)
         return sets if all(sets) else ()
+
+
+def _sendable(schemes: Mapping[str, JsonObject]) -> Mapping[str, JsonObject]:
+    """Return the schemes whose credentials can be sent together: the first one of each place, such as a header."""
+    places: dict[Any, str] = {}
+    for name, scheme in schemes.items():
+        if scheme.get("type") != "mutualTLS":
+            places.setdefault((scheme.get("in"), scheme.get("name")), name)
+    return {name: schemes[name] for name in places.values()}
 
 
 def servers_of(document: JsonObject) -> Iterator[str]:
@@ -443,29 +461,15 @@ def path_item(document: JsonObject, item: Any) -> JsonObject:
     return {**(dereference(document, item) or {}), **(item or {})}
 
 
-_FORM, _OTHER, _XML = 2, 3, 4
+def is_json(media_type: str) -> bool:
+    """Return whether values of a media type are JSON, or may be."""
+    return _media_rank(media_type) < _FORM
 
 
 def _media_rank(media_type: str) -> int:
     """Return how well a request can be written in a media type: 0 is best."""
     kind = media_type.partition(";")[0].strip().lower()
-    if kind == "application/json":
-        return 0
-    if is_json(kind) or _is_range(kind):
-        return 1
-    if kind in ("application/x-www-form-urlencoded", "multipart/form-data"):
-        return _FORM
-    return _XML if kind.endswith(("/xml", "+xml")) else _OTHER
-
-
-def _is_range(media_type: str) -> bool:
-    return media_type.partition(";")[0].strip() in ("*/*", "application/*")
-
-
-def is_json(media_type: str) -> bool:
-    """Return whether values of a media type are JSON."""
-    kind = media_type.partition(";")[0].strip().lower()
-    return kind in ("application/json", "text/json") or kind.endswith("+json")
+    return next(rank for rank, pattern in enumerate(_MEDIA_TYPES) if re.fullmatch(pattern, kind))
 
 
 def is_absolute(url: str) -> bool:
