@@ -316,6 +316,7 @@ def test_references_are_written_out() -> None:
         {"get": operation(operationId="b", parameters=[{"$ref": "#/paths/~1a~1%7Bid%7D/get/parameters/0"}])},
         {"$ref": "#/paths/~1a~1{id}", "get": operation(operationId="b", parameters=[parameter("id", "path")])},
         {"$ref": "#/components/pathItems/B"},
+        {"get": {"$ref": "#/components/pathItems/B/get"}},
     ],
 )
 def test_references_may_stand_for_parameters_and_paths(item: Any) -> None:
@@ -400,7 +401,7 @@ NULL = {"type": "null"}
         ({"nullable": True, "allOf": [STRING]}, {"anyOf": [{"allOf": [STRING]}, NULL]}),
         ({"nullable": True, "$ref": "#/components/schemas/Text"}, {"type": ["string", "null"], "maxLength": 9}),
         ({"type": ["string", "null"], "format": None}, {"type": ["string", "null"]}),
-        ({"const": None}, {"const": None}),
+        ({"const": None, "title": 7}, {"const": None, "title": "7"}),
         ({"default": POINT, "enum": [POINT], "const": POINT}, {"default": POINT, "enum": [POINT], "const": POINT}),
         ({"examples": [POINT], "x-own": POINT}, {"examples": [POINT], "x-own": POINT}),
         ({"properties": {"type": STRING, "enum": STRING}}, {"properties": {"type": STRING, "enum": STRING}}),
@@ -494,10 +495,13 @@ def test_yaml_is_read_as_yaml_1_2(text: str, value: Any) -> None:
 def test_mistakes_in_parts_that_are_not_used_are_harmless() -> None:
     """Such as a version that YAML takes for a number."""
     document = spec(a={"get": operation(operationId="a", externalDocs=7, tags=7, responses={200: 7})})
+    document["paths"]["/a"]["get"] |= {"description": 7, "parameters": [parameter("n", description=7)]}
     document |= {"openapi": 3.1, "info": {"version": 1.0}, "tags": [{"name": 7}], "x-own": 7}
     document["servers"][0]["variables"] = {"port": {"default": 8443}}
     document["components"] = {"schemas": {"A": {"type": 7}}, "examples": 7, "responses": 7}
-    assert OpenAPIToolset(spec_str=f"\ufeff{json.dumps(document)}").get_tool("a") is not None
+    tool = OpenAPIToolset(spec_str=f"\ufeff{json.dumps(document)}").get_tool("a")
+    assert tool is not None
+    assert (tool.description, tool.operation.schema["properties"]["n"]["description"]) == ("7", "7")
 
 
 async def ticks_during(parsing: Awaitable[Any]) -> int:

@@ -286,7 +286,7 @@ class _Reader:
         return Operation(
             name=_make_unique(snake_case(operation_id)[:MAX_NAME_CHARS], names),
             operation_id=operation_id,
-            description=raw.get("description") or raw.get("summary") or "",
+            description=str(raw.get("description") or raw.get("summary") or ""),
             method=self._method.upper(),
             path=self._path,
             server=self._base(),
@@ -335,7 +335,7 @@ class _Reader:
                 allow_reserved=bool(parameter.get("allowReserved")),
                 allow_empty=bool(parameter.get("allowEmptyValue")),
                 content_type=content_type,
-                description=parameter.get("description") or "",
+                description=str(parameter.get("description") or ""),
             )
 
     def _body(self, body: JsonObject) -> tuple[str | None, JsonObject, list[Parameter], bool]:
@@ -388,7 +388,7 @@ class _Reader:
 
     def _whole_body(self, body: JsonObject, media_type: str, schema: Any) -> Parameter:
         kind = _kind(dereference(self._document, schema))
-        description = body.get("description") or ""
+        description = str(body.get("description") or "")
         if _media_rank(media_type) > _FORM and kind != "string":
             schema, description = {"type": "string"}, description or f"The body, as {media_type}."
         return Parameter(
@@ -458,7 +458,8 @@ def server_url(server: JsonObject) -> str:
 
 def path_item(document: JsonObject, item: Any) -> JsonObject:
     """Return a path item, merged with the one that it refers to."""
-    return {**(dereference(document, item) or {}), **(item or {})}
+    merged = {**(dereference(document, item) or {}), **(item or {})}
+    return {key: dereference(document, value) if key in METHODS else value for key, value in merged.items()}
 
 
 def is_json(media_type: str) -> bool:
@@ -644,6 +645,8 @@ class _SchemaConverter:
                 written[key] = [self.convert(part, above, local, hidden) for part in value]
             elif key == "type":
                 written |= _convert_type(value)
+            elif key in ("title", "description"):
+                written[key] = str(value)
             else:
                 written[key] = self.convert(value, above, local) if kind == (dict, bool) else value
         return _convert_openapi_30(written)
