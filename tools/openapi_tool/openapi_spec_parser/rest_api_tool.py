@@ -193,7 +193,8 @@ class RestApiTool(BaseTool):
         if self.auth_scheme is not None or not self.operation.security:
             return {"": self.auth_scheme}
         named, given = self._named_credentials(), self.auth_credential
-        kind = given.get("auth_type") if isinstance(given, Mapping) else getattr(given, "auth_type", None)
+        fields = given if isinstance(given, Mapping) else {"auth_type": getattr(given, "auth_type", None)}
+        kind = fields.get("auth_type") or fields.get("authType")
         return min(
             self.operation.security,
             key=lambda schemes: (

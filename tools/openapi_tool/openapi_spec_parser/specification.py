@@ -150,11 +150,11 @@ def _yaml(text: str) -> Any:
 
         yaml_implicit_resolvers: dict[str, Any] = {}  # as PyYAML declares it
 
-        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        def flatten_mapping(self, node: yaml.MappingNode) -> None:
+            super().flatten_mapping(node)
             for key, _ in node.value:
-                if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                if isinstance(key, yaml.ScalarNode):
                     key.tag = "tag:yaml.org,2002:str"
-            return super().construct_mapping(node, deep)
 
     for kind, pattern, first in _YAML_KINDS:
         Loader.add_implicit_resolver(f"tag:yaml.org,2002:{kind}", re.compile(pattern), list(first))
@@ -197,7 +197,7 @@ def to_plain(value: Any, limit: float = math.inf) -> Any:
             case list() | tuple():
                 return [convert(item) for item in value]
             case int() if abs(value) >= 2**63:
-                return float(value)
+                return convert(float(str(value)))
             case float() if not math.isfinite(value):
                 return None
             case None | bool() | int() | float():
@@ -316,6 +316,8 @@ class _Reader:
         raw: dict[tuple[str, Any], JsonObject] = {}
         for item in [*(self._raw.get("parameters") or []), *(self._item.get("parameters") or [])]:
             parameter = dereference(self._document, item)
+            if not isinstance(parameter, dict) or not parameter.keys() >= {"name", "in"}:
+                raise InvalidSchema(f"the parameter {item!r} has no `name` or `in`.")
             raw.setdefault((parameter["name"], parameter["in"]), parameter)
         for (name, location), parameter in raw.items():
             if location == "header" and name.lower() in _NO_PARAMETERS:
@@ -355,7 +357,7 @@ class _Reader:
         """Return one parameter for each property of a body, or None if the body cannot be split."""
         is_object = _kind(dereference(self._document, schema)) == "object"
         properties, required = (is_object and self._flatten(schema)) or ({}, [])
-        hidden = read_only(self._document, {"allOf": [schema]})
+        hidden = read_only(self._document, schema) if properties else ()
         names = [name for name in properties if name not in hidden]
         return [
             Parameter(
@@ -414,7 +416,7 @@ class _Reader:
         return server_url(servers[0]) if servers else ""
 
     def _security(self) -> tuple[Mapping[str, JsonObject], ...]:
-        """Return the sets of schemes of which one is required, or nothing if authentication is optional.
+        """Return the sets of schemes. One of them is required, unless there is none.
 
         An empty security requirement in the list makes authentication optional. Client certificates (`mutualTLS`) are
         not credentials of a request: `ssl_verify` or the HTTP client has them.
@@ -524,15 +526,20 @@ class UnknownReference(ValueError):
 
 
 class InvalidSchema(ValueError):
-    """A schema is not one."""
+    """A schema or a parameter is invalid."""
 
 
 class _SchemaTooLarge(Exception):
     pass
 
 
-def dereference(document: JsonObject, value: Any) -> Any:
+_NO_SCHEMAS: Mapping[str, Any] = MappingProxyType({})
+
+
+def dereference(document: JsonObject, value: Any, local: Mapping[str, Any] = _NO_SCHEMAS) -> Any:
     """Return the target if a value is a reference, otherwise return the value unchanged.
+
+    References to `$defs` are resolved in `local` first.
 
     Raises:
         UnknownReference: The target is not in the document, or the reference leads back to itself.
@@ -543,13 +550,16 @@ def dereference(document: JsonObject, value: Any) -> Any:
         if ref in seen:
             raise UnknownReference(ref)
         seen.add(ref)
-        value = _target(document, ref)
+        value = _target(document, ref, local)
     return value
 
 
-def _target(document: JsonObject, ref: str) -> Any:
+def _target(document: JsonObject, ref: str, local: Mapping[str, Any]) -> Any:
     if not ref.startswith("#/"):
         raise UnknownReference(ref)
+    parent, _, name = ref.rpartition("/")
+    if parent in ("#/$defs", "#/definitions") and name in local:
+        return local[name]
     target: Any = document
     for part in ref[2:].split("/"):
         key = unquote(part).replace("~1", "/").replace("~0", "~")
@@ -577,16 +587,19 @@ def make_self_contained(document: JsonObject, schemas: Mapping[str, Any]) -> tup
         return _SchemaConverter(document, inline=False).convert_all(schemas)
 
 
-def read_only(document: JsonObject, schema: JsonObject, above: tuple[int, ...] = ()) -> frozenset[str]:
+def read_only(
+    document: JsonObject, schema: Any, local: Mapping[str, Any] = _NO_SCHEMAS, above: tuple[int, ...] = ()
+) -> frozenset[str]:
     """Return the names of the properties that a request must not contain, including those in `allOf`."""
-    parts = [dereference(document, part) for part in schema.get("allOf") or ()]
-    inner = (part for part in parts if isinstance(part, dict) and id(part) not in above)
-    names = (read_only(document, part, (*above, id(schema))) for part in inner)
-    properties = schema.get("properties") if isinstance(schema.get("properties"), dict) else {}
-    own = {name: dereference(document, part) for name, part in (properties or {}).items()}
-    return frozenset(
-        name for name, part in own.items() if isinstance(part, dict) and part.get("readOnly") is True
-    ).union(*names)
+    target = dereference(document, schema, local)
+    if not isinstance(target, dict) or id(target) in above:
+        return frozenset()
+    properties = target["properties"].items() if isinstance(target.get("properties"), dict) else ()
+    own = ((name, dereference(document, part, local)) for name, part in properties)
+    inner = (read_only(document, part, local, (*above, id(target))) for part in target.get("allOf") or ())
+    return frozenset(name for name, part in own if isinstance(part, dict) and part.get("readOnly") is True).union(
+        *inner
+    )
 
 
 class _SchemaConverter:
@@ -609,7 +622,7 @@ class _SchemaConverter:
         self,
         schema: Any,
         above: tuple[int, ...] = (),
-        local: Mapping[str, Any] = MappingProxyType({}),
+        local: Mapping[str, Any] = _NO_SCHEMAS,
         hidden: frozenset[str] = frozenset(),
     ) -> Any:
         """Convert a schema.
@@ -628,7 +641,7 @@ class _SchemaConverter:
         local = {**local, **(schema.get("$defs") or {}), **(schema.get("definitions") or {})}
         if isinstance(schema.get("$ref"), str):
             return self._convert_reference(schema, above, local, hidden)
-        hidden |= read_only(self._document, schema)
+        hidden |= read_only(self._document, schema, local)
         written: JsonObject = {}
         for key, value in schema.items():
             if key in _NOT_JSON_SCHEMA or (value is None and key not in _VALUES):
@@ -654,23 +667,22 @@ class _SchemaConverter:
     def _convert_reference(
         self, schema: JsonObject, above: tuple[int, ...], local: Mapping[str, Any], hidden: frozenset[str]
     ) -> Any:
-        parent, _, name = schema["$ref"].rpartition("/")
-        is_local = parent in ("#/$defs", "#/definitions") and name in local
-        target = local[name] if is_local else _target(self._document, schema["$ref"])
+        target = _target(self._document, schema["$ref"], local)
         if self._inline and id(target) not in above:
             found = self.convert(target, (*above, id(target)), local, hidden)
         else:
-            found = {"$ref": f"#/$defs/{self._name(name, target, local)}"}
+            found = {"$ref": f"#/$defs/{self._name(schema['$ref'], target, local)}"}
         kept = schema.keys() - {"$ref", "nullable"} & (self._beside or schema.keys())
         beside = {key: value for key, value in schema.items() if key in kept}
-        more = self.convert(beside, above, local, hidden)
+        more = self.convert(beside, above, local, hidden) if beside else {}
         if not isinstance(found, dict):
             return found
         clashes = any(more[key] != found[key] for key in more.keys() & found.keys() - _ANNOTATIONS)
         merged = {"allOf": [found, more]} if clashes else {**found, **more}
         return _convert_openapi_30({**merged, "nullable": schema.get("nullable")})
 
-    def _name(self, name: str, target: Any, local: Mapping[str, Any]) -> str:
+    def _name(self, ref: str, target: Any, local: Mapping[str, Any]) -> str:
+        name = ref.rpartition("/")[2]
         taken = {taken for taken, *_ in self._named.values()}
         unique = name if name not in taken else f"{name}_{len(taken)}"
         return self._named.setdefault(id(target), (unique, target, local))[0]
