@@ -55,6 +55,8 @@ _FORM = 2
 METHODS = ("get", "post", "put", "delete", "patch", "head", "options", "trace")
 # Ignore these header parameters. OpenAPI requires this for the first three; the others could manipulate the request.
 _NO_PARAMETERS = frozenset({"accept", "content-type", "authorization", "host", "cookie", "content-length"})
+_HEADER = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+"""Matches a name that a header can have."""
 _UNNAMED = {"body": "body", "query": "query_param", "path": "path_param", "header": "header_param"}
 
 
@@ -320,7 +322,7 @@ class _Reader:
                 raise InvalidSchema(f"the parameter {item!r} has no `name` or `in`.")
             raw.setdefault((parameter["name"], parameter["in"]), parameter)
         for (name, location), parameter in raw.items():
-            if location == "header" and name.lower() in _NO_PARAMETERS:
+            if location == "header" and (name.lower() in _NO_PARAMETERS or not _HEADER.fullmatch(name)):
                 continue
             content: JsonObject = parameter.get("content") or {}
             content_type, holder = next(iter(content.items()), ("", parameter))
