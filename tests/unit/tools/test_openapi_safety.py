@@ -193,11 +193,19 @@ async def test_credentials_that_are_required_together_are_all_sent(service: Serv
     given = {"app": key, "api": {**key, "api_key": "second"}}
     headers = (await call(tool(document, auth_credential=given)))["headers"]
     assert (headers["x-app"], headers["x-api"]) == (SECRET, "second")
-    context = ToolContext(function_call_id="fc-1", services=Services(credentials=InMemoryCredentialService()))
-    asked = tool(document, auth_credential={"app": key, "api": None}, credential_key="pets")
-    assert (await asked.run_async(args={}, tool_context=context))["pending"]
-    (config,) = context.recorded_actions().requested_auth_configs.values()
-    assert (config["authScheme"]["name"], config["credentialKey"]) == ("X-api", "pets_api")
+    services = Services(credentials=InMemoryCredentialService())
+    asked = tool(document, auth_credential={"app": None, "api": None}, credential_key="pets")
+    for name in schemes:
+        context = ToolContext(function_call_id="fc-1", user_id="ann", services=services)
+        assert (await asked.run_async(args={}, tool_context=context))["pending"]
+        (requested,) = context.recorded_actions().requested_auth_configs.values()
+        assert (requested["authScheme"]["name"], requested["credentialKey"]) == (f"X-{name}", f"pets_{name}")
+        config = AuthConfig.model_validate({"auth_scheme": schemes[name], "credential_key": f"pets_{name}"})
+        config.exchanged_auth_credential = AuthCredential(auth_type=AuthCredentialTypes.API_KEY, api_key=name)
+        await context.save_credential(config)
+    context = ToolContext(function_call_id="fc-1", user_id="ann", services=services)
+    headers = (await asked.run_async(args={}, tool_context=context))["headers"]
+    assert (headers["x-app"], headers["x-api"]) == ("app", "api")
 
 
 async def test_an_argument_cannot_replace_the_credential(service: Service) -> None:
