@@ -25,6 +25,7 @@ class Service(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.requests: list[dict[str, Any]] = []
+        self.media_type, self.reply = "application/json", b"{}"
 
     @property
     def host(self) -> str:
@@ -52,8 +53,6 @@ class _Handler(BaseHTTPRequestHandler):
         kind = self.path.strip("/").split("/")[0].split("?")[0]
         status, headers, text = 200, {"Content-Type": "application/json"}, json.dumps(request)
         match kind:
-            case "text":
-                headers, text = {"Content-Type": "text/plain; charset=latin-1"}, "grün"
             case "empty":
                 status, text = 204, ""
             case "missing":
@@ -63,6 +62,8 @@ class _Handler(BaseHTTPRequestHandler):
             case "large":
                 text = "x" * 3_000_000
         data = text.encode("latin-1")
+        if kind == "reply":
+            headers, data = {"Content-Type": service.media_type}, service.reply
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)
@@ -115,9 +116,9 @@ def parameter(name: str, location: str = "query", **fields: Any) -> dict[str, An
     return {"name": name, "in": location, "schema": {"type": "string"}, **fields}
 
 
-def body(schema: Any, media_type: str = "application/json") -> dict[str, Any]:
+def body(schema: Any, media_type: str = "application/json", **fields: Any) -> dict[str, Any]:
     """A body."""
-    return {"content": {media_type: {"schema": schema}}}
+    return {"content": {media_type: {"schema": schema, **fields}}}
 
 
 async def call(asked: RestApiTool, /, **args: Any) -> Any:

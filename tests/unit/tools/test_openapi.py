@@ -9,7 +9,9 @@ import pytest
 
 from tests.unit.tools.rest_service import ERROR, Service, body, call, parameter, serving, spec, tool
 from waystation.agents.readonly_context import ReadonlyContext
-from waystation.tools.outcome import create_outcome
+from waystation.artifacts import InMemoryArtifactService
+from waystation.tools.outcome import FailedAfterEffect, create_outcome
+from waystation.tools.services import Services
 from waystation.tools.tool_context import ToolContext
 
 
@@ -57,40 +59,111 @@ async def test_arguments_go_where_the_specification_says(service: Service) -> No
     assert json.loads(answer["body"]) == {"name": "Rex", "tags": [1, None]}
 
 
+LIST, RGB = ["blue", "bl|k", 7, None], {"R": 100, "G": True, "B": None}
+OPEN = {"type": "object", "properties": {"R": {}}, "additionalProperties": {}}
+
+
 @pytest.mark.parametrize(
     ("fields", "value", "query"),
     [
-        ({}, ["a", "b"], "q=a&q=b"),
-        ({"explode": False}, ["a", "b"], "q=a%2Cb"),
-        ({"style": "deepObject"}, {"min": 1, "max": 2}, "q%5Bmin%5D=1&q%5Bmax%5D=2"),
-        ({"schema": {"type": "object", "properties": {"min": {}}}}, {"min": 1}, "min=1"),
-        ({"schema": {"type": "object"}}, {"admin": 1}, "q=admin%2C1"),
-        ({}, "a&b=c#d", "q=a%26b%3Dc%23d"),
+        ({}, LIST, "q=blue&q=bl%7Ck&q=7"),
+        ({"explode": False}, LIST, "q=blue,bl%7Ck,7"),
+        ({"style": "spaceDelimited", "explode": False}, LIST, "q=blue%20bl%7Ck%207"),
+        ({"style": "pipeDelimited", "explode": False}, LIST, "q=blue%7Cbl%7Ck%7C7"),
+        ({"style": "pipeDelimited", "explode": True}, LIST, "q=blue&q=bl%7Ck&q=7"),
+        ({"style": "pipeDelimited", "explode": False}, RGB, "q=R%7C100%7CG%7Ctrue"),
+        (
+            {"style": "deepObject"},
+            {"min": 1, "in": [{"a": 2}, "x"]},
+            "q%5Bmin%5D=1&q%5Bin%5D%5B0%5D%5Ba%5D=2&q%5Bin%5D%5B1%5D=x",
+        ),
+        ({"style": "deepObject"}, ["x", None], "q%5B0%5D=x"),
+        ({"schema": {"allOf": [{"properties": {"R": {}, "G": {}}}]}}, RGB, "R=100&G=true"),
+        ({"schema": {"properties": {"R": {}, "G": {}}}, "explode": False}, RGB, "q=R,100,G,true"),
+        ({"schema": OPEN}, RGB, "R=100&G=true"),
+        ({"schema": OPEN}, {"other": 1}, "q=other,1"),
+        ({"schema": {"type": "object"}}, {"admin": 1}, "q=admin,1"),
+        ({}, [["a"], {"b": 1}], "q=%5B%22a%22%5D&q=%7B%22b%22%3A1%7D"),
+        ({}, "a&b=c#d +%", "q=a%26b%3Dc%23d%20%2B%25"),
+        ({"allowReserved": True}, "a/b?c=d,e&f#g+h[%]", "q=a/b?c=d,e%26f%23g%2Bh%5B%25%5D"),
         ({}, None, ""),
+        ({}, "", "q="),
+        ({"allowEmptyValue": True}, None, "q="),
+        ({}, [], ""),
+        ({}, 1e16, "q=10000000000000000"),
+        ({}, [0.00001, 3.0, -2.5], "q=0.00001&q=3&q=-2.5"),
     ],
 )
 async def test_a_query_is_written_in_the_style_of_the_parameter(
     service: Service, fields: Any, value: Any, query: str
 ) -> None:
-    """And cannot have parameters that the specification does not have."""
-    await call(tool(spec(service.url, parameters=[parameter("q", **fields)])), q=value)
+    """And cannot have parameters that the specification does not have, or that are others'. Source: OpenAPI 3.1.1."""
+    await call(tool(spec(service.url, parameters=[parameter("q", **fields), parameter("other")])), q=value)
     assert service.requests[-1]["target"].partition("?")[2] == query
+
+
+@pytest.mark.parametrize(
+    ("style", "explode", "text", "array", "fields"),
+    [
+        ("simple", False, "a%2Fb", "blue,bl%7Ck,7", "R,100,G,true"),
+        ("simple", True, "a%2Fb", "blue,bl%7Ck,7", "R=100,G=true"),
+        ("label", False, ".a%2Fb", ".blue,bl%7Ck,7", ".R,100,G,true"),
+        ("label", True, ".a%2Fb", ".blue.bl%7Ck.7", ".R=100.G=true"),
+        ("matrix", False, ";p=a%2Fb", ";p=blue,bl%7Ck,7", ";p=R,100,G,true"),
+        ("matrix", True, ";p=a%2Fb", ";p=blue;p=bl%7Ck;p=7", ";R=100;G=true"),
+    ],
+)
+async def test_a_path_is_written_in_the_style_of_the_parameter(
+    service: Service, style: str, explode: bool, text: str, array: str, fields: str
+) -> None:
+    """As in RFC 6570."""
+    asked = tool(spec(service.url, "/x/{p}", parameters=[parameter("p", "path", style=style, explode=explode)]))
+    for value, expected in (("a/b", text), (LIST, array), (RGB, fields)):
+        assert (await call(asked, p=value))["target"] == f"/x/{expected}"
+
+
+@pytest.mark.parametrize(
+    ("explode", "value", "header", "cookie"),
+    [
+        (False, ["a", 1.0, True], "a,1,true", "h=a%2C1%2Ctrue"),
+        (True, ["a", "b"], "a,b", "h=a; h=b"),
+        (True, {"a": 1}, "a=1", "a=1"),
+        (False, {"a": 1}, "a,1", "h=a%2C1"),
+        (False, [], None, None),
+        (False, None, None, None),
+    ],
+)
+async def test_headers_and_cookies_have_styles(
+    service: Service, explode: bool, value: Any, header: str | None, cookie: str | None
+) -> None:
+    """`simple` and `form`. Several values of a cookie are several cookies, because `&` would be part of a value."""
+    schema = {"properties": {"a": {}}}
+    both = [parameter("h", where, schema=schema, explode=explode) for where in ("header", "cookie")]
+    headers = (await call(tool(spec(service.url, parameters=both)), h=value, h_0=value))["headers"]
+    assert (headers.get("h"), headers.get("cookie")) == (header, cookie)
 
 
 async def test_a_parameter_may_be_a_json_text(service: Service) -> None:
     """When the specification gives it a media type instead of a schema."""
     given = {"name": "q", "in": "query", "content": {"application/json": {"schema": {"type": "object"}}}}
     await call(tool(spec(service.url, parameters=[given])), q={"a": [1]})
-    assert service.requests[-1]["target"] == "/echo?q=%7B%22a%22%3A+%5B1%5D%7D"
+    assert service.requests[-1]["target"] == "/echo?q=%7B%22a%22%3A%5B1%5D%7D"
+
+
+FORM, PARTS = "application/x-www-form-urlencoded", "multipart/form-data"
+DEEP = {"style": "deepObject", "explode": True}
 
 
 @pytest.mark.parametrize(
     ("schema", "media_type", "args", "sent"),
     [
         ({"type": "array", "items": {}}, "application/json", {"array": [1, "b"]}, '[1, "b"]'),
-        (FIELDS, "application/vnd.pets+json", {"name": "ü"}, '{"name": "ü"}'),
-        (FIELDS, "application/x-www-form-urlencoded", {"name": "a&b", "tags": ["x", "y"]}, "name=a%26b&tags=x&tags=y"),
+        ({"type": "integer"}, "application/json", {"body": 0}, "0"),
+        ({"type": "string"}, "application/json", {"body": "a"}, '"a"'),
+        (FIELDS, "application/vnd.pets+json; charset=utf-8", {"name": "ü"}, '{"name": "ü"}'),
+        (FIELDS, FORM, {"name": "a&b", "tags": ["x", {"y": 1}]}, "name=a%26b&tags=x&tags=%7B%22y%22%3A1%7D"),
         ({"type": "string"}, "text/plain", {"body": "hello"}, "hello"),
+        ({"type": "string", "format": "binary"}, "application/octet-stream", {"body": "ü"}, "ü"),
         ({"oneOf": [{}, {}]}, "application/json", {"body": {"a": 1}}, '{"a": 1}'),
         (FIELDS, "application/json", {}, "{}"),
         ({"type": "string"}, "text/plain", {}, ""),
@@ -99,22 +172,79 @@ async def test_a_parameter_may_be_a_json_text(service: Service) -> None:
 async def test_a_body_is_written_in_its_media_type(
     service: Service, schema: Any, media_type: str, args: Any, sent: str
 ) -> None:
-    """The first one of the specification."""
+    """With the type's parameters, such as the charset."""
     answer = await call(tool(spec(service.url, method="post", requestBody=body(schema, media_type))), **args)
-    assert answer["body"] == sent
+    assert (answer["body"], answer["headers"].get("content-type")) == (sent, media_type if sent else None)
 
 
-async def test_a_form_with_files_has_its_own_boundary(service: Service) -> None:
-    """A file is one only where the specification says so."""
-    schema = {
-        "type": "object",
-        "properties": {"note": {"type": "string"}, "scan": {"type": "string", "format": "binary"}},
-    }
-    asked = tool(spec(service.url, method="post", requestBody=body(schema, "multipart/form-data")))
-    answer = await call(asked, note="hi", scan="data")
+@pytest.mark.parametrize("media_types", [["application/xml", "application/json"], ["text/xml", "application/a+json"]])
+async def test_json_is_preferred_over_xml(service: Service, media_types: list[str]) -> None:
+    """In requests by the choice of the body, in responses by a header. Nothing writes JSON as XML."""
+    content = {media_type: {"schema": FIELDS} for media_type in media_types}
+    answer = await call(tool(spec(service.url, method="post", requestBody={"content": content})), name="Rex")
+    assert (answer["body"], answer["headers"]["content-type"]) == ('{"name": "Rex"}', media_types[1])
+    assert answer["headers"]["accept"].startswith("application/json, ")
+
+
+async def test_a_request_that_reads_has_no_empty_body(service: Service) -> None:
+    """Many servers refuse a GET with a body; Stripe's specification declares an empty form for each of them."""
+    answer = await call(tool(spec(service.url, requestBody=body({"type": "object", "properties": {}}, FORM))))
+    assert (answer["body"], answer["headers"].get("content-type")) == ("", None)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "value", "sent"),
+    [
+        ({}, {"order": 1}, "f=%7B%22order%22%3A1%7D"),
+        (DEEP, {"order": 1, "more": {"a": "b"}}, "f%5Border%5D=1&f%5Bmore%5D%5Ba%5D=b"),
+        (DEEP, [{"price": "p"}], "f%5B0%5D%5Bprice%5D=p"),
+        ({"style": "pipeDelimited", "explode": False}, ["a", "b"], "f=a%7Cb"),
+        ({"explode": False}, ["a", "b"], "f=a,b"),
+        ({"explode": True}, {"name": "other", "x": 1}, "f=name,other,x,1"),
+        ({"allowReserved": True}, "a/b&c", "f=a/b%26c"),
+        ({"contentType": "application/json"}, ["a"], "f=%5B%22a%22%5D"),
+        ({"contentType": "application/xml"}, {"a": 1}, "f=%7B%22a%22%3A1%7D"),
+        ({"contentType": "text/plain"}, [True, None], "f=true"),
+    ],
+)
+async def test_a_field_of_a_form_has_the_encoding_of_the_specification(
+    service: Service, encoding: Any, value: Any, sent: str
+) -> None:
+    """Which counts for the model's keys, too: none of them becomes another field."""
+    schema = {"type": "object", "properties": {"f": {"type": "object"}, "name": {"type": "string"}}}
+    request = body(schema, FORM, encoding={"f": encoding})
+    assert (await call(tool(spec(service.url, method="post", requestBody=request)), f=value))["body"] == sent
+
+
+FILE = {"type": "string", "format": "binary"}
+TYPED = "\r\nContent-Type: {}\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("schema", "encoding", "value", "parts"),
+    [
+        ({"type": "string"}, {}, "hi", ['"\r\n\r\nhi']),
+        (FILE, {}, "data", ['"; filename="f"' + TYPED.format("application/octet-stream") + "data"]),
+        ({"type": "array", "items": FILE}, {}, ["a", "b"], ['filename="f"', "\r\na\r\n", "\r\nb\r\n"]),
+        ({"contentMediaType": "image/png"}, {}, "x", ['filename="f"' + TYPED.format("image/png")]),
+        (FILE, {"contentType": "image/*, image/webp"}, "x", ['filename="f"' + TYPED.format("image/webp")]),
+        ({}, {"contentType": "text/csv"}, "x", ['"' + TYPED.format("text/csv") + "x"]),
+        ({}, {"contentType": "application/json"}, ["a"], ['"' + TYPED.format("application/json") + '["a"]']),
+        ({}, {}, {"a": True}, ['"' + TYPED.format("application/json") + '{"a":true}']),
+        ({}, {}, [False, 2], ["\r\n\r\nfalse\r\n", "\r\n\r\n2\r\n"]),
+        ({}, DEEP, {"a": {"b": 1}}, ['name="f[a][b]"\r\n\r\n1']),
+        (FILE, {"headers": {"X-A": {"schema": {"const": 1}}, "X-B": {"schema": {}}}}, "x", ["\r\nX-A: 1\r\n"]),
+    ],
+)
+async def test_a_multipart_form_has_a_part_for_each_value(
+    service: Service, schema: Any, encoding: Any, value: Any, parts: list[str]
+) -> None:
+    """A file is one only where the specification says so. httpx chooses the boundary."""
+    request = body({"type": "object", "properties": {"f": schema}}, PARTS, encoding={"f": encoding})
+    answer = await call(tool(spec(service.url, method="post", requestBody=request)), f=value)
     assert answer["headers"]["content-type"].startswith("multipart/form-data; boundary=")
-    assert 'name="note"\r\n\r\nhi' in answer["body"]
-    assert 'name="scan"; filename="scan"' in answer["body"]
+    assert [part for part in parts if part not in answer["body"]] == []
+    assert ("filename" in answer["body"]) is any("filename" in part for part in parts) or "X-A" in answer["body"]
 
 
 async def test_a_required_argument_that_is_missing_has_its_default(service: Service) -> None:
@@ -125,9 +255,10 @@ async def test_a_required_argument_that_is_missing_has_its_default(service: Serv
 
 
 async def test_a_query_in_the_path_is_kept(service: Service) -> None:
-    """Some services tell their operations apart by it."""
-    await call(tool(spec(service.url, "/echo?action=list", parameters=[parameter("q")])), q="x")
-    assert service.requests[-1]["target"] == "/echo?action=list&q=x"
+    """Some services tell their operations apart by it, others by a fragment. An argument of that name replaces it."""
+    asked = tool(spec(service.url, "/echo?action=list&q=0#x", parameters=[parameter("q")]))
+    assert (await call(asked))["target"] == "/echo?action=list&q=0"
+    assert (await call(asked, q="x"))["target"] == "/echo?action=list&q=x"
 
 
 async def test_headers_of_the_author(service: Service) -> None:
@@ -159,10 +290,64 @@ async def test_json_is_given_as_it_is(service: Service) -> None:
     assert create_outcome(answer, context=ToolContext()).response == answer
 
 
-async def test_text_and_nothing_are_given_as_text(service: Service) -> None:
-    """In the encoding that the service names."""
-    assert await call(tool(spec(service.url, "/text"))) == {"text": "grün"}
+@pytest.mark.parametrize(
+    ("media_type", "reply", "answer"),
+    [
+        ("application/json", b'\xef\xbb\xbf{"id": 7}', {"id": 7}),
+        ("application/json", '{"id": "ü"}'.encode("utf-16"), {"id": "ü"}),
+        ("application/json; charset=latin-1", b'{"id": "\xfc"}', {"id": "ü"}),
+        ("application/json; charset=bogus", b'{"id": 7}', {"id": 7}),
+        ("application/json", b'{"id": 7, "text": "\xff"}', {"id": 7, "text": "\ufffd"}),
+        ("text/plain", b"[1]", [1]),
+        ("application/octet-stream", b"[1]", [1]),
+        ("application/json", b"<html>", {"text": "<html>"}),
+        ("application/json", b"", {"text": ""}),
+        ("application/x-ndjson", b'{"a": 1}\n{"a": 2}\n', {"text": '{"a": 1}\n{"a": 2}\n'}),
+        ("text/csv", b"\xef\xbb\xbfa,b", {"text": "a,b"}),
+        ("text/plain; charset=latin-1", "grün".encode("latin-1"), {"text": "grün"}),
+        ("image/svg+xml", b"<svg/>", {"text": "<svg/>"}),
+    ],
+)
+async def test_a_response_is_json_or_text(service: Service, media_type: str, reply: bytes, answer: Any) -> None:
+    """In the encoding that the service names or that JSON implies. One wrong byte does not lose the rest."""
+    service.media_type, service.reply = media_type, reply
+    assert await call(tool(spec(service.url, "/reply"))) == answer
+
+
+async def test_nothing_is_an_empty_text(service: Service) -> None:
+    """As in ADK."""
     assert await call(tool(spec(service.url, "/empty"))) == {"text": ""}
+
+
+@pytest.mark.parametrize(
+    ("media_type", "reply", "ending"),
+    [
+        ("image/png", b"\x89PNG", ".png"),
+        ("application/pdf", b"%PDF-1.7 \xe2\xe3", ".pdf"),
+        ("application/pets", b"\0", ".bin"),
+        ("application/zip", b"x" * 3_000_000, ".zip"),
+    ],
+)
+async def test_a_binary_response_is_an_artifact(service: Service, media_type: str, reply: bytes, ending: str) -> None:
+    """The model receives its name, which the service cannot choose."""
+    service.media_type, service.reply = media_type, reply
+    context = ToolContext(
+        function_call_id="fc-1", user_id="ann", services=Services(artifacts=InMemoryArtifactService())
+    )
+    answer = await tool(spec(service.url, "/reply")).run_async(args={}, tool_context=context)
+    assert answer == {"artifact": f"ask-fc-1{ending}", "mime_type": media_type, "bytes": len(reply)}
+    saved = await context.load_artifact(answer["artifact"])
+    assert saved is not None
+    assert saved.inline_data is not None
+    assert (saved.inline_data.data, saved.inline_data.mime_type) == (reply, media_type)
+
+
+async def test_a_binary_response_that_cannot_be_saved_does_not_repeat_the_request(service: Service) -> None:
+    """The service has done its work."""
+    service.media_type, service.reply = "image/png", b"\x89PNG"
+    with pytest.raises(FailedAfterEffect, match="Artifact service is not initialized") as raised:
+        await call(tool(spec(service.url, "/reply", "post")))
+    assert raised.value.value == {"artifact": None, "mime_type": "image/png", "bytes": 4}
 
 
 async def test_an_error_of_the_service_is_told(service: Service) -> None:

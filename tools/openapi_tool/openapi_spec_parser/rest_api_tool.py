@@ -1,20 +1,15 @@
-"""A tool that calls one operation of a service.
-
-Models can copy untrusted text into arguments. An argument must never change where a request goes, or add a header,
-cookie or parameter.
-"""
+"""A tool that calls one operation of a service."""
 
 import functools
 import json
 import logging
+import mimetypes
 import re
 import ssl
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextvars import ContextVar
-from dataclasses import field
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlsplit
 
 import httpx2
 import structlog
@@ -32,12 +27,16 @@ from waystation.tools import (
     declaration,
 )
 from waystation.tools.openapi_tool.openapi_spec_parser.destination import DestinationRefused, check_destination
-from waystation.tools.openapi_tool.openapi_spec_parser.specification import Operation, Parameter, is_absolute
+from waystation.tools.openapi_tool.openapi_spec_parser.rest_request import ArgumentRefused, Request, request_for
+from waystation.tools.openapi_tool.openapi_spec_parser.specification import Operation, is_absolute
+from waystation.tools.outcome import FailedAfterEffect
 
 log = structlog.get_logger(__name__)
 
 MAX_RESPONSE_BYTES = 2_000_000
-"""Maximum size of a response. A larger response is reported to the model as an error."""
+"""Maximum size of a text response. A larger response is reported to the model as an error."""
+MAX_FILE_BYTES = 32_000_000
+"""Maximum size of other responses, such as images, which are saved as artifacts."""
 MAX_ERROR_CHARS = 8_000
 CONNECT_S = 10.0
 READ_S = 600.0
@@ -54,24 +53,8 @@ _EFFECTS: Mapping[str, Effect] = {
 }
 """Effects of the idempotent HTTP methods (RFC 9110, section 9.2.2). POST and PATCH are not idempotent."""
 
-_COOKIE_CHARS = "!#$&'()*+-./:<=>?@[]^_`{|}~"
+_TEXT_ENDINGS = ("json", "xml", "javascript", "yaml", "x-www-form-urlencoded")
 _NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
-
-
-class ArgumentRefused(ValueError):
-    """An argument cannot be sent. The message is sent to the model."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Request:
-    """An HTTP request."""
-
-    method: str
-    url: str
-    query: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    body: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """The keyword argument that passes the body to httpx: `data`, `files` or `content`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,10 +139,11 @@ class RestApiTool(BaseTool):
     async def run_async(self, *, args: JsonObject, tool_context: ToolContext) -> Any:
         """Call the operation and return the response.
 
-        A response that is not JSON is returned as `{"text": ...}`. If the request is refused or fails, return
-        `{"error": ...}`, so that the model can correct the call.
+        A response that is not JSON is returned as `{"text": ...}`. A binary response is saved as an artifact. If the
+        request is refused or fails, return `{"error": ...}`, so that the model can correct the call.
 
         Raises:
+            FailedAfterEffect: The service's binary response cannot be saved.
             httpx2.TransportError: The service is unreachable, or the connection was lost.
         """
         authorization = await self._authorize(tool_context)
@@ -179,7 +163,7 @@ class RestApiTool(BaseTool):
             return self._error(str(error))
         calling = _CALLING.set(True)
         try:
-            return await self._answer(request, address)
+            return await self._answer(request, address, tool_context)
         except httpx2.TimeoutException as error:
             return self._error(f"Request timed out ({type(error).__name__}).")
         finally:
@@ -227,7 +211,9 @@ class RestApiTool(BaseTool):
 
     async def _headers(self, context: ToolContext) -> dict[str, str]:
         """Return the headers that do not depend on the arguments."""
-        headers = {"User-Agent": f"waystation (tool: {self.name})", **self._default_headers}
+        # Services that also write XML or HTML choose by this header.
+        headers = {"User-Agent": f"waystation (tool: {self.name})", "Accept": "application/json, */*;q=0.5"}
+        headers.update(self._default_headers)
         if self._settings.header_provider is not None:
             headers.update(await call_header_provider(self._settings.header_provider, context))
         if self._settings.idempotency_header and self.effect != "read":
@@ -237,8 +223,10 @@ class RestApiTool(BaseTool):
                 raise InvalidTool(self.name, f"the header {name!r} cannot be sent; use printable ASCII on one line.")
         return headers
 
-    async def _answer(self, request: Request, address: str | None) -> Any:
+    async def _answer(self, request: Request, address: str | None, context: ToolContext) -> Any:
         url = httpx2.URL(request.url)
+        if request.query:
+            url = url.copy_with(query=request.query.encode())
         headers = dict(request.headers)
         extensions: dict[str, Any] = {}
         if address is not None and self._settings.client_factory is None:
@@ -251,7 +239,6 @@ class RestApiTool(BaseTool):
             client.stream(
                 request.method,
                 url,
-                params=list(request.query),
                 headers=headers,
                 extensions=extensions,
                 # A redirect could send the headers, including credentials, to any host.
@@ -259,17 +246,31 @@ class RestApiTool(BaseTool):
                 **request.body,
             ) as response,
         ):
-            body = await _read(response)
-            if body is None:
-                return self._error(f"The response is over {MAX_RESPONSE_BYTES} bytes.")
-            text = body.decode(response.encoding or "utf-8", "replace")
-            if not response.is_success:
-                log.warning("rest_api.refused", tool=self.name, method=request.method, status=response.status_code)
-                return self._error(f"Status Code: {response.status_code}, {text[:MAX_ERROR_CHARS]}")
+            limit = MAX_RESPONSE_BYTES if _is_text(response) else MAX_FILE_BYTES
+            body = await _read(response, limit)
+        if body is None:
+            return self._error(f"The response is over {limit} bytes.")
+        is_binary = _is_binary(response, body)
+        text = f"{len(body):,} bytes of {_media_type(response)}" if is_binary else _decode(response, body)
+        if not response.is_success:
+            log.warning("rest_api.refused", tool=self.name, method=request.method, status=response.status_code)
+            return self._error(f"Status Code: {response.status_code}, {text[:MAX_ERROR_CHARS]}")
+        if is_binary:
+            return await self._save(_media_type(response), body, context)
         try:
             return json.loads(text)
         except (ValueError, RecursionError):
             return {"text": text}
+
+    async def _save(self, media_type: str, body: bytes, context: ToolContext) -> JsonObject:
+        """Save a binary response as an artifact. The name is unique for each call, and not chosen by the service."""
+        name = f"{self.name}-{context.function_call_id}{mimetypes.guess_extension(media_type) or '.bin'}"
+        saved = {"artifact": name, "mime_type": media_type, "bytes": len(body)}
+        try:
+            await context.save_artifact(name, {"inline_data": {"mime_type": media_type, "data": body}})
+        except Exception as error:
+            raise FailedAfterEffect(error, {**saved, "artifact": None}) from error
+        return saved
 
     def _client(self) -> httpx2.AsyncClient:
         if self._settings.client_factory is not None:
@@ -286,14 +287,37 @@ class RestApiTool(BaseTool):
         }
 
 
-async def _read(response: httpx2.Response) -> bytes | None:
+async def _read(response: httpx2.Response, limit: int) -> bytes | None:
     """Return a response's body, or None if it is too large."""
     body = bytearray()
     async for chunk in response.aiter_bytes(65_536):
         body += chunk
-        if len(body) > MAX_RESPONSE_BYTES:
+        if len(body) > limit:
             return None
     return bytes(body)
+
+
+def _media_type(response: httpx2.Response) -> str:
+    return response.headers.get("Content-Type", "").partition(";")[0].strip().lower() or "application/octet-stream"
+
+
+def _is_text(response: httpx2.Response) -> bool:
+    """Return whether the headers of a response say that it is text."""
+    media_type = _media_type(response)
+    return response.charset_encoding is not None or media_type.startswith("text/") or media_type.endswith(_TEXT_ENDINGS)
+
+
+def _is_binary(response: httpx2.Response, body: bytes) -> bool:
+    if _is_text(response):
+        return False
+    is_media = _media_type(response).startswith(("image/", "audio/", "video/", "font/"))
+    return is_media or len(body) > MAX_RESPONSE_BYTES or not {"\0", "\ufffd"}.isdisjoint(body.decode(errors="replace"))
+
+
+def _decode(response: httpx2.Response, body: bytes) -> str:
+    """Return a response's text. If no charset is declared, detect the encoding as for JSON, which is usually UTF-8."""
+    encoding = json.detect_encoding(body) if response.charset_encoding is None else response.encoding
+    return body.decode(encoding or "utf-8", "replace").removeprefix("\ufeff")
 
 
 @functools.lru_cache(maxsize=16)
@@ -316,195 +340,3 @@ class _Quiet(logging.Filter):
 
 _CALLING: ContextVar[bool] = ContextVar("rest_api_call", default=False)
 logging.getLogger("httpx2").addFilter(_Quiet())
-
-
-def request_for(
-    operation: Operation, args: JsonObject, *, authorization: Authorization, headers: Mapping[str, str]
-) -> Request:
-    """Return the request for a call, ignoring unknown arguments.
-
-    Headers from the toolset's settings override those from arguments, and the credential's headers override both.
-
-    Raises:
-        ArgumentRefused: An argument is missing or cannot be sent.
-    """
-    known = _select_arguments(operation, args)
-    body, content_type = _body(operation, known)
-    merged = {**_headers(operation, known)}
-    if content_type is not None:
-        _set_header(merged, "Content-Type", content_type)
-    for name, value in (*headers.items(), *authorization.headers.items()):
-        _set_header(merged, name, value)
-    pairs = [
-        pair for parameter, value in _select_location("cookie", operation, known) for pair in _pairs(parameter, value)
-    ]
-    cookies = [f"{name}={quote(value, safe=_COOKIE_CHARS)}" for name, value in pairs]
-    cookies += [f"{name}={value}" for name, value in authorization.cookies.items()]
-    if cookies:
-        _set_header(merged, "Cookie", "; ".join(cookies))
-    url, path_query = _url(operation, known)
-    query = [
-        pair for parameter, value in _select_location("query", operation, known) for pair in _pairs(parameter, value)
-    ]
-    query = [pair for pair in (*path_query, *query) if pair[0] not in authorization.query]
-    return Request(
-        method=operation.method,
-        url=url,
-        query=(*query, *authorization.query.items()),
-        headers=merged,
-        body=body,
-    )
-
-
-def _select_arguments(operation: Operation, args: JsonObject) -> JsonObject:
-    """Return the arguments that match the operation's parameters, filling in defaults for missing required ones."""
-    known = {}
-    for parameter in operation.parameters:
-        default = parameter.schema.get("default") if isinstance(parameter.schema, dict) else None
-        if parameter.argument in args:
-            known[parameter.argument] = args[parameter.argument]
-        elif parameter.required and default is not None:
-            known[parameter.argument] = default
-    return known
-
-
-def _select_location(location: str, operation: Operation, args: JsonObject) -> Iterator[tuple[Parameter, Any]]:
-    for parameter in operation.parameters:
-        if parameter.location == location and args.get(parameter.argument) is not None:
-            yield parameter, args[parameter.argument]
-
-
-def _url(operation: Operation, args: JsonObject) -> tuple[str, list[tuple[str, str]]]:
-    """Return the URL without its query, and the query parameters that the operation's path contains."""
-    values = {
-        parameter.name: _segment(parameter, value) for parameter, value in _select_location("path", operation, args)
-    }
-    path, _, query = operation.path.partition("?")
-
-    def fill(match: re.Match[str]) -> str:
-        if match[1] not in values:
-            argument = next((p.argument for p in operation.parameters if p.name == match[1]), match[1])
-            raise ArgumentRefused(f"Missing required path parameter '{argument}'.")
-        return values[match[1]]
-
-    url = operation.server.rstrip("/") + re.sub(r"\{([^{}]*)\}", fill, path)
-    before, after = urlsplit(operation.server), urlsplit(url)
-    if (before.scheme, before.netloc) != (after.scheme, after.netloc):
-        raise ArgumentRefused("The path does not begin with '/', so the request would go to another host.")
-    return url, [(name, value) for name, _, value in (part.partition("=") for part in query.split("&") if part)]
-
-
-def _segment(parameter: Parameter, value: Any) -> str:
-    """Return the value of a path parameter, quoted so that it stays within its path segment."""
-    text = _text(parameter, value)
-    parts = text.replace("\\", "/").split("/")
-    if any(part in (".", "..") for part in parts):
-        # The message is the same as in ADK. Quoting does not change dots, and a server may decode `%2F` to a slash.
-        raise ArgumentRefused(
-            f"Path parameter {parameter.name!r} must not contain current-directory or parent-directory segments."
-        )
-    if not text:
-        raise ArgumentRefused(f"Path parameter {parameter.name!r} must not be empty: it would address another path.")
-    return quote(text, safe="")
-
-
-def _headers(operation: Operation, args: JsonObject) -> dict[str, str]:
-    headers = {}
-    for parameter, value in _select_location("header", operation, args):
-        text = _text(parameter, value)
-        if not text.isascii() or not text.isprintable():
-            raise ArgumentRefused(f"Header parameter {parameter.name!r} must be printable ASCII, on one line.")
-        headers[parameter.name] = text
-    return headers
-
-
-def _set_header(headers: dict[str, str], name: str, value: str) -> None:
-    """Set a header, replacing any header whose name differs only in case."""
-    for other in [other for other in headers if other.lower() == name.lower()]:
-        del headers[other]
-    headers[name] = value
-
-
-def _pairs(parameter: Parameter, value: Any) -> list[tuple[str, str]]:
-    """Return the name-value pairs for a query or cookie parameter, in OpenAPI's `form` or `deepObject` style."""
-    name = parameter.name
-    if isinstance(value, dict) and not parameter.as_json:
-        fields = {key: _text(parameter, item) for key, item in value.items() if item is not None}
-        if parameter.style == "deepObject":
-            return [(f"{name}[{key}]", item) for key, item in fields.items()]
-        # Each key becomes a parameter, so undeclared keys would let the model set arbitrary parameters.
-        declared = parameter.schema.get("properties", {}) if isinstance(parameter.schema, dict) else {}
-        if parameter.explode and set(fields) <= set(declared):
-            return list(fields.items())
-        return [(name, ",".join(f"{key},{item}" for key, item in fields.items()))]
-    if isinstance(value, list) and parameter.explode and not parameter.as_json:
-        return [(name, _text(parameter, item)) for item in value if item is not None]
-    return [(name, _text(parameter, value))]
-
-
-def _text(parameter: Parameter, value: Any) -> str:
-    """Return a value serialized in OpenAPI's `simple` style, or as JSON if the parameter requires it."""
-    text = json.dumps(value, ensure_ascii=False) if parameter.as_json else _simple(value)
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise ArgumentRefused(f"Parameter {parameter.name!r} is not valid Unicode.") from None
-    return text
-
-
-def _simple(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, list):
-        return ",".join(_simple(item) for item in value if item is not None)
-    if isinstance(value, dict):
-        return ",".join(f"{key},{_simple(item)}" for key, item in value.items() if item is not None)
-    return str(value)
-
-
-def _body(operation: Operation, args: JsonObject) -> tuple[JsonObject, str | None]:
-    """Return httpx's keyword argument for the body, and the Content-Type, or None if httpx sets that header."""
-    media_type = operation.media_type
-    if media_type is None:
-        return {}, None
-    parameters = [parameter for parameter in operation.parameters if parameter.location == "body"]
-    value: Any
-    if operation.whole_body:
-        value = args.get(parameters[0].argument) if parameters else None
-    else:
-        value = {p.name: args[p.argument] for p in parameters if p.argument in args}
-    if value is None:
-        return {}, None
-    kind = media_type.partition(";")[0].strip().lower()
-    if kind == "application/json" or kind.endswith("+json"):
-        return {"content": _json(value)}, media_type
-    if kind == "application/x-www-form-urlencoded" and isinstance(value, dict):
-        fields = {name: _form(item) for name, item in value.items() if item is not None}
-        return {"data": fields}, media_type
-    if kind == "multipart/form-data" and isinstance(value, dict):
-        parts = [(p, value[p.name]) for p in parameters if value.get(p.name) is not None]
-        # httpx sets the Content-Type header, because it chooses the boundary.
-        return {"files": [(p.name, _create_part(p, item)) for p, item in parts]}, None
-    return {"content": value.encode() if isinstance(value, str) else _json(value)}, media_type
-
-
-def _json(value: Any) -> bytes:
-    try:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
-    except ValueError as error:
-        raise ArgumentRefused(f"The body cannot be encoded as JSON: {type(error).__name__}.") from None
-
-
-def _form(value: Any) -> Any:
-    return [_form(item) for item in value] if isinstance(value, list) else _field(value)
-
-
-def _field(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else _simple(value)
-
-
-def _create_part(parameter: Parameter, value: Any) -> tuple[str | None, bytes]:
-    """Return one part of a multipart form. It is sent as a file only if the specification declares a file."""
-    schema = parameter.schema if isinstance(parameter.schema, dict) else {}
-    is_file = schema.get("format") == "binary" or "contentMediaType" in schema
-    return (parameter.name if is_file else None), _field(value).encode()
