@@ -72,7 +72,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(data)
 
-    do_GET = do_POST = do_PUT = do_DELETE = do_PATCH = do_HEAD = _answer
+    do_GET = do_POST = do_PUT = do_DELETE = do_PATCH = do_HEAD = do_OPTIONS = do_TRACE = _answer
 
     def log_message(self, format: str, *args: Any) -> None:
         """Say nothing."""
