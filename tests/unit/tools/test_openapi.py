@@ -314,6 +314,16 @@ async def test_a_response_is_json_or_text(service: Service, media_type: str, rep
     assert await call(tool(spec(service.url, "/reply"))) == answer
 
 
+@pytest.mark.parametrize("odd", ["NaN", "-1e400", "18446744073709551615", "1" * 5000, '"cut \\ud83d"'])
+async def test_one_odd_value_does_not_lose_the_response(service: Service, odd: str) -> None:
+    """The outcome names it, and the rest arrives."""
+    service.media_type, service.reply = "application/json", f'{{"id": 7, "odd": {odd}}}'.encode()
+    response = create_outcome(await call(tool(spec(service.url, "/reply"))), context=ToolContext()).response
+    assert response is not None
+    assert response["id"] == 7
+    assert "odd" in str(response["replaced_values"])
+
+
 async def test_nothing_is_an_empty_text(service: Service) -> None:
     """As in ADK."""
     assert await call(tool(spec(service.url, "/empty"))) == {"text": ""}

@@ -15,7 +15,7 @@ import httpx2
 import structlog
 
 from waystation.agents import ReadonlyContext
-from waystation.core import Effect, InvalidTool, JsonObject
+from waystation.core import Effect, InvalidTool, JsonObject, decode_leniently
 from waystation.dataclass import dataclass
 from waystation.tools import (
     Authorization,
@@ -258,8 +258,8 @@ class RestApiTool(BaseTool):
         if is_binary:
             return await self._save(_media_type(response), body, context)
         try:
-            return json.loads(text)
-        except (ValueError, RecursionError):
+            return decode_leniently(text)
+        except ValueError:
             return {"text": text}
 
     async def _save(self, media_type: str, body: bytes, context: ToolContext) -> JsonObject:
