@@ -281,6 +281,12 @@ async def test_a_client_of_the_author(service: Service) -> None:
         assert (await call(asked))["headers"]["x-made"] == "by hand"
 
 
+def test_a_server_variable_without_a_default_is_reported() -> None:
+    """By `waystation worker check`, before a request goes to a host with braces."""
+    (problem,) = tool(spec("https://{region}.pets.example")).setting_problems()
+    assert "('https://{region}.pets.example'); pass `server_url`." in problem
+
+
 # What comes back
 
 

@@ -478,9 +478,9 @@ def _media_rank(media_type: str) -> int:
 
 
 def is_absolute(url: str) -> bool:
-    """Return whether a URL is absolute and uses http or https."""
+    """Return whether a URL is absolute, uses http or https, and has no variable without a default value."""
     parts = urlsplit(url)
-    return parts.scheme in ("http", "https") and bool(parts.hostname)
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and "{" not in url
 
 
 def snake_case(text: str) -> str:
