@@ -145,9 +145,11 @@ async def test_headers_and_cookies_have_styles(
 
 async def test_a_parameter_may_be_a_json_text(service: Service) -> None:
     """When the specification gives it a media type instead of a schema."""
-    given = {"name": "q", "in": "query", "content": {"application/json": {"schema": {"type": "object"}}}}
-    await call(tool(spec(service.url, parameters=[given])), q={"a": [1]})
-    assert service.requests[-1]["target"] == "/echo?q=%7B%22a%22%3A%5B1%5D%7D"
+    content = {"application/json": {"schema": {"type": "object"}}}
+    given = [{"name": "q", "in": where, "content": content} for where in ("query", "header")]
+    answer = await call(tool(spec(service.url, parameters=given)), q={"a": ["ü"]}, q_0={"a": ["ü"]})
+    assert answer["target"] == "/echo?q=%7B%22a%22%3A%5B%22%C3%BC%22%5D%7D"
+    assert answer["headers"]["q"] == '{"a":["\\u00fc"]}'
 
 
 FORM, PARTS = "application/x-www-form-urlencoded", "multipart/form-data"

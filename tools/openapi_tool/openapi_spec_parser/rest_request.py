@@ -196,7 +196,7 @@ def _expand(parameter: Parameter, value: Any) -> list[tuple[str, list[str]]]:
     """Return the pairs that a value consists of, each with a name and the texts to join. Nulls are left out."""
     name = parameter.name
     if parameter.as_json:
-        return [(name, [json.dumps(value, separators=(",", ":"))])]
+        return [(name, [_dump(name, value, ensure_ascii=parameter.location == "header")])]
     if parameter.style == "deepObject" and isinstance(value, dict | list):
         return [(key, [text]) for key, text in _nest(name, value)]
     if isinstance(value, dict):
@@ -240,7 +240,11 @@ def _text(name: str, value: Any) -> str:
     """Return the text of a value inside a parameter or a form."""
     if isinstance(value, float):  # not 1e+16, which services do not accept for integers
         return format(Decimal(repr(value)).normalize(), "f")
-    return _check(name, value if isinstance(value, str) else json.dumps(value, separators=(",", ":")))
+    return _check(name, value) if isinstance(value, str) else _dump(name, value)
+
+
+def _dump(name: str, value: Any, *, ensure_ascii: bool = False) -> str:
+    return _check(name, json.dumps(value, ensure_ascii=ensure_ascii, separators=(",", ":")))
 
 
 def _check(name: str, text: str) -> str:
