@@ -321,7 +321,8 @@ def _parts(operation: Operation, parameter: Parameter, value: Any) -> Iterator[t
     if isinstance(value, list):
         schema = schema["items"] if isinstance(schema.get("items"), dict) else {}
     declared = parameter.content_type or schema.get("contentMediaType") or ""
-    is_file = schema.get("format") == "binary" or not (declared.startswith("text/") or is_json(declared or "+json"))
+    is_text = not declared or declared.startswith("text/") or is_json(declared)
+    is_file = schema.get("format") == "binary" or not is_text
     items = value if isinstance(value, list) and parameter.style != "deepObject" else ()
     is_nested = any(isinstance(item, dict | list) for item in items)
     concrete = (kind.strip() for kind in declared.split(",") if kind and "*" not in kind)
