@@ -37,11 +37,10 @@ REASONS = (
         r"^.*\n.*\[\w+\]'",
         "swagger-client does not nest: it repeats arrays, and writes inner objects as JSON",
     ),
-    (
-        "body",
-        r"filename=|Content-Type: application/json",
-        "without an encoding, swagger-client's parts have no media type",
-    ),
+    ("body", '\n"', "swagger-client sends a text as JSON without quotes"),
+    ("body", 'name="0"', "the schema of a multipart form is a text, so no field has a name; neither body is valid"),
+    ("body", "filename=", "for swagger-client, a text is never a file, so its part has no file name and no media type"),
+    ("body", r"'\[\{", "without an encoding, swagger-client writes an array of objects as one field"),
     ("body", r"\n.*,a b.*$", "without an encoding, swagger-client joins the items of an array with commas"),
 )
 """Why requests differ: the part of the request, a pattern in the path and both values, and the reason."""
