@@ -30,6 +30,7 @@ REASONS = (
         "cannot have body",
         "fetch refuses a body of GET and HEAD; Waystation sends one if the model passes it",
     ),
+    ("request", "invalid header name", "swagger-client sends headers whose names are not valid"),
     ("request", "Required parameter", "swagger-client requires parameters that OpenAPI ignores, such as Content-Type"),
     ("path|query", "^[^ ]*#", "swagger-client does not fill paths with a fragment, and writes the query after it"),
     (
