@@ -137,7 +137,7 @@ async def test_headers_and_cookies_have_styles(
     service: Service, explode: bool, value: Any, header: str | None, cookie: str | None
 ) -> None:
     """`simple` and `form`. Several values of a cookie are several cookies, because `&` would be part of a value."""
-    schema = {"properties": {"a": {}}}
+    schema: Any = {"properties": {"a": {}}}
     both = [parameter("h", where, schema=schema, explode=explode) for where in ("header", "cookie")]
     headers = (await call(tool(spec(service.url, parameters=both)), h=value, h_0=value))["headers"]
     assert (headers.get("h"), headers.get("cookie")) == (header, cookie)
