@@ -88,6 +88,7 @@ from waystation.core.conversation.compaction import ConversationView, SummaryRan
 from waystation.core.conversation.conversation import Conversation, Transcript
 from waystation.core.conversation.event import (
     NO_ACTIONS,
+    UNUSABLE_REPLY,
     Compaction,
     Covered,
     Event,
@@ -264,6 +265,7 @@ from waystation.core.payload import (
     digest,
     encode,
     is_building_deferred,
+    normalize_json,
     parse,
     repair_json,
     repair_text,
@@ -478,6 +480,7 @@ __all__ = [
     "TASK_TIMEOUT",
     "TOKEN_LIFETIME_S",
     "TOOL_OUTCOME",
+    "UNUSABLE_REPLY",
     "USER",
     "VERIFY",
     "WORKFLOW",
@@ -750,6 +753,7 @@ __all__ = [
     "next_phase",
     "next_step",
     "next_turn",
+    "normalize_json",
     "origin_of",
     "pack_entries",
     "parse",

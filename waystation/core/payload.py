@@ -433,3 +433,35 @@ def copy_json(value: Any) -> Any:
             return [copy_json(item) for item in value]
         case _:
             return value
+
+
+def normalize_json(value: object) -> Any:
+    """Like `to_plain_json`, but repair plain values: `join_surrogates` in text, and large integers become text.
+
+    Raises:
+        NotJson: Part of the value has no faithful JSON form or exceeds another limit.
+    """
+    try:
+        return to_plain_json(value)
+    except NotJson:
+        return to_plain_json(_repair(value, 0))
+
+
+def join_surrogates(text: str) -> str:
+    """Join the halves of surrogate pairs, and replace lone halves by U+FFFD. Such text comes from cut JSON."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def _repair(value: Any, depth: int) -> Any:
+    match value:
+        case str():
+            return join_surrogates(value)
+        # Python does not write integers of more than 4,300 digits.
+        case int() if not -MAX_INTEGER - 1 <= value <= MAX_INTEGER and value.bit_length() < 14_000:
+            return str(value)
+        case list() if depth < MAX_DEPTH:
+            return [_repair(item, depth + 1) for item in value]
+        case dict() if depth < MAX_DEPTH:
+            repaired = {_repair(key, depth): _repair(item, depth + 1) for key, item in value.items()}
+            return repaired if len(repaired) == len(value) else value  # No value may replace another.
+    return value

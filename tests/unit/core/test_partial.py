@@ -63,6 +63,12 @@ def test_half_of_a_surrogate_pair_is_replaced() -> None:
     assert said("a\ud83d", "b") == said("a\N{REPLACEMENT CHARACTER}b")
 
 
+def test_the_halves_of_a_surrogate_pair_in_two_texts_are_joined() -> None:
+    """The first half is not shown before the second arrives."""
+    assert said("a\ud83d") == said("a")
+    assert said("a\ud83d", "\ude00b").text == "a\U0001f600b"
+
+
 def test_a_piece_is_a_partial_event_without_an_index() -> None:
     """Nothing resumes from it, and its id is none of a recorded event."""
     event = Piece(2, 1, 5, "rain").event(invocation_id="i/e7", author="a", branch="p.a", timestamp=1.0)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from waystation.core import MAX_DEPTH, NotJson, copy_json, decode, digest, encode, to_plain_json
+from waystation.core import MAX_DEPTH, NotJson, copy_json, decode, digest, encode, normalize_json, to_plain_json
 
 json_values = st.recursive(
     st.none()
@@ -112,6 +112,27 @@ def test_what_has_no_faithful_form_is_refused_with_its_place(value: object, comp
     """The error names where, what, and what to do instead."""
     with pytest.raises(NotJson, match=complaint):
         to_plain_json(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "repaired"),
+    [
+        ({"a\ud83d\ude00": ["\ud83d", "b\ude00c"]}, {"a\U0001f600": ["\ufffd", "b\ufffdc"]}),
+        ([2**63 - 1, 2**63, -(2**63), -(2**63) - 1], [2**63 - 1, str(2**63), -(2**63), str(-(2**63) - 1)]),
+        ({"a": True, "b": ("\udfff",)}, None),
+        (dict.fromkeys(["\ud800", "\ud801"], 1), None),
+        ([10**5000], None),
+        ([math.nan], None),
+    ],
+    ids=["surrogates", "integers", "tuple", "colliding keys", "huge integer", "nan"],
+)
+def test_values_with_an_equivalent_are_repaired(value: Any, repaired: Any) -> None:
+    """Other values are refused, and so are keys of which one would replace another."""
+    if repaired is not None:
+        assert normalize_json(value) == repaired
+        return
+    with pytest.raises(NotJson):
+        normalize_json(value)
 
 
 def test_nesting_is_bounded() -> None:

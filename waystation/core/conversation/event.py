@@ -84,6 +84,8 @@ class EventActions(Recorded):
 
 
 NO_ACTIONS = EventActions()
+UNUSABLE_REPLY = "unusable_reply"
+"""Key in the custom metadata of the event of a reply after which the model is asked again."""
 
 
 class Event(Recorded):

@@ -4,11 +4,10 @@ None of this is recorded. A worker publishes a window of the newest text and its
 activity. A reader that polls often enough sees all of the text; a reader that starts late sees only the end of it.
 """
 
-import re
 from collections.abc import Iterator
 
 from waystation.core.conversation.event import Event
-from waystation.core.payload import JsonObject, Recorded
+from waystation.core.payload import JsonObject, Recorded, join_surrogates
 from waystation.dataclass import dataclass
 
 MAX_WINDOW_CHARS = 4_096
@@ -16,8 +15,6 @@ MAX_WINDOW_CHARS = 4_096
 second misses text only if the model writes more than 40,000 characters a second."""
 PARTIAL = "partial_text"
 """Key in the custom metadata of partial events. The value holds the model call, the attempt and the text's offset."""
-
-_LONE_SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 class PartialText(Recorded):
@@ -41,11 +38,15 @@ class TextWindow:
 
     def __init__(self, *, agent: str, number: int, attempt: int, mark: str = "") -> None:
         self.newest = PartialText(agent=agent, number=number, attempt=attempt, mark=mark, offset=0, text="", length=0)
+        self._half = ""
+        """The first half of a surrogate pair, if the text so far ends with it."""
 
     def add(self, text: str) -> None:
-        """Append new text."""
-        # Replace lone halves of surrogate pairs, which can be neither stored nor displayed.
-        newest = _LONE_SURROGATES.sub("\N{REPLACEMENT CHARACTER}", self.newest.text + text)[-MAX_WINDOW_CHARS:]
+        """Append new text. The halves of a surrogate pair in two texts are joined."""
+        text = self._half + text
+        self._half = text[-1] if "\ud800" <= text[-1:] <= "\udbff" else ""
+        text = join_surrogates(text.removesuffix(self._half))
+        newest = (self.newest.text + text)[-MAX_WINDOW_CHARS:]
         length = self.newest.length + len(text)
         self.newest = self.newest.model_copy(update={"text": newest, "length": length, "offset": length - len(newest)})
 
