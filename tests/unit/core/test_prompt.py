@@ -1,7 +1,7 @@
 """What the model is shown."""
 
 from tests.unit.core.story import answered, asked_model, called, log_of, rejected, replied, returned, said
-from waystation.core import JsonObject, Log
+from waystation.core import JsonObject, Log, ModelReplied, ModelReply
 from waystation.core.conversation import prompt
 
 
@@ -31,6 +31,13 @@ def test_ids_of_the_engine_are_not_shown_to_the_model() -> None:
     log = log_of(said("go"), called("a"), returned("fc-1", {}))
     assert prompt.contents(log)[1]["parts"] == [{"functionCall": {"name": "a", "args": {}}}]
     assert prompt.contents(log)[2]["parts"] == [{"functionResponse": {"name": "a", "response": {}}}]
+
+
+def test_a_conversation_of_an_older_version_can_be_sent() -> None:
+    """It may have empty names, empty parts and contents of white space, which services refuse."""
+    empty = ModelReplied(0, ModelReply(content={"role": "model", "parts": [{}, {"text": "Hm."}, {"text": None}]}))
+    log = log_of(said(" \n"), called(""), returned("fc-1", {}), asked_model(), empty)
+    assert shown(log) == ["model: _()", "user: _={}", "model: Hm."]
 
 
 def test_the_models_own_id_is_echoed() -> None:

@@ -263,7 +263,7 @@ def _show(known: Mapping[str, CallState], event: Event, agent: str) -> _Shown | 
 
     `known` contains the calls of the event's invocation by ID.
     """
-    parts = (event.content or {}).get("parts") or []
+    parts = [part for part in (event.content or {}).get("parts") or () if any(v is not None for v in part.values())]
     calls = tuple(call["id"] for call in event.function_calls())
     answered = [response["id"] for response in event.function_responses()]
     # Recognize confirmation and credential requests by ID rather than by name: if a model makes up a call with such a
@@ -276,7 +276,7 @@ def _show(known: Mapping[str, CallState], event: Event, agent: str) -> _Shown | 
         return _Shown(quoted, begins_turn=event.author != "user" and not _is_transfer(event)) if quoted else None
     own_parts = [_own_id(known, part) for part in parts]
     return _Shown(
-        content={"role": "model", "parts": own_parts} if calls else event.content or {},
+        content={"role": "model", "parts": own_parts} if calls else {**(event.content or {}), "parts": parts},
         calls=tuple((event.invocation_id, id) for id in calls),
         responses=tuple(
             ((event.invocation_id, id), part)
@@ -288,14 +288,14 @@ def _show(known: Mapping[str, CallState], event: Event, agent: str) -> _Shown | 
 
 
 def _is_invisible(part: JsonObject) -> bool:
-    """Return whether a part has no content for a model, because it is a thought or empty text.
+    """Return whether a part has no content for a model, because it is a thought or white space.
 
     Thoughts that carry a signature are kept, because the model needs them as state. Thoughts with a function call or
     response are kept too.
     """
     if part.get("thought"):
         return not any(key in part for key in ("functionCall", "functionResponse", "thoughtSignature"))
-    return part.get("text") == "" and len(part) == 1
+    return part.keys() == {"text"} and not part["text"].strip()
 
 
 def _is_foreign(known: Mapping[str, CallState], event: Event, agent: str) -> bool:
@@ -323,6 +323,7 @@ def _own_id(known: Mapping[str, CallState], part: JsonObject) -> JsonObject:
     for kind in ("functionCall", "functionResponse"):
         if kind in part:
             body = {key: value for key, value in part[kind].items() if key != "id"}
+            body["name"] = body.get("name") or "_"  # Older versions recorded empty names, which services refuse.
             call = known.get(part[kind].get("id"))
             if call and call.call.model_id:
                 body["id"] = call.call.model_id
