@@ -4,7 +4,8 @@ User code (predicates, tool settings, callbacks of calls that run without an act
 results are recorded with the reply, so the workflow does not need the agent.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from functools import partial
 from typing import Any, NamedTuple
@@ -36,6 +37,7 @@ from waystation.core import (
     ids,
     merge_actions,
     responses,
+    summary,
 )
 from waystation.dataclass import dataclass
 from waystation.tools import AgentTool, ArgumentsRejected, BaseTool, TemporalTool, ToolContext
@@ -58,6 +60,15 @@ an invocation have more than 2,000 activities or 2,000 called agents in flight."
 MAX_QUICK_CALLS = 25
 """Maximum number of calls of one reply that run as local activities. Together with `MAX_QUICK_BYTES`, it limits the
 size of the workflow task that records their results."""
+UNUSABLE_ARGUMENTS = "$unusable"
+"""Key of the text of arguments that cannot be used as an object. Callbacks may see it. It is never recorded."""
+MAX_SHOWN_ARGUMENTS = 1_000
+"""Maximum number of characters of unusable arguments in the error that the model receives."""
+
+
+def to_recorded_name(name: str, tools: Mapping[str, BaseTool]) -> str:
+    """Return the name of a call for the record: a tool's own name or, if there is no such tool, a valid one."""
+    return name if name in tools else re.sub(r"^(?![A-Za-z_])", "_", re.sub(r"[^\w.:-]", "_", name, flags=re.A))[:64]
 
 
 def find_content_problem(content: object) -> str | None:
@@ -141,7 +152,8 @@ class Annotator:
     async def annotate(self, content: JsonObject) -> JsonObject:
         """Return the content with the engine's call IDs. Append an annotated call to `calls` for each function call.
 
-        In the returned content, arguments that are not an object are replaced with an empty object.
+        In the returned content, unusable arguments are replaced with an empty object, and names of tools that the agent
+        does not have with names that every model service accepts.
         """
         work, parts = self.contexts.work, list[JsonObject]()
         self._has_several_calls = sum("functionCall" in part for part in content.get("parts") or ()) > 1
@@ -151,7 +163,8 @@ class Annotator:
                 call_id = ids.function_call(work.calls_made + len(self.calls) + 1, work.index)
                 self.calls.append(await self._call(call_id, requested))
                 args = requested.get("args")
-                usable: JsonObject = {} if isinstance(args, dict | None) else {"args": {}}
+                usable: JsonObject = {"args": {}} if UNUSABLE_ARGUMENTS in (args or {}) else {}
+                usable["name"] = to_recorded_name(requested.get("name") or "", self.tools)
                 part = {**part, "functionCall": {**requested, "id": call_id, **usable}}
             parts.append(part)
         return {**content, "parts": parts}
@@ -167,9 +180,11 @@ class Annotator:
             # If there are tool callbacks, the tool activity runs them.
             if self.hooks.has_tool_callbacks:
                 return call.model_copy(update={"unknown": True})
-            return _answer(call, {"error": unknown_tool(name, self.tools)})
-        if not isinstance(args, dict):
-            return _refuse(call, f"Invoking `{name}()` failed as its arguments are not an object.", "InvalidArguments")
+            return _answer(call, {"error": unknown_tool(summary.clip(name), self.tools)})
+        if UNUSABLE_ARGUMENTS in args:
+            text = summary.clip(str(args[UNUSABLE_ARGUMENTS]), MAX_SHOWN_ARGUMENTS)
+            text = f"Invoking `{name}()` failed as its arguments are not a valid JSON object: {text}"
+            return _refuse(call, text, "InvalidArguments")
         args = copy_json(args)
         context = self.contexts.proposed(call_id, name)
         match tool:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
-from waystation.core import JsonObject, Usage, to_plain_json, with_article
+from waystation.core import JsonObject, Usage, normalize_json, with_article
 from waystation.events.lazy_list import LazyList
 from waystation.models import LlmRequest, LlmResponse
 from waystation.models.adk_protocol import enum_value
@@ -140,7 +140,7 @@ def _content(content: JsonObject) -> Any:
 
 def _json(value: Any, place: str = "content", kind: str = "Content") -> JsonObject:
     if isinstance(value, dict):
-        return dict(to_plain_json(value))
+        return dict(normalize_json(value))
     return _dumped(value, place, kind)
 
 
@@ -150,9 +150,8 @@ def _dumped(value: Any, place: str, kind: str, left_out: Set[str] = frozenset())
         # one after another.
         raise TypeError(f"A callback set `{place}` to {with_article(value)}; use a genai {kind} instead.")
     # Suppress pydantic's warnings, because values with a wrong type are reported where they are used.
-    return dict(
-        to_plain_json(value.model_dump(mode="json", by_alias=True, exclude_none=True, exclude=left_out, warnings=False))
-    )
+    dumped = value.model_dump(mode="json", by_alias=True, exclude_none=True, exclude=left_out, warnings=False)
+    return dict(normalize_json(dumped))
 
 
 def _settings(config: Any) -> JsonObject:

@@ -32,6 +32,7 @@ from waystation.activities.model_call.agent_body import continue_body
 from waystation.activities.model_call.annotate import Annotator, Approvals, find_content_problem
 from waystation.activities.model_call.compactor import Compactor, SummarizesEvents
 from waystation.activities.model_call.planning import can_change_reply, plan_reply, plan_request
+from waystation.activities.model_call.repair import add_remedy, repair_response
 from waystation.activities.model_call.request import (
     InstructionFailed,
     build_request,
@@ -80,6 +81,7 @@ from waystation.core import (
     UnknownAgent,
     encode,
     merge_actions,
+    normalize_json,
     summary,
     text_of,
     to_plain_json,
@@ -88,6 +90,7 @@ from waystation.core import (
 from waystation.dataclass import dataclass
 from waystation.models import BaseLlm, LlmRequest, LlmResponse
 from waystation.models.known_models import known_models
+from waystation.models.reply_reasons import NO_CONTENT
 from waystation.storage import StoreIds
 from waystation.tools import BaseTool, BaseToolset, CallbackContext
 from waystation.tools.output_schema import OUTPUT_SCHEMA, explain_schema_errors, parse_answer_text
@@ -110,7 +113,6 @@ HOLD_AFTER_WAITS = 7
 because waiting is expected, and a hold adds events to the history. The server makes at most eight attempts."""
 MAX_ERROR_CHARS = 4_000
 AROUND = "a callback around the model"
-NO_CONTENT = "MODEL_RETURNED_NO_CONTENT"
 MAX_REPLY_BYTES = 2_000_000
 """Maximum size of a reply's content and annotations together. A larger reply fails the call. The server would fail and
 retry an activity whose result exceeds 2 MiB."""
@@ -276,7 +278,7 @@ class ModelCaller:
                 )
                 update = {"definition": definition, "compaction": compaction}
                 update |= {"model": name if budget.prices or budget.max_cost else None}
-                reply = await turn.reply(reply.model_copy(update=update))
+                reply = add_remedy(await turn.reply(reply.model_copy(update=update)), contexts, params.wrap_up)
                 names = (reply.model, reply.model_version, compaction.model if compaction else None)
                 called = info.attempt - (meter.waits if meter else 0)
                 reply = reply.model_copy(update={"prices": _table_prices(budget, *names), "attempt": called})
@@ -431,7 +433,7 @@ class ModelTurn:
         timer = asyncio.timeout(limit_s)
         try:
             async with timer:
-                return await self.model.generate(request, on_text=self.on_text)
+                return repair_response(await self.model.generate(request, on_text=self.on_text))
         except TimeoutError:
             if not timer.expired():
                 raise
@@ -494,7 +496,7 @@ class ModelTurn:
         from waystation.activities.model_call.conversion import to_plain_response
 
         try:
-            result = to_plain_response(response, original)
+            result = repair_response(to_plain_response(response, original))
             if result.content is not None and (problem := find_content_problem(result.content)):
                 raise TypeError(f"A callback returned invalid content for the model's reply: {problem}")
         except (NotJson, TypeError) as error:
@@ -584,14 +586,17 @@ def _content_of(response: LlmResponse) -> JsonObject | None:
     if not response.content:
         return None
     try:
-        content: JsonObject = to_plain_json(response.content)
+        content: JsonObject = normalize_json(response.content)
     except NotJson as error:
         raise _Unusable("MODEL_REPLY_NOT_JSON", f"The model's reply cannot be recorded: {error}") from None
     if problem := find_content_problem(content):
         raise _Unusable("MODEL_REPLY_NOT_CONTENT", f"The model's reply is not a valid content: {problem}")
     if (size := len(encode(content))) > MAX_VALUE_BYTES:
         raise ModelRefused(format_too_large(f"{size:,}"))
-    return content
+    parts = content.get("parts") or []
+    if not _has_output(content):  # White space is handled as an empty reply.
+        parts = [part for part in parts if part.get("thought")]
+    return {**content, "role": "user" if content.get("role") == "user" else "model", "parts": parts}
 
 
 def _describe_invalid_actions(context: CallbackContext | None) -> str:

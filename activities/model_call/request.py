@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from waystation.activities.contexts import Contexts
+from waystation.activities.model_call.repair import explain_unusable
 from waystation.agents import BaseAgent, LlmAgent
 from waystation.agents.memoize import memoize
 from waystation.agents.tree import transfer_targets
@@ -307,7 +308,7 @@ async def build_request(
                 raise InstructionFailed("ValueError", str(error)) from error
     return LlmRequest(
         model=name,
-        contents=instructions.place_in(contents),
+        contents=[*instructions.place_in(contents), *explain_unusable(contexts)],
         system_instruction=instructions.system,
         tools=[declared for tool in tools.values() if not can_change_request(tool) and (declared := declare(tool))],
         native_tools=native,

@@ -211,6 +211,8 @@ class ModelReply(Recorded):
     finish_reason: str | None = None
     error_code: str | None = None
     error_message: str | None = None
+    remedy: Literal["report", "retry"] | None = None
+    """How to continue although the reply has an error: the model is asked again, after `report` with the reason."""
     usage: Usage | None = None
     model_version: str | None = None
     model: str | None = None

@@ -6,8 +6,8 @@ recognizing blocked or incomplete replies work the same for all of them.
 
 from waystation.core import JsonObject, ModelOverloaded, Usage
 from waystation.models.llm_response import LlmResponse
+from waystation.models.reply_reasons import NO_CONTENT
 
-NO_CONTENT = "MODEL_RETURNED_NO_CONTENT"
 MAX_MESSAGE = 500
 
 _COUNTS = {
@@ -108,7 +108,7 @@ class Reply:
         """Return the reply. It has an error code if it was blocked, is empty, or was cut off for a reason other than
         `MAX_TOKENS`.
         """
-        usable = not all(_is_text(part) and not part["text"] for part in self._parts)
+        usable = not all(_is_text(part) and not part["text"].strip() for part in self._parts)
         block, finish = self._latest.get("block"), self._latest.get("finish")
         code = message = None
         if block:

@@ -269,6 +269,8 @@ def _note_lines(name: str, note: JsonObject) -> Iterator[Line]:
             yield Line("error", "", f"[{call}] notification failed: {names}")
         case "held":
             yield Line("error", "", f"held, {format_hold(note)}")
+        case "unusable_reply":
+            yield Line("error", "", f"the model is asked again: {escape(clip(str(note.get('message'))))}")
         case "compaction_failed":
             yield Line("error", "", f"older events were not summarized: {escape(str(note.get('reason')))}")
 

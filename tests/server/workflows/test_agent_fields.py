@@ -120,11 +120,9 @@ async def test_an_output_schema_is_asked_for_and_parsed(serve: Serve) -> None:
     [("It is warm.", "value: Invalid JSON"), ('{"city": "Bern"}', "degrees: Field required")],
     ids=["not-json", "does-not-fit"],
 )
-async def test_an_answer_that_does_not_fit_its_schema_stops_the_invocation(
-    serve: Serve, text: str, problem: str
-) -> None:
-    """The text is kept, nothing is stored, and the reason says what is wrong."""
-    async with serve(speaks("weather", says(text), output_schema=Weather, output_key="now")) as env:
+async def test_an_answer_that_does_not_fit_its_schema_is_reported_twice(serve: Serve, text: str, problem: str) -> None:
+    """After the third one, the invocation stops. The text is kept, nothing is stored, and the reason is the problem."""
+    async with serve(speaks("weather", *[says(text)] * 3, output_schema=Weather, output_key="now")) as env:
         result = await env.client.run("weather", "Bern?")
     assert (result.status, result.text, result.output, result.state_delta) == ("stopped", text, None, {})
     assert (result.reason or "").startswith(f"The answer of 'weather' does not fit its output_schema: {problem}")
@@ -374,7 +372,7 @@ async def test_a_model_is_inherited_from_the_agent_above(serve: Serve) -> None:
 async def test_a_model_that_stops_without_a_word_is_an_error(serve: Serve, parts: list[dict[str, Any]]) -> None:
     """Source: adk-semantics 9.4."""
     empty = LlmResponse(content={"role": "model", "parts": parts}, finish_reason="STOP")
-    async with serve(speaks("mute", empty)) as env:
+    async with serve(speaks("mute", *[empty] * 3)) as env:
         invocation = await env.client.start("mute", "x")
         result = await invocation.result()
         assert (await invocation.log()).state.events[-1].error_code == "MODEL_RETURNED_NO_CONTENT"

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from google.genai import types
 
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import (
@@ -24,13 +25,17 @@ from waystation.agents import Agent
 from waystation.core import (
     ActivitySettings,
     Budget,
+    InvocationResult,
     JsonObject,
     ModelOverloaded,
     ModelReplied,
     Price,
+    parts_of,
+    text_of,
 )
 from waystation.models import BaseLlm, LlmRequest, LlmResponse
 from waystation.models.fallback_model import FallbackModel
+from waystation.planners import BasePlanner
 from waystation.testing import FunctionModel, ScriptedModel, calls, says
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.tool_context import ToolContext
@@ -55,6 +60,18 @@ def unknown(name: str, tools: str = "pay") -> JsonObject:
     }
 
 
+def model_calls(result: InvocationResult) -> int | None:
+    """Return how many model calls counted in the budget."""
+    return result.spent.model_calls if result.spent else None
+
+
+WRONG: list[Any] = [[5], "5", 5, True, '{"amount": 1', '{"amount": 1}{"amount": 2}', {"amount": float("nan")}]
+WRONG += [{"amount": 10**5_000}, {"amount": object()}]
+WRONG_SHOWN = ["[5]", "5", "5", "true", '{"amount": 1', '{"amount": 1}{"amount": 2}', '{"amount": NaN}']
+WRONG_SHOWN += ["a dict that is not JSON"] * 2
+"""Arguments that cannot be used, and how the model sees them."""
+
+
 def payer(till: Till, *script: Any) -> tuple[Agent, ScriptedModel]:
     """Return an agent that pays without approval, and its model."""
     model = ScriptedModel(*script)
@@ -62,21 +79,6 @@ def payer(till: Till, *script: Any) -> tuple[Agent, ScriptedModel]:
 
 
 UNUSABLE: list[tuple[LlmResponse, str]] = [
-    (
-        replies({"text": "a\ud800b"}),
-        "The model's reply cannot be recorded: 'parts[0].text' is text with a lone surrogate, which cannot be "
-        "recorded; repair the text's encoding.",
-    ),
-    (
-        replies(wants("pay", {"amount": float("nan")})),
-        "The model's reply cannot be recorded: 'parts[0].functionCall.args.amount' is the number nan, which cannot "
-        "be recorded; return null or a string instead.",
-    ),
-    (
-        replies(wants("pay", {"amount": 10**5_000})),
-        "The model's reply cannot be recorded: 'parts[0].functionCall.args.amount' is an integer beyond 64 bits, "
-        "which cannot be recorded; return it as a string.",
-    ),
     (LlmResponse(error_code="SAFETY", error_message="The reply was blocked."), "The reply was blocked."),
     (LlmResponse(error_code="SAFETY"), "SAFETY"),
 ]
@@ -107,30 +109,26 @@ async def test_an_empty_reply_ends_the_turn(serve: Serve) -> None:
 # Every form is found by `problem_of`, see tests/unit/activities/test_annotate.py.
 @pytest.mark.parametrize("content", ["text", {"parts": [{"functionResponse": {}}]}], ids=repr)
 async def test_a_reply_that_is_no_content_stops_the_invocation(serve: Serve, content: Any) -> None:
-    """An invalid content, which a custom adapter may return, is not retried."""
-    agent, model = payer(Till(), LlmResponse(content=content))
+    """An invalid content, which a custom adapter may return, is reported to the model twice."""
+    agent, model = payer(Till(), *[LlmResponse(content=content)] * 3)
     async with serve(agent) as env:
         result = await env.client.run("payer", "pay")
-        assert (result.status, len(model.requests)) == ("stopped", 1)
+        assert (result.status, len(model.requests), model_calls(result)) == ("stopped", 3, 3)
         assert result.reason is not None
         assert result.reason.startswith("The model's reply is not a valid content: ")
 
 
 async def test_a_reply_that_is_no_content_is_not_shown_to_callbacks(serve: Serve) -> None:
-    """Callbacks do not receive an invalid content, which cannot be converted; a retry cannot help."""
+    """Callbacks do not receive an invalid content, which cannot be converted."""
     seen: list[LlmResponse] = []
 
     def look(callback_context: ToolContext, llm_response: LlmResponse) -> None:
         seen.append(llm_response)
 
-    model = ScriptedModel(replies({"text": 3}))
+    model = ScriptedModel(replies({"text": 3}), says("Good."))
     async with serve(Agent(name="a", model=model, after_model_callback=look)) as env:
-        result = await env.client.run("a", "x")
-    assert (result.status, result.reason) == (
-        "stopped",
-        "The model's reply is not a valid content: a text is not a string.",
-    )
-    assert (len(model.requests), seen) == (1, [])
+        assert (await env.client.run("a", "x")).text == "Good."
+    assert [text_of(reply.content.model_dump()) for reply in seen] == ["Good."]
 
 
 async def test_a_reply_and_a_callback_are_each_told_of_their_own_mistake(serve: Serve) -> None:
@@ -139,7 +137,7 @@ async def test_a_reply_and_a_callback_are_each_told_of_their_own_mistake(serve: 
     def write(callback_context: ToolContext, llm_response: LlmResponse) -> None:
         callback_context.state.setdefault("handles", []).append(object())
 
-    model = ScriptedModel(replies({"text": "x", "more": object()}))
+    model = ScriptedModel(*[replies({"text": "x", "more": object()})] * 3)
     async with serve(Agent(name="a", model=model, after_model_callback=write)) as env:
         result = await (await env.client.start("a", "x")).result()
     assert (result.status, result.reason) == (
@@ -172,18 +170,97 @@ async def test_a_call_of_what_is_no_tool_is_told_and_shown(serve: Serve) -> None
         names = [call["functionCall"].get("name", "") for call in unknown_calls]
         assert told(model.requests[1]) == [unknown(name) for name in names]
         assert len(model.requests[1].contents) == 3
+        sent = [call["name"] for call in parts_of(model.requests[1].contents[1], "functionCall")]
+        assert sent == [*(name or "_" for name in names[:-1]), "pay_.._pay"]
 
 
 async def test_arguments_that_are_no_object_are_told(serve: Serve) -> None:
-    """A call with invalid arguments does not run, and the model receives the error."""
-    till = Till()
-    wrong: list[Any] = [[5], "5", 5, True]
-    agent, model = payer(till, replies(*(wants("pay", args) for args in wrong)), says("Sorry."))
+    """A call with invalid arguments does not run, the model receives the error, and the call beside it runs."""
+    called = [*(wants("pay", args) for args in WRONG), wants("pay", {"amount": 5})]
+    agent, model = payer(Till(), replies(*called), says("Sorry."))
     async with serve(agent) as env:
         assert (await env.client.run("payer", "pay")).text == "Sorry."
-        errors = [response["error"] for response in told(model.requests[1])]
-        assert [error.startswith("Invoking `pay()` failed") for error in errors] == [True] * len(wrong)
-        assert till.paid == []
+        failed = "Invoking `pay()` failed as its arguments are not a valid JSON object: "
+        assert told(model.requests[1]) == [
+            *({"error": f"{failed}{shown}", "error_type": "InvalidArguments"} for shown in WRONG_SHOWN),
+            {"paid": 5},
+        ]
+        recorded = [call["args"] for call in parts_of(model.requests[1].contents[1], "functionCall")]
+        assert recorded == [*[{}] * len(WRONG), {"amount": 5}]
+
+
+class Planner(BasePlanner):
+    """A planner that copies the parts of replies."""
+
+    def build_planning_instruction(self, *_: Any) -> None:
+        """Add nothing to the request."""
+
+    def process_planning_response(self, callback_context: Any, response_parts: list[Any]) -> list[Any]:
+        """Return new parts."""
+        return [part.model_copy(deep=True) for part in response_parts]
+
+
+async def test_callbacks_and_planners_cannot_lose_what_is_wrong_with_a_call(serve: Serve) -> None:
+    """A changed reply still has its unusable call, which does not run without its arguments."""
+    ran: list[int] = []
+
+    def pay(amount: int = 100) -> None:
+        ran.append(amount)
+
+    def change(callback_context: ToolContext, llm_response: LlmResponse) -> None:
+        llm_response.content.parts.insert(0, types.Part(text="Changed."))
+
+    model = ScriptedModel(replies(wants("pay", '{"amount": 1')), says("Sorry."))
+    agent = Agent(name="a", model=model, tools=[pay], after_model_callback=change, planner=Planner())
+    async with serve(agent) as env:
+        await env.client.run("a", "x")
+    assert ran == []
+    [error] = told(model.requests[1])
+    assert error["error"].endswith('object: {"amount": 1')
+
+
+async def test_values_of_a_reply_are_repaired(serve: Serve) -> None:
+    """Calls run with equivalent arguments, and text arrives without halves of characters."""
+    ran: list[Any] = []
+
+    def track(number: str | int) -> None:
+        ran.append(number)
+
+    given = [{"number": 2**70}, '{"number": "a\nb"}', '"{\\"number\\": 5}"', {"number": "\ud83d\ude00\ud83d"}]
+    model = ScriptedModel(replies(*(wants("track", args) for args in given)), replies({"text": "\ud83d\ude00\udfff!"}))
+    async with serve(Agent(name="a", model=model, tools=[track])) as env:
+        assert (await env.client.run("a", "x")).text == "\U0001f600\ufffd!"
+    assert sorted(ran, key=str) == [str(2**70), 5, "a\nb", "\U0001f600\ufffd"]
+
+
+@pytest.mark.parametrize(
+    ("code", "note"),
+    [("MALFORMED_FUNCTION_CALL", True), ("UNEXPECTED_TOOL_CALL", True), ("MODEL_RETURNED_NO_CONTENT", False)],
+)
+async def test_a_model_is_asked_again_after_an_unusable_reply(serve: Serve, code: str, note: bool) -> None:
+    """The reply is recorded and counted, and the model learns of a mistake. The budget limits how often it is asked."""
+    unusable = LlmResponse(error_code=code, error_message="It was print(pay).")
+    agent, model = payer(Till(), unusable, says("Done."), unusable)
+    async with serve(agent) as env:
+        invocation = await env.client.start("payer", "pay")
+        result = await invocation.result()
+        assert (result.status, result.text, model_calls(result)) == ("completed", "Done.", 2)
+        events = [event async for event in invocation.events()]
+        assert [event.error_code for event in events] == [None] * 3
+        problem = {"code": code, "message": "It was print(pay).", "remedy": "report" if note else "retry"}
+        assert events[1].custom_metadata == {"unusable_reply": problem}
+        assert ("It was print(pay)." in str(model.requests[1].contents[-1])) is note
+        limited = await env.client.run("payer", "pay", budget=Budget(max_llm_calls=1))
+        assert (limited.status, len(model.requests)) == ("stopped", 3)
+
+
+async def test_white_space_is_handled_as_empty(serve: Serve) -> None:
+    """A message and a reply of white space are not sent to the model."""
+    agent, model = payer(Till(), replies({"text": " \n"}), says("Yes?"))
+    async with serve(agent) as env:
+        session = env.client.session(agent="payer", user_id="ann", session_id="s")
+        assert [(await session.say(text)).text for text in ("\t", "hello")] == ["", "Yes?"]
+    assert [[text_of(content) for content in request.contents] for request in model.requests] == [[], ["hello"]]
 
 
 async def test_calls_without_arguments_have_none(serve: Serve) -> None:
@@ -303,7 +380,7 @@ async def test_a_reply_that_takes_too_long_is_stopped_at_the_time_limit(serve: S
 
 async def test_a_models_explanation_of_3_mb_is_cut(serve: Serve) -> None:
     """The error text of a provider is bounded, and cleaned of characters that cannot be recorded."""
-    agent, _ = payer(Till(), LlmResponse(error_code="OTHER", error_message="a\ud800" + "x" * 3_000_000))
+    agent, _ = payer(Till(), LlmResponse(error_code="SAFETY", error_message="a\ud800" + "x" * 3_000_000))
     async with serve(agent) as env:
         result = await env.client.run("payer", "pay")
         assert result.status == "stopped"

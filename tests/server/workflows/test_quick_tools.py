@@ -238,7 +238,7 @@ async def test_branches_run_quick_calls_at_the_same_time(serve: Serve) -> None:
 async def test_a_worker_that_runs_only_workflows_replays_quick_calls(serve: Serve) -> None:
     """A fleet can be split into workers for workflows and workers for activities while invocations are open."""
     model = ScriptedModel(
-        calls(("look", {"place": "p0"})), calls(("pay", {})), calls(("look", {"place": "p1"})), says("")
+        calls(("look", {"place": "p0"})), calls(("pay", {})), calls(("look", {"place": "p1"})), says("Done.")
     )
 
     def pay() -> str:

@@ -204,6 +204,12 @@ def test_a_summary_is_one_line_and_so_is_why_there_is_none() -> None:
     assert "older events were not summarized: It was late." in shown(failed)
 
 
+def test_an_unusable_reply_is_one_line_with_the_reason() -> None:
+    """The line says that the model is asked again."""
+    note = {"code": "MALFORMED_FUNCTION_CALL", "message": "It was\nprint(pay).", "remedy": "report"}
+    assert "the model is asked again: It was" in shown(event([], custom_metadata={"unusable_reply": note}))
+
+
 @pytest.mark.parametrize("zone", ["UTC", "Asia/Kathmandu", "America/St_Johns"])
 def test_times_of_other_days_have_their_date(set_zone: SetZone, zone: str) -> None:
     """A day begins at local midnight."""

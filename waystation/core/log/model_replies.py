@@ -2,7 +2,7 @@
 
 from waystation.core.activity_io import Call, ModelReply, ToolOutcome
 from waystation.core.call import CallState
-from waystation.core.conversation.event import parts_of
+from waystation.core.conversation.event import UNUSABLE_REPLY, parts_of
 from waystation.core.log.agent_runs import begin_run, next_phase
 from waystation.core.log.budget_use import admit, count_reply
 from waystation.core.log.entry import ModelCalled, ModelLost
@@ -71,6 +71,7 @@ def apply_reply(state: InvocationState, now: float, number: int, reply: ModelRep
         runs.next_turn = run.agent
     run.closing = reply.closing
     _take_up(state, now, run, number, reply)
+    run.unread = run.unread or reply.remedy is not None
     if run.wrapping:
         run.wrapping, run.wrapped, run.unread = False, True, False
 
@@ -123,6 +124,10 @@ def _emit_reply(state: InvocationState, now: float, run: AgentRun, reply: ModelR
     compaction = reply.compaction
     if compaction and (actions := compaction.actions()):
         emit(state, now, run, None, actions, author="user", **compaction.fields())
+    notes = (compaction.failed() if compaction else None) or {}
+    if reply.remedy:
+        problem = {"code": reply.error_code, "message": reply.error_message or reply.error_code, "remedy": reply.remedy}
+        notes = {**notes, UNUSABLE_REPLY: problem}
     long_running = tuple(call.id for call in called if call.call.kind == "long_running" and not call.closed)
     emit_for(
         state,
@@ -132,13 +137,13 @@ def _emit_reply(state: InvocationState, now: float, run: AgentRun, reply: ModelR
         reply.actions,
         long_running_tool_ids=long_running if called else None,
         finish_reason=reply.finish_reason,
-        error_code=reply.error_code,
-        error_message=reply.error_message,
+        error_code=None if reply.remedy else reply.error_code,
+        error_message=None if reply.remedy else reply.error_message,
         usage_metadata=reply.usage.model_dump(exclude_defaults=True) if reply.usage else None,
         model_version=reply.model_version,
         grounding_metadata=reply.grounding_metadata,
         citation_metadata=reply.citation_metadata,
-        custom_metadata=compaction.failed() if compaction else None,
+        custom_metadata=notes or None,
     )
 
 
