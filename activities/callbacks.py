@@ -270,8 +270,8 @@ class AgentCallbacks:
         """
         agent = self.hooks.agent
         shape: AgentSpec | None = create_shape(agent, self.hooks.plugins, first=self._is_first)
-        if shape == AgentSpec(name=agent.name):
-            shape = None  # the workflow's default
+        if shape == self.contexts.log.state.runs[self.contexts.work.index].shape:
+            shape = None  # the workflow has it
         if not self.hooks.plugins and not self.hooks.has("before_agent_callback"):
             return ModelReply(shape=shape)
         context = self.contexts.callback("agent")

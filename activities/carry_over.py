@@ -13,7 +13,7 @@ from waystation.activities.activity_attempt import convert_errors, send_heartbea
 from waystation.activities.log_cache import LogCache
 from waystation.activities.proofs import ProofFactory
 from waystation.agents import BaseAgent, LlmAgent
-from waystation.agents.registry import Registry
+from waystation.agents.registry import Registry, Root
 from waystation.core import (
     Archived,
     ArchiveInput,
@@ -172,12 +172,13 @@ class CarryOver:
         Raises:
             InvalidInput: The agent is not an LLM agent, or is not in the tree of `top`.
         """
-        root = self._registry.roots.get(root_name)
-        if root is None or top not in root.tree:
+        root = self._registry.find_root(root_name)
+        started = root.find(top) if root else None
+        if root is None or started is None:
             return  # the first step of the fork reports that
-        below = [member for member in root.tree.values() if root.tree[top].find_agent(member.name)]
+        below = [member for member in root.tree.values() if started.find_agent(member.name)]
         names = [descendant.name for descendant in below if isinstance(descendant, LlmAgent)]
-        if agent not in names:
+        if getattr(root.find(agent), "name", None) not in names:
             raise InvalidInput(
                 f"{agent!r} has no model in an invocation of {top!r}, so a fork cannot override it. "
                 f"`agent` can be: {', '.join(names) or 'none'}. Agents called as tools run in their own invocations."
@@ -254,10 +255,10 @@ def _entries_of(workflow_id: str, history: Sequence[HistoryEvent], since: int, u
     return entries[since - first : upto - first]
 
 
-def apply_overrides(agent: BaseAgent, started: InvocationInput | None) -> BaseAgent:
+def apply_overrides(root: Root, agent: BaseAgent, started: InvocationInput | None) -> BaseAgent:
     """Return the agent with the fork's instruction and model, or unchanged if no fork overrides this agent."""
     request = started.fork if started else None
-    if request is None or started is None or agent.name != (request.agent or started.agent):
+    if request is None or started is None or agent is not root.find(request.agent or started.agent):
         return agent
     update = request.model_dump(include={"instruction", "model"}, exclude_none=True)
     return agent.model_copy(update=update) if update and isinstance(agent, LlmAgent) else agent

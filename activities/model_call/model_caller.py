@@ -8,6 +8,7 @@ import json
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -232,13 +233,13 @@ class ModelCaller:
         log = await self._logs.at(info.workflow_id or "", info.workflow_run_id or "", params)
         if params.phase == "turn":
             _check_kind(agent, log.state.runs[params.turn])
-        agent = apply_overrides(agent, log.state.input)
+        agent = apply_overrides(root, agent, log.state.input)
         hooks = Hooks(agent, root.plugins_of(agent), self._limits.callback_timeout)
         scopes = await self._read_scopes(root, log, params)
         conversation = await self._sessions.conversation(log)
         contexts = Contexts.of(
             conversation,
-            log.state.runs[params.turn],
+            _rename(log.state.runs[params.turn], agent),
             self._services,
             str(ModelReplyRef(params.number)),
             scopes_read=root.state_scopes,
@@ -322,6 +323,11 @@ class ModelCaller:
         except RPCError as error:
             text = f"`user:` and `app:` state cannot be read: {error.message}"
             raise build_failure(params.agent, "StoreFailed", text, hold="store_failed") from None
+
+
+def _rename(work: AgentRun, agent: BaseAgent) -> AgentRun:
+    """Return a run with the agent's own name. Until the agent has started, it has the name under which it is served."""
+    return replace(work, shape=work.shape.model_copy(update={"name": agent.name}))
 
 
 def _check_kind(agent: BaseAgent, work: AgentRun) -> None:

@@ -61,6 +61,20 @@ def test_each_package_of_a_folder_is_found(tmp_path: Path, write: Write) -> None
     assert registry.roots["travel_agent"].place == str(tmp_path / "travel" / "agent.py")
 
 
+def test_agents_made_by_adk_create_are_served_under_the_names_of_their_packages(tmp_path: Path, write: Write) -> None:
+    """`adk create` names every agent `root_agent`. Older invocations, which recorded that name, find a single one."""
+    for name in ("weather", "travel"):
+        write(f"{name}/agent.py", AGENT.format(name="root_agent"))
+    write("hotel/agent.py", AGENT.format(name='root_agent", sub_agents=[Agent(name="hotel")], description="'))
+    registry, problems = discover([tmp_path])
+    assert (sorted(registry.roots), problems) == (["root_agent", "travel", "weather"], [])
+    assert registry.find("weather", "weather") == registry.find("weather", "root_agent")
+    assert registry.find("root_agent", "hotel")[1].name == "hotel"
+    with pytest.raises(UnknownAgent):
+        registry.find("travel", "weather")
+    assert discover([tmp_path / "travel"])[0].find("root_agent", "root_agent")[0].name == "travel"
+
+
 def test_a_package_needs_no_init(tmp_path: Path, write: Write) -> None:
     """`agent.py` alone is enough."""
     write("plain/agent.py", AGENT.format(name="plain_agent"))

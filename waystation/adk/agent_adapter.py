@@ -19,6 +19,7 @@ from google.adk.code_executors import BuiltInCodeExecutor as AdkBuiltInCodeExecu
 from google.adk.models import LLMRegistry
 from google.adk.planners import BuiltInPlanner
 from google.adk.plugins.base_plugin import BasePlugin as AdkPlugin
+from google.adk.plugins.save_files_as_artifacts_plugin import SaveFilesAsArtifactsPlugin
 from google.adk.tools import AgentTool as AdkAgentToolClass
 from google.adk.tools import FunctionTool as AdkFunctionTool
 from google.adk.tools import request_input as adk_request_input
@@ -120,7 +121,14 @@ class Adapter:
             return App(**fields, events_compaction_config=config and self._adapt_compaction(config))
 
     def plugin(self, plugin: Any) -> BasePlugin:
-        """Adapt a plugin."""
+        """Adapt a plugin.
+
+        Raises:
+            InvalidAgent: The plugin replaces messages, which are recorded before plugins see them.
+        """
+        if isinstance(plugin, SaveFilesAsArtifactsPlugin):
+            problem = "files in messages are not replaced. Save each file as an artifact, and name it in the message."
+            raise InvalidAgent(plugin.name, problem)
         return _adapt_plugin(self._contexts, plugin)
 
     def code_executor(self, agent: LlmAgent) -> None:

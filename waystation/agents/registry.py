@@ -6,7 +6,8 @@
         agent.py        root_agent = Agent(name="reimbursement_agent", …)
 
 `root_agent` may also be in the package's `__init__.py`, and `app = App(name=…, root_agent=…, plugins=[…])` may replace
-it. Folders that define neither are skipped.
+it. Folders that define neither are skipped. An agent named `root_agent`, as `adk create` names it, is served under the
+name of its package.
 
 All mistakes are reported together, each with its file.
 """
@@ -71,6 +72,8 @@ from waystation.tools.json_schema import json_schema
 _ADK = "; replace `google.adk` with `waystation` in the imports, or install `waystation[adk]` to run it as it is."
 _NOT_HERE = "; docs/reference/adk-names.md lists which names of ADK Waystation has."
 _EXPOSED = re.compile(rb"\b(root_agent|app)\b")
+_CREATED = "root_agent"
+"""The name that `adk create` gives to every agent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +108,18 @@ class Root:
     """
     without_effect: Sequence[str] = ()
     """Settings of the google-adk App that have no effect."""
+    package: str = ""
+    """The name of the package that defines the agent, if any."""
+
+    @property
+    def name(self) -> str:
+        """The name under which the agent is served: its own, or that of its package, if it has `adk create`'s name."""
+        is_created = self.agent.name == _CREATED and self.package and self.package not in self.tree
+        return self.package if is_created else self.agent.name
+
+    def find(self, name: str) -> BaseAgent | None:
+        """Return the root agent if `name` is the name under which it is served, or else the agent with that name."""
+        return self.agent if name == self.name else self.tree.get(name)
 
     def plugins_of(self, agent: BaseAgent) -> Sequence[BasePlugin]:
         """Return the plugins that apply to an agent, or none if it is called only with `include_plugins=False`."""
@@ -136,10 +151,10 @@ class Registry:
         Raises:
             AgentNameTaken: Another root agent has the same name.
         """
-        other = self._roots.get(root.agent.name)
+        other = self._roots.get(root.name)
         if other is not None:
-            raise AgentNameTaken(root.agent.name, (other.place, root.place))
-        self._roots[root.agent.name] = root
+            raise AgentNameTaken(root.name, (other.place, root.place))
+        self._roots[root.name] = root
 
     def remove(self, name: str) -> None:
         """Remove the root agent with this name, if any."""
@@ -150,18 +165,23 @@ class Registry:
         """The root agents by name."""
         return self._roots
 
+    def find_root(self, name: str) -> Root | None:
+        """Return the root that is served under a name, or the only one whose agent has it, as in older invocations."""
+        named = [root for root in self._roots.values() if root.agent.name == name]
+        return self._roots.get(name) or (named[0] if len(named) == 1 else None)
+
     def find(self, root: str, agent: str) -> tuple[Root, BaseAgent]:
         """Return a root and an agent in its tree, looked up by name.
 
         Raises:
             UnknownAgent: The root or the agent does not exist.
         """
-        entry = self._roots.get(root)
+        entry = self.find_root(root)
         if entry is None:
             raise UnknownAgent(root, self._roots)
-        if agent not in entry.tree:
+        if (found := entry.find(agent)) is None:
             raise UnknownAgent(agent, entry.tree)
-        return entry, entry.tree[agent]
+        return entry, found
 
 
 def tree_of(agent: BaseAgent) -> dict[str, BaseAgent]:
@@ -169,7 +189,7 @@ def tree_of(agent: BaseAgent) -> dict[str, BaseAgent]:
     return {member.name: member for _, member in agents_below(agent)}
 
 
-def _root(exposed: object, place: str = "", demo_model: BaseLlm | None = None) -> Root:
+def _root(exposed: object, place: str = "", demo_model: BaseLlm | None = None, package: str = "") -> Root:
     without_effect = list_settings_without_effect(exposed)
     exposed = from_adk(exposed) if is_adk(exposed) else exposed
     agent = exposed.root_agent if isinstance(exposed, App) else exposed
@@ -188,6 +208,7 @@ def _root(exposed: object, place: str = "", demo_model: BaseLlm | None = None) -
         state_scopes=app.state_scopes
         and (bool(app.plugins or app.approval_rules) or any(map(_agent_may_read_state, tree.values()))),
         without_effect=without_effect,
+        package=package,
     )
 
 
@@ -259,7 +280,7 @@ def _load(package: Path) -> Root:
             # A variable named `app` may be something else, such as a web application.
             if isinstance(exposed := getattr(module, name, None), kinds) or is_adk(exposed):
                 place = str(package / Path(module.__file__ or "agent.py").name)
-                return _root(exposed, place, demo if isinstance(demo, BaseLlm) else None)
+                return _root(exposed, place, demo if isinstance(demo, BaseLlm) else None, package.resolve().name)
     other = next((module.root_agent for module in modules if hasattr(module, "root_agent")), None)
     kind = f"the class {other.__name__}" if isinstance(other, type) else with_article(other)
     problem = "`agent.py` defines no `root_agent`" if other is None else f"`root_agent` is {kind}"

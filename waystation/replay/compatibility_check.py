@@ -24,7 +24,7 @@ from temporalio.converter import DataConverter
 from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
 
 from waystation.agents.llm_agent import LlmAgent
-from waystation.agents.registry import Registry, discover
+from waystation.agents.registry import Registry, Root, discover
 from waystation.core import (
     SESSION_WORKFLOW,
     WORKFLOW,
@@ -85,7 +85,7 @@ def find_misfits(history: WorkflowHistory, registry: Registry) -> list[Misfit]:
     if started.workflow_type.name == SESSION_WORKFLOW:
         with contextlib.suppress(ValueError):
             agent = SessionInput.model_validate(decode(read_json_content(started.input.payloads))).agent
-            return [] if agent in registry.roots else [_missing_agent(agent, registry)]
+            return [] if registry.find_root(agent) else [_missing_agent(agent, registry)]
     return []
 
 
@@ -96,7 +96,8 @@ def _missing_agent(agent: str, registry: Registry) -> Misfit:
 def _check_invocation(log: Log, registry: Registry) -> Iterator[Misfit]:
     if log.state.input is None or log.state.outcome.ended:
         return
-    if log.state.root not in registry.roots:
+    root = registry.find_root(log.state.root)
+    if root is None:
         yield _missing_agent(log.state.root, registry)
         return
     started = [name for work in log.state.runs.at_work() for name in (work.agent, *_agents_to_start(work))]
@@ -106,13 +107,12 @@ def _check_invocation(log: Log, registry: Registry) -> Iterator[Misfit]:
             registry.find(log.state.root, agent)
         except UnknownAgent as error:
             yield Misfit("agent_gone", str(error), agent)
-    tree = registry.roots[log.state.root].tree
     for name in dict.fromkeys(work.agent for work in log.state.runs.at_work() if _will_call_model(log, work)):
-        if name in tree and not isinstance(tree[name], LlmAgent):
-            problem = f"Agent {name!r} is {with_article(tree[name])} now; it has no model to continue with."
+        if (found := root.find(name)) and not isinstance(found, LlmAgent):
+            problem = f"Agent {name!r} is {with_article(found)} now; it has no model to continue with."
             yield Misfit("other_kind", problem, name)
     for call in _calls_to_run(log):
-        if call.agent in tree and (misfit := _check_call(call, log.state.root, registry)):
+        if misfit := _check_call(call, root):
             yield misfit
 
 
@@ -147,8 +147,9 @@ def _calls_to_run(log: Log) -> list[CallState]:
     return [*pending, *log.state.performing()]
 
 
-def _check_call(call: CallState, root: str, registry: Registry) -> Misfit | None:
-    _, agent = registry.find(root, call.agent)
+def _check_call(call: CallState, root: Root) -> Misfit | None:
+    if (agent := root.find(call.agent)) is None:
+        return None  # its agent is reported
 
     def misfit(reason: Reason, problem: str) -> Misfit:
         return Misfit(reason, f"Tool {call.name!r} of agent {call.agent!r} {problem}.", call.agent, call.name, call.id)
@@ -156,8 +157,8 @@ def _check_call(call: CallState, root: str, registry: Registry) -> Misfit | None
     if call.call.kind == "agent" and not call.run:
         # A called agent that is already running is a separate invocation.
         called = call.call.agent or call.name
-        if call.gate == "waiting" and called not in registry.roots[root].tree:
-            return Misfit("agent_gone", str(UnknownAgent(called, registry.roots[root].tree)), called)
+        if call.gate == "waiting" and called not in root.tree:
+            return Misfit("agent_gone", str(UnknownAgent(called, root.tree)), called)
         return None
     if not isinstance(agent, LlmAgent):
         return misfit("tool_gone", "is gone: the agent is now of a kind that has no tools")

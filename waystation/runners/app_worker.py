@@ -85,18 +85,18 @@ class AppWorker:
         return worker
 
     def _serve(self, root: Root) -> None:
-        served = self._registry.roots.get(root.agent.name)
+        served = self._registry.roots.get(root.name)
         if served is root:
             return
-        self._registry.remove(root.agent.name)
+        self._registry.remove(root.name)
         self._registry.add(root)
 
     @classmethod
     def remove(cls, root: Root) -> None:
         """Stop serving a root agent."""
         for worker in cls._all.values():
-            if worker._registry.roots.get(root.agent.name) is root:
-                worker._registry.remove(root.agent.name)
+            if worker._registry.roots.get(root.name) is root:
+                worker._registry.remove(root.name)
 
     async def waiting_for(self, awaitable: Awaitable[T]) -> T:
         """Return the result of an awaitable, unless the worker fails first.

@@ -632,7 +632,7 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "worker.py") 
                 log.warning("tool.undescribed", problem=warning)
             for root in registry.roots.values():
                 for fields in describe_differences(root.tree.values(), root.plugins, root.without_effect):
-                    log.info("adk_agent.differs", root=root.agent.name, **fields)
+                    log.info("adk_agent.differs", root=root.name, **fields)
             for requirement in list_requester_policies(registry):
                 log.info("policy.needs_token", requirement=requirement)
             log.info("agents.valid", agents=sorted(registry.roots), **describe_stores(settings))

@@ -355,4 +355,4 @@ def _policies(registry: Registry) -> Iterator[tuple[str, ApprovalPolicy]]:
                 for number, rule in enumerate(agent.approval_rules, 1):
                     yield f"Approval rule {number} of agent {agent.name!r}", rule.policy
         for number, rule in enumerate(root.approval_rules, 1):
-            yield f"Approval rule {number} of the app of {root.agent.name!r}", rule.policy
+            yield f"Approval rule {number} of the app of {root.name!r}", rule.policy

@@ -66,6 +66,14 @@ REFUSED = {
         "root_agent = Agent(name='reading', code_executor=Reading())\n",
         "Agent 'reading': its code executor has `optimize_data_file`; read the files in a tool instead.",
     ),
+    "files": (
+        "from google.adk import Agent\n"
+        "from google.adk.apps import App\n"
+        "from google.adk.plugins.save_files_as_artifacts_plugin import SaveFilesAsArtifactsPlugin\n"
+        "app = App(name='files', root_agent=Agent(name='reader'), plugins=[SaveFilesAsArtifactsPlugin()])\n",
+        "Agent 'save_files_as_artifacts_plugin': files in messages are not replaced. Save each file as an artifact, "
+        "and name it in the message.",
+    ),
     "reserved_word": (
         "from google.adk import Agent\nroot_agent = Agent(name='return')\n",
         "Agent 'return': `name` is 'return': 'return' is not a valid identifier; use letters, digits and underscores.",
@@ -148,6 +156,24 @@ def worker(server: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     stores = [f"--{name}={tmp_path / name}" for name in ("artifacts", "memory", "credentials")]
     options = ("--agents", str(tmp_path), "--address", server.address, "--task-queue", queue, *stores)
     return lambda: AdkWorker(*options)
+
+
+async def test_agents_made_by_adk_create_run_under_the_names_of_their_packages(
+    worker: Callable[[], AdkWorker], server: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both are named `root_agent`, as are the authors of their events. An agent knows its own replies."""
+    for name in ("weather", "travel"):
+        write(tmp_path, name, "from google.adk import Agent\nroot_agent = Agent(name='root_agent', model='gemini-x')\n")
+    async with FakeGemini() as gemini:
+        monkeypatch.setenv("GOOGLE_GEMINI_BASE_URL", gemini.url)
+        gemini.reply(text="Sun.")
+        gemini.reply(text="Rain.")
+        async with worker() as process:
+            client = await AgentClient.connect(address=server.address, task_queue=str(process.facts["task_queue"]))
+            session = client.session(agent="weather", session_id=client.task_queue)
+            assert [(await session.say(text)).text for text in ("Today?", "Tomorrow?")] == ["Sun.", "Rain."]
+            assert [event.author for event in await session.events()] == ["user", "root_agent"] * 2
+            assert [content["role"] for content in gemini.requests[1].body["contents"]] == ["user", "model", "user"]
 
 
 async def test_an_unmodified_agent_continues_after_a_crash(
