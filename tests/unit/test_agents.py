@@ -8,6 +8,7 @@ from google.genai import types
 from pydantic import BaseModel, ValidationError
 
 from waystation.agents import Agent, BaseAgent, LlmAgent, LoopAgent, ParallelAgent, RunConfig, SequentialAgent
+from waystation.agents.custom_agent import CustomAgent
 from waystation.agents.readonly_context import ReadonlyContext
 from waystation.agents.registry import Registry, authoring_problems
 from waystation.agents.tree import create_shape, keeps_turn, transfer_target, transfer_targets
@@ -108,6 +109,7 @@ def test_a_model_is_inherited_and_there_is_one_in_the_end() -> None:
     Agent(name="root", model="gemini-x", sub_agents=[SequentialAgent(name="s", sub_agents=[child])])
     assert (child.declared_model, lost.declared_model) == ("gemini-x", LlmAgent.DEFAULT_MODEL)
     assert (child.canonical_model.model, type(child.canonical_model)) == ("gemini-x", Gemini)
+    assert child.canonical_model is child.canonical_model
 
 
 def test_a_model_name_that_nobody_serves_has_no_object() -> None:
@@ -188,6 +190,21 @@ def test_a_workflow_is_told_the_shape_of_a_tree() -> None:
     assert create_shape(both, []) == shape
     assert create_shape(both, [Watching("w")]) == shape
     assert create_shape(both, [Watching("w")], first=True) == shape.model_copy(update={"after": True})
+
+
+@pytest.mark.parametrize(
+    ("agent", "repeats"),
+    [
+        (CustomAgent(name="a"), True),
+        (SequentialAgent(name="a", sub_agents=[CustomAgent(name="b")]), True),
+        (SequentialAgent(name="a", before_agent_callback=print), True),
+        (SequentialAgent(name="a"), False),
+        (Agent(name="a", before_agent_callback=print), False),
+    ],
+)
+def test_a_loop_records_whether_its_rounds_take_activities_without_a_model(agent: BaseAgent, repeats: bool) -> None:
+    """A loop with an LLM agent needs no such record, because its rounds are counted by their models."""
+    assert create_shape(LoopAgent(name="loop", sub_agents=[agent]), []).repeats is repeats
 
 
 @pytest.mark.parametrize(

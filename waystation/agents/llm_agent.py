@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field, field_validator, model_validator
 
 from waystation.adk import adapt_code_executor, adapt_tool, is_adk
 from waystation.agents import ApprovalRule, BaseAgent, Callbacks, lineage
+from waystation.agents.memoize import memoize
 from waystation.code_executors import BuiltInCodeExecutor
 from waystation.core import with_article
 from waystation.models import BaseLlm
@@ -122,13 +123,13 @@ class LlmAgent(BaseAgent):
 
     @property
     def canonical_model(self) -> BaseLlm:
-        """The model of `declared_model` as an object, for code that reads its attributes, such as `model`.
+        """The model of `declared_model` as an object, always the same, for code that reads its attributes.
 
         Raises:
             ValueError: No installed adapter serves the name.
         """
         model = self.declared_model
-        return create_model(model) if isinstance(model, str) else model
+        return model if isinstance(model, BaseLlm) else memoize(self, "_model", model, lambda: create_model(model))
 
     async def canonical_instruction(self, ctx: ReadonlyContext) -> tuple[str, bool]:
         """Return the instruction as text, and whether a function provided it. Placeholders are not filled in."""

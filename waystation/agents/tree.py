@@ -64,14 +64,25 @@ def create_shape(agent: BaseAgent, plugins: Sequence[BasePlugin], *, first: bool
     """
     kind = kind_of(agent) or "llm"
     after = bool(agent.after_agent_callback) or _any(plugins, "after_agent_callback")
+    children = () if kind == "llm" else tuple(create_shape(child, plugins) for child in agent.sub_agents)
     return AgentSpec(
         name=agent.name,
         kind=kind,
-        children=() if kind == "llm" else tuple(create_shape(child, plugins) for child in agent.sub_agents),
+        children=children,
         max_iterations=agent.max_iterations if isinstance(agent, LoopAgent) else None,
         before=kind != "llm" and (bool(agent.before_agent_callback) or _any(plugins, "before_agent_callback")),
         after=after or (first and _any(plugins, "after_run_callback")),
         keeps_turn=keeps_turn(agent),
+        repeats=kind == "loop" and any(map(_takes_activity, children)),
+    )
+
+
+def _takes_activity(shape: AgentSpec) -> bool:
+    """Return whether an agent, or one below it, is not an LLM agent and takes an activity each time it runs."""
+    return (
+        shape.kind == "custom"
+        or (shape.kind != "llm" and (shape.before or shape.after))
+        or any(map(_takes_activity, shape.children))
     )
 
 

@@ -31,6 +31,9 @@ class AgentSpec(Recorded):
     """Whether finishing this agent takes a separate activity for its `after_agent` callbacks."""
     keeps_turn: bool = True
     """Whether the user's next message may go directly to this agent, as in ADK 2.13."""
+    repeats: bool = False
+    """Whether each round of a loop agent takes an activity, even if no LLM agent runs. If not, such a round is the
+    last. Older versions did not record this."""
 
 
 Effect = Literal["read", "repeatable", "once"]

@@ -407,6 +407,14 @@ def test_a_custom_agent_in_a_loop_can_end_the_loop() -> None:
     assert stage.asked == ["loop", "a", "check", "a", "check"]
 
 
+@pytest.mark.parametrize(("repeats", "times"), [(True, 3), (False, 1)])
+def test_a_loop_of_custom_agents_runs_as_often_as_it_may(repeats: bool, times: int) -> None:
+    """Histories of older versions did not record `repeats`. In them, such a loop ended after one round."""
+    stage = Stage(composite("loop", composite("custom", name="count"), max_iterations=3, repeats=repeats))
+    assert stage.play() == Finish()
+    assert stage.asked == ["loop", *["count"] * times]
+
+
 def test_callbacks_after_a_custom_agent_run_when_its_body_has_ended() -> None:
     """They run once."""
     stage = _story(ModelReply(begins=llm("a")), ModelReply(), after=True)

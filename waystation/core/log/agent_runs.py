@@ -118,8 +118,8 @@ def _begin_children(state: InvocationState, run: AgentRun) -> bool:
 def _begin_round(state: InvocationState, run: AgentRun) -> bool:
     """Start a round of a sequence or a loop. Return whether there was a round left to start."""
     limit = run.shape.max_iterations if run.shape.kind == "loop" else 1
-    # Stop after a round that started no LLM agent, because such rounds would repeat forever.
-    idle = bool(run.rounds) and run.begun_before_round == state.runs.llm_begun
+    # Stop after a round that took no activity, because such rounds would repeat forever.
+    idle = bool(run.rounds) and not run.shape.repeats and run.begun_before_round == state.runs.llm_begun
     if not run.shape.children or idle or (limit is not None and run.rounds >= limit):
         return False
     run.rounds += 1
