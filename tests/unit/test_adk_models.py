@@ -1,10 +1,12 @@
 """Model classes with ADK's `generate_content_async` are accepted as they are."""
 
+from collections import defaultdict
 from collections.abc import AsyncGenerator
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from google.genai import types
+from pydantic import Field, PrivateAttr, ValidationError
 
 from waystation.agents import Agent
 from waystation.core import JsonObject, ModelOverloaded, Usage
@@ -62,6 +64,70 @@ async def test_partial_responses_are_streamed_and_not_recorded() -> None:
     response = await Echo(model="e").generate(LlmRequest(model="e", contents=[ASKED]), on_text=pieces.append)
     assert pieces == ["Hi,", " Hello?"]
     assert response.content == {"role": "model", "parts": [{"text": "Hi, Hello?"}]}
+
+
+def said(text: str | None, **fields: Any) -> LlmResponse:
+    """Return a response of a model with genai's types."""
+    return LlmResponse(content=text and types.Content(role="model", parts=[types.Part(text=text)]), **fields)
+
+
+@pytest.mark.parametrize(
+    ("responses", "expected"),
+    [
+        ([said("Hel", partial=True), said("lo", partial=True), said(None, finish_reason="STOP")], ["Hello"]),
+        ([said("Hello"), said(None, partial=True)], ["Hello"]),
+        ([said("Hello"), said(None, turn_complete=True)], ["Hello"]),
+        ([said("One."), said("Two.")], ["One.", "Two."]),
+        ([said("Hel", partial=True), said(None, error_code="SAFETY")], []),
+        ([said("Hel", partial=True), said("Hello", partial=False)], ["Hello"]),
+    ],
+)
+async def test_no_complete_response_hides_an_earlier_one(responses: list[LlmResponse], expected: list[str]) -> None:
+    """Complete responses are joined. Partial text counts only if they have no content, and no error."""
+
+    class Streaming(BaseLlm):
+        """A model that yields these responses."""
+
+        async def generate_content_async(self, llm_request: Any, stream: bool = False) -> AsyncGenerator[LlmResponse]:
+            """Yield them."""
+            for response in (*responses, said(None, custom_metadata={"k": 1})):
+                yield response
+
+    response = await Streaming(model="s").generate(LlmRequest(model="s", contents=[ASKED]))
+    assert [part["text"] for part in (response.content or {"parts": []})["parts"]] == expected
+    assert (response.finish_reason, response.custom_metadata) == (responses[-1].finish_reason, {"k": 1})
+
+
+def test_instances_do_not_share_mutable_defaults() -> None:
+    """Pydantic copies them, and understands `Field` and `PrivateAttr`. Attributes of the class stay shared."""
+
+    class Keeping(Echo):
+        """A model with defaults of all kinds."""
+
+        tags: list[str] = []
+        counts: dict[str, int] = defaultdict(int)
+        names: dict[str, int] = Field(default_factory=dict)
+        shared: ClassVar[list[str]] = []
+        _log: list[str] = PrivateAttr(default_factory=list)
+
+        def model_post_init(self, context: Any, /) -> None:
+            self._log.append("created")
+
+    one, other = Keeping(model="one"), Keeping(model="other")
+    one.names["x"] = len(one.tags + one._log)
+    for changed in (one.tags, one.shared, one._log):
+        changed.append("x")
+    one.counts["x"] += 1
+    assert (other.tags, other.names, other.counts, other.shared, other._log) == ([], {}, {}, ["x"], ["created"])
+
+
+def test_the_request_is_checked_as_by_pydantic() -> None:
+    """JSON becomes genai's types, and other values are refused."""
+    request = EditableRequest(contents=[ASKED], config={"temperature": 0.5})  # type: ignore[list-item,arg-type]  # JSON
+    assert (request.contents, request.config.temperature) == ([types.Content.model_validate(ASKED)], 0.5)
+    assert request.model_copy(update={"model": "m"}, deep=True).model == "m"
+    with pytest.raises(ValidationError):
+        EditableRequest(contents="Hello?")  # type: ignore[arg-type]  # a mistake
 
 
 async def test_an_agent_takes_any_object_with_the_protocol() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
@@ -18,24 +18,29 @@ if TYPE_CHECKING:
 async def generate_as_adk(
     llm: Any, request: LlmRequest, *, on_text: Callable[[str], None] | None = None
 ) -> LlmResponse:
-    """Call a model through ADK's protocol and return its last response, which is the complete one.
+    """Call a model through ADK's protocol and return its reply.
+
+    The reply joins the complete responses. If they have no content, it has the text of the partial ones.
 
     Raises:
         ModelOverloaded: The model yielded no complete response, or the service failed.
         ModelRefused: The service rejected the request.
     """
     editable = _to_editable(llm, request)
-    final: LlmResponse | None = None
+    complete: list[LlmResponse] = []
+    streamed = ""
     responses = llm.generate_content_async(editable, stream=on_text is not None)
     try:
         async with aclosing(responses):
             async for response in responses:
                 if not response.partial:
-                    final = response
-                elif on_text is not None:
-                    parts = getattr(response.content, "parts", None) or ()
-                    if text := "".join(part.text for part in parts if part.text and not part.thought):
-                        on_text(text)
+                    complete.append(_to_plain(response))
+                    continue
+                parts = getattr(response.content, "parts", None) or ()
+                text = "".join(part.text for part in parts if part.text and not part.thought)
+                streamed += text
+                if text and on_text is not None:
+                    on_text(text)
     except Exception as error:
         # google-genai has the status in `code`, other client libraries in `status_code`.
         status = getattr(error, "code", None) or getattr(error, "status_code", None)
@@ -43,9 +48,24 @@ async def generate_as_adk(
             raise
         # Leave out the message, which may quote the conversation.
         raise map_status(f"The model {request.model!r} answered {status}.", status, find_retry_after(error)) from None
-    if final is None:
+    if not complete:
         raise ModelOverloaded(f"The model {request.model!r} yielded no complete response.")
-    return _to_plain(final)
+    return _join(complete, streamed)
+
+
+def _join(responses: Sequence[LlmResponse], streamed: str) -> LlmResponse:
+    """Return one response with all parts, and otherwise the last value of each field."""
+    fields = {
+        name: value
+        for response in responses
+        for name in LlmResponse.__dataclass_fields__
+        if (value := getattr(response, name)) is not None
+    }
+    parts = [part for response in responses for part in (response.content or {}).get("parts") or ()]
+    if not parts and streamed and "error_code" not in fields:
+        parts = [{"text": streamed}]
+    content = {**fields.get("content", {"role": "model"}), "parts": parts}
+    return LlmResponse(**{**fields, "content": content if parts else fields.get("content")})
 
 
 def _to_editable(llm: Any, request: LlmRequest) -> Any:
@@ -74,6 +94,7 @@ def _to_plain(response: Any) -> LlmResponse:
         model_version=response.model_version,
         grounding_metadata=_json(response.grounding_metadata),
         citation_metadata=_json(response.citation_metadata),
+        custom_metadata=response.custom_metadata,
     )
 
 

@@ -6,6 +6,8 @@ Contents and declarations are plain JSON in genai's camelCase form. Adapters tha
 """
 
 import abc
+import copy
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import field
 from typing import Any, ClassVar, Protocol, Self, runtime_checkable
@@ -66,7 +68,15 @@ class BaseLlm(abc.ABC):  # noqa: B024  # subclasses define one of two methods
         """
         if cls.generate is BaseLlm.generate and not hasattr(cls, "generate_content_async"):
             raise TypeError(f"{cls.__name__} has neither `generate` nor `generate_content_async`. Define one of them.")
-        return super().__new__(cls)
+        llm = super().__new__(cls)
+        for name, annotation in _list_annotations(cls).items():
+            default: Any = getattr(cls, name, None)
+            is_field = hasattr(default, "get_default")  # pydantic's Field or PrivateAttr
+            # As in pydantic, instances do not share a mutable default.
+            if is_field or (default.__hash__ is None and "ClassVar" not in str(annotation)):
+                make = default.default_factory if is_field else None
+                vars(llm)[name] = make() if make else copy.deepcopy(default.default if is_field else default)
+        return llm
 
     def __init__(self, **fields: Any) -> None:
         """Set the annotated attributes.
@@ -74,11 +84,11 @@ class BaseLlm(abc.ABC):  # noqa: B024  # subclasses define one of two methods
         Raises:
             TypeError: The class has no such attribute.
         """
-        known = {name for cls in type(self).__mro__ for name in vars(cls).get("__annotations__", {})}
-        if unknown := sorted(fields.keys() - known):
+        if unknown := sorted(fields.keys() - _list_annotations(type(self)).keys()):
             raise TypeError(f"{type(self).__name__} has no field {unknown[0]!r}. Declare it in the class.")
         for name, value in fields.items():
             setattr(self, name, value)
+        getattr(self, "model_post_init", lambda _: None)(None)  # a hook of pydantic, which models for ADK may have
 
     async def generate(self, request: LlmRequest, *, on_text: Callable[[str], None] | None = None) -> LlmResponse:
         """Return the model's response. By default, call `generate_content_async`.
@@ -113,6 +123,12 @@ class BaseLlm(abc.ABC):  # noqa: B024  # subclasses define one of two methods
 
     async def close(self) -> None:  # noqa: B027  # most models have nothing to release
         """Release connections. The worker calls this method once, when it stops."""
+
+
+def _list_annotations(cls: type[BaseLlm]) -> dict[str, Any]:
+    """Return the annotations of a class and its base classes, by attribute."""
+    owners = reversed(cls.__mro__)
+    return {name: value for owner in owners for name, value in inspect.get_annotations(owner).items()}
 
 
 def name_of_model(model: str | BaseLlm) -> str:

@@ -5,6 +5,7 @@ It is created only when needed, because importing the types takes a second. The 
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -29,15 +30,24 @@ class LlmRequest:
         config: types.GenerateContentConfig | None = None,
         tools_dict: dict[str, Any] | None = None,
     ) -> None:
+        """Create a request.
+
+        Raises:
+            ValidationError: A content or the configuration is not valid.
+        """
         from google.genai import types
 
         self.model = model
-        self.contents: list[types.Content] = list(contents)
+        self.contents: list[types.Content] = [types.Content.model_validate(content) for content in contents]
         """The conversation, oldest content first."""
-        self.config: types.GenerateContentConfig = config or types.GenerateContentConfig()
+        self.config = types.GenerateContentConfig.model_validate(config or {})
         """The generation settings, including `system_instruction` and `tools`."""
         self.tools_dict: dict[str, Any] = tools_dict if tools_dict is not None else {}
         """The tools that the model may call, by name."""
+
+    def model_copy(self, *, update: JsonObject | None = None, deep: bool = False) -> LlmRequest:
+        """Return a copy. Code for ADK calls this method because ADK's class is a pydantic model."""
+        return LlmRequest(**{**vars(copy.deepcopy(self) if deep else self), **(update or {})})
 
     def append_instructions(self, instructions: list[str] | types.Content) -> list[types.Content]:
         """Append to the system instruction, or replace a system instruction that is not a string.
