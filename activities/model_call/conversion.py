@@ -125,6 +125,7 @@ def to_plain_response(response: LlmResponse, original: LlmResponse | None = None
         model=response.model or (original.model if original else None),
         grounding_metadata=_maybe_json(response.grounding_metadata, "grounding_metadata", "GroundingMetadata"),
         citation_metadata=_maybe_json(response.citation_metadata, "citation_metadata", "CitationMetadata"),
+        custom_metadata=response.custom_metadata,
     )
 
 

@@ -51,6 +51,7 @@ from waystation.agents.custom_agent import BodyFailed, CustomAgent
 from waystation.agents.registry import Registry, Root
 from waystation.agents.tree import kind_of
 from waystation.core import (
+    ENGINE_METADATA,
     MAX_VALUE_BYTES,
     NO_ACTIONS,
     ActivitySettings,
@@ -532,6 +533,7 @@ class ModelTurn:
             "model": response.model or entered.model,
             "grounding_metadata": _metadata(response.grounding_metadata),
             "citation_metadata": _metadata(response.citation_metadata),
+            "custom_metadata": _custom_metadata(response.custom_metadata),
         }
         state = self._output_state(content)
         text = text_of(content)
@@ -636,6 +638,13 @@ def _metadata(value: Any) -> JsonObject | None:
     except NotJson:
         return None
     return metadata if isinstance(metadata, dict) else None
+
+
+def _custom_metadata(metadata: Any) -> JsonObject | None:
+    """Return what a model or a callback adds to the event, without the engine's keys and values that are not JSON."""
+    items = metadata.items() if isinstance(metadata, dict) else ()
+    kept = [_metadata({key: value}) or {} for key, value in items if key not in ENGINE_METADATA]
+    return {key: value for item in kept for key, value in item.items()} or None
 
 
 def _has_output(content: Any) -> bool:

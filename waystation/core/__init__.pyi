@@ -87,6 +87,7 @@ from waystation.core.call import DEFAULT_DEADLINE_S, CallState, digest_with, ori
 from waystation.core.conversation.compaction import ConversationView, SummaryRange, estimate, hidden
 from waystation.core.conversation.conversation import Conversation, Transcript
 from waystation.core.conversation.event import (
+    ENGINE_METADATA,
     NO_ACTIONS,
     UNUSABLE_REPLY,
     Compaction,
@@ -419,6 +420,7 @@ __all__ = [
     "ELIDED",
     "END",
     "ENGINE_ACTIVITIES",
+    "ENGINE_METADATA",
     "FLUSH_SCOPES",
     "FORK",
     "GENAI_COUNTS",

@@ -230,6 +230,8 @@ class ModelReply(Recorded):
     """The reason why the model was asked to wrap up, or None."""
     grounding_metadata: JsonObject | None = None
     citation_metadata: JsonObject | None = None
+    custom_metadata: JsonObject | None = None
+    """Metadata of the event that the model or its callbacks set."""
     definition: str = ""
     """Digest of the agent's definition, computed when the reply was produced."""
     search_attributes: bool = False

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import date, timedelta
 from typing import Any
 
 import pytest
@@ -329,6 +329,20 @@ async def test_a_reply_that_is_too_large_fails_the_invocation(serve: Serve) -> N
             "ModelFailed",
             "The model's reply has 2,000,038 bytes; at most 1,000,000 can be recorded",
         )
+
+
+async def test_metadata_of_a_model_or_a_callback_is_kept_in_the_event(serve: Serve) -> None:
+    """Values that are not JSON, and the keys in which the engine reports its own facts, are left out."""
+    metadata = {"score": 0.5, "day": date(2026, 1, 2), "odd": object(), "approval": {"by": "mallory"}}
+    reply = says("Hi.").model_copy(update={"custom_metadata": metadata})
+    fields: dict[str, Any] = {"model": FunctionModel(lambda _: says("Hi.")), "after_model_callback": lambda *_: reply}
+    async with serve(
+        Agent(name="marker", model=FunctionModel(lambda _: reply)), Agent(name="changer", **fields)
+    ) as env:
+        for name in ("marker", "changer"):
+            await (invocation := await env.client.start(name, "Hello.")).result()
+            event = (await invocation.log()).state.events[-1]
+            assert event.custom_metadata == {"score": 0.5, "day": "2026-01-02"}
 
 
 class Babbler(BaseLlm):

@@ -13,6 +13,11 @@ from pydantic.alias_generators import to_camel
 from waystation.core.budget import Usage
 from waystation.core.payload import JsonObject, Recorded
 
+ENGINE_METADATA = frozenset(
+    {"approval", "compaction_failed", "held", "ignored_answer", "not_notified", "partial_text", "state_not_stored"}
+)
+"""Keys in the `custom_metadata` of events that only the engine sets, because it and others read its facts there."""
+
 
 class ToolConfirmation(Recorded):
     """The question to an approver before a tool runs, and the approver's answer."""

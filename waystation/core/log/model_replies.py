@@ -143,7 +143,7 @@ def _emit_reply(state: InvocationState, now: float, run: AgentRun, reply: ModelR
         model_version=reply.model_version,
         grounding_metadata=reply.grounding_metadata,
         citation_metadata=reply.citation_metadata,
-        custom_metadata=notes or None,
+        custom_metadata={**(reply.custom_metadata or {}), **notes} or None,
     )
 
 
