@@ -129,6 +129,13 @@ class NotAwaited(WaystationError):
 class _ActionContext(ReadonlyContext):
     """A context with actions."""
 
+    function_call_id: Final[str | None] = None
+    """ID of the function call, or None in agent and model callbacks."""
+    function_call_event_id: Final[str | None] = None
+    """The same ID under another name, which ADK's guide uses."""
+    idempotency_key: Final[str] = ""
+    """The same for all attempts of this call, even after a reset. Pass it to services that accept such keys."""
+
     def __init__(
         self,
         *,
@@ -143,12 +150,11 @@ class _ActionContext(ReadonlyContext):
         """
         super().__init__(**about)
         self._store_retry_s = store_retry_s
-        self.function_call_id: Final = function_call_id
-        """ID of the function call, or None in agent and model callbacks."""
-        self.function_call_event_id: Final = function_call_id
-        """The same ID under another name, which ADK's guide uses."""
-        self.idempotency_key: Final = idempotency_key
-        """The same for all attempts of this call, even after a reset. Pass it to services that accept such keys."""
+        vars(self).update(
+            function_call_id=function_call_id,
+            function_call_event_id=function_call_id,
+            idempotency_key=idempotency_key,
+        )
         self._acts: Actions | None = None
         self._first = threading.Lock()
         self._coroutines: list[tuple[str, Coroutine[Any, Any, Any]]] = []
@@ -530,6 +536,13 @@ class ToolContext(_ArtifactContext, _MemoryContext, _CredentialContext):
     All arguments have defaults, so a test can call a tool with `ToolContext(state={"cart": []})`.
     """
 
+    attempt: Final[int] = 1
+    """The number of this attempt at running the call, starting at 1."""
+    attempt_count: Final[int] = 1
+    """ADK's name for the same number."""
+    tool_confirmation: Final[ToolConfirmation | None] = None
+    """The approver's answer about this call, or None if no approver was asked."""
+
     def __init__(
         self,
         *,
@@ -548,10 +561,7 @@ class ToolContext(_ArtifactContext, _MemoryContext, _CredentialContext):
         self._is_aborted = is_aborted
         self.lacks_credential: Final = threading.Event()
         """Set while Waystation obtains the tool's credential, and if that failed. The tool's own work has not begun."""
-        self.attempt: Final = attempt
-        """The number of this attempt at running the call, starting at 1."""
-        self.tool_confirmation: Final = tool_confirmation
-        """The approver's answer about this call, or None if no approver was asked."""
+        vars(self).update(attempt=attempt, attempt_count=attempt, tool_confirmation=tool_confirmation)
 
     @property
     def state(self) -> State:

@@ -30,6 +30,22 @@ class NoInvocationContext(WaystationError, AttributeError):
 class ReadonlyContext:
     """Read-only access to the current agent, the user, the session and its state."""
 
+    # Attributes of the class, so that `Mock(spec=ToolContext)` has them, as in ADK.
+    invocation_id: Final[str] = ""
+    agent_name: Final[str] = ""
+    """The name of the agent that is running."""
+    user_id: Final[str] = ""
+    """The ID of the user who is talking to the agent."""
+    session_id: Final[str | None] = None
+    """The session ID, or None if the invocation does not belong to a session."""
+    branch: Final[str | None] = None
+    """The path of parallel agents and their sub-agents that leads to this agent, or None outside parallel agents."""
+    run_config: Final[Any] = None
+    """The invocation's `RunConfig`."""
+    tenant: Final[str | None] = None
+    """The tenant that the invocation works for, or None. The app name of `session` then has the form
+    `<tenant>~~<app>`, so that services separate the data of tenants."""
+
     def __init__(
         self,
         *,
@@ -57,21 +73,15 @@ class ReadonlyContext:
         self._user_content = user_content
         self._custom_metadata = custom_metadata or {}
         self._services = services
-        self.invocation_id: Final = invocation_id
-        self.agent_name: Final = agent_name
-        """The name of the agent that is running."""
-        self.user_id: Final = user_id or self._session.user_id
-        """The ID of the user who is talking to the agent."""
-        self.session_id: Final = session_id
-        """The session ID, or None if the invocation does not belong to a session."""
-        self.branch: Final = branch
-        """The path of parallel agents and their sub-agents that leads to this agent, or None outside parallel agents.
-        """
-        self.run_config: Final = run_config
-        """The invocation's `RunConfig`."""
-        self.tenant: Final = tenant
-        """The tenant that the invocation works for, or None. The app name of `session` then has the form
-        `<tenant>~~<app>`, so that services separate the data of tenants."""
+        vars(self).update(
+            invocation_id=invocation_id,
+            agent_name=agent_name,
+            user_id=user_id or self._session.user_id,
+            session_id=session_id,
+            branch=branch,
+            run_config=run_config,
+            tenant=tenant,
+        )
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not name.startswith("_") and hasattr(self, name):

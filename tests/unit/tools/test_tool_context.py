@@ -2,6 +2,7 @@
 
 import threading
 from contextlib import suppress
+from unittest.mock import Mock
 
 import pytest
 from google.genai import types
@@ -40,6 +41,13 @@ def test_it_tells_who_calls() -> None:
     assert context.tool_confirmation.payload == {"limit": 5}
     with pytest.raises(AttributeError):
         context.user_id = "other"  # type: ignore[misc]
+
+
+def test_a_mock_of_a_context_has_the_attributes_of_adk() -> None:
+    """`Mock(spec=…)` takes them from the class."""
+    names = {"agent_name", "branch", "invocation_id", "run_config", "session", "state", "user_content", "user_id"}
+    names |= {"function_call_id", "tool_confirmation", "attempt_count", "actions"}
+    assert names <= set(dir(Mock(spec=ToolContext)))
 
 
 def test_a_test_needs_none_of_it() -> None:
