@@ -21,7 +21,7 @@ from pydantic import PrivateAttr
 from waystation import core, events
 from waystation.adk.context_adapter import Contexts, to_adk_event
 from waystation.agents.custom_agent import BodyChanged, BodyFailed, BodyResult, BodySegment, CustomAgent
-from waystation.core import BodyEvent, JsonObject, copy_json
+from waystation.core import ENGINE_METADATA, BodyEvent, JsonObject, copy_json
 from waystation.events.lazy_list import LazyList
 from waystation.tools import CallbackContext
 
@@ -55,6 +55,8 @@ def _to_body_event(event: Event) -> BodyEvent:
     if recorded.function_calls() or recorded.function_responses():
         raise BodyFailed("A body yielded an event with a function call or response; only sub-agents can call tools.")
     fields = {name: getattr(recorded, name) for name in BodyEvent.model_fields}
+    metadata = {key: value for key, value in (recorded.custom_metadata or {}).items() if key not in ENGINE_METADATA}
+    fields |= {"custom_metadata": metadata or None}
     return BodyEvent(**{**fields, "actions": None if recorded.actions == core.NO_ACTIONS else recorded.actions})
 
 
@@ -153,6 +155,8 @@ class _Replay:
             return
         recorded = self._next("yield an event", core.Event)
         if recorded is None:
+            # When the body runs again, it receives the recorded form, so it has to see that form now.
+            event.actions.state_delta = core.to_plain_json(event.actions.state_delta)
             self.yielded.append(event)
         self._apply(event if recorded is None else to_adk_event(events.Event.from_recorded(recorded)))
 

@@ -67,6 +67,7 @@ from waystation.core import (
     describe_faults,
     ids,
     summary,
+    to_plain_json,
 )
 from waystation.history import read_owner
 from waystation.storage import Blobs, Owner, find_user_keys
@@ -191,17 +192,17 @@ class AgentClient:
             InvalidConfiguration: No key is configured for encrypting the token.
             InvalidInput: A field is not valid, or the ID is that of another workflow, or of an invocation that belongs
                 to another user, app or tenant.
+            NotJson: A value of the state or of the metadata cannot be recorded.
             UserForgotten: The data of the user is being deleted.
             UnknownAgent: Workers have announced their agents in this namespace, but none has announced this one.
         """
         await self.agents.check(agent)
         optional = {
-            "state": dict(state) if state else None,
+            **to_plain_json({"state": dict(state or {}), "metadata": dict(metadata or {})}),
             "user_id": user_id,
             "session_id": session_id,
             "app": app,
             "budget": budget.model_dump() if budget else None,
-            "metadata": dict(metadata) if metadata else None,
             "requester": requester,
             "streaming": streaming,
             "tenant": tenant,

@@ -132,11 +132,12 @@ class Session:
             SessionExists: The session exists or used to exist.
             UserForgotten: The data of the user is being deleted.
             UnknownAgent: Workers have announced their agents in this namespace, but none has announced this one.
+            NotJson: A value of the state cannot be recorded.
         """
         if self.given.agent:  # otherwise, the messages name it
             await self.client.agents.check(self.given.agent)
         await check_owner(self.client, self.id, self.given.app_key, self.given.user_id)
-        session_input = self.given.model_copy(update={"state": dict(state or {})})
+        session_input = self.given.model_copy(update=to_plain_json({"state": dict(state or {})}))
         try:
             await self.client.temporal.start_workflow(
                 SESSION_WORKFLOW,

@@ -1,6 +1,7 @@
 """What outsiders may send to sessions: refused where it enters, and nobody else suffers."""
 
 import asyncio
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,10 @@ from waystation.testing import assert_replays
 async def test_a_state_that_is_not_json_is_refused(converse: Converse, state: dict[str, Any]) -> None:
     """Before anything is sent, by the value's place."""
     async with converse(asking()) as session:
+        assert isinstance(session.client, AgentClient)
+        for start in (session.create, functools.partial(session.client.start, "asker", "hello")):
+            with pytest.raises(errors.NotJson, match=r"state\.a"):
+                await start(state=state)
         await session.say("hello")
         with pytest.raises(errors.NotJson, match="a"):
             await session.send("hello", state=state)

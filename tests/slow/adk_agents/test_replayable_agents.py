@@ -19,6 +19,7 @@ from waystation.testing import FakeGemini
 _queues = itertools.count()
 AGENTS = """
 import asyncio
+from datetime import date
 from google.adk.agents import BaseAgent, LlmAgent
 from google.adk.events import Event, EventActions
 from google.adk.tools import LongRunningFunctionTool
@@ -38,7 +39,7 @@ class Story(BaseAgent):
 
 root_agent = Story(name="{name}", sub_agents=[first, second, third])
 """
-SAY = 'yield Event(author=self.name, actions=EventActions(state_delta={"step": agent.name}))'
+SAY = 'yield Event(author=self.name, actions=EventActions(state_delta={"step": agent.name, "day": date(2026, 1, 2)}))'
 STEPS = f"""
         for agent in (first, second, third):
             {SAY}
@@ -78,6 +79,11 @@ REFUSED = {
     "branches": (
         "async for event in first.run_async(ctx.model_copy(update={'branch': 'b'})): yield event",
         "The body of 'branches' runs 'first' on another branch; put agents on separate branches into a ParallelAgent.",
+    ),
+    "odd": (
+        "yield Event(author='odd', actions=EventActions(state_delta={'n': b'1'}))",
+        "the body of 'odd': 'n' is bytes, which cannot be recorded; save them as an artifact, or return them "
+        "base64-encoded.",
     ),
     "calls": (
         "yield Event(author='calls', content={'parts': [{'function_call': {'name': 'look', 'args': {}}}]})",
@@ -133,7 +139,7 @@ async def test_a_body_continues_after_a_crash_if_it_takes_the_same_steps(
                 assert (failed.type, failed.message.partition(". ")[0] + ".") == ("BodyChanged", CHANGED[change][1])
             else:
                 result = await invocation.result()
-                assert (result.text, result.state_delta) == ("Three.", {"step": "third"})
+                assert (result.text, result.state_delta) == ("Three.", {"step": "third", "day": "2026-01-02"})
                 assert gemini.remaining == 0
             await verify_tree(invocation)
 
