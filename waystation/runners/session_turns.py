@@ -88,7 +88,9 @@ class SessionTurns:
         answers = [_to_answer(response, wakes=response is responses[-1]) for response in responses]
         owners: dict[str, Invocation] = {}
         for response in responses:
-            found = await self._find(response.id or "")
+            if not response.id:
+                raise ValueError(f"The function response of {response.name!r} has no ID. Copy the `id` of its call.")
+            found = await self._find(response.id)
             if found is None:
                 raise ValueError(
                     f"Function call not found for function response ids: {{{response.id!r}}}. Ensure each function "
@@ -101,7 +103,7 @@ class SessionTurns:
             )
         (owner,) = owners.values()
         pairs = zip(responses, answers, strict=True)
-        return owner, [await self._answer(owner, response.id or "", *answer) for response, answer in pairs]
+        return owner, [await self._answer(owner, str(response.id), *answer) for response, answer in pairs]
 
     async def find(self, invocation_id: str) -> tuple[Invocation, int]:
         """Return an invocation, and the number of its events so far."""

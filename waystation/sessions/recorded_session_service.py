@@ -186,13 +186,14 @@ class RecordedSessionService(BaseSessionService):
         kept = [event for event in recorded if event.timestamp >= (config.after_timestamp or 0)]
         if config.num_recent_events is not None:
             kept = kept[max(len(kept) - config.num_recent_events, 0) :]
+        began = await describe_workflow(session.client.temporal, session.id) if not recorded else None
         return Session(
             id=session.given.session_id,
             app_name=session.given.app,
             user_id=session.given.user_id,
             state={key: value for key, value in state.items() if not key.startswith("temp:")},
             events=[Event.from_recorded(event) for event in kept],
-            last_update_time=recorded[-1].timestamp if recorded else time.time(),
+            last_update_time=began.start_time.timestamp() if began else recorded[-1].timestamp if recorded else 0.0,
         )
 
     async def list_sessions(self, *, app_name: str, user_id: str | None = None) -> ListSessionsResponse:
@@ -277,7 +278,8 @@ def _find_append_problem(event: Event, delta: JsonObject) -> str | None:
     """Return why an event cannot be appended to a recorded session, with the remedy, or None."""
     if event.content is not None:
         return "cannot add content to a recorded session. Send a message with `Runner.run_async`."
-    actions = event.actions.model_dump(exclude_defaults=True, exclude={"state_delta"})
+    # An event of google-adk also has None where the default is None.
+    actions = event.actions.model_dump(exclude_defaults=True, exclude_none=True, exclude={"state_delta"})
     if actions:
         return f"cannot record `{next(iter(actions))}`. Only tools, callbacks and agents can have such actions."
     if shared := next((key for key in delta if key.startswith(("user:", "app:"))), None):

@@ -200,11 +200,18 @@ async def test_appended_state_is_recorded_once(monkeypatch: pytest.MonkeyPatch) 
     assert await read((await begin())[0]) == {"city": "not Basel", "seen": 1}
 
 
-async def test_unknown_call_is_refused_as_in_adk() -> None:
-    """A response needs a call with its ID."""
+@pytest.mark.parametrize(
+    ("id", "problem"),
+    [
+        ("fc-9", "Function call not found for function response ids"),
+        (None, r"The function response of 'ask' has no ID\. Copy the `id` of its call"),
+    ],
+)
+async def test_response_without_a_call_is_refused(id: str | None, problem: str) -> None:
+    """A response needs a call with its ID. An unknown ID has ADK's message; ADK ignores a response without one."""
     runner = await runner_of(Agent(name="refuser", model=ScriptedModel()), "s")
-    response = types.FunctionResponse(id="fc-9", name="ask", response={})
-    with pytest.raises(ValueError, match="Function call not found for function response ids"):
+    response = types.FunctionResponse(id=id, name="ask", response={})
+    with pytest.raises(ValueError, match=problem):
         await send(runner, types.Content(parts=[types.Part(function_response=response)]))
 
 
@@ -505,6 +512,8 @@ async def test_sessions_are_listed_by_app_and_user_until_they_are_deleted() -> N
         await service.create_session(app_name=APP, user_id=user, session_id=session_id)
     await other.create_session(app_name=APP, user_id="ann", session_id="other")
     await until(lambda: lists(["a1", "a2", "b1"]), "the sessions are listed")
+    read = [await service.get_session(app_name=APP, user_id="ann", session_id="a1") for _ in range(2)]
+    assert read[0] == read[1]  # also the time of the last change, which is the start
     assert await listed(user_id="ann") == ["a1", "a2"]
     await service.delete_session(app_name=APP, user_id="ann", session_id="a1")
     await until(lambda: lists(["a2", "b1"]), "the deleted session is not listed")
