@@ -13,8 +13,19 @@ from pydantic.alias_generators import to_camel
 from waystation.core.budget import Usage
 from waystation.core.payload import JsonObject, Recorded
 
+UNUSABLE_REPLY = "unusable_reply"
+"""Key in the custom metadata of the event of a reply after which the model is asked again."""
 ENGINE_METADATA = frozenset(
-    {"approval", "compaction_failed", "held", "ignored_answer", "not_notified", "partial_text", "state_not_stored"}
+    {
+        "approval",
+        "compaction_failed",
+        "held",
+        "ignored_answer",
+        "not_notified",
+        "partial_text",
+        "state_not_stored",
+        UNUSABLE_REPLY,
+    }
 )
 """Keys in the `custom_metadata` of events that only the engine sets, because it and others read its facts there."""
 
@@ -89,8 +100,6 @@ class EventActions(Recorded):
 
 
 NO_ACTIONS = EventActions()
-UNUSABLE_REPLY = "unusable_reply"
-"""Key in the custom metadata of the event of a reply after which the model is asked again."""
 
 
 class Event(Recorded):
