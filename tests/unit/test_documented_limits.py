@@ -19,6 +19,7 @@ from waystation.core.wire import MAX_MEMO_CALLS
 from waystation.storage import postgres
 from waystation.storage.driver import INLINE_LIMIT
 from waystation.tools.mcp_tool.mcp_session_manager import MAX_VALUES
+from waystation.tools.openapi_tool.openapi_spec_parser.rest_api_tool import MAX_FILE_BYTES, MAX_RESPONSE_BYTES
 from waystation.tools.outcome import MAX_RESULT_BYTES
 from waystation.web.limits import Limits
 from waystation.worker.main import parse_options
@@ -48,6 +49,7 @@ LIMITS = {
         "message in a session": size(session_log.MAX_MESSAGE_BYTES),
         "model reply": size(MAX_VALUE_BYTES),
         "tool result, including media": size(MAX_RESULT_BYTES),
+        "response of an OpenAPI service": f"{size(MAX_RESPONSE_BYTES)} of text; {size(MAX_FILE_BYTES)} otherwise",
         "response of an MCP server": f"{MAX_VALUES:,} values",
         "tool result, without": size(MAX_VALUE_BYTES),
         "result of a [quick call]": size(tool_caller.MAX_QUICK_BYTES),

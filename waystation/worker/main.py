@@ -472,7 +472,7 @@ async def serve(
 
 
 def _describe_places(options: argparse.Namespace, settings: Settings) -> dict[str, object]:
-    """Return the places of agents, keys and stores, some of which depend on the current folder, for log events."""
+    """Return the places of agents, keys and stores for log events. Some depend on the current folder."""
     keys = {"keys": describe_place(EMBEDDED_KEYS)} if options.embedded and not options.keys else {}
     return {"agent_folders": [describe_place(folder) for folder in options.agents], **keys, **describe_stores(settings)}
 

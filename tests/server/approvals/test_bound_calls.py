@@ -196,7 +196,8 @@ async def test_a_model_that_answers_for_a_tool_or_a_person_is_not_heard(serve: S
     }
     agent, _ = payer(till, said(named("x", {"amount": 5}), answer))
     async with serve(agent) as env:
-        result = await env.client.run("payer", "pay")
-    assert result.status == "stopped"
-    assert "it has a function response, which only tools and people can give" in (result.reason or "")
+        invocation = await env.client.start("payer", "pay")
+        assert (await invocation.result()).status == "completed"
+        [note] = [event.custom_metadata for event in await invocation.events() if event.custom_metadata]
+    assert "it has a function response, which only tools and people can give" in note["unusable_reply"]["message"]
     assert till.paid == []

@@ -11,7 +11,7 @@ import pytest
 
 from waystation.activities.callbacks import Attempt, CallbackRaised, Hooks, close_plugins, run_with_callbacks
 from waystation.agents import Agent
-from waystation.core import CredentialStoreError, StoreFailed, ToolOutcome, to_plain_json
+from waystation.core import CredentialStoreError, StoreFailed, ToolOutcome, repair_json
 from waystation.models import LlmResponse
 from waystation.plugins import BasePlugin
 from waystation.tools.base_tool import BaseTool
@@ -55,11 +55,11 @@ async def test_a_large_result_is_converted_outside_the_event_loop(large: Any, mo
     """Conversion takes up to a second, so it must not delay other calls of the worker. A small one stays."""
     on_loop: list[bool] = []
 
-    def note(value: Any) -> Any:
+    def note(*args: Any) -> Any:
         on_loop.append(threading.current_thread() is threading.main_thread())
-        return to_plain_json(value)
+        return repair_json(*args)
 
-    monkeypatch.setattr("waystation.tools.outcome.to_plain_json", note)
+    monkeypatch.setattr("waystation.tools.outcome.repair_json", note)
     for value in ([1] * 100, large):
         run = AsyncMock(return_value=Attempt(ToolContext(), value))
         await run_with_callbacks(Hooks(Agent(name="a"), []), BaseTool(name="t", description=""), {}, ToolContext(), run)
@@ -70,12 +70,12 @@ async def test_a_cancelled_call_keeps_its_large_result(monkeypatch: pytest.Monke
     """The tool has run, so its result is recorded even if the call is cancelled while it is converted."""
     loop, started, cancelled = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
 
-    def wait(value: Any) -> Any:
+    def wait(*args: Any) -> Any:
         loop.call_soon_threadsafe(started.set)
         cancelled.wait(30)
-        return value
+        return repair_json(*args)
 
-    monkeypatch.setattr("waystation.tools.outcome.to_plain_json", wait)
+    monkeypatch.setattr("waystation.tools.outcome.repair_json", wait)
     converting = asyncio.create_task(convert_result(ROWS, context=ToolContext()))
     await started.wait()
     converting.cancel()
