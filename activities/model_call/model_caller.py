@@ -429,9 +429,7 @@ class ModelTurn:
         try:
             content = _content_of(response)
         except _Unusable as error:
-            # The callbacks' actions are discarded with the reply. If they are invalid too, report that as well.
-            code, problem = error.args
-            return mark_unusable(code, f"{problem}{_describe_invalid_actions(context)}", response, entered)
+            return mark_unusable(*error.args, response, entered)  # The callbacks' actions are discarded, too.
         actions = NO_ACTIONS if context is None else collect_actions(context, AROUND)
         return await self._annotate_reply(response, content, actions, entered)
 
@@ -605,16 +603,6 @@ def _content_of(response: LlmResponse) -> JsonObject | None:
     if not _has_output(content):  # White space is handled as an empty reply.
         parts = [part for part in parts if part.get("thought")]
     return {**content, "role": "user" if content.get("role") == "user" else "model", "parts": parts}
-
-
-def _describe_invalid_actions(context: CallbackContext | None) -> str:
-    """Return the problem with the model callbacks' actions as a sentence to append, or an empty string."""
-    try:
-        if context is not None:
-            collect_actions(context, AROUND)
-    except CallbackRaised as error:
-        return f" Also: {error}"
-    return ""
 
 
 def _check_not_empty(response: LlmResponse) -> LlmResponse:

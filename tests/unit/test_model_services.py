@@ -18,7 +18,7 @@ from tests.tiers import FULL
 from waystation.agents import Agent
 from waystation.core import GENAI_COUNTS, JsonObject, ModelOverloaded, ModelRefused, Usage
 from waystation.core.budget import MAX_TOKENS
-from waystation.models import BaseLlm, LlmRequest, LlmResponse, anthropic_llm, chat_completions, google_llm
+from waystation.models import BaseLlm, LlmRequest, LlmResponse, anthropic_llm, chat_completions
 from waystation.models.anthropic_llm import AnthropicLlm, Claude
 from waystation.models.fallback_model import FallbackModel
 from waystation.models.google_llm import Gemini
@@ -500,7 +500,7 @@ async def test_names_that_a_service_refuses_are_replaced_in_the_request_only(ser
     config = {"toolConfig": {"functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": NAMES[:2]}}}
     contents = turns(HELLO, [call(name) for name in NAMES], [result(name) for name in NAMES[::-1]])
     request = LlmRequest(model="m", contents=contents, tools=tools, config=config)
-    sent, names = make_sendable(request, google_llm.RULES if service.wire == "gemini" else ServiceModel.rules)
+    sent, names = make_sendable(request, Gemini.rules if service.wire == "gemini" else ServiceModel.rules)
     assert len({names.sent[name] for name in NAMES}) == len(NAMES)
     assert names.sent["coding_start"] == "coding_start"
     service.fake.reply(calls=[(names.sent[name], {}) for name in NAMES])

@@ -32,8 +32,8 @@ value use some of them."""
 MAX_INTEGER = 2**63 - 1
 """Largest integer allowed in a value. Many languages cannot read integers of more than 64 bits, and Python refuses to
 parse more than 4,300 digits."""
-_MAX_DIGITS = 1_000
-"""Maximum number of digits of an integer that is kept as text. Python refuses to parse more than 4,300 digits."""
+_MAX_DIGITS = 4_000
+"""Maximum number of digits of an integer that is kept as text. Python refuses to write more than 4,300 digits."""
 MAX_VALUES = 500_000
 """Maximum number of values in a value, counting nested ones. More would exceed `MAX_VALUE_BYTES` anyway."""
 MAX_VALUE_BYTES = 1_000_000
@@ -201,7 +201,9 @@ def to_plain_json(value: object) -> Any:
     return _Plain().of(value, "", 0)
 
 
-def repair_json(value: object, path: str = "") -> tuple[Any, list[str]]:
+def repair_json(
+    value: object, path: str = "", *, replaceable: type | tuple[type, ...] = object
+) -> tuple[Any, list[str]]:
     """Like `to_plain_json`, but replace the parts of a value that cannot be recorded, so that the rest arrives.
 
     Numbers and keys become text, lone surrogates become U+FFFD, and other parts become the name of their type in angle
@@ -210,20 +212,31 @@ def repair_json(value: object, path: str = "") -> tuple[Any, list[str]]:
     Args:
         value: The value.
         path: The place of the value, which starts the paths in the notes.
+        replaceable: The types of the parts that may be replaced.
 
     Returns:
         The JSON, and one note for each replaced part, such as `"mean was the number nan"`. The notes never quote text
         from the value, except keys.
 
     Raises:
-        NotJson: Nothing of the value can be recorded, it has too many values, or part of it is a credential.
+        NotJson: Nothing of the value can be recorded, it has too many values, or part of it is a credential or not
+            replaceable.
     """
     with contextlib.suppress(Exception):  # nearly all values need no repair
         return to_plain_json(value), []
-    repairing = _Repairing()
+    repairing = _Repairing(replaceable)
     repaired, notes = repairing.of(value, path, 0), repairing.notes
     more = [f"{len(notes) - MAX_NOTES:,} more values were replaced"] if len(notes) > MAX_NOTES else []
     return repaired, notes[:MAX_NOTES] + more
+
+
+def normalize_json(value: object) -> Any:
+    """Like `repair_json`, but replace only texts and integers, which keep their meaning. Return the JSON.
+
+    Raises:
+        NotJson: Another part of the value cannot be recorded.
+    """
+    return repair_json(value, replaceable=(str, int))[0]
 
 
 def with_notes(response: JsonObject, notes: Sequence[str]) -> JsonObject:
@@ -324,9 +337,10 @@ class _Plain:
 class _Repairing(_Plain):
     """Converts one value, and replaces the parts that cannot be converted."""
 
-    def __init__(self) -> None:
+    def __init__(self, replaceable: type | tuple[type, ...]) -> None:
         super().__init__()
         self.notes: list[str] = []
+        self._replaceable = replaceable
         self._open: set[int] = set()
 
     def of(self, value: Any, path: str, depth: int) -> Any:
@@ -338,7 +352,7 @@ class _Repairing(_Plain):
             return super().of(value, path, depth)
         except Exception as error:  # a user's object can raise anything when it is read
             is_whole = depth == 0 and not isinstance(value, str | int | float)
-            if is_whole or not getattr(error, "replaceable", True):
+            if is_whole or not (isinstance(value, self._replaceable) and getattr(error, "replaceable", True)):
                 raise
             return self._replace(
                 value, path, getattr(error, "found", f"a value that cannot be read ({type(error).__name__})")
@@ -359,7 +373,7 @@ class _Repairing(_Plain):
             if not error.replaceable:
                 raise
             self._replace(key, path, error.found)
-            form = _Repairing().of([key], "", 0)[0]
+            form = _Repairing(self._replaceable).of([key], "", 0)[0]
         name = form if isinstance(form, str) else encode(form).decode()
         while name in taken:
             name += f" ({len(taken)})"
@@ -377,7 +391,7 @@ def _placeholder(value: object) -> str:
     match value:
         case str():
             return repair_text(value)
-        case int() if value.bit_length() < 3 * _MAX_DIGITS:
+        case int() if value.bit_length() < 3.4 * _MAX_DIGITS:
             return str(int(value))
         case float():
             return json.dumps(float(value))
@@ -433,35 +447,3 @@ def copy_json(value: Any) -> Any:
             return [copy_json(item) for item in value]
         case _:
             return value
-
-
-def normalize_json(value: object) -> Any:
-    """Like `to_plain_json`, but repair plain values: `join_surrogates` in text, and large integers become text.
-
-    Raises:
-        NotJson: Part of the value has no faithful JSON form or exceeds another limit.
-    """
-    try:
-        return to_plain_json(value)
-    except NotJson:
-        return to_plain_json(_repair(value, 0))
-
-
-def join_surrogates(text: str) -> str:
-    """Join the halves of surrogate pairs, and replace lone halves by U+FFFD. Such text comes from cut JSON."""
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-
-
-def _repair(value: Any, depth: int) -> Any:
-    match value:
-        case str():
-            return join_surrogates(value)
-        # Python does not write integers of more than 4,300 digits.
-        case int() if not -MAX_INTEGER - 1 <= value <= MAX_INTEGER and value.bit_length() < 14_000:
-            return str(value)
-        case list() if depth < MAX_DEPTH:
-            return [_repair(item, depth + 1) for item in value]
-        case dict() if depth < MAX_DEPTH:
-            repaired = {_repair(key, depth): _repair(item, depth + 1) for key, item in value.items()}
-            return repaired if len(repaired) == len(value) else value  # No value may replace another.
-    return value

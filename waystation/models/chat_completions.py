@@ -10,8 +10,7 @@ from typing import Any
 
 from waystation.core import JsonObject, ModelRefused, encode, to_token_count
 from waystation.models.base_llm import LlmRequest
-from waystation.models.google_llm import THINKING
-from waystation.models.sendable import MAX_NAME
+from waystation.models.sendable import MAX_NAME, THINKING
 from waystation.models.service_model import parameters_schema, refuse_native_tools, standard_base64
 
 MAX_DESCRIPTION = 1024

@@ -5,43 +5,25 @@ thought signatures (`+/` becomes `-_`) and warn about new enum values, and the s
 missing signature. The SDK handles connections, credentials and the generation config.
 """
 
-import asyncio
-import base64
 import json
 import math
-import os
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator
 from contextvars import ContextVar
-from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from waystation.core import JsonObject, ModelError, ModelOverloaded, ModelRefused
-from waystation.models.base_llm import DEFAULT_MODEL, BaseLlm, LlmRequest
-from waystation.models.llm_response import LlmResponse
-from waystation.models.reply import ErrorInReply, Reply
-from waystation.models.sendable import MAX_NAME, Rules, make_sendable
-from waystation.models.service_errors import (
-    MAX_RETRY_AFTER_S,
-    find_status,
-    format_message,
-    map_connection_error,
-    map_status,
-    parse_delay,
-)
+from waystation.core import JsonObject, ModelError, ModelOverloaded, ModelRefused, describe_faults
+from waystation.models.base_llm import DEFAULT_MODEL, LlmRequest
+from waystation.models.sendable import MAX_NAME, Rules
+from waystation.models.service_errors import MAX_RETRY_AFTER_S, map_status, parse_delay
+from waystation.models.service_model import CONTINUATION, ServiceModel
 
 if TYPE_CHECKING:  # The import takes 0.8 s, which workers with other models should not pay.
     from google.genai import Client, types
     from google.genai.errors import APIError
-
-THINKING = "thinking:"
-"""Precedes signatures of Anthropic in `thoughtSignature`, so that they are not sent to another provider."""
-_ENCODED_THINKING = base64.b64encode(THINKING.encode()).decode()
-RULES = Rules(name=re.compile(rf"[A-Za-z_][A-Za-z0-9_.:-]{{0,{MAX_NAME - 1}}}"), is_genai=True)
 
 _NO_CREDENTIALS = (
     "Gemini has no usable credentials (set GOOGLE_API_KEY or GEMINI_API_KEY; for Vertex AI "
@@ -50,7 +32,7 @@ _NO_CREDENTIALS = (
 _streamed_json: ContextVar[list[str]] = ContextVar("streamed_json")
 
 
-class Gemini(BaseLlm):
+class Gemini(ServiceModel):
     """A Gemini model.
 
     By default, google-genai reads the credentials from the environment. It uses either `GOOGLE_API_KEY` or
@@ -59,7 +41,8 @@ class Gemini(BaseLlm):
     """
 
     default_model = DEFAULT_MODEL
-    is_service = True
+    service, package, key_variables = "Gemini", "google.genai", ("GOOGLE_API_KEY", "GEMINI_API_KEY")
+    rules = Rules(name=re.compile(rf"[A-Za-z_][A-Za-z0-9_.:-]{{0,{MAX_NAME - 1}}}"), is_genai=True)
 
     def __init__(
         self,
@@ -83,42 +66,8 @@ class Gemini(BaseLlm):
         """
         if timeout is not None and timeout <= timedelta(0):
             raise ValueError(f"The Gemini timeout {timeout} is not positive. Use a longer one, or None for no limit.")
-        self.model = model
-        self._api_key, self._base_url, self._timeout = api_key, base_url, timeout
-        self._client: Client | None = None
-        self._connecting = asyncio.Lock()
-
-    async def generate(self, request: LlmRequest, *, on_text: Callable[[str], None] | None = None) -> LlmResponse:
-        """Return the model's response; see `BaseLlm.generate`."""
-        reply = Reply("Gemini", join=on_text is not None)
-        request, names = make_sendable(replace(request, contents=_own_thoughts(request.contents)), RULES)
-        try:
-            client = await self._connected()
-            continuation: str | None = ""
-            while continuation is not None:
-                async for chunk in self._chunks(client, request, continuation, on_text is not None):
-                    text = reply.add(_parsed(chunk))
-                    if text and on_text is not None:
-                        on_text(text)
-                continuation = reply.continuation()
-        except ModelError:
-            raise
-        except Exception as error:  # The SDK's error classes exist only after its import.
-            mapped = self._mapped(error, request)
-            if mapped is None:
-                raise
-            # Do not chain the error: histories record causes, and SDK errors quote requests and replies.
-            raise mapped from None
-        return names.restore(reply.response())
-
-    def account(self) -> tuple[str | None, str | None]:
-        """Return the API key and the address, if they were given; see `BaseLlm.account`."""
-        return self._api_key, self._base_url
-
-    async def prepare(self) -> None:
-        """Import the client library and create its client; see `BaseLlm.prepare`."""
-        with suppress(Exception):
-            await self._connected()
+        super().__init__(model=model, api_key=api_key, timeout=timeout)
+        self._base_url = base_url
 
     async def close(self) -> None:
         """Close the connections. A later call of `generate` opens new ones."""
@@ -126,13 +75,6 @@ class Gemini(BaseLlm):
         if client is not None:
             await client.aio.aclose()
             client.close()
-
-    async def _connected(self) -> "Client":
-        async with self._connecting:
-            if self._client is None:
-                # Connect in a thread: the import is slow, and loading credentials may involve the network.
-                self._client = await asyncio.to_thread(self._connect)
-            return self._client
 
     def _connect(self) -> "Client":
         from google.genai import Client, types
@@ -150,56 +92,39 @@ class Gemini(BaseLlm):
         _keep_streamed_json(client)
         return client
 
-    async def _chunks(
-        self, client: "Client", request: LlmRequest, continuation: str, stream: bool
-    ) -> AsyncIterator[str]:
-        """Yield the JSON of each response. There may be several if the reply is streamed."""
-        models, name = client.aio.models, self.model or request.model
-        config = _config(request, continuation, stream)
+    async def _responses(self, client: "Client", request: LlmRequest, *, stream: bool) -> AsyncIterator[JsonObject]:
+        models, name, config = client.aio.models, self.model or request.model, _config(request, stream)
         if not stream:
             whole = await models.generate_content(model=name, contents="-", config=config)
-            yield (whole.sdk_http_response.body if whole.sdk_http_response else None) or ""
+            yield _parsed((whole.sdk_http_response.body if whole.sdk_http_response else None) or "")
             return
         bodies: list[str] = []
         _streamed_json.set(bodies)
         async for chunk in await models.generate_content_stream(model=name, contents="-", config=config):
             # The fallback is for SDK versions with different internals. It loses unknown fields.
-            yield bodies.pop(0) if bodies else chunk.model_dump_json(by_alias=True, exclude_none=True)
+            yield _parsed(bodies.pop(0) if bodies else chunk.model_dump_json(by_alias=True, exclude_none=True))
 
     def _mapped(self, error: Exception, request: LlmRequest) -> ModelError | None:
         """Return `error` as a ModelError, or None if neither the service nor the request caused it."""
         from google.auth.exceptions import GoogleAuthError, TransportError
         from google.genai.errors import APIError, UnknownApiResponseError
 
-        if isinstance(error, ErrorInReply):
-            message = self._format_message("Gemini answered with an error", str(error), request)
-            return map_status(message, find_status(error), None)
         if isinstance(error, APIError):
-            status: int | None = error.code
             details = ": ".join(str(text) for text in (error.status, error.message) if text)
-            message = self._format_message(f"Gemini answered {status}", details, request)
-            return map_status(message, status, _retry_after(error))
+            message = self._format_message(f"Gemini answered {error.code}", details, request)
+            return map_status(message, error.code, _retry_after(error))
         if isinstance(error, ValidationError):
-            problems = error.errors(include_url=False, include_input=False, include_context=False)
-            where = "; ".join(f"{'.'.join(map(str, p['loc']))}: {p['msg']}" for p in problems[:5])
+            where = describe_faults(error)
             return ModelRefused(self._format_message("The agent's generate_content_config is invalid", where, None))
-        if isinstance(error, UnknownApiResponseError | json.JSONDecodeError | UnicodeDecodeError):
+        if isinstance(error, UnknownApiResponseError):
             return ModelOverloaded("Gemini's reply is not valid JSON.")
         details = f"{type(error).__name__}: {error}".removesuffix(": ")
         if isinstance(error, GoogleAuthError):
             kind = ModelOverloaded if isinstance(error, TransportError) or error.retryable else ModelRefused
             return kind(self._format_message(_NO_CREDENTIALS, details, request))
-        if problem := map_connection_error("Gemini", error, request, self._keys()):
-            return problem
-        if isinstance(error, ValueError):
-            return ModelRefused(self._format_message("google-genai does not send the request", details, request))
-        return None
-
-    def _format_message(self, title: str, details: str, request: LlmRequest | None) -> str:
-        return format_message(title, details, request, self._keys())
-
-    def _keys(self) -> tuple[str | None, ...]:
-        return self._api_key, os.environ.get("GOOGLE_API_KEY"), os.environ.get("GEMINI_API_KEY")
+        if (mapped := super()._mapped(error, request)) or not isinstance(error, ValueError):
+            return mapped
+        return ModelRefused(self._format_message("google-genai does not send the request", details, request))
 
 
 def _parsed(text: str) -> JsonObject:
@@ -217,17 +142,19 @@ def _parsed(text: str) -> JsonObject:
     return value or {}
 
 
-def _config(request: LlmRequest, continuation: str, stream: bool) -> "types.GenerateContentConfig":
+def _config(request: LlmRequest, stream: bool) -> "types.GenerateContentConfig":
     from google.genai import types
 
-    config = types.GenerateContentConfig.model_validate(request.config)
+    settings = dict(request.config)
+    continuation = settings.pop(CONTINUATION, None)
+    config = types.GenerateContentConfig.model_validate(settings)
     options = config.http_options or types.HttpOptions()
     # These contents replace the "-" that the caller passes only because the SDK requires contents.
     body = _Body(options.extra_body or {}, contents=request.contents)
     if tools := request.genai_tools():
         body["tools"] = tools
     if continuation:
-        body["continuationToken"] = continuation
+        body[CONTINUATION] = continuation
     return config.model_copy(
         update={
             "system_instruction": request.system_instruction or config.system_instruction,
@@ -244,20 +171,6 @@ class _Body(dict[str, Any]):
 
     def __deepcopy__(self, memo: object) -> "_Body":
         return _Body(self)
-
-
-def _own_thoughts(contents: Sequence[JsonObject]) -> list[JsonObject]:
-    """Return contents without the thoughts that Anthropic signed, because Gemini rejects their signatures."""
-    return [
-        {**content, "parts": [part for part in content["parts"] if not _is_foreign(part)]}
-        if any(map(_is_foreign, content.get("parts") or ()))
-        else content
-        for content in contents
-    ]
-
-
-def _is_foreign(part: JsonObject) -> bool:
-    return str(part.get("thoughtSignature")).startswith(_ENCODED_THINKING)
 
 
 def _keep_streamed_json(client: "Client") -> None:

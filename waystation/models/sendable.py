@@ -4,6 +4,7 @@ A service refuses a whole request for one odd name, ID or message, and then ever
 request that is valid already stays as it is.
 """
 
+import base64
 import itertools
 import json
 import re
@@ -11,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from waystation.core import JsonObject, digest, encode
+from waystation.core import JsonObject, digest, encode, repair_text
 from waystation.dataclass import dataclass
 from waystation.models.base_llm import LlmRequest
 from waystation.models.llm_request import joined
@@ -20,6 +21,9 @@ from waystation.models.llm_response import LlmResponse
 BEGIN_PROMPT = "The beginning of this conversation is not shown."
 CONTINUE_PROMPT = "Continue as instructed. If there is nothing left to do, say so or summarize."
 MAX_NAME = 64
+THINKING = "thinking:"
+"""Precedes signatures of Anthropic in `thoughtSignature`, so that they are not sent to another provider."""
+_ENCODED_THINKING = base64.b64encode(THINKING.encode()).decode()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +36,7 @@ class Rules:
     """Maximum number of characters in a tool's description. A longer one becomes part of the instruction."""
     is_genai: bool = False
     """Whether the service receives genai's JSON, in which IDs are optional. Calls for other services are numbered,
-    because the IDs of several services may repeat."""
+    because the IDs of several services may repeat. Gemini rejects thoughts with the signatures of Anthropic."""
     calls_need_tools: bool = False
     """Whether a request whose conversation has calls must declare tools."""
 
@@ -63,11 +67,10 @@ class ToolNames:
 
 def make_sendable(request: LlmRequest, rules: Rules) -> tuple[LlmRequest, ToolNames]:
     """Return a request that a service with these rules accepts, and the names in it."""
-    turns = _arrange_turns(_repair_text(list(request.contents)))
+    whole = _repair_text([list(request.contents), list(request.tools), request.system_instruction or ""])
+    turns, tools, instruction = _arrange_turns(whole[0], rules), list[JsonObject](whole[1]), str(whole[2])
     called = {call.get("name") or "" for turn in turns for call in _get_calls(turn)}
-    tools: list[JsonObject] = _repair_text(list(request.tools))
     names = ToolNames([*called, *(tool["name"] for tool in tools)], rules)
-    instruction: str = _repair_text(request.system_instruction or "")
     instruction, config = instruction if instruction.strip() else "", request.config
     choice = (config.get("toolConfig") or {}).get("functionCallingConfig") or {}
     if allowed := [name for tool in tools if (name := tool["name"]) in (choice.get("allowedFunctionNames") or ())]:
@@ -90,17 +93,16 @@ def make_sendable(request: LlmRequest, rules: Rules) -> tuple[LlmRequest, ToolNa
     ), names
 
 
-def _repair_text(value: Any) -> Any:
-    """Return JSON in which halves of surrogate pairs are joined, and lone halves replaced. They cannot be sent."""
+def _repair_text(value: list[Any]) -> list[Any]:
+    """Return JSON with repaired text. Halves of surrogate pairs cannot be sent."""
     try:
         encode(value)
     except ValueError:
-        text = json.dumps(value, ensure_ascii=False)
-        return json.loads(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
+        return list(json.loads(repair_text(json.dumps(value, ensure_ascii=False))))
     return value
 
 
-def _arrange_turns(contents: Sequence[JsonObject]) -> list[JsonObject]:
+def _arrange_turns(contents: Sequence[JsonObject], rules: Rules) -> list[JsonObject]:
     """Return contents without empty messages, with one turn of the model at a time, and turns of the user around them.
 
     The model may have produced several contents in a row while an earlier call was pending. In a loop, the agent's
@@ -109,7 +111,7 @@ def _arrange_turns(contents: Sequence[JsonObject]) -> list[JsonObject]:
     turns: list[JsonObject] = []
     for content in contents:
         role = "model" if content.get("role") in ("model", "assistant") else "user"
-        parts = [part for part in content.get("parts") or () if not _is_blank(part)]
+        parts = [part for part in content.get("parts") or () if not (_is_blank(part) or _is_foreign(part, rules))]
         if parts and turns and role == turns[-1]["role"] == "model":
             parts = [*turns.pop()["parts"], *parts]
         turns += [{"role": role, "parts": parts}] if parts else []
@@ -123,6 +125,10 @@ def _arrange_turns(contents: Sequence[JsonObject]) -> list[JsonObject]:
 
 def _is_blank(part: JsonObject) -> bool:
     return "text" in part and part.keys() <= {"text", "thought"} and not str(part["text"]).strip()
+
+
+def _is_foreign(part: JsonObject, rules: Rules) -> bool:
+    return rules.is_genai and str(part.get("thoughtSignature")).startswith(_ENCODED_THINKING)
 
 
 def _get_calls(turn: JsonObject) -> list[JsonObject]:

@@ -1,4 +1,4 @@
-"""Base class of the adapters for model services other than Gemini."""
+"""Base class of the adapters for model services."""
 
 import abc
 import asyncio
@@ -8,6 +8,7 @@ import os
 from collections import ChainMap
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, suppress
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, ClassVar
 
@@ -26,6 +27,8 @@ from waystation.models.service_errors import (
     map_status,
 )
 
+CONTINUATION = "continuationToken"
+"""Name of the setting, and field of Gemini's requests and replies, that asks for the rest of a reply."""
 _COMBINATIONS = {"allOf", "anyOf", "oneOf", "not", "enum", "const"}
 
 
@@ -77,13 +80,16 @@ class ServiceModel(BaseLlm):
         request, names = make_sendable(request, self.rules)
         try:
             client = await self._connected()
-            responses: Any = self._responses(client, request, stream=on_text is not None)
-            async with aclosing(responses):
-                async for response in responses:
-                    text = reply.add(response)
-                    if text and on_text is not None:
-                        on_text(text)
-            reply.continuation()
+            token: str | None = ""
+            while token is not None:
+                responses: Any = self._responses(client, request, stream=on_text is not None)
+                async with aclosing(responses):
+                    async for response in responses:
+                        text = reply.add(response)
+                        if text and on_text is not None:
+                            on_text(text)
+                token = reply.continuation()
+                request = replace(request, config={**request.config, CONTINUATION: token}) if token else request
         except ModelError:
             raise
         except Exception as error:  # The error classes exist only after the import.
@@ -118,7 +124,6 @@ class ServiceModel(BaseLlm):
 
     def _mapped(self, error: Exception, request: LlmRequest) -> ModelError | None:
         """Return `error` as a ModelError, or None if neither the service nor the request caused it."""
-        keys = (self._api_key, *(os.environ.get(name) for name in self.key_variables))
         if isinstance(error, json.JSONDecodeError | UnicodeDecodeError | ValidationError):
             return ModelOverloaded(f"{self.service}'s reply is not valid JSON.")
         name, status = type(error).__name__, getattr(error, "status_code", None)
@@ -127,17 +132,23 @@ class ServiceModel(BaseLlm):
         is_api_error = any(cls.__name__ in ("APIError", "ErrorInReply") for cls in type(error).__mro__)
         # LiteLLM reports the status 500 for connections that failed.
         if is_api_error and not name.endswith(("ConnectionError", "TimeoutError", "Timeout")):
-            message = format_message(f"{self.service} answered {status or 'with an error'}", str(error), request, keys)
+            message = self._format_message(f"{self.service} answered {status or 'with an error'}", str(error), request)
             return map_status(message, status, find_retry_after(error))
-        if problem := map_connection_error(self.service, error, request, keys):
+        if problem := map_connection_error(self.service, error, request, self._keys()):
             return problem
         if is_api_error:
-            message = format_message(f"{self.service} was not reached, or did not answer", str(error), request, keys)
-            return ModelOverloaded(message)
+            title = f"{self.service} was not reached, or did not answer"
+            return ModelOverloaded(self._format_message(title, str(error), request))
         if name in ("OpenAIError", "AnthropicError", "TypeError") and "api_key" in str(error):
             variables = " or ".join(self.key_variables)
             return ModelRefused(f"{self.service} has no usable credentials. Set {variables}, or pass `api_key`.")
         return None
+
+    def _format_message(self, title: str, details: str, request: LlmRequest | None) -> str:
+        return format_message(title, details, request, self._keys())
+
+    def _keys(self) -> list[str | None]:
+        return [self._api_key, *map(os.environ.get, self.key_variables)]
 
 
 def check_name(model: object) -> None:
@@ -146,7 +157,7 @@ def check_name(model: object) -> None:
     Raises:
         ValueError: It has none.
     """
-    if isinstance(model, ServiceModel) and not model.model:
+    if isinstance(model, ServiceModel) and not (model.model or model.default_model):
         name = type(model).__name__
         raise ValueError(f"{name} has no model name. Pass one: {name}(model=…).")
 

@@ -131,24 +131,6 @@ async def test_a_reply_that_is_no_content_is_not_shown_to_callbacks(serve: Serve
     assert [text_of(reply.content.model_dump()) for reply in seen] == ["Good."]
 
 
-async def test_a_reply_and_a_callback_are_each_told_of_their_own_mistake(serve: Serve) -> None:
-    """The reason names the problems of the reply and of the callback together."""
-
-    def write(callback_context: ToolContext, llm_response: LlmResponse) -> None:
-        callback_context.state.setdefault("handles", []).append(object())
-
-    model = ScriptedModel(*[replies({"text": "x", "more": object()})] * 3)
-    async with serve(Agent(name="a", model=model, after_model_callback=write)) as env:
-        result = await (await env.client.start("a", "x")).result()
-    assert (result.status, result.reason) == (
-        "stopped",
-        "The model's reply cannot be recorded: 'parts[0].more' is a value of type builtins.object, which cannot be "
-        "recorded; return plain data. Also: a callback around the model: State 'handles[0]' cannot be stored: it is "
-        "a value of type builtins.object, which has no JSON form; store plain data (strings, numbers, lists, "
-        "dictionaries), or save it as an artifact.",
-    )
-
-
 async def test_a_call_of_what_is_no_tool_is_told_and_shown(serve: Serve) -> None:
     """The model receives its call and the error that the tool does not exist; nothing runs."""
     unknown_calls = [

@@ -7,7 +7,7 @@ activity. A reader that polls often enough sees all of the text; a reader that s
 from collections.abc import Iterator
 
 from waystation.core.conversation.event import Event
-from waystation.core.payload import JsonObject, Recorded, join_surrogates
+from waystation.core.payload import JsonObject, Recorded, repair_text
 from waystation.dataclass import dataclass
 
 MAX_WINDOW_CHARS = 4_096
@@ -45,7 +45,7 @@ class TextWindow:
         """Append new text. The halves of a surrogate pair in two texts are joined."""
         text = self._half + text
         self._half = text[-1] if "\ud800" <= text[-1:] <= "\udbff" else ""
-        text = join_surrogates(text.removesuffix(self._half))
+        text = repair_text(text.removesuffix(self._half))
         newest = (self.newest.text + text)[-MAX_WINDOW_CHARS:]
         length = self.newest.length + len(text)
         self.newest = self.newest.model_copy(update={"text": newest, "length": length, "offset": length - len(newest)})
