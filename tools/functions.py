@@ -114,17 +114,14 @@ def _translate_headings(doc: str) -> str:
     return _FULL_WIDTH_COLON.sub(r"\g<1>: ", doc)
 
 
-def find_bound_names(function: Callable[..., Any]) -> set[str]:
+def find_bound_names(function: Callable[..., Any] | None) -> set[str]:
     """Return the keyword arguments that partials bind, also inside decorators and as the `__call__` of an object."""
-    bound, call = set[str](), getattr(function, "__call__", None)  # noqa: B004  # the method is inspected, not called
-    inner: Any = call if isinstance(call, functools.partial) else function
-    while inner is not None:
-        if isinstance(inner, functools.partial):
-            bound |= inner.keywords.keys()
-            inner = inner.func
-        else:
-            inner = getattr(inner, "__wrapped__", None)
-    return bound
+    if function is None:
+        return set()
+    if isinstance(function, functools.partial):
+        return find_bound_names(function.func) | function.keywords.keys()
+    call = getattr(function, "__call__", None)  # noqa: B004  # the method is inspected, not called
+    return find_bound_names(call if isinstance(call, functools.partial) else getattr(function, "__wrapped__", None))
 
 
 def _without_wrapper(function: Callable[..., Any]) -> Callable[..., Any]:

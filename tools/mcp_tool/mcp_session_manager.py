@@ -223,9 +223,8 @@ def _record_delivery(client: httpx2.AsyncClient) -> httpx2.AsyncClient:
         if sent is not None and response.status_code == 404 and "mcp-session-id" in response.request.headers:
             sent.refused = True
         is_json = response.headers.get("content-type", "").startswith("application/json")
-        repair = _read_message if is_json else _read_events
         # Responses have no setting for this. `mcp` reads them through this method, which decompresses them.
-        response.aiter_bytes = lambda size=None, read=response.aiter_bytes: repair(read(size))  # type: ignore[method-assign, misc]
+        response.aiter_bytes = lambda size=None, read=response.aiter_bytes: _repair(read(size), is_json)  # type: ignore[method-assign, misc]
 
     hooks = client.event_hooks
     client.event_hooks = {
@@ -235,29 +234,23 @@ def _record_delivery(client: httpx2.AsyncClient) -> httpx2.AsyncClient:
     return client
 
 
-async def _read_message(content: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-    """Yield a repaired JSON response. If it exceeds `MAX_RESULT_BYTES`, `mcp` reports the error to the caller."""
-    message = bytearray()
-    async with aclosing(content) as chunks:
-        async for chunk in chunks:
-            message += chunk
-            if len(message) > MAX_RESULT_BYTES:
-                raise httpx2.StreamError(_TOO_LARGE)
-    yield _repair_message(message)
+async def _repair(content: AsyncGenerator[bytes, None], is_json: bool) -> AsyncGenerator[bytes, None]:
+    """Yield the content of a response with repaired messages: one in JSON, or one in each event of a stream.
 
-
-async def _read_events(content: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-    """Yield an event stream with repaired messages. `mcp` limits the size of events."""
+    If JSON exceeds `MAX_RESULT_BYTES`, `mcp` reports the error to the caller. It limits events itself.
+    """
     held = bytearray()
     async with aclosing(content) as chunks:
         async for chunk in chunks:
-            lines, newline, rest = chunk.rpartition(b"\n")
-            held += lines + newline
-            if newline or len(held) > MAX_RESULT_BYTES:
-                yield _DATA.sub(lambda match: b"data: " + _repair_message(match[1]), held)
-                held.clear()
-            held += rest
-    yield bytes(held)
+            held += chunk
+            is_large = len(held) > MAX_RESULT_BYTES
+            if is_json and is_large:
+                raise httpx2.StreamError(_TOO_LARGE)
+            if not is_json and (b"\n" in chunk or is_large):
+                lines = held[: held.rfind(b"\n") + 1] or held
+                yield _DATA.sub(lambda match: b"data: " + _repair_message(match[1]), lines)
+                held = held[len(lines) :]
+    yield _repair_message(held) if is_json else bytes(held)
 
 
 def _repair_message(data: bytes | bytearray) -> bytes:
