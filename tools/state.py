@@ -77,9 +77,8 @@ class State(MutableMapping[str, Any]):
             return self._read[key][1]
 
     def __setitem__(self, key: str, value: Any) -> None:
-        form, replaced = self._plain(key, value)
+        form, self.replaced[key] = self._plain(key, value)
         with self._lock:
-            self.replaced[key] = replaced
             # Keep the same object, so that `state["items"] = items; items.append(1)` is recorded, as in ADK.
             self._written[key] = value if form == value else form
             self._removed.pop(key, None)

@@ -304,19 +304,16 @@ def _open_stores(named: NamedStores) -> tuple[dict[str, str | None], dict[str, o
         ("memory", named.memory, open_memory),
         ("credentials", named.credentials, open_store),
     ):
-        if place is None:
-            with suppress(StoreFailed, CredentialStoreError):  # only compared, because the workers may use others
-                services[name] = open_place(getattr(DEFAULTS, name))
-            continue
-        problem = _find_database_problem(place)
+        problem = _find_database_problem(place) if place else None
         try:
-            services[name] = store = open_place(place)
-            path = local_path(place)
-            if not problem and isinstance(store, CredentialStore) and (path is None or path.exists()):
+            services[name] = store = open_place(place or getattr(DEFAULTS, name))
+            path = local_path(place or "")
+            if place and not problem and isinstance(store, CredentialStore) and (path is None or path.exists()):
                 store.read(("doctor",))  # requires the key that the store was written with
         except (StoreFailed, CredentialStoreError) as error:
             problem = problem or str(error)
-        problems[f"--{name}"] = problem
+        if place:  # The default is only compared, because the workers may use another store.
+            problems[f"--{name}"] = problem
     return problems, services
 
 

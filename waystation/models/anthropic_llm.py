@@ -58,8 +58,8 @@ class AnthropicLlm(ServiceModel):
         Raises:
             MissingExtra: The package `anthropic` is not installed.
         """
-        super().__init__(model=model, api_key=api_key, timeout=timeout)
-        self._max_tokens, self._base_url = max_tokens, base_url
+        super().__init__(model=model, api_key=api_key, base_url=base_url, timeout=timeout)
+        self._max_tokens = max_tokens
 
     def _connect(self) -> Any:
         anthropic = importlib.import_module("anthropic")

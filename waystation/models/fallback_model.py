@@ -111,11 +111,6 @@ class FallbackModel(BaseLlm):
 
 def _mark_unsigned_call(content: JsonObject) -> JsonObject:
     """Return a content whose first function call has a signature. Gemini 3 rejects turns in which it has none."""
-    parts: list[JsonObject] = list(content.get("parts") or ())
-    for number, part in enumerate(parts):
-        if part.get("functionCall"):
-            if not part.get("thoughtSignature"):
-                parts[number] = {**part, "thoughtSignature": _UNCHECKED}
-                return {**content, "parts": parts}
-            break
-    return content
+    parts: Sequence[JsonObject] = content.get("parts") or ()
+    first = next((part for part in parts if part.get("functionCall")), None)
+    return {**content, "parts": [{"thoughtSignature": _UNCHECKED, **part} if part is first else part for part in parts]}

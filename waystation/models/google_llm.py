@@ -18,12 +18,11 @@ from pydantic import ValidationError
 from waystation.core import JsonObject, ModelError, ModelOverloaded, ModelRefused, describe_faults
 from waystation.models.base_llm import DEFAULT_MODEL, LlmRequest
 from waystation.models.sendable import MAX_NAME, Rules
-from waystation.models.service_errors import MAX_RETRY_AFTER_S, map_status, parse_delay
+from waystation.models.service_errors import find_retry_after, map_status
 from waystation.models.service_model import CONTINUATION, ServiceModel
 
 if TYPE_CHECKING:  # The import takes 0.8 s, which workers with other models should not pay.
     from google.genai import Client, types
-    from google.genai.errors import APIError
 
 _NO_CREDENTIALS = (
     "Gemini has no usable credentials (set GOOGLE_API_KEY or GEMINI_API_KEY; for Vertex AI "
@@ -66,8 +65,7 @@ class Gemini(ServiceModel):
         """
         if timeout is not None and timeout <= timedelta(0):
             raise ValueError(f"The Gemini timeout {timeout} is not positive. Use a longer one, or None for no limit.")
-        super().__init__(model=model, api_key=api_key, timeout=timeout)
-        self._base_url = base_url
+        super().__init__(model=model, api_key=api_key, base_url=base_url, timeout=timeout)
 
     async def close(self) -> None:
         """Close the connections. A later call of `generate` opens new ones."""
@@ -112,7 +110,7 @@ class Gemini(ServiceModel):
         if isinstance(error, APIError):
             details = ": ".join(str(text) for text in (error.status, error.message) if text)
             message = self._format_message(f"Gemini answered {error.code}", details, request)
-            return map_status(message, error.code, _retry_after(error))
+            return map_status(message, error.code, find_retry_after(error))
         if isinstance(error, ValidationError):
             where = describe_faults(error)
             return ModelRefused(self._format_message("The agent's generate_content_config is invalid", where, None))
@@ -192,18 +190,3 @@ def _keep_streamed_json(client: "Client") -> None:
 
     if plain is not None:
         api.async_request_streamed = request_streamed
-
-
-def _retry_after(error: "APIError") -> float | None:
-    """Return the delay in seconds that the service requested, at most `MAX_RETRY_AFTER_S`, or None.
-
-    If both `Retry-After` and google.rpc.RetryInfo contain a delay, return the longer one.
-    """
-    headers: Any = getattr(error.response, "headers", {})
-    delays = [str(headers.get("retry-after", headers.get("Retry-After"))).strip()]
-    status = error.details.get("error") if isinstance(error.details, dict) else None
-    for detail in (status.get("details") if isinstance(status, dict) else None) or ():
-        if isinstance(detail, dict) and str(detail.get("@type")).endswith("google.rpc.RetryInfo"):
-            delays.append(str(detail.get("retryDelay")).removesuffix("s"))
-    waits = [wait for wait in map(parse_delay, delays) if wait is not None]
-    return min(max(waits), MAX_RETRY_AFTER_S) if waits else None

@@ -41,8 +41,7 @@ class OpenAICompatible(ServiceModel):
         Raises:
             MissingExtra: The package `openai` is not installed.
         """
-        super().__init__(model=model, api_key=api_key, timeout=timeout)
-        self._base_url = base_url
+        super().__init__(model=model, api_key=api_key, base_url=base_url, timeout=timeout)
 
     def _connect(self) -> Any:
         openai = importlib.import_module("openai")

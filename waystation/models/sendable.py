@@ -147,9 +147,11 @@ def _pair_results(turns: Sequence[JsonObject], names: ToolNames, rules: Rules) -
             continue
         [turn] = group
         calls = _get_calls(turn)
-        sent = [{**call, "name": names.sent[call.get("name") or ""]} for call in calls]
-        if not rules.is_genai:
-            sent = [{**call, "id": f"call_{next(numbers)}"} for call in sent]
+        sent = [
+            {**call, "name": names.sent[call.get("name") or ""]}
+            | ({} if rules.is_genai else {"id": f"call_{next(numbers)}"})
+            for call in calls
+        ]
         left = iter(sent)
         parts = [{**part, "functionCall": next(left)} if part.get("functionCall") else part for part in turn["parts"]]
         yield {"role": role, "parts": parts}

@@ -90,7 +90,7 @@ def map_connection_error(
     return None
 
 
-def parse_delay(value: str) -> float | None:
+def _parse_delay(value: str) -> float | None:
     """Convert a number of seconds or an HTTP date to a delay in seconds. Return None if the value is neither."""
     if re.fullmatch(r"[0-9]{1,12}(?:\.[0-9]{1,9})?", value):
         return float(value)
@@ -102,11 +102,20 @@ def parse_delay(value: str) -> float | None:
 
 
 def find_retry_after(error: Exception) -> float | None:
-    """Return the delay in seconds in the header `Retry-After` of an error, at most `MAX_RETRY_AFTER_S`, or None."""
+    """Return the delay in seconds that a service requested, at most `MAX_RETRY_AFTER_S`, or None.
+
+    If both the header `Retry-After` and Google's `RetryInfo` contain a delay, return the longer one.
+    """
     headers: Any = getattr(error, "litellm_response_headers", None)
     headers = headers or getattr(getattr(error, "response", None), "headers", None) or {}
-    delay = parse_delay(str(headers.get("retry-after")).strip())
-    return None if delay is None else min(delay, MAX_RETRY_AFTER_S)
+    delays = [str(headers.get("retry-after", headers.get("Retry-After"))).strip()]
+    body = getattr(error, "details", None)
+    status = body.get("error") if isinstance(body, dict) else None
+    for detail in (status.get("details") if isinstance(status, dict) else None) or ():
+        if isinstance(detail, dict) and str(detail.get("@type")).endswith("google.rpc.RetryInfo"):
+            delays.append(str(detail.get("retryDelay")).removesuffix("s"))
+    waits = [wait for wait in map(_parse_delay, delays) if wait is not None]
+    return min(max(waits), MAX_RETRY_AFTER_S) if waits else None
 
 
 def _without_content(message: str, request: LlmRequest) -> str:

@@ -51,7 +51,14 @@ class ServiceModel(BaseLlm):
     """Environment variables from which the client library reads credentials."""
     rules: ClassVar[Rules] = Rules()
 
-    def __init__(self, *, model: str | None, api_key: str | None, timeout: timedelta | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        model: str | None,
+        api_key: str | None,
+        base_url: str | None = None,
+        timeout: timedelta | None = None,
+    ) -> None:
         """Store the settings. The client library is imported, and its client created, on the first call.
 
         Raises:
@@ -61,8 +68,7 @@ class ServiceModel(BaseLlm):
             raise MissingExtra(
                 f"The model {model!r} requires the extra `{self.package}`: pip install 'waystation[{self.package}]'."
             )
-        self.model, self._api_key, self._timeout = model, api_key, timeout
-        self._base_url: str | None = None
+        self.model, self._api_key, self._base_url, self._timeout = model, api_key, base_url, timeout
         self._client: Any = None
         self._connecting = asyncio.Lock()
 

@@ -64,7 +64,7 @@ from waystation.worker.service_setup import (
     list_settings_warnings,
     load_identity,
 )
-from waystation.worker.watchdog import list_blocking_tools, list_undescribed_tools
+from waystation.worker.tool_checks import list_blocking_tools, list_undescribed_tools
 from waystation.worker_keys import WorkerKeys
 
 if TYPE_CHECKING:

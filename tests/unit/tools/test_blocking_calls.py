@@ -13,7 +13,7 @@ import pytest
 from waystation.agents import Agent, Registry
 from waystation.testing import ScriptedModel
 from waystation.tools import FunctionTool
-from waystation.worker.watchdog import find_blocking_calls, list_undescribed_tools
+from waystation.worker.tool_checks import find_blocking_calls, list_undescribed_tools
 
 
 async def by_module() -> None:
