@@ -125,9 +125,11 @@ def find_bound_names(function: Callable[..., Any] | None) -> set[str]:
 
 
 def _without_wrapper(function: Callable[..., Any]) -> Callable[..., Any]:
-    if not isinstance(function, functools.partial):
-        return function
-    return functools.partial(_without_wrapper(function.func), *function.args, **function.keywords)
+    return (
+        functools.partial(_without_wrapper(function.func), *function.args, **function.keywords)
+        if isinstance(function, functools.partial)
+        else function
+    )
 
 
 class Signature:

@@ -123,14 +123,12 @@ def to_plain_response(response: LlmResponse, original: LlmResponse | None = None
         usage=usage,
         model_version=response.model_version,
         model=response.model or (original.model if original else None),
-        grounding_metadata=_maybe_json(response.grounding_metadata, "grounding_metadata", "GroundingMetadata"),
-        citation_metadata=_maybe_json(response.citation_metadata, "citation_metadata", "CitationMetadata"),
+        grounding_metadata=response.grounding_metadata
+        and _json(response.grounding_metadata, "grounding_metadata", "GroundingMetadata"),
+        citation_metadata=response.citation_metadata
+        and _json(response.citation_metadata, "citation_metadata", "CitationMetadata"),
         custom_metadata=response.custom_metadata,
     )
-
-
-def _maybe_json(value: Any, place: str, kind: str) -> JsonObject | None:
-    return None if value is None else _json(value, place, kind)
 
 
 def _content(content: JsonObject) -> Any:

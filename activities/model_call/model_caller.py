@@ -429,7 +429,8 @@ class ModelTurn:
         try:
             content = _content_of(response)
         except _Unusable as error:
-            return mark_unusable(*error.args, response, entered)  # The callbacks' actions are discarded, too.
+            code, problem = error.args
+            return mark_unusable(code, problem, response, entered)  # The callbacks' actions are discarded, too.
         actions = NO_ACTIONS if context is None else collect_actions(context, AROUND)
         return await self._annotate_reply(response, content, actions, entered)
 

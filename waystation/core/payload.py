@@ -331,7 +331,12 @@ class _Plain:
         return name
 
     def _model(self, value: BaseModel, path: str, depth: int) -> Any:
-        return self.of(_dumped(value, path), path, depth + 1)
+        try:
+            dumped = value.model_dump(mode="json", by_alias=False, exclude_none=True)
+        except Exception as error:  # a model's own serializers may raise anything
+            found = f"a {type(value).__qualname__} that pydantic cannot write"
+            raise NotJson(path, found, "return plain data") from error
+        return self.of(dumped, path, depth + 1)
 
 
 class _Repairing(_Plain):
@@ -420,13 +425,6 @@ def _key(key: object, path: str) -> str:
             return str(key)
         case _:
             raise NotJson(path, f"an object with a key of type {type(key).__qualname__}", "use strings as keys")
-
-
-def _dumped(value: BaseModel, path: str) -> Any:
-    try:
-        return value.model_dump(mode="json", by_alias=False, exclude_none=True)
-    except Exception as error:  # a model's own serializers may raise anything
-        raise NotJson(path, f"a {type(value).__qualname__} that pydantic cannot write", "return plain data") from error
 
 
 def _text(value: str, path: str) -> str:

@@ -134,7 +134,8 @@ async def decode_events(events: Iterable[HistoryEvent], converter: DataConverter
     """
     result: list[HistoryEvent] = []
     for event in events:
-        if converter.payload_codec is None and not _may_be_encoded(event.SerializeToString()):
+        data = event.SerializeToString()
+        if converter.payload_codec is None and not (may_have_reference(data) or _ENCODED_FAILURE in data):
             result.append(event)
             continue
         copied = HistoryEvent()
@@ -142,10 +143,6 @@ async def decode_events(events: Iterable[HistoryEvent], converter: DataConverter
         await decode_message(copied, converter)
         result.append(copied)
     return result
-
-
-def _may_be_encoded(data: bytes) -> bool:
-    return may_have_reference(data) or _ENCODED_FAILURE in data
 
 
 async def decode_message(message: Message, converter: DataConverter) -> None:

@@ -233,16 +233,11 @@ def _part(block: JsonObject) -> JsonObject | None:
 
 def _convert_message(message: JsonObject) -> JsonObject:
     parts = [part for block in message.get("content") or () if (part := _part(block))]
-    finish, problem = _finish(message)
-    counts = _counts(message.get("usage") or {})
-    rest = {"modelVersion": message.get("model"), "usageMetadata": counts, "error": message.get("error")}
-    return build_response(parts, finish=finish, problem=problem, **rest)
-
-
-def _finish(message: JsonObject) -> tuple[str | None, str | None]:
-    reason = message.get("stop_reason")
+    reason, counts = message.get("stop_reason"), _counts(message.get("usage") or {})
     problem = (message.get("stop_details") or {}).get("explanation")
-    return (_FINISH.get(reason, reason.upper()) if reason else None), problem
+    rest = {"modelVersion": message.get("model"), "usageMetadata": counts, "error": message.get("error")}
+    finish = _FINISH.get(reason, reason.upper()) if reason else None
+    return build_response(parts, finish=finish, problem=problem, **rest)
 
 
 def _counts(usage: JsonObject) -> JsonObject:
@@ -265,15 +260,12 @@ class _StreamedMessage:
     def __init__(self) -> None:
         self._blocks: dict[int, JsonObject] = {}
         self._message: JsonObject = {}
-        self._finish: tuple[str | None, str | None] = (None, None)
-        self._usage: JsonObject = {}
 
     def convert(self, event: JsonObject) -> list[JsonObject]:
         """Return the responses for one event."""
         match event.get("type"):
             case "message_start":
-                self._message = event["message"]
-                self._usage = self._message.get("usage") or {}
+                self._message = {**event["message"], "content": []}  # the blocks follow
             case "content_block_start":
                 block = self._blocks[event["index"]] = {**event["content_block"], "json": ""}
                 return [build_response([{"text": block["text"]}])] if block.get("text") else []
@@ -282,13 +274,10 @@ class _StreamedMessage:
             case "content_block_stop":
                 return self._end(self._blocks.pop(event["index"]))
             case "message_delta":
-                self._usage = {**self._usage, **(event.get("usage") or {})}
-                self._finish = _finish(event["delta"])
+                usage = {**(self._message.get("usage") or {}), **(event.get("usage") or {})}
+                self._message = {**self._message, **event["delta"], "usage": usage}
             case "message_stop":
-                finish, problem = self._finish
-                version, counts = self._message.get("model"), _counts(self._usage)
-                end = build_response([], finish=finish, problem=problem, modelVersion=version, usageMetadata=counts)
-                return [end]
+                return [_convert_message(self._message)]
         return []
 
     def _add(self, block: JsonObject, delta: JsonObject) -> list[JsonObject]:

@@ -234,7 +234,9 @@ def skip_needless_walks() -> None:
         from temporalio.worker import _workflow
 
         bridge: Any = worker  # mypy does not let functions of a module be replaced
-        bridge.decode_activation = _walk_if(_may_be_stored, bridge.decode_activation)
+        bridge.decode_activation = _walk_if(
+            lambda activation, _: may_have_reference(activation.SerializeToString()), bridge.decode_activation
+        )
         bridge.encode_completion = _walk_if(_may_be_offloaded, bridge.encode_completion)
         converters: Any = _workflow._CommandAwareDataConverter
         converters.create = staticmethod(_create_if_needed(converters.create))
@@ -260,10 +262,6 @@ def _walk_if(is_needed: Callable[[Message, Offload], bool], walk: _Walk) -> _Wal
         return await walk(message, data_converter, *args, **options)
 
     return walk_if_needed
-
-
-def _may_be_stored(activation: Message, _: Offload) -> bool:
-    return may_have_reference(activation.SerializeToString())
 
 
 def _may_be_offloaded(completion: Message, storage: Offload) -> bool:
