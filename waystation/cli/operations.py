@@ -296,10 +296,8 @@ def _open_stores(named: NamedStores) -> tuple[dict[str, str | None], dict[str, o
     from waystation.auth import CredentialStore, open_store
     from waystation.memory import open_memory
 
-    problems, services = dict[str, str | None](), dict[str, object]()
-    services["artifacts"] = ObjectStoreArtifactService(named.artifacts or DEFAULTS.artifacts)
-    if named.artifacts is not None:
-        problems["--artifacts"] = None
+    problems: dict[str, str | None] = {"--artifacts": None} if named.artifacts else {}
+    services: dict[str, object] = {"artifacts": ObjectStoreArtifactService(named.artifacts or DEFAULTS.artifacts)}
     for name, place, open_place in (
         ("memory", named.memory, open_memory),
         ("credentials", named.credentials, open_store),

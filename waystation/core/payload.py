@@ -202,7 +202,7 @@ def to_plain_json(value: object) -> Any:
 
 
 def repair_json(
-    value: object, path: str = "", *, replaceable: type | tuple[type, ...] = object
+    value: object, path: str = "", *, is_replaceable: Callable[[object], bool] = lambda _: True
 ) -> tuple[Any, list[str]]:
     """Like `to_plain_json`, but replace the parts of a value that cannot be recorded, so that the rest arrives.
 
@@ -212,7 +212,7 @@ def repair_json(
     Args:
         value: The value.
         path: The place of the value, which starts the paths in the notes.
-        replaceable: The types of the parts that may be replaced.
+        is_replaceable: Returns whether a part may be replaced.
 
     Returns:
         The JSON, and one note for each replaced part, such as `"mean was the number nan"`. The notes never quote text
@@ -224,19 +224,23 @@ def repair_json(
     """
     with contextlib.suppress(Exception):  # nearly all values need no repair
         return to_plain_json(value), []
-    repairing = _Repairing(replaceable)
+    repairing = _Repairing(is_replaceable)
     repaired, notes = repairing.of(value, path, 0), repairing.notes
     more = [f"{len(notes) - MAX_NOTES:,} more values were replaced"] if len(notes) > MAX_NOTES else []
     return repaired, notes[:MAX_NOTES] + more
 
 
 def normalize_json(value: object) -> Any:
-    """Like `repair_json`, but replace only texts and integers, which keep their meaning. Return the JSON.
+    """Like `repair_json`, but replace only texts and integers, which then keep their meaning. Return the JSON.
 
     Raises:
         NotJson: Another part of the value cannot be recorded.
     """
-    return repair_json(value, replaceable=(str, int))[0]
+    return repair_json(value, is_replaceable=_is_text_or_integer)[0]
+
+
+def _is_text_or_integer(value: object) -> bool:
+    return isinstance(value, str) or (isinstance(value, int) and value.bit_length() < 3.4 * _MAX_DIGITS)
 
 
 def with_notes(response: JsonObject, notes: Sequence[str]) -> JsonObject:
@@ -342,10 +346,10 @@ class _Plain:
 class _Repairing(_Plain):
     """Converts one value, and replaces the parts that cannot be converted."""
 
-    def __init__(self, replaceable: type | tuple[type, ...]) -> None:
+    def __init__(self, is_replaceable: Callable[[object], bool]) -> None:
         super().__init__()
         self.notes: list[str] = []
-        self._replaceable = replaceable
+        self._is_replaceable = is_replaceable
         self._open: set[int] = set()
 
     def of(self, value: Any, path: str, depth: int) -> Any:
@@ -357,7 +361,7 @@ class _Repairing(_Plain):
             return super().of(value, path, depth)
         except Exception as error:  # a user's object can raise anything when it is read
             is_whole = depth == 0 and not isinstance(value, str | int | float)
-            if is_whole or not (isinstance(value, self._replaceable) and getattr(error, "replaceable", True)):
+            if is_whole or not (self._is_replaceable(value) and getattr(error, "replaceable", True)):
                 raise
             return self._replace(
                 value, path, getattr(error, "found", f"a value that cannot be read ({type(error).__name__})")
@@ -378,7 +382,7 @@ class _Repairing(_Plain):
             if not error.replaceable:
                 raise
             self._replace(key, path, error.found)
-            form = _Repairing(self._replaceable).of([key], "", 0)[0]
+            form = _Repairing(self._is_replaceable).of([key], "", 0)[0]
         name = form if isinstance(form, str) else encode(form).decode()
         while name in taken:
             name += f" ({len(taken)})"
@@ -396,7 +400,7 @@ def _placeholder(value: object) -> str:
     match value:
         case str():
             return repair_text(value)
-        case int() if value.bit_length() < 3.4 * _MAX_DIGITS:
+        case int() if _is_text_or_integer(value):
             return str(int(value))
         case float():
             return json.dumps(float(value))

@@ -121,7 +121,7 @@ def test_what_has_no_faithful_form_is_refused_with_its_place(value: object, comp
         ([2**63 - 1, 2**63, -(2**63), -(2**63) - 1], [2**63 - 1, str(2**63), -(2**63), str(-(2**63) - 1)]),
         ({"a": True, "b": ("\udfff",)}, {"a": True, "b": ["\ufffd"]}),
         (dict.fromkeys(["\ud800", "\ud801"], 1), {"\ufffd": 1, "\ufffd (1)": 1}),
-        ([10**5000], ["<int>"]),
+        ([10**5000], None),
         ([math.nan], None),
     ],
     ids=["surrogates", "integers", "tuple", "colliding keys", "huge integer", "nan"],
