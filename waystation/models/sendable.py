@@ -116,7 +116,8 @@ def _arrange_turns(contents: Sequence[JsonObject], rules: Rules) -> list[JsonObj
             parts = [*turns.pop()["parts"], *parts]
         turns += [{"role": role, "parts": parts}] if parts else []
     turns = [turn for turn in turns if any("functionCall" in part or not part.get("thought") for part in turn["parts"])]
-    if turns and turns[0]["role"] == "model":
+    # Gemini takes a summary of earlier turns as the first turn, but no call.
+    if turns and turns[0]["role"] == "model" and (not rules.is_genai or _get_calls(turns[0])):
         turns.insert(0, {"role": "user", "parts": [{"text": BEGIN_PROMPT}]})
     if not turns or turns[-1]["role"] == "model":
         turns.append({"role": "user", "parts": [{"text": CONTINUE_PROMPT}]})
