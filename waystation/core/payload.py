@@ -244,8 +244,14 @@ def _is_text_or_integer(value: object) -> bool:
 
 
 def with_notes(response: JsonObject, notes: Sequence[str]) -> JsonObject:
-    """Return a response to a call with the notes of `repair_json`, so that the model and people see them."""
-    return {**response, REPLACED: [*response.get(REPLACED, ()), *notes]} if notes else response
+    """Return a response to a call with the notes of `repair_json`, so that the model and people see them.
+
+    A tool's own field of the same name stays: a list gets the notes, too, and beside another value they get a new name.
+    """
+    name = REPLACED
+    while not isinstance(response.get(name, []), list):
+        name = f"_{name}"
+    return {**response, name: [*response.get(name, ()), *notes]} if notes else response
 
 
 class _Plain:
@@ -392,7 +398,14 @@ class _Repairing(_Plain):
         try:
             return super()._model(value, path, depth)
         except NotJson:
-            return self.of(value.model_dump(exclude_none=True), path, depth + 1)
+            kind, fields = type(value), JsonObject()
+            # Write each field on its own: serializers that hide a value may only apply to JSON.
+            for name in (*kind.model_fields, *kind.model_computed_fields, *(value.model_extra or ())):
+                try:
+                    fields |= value.model_dump(mode="json", include={name}, exclude_none=True)
+                except Exception:  # noqa: BLE001  # a model's own serializers may raise anything
+                    fields[name] = getattr(value, name)
+            return self.of(fields, path, depth + 1)
 
 
 def _placeholder(value: object) -> str:

@@ -33,6 +33,13 @@ def _doubling(depth: int) -> Any:
     return value
 
 
+def _circular() -> Any:
+    """A value that contains itself twice."""
+    value: Any = {}
+    value.update(a=value, b=value)
+    return value
+
+
 class Colour(enum.Enum):
     """An enum."""
 
@@ -123,8 +130,10 @@ def test_what_has_no_faithful_form_is_refused_with_its_place(value: object, comp
         (dict.fromkeys(["\ud800", "\ud801"], 1), {"\ufffd": 1, "\ufffd (1)": 1}),
         ([10**5000], None),
         ([math.nan], None),
+        (_doubling(60), None),
+        (_circular(), None),
     ],
-    ids=["surrogates", "integers", "tuple", "colliding keys", "huge integer", "nan"],
+    ids=["surrogates", "integers", "tuple", "colliding keys", "huge integer", "nan", "doubling", "circular"],
 )
 def test_values_with_an_equivalent_are_repaired(value: Any, repaired: Any) -> None:
     """Other values are refused. No key replaces another."""

@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, field_serializer
 
 from waystation.core import JsonObject, ToolOutcome, decode, encode
 from waystation.tools.function_tool import FunctionTool
@@ -100,6 +100,17 @@ class Odd(BaseModel):
     number: int = 1
 
 
+class Masked(BaseModel):
+    """A model that hides a field in JSON, with a part that pydantic cannot write."""
+
+    password: str = "hunter2"
+    part: Any
+
+    @field_serializer("password", when_used="json")
+    def _hide(self, _: str) -> str:
+        return "***"
+
+
 REPLACED: dict[str, tuple[Callable[[], Any], JsonObject]] = {
     "NaN": (lambda: math.nan, replaced("NaN", "it was the number nan")),
     "infinity": (lambda: [1.0, -math.inf], replaced([1.0, "-Infinity"], "it[1] was the number -inf")),
@@ -124,6 +135,10 @@ REPLACED: dict[str, tuple[Callable[[], Any], JsonObject]] = {
     "a class": (lambda: int, replaced("<type>", "it was a value of type builtins.type")),
     "an object that raises": (Shy, replaced("<Shy>", "it was a value of type tests.unit.tools.test_results.Shy")),
     "a model": (lambda: Odd(data=b"\xff"), replaced({"data": "<1 bytes>", "number": 1}, "it.data was bytes")),
+    "a model that hides a field": (
+        lambda: Masked(part=Masked(part=b"\xff")),
+        replaced({"password": "***", "part": {"password": "***", "part": "<1 bytes>"}}, "it.part.part was bytes"),
+    ),
     "nesting 220 deep": (
         lambda: nested(220),
         replaced(nested(63, "<list>"), f"it{'[0]' * 63} was nesting deeper than 64 levels"),
@@ -211,6 +226,13 @@ def test_the_part_of_a_result_that_cannot_be_recorded_is_replaced_and_named(form
     outcome = outcome_of_call(lambda: {"it": value(), "id": 7})
     assert (outcome.response, outcome.error_type) == (response, None)
     assert decode(encode(outcome.response)) == outcome.response
+
+
+@pytest.mark.parametrize("own", [3, None, "text", {"a": 1}])
+def test_a_field_of_the_tool_with_the_name_of_the_notes_is_kept(own: Any) -> None:
+    """The notes get another name, unless the tool's own value is a list."""
+    outcome = outcome_of_call(lambda: {"it": math.nan, "replaced_values": own})
+    assert outcome.response == {"it": "NaN", "replaced_values": own, "_replaced_values": ["it was the number nan"]}
 
 
 @pytest.mark.parametrize("form", RECORDED)
