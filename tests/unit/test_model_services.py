@@ -384,6 +384,8 @@ ONE, TWO = '{"amount": 1}', '{"amount": 2}'
         ([piece(ONE[:5], id="a", index=0), piece(ONE[5:], index=0), piece("", index=0)], 1),
         ([piece(ONE[:5], id="a", index=0), piece(ONE[5:], None, id="fresh", index=0)], 1),
         ([piece("", None, id="a", index=0), piece(ONE, index=0)], 1),
+        ([piece(ONE, id="a", index=0), piece(TWO, id="a", index=1)], 2),
+        ([piece(ONE, id="a", index=0), piece(" ", id="a", index=0), piece("\n", index=0)], 1),
         ([piece({"amount": 1}, id="a", index=0)], 1),
     ],
 )
@@ -399,13 +401,29 @@ def test_pieces_of_calls_belong_together_by_id_name_or_index(pieces: list[JsonOb
     assert calls == [("pay", {"amount": 1}), ("pay", {"amount": 2})][:count]
 
 
+def test_calls_with_the_same_id_do_not_get_the_arguments_of_each_other() -> None:
+    """A tool never runs with arguments that the model sent to another one, and null means no arguments."""
+    reply = chat_completions.ChatReply()
+    for call in (
+        piece("", "ping", id="a", index=0),
+        piece(ONE[:5], id="a", index=1),
+        piece("null", None, id="a", index=0),
+        piece(ONE[5:], None, id="a", index=1),
+    ):
+        reply.convert({"choices": [{"delta": {"tool_calls": [call]}}]})
+    content = reply.convert({"choices": [{"delta": {}, "finish_reason": "stop"}]})["candidates"][0]["content"]
+    calls = [(part["functionCall"]["name"], part["functionCall"]["args"]) for part in content["parts"]]
+    assert calls == [("ping", {}), ("pay", {"amount": 1})]
+
+
 @pytest.mark.parametrize("field", ["delta", "message"])
 def test_content_may_be_a_list_of_parts(field: str) -> None:
     """Mistral sends texts and thoughts in lists."""
     text = {"type": "text", "text": "It rains."}
-    content = [{"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]}, text]
+    content = [{"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]}, text, "Much."]
     reply = chat_completions.ChatReply().convert({"choices": [{field: {"content": content}, "finish_reason": "stop"}]})
-    assert reply["candidates"][0]["content"]["parts"] == [{"text": "Hm.", "thought": True}, {"text": "It rains."}]
+    thought, *texts = reply["candidates"][0]["content"]["parts"]
+    assert (thought, texts) == ({"text": "Hm.", "thought": True}, [{"text": "It rains."}, {"text": "Much."}])
 
 
 ERRORS = [({"code": 502, "message": "Overloaded."}, ModelOverloaded), ({"code": 400, "message": "No."}, ModelRefused)]
@@ -467,6 +485,9 @@ CONVERSATIONS = {
     "model first": turns({"text": ""}, call("pay"), result("pay")),
     "other roles": [{"role": "assistant", "parts": [call("pay")]}, {"role": "function", "parts": [result("pay")]}],
     "only a thought": turns(HELLO, {"text": "Hm.", "thought": True}, HELLO),
+    "only a thought of the user": turns(
+        HELLO, HELLO, {"text": "Hm.", "thought": True, "thoughtSignature": "YQ=="}, HELLO
+    ),
     "no result": turns(HELLO, [call("pay", id="a"), call("pay", id="b")], result("pay", id="b"), HELLO, HELLO),
     "no result at the end": turns(HELLO, [HELLO, call("pay")]),
     "no call": turns(HELLO, HELLO, [result("pay"), HELLO], call("log"), [result("pay"), result("log")]),
@@ -491,6 +512,13 @@ async def test_any_conversation_is_sent_in_a_valid_form(
 
 
 NAMES = ["coding.start", "coding:start", "coding_start", f"{'x' * 70}1", f"{'x' * 70}2"]
+
+
+def test_a_name_that_is_not_text_reaches_the_engine() -> None:
+    """The engine reports it to the model."""
+    _, names = make_sendable(LlmRequest(model="m", contents=turns(HELLO), tools=[TOOL]), ServiceModel.rules)
+    odd = LlmResponse(content={"role": "model", "parts": [{"functionCall": {"name": ["pay"]}}]})
+    assert names.restore(odd).content == {"role": "model", "parts": [{"functionCall": {"name": ["pay"]}}]}
 
 
 async def test_names_that_a_service_refuses_are_replaced_in_the_request_only(service: Service) -> None:

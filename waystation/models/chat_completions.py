@@ -185,10 +185,13 @@ def call_part(call_id: object, name: object, arguments: str) -> JsonObject:
 
 
 def _parse_arguments(text: str) -> JsonObject | str:
-    """Return an object, or the text if it is not one. The engine repairs the text, or reports it to the model."""
+    """Return an object, or the text if it is not one. The engine repairs the text, or reports it to the model.
+
+    Some services write null for a call without arguments.
+    """
     with suppress(ValueError, RecursionError):
         value = json.loads(text.strip() or "{}")
-        return value if isinstance(value, dict) else text
+        return value if isinstance(value, dict) else {} if value is None else text
     return text
 
 
@@ -238,15 +241,20 @@ class ChatReply:
         return build_response(parts, finish=finish, problem=problem, **rest)
 
     def _add(self, index: int, piece: JsonObject, function: JsonObject) -> None:
-        """Add a piece of a call. Some services give all calls the same index, or repeat the name in each piece."""
+        """Add a piece of a call.
+
+        Some services give all calls the same index or ID, or repeat the name in each piece.
+        """
         call_id, name, arguments = piece.get("id"), function.get("name"), function.get("arguments") or ""
         arguments = arguments if isinstance(arguments, str) else json.dumps(arguments)
         by_id = [call for call in self._calls if call_id and call["id"] == call_id]
-        call = next(iter(by_id or [call for call in self._calls[::-1] if call["index"] == index]), None)
-        if call and call["name"] and name and not by_id:
-            is_complete = call["arguments"] and isinstance(_parse_arguments(call["arguments"]), dict)
-            is_other = name != call["name"] or (arguments and is_complete)
-            call = None if is_other or (call_id and call["id"]) else call
+        by_id = [call for call in by_id if name in (None, "", call["name"])]
+        at_index = [call for call in self._calls if call["index"] == index]
+        call = next(reversed([call for call in by_id if call in at_index] or by_id or at_index), None)
+        if call and call["name"] and name:
+            may_begin = call["arguments"] and arguments.lstrip().startswith("{")  # Parsing each piece would be slow.
+            is_other = name != call["name"] or (may_begin and isinstance(_parse_arguments(call["arguments"]), dict))
+            call = None if is_other or (call_id and call["id"] and not by_id) else call
         if call is None:
             call = {"index": index, "id": None, "name": "", "arguments": ""}
             self._calls.append(call)
@@ -271,10 +279,9 @@ def _text_parts(content: Any, **kind: bool) -> list[JsonObject]:
     """Return a text, or a list of parts with text or thoughts, as parts."""
     if isinstance(content, str):
         return [{"text": content, **kind}] if content else []
-    parts: list[JsonObject] = []
-    for item in content or ():
-        parts += _text_parts(item.get("text"), **kind) + _text_parts(item.get("thinking"), thought=True)
-    return parts
+    if isinstance(content, dict):
+        return _text_parts(content.get("text"), **kind) + _text_parts(content.get("thinking"), thought=True)
+    return [part for item in content or () for part in _text_parts(item, **kind)]
 
 
 def _counts(usage: JsonObject) -> JsonObject:

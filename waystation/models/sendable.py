@@ -61,7 +61,8 @@ class ToolNames:
     def restore(self, response: LlmResponse) -> LlmResponse:
         """Put the names of tools into the calls of a response, and return it."""
         for call in response.get_function_calls():
-            call["name"] = self._originals.get(call.get("name") or "", call.get("name"))
+            if isinstance(name := call.get("name") or "", str):  # The engine reports other names to the model.
+                call["name"] = self._originals.get(name, name)
         return response
 
 
@@ -112,6 +113,8 @@ def _arrange_turns(contents: Sequence[JsonObject], rules: Rules) -> list[JsonObj
     for content in contents:
         role = "model" if content.get("role") in ("model", "assistant") else "user"
         parts = [part for part in content.get("parts") or () if not (_is_blank(part) or _is_foreign(part, rules))]
+        if role == "user" and all(part.get("thought") for part in parts):
+            continue  # Otherwise, the turns of the model around it would follow each other.
         if parts and turns and role == turns[-1]["role"] == "model":
             parts = [*turns.pop()["parts"], *parts]
         turns += [{"role": role, "parts": parts}] if parts else []
@@ -167,7 +170,7 @@ def _answer(calls: Sequence[JsonObject], sent: Sequence[JsonObject], contents: l
         open_calls = [(number, call) for number, call in enumerate(calls) if number not in results]
         by_id = [number for number, call in open_calls if call.get("id") and call["id"] == response.get("id")]
         by_name = [number for number, call in open_calls if call.get("name") == response.get("name")]
-        if found := [*by_id, *by_name]:
+        if found := [*(number for number in by_id if number in by_name), *by_id, *by_name]:
             results[found[0]] = part
         else:
             text = f"An earlier call of {response.get('name')} returned: {encode(response.get('response')).decode()}"
