@@ -35,7 +35,7 @@ def repair_response(response: LlmResponse) -> LlmResponse:
 def _repair_part(part: JsonObject) -> JsonObject:
     part = {key: value for key, value in part.items() if value is not None}
     if (args := (part.get("functionCall") or {}).get("args")) is not None:
-        part["functionCall"] = {**part["functionCall"], "args": _repair_args(args or {})}
+        part["functionCall"] = {**part["functionCall"], "args": _repair_args({} if args in ("", "null", []) else args)}
     return part
 
 

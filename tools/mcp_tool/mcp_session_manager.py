@@ -256,7 +256,7 @@ async def _repair(content: AsyncGenerator[bytes, None], is_json: bool) -> AsyncG
 def _repair_message(data: bytes | bytearray) -> bytes:
     """Return a JSON message whose lone surrogates are replaced and listed in its result. `mcp` cannot parse them."""
     if _SURROGATE.search(data):
-        with suppress(AttributeError, NotJson, ValueError):  # not a message
+        with suppress(AttributeError, NotJson, TypeError, ValueError):  # not a message
             message, notes = repair_json(decode_leniently(bytes(data)))
             result = message.get("result")
             if notes and isinstance(result, dict):
