@@ -415,6 +415,18 @@ def test_a_loop_of_custom_agents_runs_as_often_as_it_may(repeats: bool, times: i
     assert stage.asked == ["loop", *["count"] * times]
 
 
+def test_a_loop_of_custom_agents_without_max_iterations_has_a_limit() -> None:
+    """No model call would count against the budget, so the rounds do."""
+    stage = Stage(composite("loop", composite("custom", name="count"), repeats=True), budget=5)
+    step = stage.play()
+    assert isinstance(step, Finish)
+    assert (
+        step.reason
+        == "max_llm_calls: loops without max_iterations had 5 rounds without a model call, which is the limit"
+    )
+    assert stage.asked == ["loop", *["count"] * 5]
+
+
 def test_callbacks_after_a_custom_agent_run_when_its_body_has_ended() -> None:
     """They run once."""
     stage = _story(ModelReply(begins=llm("a")), ModelReply(), after=True)

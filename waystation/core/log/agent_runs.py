@@ -118,10 +118,12 @@ def _begin_children(state: InvocationState, run: AgentRun) -> bool:
 def _begin_round(state: InvocationState, run: AgentRun) -> bool:
     """Start a round of a sequence or a loop. Return whether there was a round left to start."""
     limit = run.shape.max_iterations if run.shape.kind == "loop" else 1
+    idle = bool(run.rounds) and run.begun_before_round == state.runs.llm_begun
     # Stop after a round that took no activity, because such rounds would repeat forever.
-    idle = bool(run.rounds) and not run.shape.repeats and run.begun_before_round == state.runs.llm_begun
-    if not run.shape.children or idle or (limit is not None and run.rounds >= limit):
+    stuck = idle and not run.shape.repeats
+    if not run.shape.children or stuck or (limit is not None and run.rounds >= limit):
         return False
+    state.runs.rounds_alone += idle and limit is None
     run.rounds += 1
     run.started = 0
     run.begun_before_round = state.runs.llm_begun

@@ -113,6 +113,8 @@ class AgentRuns:
     llm_begun: int = 0
     spoken_for: int = 0
     """Number of times that a `before_agent` callback answered on behalf of an LLM agent."""
+    rounds_alone: int = 0
+    """The number of rounds without an LLM agent in loops without `max_iterations`."""
     next_turn: str | None = None
     """The agent that will receive the user's next message, or None if no agent has kept the turn."""
     asked: dict[int, int] = field(default_factory=dict)

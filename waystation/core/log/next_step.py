@@ -85,6 +85,9 @@ def next_step(log: Log) -> Step:
                     # would end them.
                     if state.runs.spoken_for >= limit and phase != "leave" and run.shape.kind == "llm":
                         return Finish(f"max_llm_calls: callbacks spoke for agents {limit} times, which is the limit")
+                    if 0 < state.runs.rounds_alone >= limit and phase != "leave":
+                        text = "loops without max_iterations had {} rounds without a model call, which is the limit"
+                        return Finish(f"max_llm_calls: {text.format(state.runs.rounds_alone)}")
                     return CallModel(run.index, phase, wrap_up)
     if performing := state.performing():
         return Perform(tuple(call.id for call in performing))
