@@ -80,6 +80,11 @@ class Notice:
     notify: tuple[str, ...] | None = None
 
 
+def _is_none(value: object) -> bool:
+    """Return whether a field is left out. Older clients cannot read null."""
+    return value is None
+
+
 class Authored(Recorded):
     """Base class for recorded types that users also create in code.
 
@@ -115,7 +120,7 @@ class Escalation(Authored):
     after: PositiveDuration
     """The delay, counted from the moment the call starts to wait."""
     to: tuple[ApproverName, ...] = Field(min_length=1)
-    notify: tuple[str, ...] | None = None
+    notify: tuple[str, ...] | None = Field(default=None, exclude_if=_is_none)
     """Channels to notify of the escalation. If None, the policy's channels are notified; if empty, nobody is."""
 
 
@@ -154,7 +159,7 @@ class ApprovalPolicy(Authored):
     operators: tuple[ApproverName, ...] = (OPERATOR,)
     """The subjects and roles that may waive the policy or cancel the call. They apply only if `must_verify` is true;
     otherwise, anyone may do so."""
-    notify: tuple[str, ...] | None = None
+    notify: tuple[str, ...] | None = Field(default=None, exclude_if=_is_none)
     """Channels to notify when a call is waiting, as named in the workers' configuration. If None, the workers' default
     channels are notified; if empty, nobody is."""
 
