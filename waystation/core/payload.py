@@ -361,7 +361,10 @@ class _Repairing(_Plain):
     def of(self, value: Any, path: str, depth: int) -> Any:
         """Convert the value at `path`, or replace it if it cannot be converted or contains itself."""
         if id(value) in self._open:
-            return self._replace(value, path, "a reference to an object that contains it")
+            found = "a reference to an object that contains it"
+            if not self._is_replaceable(value):
+                raise NotJson(path, found, "return plain data")
+            return self._replace(value, path, found)
         self._open.add(id(value))
         try:
             return super().of(value, path, depth)
