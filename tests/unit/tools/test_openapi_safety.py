@@ -11,6 +11,7 @@ from tests.unit.tools.rest_service import ERROR, Service, call, parameter, servi
 from waystation.agents import LlmAgent
 from waystation.agents.registry import authoring_problems
 from waystation.auth import AuthConfig, AuthCredential, AuthCredentialTypes, InMemoryCredentialService
+from waystation.core import InvalidTool
 from waystation.tools.openapi_tool import OpenAPIToolset
 from waystation.tools.openapi_tool.openapi_spec_parser.destination import DestinationRefused, check_destination
 from waystation.tools.openapi_tool.openapi_spec_parser.rest_request import Request
@@ -183,6 +184,40 @@ async def test_a_key_in_the_query_is_not_logged(service: Service, caplog: pytest
     assert service.requests[-1]["target"] == f"/echo?q=x&key={SECRET}"
     assert SECRET not in caplog.text
     assert SECRET not in repr(asked)
+
+
+@pytest.mark.parametrize("where", ["header", "cookie"])
+@pytest.mark.parametrize("ending", ["\n", "ü"])
+async def test_a_credential_that_a_header_cannot_have_is_not_shown(service: Service, where: str, ending: str) -> None:
+    """httpx writes it into its error, in a form that is not masked: often the last line of a file ends with it."""
+    asked = tool(
+        spec(service.url),
+        auth_scheme={"type": "apiKey", "in": where, "name": "X-Key"},
+        auth_credential={"auth_type": "apiKey", "api_key": SECRET + ending},
+    )
+    with pytest.raises(InvalidTool, match=r"the header '(X-Key|Cookie)' cannot be sent; use printable") as raised:
+        await call(asked)
+    assert SECRET not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "encoding",
+    [{"contentType": "text/plain\r\nX-Evil: 1"}, {"headers": {"X-A": {"schema": {"const": "1\r\nX-Evil: 1"}}}}],
+)
+async def test_a_part_of_a_form_cannot_bring_a_header(service: Service, encoding: Any) -> None:
+    """The specification may be by somebody else. A header that cannot be sent is left out, as among parameters."""
+    schema = {"type": "object", "properties": {"f": {"type": "string"}}}
+    content = {"multipart/form-data": {"schema": schema, "encoding": {"f": encoding}}}
+    answer = await call(tool(spec(service.url, method="post", requestBody={"content": content})), f="x")
+    assert "X-Evil" not in answer["body"]
+
+
+async def test_a_media_type_cannot_bring_a_header(service: Service) -> None:
+    """It is refused as a header of the settings is."""
+    content = {"text/plain\r\nX-Evil: 1": {"schema": {"type": "string"}}}
+    with pytest.raises(InvalidTool, match="the header 'Content-Type' cannot be sent"):
+        await call(tool(spec(service.url, method="post", requestBody={"content": content})), body="x")
+    assert service.requests == []
 
 
 async def test_credentials_that_are_required_together_are_all_sent(service: Service) -> None:

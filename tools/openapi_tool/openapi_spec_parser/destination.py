@@ -42,13 +42,12 @@ async def check_destination(url: str, *, allowed: Collection[str], named: Collec
     if private or allowed_at(place, named):
         return None
     addresses = await _resolve(host, int(place.rpartition(":")[2]))
-    for address in addresses:
-        if not _is_public(address):
-            # As in ADK, a third-party specification must not be able to send requests into the worker's network.
-            raise DestinationRefused(
-                f"Blocked host: {host} is in a private network; the author can allow it with `allowed_hosts` or "
-                "`allow_private_network_access`."
-            )
+    if not all(map(_is_public, addresses)):
+        # As in ADK, a third-party specification must not be able to send requests into the worker's network.
+        raise DestinationRefused(
+            f"Blocked host: {host} is in a private network; the author can allow it with `allowed_hosts` or "
+            "`allow_private_network_access`."
+        )
     # Return the address that was checked, because a second DNS lookup could return a different one.
     return addresses[0]
 

@@ -16,7 +16,6 @@ from waystation.tools.openapi_tool.openapi_spec_parser.specification import (
     is_absolute,
     load,
     operations_of,
-    servers_of,
     to_plain,
 )
 
@@ -85,12 +84,10 @@ class OpenAPIToolset(BaseToolset):
             document = to_plain(spec_dict) if spec_dict else load(spec_str or "", spec_str_type)
             operations = operations_of(document, server=server_url, preserve_names=preserve_property_names)
         except RecursionError:
-            raise InvalidTool(
-                "OpenAPIToolset", "the specification is nested too deeply, or has too long a chain of references."
-            ) from None
+            raise InvalidTool("OpenAPIToolset", "the specification is nested too deeply.") from None
         named = {place.lower() for place in allowed_hosts or ()}
-        servers = [server_url] if server_url is not None else list(servers_of(document))
-        declared = {place_of(server) for server in servers if is_absolute(server)}
+        # A request goes only to its operation's server.
+        declared = {place_of(operation.server) for operation in operations if is_absolute(operation.server)}
         settings = Settings(
             allowed=named if allowed_hosts is not None else declared,
             named=named,
@@ -103,12 +100,7 @@ class OpenAPIToolset(BaseToolset):
             effect=effect,
         )
         self._auth = (auth_scheme, auth_credential, credential_key)
-        self._tools = [RestApiTool(operation, settings) for operation in operations]
-        for tool in self._tools:
-            if auth_scheme is not None:
-                tool.configure_auth_scheme(auth_scheme)
-            tool.configure_auth_credential(auth_credential)
-            tool.configure_credential_key(credential_key)
+        self._tools = [RestApiTool(operation, settings, *self._auth) for operation in operations]
 
     @classmethod
     async def create(cls, **options: Any) -> Self:

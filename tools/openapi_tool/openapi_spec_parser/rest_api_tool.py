@@ -15,7 +15,7 @@ import httpx2
 import structlog
 
 from waystation.agents import ReadonlyContext
-from waystation.core import Effect, InvalidTool, JsonObject, decode_leniently
+from waystation.core import Effect, JsonObject, decode_leniently
 from waystation.dataclass import dataclass
 from waystation.tools import (
     Authorization,
@@ -54,7 +54,6 @@ _EFFECTS: Mapping[str, Effect] = {
 """Effects of the idempotent HTTP methods (RFC 9110, section 9.2.2). POST and PATCH are not idempotent."""
 
 _TEXT_ENDINGS = ("json", "xml", "javascript", "yaml", "x-www-form-urlencoded")
-_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,12 +76,19 @@ class Settings:
 class RestApiTool(BaseTool):
     """A tool that calls one operation of a service. Created by `OpenAPIToolset`."""
 
-    def __init__(self, operation: Operation, settings: Settings) -> None:
+    def __init__(
+        self,
+        operation: Operation,
+        settings: Settings,
+        auth_scheme: Any = None,
+        auth_credential: Any = None,
+        credential_key: str | None = None,
+    ) -> None:
         super().__init__(name=operation.name, description=operation.description)
         self.operation = operation
-        self.auth_scheme: Any = None
-        self.auth_credential: Any = None
-        self.credential_key: str | None = None
+        self.auth_scheme = auth_scheme
+        self.auth_credential = auth_credential
+        self.credential_key = credential_key
         self._settings = settings
         self.require_confirmation = settings.require_confirmation
         self._default_headers: Mapping[str, str] = {}
@@ -113,28 +119,28 @@ class RestApiTool(BaseTool):
 
     def setting_problems(self) -> list[str]:
         """Return one sentence for each invalid setting."""
-        problems = super().setting_problems()
-        if not is_absolute(self.operation.server):
-            problems.append(
-                f"the server URL in the specification is not absolute ({self.operation.server!r}); pass `server_url`."
-            )
-        if not self.operation.path.startswith("/"):
-            problems.append(f"its path {self.operation.path!r} does not begin with '/'.")
-        declared = {parameter.name for parameter in self.operation.parameters if parameter.location == "path"}
-        variables = set(re.findall(r"\{([^{}]*)\}", self.operation.path.partition("?")[0]))
-        if undeclared := sorted(variables - declared):
-            names = ", ".join(map(repr, undeclared))
-            problems.append(
-                f"no parameter is declared for {names} in its path; add one with `in: path` to the document."
-            )
-        required = self._required()
+        operation, required = self.operation, self._required()
+        declared = {parameter.name for parameter in operation.parameters if parameter.location == "path"}
+        variables = set(re.findall(r"\{([^{}]*)\}", operation.path.partition("?")[0]))
+        undeclared = ", ".join(map(repr, sorted(variables - declared)))
         is_complete = len(required) == 1 or self._named_credentials().keys() >= required.keys()
-        if not is_complete and self._settings.header_provider is None:
-            names = ", ".join(f"{name!r}: …" for name in required)
-            problems.append(
-                f"it requires several credentials together; pass all of them, as `auth_credential={{{names}}}`."
-            )
-        return problems
+        names = ", ".join(f"{name!r}: …" for name in required)
+        problems = (
+            (
+                not is_absolute(operation.server),
+                f"the server URL in the specification is not absolute ({operation.server!r}); pass `server_url`.",
+            ),
+            (not operation.path.startswith("/"), f"its path {operation.path!r} does not begin with '/'."),
+            (
+                undeclared,
+                f"no parameter is declared for {undeclared} in its path; add one with `in: path` to the document.",
+            ),
+            (
+                not is_complete and self._settings.header_provider is None,
+                f"it requires several credentials together; pass all of them, as `auth_credential={{{names}}}`.",
+            ),
+        )
+        return [*super().setting_problems(), *(text for is_problem, text in problems if is_problem)]
 
     async def run_async(self, *, args: JsonObject, tool_context: ToolContext) -> Any:
         """Call the operation and return the response.
@@ -204,9 +210,11 @@ class RestApiTool(BaseTool):
             found = await authorize(self.name, scheme, credential, key, context, ask=True)
             if found is None:
                 return None
-            merged.headers.update(found.headers)
-            merged.query.update(found.query)
-            merged.cookies.update(found.cookies)
+            merged = Authorization(
+                headers={**merged.headers, **found.headers},
+                query={**merged.query, **found.query},
+                cookies={**merged.cookies, **found.cookies},
+            )
         return merged
 
     async def _headers(self, context: ToolContext) -> dict[str, str]:
@@ -218,16 +226,11 @@ class RestApiTool(BaseTool):
             headers.update(await call_header_provider(self._settings.header_provider, context))
         if self._settings.idempotency_header and self.effect != "read":
             headers[self._settings.idempotency_header] = context.idempotency_key
-        for name, value in headers.items():
-            if not (_NAME.fullmatch(name) and value.isascii() and value.isprintable()):
-                raise InvalidTool(self.name, f"the header {name!r} cannot be sent; use printable ASCII on one line.")
         return headers
 
     async def _answer(self, request: Request, address: str | None, context: ToolContext) -> Any:
-        url = httpx2.URL(request.url)
-        if request.query:
-            url = url.copy_with(query=request.query.encode())
-        headers = dict(request.headers)
+        url = httpx2.URL(request.url).copy_with(query=request.query.encode() or None)
+        headers = request.headers.copy()
         extensions: dict[str, Any] = {}
         if address is not None and self._settings.client_factory is None:
             # Connect to the address that was checked, but keep the host name in the Host header and for TLS.
@@ -323,20 +326,12 @@ def _decode(response: httpx2.Response, body: bytes) -> str:
 @functools.lru_cache(maxsize=16)
 def _create_ssl_context(verify: bool | str | ssl.SSLContext) -> ssl.SSLContext | bool:
     """Return an SSL context. The context is cached, because loading certificates takes tens of milliseconds."""
-    if isinstance(verify, str):
-        folder = Path(verify).is_dir()
-        return ssl.create_default_context(cafile=None if folder else verify, capath=verify if folder else None)
-    if verify is True:
-        return ssl.create_default_context()
-    return verify
-
-
-class _Quiet(logging.Filter):
-    """A log filter that drops httpx's log line for each request, because the URL may contain an API key."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        return not _CALLING.get()
+    if not isinstance(verify, str):
+        return ssl.create_default_context() if verify is True else verify
+    folder = Path(verify).is_dir()
+    return ssl.create_default_context(cafile=None if folder else verify, capath=verify if folder else None)
 
 
 _CALLING: ContextVar[bool] = ContextVar("rest_api_call", default=False)
-logging.getLogger("httpx2").addFilter(_Quiet())
+# Drop httpx's log line for each request, because the URL may contain an API key.
+logging.getLogger("httpx2").addFilter(lambda _: not _CALLING.get())

@@ -12,10 +12,18 @@ from decimal import Decimal
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from waystation.core import JsonObject
+import httpx2
+
+from waystation.core import InvalidTool, JsonObject
 from waystation.dataclass import dataclass
 from waystation.tools import Authorization
-from waystation.tools.openapi_tool.openapi_spec_parser.specification import Operation, Parameter, is_json
+from waystation.tools.openapi_tool.openapi_spec_parser.specification import (
+    HEADER,
+    Operation,
+    Parameter,
+    applied_parts,
+    is_json,
+)
 
 # How OpenAPI's styles join the parts of a value, as in RFC 6570 (`simple`, `label` and `matrix` are for paths).
 _SEPARATORS = {"spaceDelimited": " ", "pipeDelimited": "|"}
@@ -27,7 +35,6 @@ _COOKIE_CHARS = "!#$&'()*+-./:<=>?@[]^_`{|}~"
 _TOKEN_CHARS = "!#$&'*+-.^_`|~"
 _RESERVED_CHARS = ":/?@!$'()*,="
 """Reserved characters that cannot end a query parameter, and that no service decodes to something else."""
-_MAX_SCHEMA_DEPTH = 5
 
 
 class ArgumentRefused(ValueError):
@@ -42,7 +49,7 @@ class Request:
     url: str
     query: str = field(default="", repr=False)
     """The query, percent-encoded."""
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    headers: httpx2.Headers = field(default_factory=httpx2.Headers, repr=False)
     body: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """The keyword argument that passes the body to httpx: `files` or `content`."""
 
@@ -56,51 +63,49 @@ def request_for(
 
     Raises:
         ArgumentRefused: An argument is missing or cannot be sent.
+        InvalidTool: A header of the settings or the credential cannot be sent. The message does not contain its value.
     """
-    known = _select_arguments(operation, args)
-    body, content_type = _body(operation, known)
-    merged = {**_headers(operation, known)}
-    if content_type is not None:
-        _set_header(merged, "Content-Type", content_type)
-    for name, value in (*headers.items(), *authorization.headers.items()):
-        _set_header(merged, name, value)
-    cookies = [pair for pair in _pairs_in("cookie", operation, known) if pair[0] not in authorization.cookies]
-    if cookies or authorization.cookies:
-        pairs = (*cookies, *authorization.cookies.items())
-        _set_header(merged, "Cookie", "; ".join(f"{name}={value}" for name, value in pairs))
-    url, path_query = _url(operation, known)
-    query = _pairs_in("query", operation, known)
-    replaced = {name for name, _ in query}
-    query = [pair for pair in path_query if pair[0] not in replaced] + query
-    secret = [(quote(name, safe=""), quote(value, safe="")) for name, value in authorization.query.items()]
-    query = [pair for pair in query if pair[0] not in dict(secret)] + secret
+    required = [p for p in operation.parameters if p.required and isinstance(p.schema, dict)]
+    args = {**{p.argument: p.schema["default"] for p in required if p.schema.get("default") is not None}, **args}
+    body, content_type = _body(operation, args)
+    cookies = [pair for pair in _pairs_in("cookie", operation, args) if pair[0] not in authorization.cookies]
+    cookie = "; ".join(f"{name}={value}" for name, value in (*cookies, *authorization.cookies.items()))
+    own = {"Content-Type": content_type} if content_type else {}
+    secret = {**authorization.headers, "Cookie": cookie} if cookie else authorization.headers
+    sent = httpx2.Headers()
+    for name, value in (pair for part in (_headers(operation, args), own, headers, secret) for pair in part.items()):
+        if not is_header(name, value):
+            raise InvalidTool(operation.name, f"the header {name!r} cannot be sent; use printable ASCII on one line.")
+        sent[name] = value
+    url, path_query = _url(operation, args)
     return Request(
         method=operation.method,
         url=url,
-        query="&".join(f"{name}={value}" for name, value in query),
-        headers=merged,
+        query=_query(path_query, _pairs_in("query", operation, args), authorization.query),
+        headers=sent,
         body=body,
     )
 
 
-def _select_arguments(operation: Operation, args: JsonObject) -> JsonObject:
-    """Return the arguments that match the operation's parameters, filling in defaults for missing required ones."""
-    known = {}
-    for parameter in operation.parameters:
-        default = parameter.schema.get("default") if isinstance(parameter.schema, dict) else None
-        if parameter.argument in args:
-            known[parameter.argument] = args[parameter.argument]
-        elif parameter.required and default is not None:
-            known[parameter.argument] = default
-    return known
+def _query(in_path: list[tuple[str, str]], pairs: list[tuple[str, str]], secret: Mapping[str, str]) -> str:
+    """Join parameters. Those of the credential replace arguments, which replace those in the operation's path."""
+    last = [(quote(name, safe=""), quote(value, safe="")) for name, value in secret.items()]
+    merged: list[tuple[str, str]] = []
+    for more in (in_path, pairs, last):
+        merged = [pair for pair in merged if pair[0] not in dict(more)] + more
+    return "&".join(f"{name}={value}" for name, value in merged)
+
+
+def is_header(name: str, value: str) -> bool:
+    """Return whether a header can be sent, and cannot bring another one."""
+    return bool(HEADER.fullmatch(name)) and value.isascii() and value.isprintable()
 
 
 def _select_location(location: str, operation: Operation, args: JsonObject) -> Iterator[tuple[Parameter, Any]]:
     for parameter in operation.parameters:
-        if parameter.location == location and parameter.argument in args:
-            value = args[parameter.argument]
-            if value is not None or parameter.allow_empty:
-                yield parameter, "" if value is None else value
+        is_given = parameter.location == location and parameter.argument in args
+        if is_given and (args[parameter.argument] is not None or parameter.allow_empty):
+            yield parameter, "" if args[parameter.argument] is None else args[parameter.argument]
 
 
 def _url(operation: Operation, args: JsonObject) -> tuple[str, list[tuple[str, str]]]:
@@ -109,14 +114,12 @@ def _url(operation: Operation, args: JsonObject) -> tuple[str, list[tuple[str, s
         parameter.name: _segment(parameter, value) for parameter, value in _select_location("path", operation, args)
     }
 
-    def fill(match: re.Match[str]) -> str:
-        if match[1] not in values:
-            argument = next((p.argument for p in operation.parameters if p.name == match[1]), match[1])
-            raise ArgumentRefused(f"Missing required path parameter '{argument}'.")
-        return values[match[1]]
-
     path, _, query = operation.path.partition("#")[0].partition("?")
-    url = operation.server.rstrip("/") + re.sub(r"\{([^{}]*)\}", fill, path)
+    arguments = {parameter.name: parameter.argument for parameter in operation.parameters}
+    for name in re.findall(r"\{([^{}]*)\}", path):
+        if name not in values:
+            raise ArgumentRefused(f"Missing required path parameter '{arguments.get(name, name)}'.")
+    url = operation.server.rstrip("/") + re.sub(r"\{([^{}]*)\}", lambda match: values[match[1]], path)
     before, after = urlsplit(operation.server), urlsplit(url)
     if (before.scheme, before.netloc) != (after.scheme, after.netloc):
         raise ArgumentRefused("The path does not begin with '/', so the request would go to another host.")
@@ -139,21 +142,15 @@ def _segment(parameter: Parameter, value: Any) -> str:
 
 
 def _headers(operation: Operation, args: JsonObject) -> dict[str, str]:
-    headers = {}
-    for parameter, value in _select_location("header", operation, args):
-        text = _join(parameter, value, str)
-        if not text.isascii() or not text.isprintable():
-            raise ArgumentRefused(f"Header parameter {parameter.name!r} must be printable ASCII, on one line.")
-        if value not in ([], {}):
-            headers[parameter.name] = text
+    headers = {
+        parameter.name: _join(parameter, value, str)
+        for parameter, value in _select_location("header", operation, args)
+        if value not in ([], {})
+    }
+    for name, text in headers.items():
+        if not is_header(name, text):
+            raise ArgumentRefused(f"Header parameter {name!r} must be printable ASCII, on one line.")
     return headers
-
-
-def _set_header(headers: dict[str, str], name: str, value: str) -> None:
-    """Set a header, replacing any header whose name differs only in case."""
-    for other in [other for other in headers if other.lower() == name.lower()]:
-        del headers[other]
-    headers[name] = value
 
 
 def _pairs_in(location: str, operation: Operation, args: JsonObject) -> list[tuple[str, str]]:
@@ -188,28 +185,25 @@ def _limit(operation: Operation, parameter: Parameter, value: Any) -> Parameter:
     keys = {key for key, item in value.items() if item is not None} if isinstance(value, dict) else set()
     unknown = keys - find_properties(schema, operation.defs).keys()
     is_open = schema.get("additionalProperties", False) is not False
-    others = {other.name for other in operation.parameters}
-    return replace(parameter, explode=False) if unknown and not (is_open and unknown.isdisjoint(others)) else parameter
+    is_safe = not unknown or (is_open and unknown.isdisjoint(other.name for other in operation.parameters))
+    return parameter if is_safe else replace(parameter, explode=False)
 
 
 def _expand(parameter: Parameter, value: Any) -> list[tuple[str, list[str]]]:
     """Return the pairs that a value consists of, each with a name and the texts to join. Nulls are left out."""
     name = parameter.name
-    if parameter.as_json:
+    if is_json(parameter.content_type):
         return [(name, [_dump(name, value, ensure_ascii=parameter.location == "header")])]
     if parameter.style == "deepObject" and isinstance(value, dict | list):
         return [(key, [text]) for key, text in _nest(name, value)]
     if isinstance(value, dict):
         pairs = [(_check(name, key), _text(name, item)) for key, item in value.items() if item is not None]
-        if parameter.explode:
-            return [(key, [text]) for key, text in pairs]
         texts = [text for pair in pairs for text in pair]
-    elif isinstance(value, list):
-        texts = [_text(name, item) for item in value if item is not None]
-        if parameter.explode:
-            return [(name, [text]) for text in texts]
     else:
-        return [(name, [_text(name, value)])]
+        texts = [_text(name, item) for item in (value if isinstance(value, list) else [value]) if item is not None]
+        pairs = [(name, text) for text in texts]
+    if parameter.explode:
+        return [(key, [text]) for key, text in pairs]
     return [(name, texts)] if texts else []
 
 
@@ -229,11 +223,8 @@ def _join(parameter: Parameter, value: Any, encode: Callable[[str], str]) -> str
     """Return a value in the style of a path or header parameter."""
     prefix, between = _PATH_STYLES.get(parameter.style, ("", ","))
     is_named = parameter.style == "matrix" or (parameter.explode and isinstance(value, dict))
-    parts = []
-    for name, texts in _expand(parameter, value):
-        text = ",".join(map(encode, texts))
-        parts.append(f"{encode(name)}={text}" if is_named else text)
-    return prefix + between.join(parts)
+    pairs = [(encode(name), ",".join(map(encode, texts))) for name, texts in _expand(parameter, value)]
+    return prefix + between.join(f"{name}={text}" if is_named else text for name, text in pairs)
 
 
 def _text(name: str, value: Any) -> str:
@@ -243,15 +234,17 @@ def _text(name: str, value: Any) -> str:
     return _check(name, value) if isinstance(value, str) else _dump(name, value)
 
 
-def _dump(name: str, value: Any, *, ensure_ascii: bool = False) -> str:
-    return _check(name, json.dumps(value, ensure_ascii=ensure_ascii, separators=(",", ":")))
+def _dump(name: str, value: Any, **options: Any) -> str:
+    try:
+        text = json.dumps(value, **{"ensure_ascii": False, "allow_nan": False, "separators": (",", ":"), **options})
+        text.encode()
+    except (ValueError, RecursionError) as error:
+        raise ArgumentRefused(f"Parameter {name!r} is not valid JSON or Unicode: {type(error).__name__}.") from None
+    return text
 
 
 def _check(name: str, text: str) -> str:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise ArgumentRefused(f"Parameter {name!r} is not valid Unicode.") from None
+    _dump(name, text)  # which refuses what is not valid Unicode
     return text
 
 
@@ -261,21 +254,22 @@ def _body(operation: Operation, args: JsonObject) -> tuple[JsonObject, str | Non
     if media_type is None:
         return {}, None
     parameters = [parameter for parameter in operation.parameters if parameter.location == "body"]
-    value: Any
     if operation.whole_body:
         whole = parameters[0]
         value, schemas = args.get(whole.argument), find_properties(whole.schema, operation.defs)
-        if value is None and not (operation.body_required and whole.argument in args):
-            return {}, None
+        is_absent = value is None and not (operation.body_required and whole.argument in args)
     else:
         value = {p.name: args[p.argument] for p in parameters if p.argument in args}
         schemas = {p.name: p.schema for p in parameters}
-        if not (value or operation.body_required) and operation.method in ("GET", "HEAD", "DELETE"):
-            return {}, None  # some services refuse these requests if they have a body
+        # Some services refuse these requests if they have a body.
+        is_absent = not (value or operation.body_required) and operation.method in ("GET", "HEAD", "DELETE")
+    if is_absent:
+        return {}, None
     kind = media_type.partition(";")[0].strip().lower()
     if kind in ("application/x-www-form-urlencoded", "multipart/form-data") and isinstance(value, dict):
-        fields = [(_field(operation, name, schemas.get(name), item), item) for name, item in value.items()]
-        fields = [(parameter, item) for parameter, item in fields if item is not None]
+        fields = [
+            (_field(operation, name, schemas.get(name), item), item) for name, item in value.items() if item is not None
+        ]
         if kind == "multipart/form-data":
             # httpx sets the Content-Type header, because it chooses the boundary.
             return {"files": [part for parameter, item in fields for part in _parts(operation, parameter, item)]}, None
@@ -283,14 +277,7 @@ def _body(operation: Operation, args: JsonObject) -> tuple[JsonObject, str | Non
         return {"content": "&".join(f"{name}={text}" for name, text in pairs).encode()}, media_type
     if isinstance(value, str) and not is_json(media_type):
         return {"content": _check("body", value).encode()}, media_type
-    return {"content": _json(value)}, media_type
-
-
-def _json(value: Any) -> bytes:
-    try:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
-    except ValueError as error:
-        raise ArgumentRefused(f"The body cannot be encoded as JSON: {type(error).__name__}.") from None
+    return {"content": _dump("body", value, separators=None).encode()}, media_type
 
 
 def _field(operation: Operation, name: str, schema: Any, value: Any) -> Parameter:
@@ -325,24 +312,26 @@ def _parts(operation: Operation, parameter: Parameter, value: Any) -> Iterator[t
     is_file = schema.get("format") == "binary" or not is_text
     items = value if isinstance(value, list) and parameter.style != "deepObject" else ()
     is_nested = any(isinstance(item, dict | list) for item in items)
-    concrete = (kind.strip() for kind in declared.split(",") if kind and "*" not in kind)
-    media_type = next(concrete, "application/json" if is_nested else None)
+    kinds = (kind.strip() for kind in declared.split(",") if "*" not in kind and is_header("Content-Type", kind))
+    media_type = next(filter(None, kinds), "application/json" if is_nested else None)
     # A model cannot pass headers of a part, so only those with a fixed value or a default are sent.
     fixed = {
         name: (header.get("schema") or {}).get("const", (header.get("schema") or {}).get("default"))
         for name, header in ((operation.encoding.get(parameter.name) or {}).get("headers") or {}).items()
     }
-    headers = {name: str(text) for name, text in fixed.items() if text is not None and name.lower() != "content-type"}
+    headers = {
+        name: str(text)
+        for name, text in fixed.items()
+        if text is not None and name.lower() != "content-type" and is_header(name, str(text))
+    }
     for name, texts in _expand(_limit(operation, parameter, value), value):
         text = _SEPARATORS.get(parameter.style, ",").join(texts)
         yield name, (name if is_file else None, text.encode(), media_type, headers)
 
 
-def find_properties(schema: Any, defs: JsonObject, depth: int = 0) -> JsonObject:
+def find_properties(schema: Any, defs: JsonObject) -> JsonObject:
     """Return the schemas of an object's properties, including those in `allOf`, `anyOf`, `oneOf` and references."""
-    if not isinstance(schema, dict) or depth > _MAX_SCHEMA_DEPTH:
-        return {}
-    parts = [part for key in ("allOf", "anyOf", "oneOf") for part in schema.get(key) or ()]
-    parts.append(defs.get(str(schema.get("$ref")).rpartition("/")[2]))
-    inherited = {name: one for part in parts for name, one in find_properties(part, defs, depth + 1).items()}
-    return {**inherited, **(schema.get("properties") or {})}
+    properties: JsonObject = {}
+    for part in applied_parts({}, schema, defs, ("allOf", "anyOf", "oneOf")):
+        properties = {**(part.get("properties") or {}), **properties}
+    return properties

@@ -4,18 +4,21 @@ import json
 import keyword
 import math
 import re
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from types import MappingProxyType
 from typing import Any, Literal
 from urllib.parse import unquote, urlsplit
 
+import yaml
 from openapi_pydantic.v3 import v3_1
 from pydantic import ValidationError
 
 from waystation.core import InvalidTool, JsonObject
 from waystation.dataclass import dataclass
 from waystation.tools import validation_mistakes
+from waystation.tools.outcome import has_more_values
 
 MAX_PARTS = 5_000
 """Maximum number of parts in an operation's schemas with references inlined. Larger schemas keep their references."""
@@ -55,7 +58,7 @@ _FORM = 2
 METHODS = ("get", "post", "put", "delete", "patch", "head", "options", "trace")
 # Ignore these header parameters. OpenAPI requires this for the first three; the others could manipulate the request.
 _NO_PARAMETERS = frozenset({"accept", "content-type", "authorization", "host", "cookie", "content-length"})
-_HEADER = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+HEADER = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 """Matches a name that a header can have."""
 _UNNAMED = {"body": "body", "query": "query_param", "path": "path_param", "header": "header_param"}
 
@@ -79,11 +82,6 @@ class Parameter:
     """Media type of the value, if the specification gives one instead of a schema and a style."""
     description: str = ""
     """The parameter's own description, which is separate from its schema's."""
-
-    @property
-    def as_json(self) -> bool:
-        """Whether to send the value encoded as JSON."""
-        return is_json(self.content_type)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -113,9 +111,8 @@ class Operation:
     @property
     def schema(self) -> JsonObject:
         """The JSON schema of the arguments."""
-        properties = {parameter.argument: parameter.schema for parameter in self.parameters}
         schema: JsonObject = {
-            "properties": properties,
+            "properties": {parameter.argument: parameter.schema for parameter in self.parameters},
             "required": [parameter.argument for parameter in self.parameters if parameter.required],
             "title": f"{self.operation_id}_Arguments",
             "type": "object",
@@ -134,39 +131,37 @@ def load(spec: str, kind: str) -> JsonObject:
         raise ValueError(f"Unsupported spec type: {kind}")
     text = spec.removeprefix("\ufeff")  # a byte order mark
     try:
-        loaded: Any = to_plain(json.loads(text)) if kind == "json" else to_plain(_yaml(text), MAX_YAML_VALUES)
-    except ValueError as error:
+        loaded: Any = json.loads(text) if kind == "json" else yaml.load(text, _YamlLoader)
+    except (ValueError, yaml.YAMLError) as error:
         other = "; pass `spec_str_type='yaml'` if it is YAML" if kind == "json" else ""
         raise InvalidTool("OpenAPIToolset", f"the specification is not valid {kind.upper()}: {error}{other}.") from None
+    if kind == "yaml" and has_more_values(loaded, MAX_YAML_VALUES):
+        raise InvalidTool(
+            "OpenAPIToolset",
+            f"the specification is not valid YAML: it has over {MAX_YAML_VALUES:,} values after expanding aliases.",
+        )
     if not isinstance(loaded, dict):
         raise InvalidTool("OpenAPIToolset", "the specification must be an object.")
-    return loaded
+    return dict(to_plain(loaded))
 
 
-def _yaml(text: str) -> Any:
-    """Parse YAML 1.2, in which `no` and `2024-01-02` are strings. PyYAML parses YAML 1.1."""
-    import yaml
+class _YamlLoader(yaml.SafeLoader):
+    """A loader for the core schema of YAML 1.2, with the merge keys of YAML 1.1. Keys are always strings.
 
-    class Loader(yaml.SafeLoader):
-        """A loader for the core schema of YAML 1.2, with the merge keys of YAML 1.1. Keys are always strings."""
+    In YAML 1.2, `no` and `2024-01-02` are strings. PyYAML parses YAML 1.1.
+    """
 
-        yaml_implicit_resolvers: dict[str, Any] = {}  # as PyYAML declares it
+    yaml_implicit_resolvers: dict[str, Any] = {}  # as PyYAML declares it
 
-        def flatten_mapping(self, node: yaml.MappingNode) -> None:
-            super().flatten_mapping(node)
-            for key, _ in node.value:
-                if isinstance(key, yaml.ScalarNode):
-                    key.tag = "tag:yaml.org,2002:str"
-
-    for kind, pattern, first in _YAML_KINDS:
-        Loader.add_implicit_resolver(f"tag:yaml.org,2002:{kind}", re.compile(pattern), list(first))
-    # PyYAML takes 010 for an octal number.
-    integer = "tag:yaml.org,2002:int"
-    Loader.add_constructor(integer, lambda _, node: int(node.value, 0 if node.value[1:2] in ("o", "x") else 10))
-    try:
-        return yaml.load(text, Loader)
-    except yaml.YAMLError as error:
-        raise ValueError(str(error)) from error
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        super().flatten_mapping(node)
+        pairs = {}
+        for key, value in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                key.tag = "tag:yaml.org,2002:str"
+            # Keep a key once, because mappings that are merged from merged mappings would grow exponentially.
+            pairs[key.value if isinstance(key, yaml.ScalarNode) else id(key)] = (key, value)
+        node.value = list(pairs.values())
 
 
 _YAML_KINDS = (
@@ -180,33 +175,28 @@ _YAML_KINDS = (
 """How plain scalars are resolved (YAML 1.2, section 10.3.2): the kind, its pattern and its first characters."""
 
 
-def to_plain(value: Any, limit: float = math.inf) -> Any:
-    """Return a copy that can be recorded as JSON: keys become strings, and so do dates of other YAML parsers.
+for _kind_name, _pattern, _first in _YAML_KINDS:
+    _YamlLoader.add_implicit_resolver(f"tag:yaml.org,2002:{_kind_name}", re.compile(_pattern), list(_first))
+# PyYAML takes 010 for an octal number.
+_YamlLoader.add_constructor(
+    "tag:yaml.org,2002:int", lambda _, node: int(node.value, 0 if node.value[1:2] in ("o", "x") else 10)
+)
 
-    Raises:
-        ValueError: There are too many values. By using YAML aliases, a short document can expand to a huge number.
-    """
-    remaining = limit
 
-    def convert(value: Any) -> Any:
-        nonlocal remaining
-        remaining -= 1
-        if remaining < 0:
-            raise ValueError(f"it has more than {limit:,} values after expanding aliases")
-        match value:
-            case dict():
-                return {str(key): convert(item) for key, item in value.items()}
-            case list() | tuple():
-                return [convert(item) for item in value]
-            case int() if abs(value) >= 2**63:
-                return convert(float(str(value)))
-            case float() if not math.isfinite(value):
-                return None
-            case None | bool() | int() | float():
-                return value
-        return str(value).encode(errors="replace").decode()
-
-    return convert(value)
+def to_plain(value: Any) -> Any:
+    """Return a copy that can be recorded as JSON: keys become strings, and so do dates of other YAML parsers."""
+    match value:
+        case dict():
+            return {str(key): to_plain(item) for key, item in value.items()}
+        case list() | tuple():
+            return [to_plain(item) for item in value]
+        case int() if abs(value) >= 2**63:
+            return to_plain(float(str(value)))
+        case float() if not math.isfinite(value):
+            return None
+        case None | bool() | int() | float():
+            return value
+    return str(value).encode(errors="replace").decode()
 
 
 def operations_of(document: JsonObject, *, server: str | None = None, preserve_names: bool = False) -> list[Operation]:
@@ -219,7 +209,6 @@ def operations_of(document: JsonObject, *, server: str | None = None, preserve_n
     """
     check(document)
     operations: list[Operation] = []
-    names: set[str] = set()
     for path, item in (document.get("paths") or {}).items():
         where = path
         try:
@@ -227,12 +216,11 @@ def operations_of(document: JsonObject, *, server: str | None = None, preserve_n
             for method in METHODS:
                 if isinstance(shared.get(method), dict):
                     where = f"{method.upper()} {path}"
-                    operation = _Reader(document, path, method, shared, server, preserve_names).operation(names)
-                    names.add(operation.name)
-                    operations.append(operation)
+                    operations.append(_Reader(document, path, method, shared, server, preserve_names).operation())
         except (UnknownReference, InvalidSchema) as error:
             raise InvalidTool("OpenAPIToolset", f"in {where}: {error}") from None
-    return operations
+    names = _number_duplicates([operation.name for operation in operations], first=2, limit=MAX_NAME_CHARS)
+    return [replace(operation, name=name) for operation, name in zip(operations, names, strict=True)]
 
 
 def check(document: JsonObject) -> None:
@@ -275,18 +263,19 @@ class _Reader:
         self._raw: JsonObject = item[method]
         self._server, self._preserve_names = server, preserve_names
 
-    def operation(self, names: set[str]) -> Operation:
+    def operation(self) -> Operation:
         raw = self._raw
         operation_id = raw.get("operationId") or snake_case(f"{self._path}_{self._method}")
         body = dereference(self._document, raw.get("requestBody")) or {}
         media_type, media, fields, whole_body = self._body(body)
         parameters = [*self._parameters(), *fields]
-        arguments = _number_duplicates([parameter.argument for parameter in parameters])
+        declared = [parameter.argument for parameter in parameters]
+        arguments = _number_duplicates(declared, first=0, reserved=frozenset(declared))
         schemas, defs = make_self_contained(
             self._document, dict(zip(arguments, (parameter.schema for parameter in parameters), strict=True))
         )
         return Operation(
-            name=_make_unique(snake_case(operation_id)[:MAX_NAME_CHARS], names),
+            name=snake_case(operation_id)[:MAX_NAME_CHARS],
             operation_id=operation_id,
             description=str(raw.get("description") or raw.get("summary") or ""),
             method=self._method.upper(),
@@ -322,7 +311,7 @@ class _Reader:
                 raise InvalidSchema(f"the parameter {item!r} has no `name` or `in`.")
             raw.setdefault((parameter["name"], parameter["in"]), parameter)
         for (name, location), parameter in raw.items():
-            if location == "header" and (name.lower() in _NO_PARAMETERS or not _HEADER.fullmatch(name)):
+            if location == "header" and (name.lower() in _NO_PARAMETERS or not HEADER.fullmatch(name)):
                 continue
             content: JsonObject = parameter.get("content") or {}
             content_type, holder = next(iter(content.items()), ("", parameter))
@@ -348,61 +337,45 @@ class _Reader:
         if not content:
             return None, {}, [], False
         declared = min(content, key=_media_rank)
-        media_type = "application/json" if is_json(declared) and "*" in declared else declared
-        holder = content[declared] or {}
-        fields = self._fields(holder.get("schema", {})) if _media_rank(declared) <= _FORM else None
-        if fields is not None:
-            return media_type, holder, fields, False
-        return media_type, holder, [self._whole_body(body, media_type, holder.get("schema", {}))], True
+        rank, media = _media_rank(declared), content[declared] or {}
+        media_type = "application/json" if rank < _FORM and "*" in declared else declared
+        schema, description = media.get("schema", {}), str(body.get("description") or "")
+        kind = _kind(dereference(self._document, schema))
+        if rank <= _FORM and kind == "object" and (fields := self._fields(schema)):
+            return media_type, media, fields, False
+        if rank > _FORM and kind != "string":
+            schema, description = {"type": "string"}, description or f"The body, as {media_type}."
+        name, required = "array" if kind == "array" else "body", bool(body.get("required"))
+        whole = Parameter(
+            name=name, argument=name, location="body", schema=schema, required=required, description=description
+        )
+        return media_type, media, [whole], True
 
-    def _fields(self, schema: Any) -> list[Parameter] | None:
-        """Return one parameter for each property of a body, or None if the body cannot be split."""
-        is_object = _kind(dereference(self._document, schema)) == "object"
-        properties, required = (is_object and self._flatten(schema)) or ({}, [])
-        hidden = read_only(self._document, schema) if properties else ()
-        names = [name for name in properties if name not in hidden]
+    def _fields(self, schema: Any) -> list[Parameter]:
+        """Return one parameter for each property of a body and its `allOf`. Empty if the schema says more."""
+        properties: JsonObject = {}
+        required: list[str] = []
+        for part in applied_parts(self._document, schema):
+            declared = part.get("properties") or {}
+            others = part.keys() - _ANNOTATIONS - {"$ref"} if "$ref" in part else _COMPOSED & part.keys()
+            is_map = (part.get("additionalProperties") or True) is not True
+            if others or is_map or _kind(part) not in (None, "object") or not isinstance(declared, dict):
+                return []
+            for name, value in declared.items():
+                properties[name] = {"allOf": [properties[name], value]} if name in properties else value
+            required += part.get("required") or ()
+        hidden = read_only(self._document, schema)
         return [
             Parameter(
                 name=name,
                 argument=self._argument(name, "body"),
                 location="body",
-                schema=properties[name],
+                schema=value,
                 required=name in required,
             )
-            for name in names
-        ] or None
-
-    def _flatten(self, schema: Any, above: tuple[int, ...] = ()) -> tuple[JsonObject, list[str]] | None:
-        """Return the properties and the required names of a schema and its `allOf`, or None if it says more."""
-        target = dereference(self._document, schema)
-        if _kind(target) not in (None, "object") or not isinstance(target, dict) or id(target) in above:
-            return None
-        beside = schema.keys() - _ANNOTATIONS - {"$ref"} if target is not schema else frozenset()
-        declared, maps = target.get("properties") or {}, target.get("additionalProperties") or True
-        if beside or _COMPOSED & target.keys() or maps is not True or not isinstance(declared, dict):
-            return None
-        properties, required = dict(declared), [*(target.get("required") or ())]
-        for part in target.get("allOf") or ():
-            if (inner := self._flatten(part, (*above, id(target)))) is None:
-                return None
-            for name, value in inner[0].items():
-                properties[name] = {"allOf": [properties[name], value]} if name in properties else value
-            required += inner[1]
-        return properties, required
-
-    def _whole_body(self, body: JsonObject, media_type: str, schema: Any) -> Parameter:
-        kind = _kind(dereference(self._document, schema))
-        description = str(body.get("description") or "")
-        if _media_rank(media_type) > _FORM and kind != "string":
-            schema, description = {"type": "string"}, description or f"The body, as {media_type}."
-        return Parameter(
-            name="array" if kind == "array" else "body",
-            argument="array" if kind == "array" else "body",
-            location="body",
-            schema=schema,
-            required=bool(body.get("required")),
-            description=description,
-        )
+            for name, value in properties.items()
+            if name not in hidden
+        ]
 
     def _argument(self, name: str, location: str) -> str:
         """Return the name that the model sees for a parameter, chosen as in ADK 2.13."""
@@ -426,28 +399,16 @@ class _Reader:
         required = self._raw.get("security", self._document.get("security")) or []
         declared = (self._document.get("components") or {}).get("securitySchemes") or {}
         schemes = {name: dereference(self._document, scheme) or {} for name, scheme in declared.items()}
-        sets = tuple(_sendable({name: schemes[name] for name in names if name in schemes}) for names in required)
+        usable = schemes.keys() - {name for name, scheme in schemes.items() if scheme.get("type") == "mutualTLS"}
+        sets = tuple(_sendable({name: schemes[name] for name in names if name in usable}) for names in required)
         return sets if all(sets) else ()
 
 
-def _sendable(schemes: Mapping[str, JsonObject]) -> Mapping[str, JsonObject]:
+def _sendable(schemes: JsonObject) -> Mapping[str, JsonObject]:
     """Return the schemes whose credentials can be sent together: the first one of each place, such as a header."""
-    places: dict[Any, str] = {}
-    for name, scheme in schemes.items():
-        if scheme.get("type") != "mutualTLS":
-            places.setdefault((scheme.get("in"), scheme.get("name")), name)
-    return {name: schemes[name] for name in places.values()}
-
-
-def servers_of(document: JsonObject) -> Iterator[str]:
-    """Yield the URL of every server in a specification."""
-    holders = [document]
-    for item in (document.get("paths") or {}).values():
-        shared = path_item(document, item)
-        holders += [shared, *(shared[method] for method in METHODS if isinstance(shared.get(method), dict))]
-    for holder in holders:
-        for server in holder.get("servers") or ():
-            yield server_url(server)
+    # Reversed, so that the first one of a place remains.
+    first = {(scheme.get("in"), scheme.get("name")): name for name, scheme in reversed(schemes.items())}
+    return {name: scheme for name, scheme in schemes.items() if name in first.values()}
 
 
 def server_url(server: JsonObject) -> str:
@@ -474,13 +435,16 @@ def is_json(media_type: str) -> bool:
 def _media_rank(media_type: str) -> int:
     """Return how well a request can be written in a media type: 0 is best."""
     kind = media_type.partition(";")[0].strip().lower()
-    return next(rank for rank, pattern in enumerate(_MEDIA_TYPES) if re.fullmatch(pattern, kind))
+    return next(rank for rank, pattern in enumerate(_MEDIA_TYPES) if re.fullmatch(pattern, kind, re.DOTALL))
 
 
 def is_absolute(url: str) -> bool:
     """Return whether a URL is absolute, uses http or https, and has no variable without a default value."""
-    parts = urlsplit(url)
-    return parts.scheme in ("http", "https") and bool(parts.hostname) and "{" not in url
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and "{" not in url
+    except ValueError:  # the port or the IPv6 address is not valid
+        return False
 
 
 def snake_case(text: str) -> str:
@@ -491,23 +455,20 @@ def snake_case(text: str) -> str:
     return re.sub(r"_+", "_", text.lower()).strip("_")
 
 
-def _number_duplicates(names: list[str]) -> list[str]:
-    """Make names unique by numbering duplicates as in ADK 2.13: `id`, `id_0`, `id_1`."""
-    uniques: list[str] = []
+def _number_duplicates(
+    names: Sequence[str], *, first: int, reserved: Collection[str] = (), limit: int = sys.maxsize
+) -> list[str]:
+    """Make names unique by numbering duplicates. As in ADK 2.13, arguments are `id`, `id_0`, `id_1`."""
+    uniques: dict[str, None] = {}
+    numbers = dict.fromkeys(names, first)
     for name in names:
-        number, unique = 0, name
-        while unique in uniques or (number and unique in names):
-            unique, number = f"{name}_{number}", number + 1
-        uniques.append(unique)
-    return uniques
-
-
-def _make_unique(name: str, taken: set[str]) -> str:
-    number, unique = 1, name
-    while unique in taken:
-        number += 1
-        unique = f"{name[: MAX_NAME_CHARS - len(f'_{number}')]}_{number}"
-    return unique
+        unique = name
+        while unique in uniques or (unique != name and unique in reserved):
+            ending = f"_{numbers[name]}"
+            unique = f"{name[: limit - len(ending)]}{ending}"
+            numbers[name] += 1
+        uniques[unique] = None
+    return list(uniques)
 
 
 def _add_description(schema: Any, description: str) -> Any:
@@ -523,16 +484,11 @@ class UnknownReference(ValueError):
     """A `$ref` points to something that is not in the document."""
 
     def __init__(self, ref: str) -> None:
-        self.ref = ref
         super().__init__(f"`$ref` {ref!r} does not exist in the document; use only references within the document.")
 
 
 class InvalidSchema(ValueError):
     """A schema or a parameter is invalid."""
-
-
-class _SchemaTooLarge(Exception):
-    pass
 
 
 _NO_SCHEMAS: Mapping[str, Any] = MappingProxyType({})
@@ -548,11 +504,10 @@ def dereference(document: JsonObject, value: Any, local: Mapping[str, Any] = _NO
     """
     seen: set[str] = set()
     while isinstance(value, dict) and isinstance(value.get("$ref"), str):
-        ref = value["$ref"]
-        if ref in seen:
-            raise UnknownReference(ref)
-        seen.add(ref)
-        value = _target(document, ref, local)
+        if value["$ref"] in seen:
+            raise UnknownReference(value["$ref"])
+        seen.add(value["$ref"])
+        value = _target(document, value["$ref"], local)
     return value
 
 
@@ -563,60 +518,71 @@ def _target(document: JsonObject, ref: str, local: Mapping[str, Any]) -> Any:
     if parent in ("#/$defs", "#/definitions") and name in local:
         return local[name]
     target: Any = document
-    for part in ref[2:].split("/"):
-        key = unquote(part).replace("~1", "/").replace("~0", "~")
-        if isinstance(target, list) and key.isdecimal() and int(key) < len(target):
-            target = target[int(key)]
-        elif isinstance(target, dict) and key in target:
-            target = target[key]
-        else:
-            raise UnknownReference(ref)
+    try:
+        for part in ref[2:].split("/"):
+            items = {str(index): item for index, item in enumerate(target)} if isinstance(target, list) else target
+            target = items[unquote(part).replace("~1", "/").replace("~0", "~")]
+    except (KeyError, TypeError):
+        raise UnknownReference(ref) from None
     return target
 
 
 def make_self_contained(document: JsonObject, schemas: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the schemas under the same keys, and the `$defs` that they refer to.
 
-    As in ADK, references are inlined. Recursive schemas are moved to `$defs`. If inlining makes the schemas too large,
-    all referenced schemas are moved to `$defs`, because ten levels of references can expand to a million schemas.
+    As in ADK, references are inlined. Recursive schemas are moved to `$defs`. If inlining makes the schemas too large
+    or too deep, all referenced schemas are moved to `$defs`, because ten levels of references can expand to a million
+    schemas.
 
     Raises:
         UnknownReference: A reference points to something that is not in the document.
     """
     try:
         return _SchemaConverter(document, inline=True).convert_all(schemas)
-    except _SchemaTooLarge:
+    except RecursionError:
         return _SchemaConverter(document, inline=False).convert_all(schemas)
 
 
-def read_only(
-    document: JsonObject, schema: Any, local: Mapping[str, Any] = _NO_SCHEMAS, above: tuple[int, ...] = ()
-) -> frozenset[str]:
+def applied_parts(
+    document: JsonObject,
+    schema: Any,
+    local: Mapping[str, Any] = _NO_SCHEMAS,
+    keywords: tuple[str, ...] = ("allOf",),
+) -> Iterator[JsonObject]:
+    """Yield a schema and those that it applies to the same value by references or the keywords, each of them once."""
+    waiting, seen = [schema], set()
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, dict) and id(part) not in seen:
+            seen.add(id(part))
+            yield part
+            lists = [part[key] for key in keywords if isinstance(part.get(key), list)]
+            waiting += [inner for inners in reversed(lists) for inner in reversed(inners)]
+            if isinstance(part.get("$ref"), str):
+                waiting.append(_target(document, part["$ref"], local))
+
+
+def read_only(document: JsonObject, schema: Any, local: Mapping[str, Any] = _NO_SCHEMAS) -> frozenset[str]:
     """Return the names of the properties that a request must not contain, including those in `allOf`."""
-    target = dereference(document, schema, local)
-    if not isinstance(target, dict) or id(target) in above:
-        return frozenset()
-    properties = target["properties"].items() if isinstance(target.get("properties"), dict) else ()
-    own = ((name, dereference(document, part, local)) for name, part in properties)
-    inner = (read_only(document, part, local, (*above, id(target))) for part in target.get("allOf") or ())
-    return frozenset(name for name, part in own if isinstance(part, dict) and part.get("readOnly") is True).union(
-        *inner
-    )
+    parts = [part.get("properties") for part in applied_parts(document, schema, local)]
+    declared = [item for properties in parts if isinstance(properties, dict) for item in properties.items()]
+    targets = ((name, dereference(document, item, local)) for name, item in declared)
+    return frozenset(name for name, item in targets if isinstance(item, dict) and item.get("readOnly") is True)
 
 
 class _SchemaConverter:
     def __init__(self, document: JsonObject, *, inline: bool) -> None:
         self._document, self._inline = document, inline
-        self._named: dict[int, tuple[str, Any, Mapping[str, Any]]] = {}
+        self._names: dict[int, str] = {}
+        self._named: list[tuple[str, Any, Mapping[str, Any]]] = []
         self._parts = 0
         # OpenAPI 3.0 ignores what is beside a reference.
-        self._beside = _ANNOTATIONS if str(document.get("openapi", "")).startswith("3.0") else None
+        self._ignores_siblings = str(document.get("openapi", "")).startswith("3.0")
 
     def convert_all(self, schemas: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         converted = {key: self.convert(schema) for key, schema in schemas.items()}
         defs: dict[str, Any] = {}
-        while len(defs) < len(self._named):  # converting a schema may add more
-            name, target, local = list(self._named.values())[len(defs)]
+        for name, target, local in self._named:  # converting a schema may add more
             defs[name] = self.convert(target, (id(target),), local)
         return converted, defs
 
@@ -637,7 +603,7 @@ class _SchemaConverter:
         """
         self._parts += 1
         if self._inline and self._parts > MAX_PARTS:
-            raise _SchemaTooLarge
+            raise RecursionError
         if not isinstance(schema, dict):
             return schema  # True and False are schemas
         local = {**local, **(schema.get("$defs") or {}), **(schema.get("definitions") or {})}
@@ -674,8 +640,11 @@ class _SchemaConverter:
             found = self.convert(target, (*above, id(target)), local, hidden)
         else:
             found = {"$ref": f"#/$defs/{self._name(schema['$ref'], target, local)}"}
-        kept = schema.keys() - {"$ref", "nullable"} & (self._beside or schema.keys())
-        beside = {key: value for key, value in schema.items() if key in kept}
+        beside = {
+            key: value
+            for key, value in schema.items()
+            if key not in ("$ref", "nullable") and (key in _ANNOTATIONS or not self._ignores_siblings)
+        }
         more = self.convert(beside, above, local, hidden) if beside else {}
         if not isinstance(found, dict):
             return found
@@ -684,10 +653,12 @@ class _SchemaConverter:
         return _convert_openapi_30({**merged, "nullable": schema.get("nullable")})
 
     def _name(self, ref: str, target: Any, local: Mapping[str, Any]) -> str:
-        name = ref.rpartition("/")[2]
-        taken = {taken for taken, *_ in self._named.values()}
-        unique = name if name not in taken else f"{name}_{len(taken)}"
-        return self._named.setdefault(id(target), (unique, target, local))[0]
+        if id(target) not in self._names:
+            name = ref.rpartition("/")[2]
+            unique = f"{name}_{len(self._names)}" if name in self._names.values() else name
+            self._names[id(target)] = unique
+            self._named.append((unique, target, local))
+        return self._names[id(target)]
 
 
 def _kind(schema: Any) -> str | None:
