@@ -97,7 +97,7 @@ def find_agents_without_model(registry: Registry, model: str | None = None) -> I
             if provider is None or provider.has_credentials():
                 continue
             variables = f"{provider.variables[0]}{_VERTEX if provider is GEMINI else ''}" if provider.variables else ""
-            yield Problem(root.place, InvalidAgent(agent.name, _NO_KEY.format(provider.name, variables)))
+            yield Problem(root.place, InvalidAgent(root.name_of(agent), _NO_KEY.format(provider.name, variables)))
             break
 
 
@@ -124,7 +124,7 @@ def list_model_warnings(registry: Registry, today: date) -> Iterator[str]:
         for agent in _agents_with_models(root):
             model = agent.model
             names = model.names() if isinstance(model, FallbackModel) else [getattr(model, "model", None)]
-            named += [(agent.name, name) for name in names if name]
+            named += [(root.name_of(agent), name) for name in names if name]
         for owner, name in named:
             if problem := known_models().find_problem(name, today):
                 yield f"Agent {owner!r}: {problem}"
@@ -147,7 +147,7 @@ def _model_names(root: Root) -> Iterator[tuple[str, str]]:
     """Yield pairs of an agent name and a model name that the agent uses. The summarizer's belongs to the root agent."""
     for agent in _agents_with_models(root):
         if isinstance(agent.model, str) and agent.model:
-            yield agent.name, agent.model
+            yield root.name_of(agent), agent.model
     summarizer = root.compaction.summarizer if root.compaction else None
     if isinstance(summarizer, LlmEventSummarizer) and isinstance(summarizer.llm, str):
-        yield root.agent.name, summarizer.llm
+        yield root.name, summarizer.llm

@@ -117,6 +117,10 @@ class Root:
         is_created = self.agent.name == _CREATED and self.package and self.package not in self.tree
         return self.package if is_created else self.agent.name
 
+    def name_of(self, agent: BaseAgent) -> str:
+        """Return the name by which commands and messages call an agent of this tree."""
+        return self.name if agent is self.agent else agent.name
+
     def find(self, name: str) -> BaseAgent | None:
         """Return the root agent if `name` is the name under which it is served, or else the agent with that name."""
         return self.agent if name == self.name else self.tree.get(name)

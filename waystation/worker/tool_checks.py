@@ -56,7 +56,7 @@ def _list_tools(registry: Registry) -> Iterator[tuple[str, BaseTool]]:
     for root in registry.roots.values():
         for agent in root.tree.values():
             for tool in tools_of(agent).values() if isinstance(agent, LlmAgent) else ():
-                yield f"Tool {tool.name!r} of agent {agent.name!r}", tool
+                yield f"Tool {tool.name!r} of agent {root.name_of(agent)!r}", tool
 
 
 def find_blocking_calls(function: Any) -> Iterator[tuple[str, str]]:

@@ -1,6 +1,8 @@
 """A worker refuses agents without a usable model, and no others."""
 
+import re
 import sys
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from waystation.activities.model_choice import (
     Models,
     find_agents_without_model,
     find_foreign_model_names,
+    list_model_warnings,
 )
 from waystation.agents import Agent
 from waystation.agents.callback_context import CallbackContext
@@ -24,6 +27,7 @@ from waystation.models.registry import LLMRegistry
 from waystation.plugins.base_plugin import BasePlugin
 from waystation.testing import ScriptedModel, says
 from waystation.worker.main import check
+from waystation.worker.tool_checks import list_undescribed_tools
 
 
 @pytest.fixture(autouse=True)
@@ -103,6 +107,25 @@ def test_a_name_without_credentials_is_refused_with_the_variable_to_set(monkeypa
     assert not list(find_agents_without_model(registry, DEMO))
     monkeypatch.setenv("ANTHROPIC_API_KEY", "a test's key")
     assert not list(find_agents_without_model(registry))
+
+
+def test_problems_of_agents_that_adk_create_named_name_their_packages(tmp_path: Path) -> None:
+    """All these agents are named `root_agent`, which would not say which of them has the problem."""
+    for package in ("coasts", "plains"):
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "agent.py").write_text(
+            "from waystation.agents import Agent\n"
+            "def look_up(city: str) -> str: return city\n"
+            "root_agent = Agent(name='root_agent', model='gemini-2.5-flash', tools=[look_up])\n"
+        )
+    registry, _ = check([tmp_path])
+    texts = [
+        *(str(problem.error) for problem in find_agents_without_model(registry)),
+        *list_model_warnings(registry, date(2027, 1, 1)),
+        *list_undescribed_tools(registry),
+    ]
+    named = [re.search("agent '(.+?)'", text, re.IGNORECASE) for text in texts]
+    assert [match and match[1] for match in named] == ["coasts", "plains"] * 3
 
 
 def test_check_names_agent_model_and_remedy(tmp_path: Path) -> None:
