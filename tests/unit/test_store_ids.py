@@ -114,7 +114,7 @@ async def test_another_store_is_reported_once(tmp_path: Path, logs: list[Mutable
     for _ in range(2):
         assert await ids.compare({"payloads": "5e6f7a8b", "artifacts": "1a2b3c4d"}) is not None
     assert [line["event"] for line in logs] == ["store.differs"] * 2
-    assert "--artifacts is the store (empty), but another process recorded 1a2b3c4d" in logs[0]["problem"]
+    assert "--artifacts is an empty store, but another process recorded the store 1a2b3c4d" in logs[0]["problem"]
     assert "--store" in logs[1]["problem"]
 
 

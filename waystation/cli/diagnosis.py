@@ -252,7 +252,8 @@ def _check_files(seen: Observations) -> Iterator[Finding]:
     for difference in seen.store_differences:
         fix = "use the workers' folder, or name their stores: --store, --artifacts, --memory and --credentials"
         yield Finding("stores of workers", False, difference, fix)
-    if unnamed := [name for name in STORE_OPTIONS if name not in seen.other_stores]:
+    unnamed = [name for name in STORE_OPTIONS if name not in seen.other_stores]
+    if unnamed and not seen.store_differences:
         text = f"compared with those of the workers as in {seen.folder}; name others with {', '.join(unnamed)}"
         yield Finding("other stores", True, text)
     for name, problem in seen.other_stores.items():

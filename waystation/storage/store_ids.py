@@ -93,8 +93,8 @@ def _find_place(store: object) -> str | None:
 def list_differences(own: Mapping[str, str], recorded: Mapping[str, str]) -> list[str]:
     """Return a description of each store whose ID differs from the recorded one."""
     return [
-        f"{OPTIONS[name]} is the store {own[name] or '(empty)'}, but another process recorded {id}. Use the same "
-        f"{OPTIONS[name]} for all workers and clients."
+        f"{OPTIONS[name]} is {f'the store {own[name]}' if own[name] else 'an empty store'}, but another process "
+        f"recorded the store {id}. Use the same {OPTIONS[name]} for all workers and clients."
         for name, id in sorted(recorded.items())
         if name in own and own[name] != id
     ]

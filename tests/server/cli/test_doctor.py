@@ -389,7 +389,7 @@ async def test_the_default_stores_of_another_folder_are_found(
         invocation = await until_waiting(env.client.start("foldered", "go"), "fc-1")
         target = ("--task-queue", env.client.task_queue, "--store", str(env.store))
         found = await examine(env.server, *target)
-        assert "--artifacts is the store (empty)" in found["stores of workers"]["text"]
+        assert "--artifacts is an empty store" in found["stores of workers"]["text"]
         named = await examine(env.server, *target, doctor=("--artifacts", str(tmp_path / "artifacts")))
         assert "stores of workers" not in named
         assert not (tmp_path / ".waystation").exists()

@@ -122,6 +122,12 @@ def test_a_planted_fault_is_found(fault: Mapping[str, Any], check: str, fix: str
     assert len(problems) <= 2
 
 
+def test_other_stores_are_not_fine_beside_a_difference() -> None:
+    """A line that says the stores were compared would contradict the problem above it."""
+    seen = Observations(**{**HEALTHY, "store_differences": ["--artifacts is an empty store"]})
+    assert [finding.ok for finding in diagnose(seen) if "stores" in finding.check] == [False]
+
+
 def test_a_fast_clock_makes_no_worker_look_ended() -> None:
     """The ages of polls are measured by the server's clock."""
     seen = Observations(**{**HEALTHY, "clock_ahead_s": 300.0, "pollers": polling(seen_at=NOW - 310)})
