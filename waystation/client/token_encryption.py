@@ -53,8 +53,8 @@ def load_encrypter(file: str | Path | None) -> TokenEncrypter:
     """
     if not file:
         problem = (
-            "is not set, but tokens are sent only in encrypted form. Set it to a file with the workers' public key, "
-            "such as the clients.toml from `waystation identity init`."
+            "set it to a file with the workers' public key, such as the clients.toml from `waystation identity init`, "
+            "because tokens are sent only in encrypted form."
         )
         raise InvalidConfiguration(CLIENT_IDENTITY_ENV, "", problem)
     try:

@@ -107,7 +107,7 @@ async def test_a_token_is_never_sent_readable(
     monkeypatch.delenv(CLIENT_IDENTITY_ENV, raising=False)
     async with serve(asker(), verify=False) as env:
         invocation = await waiting(env)
-        with pytest.raises(InvalidConfiguration, match="WAYSTATION_CLIENT_IDENTITY: is not set"):
+        with pytest.raises(InvalidConfiguration, match="WAYSTATION_CLIENT_IDENTITY: set it to a file"):
             await invocation.reject("fc-1", token=there.provider.token())
         with pytest.raises(NotAllowed, match="The limit is 16000"):
             await client_of(env, there.sealer).invocation(invocation.id).reject("fc-1", token="t" * 17_000)
