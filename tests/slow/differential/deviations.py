@@ -163,6 +163,21 @@ def responding(whole: Json, told: Any) -> Json:
     return whole
 
 
+def without_bound(whole: Json, told: Any) -> Json:
+    """Leave out the parameter `b`, which a partial binds; `told` is tool -> response."""
+    for declared in (tool for request in each_request(whole) for tool in request["tools"]):
+        declared["parametersJsonSchema"]["properties"].pop("b")
+    return responding(whole, told)
+
+
+def without_empty_texts(whole: Json, _told: Any) -> Json:
+    """Leave out empty parts."""
+    for event in whole["events"]:
+        for content in filter(None, [event.get("content")]):
+            content["parts"] = [part for part in content["parts"] if part != {"text": ""}]
+    return whole
+
+
 def told_the_payload(whole: Json, told: Any) -> Json:
     """Add the payload of a confirmation to the response of the call that ran with it; `told` is the payload."""
     for response in each_response(whole):
@@ -393,6 +408,12 @@ DEVIATIONS: Mapping[str, Deviation] = {
     ),
     "answers-keep-what-was-asked": Deviation(
         row="a confirmation without a hint or a payload reaches the tool without them", change=remembered
+    ),
+    "bound-arguments-are-hidden": Deviation(
+        row="the model sees and can replace what a `functools.partial` binds by keyword", change=without_bound
+    ),
+    "empty-texts-are-left-out": Deviation(
+        row="an empty reply, or one that ends with `MALFORMED_FUNCTION_CALL`", change=without_empty_texts
     ),
     "payloads-are-told": Deviation(row="only the tool receives the payload of a confirmation", change=told_the_payload),
     "replies-between-updates-stay": Deviation(

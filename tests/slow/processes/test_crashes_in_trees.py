@@ -90,7 +90,7 @@ async def test_a_tool_that_has_its_confirmation_finds_it_again_after_a_crash(
     assert [(line["attempt"], line["days"]) for line in began if line["key"] == once] == [(1, 4)]
     assert [line["key"] for line in place.ledger.lines("ended")] == [repeated]
     log = await invocation.log()
-    assert log.state.calls["fc-1"].response == {"booked": 3}
+    assert log.state.calls["fc-1"].response == {"booked": 3, "days": 3}
     assert (log.state.calls["fc-2"].response or {})["error_type"] == "OutcomeUnknown"
     assert [call.run for call in log.state.calls.values()] == [1, 1]
 

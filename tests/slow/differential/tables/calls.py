@@ -150,8 +150,6 @@ KINDS: dict[str, tuple[Callable[[], Any], str, dict[str, Any]]] = {
     "callable_object": (lambda: Doubling(), "Doubling", {"a": 4}),
     "async_callable_object": (lambda: Tripling(), "Tripling", {"a": 4}),
     "partial_positional": (lambda: functools.partial(add, 7), "add", {}),
-    "partial_keyword": (lambda: functools.partial(add, b=7), "add", {"a": 1}),
-    "partial_keyword_overridden": (lambda: functools.partial(add, b=7), "add", {"a": 1, "b": 0}),
     "positional_only": (lambda: positional_only, "positional_only", {"a": 4}),
     "context_by_annotation": (lambda: named_differently, "named_differently", {"a": 1}),
     "context_by_name": (lambda: by_name, "by_name", {"a": 1}),
@@ -186,6 +184,16 @@ def _with_ids(*wanted: str) -> dict[str, Any]:
 
 TABLE: list[Scenario] = [
     *(_kind(name, *row) for name, row in KINDS.items()),
+    *(
+        _kind(
+            f"partial_keyword{name}",
+            lambda: functools.partial(add, b=7),
+            "add",
+            args,
+            deviations=shows(bound_arguments_are_hidden={"add": {"sum": 8}}),
+        )
+        for name, args in (("", {"a": 1}), ("_overridden", {"a": 1, "b": 0}))
+    ),
     alone("text_only", "hello"),
     alone("text_with_a_call", calls(("add", {"a": 1}), text="I add."), "done", tools=lambda: [add]),
     alone("three_steps", *[calls(("add", {"a": n})) for n in range(3)], "done", tools=lambda: [add]),

@@ -93,7 +93,14 @@ TABLE: list[Scenario] = [
     _talk("three_messages", "one", "two", "three", answers=["second", "third"]),
     _talk("tools_between", NOTE, "noted", NOTE_TOO, "noted again", "bye", answers=["more", "thanks"]),
     _talk("state_lasts", NOTE, "noted", NOTE_TOO, "noted again", answers=["more"], state={"notes": ["zero"]}),
-    _talk("silence_then_talk", NOTE, "", "here I am", answers=["are you there?"]),
+    _talk(
+        "silence_then_talk",
+        NOTE,
+        "",
+        "here I am",
+        answers=["are you there?"],
+        deviations=shows("empty-texts-are-left-out"),
+    ),
     _talk(
         "pending_then_talk",
         ASK,

@@ -64,7 +64,7 @@ TABLE: list[Scenario] = [
         message={"role": "user", "parts": [{"text": "a"}, {"inlineData": {"mimeType": "image/png", "data": "aGk="}}]},
     ),
     alone("model_reports_an_error", Problem("SAFETY", "It was blocked.")),
-    alone("model_reports_an_error_after_a_call", calls(("look", {})), Problem("OTHER", "No."), tools=lambda: [look]),
+    alone("model_reports_an_error_after_a_call", calls(("look", {})), Problem("SAFETY", "No."), tools=lambda: [look]),
     _configured(
         "with_a_configuration",
         generate_content_config=types.GenerateContentConfig(
