@@ -113,7 +113,6 @@ def _url(operation: Operation, args: JsonObject) -> tuple[str, list[tuple[str, s
     values = {
         parameter.name: _segment(parameter, value) for parameter, value in _select_location("path", operation, args)
     }
-
     path, _, query = operation.path.partition("#")[0].partition("?")
     arguments = {parameter.name: parameter.argument for parameter in operation.parameters}
     for name in re.findall(r"\{([^{}]*)\}", path):
@@ -181,9 +180,10 @@ def _limit(operation: Operation, parameter: Parameter, value: Any) -> Parameter:
 
     Otherwise, a model could set parameters that the specification does not have, or that have other meanings.
     """
+    if not isinstance(value, dict):
+        return parameter
     schema = parameter.schema if isinstance(parameter.schema, dict) else {}
-    keys = {key for key, item in value.items() if item is not None} if isinstance(value, dict) else set()
-    unknown = keys - find_properties(schema, operation.defs).keys()
+    unknown = {key for key, item in value.items() if item is not None} - find_properties(schema, operation.defs).keys()
     is_open = schema.get("additionalProperties", False) is not False
     is_safe = not unknown or (is_open and unknown.isdisjoint(other.name for other in operation.parameters))
     return parameter if is_safe else replace(parameter, explode=False)
