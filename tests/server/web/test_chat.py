@@ -84,7 +84,7 @@ async def test_a_person_chats_with_an_agent_and_approves_in_the_chat(serve: Serv
 
 
 async def test_a_chat_says_if_the_server_does_not_answer(serve: Serve, chromium: Chromium) -> None:
-    """What was typed stays, and one sentence says what is known about the message or the answer."""
+    """The typed text stays, and one sentence says whether the message or the answer may still count."""
     async with serve(payer(Till(), {"amount": 5})) as env, site(env.client) as web, opened(chromium, web) as (page, _):
         session = env.client.session(agent="payer", session_id=uuid.uuid4().hex, user_id="dana")
         invocation = await session.send("Please pay.")

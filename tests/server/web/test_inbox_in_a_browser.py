@@ -46,7 +46,7 @@ async def focused(page: Page, button: str) -> None:
 
 @pytest.mark.parametrize(("width", "height"), [(PHONE, 640), (DESK, 860)])
 async def test_approve_is_visible_without_scrolling(serve: Serve, chromium: Browser, width: int, height: int) -> None:
-    """Even with long arguments, whose tables keep the names of their columns. Beside it are the title and a value."""
+    """The arguments are long. Tables keep the names of columns, and the title and a value are visible, too."""
     rows = [{"line": number, "text": "Please pay this soon."} for number in range(50)]
     long: dict[str, Any] = {"amount": 48_250.5, "to": "Rose Roofing", "note": rows}
     async with serve(payer(Till(), long, title=TITLE)) as env, site(env.client) as web:

@@ -230,7 +230,7 @@ async def test_state_that_is_no_json_is_refused_where_it_is_written(serve: Serve
 
 
 async def test_an_item_of_state_that_became_no_json_in_place_is_replaced(serve: Serve) -> None:
-    """The other writes are recorded, and the model is told which item was replaced."""
+    """The other writes are recorded, and the response names the replaced item."""
     effects: list[int] = []
 
     def remember(tool_context: ToolContext) -> str:
