@@ -140,6 +140,8 @@ class Reviewer:
 
     async def _sign(self, params: VerificationInput, log: Log, review: Verification) -> Verification:
         answer, call = log.state.approvals.submitted[params.ref], log.state.calls[params.call]
+        if call.call.root != log.state.root:  # an earlier version recorded the call, or its record is forged
+            answer = answer.model_copy(update={"remember": False})
         proofs = await self._proofs.proofs(with_scope=answer.remember)
         return review.model_copy(update={"signed": proofs.signed_approval(call, answer, review) if proofs else None})
 

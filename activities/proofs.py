@@ -199,7 +199,7 @@ class Proofs:
         if self.scope is None or call.policy is None:
             return None
         args, bound_to = call.policy.alike(call.args), call.policy.bound_to(call.declared, origin_of(call))
-        return describe_coverage(self.scope, call.agent, call.name, args, bound_to)
+        return describe_coverage(self.scope, call.call.root, call.agent, call.name, args, bound_to)
 
     def is_remembered(
         self, approval: StandingApproval, policy: ApprovalPolicy, requesters: Sequence[str] | None

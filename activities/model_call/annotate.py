@@ -112,6 +112,7 @@ class Approvals(NamedTuple):
             return None
         approval = find_covering_approval(
             self.remembered,
+            root=call.root,
             agent=agent,
             tool=tool,
             args=args,
@@ -238,7 +239,7 @@ class Annotator:
         """Annotate a call with the tool's settings and the approval that it needs. The model sent `original`."""
         confirmation = judgement.confirmation
         asks = confirmation is not None or tool.is_long_running or judgement.policy is not None
-        origin = self.tools.origins.get(tool.name)
+        origin, policy = self.tools.origins.get(tool.name), judgement.policy or tool.approval
         call = call.model_copy(
             update={
                 "kind": "long_running" if tool.is_long_running else "function",
@@ -247,6 +248,7 @@ class Annotator:
                 "approval": judgement.policy,
                 "declared": parameters_digest(tool) if asks else None,
                 "tool_origin": origin if asks or origin != DECLARED else None,
+                "root": self.contexts.conversation.log.state.root if policy and policy.remember else None,
                 "response_schema": tool.answer_schema() if tool.is_long_running else None,
                 "effect": tool.effect_when(confirmed=confirmation is not None),
                 "timeout_s": tool.timeout.total_seconds() if tool.timeout else None,

@@ -141,6 +141,9 @@ class Call(Recorded):
     tool_origin: str | None = None
     """Where the tool comes from: `declared`, or `toolset:` and the name of its toolset. It is set if `declared` is, and
     for each call to a tool of a toolset."""
+    root: str | None = None
+    """Name of the root agent. It is set if an approval of this call may be remembered, because it will cover only calls
+    below that agent."""
     standing: str | None = None
     """The origin of the remembered approval that covers this call, so that no approver is asked despite the
     `confirmation`."""

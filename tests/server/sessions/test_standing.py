@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from tests.server.sessions.conftest import Converse, heard_events
 from tests.server.workflows.outside import Till, waiting
-from waystation.agents import Agent
+from waystation.agents import Agent, SequentialAgent
 from waystation.client import Session
 from waystation.core import SESSION_WORKFLOW, ApprovalPolicy, JsonObject, ids
 from waystation.models import LlmRequest
@@ -26,10 +26,10 @@ def paying(till: Till) -> Agent:
     return Agent(name="clerk", model=FunctionModel(clerk), tools=[FunctionTool(till.pay, approval=POLICY)])
 
 
-async def allowed(session: Session) -> None:
+async def allowed(session: Session, call_id: str = "fc-1") -> None:
     """Have the first call approved for further ones, too."""
     first = await session.send("pay")
-    await waiting(await first.invocation(), "fc-1")
+    await waiting(await first.invocation(), call_id)
     await (await first.invocation()).approve(by="ann", remember=True)
     await first.result()
     await heard_events(session)  # the session, that is
@@ -53,6 +53,20 @@ async def test_it_is_carried_over_when_the_session_goes_on_in_a_further_run(conv
         for text in ("again", "and again"):
             await (await session.send(text)).result()
     assert till.paid == [5, 5, 5]
+
+
+async def test_an_agent_of_that_name_in_another_tree_asks_again(converse: Converse) -> None:
+    """Sub-agents of different roots often have the same name, and their tools may differ in what they do."""
+    till, other = Till(), Till()
+    first = SequentialAgent(name="first", sub_agents=[paying(till)])
+    second = SequentialAgent(name="second", sub_agents=[paying(other)])
+    async with converse(first, second) as session:
+        await allowed(session, "fc-1-1")
+        sent = await session.send("pay", agent="second")
+        await waiting(await sent.invocation(), "fc-1-1")
+        await (await sent.invocation()).reject()
+        await sent.result()
+    assert (till.paid, other.paid) == ([5], [])
 
 
 async def test_nobody_begins_a_session_with_approvals_of_their_own(converse: Converse) -> None:

@@ -33,11 +33,10 @@ def test_a_number_is_not_covered_by_another_that_python_calls_equal(
     """`1`, `1.0` and `true` are different JSON, and tools may treat them differently."""
     policy = ApprovalPolicy(remember=timedelta(hours=1))
     bound_to = policy.bound_to("schema", None)
-    known = StandingApproval(
-        agent="a", tool="pay", args={"n": approved}, bound_to=bound_to, by="ann", until=2_000, origin="i/fc-1"
-    )
+    about: dict[str, Any] = {"root": "r", "agent": "a", "tool": "pay"}
+    known = StandingApproval(**about, args={"n": approved}, bound_to=bound_to, by="ann", until=2_000, origin="i/fc-1")
     found = find_covering_approval(
-        [known], agent="a", tool="pay", args={"n": called_with}, declared="schema", origin=None, policy=policy
+        [known], **about, args={"n": called_with}, declared="schema", origin=None, policy=policy
     )
     assert (found is not None) is covers
 
@@ -46,11 +45,22 @@ def test_a_number_is_not_covered_by_another_that_python_calls_equal(
 def test_a_remembered_approval_covers_only_the_tool_of_its_origin(origin: str | None) -> None:
     """Someone else may give a tool the same name and the same parameters."""
     policy = ApprovalPolicy(remember=timedelta(hours=1))
-    about: dict[str, Any] = {"agent": "a", "tool": "pay", "args": {"n": 1}}
+    about: dict[str, Any] = {"root": "r", "agent": "a", "tool": "pay", "args": {"n": 1}}
     bound_to = policy.bound_to("schema", "toolset:bank")
     known = StandingApproval(**about, bound_to=bound_to, by="ann", until=2_000, origin="i/fc-1")
     found = find_covering_approval([known], **about, declared="schema", origin=origin, policy=policy)
     assert (found is not None) is (origin == "toolset:bank")
+
+
+@pytest.mark.parametrize("root", ["r", "other", ""])
+def test_a_remembered_approval_covers_only_calls_below_its_root_agent(root: str) -> None:
+    """Two trees in one session may have agents of the same name. Earlier versions did not record the root."""
+    policy = ApprovalPolicy(remember=timedelta(hours=1))
+    about: dict[str, Any] = {"agent": "a", "tool": "pay", "args": {"n": 1}}
+    bound_to = policy.bound_to("schema", None)
+    known = StandingApproval(**about, root=root, bound_to=bound_to, by="ann", until=2_000, origin="i/fc-1")
+    found = find_covering_approval([known], **about, root="r", declared="schema", origin=None, policy=policy)
+    assert (found is not None) is (root == "r")
 
 
 def test_a_call_that_was_recorded_without_an_origin_keeps_its_digest() -> None:

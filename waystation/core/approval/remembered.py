@@ -14,6 +14,9 @@ dropped."""
 class StandingApproval(Recorded):
     """A remembered approval, which covers later identical calls for a limited time."""
 
+    root: str | None = None
+    """Name of the root agent whose tree contains `agent`. If an earlier version recorded the approval, it is None and
+    the approval covers nothing, because another tree may have an agent of that name."""
     agent: str
     tool: str
     args: JsonObject
@@ -30,7 +33,7 @@ class StandingApproval(Recorded):
 
     def coverage(self, scope: str) -> JsonObject:
         """Return what the approval covers in a scope, as its approvers' MACs authenticate it."""
-        return describe_coverage(scope, self.agent, self.tool, self.args, self.bound_to)
+        return describe_coverage(scope, self.root, self.agent, self.tool, self.args, self.bound_to)
 
 
 def merge_remembered(
@@ -43,6 +46,7 @@ def merge_remembered(
 def find_covering_approval(
     standing: Iterable[StandingApproval],
     *,
+    root: str | None,
     agent: str,
     tool: str,
     args: JsonObject,
@@ -53,23 +57,30 @@ def find_covering_approval(
 ) -> StandingApproval | None:
     """Return the first remembered approval that covers a call, or None.
 
-    Agent, tool, parameters, origin, policy and arguments must match, `is_proven` must accept the approval, and the
-    policy must still allow remembered approvals. Expiration is not checked here.
+    Root agent, agent, tool, parameters, origin, policy and arguments must match, `is_proven` must accept the approval,
+    and the policy must still allow remembered approvals. Expiration is not checked here.
     """
     # Compare digests of the arguments, because 1, 1.0 and True are equal in Python.
-    expected = (agent, tool, policy.bound_to(declared, origin), digest(policy.alike(args)))
-    found = (known for known in standing if (known.agent, known.tool, known.bound_to, digest(known.args)) == expected)
-    return next(filter(is_proven, found), None) if policy.remember else None
+    expected = (root, agent, tool, policy.bound_to(declared, origin), digest(policy.alike(args)))
+    for known in standing:
+        covered = (known.root, known.agent, known.tool, known.bound_to, digest(known.args))
+        if policy.remember and covered == expected and is_proven(known):
+            return known
+    return None
 
 
-def describe_coverage(scope: str, agent: str, tool: str, args: JsonObject, bound_to: str) -> JsonObject:
+def describe_coverage(
+    scope: str, root: str | None, agent: str, tool: str, args: JsonObject, bound_to: str
+) -> JsonObject:
     """Return what a remembered approval covers, in the form that MACs authenticate.
 
     Args:
         scope: The session, or the invocation outside sessions, in which the approval is remembered.
+        root: The root agent, or None if an earlier version recorded the call.
         agent: The agent that calls the tool.
         tool: The tool's name.
         args: The arguments that a later call must repeat; see `ApprovalPolicy.alike`.
         bound_to: See `ApprovalPolicy.bound_to`.
     """
-    return {"scope": scope, "agent": agent, "tool": tool, "args": digest(args), "bound_to": bound_to}
+    coverage: JsonObject = {"scope": scope, "agent": agent, "tool": tool, "args": digest(args), "bound_to": bound_to}
+    return {**coverage, "root": root} if root else coverage

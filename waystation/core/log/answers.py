@@ -175,6 +175,7 @@ def _remember(state: InvocationState, now: float, call: CallState, approver: str
     policy = call.policy
     if policy and policy.remember:
         approval = StandingApproval(
+            root=call.call.root,
             agent=call.agent,
             tool=call.name,
             args=policy.alike(call.args),
