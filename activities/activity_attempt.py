@@ -7,31 +7,32 @@ cancellation.
 import asyncio
 import contextvars
 import secrets
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from datetime import timedelta
+from typing import Any
+from weakref import WeakSet
 
 import structlog
 from temporalio import activity
 from temporalio.api.common.v1 import Payloads
-from temporalio.api.workflowservice.v1 import RecordActivityTaskHeartbeatRequest
+from temporalio.api.workflowservice.v1 import (
+    RecordActivityTaskHeartbeatRequest,
+    RecordActivityTaskHeartbeatResponse,
+)
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
+from temporalio.service import RPCError
 
 from waystation.core import ForeignHistory, HoldReason, StoreFailed, responses
 
 events = structlog.get_logger("waystation.activities")
 
-INTERVAL_S = 1.0
-"""Interval between heartbeats, or a third of the activity's heartbeat timeout if that is shorter. Each heartbeat also
-asks the server whether the activity was canceled, so a running tool may receive a cancellation this much later. Quick
-tools finish before the first heartbeat."""
-DETAILS_INTERVAL_S = 0.1
-"""Minimum interval between heartbeats that carry a model's text. The first one is sent immediately."""
-TOOL_DETAILS_INTERVAL_S = 0.5
-"""Minimum interval between heartbeats that a tool requests. It can be longer than for models, because only the tool's
-next attempt reads the details. With an interval of 0.1 s, fifty such tools would use a sixth of a server core and a
-quarter of a worker core."""
+INTERVAL_S = 10.0
+"""Interval between heartbeats of an activity without a heartbeat timeout."""
+DETAILS_INTERVAL_S = 0.5
+"""Minimum interval between heartbeats that carry details. The first one is sent immediately."""
+HEARTBEAT_LIMIT = timedelta(seconds=5)
 MAX_FAILURE_CHARS = 500
 MAX_BLOCKED_ATTEMPTS = 2
 """Maximum number of attempts at an activity that blocks the event loop. The limit is lower than for other lost workers,
@@ -54,22 +55,37 @@ HOLD_AFTER = 4
 
 
 class Heartbeater:
-    """Sends heartbeats at regular intervals, and sooner if there are new details."""
+    """Sends heartbeats at regular intervals, and sooner if there are new details.
+
+    The interval is a third of the activity's heartbeat timeout. Each heartbeat is a billable action of Temporal Cloud,
+    and also asks the server whether the activity was canceled, so a cancellation may arrive this much later.
+
+    The SDK sends the first heartbeat at once and holds the others back for most of the heartbeat timeout. Worker options
+    could change that, but only for all activities of the worker. So the other heartbeats are sent by a request of their
+    own as well.
+    """
 
     def __init__(self, details_interval_s: float = DETAILS_INTERVAL_S) -> None:
-        self._details_interval_s = details_interval_s
+        self.details_interval_s = details_interval_s
         timeout = activity.info().heartbeat_timeout
-        self._interval = min(INTERVAL_S, timeout.total_seconds() / 3) if timeout else INTERVAL_S
-        self._loop = asyncio.get_running_loop()
+        self._interval_s = timeout.total_seconds() / 3 if timeout else INTERVAL_S
+        self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
         # Capture the context now, because `send` is called from threads that do not have the activity's context.
         self._context = contextvars.copy_context()
         self._details: Callable[[], Sequence[object]] = tuple
         self._mark: tuple[object, ...] = ()
         self._last_beat_at = float("-inf")
+        self._sending: asyncio.Task[None] | None = None
         self._is_urgent = False
         self._is_stopped = False
         # Use a timer instead of a task: it costs nothing if the tool finishes before the first heartbeat.
-        self._timer = self._beat_after(self._interval)
+        self._timer = self._beat_after(self._interval_s)
+
+    def ask_every(self, interval: timedelta | None) -> None:
+        """Send a heartbeat at least this often, so that a cancellation arrives sooner."""
+        if interval is not None and interval.total_seconds() < self._interval_s:
+            self._interval_s = interval.total_seconds()
+            self._beat_at(self._interval_s)
 
     def send(self, details: Callable[[], Sequence[object]]) -> None:
         """Send a heartbeat soon. From now on, each heartbeat calls `details` for its details. This method is
@@ -89,7 +105,7 @@ class Heartbeater:
     def flush(self) -> None:
         """Send any pending details now, because the activity is about to fail and its next attempt reads them."""
         if self._is_urgent:
-            self._beat()
+            self._hand_over()
 
     def pause(self) -> None:
         """Send no heartbeats until `mark` is called."""
@@ -105,14 +121,8 @@ class Heartbeater:
             RPCError: The server did not confirm the mark.
         """
         self._mark = (mark,)
-        client, token = activity.client(), activity.info().task_token
-        details = Payloads(payloads=await client.data_converter.encode([mark]))
-        await client.workflow_service.record_activity_task_heartbeat(
-            RecordActivityTaskHeartbeatRequest(
-                namespace=client.namespace, identity=client.identity, task_token=token, details=details
-            )
-        )
-        self._timer = self._beat_after(self._interval)
+        await _record_heartbeat(mark)
+        self._timer = self._beat_after(self._interval_s)
 
     def replace_mark(self, mark: object) -> None:
         """Like `mark`, but send the mark when this attempt fails."""
@@ -122,21 +132,60 @@ class Heartbeater:
         """Stop sending heartbeats."""
         self._is_stopped = True
         self._timer.cancel()
+        if self._sending:
+            self._sending.cancel()
 
     def _beat_soon(self) -> None:
         if not self._is_stopped:
-            self._timer.cancel()
-            self._timer = self._beat_after(self._last_beat_at + self._details_interval_s - self._loop.time())
+            self._beat_at(self._last_beat_at + self.details_interval_s - self._loop.time())
+
+    def _beat_at(self, seconds: float) -> None:
+        self._timer.cancel()
+        self._timer = self._beat_after(seconds)
 
     def _beat_after(self, seconds: float) -> asyncio.TimerHandle:
         return self._loop.call_later(max(0.0, seconds), self._beat, context=self._context)
 
     def _beat(self) -> None:
+        is_first, self._last_beat_at = self._last_beat_at < 0, self._loop.time()
+        details = self._hand_over()
+        if not is_first and not activity.info().is_local and (self._sending is None or self._sending.done()):
+            self._sending = self._loop.create_task(self._send(details))
+        self._timer = self._beat_after(self._interval_s)
+
+    def _hand_over(self) -> Sequence[object]:
+        """Give the SDK a heartbeat. It cancels activities that do not, and sends the last one when an attempt fails."""
         self._is_urgent = False
-        self._last_beat_at = self._loop.time()
+        details = (*self._details(), *self._mark)
         if not activity.info().is_local:  # for the server, there is no such activity
-            activity.heartbeat(*self._details(), *self._mark)
-        self._timer = self._beat_after(self._interval)
+            activity.heartbeat(*details)
+        return details
+
+    async def _send(self, details: Sequence[object]) -> None:
+        try:
+            answer = await _record_heartbeat(*details)
+        except RPCError:  # the next heartbeat follows, and the SDK's own tell it if the activity has ended
+            return
+        if answer.cancel_requested and self._task and not self._is_stopped and self._task not in _canceled:
+            _canceled.add(self._task)
+            self._task.cancel()
+
+
+_canceled: "WeakSet[asyncio.Task[Any]]" = WeakSet()
+"""Activities that have learned from a heartbeat of their own that they are canceled. The SDK does not know it yet."""
+
+
+async def _record_heartbeat(*details: object) -> RecordActivityTaskHeartbeatResponse:
+    client = activity.client()
+    return await client.workflow_service.record_activity_task_heartbeat(
+        RecordActivityTaskHeartbeatRequest(
+            namespace=client.namespace,
+            identity=client.identity,
+            task_token=activity.info().task_token,
+            details=Payloads(payloads=await client.data_converter.encode(details)),
+        ),
+        timeout=HEARTBEAT_LIMIT,
+    )
 
 
 @contextmanager
@@ -201,12 +250,21 @@ def describe_block(name: str, blocked_s: float) -> str:
     return f"`{name}` blocked the event loop of its worker for {blocked_s:g} s and was stopped."
 
 
-@contextmanager
-def track_activity() -> Iterator[None]:
-    """Make the activity in this block known to the watchdog, and convert `EventLoopBlocked` to an activity failure."""
+@asynccontextmanager
+async def track_activity() -> AsyncIterator[None]:
+    """Make the activity in this block known to the watchdog, and convert `EventLoopBlocked` to an activity failure.
+
+    If the activity ends because a heartbeat of its own said that it is canceled, report that to the server.
+    """
     current_activity.set(activity.info())
     try:
         yield
+    except asyncio.CancelledError:
+        if asyncio.current_task() not in _canceled or activity.is_cancelled():
+            raise
+        token = activity.info().task_token
+        await activity.client().get_async_activity_handle(task_token=token).report_cancellation()
+        activity.raise_complete_async()
     except EventLoopBlocked as error:
         raise blocked_failure(activity.info(), *error.args) from None
 

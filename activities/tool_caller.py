@@ -20,7 +20,6 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError
 
 from waystation.activities.activity_attempt import (
-    TOOL_DETAILS_INTERVAL_S,
     EventLoopBlocked,
     Heartbeater,
     activity_failure,
@@ -112,7 +111,7 @@ class ToolCaller:
 
     async def call(self, params: ToolCallInput) -> bytes:
         """Return an encoded `ToolOutcome`."""
-        with send_heartbeats(TOOL_DETAILS_INTERVAL_S) as heart:
+        with send_heartbeats() as heart:
             if _is_held():
                 heart.pause()
             with _hold_if_stopped(params):
@@ -205,6 +204,7 @@ class ToolCaller:
             if tool is None:
                 problem = unknown_tool(call.name, await tools_for(run.agent, run.contexts))
                 return await run.without_tool(problem, _error_outcome(call, problem, "UnknownTool"))
+            run.heart.ask_every(tool.cancel_within or self._limits.cancel_within)
             if _is_held():
                 await run.heart.mark({STARTS: _count_starts() + 1})
             if stage_of(call) == "after" and call.provisional:
@@ -482,7 +482,11 @@ class _ToolRun:
         """Cancel the tool and give it a moment to clean up. Abandon it if it does not finish."""
         self.aborted = True
         running.cancel()
-        await asyncio.wait((running,), timeout=STOP_GRACE_S)
+        stopping = asyncio.ensure_future(asyncio.wait((running,), timeout=STOP_GRACE_S))
+        while not stopping.done():
+            # A second cancellation, such as the worker's shutdown, must not lose the result of a tool that has run.
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.shield(stopping)
 
     def _unknown_outcome(self, context: ToolContext, text: str, error_type: str) -> Attempt:
         """Return the result of an attempt that was stopped, so its effect is unknown. The tool is not run again."""

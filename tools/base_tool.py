@@ -77,6 +77,8 @@ class BaseTool:
     """Number of retries if the tool raises an exception. For lost workers, see `effect`."""
     heartbeat_timeout: timedelta | None = None
     """Maximum time between calls to `tool_context.heartbeat()`. After that, the worker is considered lost."""
+    cancel_within: timedelta | None = None
+    """How soon a cancellation reaches a running call. If None, a third of the heartbeat timeout."""
     task_queue: str | None = None
     """The tool's task queue. If None, the agent's task queue is used."""
     effect: Effect | None = None
@@ -206,7 +208,7 @@ class BaseTool:
     def setting_problems(self) -> list[str]:
         """Return one sentence for each invalid setting."""
         problems = []
-        for setting in ("timeout", "heartbeat_timeout", "deadline"):
+        for setting in ("timeout", "heartbeat_timeout", "cancel_within", "deadline"):
             value = getattr(self, setting)
             if value is not None and not isinstance(value, timedelta):
                 problems.append(f"`{setting}` is {value!r}; use a timedelta, such as timedelta(seconds=30).")

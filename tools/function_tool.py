@@ -65,6 +65,7 @@ class FunctionTool(BaseTool):
         timeout: timedelta | None = None,
         retries: int = 0,
         heartbeat_timeout: timedelta | None = None,
+        cancel_within: timedelta | None = None,
         task_queue: str | None = None,
         effect: Effect | None = None,
         quick: bool = False,
@@ -85,6 +86,7 @@ class FunctionTool(BaseTool):
             timeout: Time limit for one attempt. See `BaseTool` for details of this and the following settings.
             retries: Number of retries if the function raises an exception.
             heartbeat_timeout: Maximum time between heartbeats.
+            cancel_within: How soon a cancellation reaches a running call.
             task_queue: The tool's task queue. Defaults to the agent's task queue.
             effect: What happens if the function runs twice for the same call.
             quick: Whether the function usually returns within a few milliseconds. Requires `effect="read"`.
@@ -103,6 +105,7 @@ class FunctionTool(BaseTool):
         self.require_confirmation = require_confirmation
         self.title, self.hint = title, hint
         self.timeout, self.heartbeat_timeout, self.deadline = timeout, heartbeat_timeout, deadline
+        self.cancel_within = cancel_within
         self.retries, self.task_queue, self.effect, self.on_error = retries, task_queue, effect, on_error
         self.quick, self.approval = quick, approval
         if problems := self.setting_problems():

@@ -247,6 +247,7 @@ class ModelCaller:
             limits=self._limits,
         ).over(scopes)
         with send_heartbeats() as heart:
+            heart.ask_every(self._limits.cancel_within)
             signed = await self._proofs.sign_request(log)
             reply = ModelReply()
             if params.phase == "leave":
@@ -276,7 +277,7 @@ class ModelCaller:
                     request=request,
                     tools=tools,
                     changing=[] if params.wrap_up else request_processors(agent, tools),
-                    on_text=_text_listener(heart, log, hooks, number=params.number, attempt=info.attempt),
+                    on_text=_text_listener(heart, log, hooks, params.number, text_interval=self._limits.text_interval),
                 )
                 update = {"definition": definition, "compaction": compaction}
                 update |= {"model": name if budget.prices or budget.max_cost else None}
@@ -368,17 +369,18 @@ async def _list_tools(agent: LlmAgent, contexts: Contexts) -> ToolMap:
 
 
 def _text_listener(
-    heart: Heartbeater, log: Log, hooks: Hooks, *, number: int, attempt: int
+    heart: Heartbeater, log: Log, hooks: Hooks, number: int, *, text_interval: timedelta
 ) -> Callable[[str], None] | None:
     """Return a listener that streams a model's text in heartbeats, or None if the text is not streamed.
 
     Text is streamed only if the invocation requests it and no callback or planner may change the reply, because a
     callback may remove parts of the text.
     """
-    streaming = log.state.input is not None and log.state.input.streaming
+    started, attempt = log.state.input, activity.info().attempt
     may_change = hooks.has("after_model_callback", "on_model_error_callback")
-    if not streaming or may_change or can_change_reply(getattr(hooks.agent, "planner", None)):
+    if not (started and started.streaming) or may_change or can_change_reply(getattr(hooks.agent, "planner", None)):
         return None
+    heart.details_interval_s = started.text_interval_s or text_interval.total_seconds()
     window = TextWindow(agent=hooks.agent.name, number=number, attempt=attempt, mark=secrets.token_hex(3))
 
     def on_text(text: str) -> None:

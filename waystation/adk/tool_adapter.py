@@ -29,6 +29,7 @@ _RESPONSE_FIELDS = (
 _SETTINGS = frozenset(
     {
         "approval",
+        "cancel_within",
         "deadline",
         "effect",
         "heartbeat_timeout",

@@ -66,6 +66,7 @@ from waystation.core import (
     decode,
     describe_faults,
     ids,
+    streaming_fields,
     summary,
     to_plain_json,
 )
@@ -162,7 +163,7 @@ class AgentClient:
         metadata: Mapping[str, Any] | None = None,
         requester: str | None = None,
         token: Token | None = None,
-        streaming: bool = False,
+        streaming: bool | timedelta = False,
         tenant: str | None = None,
         priority: int | None = None,
     ) -> Invocation:
@@ -183,7 +184,9 @@ class AgentClient:
                 prevent this person from answering.
             token: Proves the identity of the person who triggers the invocation. Approval policies that exclude the
                 requester need it. Encrypted with the client's `identity` before it is sent.
-            streaming: Make the model's text available while it is being generated; see `Invocation.stream`.
+            streaming: Make the model's text available while it is being generated; see `Invocation.stream`. A duration
+                is the minimum interval between pieces of text, instead of the workers' own. Each piece is a billable
+                action.
             tenant: The tenant that the invocation works for. Tenants share no sessions, state, artifacts, memories or
                 credentials, even if their users and apps have the same names.
             priority: From 1 to 5. Waiting tasks of invocations with a lower number run first. Defaults to 3.
@@ -204,7 +207,7 @@ class AgentClient:
             "app": app,
             "budget": budget.model_dump() if budget else None,
             "requester": requester,
-            "streaming": streaming,
+            **streaming_fields(streaming),
             "tenant": tenant,
         }
         params = {"agent": agent, "message": message, **{key: value for key, value in optional.items() if value}}

@@ -125,9 +125,10 @@ _NO_KEY = (
 )
 """Replaces the SDK's text for a message that it cannot decrypt."""
 RESEND_PAUSE_S = 0.2
-LOOK_S = 0.1
+LOOK_S = 0.5
+"""Interval for reading heartbeats while a model generates text, unless the invocation has one of its own. By default,
+workers do not send text more often than that."""
 PRIORITIES = range(1, 6)
-"""Interval for reading heartbeats while a model generates text. Workers do not send heartbeats more often than that."""
 
 
 class ClientContext(Protocol):
@@ -702,7 +703,7 @@ async def stream_logs(invocation: Invocation, *, partial: bool) -> "AsyncGenerat
     try:
         while True:
             growing = partial and log is not None and pieces.may_grow(log)
-            done, _ = await asyncio.wait((next_log,), timeout=LOOK_S if growing else None)
+            done, _ = await asyncio.wait((next_log,), timeout=pieces.interval_s(log) if growing else None)
             if done:
                 try:
                     log = next_log.result()
@@ -753,6 +754,9 @@ class PartialTextReader:
     def may_grow(self, log: Log) -> bool:
         """Return whether a model call that streams its text is in flight."""
         return bool(log.state.input and log.state.input.streaming and log.state.models_in_flight)
+
+    def interval_s(self, log: Log) -> float:
+        return (log.state.input and log.state.input.text_interval_s) or LOOK_S
 
     async def read(self, log: Log) -> None:
         """Read the latest heartbeats, and add new text to `new`."""

@@ -56,6 +56,7 @@ from waystation.core import (
     errors,
     ids,
     message_request,
+    streaming_fields,
     to_plain_json,
 )
 from waystation.core.session_log import OPEN_STATUSES
@@ -164,7 +165,7 @@ class Session:
         budget: Budget | None = None,
         metadata: Mapping[str, Any] | None = None,
         token: Token | None = None,
-        streaming: bool = False,
+        streaming: bool | timedelta = False,
         agent: str | None = None,
         create: bool = True,
         confirm_within: timedelta = CONFIRMATION_LIMIT,
@@ -181,7 +182,7 @@ class Session:
             budget: Limits for the invocation.
             metadata: Recorded with the message, but not sent to the model.
             token: Proves the sender's identity; see `AgentClient.start`. Each message of the session needs its own.
-            streaming: Make the model's text available while it is being generated.
+            streaming: Make the model's text available while it is being generated; see `AgentClient.start`.
             agent: Name of the root agent that handles this message and those after it. By default, the agent does not
                 change.
             create: Whether to start the session if it does not exist.
@@ -206,7 +207,7 @@ class Session:
             "state": dict(state) if state else None,
             "budget": budget.model_dump(exclude_defaults=True) if budget else None,
             "metadata": dict(metadata) if metadata else None,
-            "streaming": streaming or None,
+            **streaming_fields(streaming),
             "agent": agent,
             "traceparent": find_traceparent(),
         }

@@ -395,6 +395,7 @@ from waystation.core.wire import (
     parse_input,
     search_attributes_of,
     session_part,
+    streaming_fields,
 )
 
 __all__ = [
@@ -783,6 +784,7 @@ __all__ = [
     "session_part",
     "split",
     "stage_of",
+    "streaming_fields",
     "target_entry",
     "text_of",
     "to_plain_json",

@@ -50,6 +50,7 @@ class SessionMessage(Recorded):
     budget: Budget = Field(default_factory=Budget)
     metadata: JsonObject = Field(default_factory=dict)
     streaming: bool = False
+    text_interval_s: float | None = Field(default=None, gt=0)
     agent: str | None = Field(default=None, max_length=MAX_NAME_CHARS)
     """Name of the root agent that handles this message and those after it. If None, the agent does not change."""
     token: str | None = Field(default=None, repr=False)
@@ -427,6 +428,7 @@ class SessionLog:
             budget=message.budget,
             metadata=message.metadata,
             streaming=message.streaming,
+            text_interval_s=message.text_interval_s,
             standing=self.standing,
             token=message.token,
             session=SessionLink(

@@ -37,7 +37,8 @@ class ActivityOptions:
     schedule_to_close: timedelta | None = None
     """Time limit for all attempts together, or None for no limit."""
     heartbeat: timedelta | None = None
-    """A worker that sends no heartbeat for this long is considered lost. None means that no heartbeats are expected."""
+    """A worker that sends no heartbeat for this long is considered lost. None means that no heartbeats are expected.
+    The worker sends one each third of it."""
     retries: Retries = field(default_factory=Retries)
 
 
@@ -147,6 +148,12 @@ class ActivitySettings:
     """How long a tool call retries to list the tools of a failing toolset before the call fails."""
     store_retry: timedelta = timedelta(seconds=15)
     """How long a tool call retries to use artifacts, memories or credentials whose store is not available."""
+    text_interval: timedelta = timedelta(seconds=0.5)
+    """Minimum interval between pieces of streamed text, which an invocation can override. Each piece is a heartbeat,
+    and so a billable action."""
+    cancel_within: timedelta | None = None
+    """How soon a cancellation reaches a running model call, or a tool without a `cancel_within` of its own. Activities
+    ask for it by heartbeats, which are billable actions. None means a third of the heartbeat timeout."""
 
 
 @dataclass(frozen=True, kw_only=True)

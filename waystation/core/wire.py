@@ -162,6 +162,12 @@ AppName: TypeAlias = Annotated[str, Field(max_length=MAX_NAME_CHARS), AfterValid
 TenantName: TypeAlias = Annotated[str, Field(pattern=f"^{ids.TENANT}$")]
 
 
+def streaming_fields(streaming: bool | timedelta) -> JsonObject:
+    """Return the fields of an input that stand for `streaming`, which may be the interval between pieces of text."""
+    interval = streaming.total_seconds() if isinstance(streaming, timedelta) else None
+    return {"streaming": bool(streaming), "text_interval_s": interval}
+
+
 class InvocationInput(Recorded):
     """Input of the invocation workflow."""
 
@@ -176,6 +182,8 @@ class InvocationInput(Recorded):
     metadata: JsonObject = Field(default_factory=dict)
     streaming: bool = False
     """Whether workers publish the partial text of model replies (see `conversation.partial_text`)."""
+    text_interval_s: float | None = Field(default=None, gt=0)
+    """Minimum interval between pieces of partial text, or None for the worker's."""
     root: str | None = Field(default=None, max_length=MAX_NAME_CHARS)
     """Name of the root agent whose tree contains `agent`, if `agent` itself is not the root."""
     depth: int = 0

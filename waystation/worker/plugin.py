@@ -95,7 +95,7 @@ BUILD_AFTER_S = 0.1
 def _engine_activity(row: EngineActivity[Any], handler: Callable[[Any], Awaitable[bytes]]) -> Activity:
     @activity.defn(name=row.name)
     async def run(params: RawValue) -> RawValue:
-        with track_activity():
+        async with track_activity():
             return raw(await handler(row.input.model_validate_json(data_of(params.payload))))
 
     return run
@@ -113,7 +113,7 @@ def _tool_activity(handler: Callable[[ToolCallInput], Awaitable[bytes]]) -> Acti
             raise ApplicationError(
                 f"Unknown activity {name!r}. Its input is not a tool call.", non_retryable=True
             ) from None
-        with track_activity():
+        async with track_activity():
             return raw(await handler(parsed))
 
     return call_tool
@@ -150,9 +150,6 @@ MAX_ANNOUNCED_BYTES = 10_000
 removed."""
 MAX_DESCRIPTION = 300
 """Maximum number of characters of an agent's description to announce."""
-HEARTBEAT_THROTTLE = timedelta(milliseconds=100)
-"""How long the SDK may hold back a heartbeat, which delays streamed text and the cancellation of a running tool.
-Without new details, an activity sends one heartbeat per second."""
 
 WORKER_OPTIONS: Mapping[str, Any] = {
     # Limits memory use at little cost: a cached workflow takes 0.1 MB, and an evicted one resumes in 17 ms instead of
@@ -165,8 +162,6 @@ WORKER_OPTIONS: Mapping[str, Any] = {
     "sticky_queue_schedule_to_start_timeout": timedelta(seconds=0.8),
     # With this value, five parallel tools take 22% less time than with the SDK's default of 3.
     "max_eager_activity_reservations_per_workflow_task": 10,
-    "max_heartbeat_throttle_interval": HEARTBEAT_THROTTLE,
-    "default_heartbeat_throttle_interval": HEARTBEAT_THROTTLE,
 }
 """Options for `temporalio.worker.Worker` that suit agents better than the SDK's defaults. A plugin cannot set them."""
 

@@ -11,8 +11,8 @@ from waystation.core.payload import JsonObject, Recorded, repair_text
 from waystation.dataclass import dataclass
 
 MAX_WINDOW_CHARS = 4_096
-"""Maximum number of characters in a heartbeat, which contains the end of the text. A reader that polls ten times a
-second misses text only if the model writes more than 40,000 characters a second."""
+"""Maximum number of characters in a heartbeat, which contains the end of the text. A reader that polls twice a
+second misses text only if the model writes more than 8,000 characters a second."""
 PARTIAL = "partial_text"
 """Key in the custom metadata of partial events. The value holds the model call, the attempt and the text's offset."""
 
@@ -105,10 +105,8 @@ class PartialTexts:
         if heartbeat is not None and (heartbeat.number, heartbeat.attempt) != (number, attempt):
             heartbeat = None
         yielded = self._yielded.get(number)
-        if yielded and (
-            yielded.attempt != attempt
-            or (heartbeat and (heartbeat.mark != yielded.mark or heartbeat.length < yielded.length))
-        ):
+        # The text of one mark only grows, so a shorter one comes from an older heartbeat that was overtaken.
+        if yielded and (yielded.attempt != attempt or (heartbeat and heartbeat.mark != yielded.mark)):
             yield from self.close(number)
             yielded = None
         end = yielded.length if yielded else 0
