@@ -703,7 +703,7 @@ async def stream_logs(invocation: Invocation, *, partial: bool) -> "AsyncGenerat
     try:
         while True:
             growing = partial and log is not None and pieces.may_grow(log)
-            done, _ = await asyncio.wait((next_log,), timeout=pieces.interval_s(log) if growing else None)
+            done, _ = await asyncio.wait((next_log,), timeout=_look_s(log) if growing else None)
             if done:
                 try:
                     log = next_log.result()
@@ -718,6 +718,11 @@ async def stream_logs(invocation: Invocation, *, partial: bool) -> "AsyncGenerat
         next_log.cancel()
         with suppress(asyncio.CancelledError, StopAsyncIteration):
             await next_log
+
+
+def _look_s(log: Log | None) -> float:
+    """Return the interval at which workers send the invocation's text, in seconds."""
+    return (log and log.state.input and log.state.input.text_interval_s) or LOOK_S
 
 
 def new_events(log: Log, start: int, pieces: "PartialTextReader") -> list[Event]:
@@ -754,9 +759,6 @@ class PartialTextReader:
     def may_grow(self, log: Log) -> bool:
         """Return whether a model call that streams its text is in flight."""
         return bool(log.state.input and log.state.input.streaming and log.state.models_in_flight)
-
-    def interval_s(self, log: Log) -> float:
-        return (log.state.input and log.state.input.text_interval_s) or LOOK_S
 
     async def read(self, log: Log) -> None:
         """Read the latest heartbeats, and add new text to `new`."""

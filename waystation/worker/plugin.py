@@ -241,8 +241,14 @@ class WaystationPlugin(SimplePlugin):
 
         Raises:
             InvalidConfiguration: The worker's client does not offload large payloads, the worker lacks keys, or it has
-                a dynamic activity.
+                a dynamic activity or another such plugin.
         """
+        if AgentInvocation in config.get("workflows", ()):
+            problem = (
+                "has two WaystationPlugins. A client passes its plugins to its workers: if yours has one, leave out that "
+                "of `Worker(plugins=[...])`, and serve all agents with one plugin."
+            )
+            raise InvalidConfiguration("The worker", "", problem)
         config = super().configure_worker(config)
         client = config["client"]
         if client.data_converter.external_storage is None:
@@ -305,7 +311,8 @@ class WaystationPlugin(SimplePlugin):
 
         When the last worker of this plugin stops, close the tools, plugins and models.
         """
-        _set_task_limit(worker, self._settings.workflow_task_limit)
+        if set(worker.config().get("workflows", ())) <= set(self.WORKFLOWS):  # the user's own keep the SDK's limit
+            _set_task_limit(worker, self._settings.workflow_task_limit)
         self._loop = asyncio.get_running_loop()
         self._loop.call_later(BUILD_AFTER_S, build_recorded_types)
         self._running += 1  # before the first await: another worker may stop during it
