@@ -8,31 +8,25 @@ import asyncio
 import contextvars
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
 from datetime import timedelta
-from typing import Any
-from weakref import WeakSet
 
 import structlog
 from temporalio import activity
-from temporalio.api.common.v1 import Payloads
-from temporalio.api.workflowservice.v1 import (
-    RecordActivityTaskHeartbeatRequest,
-    RecordActivityTaskHeartbeatResponse,
-)
+from temporalio.client import AsyncActivityCancelledError, AsyncActivityHandle
+from temporalio.converter import ActivitySerializationContext
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError
 
-from waystation.core import ForeignHistory, HoldReason, StoreFailed, responses
+from waystation.core import MIN_HEARTBEAT_INTERVAL, ForeignHistory, HoldReason, StoreFailed, responses
 
 events = structlog.get_logger("waystation.activities")
 
-INTERVAL_S = 10.0
-"""Interval between heartbeats of an activity without a heartbeat timeout."""
-DETAILS_INTERVAL_S = 0.5
-"""Minimum interval between heartbeats that carry details. The first one is sent immediately."""
-HEARTBEAT_LIMIT = timedelta(seconds=5)
+DEFAULT_TIMEOUT_S = 30.0
+"""The timeout of which the interval between heartbeats is a third if an activity has no heartbeat timeout."""
+SDK_PAUSE = 0.81
+"""Part of the heartbeat timeout after which the SDK does not hold a heartbeat back: a little more than 80%."""
 MAX_FAILURE_CHARS = 500
 MAX_BLOCKED_ATTEMPTS = 2
 """Maximum number of attempts at an activity that blocks the event loop. The limit is lower than for other lost workers,
@@ -58,34 +52,40 @@ class Heartbeater:
     """Sends heartbeats at regular intervals, and sooner if there are new details.
 
     The interval is a third of the activity's heartbeat timeout. Each heartbeat is a billable action of Temporal Cloud,
-    and also asks the server whether the activity was canceled, so a cancellation may arrive this much later.
+    and asks the server whether the activity was canceled. A cancellation may therefore arrive this much later.
 
-    The SDK sends the first heartbeat at once and holds the others back for most of the heartbeat timeout. Worker options
-    could change that, but only for all activities of the worker. So the other heartbeats are sent by a request of their
-    own as well.
+    The SDK holds a heartbeat back unless it has sent none for 80% of the timeout. A worker option could change that,
+    but for all activities of the worker. So the SDK sends only one heartbeat per timeout, without which it would cancel
+    the activity. From this one, it also learns that the activity is paused, reset or gone. The others are sent here.
     """
 
-    def __init__(self, details_interval_s: float = DETAILS_INTERVAL_S) -> None:
-        self.details_interval_s = details_interval_s
+    def __init__(self, details_interval_s: float | None = None) -> None:
         timeout = activity.info().heartbeat_timeout
-        self._interval_s = timeout.total_seconds() / 3 if timeout else INTERVAL_S
-        self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
+        self._timeout_s = timeout.total_seconds() if timeout else DEFAULT_TIMEOUT_S
+        self._interval_s = self._timeout_s / 3
+        self.details_interval_s = details_interval_s or self._interval_s
+        """Minimum interval between heartbeats with new details. The first one is sent immediately."""
+        self.is_canceled = False
+        """Whether a heartbeat that was sent here has canceled the activity. The SDK does not know that."""
+        self._loop, self._activity = asyncio.get_running_loop(), asyncio.current_task()
         # Capture the context now, because `send` is called from threads that do not have the activity's context.
         self._context = contextvars.copy_context()
         self._details: Callable[[], Sequence[object]] = tuple
         self._mark: tuple[object, ...] = ()
-        self._last_beat_at = float("-inf")
-        self._sending: asyncio.Task[None] | None = None
+        self._sdk_beat_at = float("-inf")
+        self._news = asyncio.Event()
         self._is_urgent = False
         self._is_stopped = False
-        # Use a timer instead of a task: it costs nothing if the tool finishes before the first heartbeat.
-        self._timer = self._beat_after(self._interval_s)
+        self._beating: asyncio.Task[None] | None = None
+        # Begin with a timer instead of a task: it costs nothing if the tool finishes before the first heartbeat.
+        self._timer = self._begin_after(self._interval_s)
 
     def ask_every(self, interval: timedelta | None) -> None:
         """Send a heartbeat at least this often, so that a cancellation arrives sooner."""
-        if interval is not None and interval.total_seconds() < self._interval_s:
-            self._interval_s = interval.total_seconds()
-            self._beat_at(self._interval_s)
+        if interval is not None:
+            self._interval_s = min(self._interval_s, max(interval, MIN_HEARTBEAT_INTERVAL).total_seconds())
+            self._timer.cancel()
+            self._timer = self._begin_after(self._interval_s)
 
     def send(self, details: Callable[[], Sequence[object]]) -> None:
         """Send a heartbeat soon. From now on, each heartbeat calls `details` for its details. This method is
@@ -94,7 +94,7 @@ class Heartbeater:
         self._details = details
         if not self._is_urgent:
             self._is_urgent = True
-            self._loop.call_soon_threadsafe(self._beat_soon, context=self._context)
+            self._loop.call_soon_threadsafe(self._wake, context=self._context)
 
     def record(self, *details: object) -> None:
         """Send a heartbeat with these details soon. After several calls in quick succession, only the last details are
@@ -104,8 +104,8 @@ class Heartbeater:
 
     def flush(self) -> None:
         """Send any pending details now, because the activity is about to fail and its next attempt reads them."""
-        if self._is_urgent:
-            self._hand_over()
+        if self._is_urgent and not activity.info().is_local:
+            activity.heartbeat(*self._take_details())
 
     def pause(self) -> None:
         """Send no heartbeats until `mark` is called."""
@@ -121,8 +121,8 @@ class Heartbeater:
             RPCError: The server did not confirm the mark.
         """
         self._mark = (mark,)
-        await _record_heartbeat(mark)
-        self._timer = self._beat_after(self._interval_s)
+        await self._record(mark)
+        self._timer = self._begin_after(self._interval_s)
 
     def replace_mark(self, mark: object) -> None:
         """Like `mark`, but send the mark when this attempt fails."""
@@ -132,70 +132,91 @@ class Heartbeater:
         """Stop sending heartbeats."""
         self._is_stopped = True
         self._timer.cancel()
-        if self._sending:
-            self._sending.cancel()
+        if self._beating:
+            self._beating.cancel()
 
-    def _beat_soon(self) -> None:
-        if not self._is_stopped:
-            self._beat_at(self._last_beat_at + self.details_interval_s - self._loop.time())
+    def _wake(self) -> None:
+        self._news.set()
+        self._begin()
 
-    def _beat_at(self, seconds: float) -> None:
-        self._timer.cancel()
-        self._timer = self._beat_after(seconds)
+    def _begin_after(self, seconds: float) -> asyncio.TimerHandle:
+        return self._loop.call_later(seconds, self._begin, context=self._context)
 
-    def _beat_after(self, seconds: float) -> asyncio.TimerHandle:
-        return self._loop.call_later(max(0.0, seconds), self._beat, context=self._context)
+    def _begin(self) -> None:
+        # For the server, there is no such activity as a local one.
+        if not (self._beating or self._is_stopped or activity.info().is_local):
+            self._timer.cancel()
+            self._beating = self._loop.create_task(self._keep_beating())
 
-    def _beat(self) -> None:
-        is_first, self._last_beat_at = self._last_beat_at < 0, self._loop.time()
-        details = self._hand_over()
-        if not is_first and not activity.info().is_local and (self._sending is None or self._sending.done()):
-            self._sending = self._loop.create_task(self._send(details))
-        self._timer = self._beat_after(self._interval_s)
+    async def _keep_beating(self) -> None:
+        while True:
+            self._news.clear()
+            with suppress(Exception):  # codecs raise anything; if the SDK's own heartbeat fails, it ends the activity
+                await self._beat()
+            longest = min(self._interval_s, self._sdk_beat_at + self._timeout_s - self._loop.time())
+            shortest = min(self.details_interval_s, longest)
+            await asyncio.sleep(shortest)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._news.wait(), longest - shortest)
 
-    def _hand_over(self) -> Sequence[object]:
-        """Give the SDK a heartbeat. It cancels activities that do not, and sends the last one when an attempt fails."""
+    async def _beat(self) -> None:
+        now = self._loop.time()
+        if now - self._sdk_beat_at < SDK_PAUSE * self._timeout_s:
+            await self._record(*self._take_details())
+        else:
+            self._sdk_beat_at = now
+            activity.heartbeat(*self._take_details())
+
+    def _take_details(self) -> Sequence[object]:
         self._is_urgent = False
-        details = (*self._details(), *self._mark)
-        if not activity.info().is_local:  # for the server, there is no such activity
-            activity.heartbeat(*details)
-        return details
+        return (*self._details(), *self._mark)
 
-    async def _send(self, details: Sequence[object]) -> None:
+    async def _record(self, *details: object) -> None:
         try:
-            answer = await _record_heartbeat(*details)
-        except RPCError:  # the next heartbeat follows, and the SDK's own tell it if the activity has ended
-            return
-        if answer.cancel_requested and self._task and not self._is_stopped and self._task not in _canceled:
-            _canceled.add(self._task)
-            self._task.cancel()
+            await _find_handle().heartbeat(*details, rpc_timeout=timedelta(seconds=self._timeout_s / 3))
+        except AsyncActivityCancelledError as error:
+            canceled = error.details is not None and error.details.cancel_requested
+            if canceled and self._activity and not self.is_canceled and not activity.is_cancelled():
+                self.is_canceled = True
+                self._sdk_beat_at = float("inf")  # its heartbeat would cancel the activity a second time
+                self._activity.cancel()
 
 
-_canceled: "WeakSet[asyncio.Task[Any]]" = WeakSet()
-"""Activities that have learned from a heartbeat of their own that they are canceled. The SDK does not know it yet."""
+class CanceledByHeartbeat(BaseException):
+    """Ends an activity whose own heartbeat, not the SDK's, has learned that it is canceled."""
 
 
-async def _record_heartbeat(*details: object) -> RecordActivityTaskHeartbeatResponse:
-    client = activity.client()
-    return await client.workflow_service.record_activity_task_heartbeat(
-        RecordActivityTaskHeartbeatRequest(
-            namespace=client.namespace,
-            identity=client.identity,
-            task_token=activity.info().task_token,
-            details=Payloads(payloads=await client.data_converter.encode(details)),
-        ),
-        timeout=HEARTBEAT_LIMIT,
+def _find_handle() -> AsyncActivityHandle:
+    """Return the handle of this activity. Like the SDK, it encodes details with the key of the workflow's user."""
+    info = activity.info()
+    context = ActivitySerializationContext(
+        namespace=info.namespace,
+        workflow_id=info.workflow_id,
+        workflow_type=info.workflow_type,
+        activity_type=info.activity_type,
+        activity_id=info.activity_id,
+        activity_task_queue=info.task_queue,
+        is_local=info.is_local,
     )
+    return activity.client().get_async_activity_handle(task_token=info.task_token).with_context(context)
 
 
 @contextmanager
-def send_heartbeats(details_interval_s: float = DETAILS_INTERVAL_S) -> Iterator[Heartbeater]:
-    """Send heartbeats while the block runs. If the block raises an exception, send pending details first."""
+def send_heartbeats(details_interval_s: float | None = None) -> Iterator[Heartbeater]:
+    """Send heartbeats while the block runs. If the block raises an exception, send pending details first.
+
+    New details are sent at most every `details_interval_s`, by default as often as heartbeats without details.
+
+    Raises:
+        CanceledByHeartbeat: A heartbeat has canceled the block.
+    """
     heart = Heartbeater(details_interval_s)
     try:
         yield heart
-    except BaseException:
+    except BaseException as error:
         heart.flush()
+        if heart.is_canceled and isinstance(error, asyncio.CancelledError):
+            raise CanceledByHeartbeat from None
         raise
     finally:
         heart.stop()
@@ -254,16 +275,14 @@ def describe_block(name: str, blocked_s: float) -> str:
 async def track_activity() -> AsyncIterator[None]:
     """Make the activity in this block known to the watchdog, and convert `EventLoopBlocked` to an activity failure.
 
-    If the activity ends because a heartbeat of its own said that it is canceled, report that to the server.
+    If a heartbeat has canceled the activity, report that to the server, because the SDK would report a failure.
     """
     current_activity.set(activity.info())
     try:
         yield
-    except asyncio.CancelledError:
-        if asyncio.current_task() not in _canceled or activity.is_cancelled():
-            raise
-        token = activity.info().task_token
-        await activity.client().get_async_activity_handle(task_token=token).report_cancellation()
+    except CanceledByHeartbeat:
+        with suppress(RPCError):
+            await _find_handle().report_cancellation()
         activity.raise_complete_async()
     except EventLoopBlocked as error:
         raise blocked_failure(activity.info(), *error.args) from None

@@ -204,9 +204,9 @@ class ToolCaller:
             if tool is None:
                 problem = unknown_tool(call.name, await tools_for(run.agent, run.contexts))
                 return await run.without_tool(problem, _error_outcome(call, problem, "UnknownTool"))
-            run.heart.ask_every(tool.cancel_within or self._limits.cancel_within)
             if _is_held():
                 await run.heart.mark({STARTS: _count_starts() + 1})
+            run.heart.ask_every(tool.cancel_within or self._limits.cancel_within)
             if stage_of(call) == "after" and call.provisional:
                 outcome = await run.after_target(tool, call.provisional)
             elif stage_of(call) == "check":

@@ -15,6 +15,7 @@ import structlog
 from waystation.agents.memoize import memoize
 from waystation.core import (
     LONGEST,
+    MIN_HEARTBEAT_INTERVAL,
     ApprovalPolicy,
     AuthoringError,
     Confirmation,
@@ -214,6 +215,9 @@ class BaseTool:
                 problems.append(f"`{setting}` is {value!r}; use a timedelta, such as timedelta(seconds=30).")
             elif value is not None and value <= timedelta():
                 problems.append(f"`{setting}` is {value!r}; use a duration above zero.")
+            elif value is not None and setting == "cancel_within" and value < MIN_HEARTBEAT_INTERVAL:
+                least = MIN_HEARTBEAT_INTERVAL.total_seconds()
+                problems.append(f"`{setting}` is {value!r}; use at least {least:g} s, as a heartbeat takes that long.")
             elif value is not None and value > LONGEST:
                 problems.append(f"`{setting}` is {value.days} days; use at most {LONGEST.days} days (100 years).")
         queue: object = self.task_queue

@@ -380,8 +380,10 @@ def _text_listener(
     may_change = hooks.has("after_model_callback", "on_model_error_callback")
     if not (started and started.streaming) or may_change or can_change_reply(getattr(hooks.agent, "planner", None)):
         return None
-    heart.details_interval_s = started.text_interval_s or text_interval.total_seconds()
-    window = TextWindow(agent=hooks.agent.name, number=number, attempt=attempt, mark=secrets.token_hex(3))
+    interval_s = started.text_interval_s or text_interval.total_seconds()
+    heart.details_interval_s = interval_s
+    mark = secrets.token_hex(3)
+    window = TextWindow(agent=hooks.agent.name, number=number, attempt=attempt, mark=mark, interval_s=interval_s)
 
     def on_text(text: str) -> None:
         window.add(text)

@@ -126,8 +126,8 @@ _NO_KEY = (
 """Replaces the SDK's text for a message that it cannot decrypt."""
 RESEND_PAUSE_S = 0.2
 LOOK_S = 0.5
-"""Interval for reading heartbeats while a model generates text, unless the invocation has one of its own. By default,
-workers do not send text more often than that."""
+"""Interval for reading heartbeats until a model's first text, which says how often the worker sends text, if the
+invocation has no interval of its own. This is the default of workers."""
 PRIORITIES = range(1, 6)
 
 
@@ -702,27 +702,22 @@ async def stream_logs(invocation: Invocation, *, partial: bool) -> "AsyncGenerat
     next_log: asyncio.Task[Log] = asyncio.ensure_future(anext(logs))
     try:
         while True:
-            growing = partial and log is not None and pieces.may_grow(log)
-            done, _ = await asyncio.wait((next_log,), timeout=_look_s(log) if growing else None)
+            growing = log if partial and log is not None and pieces.may_grow(log) else None
+            done, _ = await asyncio.wait((next_log,), timeout=pieces.interval_s(growing) if growing else None)
             if done:
                 try:
                     log = next_log.result()
                 except StopAsyncIteration:
                     return
                 next_log = asyncio.ensure_future(anext(logs))
-            if growing and log is not None and not done:
-                await pieces.read(log)
+            if growing and not done:
+                await pieces.read(growing)
             if log is not None and (done or pieces.new):
                 yield log, pieces
     finally:
         next_log.cancel()
         with suppress(asyncio.CancelledError, StopAsyncIteration):
             await next_log
-
-
-def _look_s(log: Log | None) -> float:
-    """Return the interval at which workers send the invocation's text, in seconds."""
-    return (log and log.state.input and log.state.input.text_interval_s) or LOOK_S
 
 
 def new_events(log: Log, start: int, pieces: "PartialTextReader") -> list[Event]:
@@ -754,11 +749,16 @@ class PartialTextReader:
         self._texts = PartialTexts()
         self._runs: dict[int, AgentRun] = {}
         self._entries = 0
+        self._interval_s: float | None = None
         self.new: list[Event] = []
 
     def may_grow(self, log: Log) -> bool:
         """Return whether a model call that streams its text is in flight."""
         return bool(log.state.input and log.state.input.streaming and log.state.models_in_flight)
+
+    def interval_s(self, log: Log) -> float:
+        """Return how often the worker sends text, as far as known."""
+        return self._interval_s or (log.state.input and log.state.input.text_interval_s) or LOOK_S
 
     async def read(self, log: Log) -> None:
         """Read the latest heartbeats, and add new text to `new`."""
@@ -769,6 +769,7 @@ class PartialTextReader:
             if activity.activity_type.name == MODEL.name and number in log.state.models_in_flight:
                 self._runs[number] = log.state.models_in_flight[number]
                 text = await _read_heartbeat(activity, self._invocation.converter)
+                self._interval_s = (text and text.interval_s) or self._interval_s
                 self._add(self._texts.look(number, max(activity.attempt, 1), text))
 
     def take(self) -> list[Event]:

@@ -342,6 +342,7 @@ from waystation.core.session_log import (
     without_carried,
 )
 from waystation.core.settings import (
+    MIN_HEARTBEAT_INTERVAL,
     ActivityOptions,
     ActivitySettings,
     HoldOptions,
@@ -451,6 +452,7 @@ __all__ = [
     "MEMO_SESSION",
     "MEMO_TENANT",
     "MESSAGE_SIGNAL",
+    "MIN_HEARTBEAT_INTERVAL",
     "MODEL",
     "NOTIFY",
     "NOT_FOUND",

@@ -13,6 +13,7 @@ from waystation.core.approval.answer import PLAIN_TOKEN, is_encrypted
 from waystation.core.approval.remembered import StandingApproval, merge_remembered
 from waystation.core.budget import Budget
 from waystation.core.conversation.event import message_problem
+from waystation.core.conversation.partial_text import TextInterval
 from waystation.core.errors import InvalidInput, QueueFull, SessionBusy, SessionClosed, SessionRefused
 from waystation.core.log.snapshot import SegmentRef
 from waystation.core.payload import JsonObject, Recorded, decode, encode, parse
@@ -50,7 +51,7 @@ class SessionMessage(Recorded):
     budget: Budget = Field(default_factory=Budget)
     metadata: JsonObject = Field(default_factory=dict)
     streaming: bool = False
-    text_interval_s: float | None = Field(default=None, gt=0)
+    text_interval_s: TextInterval | None = None
     agent: str | None = Field(default=None, max_length=MAX_NAME_CHARS)
     """Name of the root agent that handles this message and those after it. If None, the agent does not change."""
     token: str | None = Field(default=None, repr=False)

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from waystation.core.quota import Quotas
 
 _SECOND, _MINUTE = timedelta(seconds=1), timedelta(minutes=1)
+MIN_HEARTBEAT_INTERVAL = timedelta(seconds=0.05)
+"""Minimum interval between the heartbeats of an activity. Each takes about as long to reach the server and return."""
 
 
 @dataclass(frozen=True, kw_only=True)

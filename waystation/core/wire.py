@@ -14,8 +14,10 @@ from waystation.core.approval.proof import Request, SignedRequest
 from waystation.core.approval.remembered import StandingApproval
 from waystation.core.budget import NO_USAGE, Budget, Grant, Spent, Usage
 from waystation.core.conversation.event import message_problem
+from waystation.core.conversation.partial_text import TextInterval
 from waystation.core.errors import InvalidInput
 from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, Recorded, copy_json, encode, parse
+from waystation.core.settings import MIN_HEARTBEAT_INTERVAL
 
 if TYPE_CHECKING:
     from waystation.core.session_log import SessionInput
@@ -163,9 +165,17 @@ TenantName: TypeAlias = Annotated[str, Field(pattern=f"^{ids.TENANT}$")]
 
 
 def streaming_fields(streaming: bool | timedelta) -> JsonObject:
-    """Return the fields of an input that stand for `streaming`, which may be the interval between pieces of text."""
-    interval = streaming.total_seconds() if isinstance(streaming, timedelta) else None
-    return {"streaming": bool(streaming), "text_interval_s": interval}
+    """Return the fields of an input that stand for `streaming`, which may be the interval between pieces of text.
+
+    Raises:
+        InvalidInput: The interval is too short.
+    """
+    if not isinstance(streaming, timedelta):
+        return {"streaming": streaming}
+    if streaming < MIN_HEARTBEAT_INTERVAL:
+        least = MIN_HEARTBEAT_INTERVAL.total_seconds()
+        raise InvalidInput(f"The interval of `streaming` is {streaming.total_seconds():g} s; use at least {least:g} s.")
+    return {"streaming": True, "text_interval_s": streaming.total_seconds()}
 
 
 class InvocationInput(Recorded):
@@ -182,7 +192,7 @@ class InvocationInput(Recorded):
     metadata: JsonObject = Field(default_factory=dict)
     streaming: bool = False
     """Whether workers publish the partial text of model replies (see `conversation.partial_text`)."""
-    text_interval_s: float | None = Field(default=None, gt=0)
+    text_interval_s: TextInterval | None = None
     """Minimum interval between pieces of partial text, or None for the worker's."""
     root: str | None = Field(default=None, max_length=MAX_NAME_CHARS)
     """Name of the root agent whose tree contains `agent`, if `agent` itself is not the root."""

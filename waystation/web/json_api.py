@@ -4,8 +4,9 @@ The routes are thin: each validates its input and calls the client. The person c
 """
 
 from contextlib import suppress
+from datetime import timedelta
 from http import HTTPStatus
-from typing import Annotated, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import structlog
 from pydantic import ConfigDict, Field
@@ -23,6 +24,7 @@ from waystation.core import (
     InvalidInput,
     JsonObject,
     Recorded,
+    TextInterval,
     UnknownSession,
     WaystationError,
     digest,
@@ -61,8 +63,16 @@ class MessageBody(Body):
     budget: Budget | None = None
     metadata: JsonObject = {}
     streaming: bool = False
+    text_interval_s: TextInterval | None = None
     message_id: str | None = Field(default=None, min_length=1, max_length=200)
     """An ID that the sender chooses. A message that is sent again with the same ID counts only once."""
+
+    def options(self) -> dict[str, Any]:
+        """Return the arguments for the client."""
+        options = dict(self)
+        if (interval_s := options.pop("text_interval_s")) and self.streaming:
+            options["streaming"] = timedelta(seconds=interval_s)
+        return options
 
 
 class SendBody(MessageBody):
@@ -111,7 +121,7 @@ class JsonApi:
     async def start(self, request: Request) -> Response:
         """Start an invocation. If the person already started one with this app, agent and `message_id`, return that."""
         body, login = await _read_message(request, MessageBody), request.state.login
-        person, tenant, options = identify_starter(login), tenant_of(login), dict(body)
+        person, tenant, options = identify_starter(login), tenant_of(login), body.options()
         # People cannot choose an invocation's ID. Otherwise, they could occupy the IDs that other people need.
         key = options.pop("message_id")
         names = [person, body.app, body.agent, key, *([tenant] if tenant else [])]
@@ -177,7 +187,7 @@ class JsonApi:
     async def send(self, request: Request) -> Response:
         """Send a message to a session of the person who is logged in."""
         body = await _read_message(request, SendBody)
-        options = dict(body)
+        options = body.options()
         person = identify_starter(request.state.login)
         session = self._session(request, person, app=options.pop("app"), agent=options.pop("agent"))
         token = self._gatekeeper.make_signer(request.state.login)

@@ -5,14 +5,20 @@ activity. A reader that polls often enough sees all of the text; a reader that s
 """
 
 from collections.abc import Iterator
+from typing import Annotated, TypeAlias
+
+from pydantic import Field
 
 from waystation.core.conversation.event import Event
 from waystation.core.payload import JsonObject, Recorded, repair_text
+from waystation.core.settings import MIN_HEARTBEAT_INTERVAL
 from waystation.dataclass import dataclass
 
 MAX_WINDOW_CHARS = 4_096
 """Maximum number of characters in a heartbeat, which contains the end of the text. A reader that polls twice a
 second misses text only if the model writes more than 8,000 characters a second."""
+TextInterval: TypeAlias = Annotated[float, Field(ge=MIN_HEARTBEAT_INTERVAL.total_seconds())]
+"""Minimum interval between heartbeats with new text, in seconds."""
 PARTIAL = "partial_text"
 """Key in the custom metadata of partial events. The value holds the model call, the attempt and the text's offset."""
 
@@ -31,13 +37,19 @@ class PartialText(Recorded):
     text: str
     length: int
     """Number of characters in the reply so far."""
+    interval_s: TextInterval | None = None
+    """Minimum interval between heartbeats with new text."""
 
 
 class TextWindow:
     """The newest text produced by one attempt at a model call. Thoughts are left out."""
 
-    def __init__(self, *, agent: str, number: int, attempt: int, mark: str = "") -> None:
-        self.newest = PartialText(agent=agent, number=number, attempt=attempt, mark=mark, offset=0, text="", length=0)
+    def __init__(
+        self, *, agent: str, number: int, attempt: int, mark: str = "", interval_s: float | None = None
+    ) -> None:
+        self.newest = PartialText(
+            agent=agent, number=number, attempt=attempt, mark=mark, offset=0, text="", length=0, interval_s=interval_s
+        )
         self._half = ""
         """The first half of a surrogate pair, if the text so far ends with it."""
 
