@@ -22,8 +22,9 @@ from waystation.presentation import terminal, words
 
 LISTED = 50
 """Number of invocations to list by default."""
-STOP_LIMIT_S = 5.0
-"""How long to wait for an invocation to end after its cancellation was requested."""
+STOP_LIMIT_S = 15.0
+"""How long to wait for an invocation to end after its cancellation was requested. By default, it reaches a running tool
+within 10 s."""
 MIN_OTHERS = 45
 """Minimum number of columns next to the IDs for a table. If fewer are left, each ID has a line of its own."""
 _STYLES = {

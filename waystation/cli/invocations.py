@@ -38,6 +38,7 @@ from waystation.cli.operations import describe_queue, list_pollers, measure_cloc
 from waystation.cli.output import MIN_COLUMNS, Output
 from waystation.client import AgentClient, Invocation, PartialTextReader, new_events, stream_logs
 from waystation.core import (
+    MIN_HEARTBEAT_INTERVAL,
     PARTIAL,
     Budget,
     Event,
@@ -104,6 +105,14 @@ async def run(
     ] = None,
     detach: Detach = False,
     stream: Annotated[bool, typer.Option("--stream", help="Show text as the model generates it.")] = False,
+    text_interval: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            min=MIN_HEARTBEAT_INTERVAL.total_seconds(),
+            help="With --stream: minimum interval between pieces of text, instead of the worker's.",
+        ),
+    ] = None,
     budget: Annotated[
         str | None,
         typer.Option(
@@ -135,7 +144,8 @@ async def run(
         "priority": priority,
     }
     token = read_token(token_file)
-    invocation = await client.start(agent, message, streaming=stream, id=id, token=token, **options)
+    streaming = timedelta(seconds=text_interval) if stream and text_interval else stream
+    invocation = await client.start(agent, message, streaming=streaming, id=id, token=token, **options)
     try:
         out.result(
             {"invocation_id": invocation.id, "existed": invocation.existed},

@@ -17,7 +17,7 @@ from waystation.activities import Models
 from waystation.agents.base_agent import BaseAgent
 from waystation.apps import App
 from waystation.client import AgentClient, Invocation, connect
-from waystation.core import Settings
+from waystation.core import ActivitySettings, Settings
 from waystation.embedded import EmbeddedServer
 from waystation.models import BaseLlm
 from waystation.storage import OFFLOAD_OVER, Blobs
@@ -29,6 +29,8 @@ from waystation.worker_keys import WorkerKeys
 
 _queues = itertools.count()
 _KEYS = WorkerKeys.generate()
+_ACTIVITY = ActivitySettings(cancel_within=timedelta(seconds=0.2))
+"""Tests should not wait 10 s for a cancellation, and their servers do not bill actions."""
 
 
 class AgentEnvironment:
@@ -67,7 +69,7 @@ class AgentEnvironment:
             "max_cached_workflows": 0,
             "graceful_shutdown_timeout": timedelta(seconds=5),
             "keys": _KEYS,
-            "settings": Settings(allow_forks=True),
+            "settings": Settings(allow_forks=True, activity=_ACTIVITY),
             **worker_options,
         }
         self._stack = AsyncExitStack()

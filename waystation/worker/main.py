@@ -47,7 +47,7 @@ from waystation.agents import Problem, Registry, discover
 from waystation.client import connect, connection_problem, connection_settings
 from waystation.client.connection import describe_rpc, is_unreachable
 from waystation.configuration import read_quotas
-from waystation.core import IDENTITY_ENV, TASK_QUEUE, Settings, Stores, WaystationError
+from waystation.core import IDENTITY_ENV, MIN_HEARTBEAT_INTERVAL, TASK_QUEUE, Settings, Stores, WaystationError
 from waystation.logs import configure_core, configure_logs, open_standard_streams
 from waystation.stop_signals import handle_signals
 from waystation.storage import describe_place
@@ -96,6 +96,12 @@ def _parse_limit(text: str) -> timedelta:
     if limit := _parse_seconds(text):
         return limit
     raise argparse.ArgumentTypeError("must be more than 0 seconds")
+
+
+def _parse_interval(text: str) -> timedelta:
+    if (interval := _parse_seconds(text)) >= MIN_HEARTBEAT_INTERVAL:
+        return interval
+    raise argparse.ArgumentTypeError(f"must be at least {MIN_HEARTBEAT_INTERVAL.total_seconds():g} seconds")
 
 
 def _parse_mebibytes(text: str) -> int:
@@ -159,6 +165,19 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
         "metavar": "SECONDS",
         "help": "how long a model may take for one reply before the call is retried; default: "
         f"{_DEFAULTS.activity.model_timeout.total_seconds():g}",
+    },
+    "--text-interval": {
+        "type": _parse_interval,
+        "default": _DEFAULTS.activity.text_interval,
+        "metavar": "SECONDS",
+        "help": "minimum interval between pieces of streamed text; each is a billable action of Temporal Cloud; "
+        f"default: {_DEFAULTS.activity.text_interval.total_seconds():g}",
+    },
+    "--cancel-within": {
+        "type": _parse_interval,
+        "metavar": "SECONDS",
+        "help": "how soon a cancellation reaches a running model call, or a tool without a setting of its own; each "
+        "interval is a billable action; default: a third of the heartbeat timeout, which is 10 for most calls",
     },
     "--event-loop-limit": {
         "type": _parse_seconds,
@@ -353,7 +372,12 @@ def parse_settings(options: argparse.Namespace) -> Settings:
             model=replace(model, start_to_close=start_to_close),
             hold=replace(workflow.hold, limit=options.hold),
         ),
-        activity=replace(_DEFAULTS.activity, model_timeout=options.model_timeout),
+        activity=replace(
+            _DEFAULTS.activity,
+            model_timeout=options.model_timeout,
+            text_interval=options.text_interval,
+            cancel_within=options.cancel_within,
+        ),
         quotas=read_quotas(options.quotas),
         drain=options.drain,
         event_loop_limit=options.event_loop_limit,

@@ -53,7 +53,9 @@ def quick(**hold: Any) -> Settings:
             model=dataclasses.replace(defaults.model, retries=dataclasses.replace(PAUSES, maximum_attempts=8)),
             hold=HoldOptions(**{"retries": PAUSES, **hold}),
         ),
-        activity=ActivitySettings(toolset_retry=timedelta(), store_retry=timedelta()),
+        activity=ActivitySettings(
+            toolset_retry=timedelta(), store_retry=timedelta(), cancel_within=timedelta(seconds=0.2)
+        ),
     )
 
 
