@@ -24,7 +24,7 @@ from waystation.core import MIN_HEARTBEAT_INTERVAL, ForeignHistory, HoldReason, 
 events = structlog.get_logger("waystation.activities")
 
 DEFAULT_TIMEOUT_S = 30.0
-"""The timeout of which the interval between heartbeats is a third if an activity has no heartbeat timeout."""
+"""Stands for the heartbeat timeout of an activity that has none."""
 SDK_PAUSE = 0.81
 """Part of the heartbeat timeout after which the SDK does not hold a heartbeat back: a little more than 80%."""
 MAX_FAILURE_CHARS = 500
@@ -202,7 +202,9 @@ def _find_handle() -> AsyncActivityHandle:
 
 
 @contextmanager
-def send_heartbeats(details_interval_s: float | None = None) -> Iterator[Heartbeater]:
+def send_heartbeats(
+    *, details_interval_s: float | None = None, cancel_within: timedelta | None = None
+) -> Iterator[Heartbeater]:
     """Send heartbeats while the block runs. If the block raises an exception, send pending details first.
 
     New details are sent at most every `details_interval_s`, by default as often as heartbeats without details.
@@ -211,6 +213,7 @@ def send_heartbeats(details_interval_s: float | None = None) -> Iterator[Heartbe
         CanceledByHeartbeat: A heartbeat has canceled the block.
     """
     heart = Heartbeater(details_interval_s)
+    heart.ask_every(cancel_within)
     try:
         yield heart
     except BaseException as error:

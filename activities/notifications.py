@@ -310,7 +310,7 @@ class Notifier:
             ApplicationError: A delivery failed but may succeed later, or the call is not in the log.
         """
         info = activity.info()
-        with send_heartbeats() as heart:
+        with send_heartbeats(details_interval_s=0.5) as heart:  # a lost worker repeats what it has not reported
             with convert_errors("notice.failed", final=(ForeignHistory, UnknownCall)):
                 log = await self._logs.at(info.workflow_id or "", info.workflow_run_id or "", params)
                 call = log.state.calls.get(params.function_call_id)

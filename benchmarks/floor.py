@@ -20,13 +20,10 @@ from benchmarks.temporal_parts import LIMIT, WaitsForApproval, lookup
 
 STATUS = SearchAttributeKey.for_keyword("WaystationStatus")
 PENDING = SearchAttributeKey.for_keyword_list("WaystationPending")
-HEARTBEAT_THROTTLE = timedelta(milliseconds=100)
 WORKER_OPTIONS: dict[str, Any] = {
     "max_cached_workflows": 200,
     "sticky_queue_schedule_to_start_timeout": timedelta(seconds=0.8),
     "max_eager_activity_reservations_per_workflow_task": 10,
-    "max_heartbeat_throttle_interval": HEARTBEAT_THROTTLE,
-    "default_heartbeat_throttle_interval": HEARTBEAT_THROTTLE,
     "max_concurrent_activities": 100,
 }
 """The options of the engine's worker; a test compares them."""

@@ -246,8 +246,7 @@ class ModelCaller:
             scopes_read=root.state_scopes,
             limits=self._limits,
         ).over(scopes)
-        with send_heartbeats() as heart:
-            heart.ask_every(self._limits.cancel_within)
+        with send_heartbeats(cancel_within=self._limits.cancel_within) as heart:
             signed = await self._proofs.sign_request(log)
             reply = ModelReply()
             if params.phase == "leave":

@@ -107,6 +107,7 @@ from waystation.core.conversation.partial_text import (
     PartialText,
     PartialTexts,
     Piece,
+    TextInterval,
     TextWindow,
 )
 from waystation.core.conversation.prompt import BEGIN, ELIDED, PREAMBLE, quoted_content
@@ -674,6 +675,7 @@ __all__ = [
     "TakenOver",
     "Target",
     "TaskCompleted",
+    "TextInterval",
     "TextWindow",
     "TokenSigner",
     "ToolCallInput",

@@ -1,16 +1,11 @@
 """A tool never counts as lost while its worker lives, whatever the tool does."""
 
-import asyncio
 import itertools
 import time
 from datetime import timedelta
 
-import pytest
-from temporalio.testing import ActivityEnvironment
-
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import Gate, until
-from waystation.activities.activity_attempt import send_heartbeats
 from waystation.agents import Agent
 from waystation.testing import ScriptedModel, calls, responses, says
 from waystation.tools.function_tool import FunctionTool
@@ -50,25 +45,6 @@ async def test_a_tool_that_waits_for_its_next_try_is_alive(serve: Serve) -> None
     async with serve(Agent(name="patient", model=model, tools=[tool])) as env:
         await env.client.run("patient", "go")
     assert responses(model.requests[-1]) == [("flaky", {"result": "try 3"})]
-
-
-async def test_a_tool_that_beats_all_the_time_is_heard_now_and_then() -> None:
-    """The first heartbeat is sent at once; of the following ones, the newest is sent when the tool fails."""
-    sent: list[tuple[object, ...]] = []
-    outside = ActivityEnvironment()
-    outside.on_heartbeat = lambda *details: sent.append(details)
-
-    async def work() -> None:
-        with send_heartbeats(60) as heart:
-            for step in range(1_000):
-                heart.record("step", step)
-                await asyncio.sleep(0)
-            raise ConnectionError
-
-    with pytest.raises(ConnectionError):
-        await outside.run(work)
-    assert len(sent) == 2
-    assert sent[-1] == ("step", 999)
 
 
 async def test_what_a_tool_tells_stays_while_the_engine_beats(serve: Serve) -> None:

@@ -94,7 +94,7 @@ def speaks(seconds: float, interval_s: float, each_s: float = 0.02) -> Callable[
     """Return an activity that has a new word all the time."""
 
     async def work() -> None:
-        with send_heartbeats(interval_s) as heart:
+        with send_heartbeats(details_interval_s=interval_s) as heart:
             for number in range(round(seconds / each_s)):
                 heart.record(number)
                 await asyncio.sleep(each_s)
