@@ -4,18 +4,18 @@ import asyncio
 import re
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import httpx2
 import pytest
+from temporalio.client import WorkflowHandle
 
 from tests.server.workflows.outside import LATE, until, waiting
 from waystation.agents import Agent
-from waystation.client.agent_client import Invocation
 from waystation.core import ActivitySettings, Settings, WorkflowSettings
 from waystation.embedded import HOST, EmbeddedServer, _free_port
 from waystation.models import LlmRequest
@@ -23,84 +23,57 @@ from waystation.models.function_model import Reply
 from waystation.testing import FunctionModel, ScriptedModel, calls, says, serving
 from waystation.tools.function_tool import FunctionTool
 
-LATER_TASK = (
-    "command_BatchMarkers",
-    "command_ModifyWorkflowProperties",
-    "command_UpsertWorkflowSearchAttributes",
-)
-"""If the results of parallel tools do not arrive together, the workflow has a command more for each later task."""
-FEW_BEATS = replace(WorkflowSettings(), model=replace(WorkflowSettings().model, heartbeat=timedelta(seconds=6)))
-"""A fifth of the default timeout, so that 1 s stands for 5 s."""
+Count: TypeAlias = Callable[..., Awaitable[Counter[str]]]
+LATER_TASKS = ("BatchMarkers", "ModifyWorkflowProperties", "UpsertWorkflowSearchAttributes")
+"""If the results of parallel tools do not arrive together, the workflow has one more command for each later task."""
+BEATS = replace(WorkflowSettings(), model=replace(WorkflowSettings().model, heartbeat=timedelta(seconds=9)))
+"""With this part of the default heartbeat timeout, 1.5 s stands for 5 s."""
 
 
 class MeteredServer(EmbeddedServer):
     """A server that counts actions."""
 
-    metrics_port = 0
+    metrics = ""
 
     def _arguments(self, port: int, ui_port: int | None) -> Iterator[str]:
-        self.metrics_port = _free_port()
-        yield from (*super()._arguments(port, ui_port), "--metrics-port", str(self.metrics_port))
+        metrics_port = _free_port()
+        self.metrics = f"http://{HOST}:{metrics_port}/metrics"
+        yield from (*super()._arguments(port, ui_port), "--metrics-port", str(metrics_port))
 
-    async def read_actions(self) -> Counter[str]:
-        """Return how many actions of each kind the server has published, which it does every second."""
-        async with httpx2.AsyncClient() as client:
-            text = (await client.get(f"http://{HOST}:{self.metrics_port}/metrics")).text
-        lines = re.findall(r'^action\{action_type="(\w+)",namespace="default".*\} (\d+)$', text, re.MULTILINE)
-        return Counter({kind: int(count) for kind, count in lines})
+    async def count(self, marked: WorkflowHandle[Any, Any], marks: int) -> Counter[str]:
+        """Return all actions so far, without the marks. The server publishes them once a second, a last mark last."""
+        await marked.signal("mark")
 
+        async def look() -> Counter[str]:
+            async with httpx2.AsyncClient() as client:
+                published = (await client.get(self.metrics)).text
+            line = r'^action\{action_type="[a-z]+_(\w+)",namespace="default",.* (\d+)$'
+            found = re.findall(line, published, re.MULTILINE)
+            counted = Counter({kind: int(number) for kind, number in found})
+            return counted if counted.pop("SignalWorkflowExecution", 0) >= marks else Counter()
 
-@pytest.fixture(scope="module")
-async def metered() -> AsyncIterator[MeteredServer]:
-    """A server of its own, whose count nothing else changes."""
-    async with MeteredServer() as server:
-        yield server
-
-
-class Unit:
-    """Counts the actions of what the test does with an agent."""
-
-    def __init__(self, server: MeteredServer, store: Path) -> None:
-        self._server, self._store = server, store
-
-    async def count(
-        self, agent: Agent, *, settings: Settings = LATE, decide: bool = False, **options: Any
-    ) -> Counter[str]:
-        """Run an invocation, and return its actions."""
-        env = serving(
-            agent, server=self._server, store=self._store, settings=settings, max_cached_workflows=10, verify=False
-        )
-        async with env as served:
-            mark = await served.temporal.start_workflow("Nothing", id=f"{uuid.uuid4()}", task_queue="nobody")
-
-            async def published() -> Counter[str]:
-                """Return the actions after the signal is among them, as are all that came before it."""
-                before = (await self._server.read_actions())["grpc_SignalWorkflowExecution"]
-                await mark.signal("mark")
-
-                async def look() -> Counter[str]:
-                    read = await self._server.read_actions()
-                    return read if read["grpc_SignalWorkflowExecution"] > before else Counter()
-
-                return await until(look, "the published actions")
-
-            before = await published()
-            invocation = await served.client.start(agent.name, "go", **options)
-            if decide:
-                await _approve(invocation)
-            await invocation.result()
-            return await published() - before - Counter({"grpc_SignalWorkflowExecution": 1})
-
-
-async def _approve(invocation: Invocation) -> None:
-    [call] = await waiting(invocation, "fc-1")
-    await invocation.approve(call.function_call_id)
+        return await until(look, "the published actions")
 
 
 @pytest.fixture
-def unit(metered: MeteredServer, payload_store: Path) -> Unit:
-    """Count the actions of one invocation."""
-    return Unit(metered, payload_store)
+async def count(payload_store: Path) -> AsyncIterator[Count]:
+    """Run an invocation on a server of its own, and return its actions."""
+    async with MeteredServer() as server:
+
+        async def count(
+            agent: Agent, *, settings: Settings = LATE, decide: bool = False, **options: Any
+        ) -> Counter[str]:
+            options_of_worker: dict[str, Any] = {"settings": settings, "max_cached_workflows": 10, "verify": False}
+            async with serving(agent, server=server, store=payload_store, **options_of_worker) as env:
+                marked = await env.temporal.start_workflow("Nothing", id=f"{uuid.uuid4()}", task_queue="nobody")
+                before = await server.count(marked, 1)
+                invocation = await env.client.start(agent.name, "go", **options)
+                for call in await waiting(invocation, "fc-1") if decide else ():
+                    await invocation.approve(call.function_call_id)
+                await invocation.result()
+                return await server.count(marked, 2) - before
+
+        yield count
 
 
 def look_up(place: int = 0) -> str:
@@ -108,55 +81,40 @@ def look_up(place: int = 0) -> str:
     return f"It rains in {place}."
 
 
-def agent_of(count: int, tools: Sequence[Any]) -> Agent:
-    """Return an agent whose model calls the tool this many times in its first reply."""
-    model = ScriptedModel(calls(*(("look_up", {"place": place}) for place in range(count))), says("It rains."))
-    return Agent(name="weather", model=model, tools=list(tools))
-
-
 @pytest.mark.parametrize(
-    ("count", "tool", "actions"),
+    ("number", "tool", "actions"),
     [
-        (1, FunctionTool(look_up), 4),
-        (5, FunctionTool(look_up), 8),
-        (5, FunctionTool(look_up, effect="read", quick=True), 4),
-        (1, FunctionTool(look_up, require_confirmation=True), 9),
+        pytest.param(1, FunctionTool(look_up), 4, id="one tool"),
+        pytest.param(5, FunctionTool(look_up), 8, id="five tools"),
+        pytest.param(5, FunctionTool(look_up, effect="read", quick=True), 4, id="five quick calls"),
+        pytest.param(1, FunctionTool(look_up, require_confirmation=True), 9, id="an approval"),
     ],
-    ids=["one tool", "five tools", "five quick calls", "an approval"],
 )
-async def test_an_invocation_takes_few_actions(unit: Unit, count: int, tool: FunctionTool, actions: int) -> None:
+async def test_an_invocation_takes_few_actions(count: Count, number: int, tool: FunctionTool, actions: int) -> None:
     """The start, each activity, all quick calls together, and five for a call that waits for a person."""
-    counted = await unit.count(agent_of(count, [tool]), decide=tool.require_confirmation is True)
-    if tool.require_confirmation is False and not tool.quick:
-        counted = Counter({kind: number for kind, number in counted.items() if kind not in LATER_TASK})
-    assert counted.total() == actions, counted
+    decide = tool.require_confirmation is True
+    model = ScriptedModel(calls(*[("look_up", {"place": place}) for place in range(number)]), says("It rains."))
+    counted = await count(Agent(name="weather", model=model, tools=[tool]), decide=decide)
+    left_out = () if decide or tool.quick else LATER_TASKS
+    assert sum(times for kind, times in counted.items() if kind not in left_out) == actions, counted
 
 
-async def test_a_model_call_of_5_s_sends_no_heartbeat(unit: Unit) -> None:
+async def test_a_model_call_of_5_s_sends_no_heartbeat(count: Count) -> None:
     """Heartbeats are a third of the timeout apart, and a call that is shorter sends none."""
 
     async def think(_: LlmRequest) -> Reply:
-        await asyncio.sleep(1)
+        await asyncio.sleep(1.5)
         return says("It rains.")
 
-    settings = Settings(workflow=FEW_BEATS)
-    counted = await unit.count(Agent(name="thinker", model=FunctionModel(think)), settings=settings)
-    assert counted == {"grpc_StartWorkflowExecution": 1, "command_ScheduleActivityTask": 1}
+    counted = await count(Agent(name="thinker", model=FunctionModel(think)), settings=Settings(workflow=BEATS))
+    assert counted == {"StartWorkflowExecution": 1, "ScheduleActivityTask": 1}
 
 
-@pytest.mark.parametrize(
-    ("settings", "streaming"),
-    [
-        (Settings(), timedelta(seconds=0.2)),
-        (Settings(activity=ActivitySettings(text_interval=timedelta(seconds=0.2))), True),
-    ],
-    ids=["of the invocation", "of the worker"],
-)
-async def test_streamed_text_takes_one_action_per_interval(
-    unit: Unit, settings: Settings, streaming: bool | timedelta
-) -> None:
+@pytest.mark.parametrize("of_worker", [True, False])
+async def test_streamed_text_takes_one_action_per_interval(count: Count, of_worker: bool) -> None:
     """The interval is a setting of the invocation, or else of the worker. The first piece is sent at once."""
-    words = 100
-    model = FunctionModel(lambda _: says(" ".join(["rain"] * words)), pace_s=0.01)
-    counted = await unit.count(Agent(name="speaker", model=model), settings=settings, streaming=streaming)
-    assert 1 < counted["grpc_RecordActivityTaskHeartbeat"] <= words / 4
+    interval, words = timedelta(seconds=0.2), 100
+    settings = Settings(activity=ActivitySettings(text_interval=interval if of_worker else timedelta(minutes=1)))
+    agent = Agent(name="speaker", model=FunctionModel(lambda _: says("rain " * words), pace_s=0.01))
+    counted = await count(agent, settings=settings, streaming=of_worker or interval)
+    assert 1 < counted["RecordActivityTaskHeartbeat"] <= words / 4

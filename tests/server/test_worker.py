@@ -171,6 +171,8 @@ def test_a_worker_does_not_start_with_mistakes(bad: Path) -> None:
         ["--agents", "x", "--event-loop-limit", "-1"],
         ["--agents", "x", "--max-rss", "0"],
         ["--agents", "x", "--model-timeout", "0"],
+        ["--agents", "x", "--text-interval", "0"],
+        ["--agents", "x", "--cancel-within", "0.04"],
         ["--agents", "x", "--workflow-task-limit", "0"],
         ["--agents", "x", "--only", "models"],
         ["--agents", "x", "--model", "gpt"],

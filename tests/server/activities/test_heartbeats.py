@@ -1,11 +1,16 @@
 """A tool never counts as lost while its worker lives, whatever the tool does."""
 
+import asyncio
 import itertools
 import time
 from datetime import timedelta
 
+import pytest
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import WorkflowFailureError
+
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Gate, until
+from tests.server.workflows.outside import LIMIT_S, Gate, until
 from waystation.agents import Agent
 from waystation.testing import ScriptedModel, calls, responses, says
 from waystation.tools.function_tool import FunctionTool
@@ -74,3 +79,31 @@ async def test_what_a_tool_tells_stays_while_the_engine_beats(serve: Serve) -> N
         gate.open()
         await invocation.result()
     assert list(seen.values()) == [[b'"half"']] * len(seen)
+
+
+async def test_a_cancellation_arrives_as_soon_as_the_tool_needs_it(serve: Serve) -> None:
+    """The SDK would find it after 10 min. The server records a cancellation, not a failure."""
+    cleaned = asyncio.Event()
+
+    async def linger() -> None:
+        """Linger."""
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cleaned.set()
+
+    tool = FunctionTool(linger, heartbeat_timeout=timedelta(minutes=10), cancel_within=timedelta(seconds=0.1))
+    async with serve(Agent(name="patient", model=ScriptedModel(calls(("linger", {}))), tools=[tool])) as env:
+        invocation = await env.client.start("patient", "go")
+
+        async def beaten() -> bool:
+            pending = (await invocation.handle.describe()).raw_description.pending_activities
+            return any(each.HasField("last_heartbeat_time") for each in pending)
+
+        await until(beaten, "the SDK's heartbeat")
+        await invocation.cancel()
+        await asyncio.wait_for(cleaned.wait(), LIMIT_S)
+        with pytest.raises(WorkflowFailureError):
+            await invocation.result()
+        kinds = [event.event_type for event in (await invocation.history()).events]
+    assert EventType.EVENT_TYPE_ACTIVITY_TASK_CANCELED in kinds

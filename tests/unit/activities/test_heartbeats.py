@@ -3,7 +3,7 @@
 import asyncio
 import dataclasses
 import selectors
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from itertools import pairwise
 from typing import Any, Self, cast
@@ -11,10 +11,14 @@ from typing import Any, Self, cast
 import pytest
 from temporalio.activity import ActivityCancellationDetails
 from temporalio.client import AsyncActivityCancelledError, Client
+from temporalio.converter import ActivitySerializationContext
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.testing import ActivityEnvironment
 
-from waystation.activities.activity_attempt import CanceledByHeartbeat, Heartbeater, send_heartbeats, track_activity
+from waystation.activities.activity_attempt import CanceledByHeartbeat, send_heartbeats, track_activity
+
+Work = Callable[[], Awaitable[None]]
+CANCELED = AsyncActivityCancelledError(ActivityCancellationDetails(cancel_requested=True))
 
 
 class Jump(selectors.DefaultSelector):
@@ -29,69 +33,65 @@ class Jump(selectors.DefaultSelector):
 
 
 class Outside:
-    """The SDK, which cancels an activity after the timeout and 5 s, and the server: both note the heartbeats."""
+    """The SDK and the server. Both note the heartbeats of an activity."""
 
     def __init__(self, timeout_s: float = 30, answers: dict[int, Exception] | None = None) -> None:
-        self.timeout_s, self.answers, self.sent = timeout_s, answers or {}, list[tuple[str, float, tuple[Any, ...]]]()
+        self.timeout_s, self.answers, self.clock = timeout_s, answers or {}, Jump()
+        self.sent = list[tuple[str, float, tuple[Any, ...]]]()
         self.canceled_at: float | None = None
-        self.selector = Jump()
 
     def get_async_activity_handle(self, *, task_token: bytes) -> Self:
-        """Return a handle for the activity."""
+        """Return the handle of the activity."""
         return self
 
-    def with_context(self, _: object) -> Self:
-        """Return the same handle."""
+    def with_context(self, context: ActivitySerializationContext) -> Self:
+        """Check that details are encoded for the activity's workflow."""
+        assert context.workflow_id == ActivityEnvironment.default_info().workflow_id
         return self
 
     async def heartbeat(self, *details: object, rpc_timeout: timedelta) -> None:
-        """Note a request. Some are not answered as usual."""
+        """Note a request. Some have an unusual answer."""
         self.note("request", *details)
         if answer := self.answers.get(len(self.sent)):
             raise answer
 
     async def report_cancellation(self) -> None:
         """Note that the activity reports its cancellation."""
-        self.canceled_at = self.now
+        self.canceled_at = self.clock.now
 
-    def note(self, by: str, *details: object) -> None:
+    def note(self, sender: str, *details: object) -> None:
         """Note a heartbeat."""
-        self.sent.append((by, round(self.now, 2), details))
+        self.sent.append((sender, round(self.clock.now, 2), details))
 
-    @property
-    def now(self) -> float:
-        """The time on the clock that does not wait."""
-        return self.selector.now
-
-    def times(self, by: str = "") -> list[float]:
+    def times(self, sender: str = "") -> list[float]:
         """Return when heartbeats were sent."""
-        return [at for sender, at, _ in self.sent if by in sender]
+        return [at for name, at, _ in self.sent if sender in name]
 
-    def run(self, work: Callable[[], Awaitable[None]], **info: Any) -> None:
+    def run(self, work: Work, **info: Any) -> Self:
         """Run an activity."""
         environment = ActivityEnvironment(cast("Client", self))
         environment.on_heartbeat = lambda *details: self.note("sdk", *details)
         given = {"heartbeat_timeout": timedelta(seconds=self.timeout_s), **info}
         environment.info = dataclasses.replace(environment.info, **given)
-        loop = asyncio.SelectorEventLoop(self.selector)
-        loop.time = lambda: self.now  # type: ignore[method-assign]  # the clock of `asyncio`
+        loop = asyncio.SelectorEventLoop(self.clock)
+        loop.time = lambda: self.clock.now  # type: ignore[method-assign]  # the clock of `asyncio`
         with asyncio.Runner(loop_factory=lambda: loop) as runner:
             runner.run(cast("Any", environment.run(work)))
+        return self
 
 
-def lasts(seconds: float, begin: Callable[[Heartbeater], None] = lambda _: None) -> Callable[[], Awaitable[None]]:
+def lasts(seconds: float, **options: Any) -> Work:
     """Return an activity that takes this long."""
 
     async def work() -> None:
-        with send_heartbeats() as heart:
-            begin(heart)
+        with send_heartbeats(**options):
             await asyncio.sleep(seconds)
 
     return work
 
 
-def speaks(seconds: float, interval_s: float, each_s: float = 0.02) -> Callable[[], Awaitable[None]]:
-    """Return an activity that has a new word all the time."""
+def speaks(seconds: float, interval_s: float | None, each_s: float = 0.02) -> Work:
+    """Return an activity that has something new all the time."""
 
     async def work() -> None:
         with send_heartbeats(details_interval_s=interval_s) as heart:
@@ -103,76 +103,60 @@ def speaks(seconds: float, interval_s: float, each_s: float = 0.02) -> Callable[
 
 
 @pytest.mark.parametrize(
-    ("timeout_s", "lasts_s", "times"),
+    ("timeout_s", "lasts_s", "within_s", "times"),
     [
-        (30, 5, []),
-        (30, 9.9, []),
-        (30, 45, [10, 20, 30, 40]),
-        (3, 4.5, [1, 2, 3, 4]),
-        (0.9, 1, [0.3, 0.6, 0.9]),
-        (0, 25, [10, 20]),
+        (30, 5, None, []),
+        (30, 9.9, None, []),
+        (30, 45, None, [10, 20, 30, 40]),
+        (3, 4.5, None, [1, 2, 3, 4]),
+        (0.9, 1, None, [0.3, 0.6, 0.9]),
+        (0, 25, None, [10, 20]),
+        (30, 8, 2, [2, 4, 6]),
+        (30, 25, 60, [10, 20]),
+        (30, 0.12, 0, [0.05, 0.1]),
     ],
 )
 def test_plain_heartbeats_are_a_third_of_the_timeout_apart(
-    timeout_s: float, lasts_s: float, times: list[float]
+    timeout_s: float, lasts_s: float, within_s: float | None, times: list[float]
 ) -> None:
-    """The first is not sent before, so a model call of 5 s sends none. Without a timeout, they are 10 s apart."""
-    outside = Outside(timeout_s)
-    outside.run(lasts(lasts_s))
-    assert outside.times() == pytest.approx(times)
+    """A model call of 5 s sends none. `cancel_within` shortens the interval, but not below 0.05 s."""
+    within = None if within_s is None else timedelta(seconds=within_s)
+    assert Outside(timeout_s).run(lasts(lasts_s, cancel_within=within)).times() == pytest.approx(times)
 
 
 def test_streamed_text_of_20_s_takes_41_heartbeats() -> None:
     """The first text is sent at once, and then the newest every half a second."""
-    outside = Outside()
-    outside.run(speaks(20, 0.5))
-    assert outside.times()[0] == 0
-    assert len(outside.sent) <= 41
-    assert {round(b - a, 1) for a, b in pairwise(outside.times())} == {0.5}
-    assert outside.sent[-1][2][0] >= 970
+    sent = Outside().run(speaks(20, 0.5)).sent
+    assert [at for _, at, _ in sent] == pytest.approx([number / 2 for number in range(len(sent))], abs=0.3)
+    assert len(sent) <= 41
+    assert sent[-1][2][0] >= 970
 
 
 @pytest.mark.parametrize("work", [lasts(600), speaks(600, 0.5), speaks(600, 7, 3), speaks(600, 99, 2)])
-def test_the_sdk_sends_one_heartbeat_in_each_timeout(work: Callable[[], Awaitable[None]]) -> None:
-    """It neither holds one back, for which it needs a pause of 24 s, nor cancels the activity for lack of one."""
-    outside = Outside()
-    outside.run(work)
-    own, pauses = (
-        [0.0, *outside.times("sdk")],
-        [b - a for a, b in pairwise(outside.times())],
-    )
-    assert all(24 < b - a <= 30.1 for a, b in pairwise(own[1:]))
-    assert max(pauses) <= 10.1
-
-
-def test_a_cancellation_that_has_to_arrive_sooner_costs_more_heartbeats() -> None:
-    """`cancel_within` shortens the interval, and never lengthens it or goes below 0.05 s."""
-    for seconds, count in ((1, 20), (60, 2), (0, 400)):
-        outside = Outside()
-        outside.run(lasts(20.5, lambda heart, within=timedelta(seconds=seconds): heart.ask_every(within)))  # type: ignore[misc]
-        assert len(outside.sent) == pytest.approx(count, abs=10 if not seconds else 0)
+def test_the_sdk_sends_one_heartbeat_in_each_timeout(work: Work) -> None:
+    """It holds back any other for 24 s, and after 35 s without one, it cancels the activity."""
+    outside = Outside().run(work)
+    assert all(24 < after - before <= 30.1 for before, after in pairwise(outside.times("sdk")))
+    assert max(after - before for before, after in pairwise(outside.times())) <= 10.1
 
 
 def test_an_activity_that_a_request_finds_canceled_reports_that_itself() -> None:
     """The SDK does not know of the cancellation. While the activity cleans up, later requests change nothing."""
-    canceled = AsyncActivityCancelledError(ActivityCancellationDetails(cancel_requested=True))
-    outside, resisted = Outside(answers={2: canceled, 3: canceled, 4: canceled}), list[float]()
+    outside, noticed = Outside(answers={2: CANCELED, 3: CANCELED, 4: CANCELED}), list[float]()
 
     async def work() -> None:
         async with track_activity():
             with send_heartbeats():
                 try:
                     await asyncio.sleep(60)
-                except asyncio.CancelledError:
-                    resisted.append(outside.now)
+                finally:
+                    noticed.append(outside.clock.now)
                     await asyncio.sleep(25)
-                    raise
 
     with pytest.raises(BaseException, match=r"^$") as raised:
         outside.run(work)
     assert type(raised.value).__name__ == "_CompleteAsyncError"
-    assert (resisted, outside.canceled_at) == ([20], 45)
-    assert outside.times("sdk") == [10]
+    assert (noticed, outside.canceled_at, outside.times("sdk")) == ([20], 45, [10])
 
 
 @pytest.mark.parametrize(
@@ -186,31 +170,24 @@ def test_an_activity_that_a_request_finds_canceled_reports_that_itself() -> None
 )
 def test_what_else_a_request_finds_is_left_to_the_sdk(answer: Exception) -> None:
     """The next heartbeats follow, and one of them is the SDK's, which knows what to do."""
-    outside = Outside(answers={2: answer})
-    outside.run(lasts(45))
-    assert outside.times() == [10, 20, 30, 40]
-    assert outside.times("sdk") == [10, 40]
+    outside = Outside(answers={2: answer}).run(lasts(45))
+    assert (outside.times(), outside.times("sdk")) == ([10, 20, 30, 40], [10, 40])
 
 
-def test_nothing_is_sent_after_an_activity_ends_or_for_a_local_one() -> None:
-    """A thread that was left behind may still have news. The server does not know local activities."""
-    hearts: list[Heartbeater] = []
+def test_nothing_is_sent_for_a_local_activity_or_one_that_has_ended() -> None:
+    """The server does not know local activities. A thread that was left behind may still have news."""
 
     async def work() -> None:
-        await lasts(15, hearts.append)()
-        hearts[0].record("late")
+        with send_heartbeats() as heart:
+            await asyncio.sleep(1)
+        heart.record("late")
         await asyncio.sleep(60)
 
-    outside = Outside()
-    outside.run(work)
-    assert outside.times() == [10]
-    outside = Outside()
-    outside.run(speaks(45, 1), is_local=True)
-    assert outside.sent == []
+    assert Outside().run(work).sent == Outside().run(speaks(45, 1), is_local=True).sent == []
 
 
 def test_pending_details_are_given_to_the_sdk_when_an_activity_fails() -> None:
-    """The SDK sends them before it reports the failure, and the next attempt reads them."""
+    """Only the first are sent at once. The SDK sends the last ones before the failure, for the next attempt."""
 
     async def work() -> None:
         with send_heartbeats() as heart:
@@ -222,24 +199,19 @@ def test_pending_details_are_given_to_the_sdk_when_an_activity_fails() -> None:
     outside = Outside()
     with pytest.raises(ConnectionError):
         outside.run(work)
-    assert [details for _, _, details in outside.sent][-1] == (999,)
     assert len(outside.sent) == 2
+    assert outside.sent[-1] == ("sdk", 0, (999,))
 
 
 def test_a_mark_that_finds_the_call_canceled_does_not_start_its_tool() -> None:
     """The mark of a held call is confirmed before its tool starts."""
-    canceled = AsyncActivityCancelledError(ActivityCancellationDetails(cancel_requested=True))
-    started: list[Sequence[str]] = []
 
     async def work() -> None:
         with send_heartbeats() as heart:
             heart.pause()
             await heart.mark("started")
             await asyncio.sleep(0)
-            started.append("started")
+            pytest.fail("The tool started.")
 
-    outside = Outside(answers={1: canceled})
     with pytest.raises(CanceledByHeartbeat):
-        outside.run(work)
-    assert started == []
-    assert outside.sent == [("request", 0, ("started",))]
+        Outside(answers={1: CANCELED}).run(work)

@@ -85,6 +85,11 @@ def test_a_confirmed_call_happens_once_unless_declared_otherwise(confirmed: bool
             "Tool 'ask': `deadline` is datetime.timedelta(0); use a duration above zero.",
         ),
         ({"deadline": timedelta.max}, "Tool 'ask': `deadline` is 999999999 days; use at most 36500 days (100 years)."),
+        (
+            {"cancel_within": timedelta(seconds=0.01)},
+            "Tool 'ask': `cancel_within` is datetime.timedelta(microseconds=10000); use at least 0.05 s, as a "
+            "heartbeat takes that long.",
+        ),
         ({"retries": -1}, "Tool 'ask': `retries` is -1; use a whole number of at least 0."),
         ({"retries": True}, "Tool 'ask': `retries` is True; use a whole number of at least 0."),
         ({"effect": "never"}, "Tool 'ask': `effect` is 'never'; use 'read', 'repeatable' or 'once'."),
