@@ -482,11 +482,7 @@ class _ToolRun:
         """Cancel the tool and give it a moment to clean up. Abandon it if it does not finish."""
         self.aborted = True
         running.cancel()
-        stopping = asyncio.ensure_future(asyncio.wait((running,), timeout=STOP_GRACE_S))
-        while not stopping.done():
-            # A second cancellation, such as the worker's shutdown, must not lose the result of a tool that has run.
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.shield(stopping)
+        await asyncio.wait((running,), timeout=STOP_GRACE_S)
 
     def _unknown_outcome(self, context: ToolContext, text: str, error_type: str) -> Attempt:
         """Return the result of an attempt that was stopped, so its effect is unknown. The tool is not run again."""

@@ -15,7 +15,7 @@ from temporalio.converter import ActivitySerializationContext
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.testing import ActivityEnvironment
 
-from waystation.activities.activity_attempt import CanceledByHeartbeat, send_heartbeats, track_activity
+from waystation.activities.activity_attempt import send_heartbeats, track_activity
 
 Work = Callable[[], Awaitable[None]]
 CANCELED = AsyncActivityCancelledError(ActivityCancellationDetails(cancel_requested=True))
@@ -201,17 +201,3 @@ def test_pending_details_are_given_to_the_sdk_when_an_activity_fails() -> None:
         outside.run(work)
     assert len(outside.sent) == 2
     assert outside.sent[-1] == ("sdk", 0, (999,))
-
-
-def test_a_mark_that_finds_the_call_canceled_does_not_start_its_tool() -> None:
-    """The mark of a held call is confirmed before its tool starts."""
-
-    async def work() -> None:
-        with send_heartbeats() as heart:
-            heart.pause()
-            await heart.mark("started")
-            await asyncio.sleep(0)
-            pytest.fail("The tool started.")
-
-    with pytest.raises(CanceledByHeartbeat):
-        Outside(answers={1: CANCELED}).run(work)

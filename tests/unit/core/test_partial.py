@@ -1,9 +1,22 @@
 """Text that grows: every reader is shown each piece once, and what an earlier attempt said is void."""
 
+from datetime import timedelta
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waystation.core import MAX_WINDOW_CHARS, PARTIAL, Event, PartialText, PartialTexts, Piece, TextWindow
+from waystation.core import (
+    MAX_WINDOW_CHARS,
+    PARTIAL,
+    Event,
+    InvalidInput,
+    PartialText,
+    PartialTexts,
+    Piece,
+    TextWindow,
+    streaming_fields,
+)
 
 
 def said(*texts: str, attempt: int = 1, mark: str = "") -> PartialText:
@@ -75,6 +88,20 @@ def test_a_piece_is_a_partial_event_without_an_index() -> None:
     assert (event.partial, event.index, event.is_final_response()) == (True, None, False)
     assert event.custom_metadata == {PARTIAL: {"model_call": 2, "attempt": 1, "offset": 5}}
     assert Event(id="i/e7/e3", invocation_id="i/e7", author="a", timestamp=1.0).index == 2
+
+
+def test_a_heartbeat_that_another_overtook_changes_nothing() -> None:
+    """The text of one attempt only grows."""
+    texts = PartialTexts()
+    assert [piece.text for piece in texts.look(1, 1, said("It ", "rains"))] == ["It rains"]
+    assert list(texts.look(1, 1, said("It "))) == []
+
+
+@pytest.mark.parametrize("seconds", [0, -1, 0.01])
+def test_an_interval_that_a_heartbeat_cannot_keep_is_refused(seconds: float) -> None:
+    """The error names the shortest one. A zero is not the same as no streaming."""
+    with pytest.raises(InvalidInput, match=r"use at least 0.05 s\."):
+        streaming_fields(timedelta(seconds=seconds))
 
 
 @given(
