@@ -62,8 +62,9 @@ class Heartbeater:
     def __init__(self, details_interval_s: float | None = None) -> None:
         timeout = activity.info().heartbeat_timeout
         self._timeout_s = timeout.total_seconds() if timeout else DEFAULT_TIMEOUT_S
-        self._interval_s = self._timeout_s / 3
-        self.details_interval_s = details_interval_s or self._interval_s
+        self.interval_s = self._timeout_s / 3
+        """Maximum interval between heartbeats."""
+        self.details_interval_s = details_interval_s or self.interval_s
         """Minimum interval between heartbeats with new details. The first one is sent immediately."""
         self.is_canceled = False
         """Whether a heartbeat that was sent here has canceled the activity. The SDK does not know that."""
@@ -78,14 +79,14 @@ class Heartbeater:
         self._is_stopped = False
         self._beating: asyncio.Task[None] | None = None
         # Begin with a timer instead of a task: it costs nothing if the tool finishes before the first heartbeat.
-        self._timer = self._begin_after(self._interval_s)
+        self._timer = self._begin_after(self.interval_s)
 
     def ask_every(self, interval: timedelta | None) -> None:
         """Send a heartbeat at least this often, so that a cancellation arrives sooner."""
         if interval is not None:
-            self._interval_s = min(self._interval_s, max(interval, MIN_HEARTBEAT_INTERVAL).total_seconds())
+            self.interval_s = min(self.interval_s, max(interval, MIN_HEARTBEAT_INTERVAL).total_seconds())
             self._timer.cancel()
-            self._timer = self._begin_after(self._interval_s)
+            self._timer = self._begin_after(self.interval_s)
 
     def send(self, details: Callable[[], Sequence[object]]) -> None:
         """Send a heartbeat soon. From now on, each heartbeat calls `details` for its details. This method is
@@ -122,7 +123,7 @@ class Heartbeater:
         """
         self._mark = (mark,)
         await self._record(mark)
-        self._timer = self._begin_after(self._interval_s)
+        self._timer = self._begin_after(self.interval_s)
 
     def replace_mark(self, mark: object) -> None:
         """Like `mark`, but send the mark when this attempt fails."""
@@ -153,7 +154,7 @@ class Heartbeater:
             self._news.clear()
             with suppress(Exception):  # codecs raise anything; if the SDK's own heartbeat fails, it ends the activity
                 await self._beat()
-            longest = min(self._interval_s, self._sdk_beat_at + self._timeout_s - self._loop.time())
+            longest = min(self.interval_s, self._sdk_beat_at + self._timeout_s - self._loop.time())
             shortest = min(self.details_interval_s, longest)
             await asyncio.sleep(shortest)
             with suppress(TimeoutError):

@@ -53,6 +53,7 @@ from waystation.agents.tree import kind_of
 from waystation.core import (
     ENGINE_METADATA,
     MAX_VALUE_BYTES,
+    MIN_HEARTBEAT_INTERVAL,
     NO_ACTIONS,
     ActivitySettings,
     AgentRun,
@@ -379,8 +380,8 @@ def _text_listener(
     may_change = hooks.has("after_model_callback", "on_model_error_callback")
     if not (started and started.streaming) or may_change or can_change_reply(getattr(hooks.agent, "planner", None)):
         return None
-    interval_s = started.text_interval_s or text_interval.total_seconds()
-    heart.details_interval_s = interval_s
+    wanted_s = started.text_interval_s or max(text_interval, MIN_HEARTBEAT_INTERVAL).total_seconds()
+    heart.details_interval_s = interval_s = min(wanted_s, heart.interval_s)
     mark = secrets.token_hex(3)
     window = TextWindow(agent=hooks.agent.name, number=number, attempt=attempt, mark=mark, interval_s=interval_s)
 
