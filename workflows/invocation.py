@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from temporalio import workflow
-from temporalio.common import RawValue, VersioningBehavior
+from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 from waystation.core import (
@@ -176,10 +176,7 @@ def _tell(link: SessionLink, name: str, content: JsonObject) -> Coroutine[Any, A
 # Do not list Exception here: it includes NondeterminismError, which must stay retryable so that a rollback fixes it.
 # No user code runs in a workflow, so the sandbox would only check Waystation's code. Tests replay that in the sandbox.
 @workflow.defn(
-    name=WORKFLOW,
-    sandboxed=False,
-    failure_exception_types=[RuntimeError, TypeError, ValueError, LookupError],
-    versioning_behavior=VersioningBehavior.AUTO_UPGRADE,
+    name=WORKFLOW, sandboxed=False, failure_exception_types=[RuntimeError, TypeError, ValueError, LookupError]
 )
 class AgentInvocation:
     """One invocation of an agent. The wire contract describes its input, result, signal, update and queries."""

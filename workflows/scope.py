@@ -7,7 +7,7 @@ applying the signals in the history, so readers compute the state from the histo
 from collections.abc import Sequence
 
 from temporalio import workflow
-from temporalio.common import RawValue, VersioningBehavior
+from temporalio.common import RawValue
 
 from waystation.core import SCOPE_WORKFLOW, JsonObject, ScopeFold, ScopeSnapshot, decode, prefix_of
 from waystation.workflows.ports import NO_ARGUMENT, all_data, find_key_id, raw, result_of
@@ -20,12 +20,7 @@ MAX_BYTES = 4_000_000
 
 
 # Treat TypeError as a failure, so that a workflow started with too many arguments fails instead of blocking.
-@workflow.defn(
-    name=SCOPE_WORKFLOW,
-    sandboxed=False,
-    failure_exception_types=[TypeError],
-    versioning_behavior=VersioningBehavior.AUTO_UPGRADE,
-)
+@workflow.defn(name=SCOPE_WORKFLOW, sandboxed=False, failure_exception_types=[TypeError])
 class AgentScope:
     """A workflow that holds `user:` or `app:` state, which outlives sessions.
 

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Sequence
 
 from temporalio import workflow
-from temporalio.common import RawValue, VersioningBehavior
+from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 from waystation.core import (
@@ -43,13 +43,9 @@ MAX_SIGNALS = 4_000
 as no invocation is running."""
 
 
-# Do not list Exception here, so that NondeterminismError stays retryable, as in AgentInvocation. Pinned to the build that
-# started it, a session would never end on a build that is retired, and neither would its invocations.
+# Do not list Exception here, so that NondeterminismError stays retryable, as in AgentInvocation.
 @workflow.defn(
-    name=SESSION_WORKFLOW,
-    sandboxed=False,
-    failure_exception_types=[RuntimeError, TypeError, ValueError, LookupError],
-    versioning_behavior=VersioningBehavior.AUTO_UPGRADE,
+    name=SESSION_WORKFLOW, sandboxed=False, failure_exception_types=[RuntimeError, TypeError, ValueError, LookupError]
 )
 class AgentSession:
     """A user's conversation with an agent. The wire contract describes its input, signals, updates and queries."""

@@ -83,6 +83,7 @@ from waystation.workflows.invocation import AgentInvocation
 from waystation.workflows.ports import data_of, raw
 from waystation.workflows.scope import AgentScope
 from waystation.workflows.session import AgentSession
+from waystation.workflows.versioned import VERSIONED
 
 log = structlog.get_logger("waystation.worker")
 
@@ -250,6 +251,8 @@ class WaystationPlugin(SimplePlugin):
             )
             raise InvalidConfiguration("The worker", "", problem)
         config = super().configure_worker(config)
+        if (deployment := config.get("deployment_config")) and deployment.use_worker_versioning:
+            config["workflows"] = [VERSIONED.get(given, given) for given in config.get("workflows", ())]
         client = config["client"]
         if client.data_converter.external_storage is None:
             # Without a payload store, anyone could block the worker by sending a reference that it cannot resolve.
