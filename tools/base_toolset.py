@@ -3,7 +3,6 @@
 import abc
 import copy
 import inspect
-from asyncio import to_thread
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol, runtime_checkable
@@ -11,6 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 from waystation.agents import ReadonlyContext
 from waystation.core import InvalidTool, with_article
 from waystation.tools import BaseTool, FunctionTool, ToolContext
+from waystation.tools.threads import run_in_thread
 
 _CACHED_INVOCATIONS = 64
 
@@ -80,7 +80,7 @@ class BaseToolset(abc.ABC):
         # ADK requires `async def get_tools`. Accept a plain `def` too, in a thread, because it may parse a document.
         is_async = inspect.iscoroutinefunction(self.get_tools)
         result: Any = (
-            self.get_tools(readonly_context) if is_async else await to_thread(self.get_tools, readonly_context)
+            self.get_tools(readonly_context) if is_async else await run_in_thread(self.get_tools, readonly_context)
         )
         listed = await result if inspect.isawaitable(result) else result
         if not isinstance(listed, Collection) or isinstance(listed, str | Mapping):

@@ -27,6 +27,7 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from waystation.core import InvalidTool, JsonObject, NotJson, to_plain_json
 from waystation.tools import ToolContext
+from waystation.tools.threads import run_in_thread
 
 EMPTY = inspect.Parameter.empty
 _GENERATORS = (Generator, AsyncGenerator)
@@ -512,7 +513,7 @@ async def invoke(function: Callable[..., Any], bound: inspect.BoundArguments) ->
         return await _await_result(_run_async_generator(function(*bound.args, **bound.kwargs)))
     if _is_kind(inspect.iscoroutinefunction, function):
         return await _await_result(function(*bound.args, **bound.kwargs))
-    result = await asyncio.to_thread(_call_in_thread, function, bound)
+    result = await run_in_thread(_call_in_thread, function, bound)
     if inspect.isawaitable(result):  # a sync wrapper around an async function
         return await _await_result(result)
     return result

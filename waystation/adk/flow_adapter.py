@@ -6,7 +6,6 @@ crash. The model sees the same text as in google-adk.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import functools
 import inspect
@@ -26,6 +25,7 @@ from waystation.agents import ReadonlyContext
 from waystation.core import JsonObject
 from waystation.models import LlmResponse
 from waystation.tools import BaseTool, BaseToolset, ToolContext
+from waystation.tools.threads import run_in_thread
 
 RUN_CODE = "adk_run_code"
 """The name of the tool call that runs code."""
@@ -63,7 +63,7 @@ class RunCodeTool(BaseTool):
                 input_files=known.get_input_files(),
                 execution_id=_code_execution._get_or_set_execution_id(invocation, known),
             )
-            result = await asyncio.to_thread(executor.execute_code, invocation, request)
+            result = await run_in_thread(executor.execute_code, invocation, request)
             event = await _code_execution._post_process_code_execution_result(invocation, known, result)
             context.state.update(event.actions.state_delta)
             return event.content.parts[0].code_execution_result.model_dump(mode="json", exclude_none=True)
