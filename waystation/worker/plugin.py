@@ -164,7 +164,8 @@ WORKER_OPTIONS: Mapping[str, Any] = {
     # With this value, five parallel tools take 22% less time than with the SDK's default of 3.
     "max_eager_activity_reservations_per_workflow_task": 10,
 }
-"""Options for `temporalio.worker.Worker` that suit agents better than the SDK's defaults. A plugin cannot set them."""
+"""Options for `temporalio.worker.Worker` that suit agents better than the SDK's defaults. The plugin does not set them,
+because they also apply to the user's own workflows."""
 
 
 class WaystationPlugin(SimplePlugin):
@@ -173,12 +174,13 @@ class WaystationPlugin(SimplePlugin):
     ```python
     plugin = WaystationPlugin(agents=[refund_agent])
     client = await Client.connect("localhost:7233", plugins=[plugin])
-    async with Worker(client, task_queue="waystation", **WORKER_OPTIONS):
+    async with Worker(client, task_queue="waystation", workflows=[Onboarding]):
         ...
     ```
 
-    Workers that use this client then serve the agents in addition to their own workflows and activities. When the last
-    of these workers stops, the agents' tools, plugins and models are closed. They can be used again.
+    Workers that use this client then serve the agents in addition to their own workflows and activities, which run as
+    they did without the plugin. When the last of these workers stops, the agents' tools, plugins and models are closed.
+    They can be used again.
     """
 
     def __init__(
@@ -228,7 +230,7 @@ class WaystationPlugin(SimplePlugin):
         self._workflows, self._activities = workflows, activities
         self._namespaces: dict[Client, _Namespace] = {}
         self._request_exit = request_exit
-        self._running = 0
+        self._workers: set[Worker] = set()
         self._watching = ExitStack()
         self._loop: asyncio.AbstractEventLoop | None = None
         super().__init__(
@@ -242,18 +244,21 @@ class WaystationPlugin(SimplePlugin):
 
         Raises:
             InvalidConfiguration: The worker's client does not offload large payloads, the worker lacks keys, or it has
-                a dynamic activity or another such plugin.
+                a dynamic activity or another WaystationPlugin.
         """
-        if AgentInvocation in config.get("workflows", ()):
+        client = config["client"]
+        plugins = [*client.config()["plugins"], *config.get("plugins", ())]
+        if any(isinstance(other, WaystationPlugin) and other is not self for other in plugins):
             problem = (
-                "has two WaystationPlugins. A client passes its plugins to its workers: if yours has one, leave out that "
-                "of `Worker(plugins=[...])`, and serve all agents with one plugin."
+                "has two WaystationPlugins: a worker uses the plugins of its client as well as its own. Keep one of "
+                "them, with the agents of both."
             )
             raise InvalidConfiguration("The worker", "", problem)
+        if any(isinstance(given, SettingsInterceptor) for given in config.get("interceptors", ())):
+            return config  # the worker and its client both have this plugin
         config = super().configure_worker(config)
         if (deployment := config.get("deployment_config")) and deployment.use_worker_versioning:
             config["workflows"] = [VERSIONED.get(given, given) for given in config.get("workflows", ())]
-        client = config["client"]
         if client.data_converter.external_storage is None:
             # Without a payload store, anyone could block the worker by sending a reference that it cannot resolve.
             raise InvalidConfiguration(
@@ -310,16 +315,16 @@ class WaystationPlugin(SimplePlugin):
         return self._namespaces.setdefault(client, _Namespace(SearchAttributeMonitor(client), AgentDirectory(client)))
 
     async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:
-        """Run the worker with the configured time limit for workflow tasks, and watch the event loop.
+        """Run the worker, announce its agents, and watch the event loop.
 
         When the last worker of this plugin stops, close the tools, plugins and models.
         """
-        if set(worker.config().get("workflows", ())) <= set(self.WORKFLOWS):  # the user's own keep the SDK's limit
-            _set_task_limit(worker, self._settings.workflow_task_limit)
+        if worker in self._workers:  # the worker and its client both have this plugin
+            return await next(worker)
         self._loop = asyncio.get_running_loop()
         self._loop.call_later(BUILD_AFTER_S, build_recorded_types)
-        self._running += 1  # before the first await: another worker may stop during it
-        if self._running == 1:
+        self._workers.add(worker)  # before the first await: another worker may stop during it
+        if len(self._workers) == 1:
             self._watching.enter_context(self._create_watchdog(worker.client))
         try:
             monitor, directory = self._namespace(worker.client)
@@ -334,8 +339,8 @@ class WaystationPlugin(SimplePlugin):
             finally:
                 refreshing.cancel()
         finally:
-            self._running -= 1
-            if not self._running:
+            self._workers.remove(worker)
+            if not self._workers:
                 self._watching.close()
                 await self._close()
 
@@ -526,10 +531,11 @@ def create_worker(
     See `WaystationPlugin` for the parameters that are not listed here.
 
     Args:
-        client: Any client, with or without the plugin.
+        client: Any client. If it has a `WaystationPlugin`, the worker does not serve that plugin's agents.
         agents: Agents or apps, or a registry of discovered agents.
         task_queue: The task queue to poll.
-        options: Additional options for `temporalio.worker.Worker`. They override `WORKER_OPTIONS`.
+        options: Additional options for `temporalio.worker.Worker`. They override `WORKER_OPTIONS`. A `tuner` replaces
+            `settings.concurrent_activities`.
     """
     settings = settings or Settings()
     blobs = blobs or Blobs(settings.stores.payloads)
@@ -550,11 +556,24 @@ def create_worker(
     if not options.get("deployment_config"):
         # No user code runs in workflows. The SDK's default build ID, a hash, takes longer to compute and to record.
         options.setdefault("build_id", waystation_version())
-    worker_options = {
-        **WORKER_OPTIONS,
-        "max_concurrent_activities": settings.concurrent_activities,
-        "graceful_shutdown_timeout": settings.drain,
-        **options,
-    }
-    client = add_storage(client, blobs, over=settings.stores.offload_over)
-    return Worker(client, task_queue=task_queue, plugins=[plugin], **worker_options)
+    if not options.get("tuner"):  # the SDK accepts only one of them
+        options.setdefault("max_concurrent_activities", settings.concurrent_activities)
+    worker = Worker(
+        add_storage(_without_plugin(client), blobs, over=settings.stores.offload_over),
+        task_queue=task_queue,
+        **{
+            **WORKER_OPTIONS,
+            "graceful_shutdown_timeout": settings.drain,
+            **options,
+            "plugins": [plugin, *options.get("plugins", ())],
+        },
+    )
+    _set_task_limit(worker, settings.workflow_task_limit)
+    return worker
+
+
+def _without_plugin(client: Client) -> Client:
+    """Return a client that uses the same connection, but whose workers do not serve the agents of its plugin."""
+    config = client.config()
+    others = [plugin for plugin in config["plugins"] if not isinstance(plugin, WaystationPlugin)]
+    return Client(**config | {"plugins": others}) if len(others) < len(config["plugins"]) else client

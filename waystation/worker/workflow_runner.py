@@ -6,9 +6,11 @@ from temporalio.bridge.proto.workflow_activation import WorkflowActivation
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 from temporalio.worker import UnsandboxedWorkflowRunner, WorkflowInstance, WorkflowInstanceDetails
 
+from waystation.core import SCOPE_WORKFLOW, SESSION_WORKFLOW, WORKFLOW
+
 
 class ClearingWorkflowRunner(UnsandboxedWorkflowRunner):
-    """Runs workflows outside the sandbox, and frees their memory as soon as they are removed from the worker's cache.
+    """Runs workflows outside the sandbox, and frees the memory of Waystation's when they are removed from the cache.
 
     The SDK's workflow instances contain reference cycles. Otherwise, each instance would stay in memory, with the log
     of its invocation, until the garbage collector finds it. A workflow that is removed while it waits for a timer still
@@ -18,6 +20,8 @@ class ClearingWorkflowRunner(UnsandboxedWorkflowRunner):
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """Create a workflow instance."""
         instance = super().create_instance(det)
+        if det.defn.name not in (WORKFLOW, SESSION_WORKFLOW, SCOPE_WORKFLOW):  # a user's own, which stays as it is
+            return instance
         if not hasattr(instance, "__dict__"):  # of another version of the SDK
             return instance
         activate, replaceable = instance.activate, cast(Any, instance)
