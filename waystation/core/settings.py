@@ -186,7 +186,7 @@ class Settings:
     quotas: "Quotas | None" = None
     """Rate limits for models, and budgets for tenants and users. All workers must have the same ones."""
     concurrent_activities: int = 100
-    """Maximum number of concurrent activities. Also the number of threads, because each sync tool occupies one."""
+    """Maximum number of concurrent activities of `create_worker`."""
     drain: timedelta = timedelta(seconds=30)
     """How long running tools may continue after the worker receives SIGTERM, before they are canceled."""
     event_loop_limit: timedelta = timedelta(seconds=20)

@@ -17,7 +17,6 @@ import sys
 import threading
 import time
 from collections.abc import Coroutine, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -27,9 +26,18 @@ from typing import TYPE_CHECKING, Any
 import structlog
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client
-from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
+from temporalio.common import WorkerDeploymentVersion
 from temporalio.service import RPCError, RPCStatusCode
-from temporalio.worker import Interceptor, WorkerDeploymentConfig
+from temporalio.worker import (
+    FixedSizeSlotSupplier,
+    Interceptor,
+    PollerBehaviorAutoscaling,
+    ResourceBasedSlotConfig,
+    ResourceBasedSlotSupplier,
+    ResourceBasedTunerConfig,
+    WorkerDeploymentConfig,
+    WorkerTuner,
+)
 
 from waystation.activities import (
     DEMO,
@@ -51,7 +59,8 @@ from waystation.core import IDENTITY_ENV, MIN_HEARTBEAT_INTERVAL, TASK_QUEUE, Se
 from waystation.logs import configure_core, configure_logs, open_standard_streams
 from waystation.stop_signals import handle_signals
 from waystation.storage import describe_place
-from waystation.worker.plugin import create_worker
+from waystation.tools.threads import THREADS, TOOL_THREADS
+from waystation.worker.plugin import WORKER_OPTIONS, create_worker
 from waystation.worker.service_setup import (
     check_stores,
     compare_stores,
@@ -72,7 +81,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("waystation.worker")
 
-TOOL_THREADS = "tool"
 ABANDON_AFTER_S = 0.5
 """How long to wait for tool threads to finish after the worker has stopped. Then the process exits without them."""
 CONNECT_LIMIT_S = 10.0
@@ -80,6 +88,8 @@ CONNECT_LIMIT_S = 10.0
 CONNECT_PAUSE_S = 0.5
 """Pause between attempts to connect to a server that cannot be reached."""
 EMBEDDED_KEYS = Path(".waystation", "keys.json")
+SHORT_TASKS = 100
+"""How many tasks of each other kind may run beside the activities that `--resource-tuner` limits. The SDK's default."""
 _DEFAULTS = Settings()
 MODEL_GRACE = _DEFAULTS.workflow.model.start_to_close - _DEFAULTS.activity.model_timeout
 
@@ -110,6 +120,25 @@ def _parse_mebibytes(text: str) -> int:
     raise argparse.ArgumentTypeError(f"{text!r} is not a number of MiB")
 
 
+def _parse_count(text: str) -> int:
+    if text.isdecimal():
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+
+
+def _parse_slots(text: str) -> int:
+    if count := _parse_count(text):
+        return count
+    raise argparse.ArgumentTypeError("must be at least 1")
+
+
+def _parse_targets(text: str) -> ResourceBasedTunerConfig:
+    cpu, _, memory = text.partition(":")
+    if not (cpu.isdecimal() and memory.isdecimal() and 0 < int(cpu) <= 100 and 0 < int(memory) <= 100):
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form CPU:MEMORY, with percentages from 1 to 100")
+    return ResourceBasedTunerConfig(target_memory_usage=int(memory) / 100, target_cpu_usage=int(cpu) / 100)
+
+
 def _parse_address(text: str) -> tuple[str, int]:
     from waystation.worker.status_server import parse_address
 
@@ -120,19 +149,10 @@ def _parse_address(text: str) -> tuple[str, int]:
 
 
 def _parse_deployment(text: str) -> WorkerDeploymentConfig:
-    """Parse a deployment name and a build ID.
-
-    Open workflows move to the current build. If they were pinned to the build that started them, a session, which may
-    never end, would stay on its old build forever, and so would all invocations that it starts.
-    """
     name, _, build = text.partition(".")
     if not name or not build:
         raise argparse.ArgumentTypeError(f"{text!r} is not of the form NAME.BUILD")
-    return WorkerDeploymentConfig(
-        version=WorkerDeploymentVersion(name, build),
-        use_worker_versioning=True,
-        default_versioning_behavior=VersioningBehavior.AUTO_UPGRADE,
-    )
+    return WorkerDeploymentConfig(version=WorkerDeploymentVersion(name, build), use_worker_versioning=True)
 
 
 _OPTIONS: Mapping[str, Mapping[str, Any]] = {
@@ -203,6 +223,27 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
         "metavar": "SECONDS",
         "help": "how long a workflow may process what has arrived before its workflow task fails; default: "
         f"{_DEFAULTS.workflow_task_limit.total_seconds():g}",
+    },
+    "--max-concurrent-activities": {
+        "type": _parse_slots,
+        "metavar": "N",
+        "help": f"how many models and tools run at the same time; default: {_DEFAULTS.concurrent_activities}",
+    },
+    "--resource-tuner": {
+        "type": _parse_targets,
+        "metavar": "CPU:MEMORY",
+        "help": "start no more models and tools while this machine uses more than these percentages of its CPU time or "
+        "memory, for example 90:80; at most --max-concurrent-activities run; default: no such limit",
+    },
+    "--poller-autoscaling": {
+        "action": "store_true",
+        "help": "let the server decide how many requests for tasks are open; default: 5 for each kind of task",
+    },
+    "--max-cached-workflows": {
+        "type": _parse_count,
+        "metavar": "N",
+        "help": "how many workflows to keep in memory between their tasks, at about 0.1 MB each; 0 also means that no "
+        f"call is quick; default: {WORKER_OPTIONS['max_cached_workflows']}",
     },
     "--task-queue": {"default": TASK_QUEUE, "help": "task queue to poll; default: %(default)s"},
     "--address": {
@@ -348,6 +389,13 @@ def parse_options(arguments: Sequence[str] | None, program: str) -> argparse.Nam
         parser.error("--trace-content requires --traces")
     if options.metrics_by_tenant and not options.metrics:
         parser.error("--metrics-by-tenant requires --metrics")
+    if options.only == "activities" and options.max_cached_workflows is not None:
+        parser.error("--max-cached-workflows has no effect with --only activities, which runs no workflows")
+    if options.only == "workflows" and (options.max_concurrent_activities or options.resource_tuner):
+        parser.error(
+            "--max-concurrent-activities and --resource-tuner have no effect with --only workflows, which runs no "
+            "activities"
+        )
     return options
 
 
@@ -379,6 +427,7 @@ def parse_settings(options: argparse.Namespace) -> Settings:
             cancel_within=options.cancel_within,
         ),
         quotas=read_quotas(options.quotas),
+        concurrent_activities=options.max_concurrent_activities or _DEFAULTS.concurrent_activities,
         drain=options.drain,
         event_loop_limit=options.event_loop_limit,
         max_rss=options.max_rss,
@@ -443,10 +492,7 @@ async def serve(
         stop.set()
 
     handle_signals(stop.set, "SIGTERM", "SIGINT")
-    # The event loop's default pool may have only six threads. Additional sync tools would wait in its queue, although
-    # their activities appear to be running.
-    threads = ThreadPoolExecutor(settings.concurrent_activities, thread_name_prefix=TOOL_THREADS)
-    asyncio.get_running_loop().set_default_executor(threads)
+    asyncio.get_running_loop().set_default_executor(THREADS)  # stores of tools use it
     async with AsyncExitStack() as stack:
         if status:
             status.watch(create_store_checks(settings))
@@ -472,6 +518,7 @@ async def serve(
             request_exit=request_exit,
             deployment_config=options.deployment_version,
             interceptors=_create_interceptors(options, stack),
+            **list_load_options(options, settings),
             nexus_service_handlers=_create_nexus_services() if options.nexus else [],
         )
         await stack.enter_async_context(worker)
@@ -491,8 +538,29 @@ async def serve(
             status.stage = "draining"
         log.info("worker.draining", at_most_s=settings.drain.total_seconds())
     log.info("worker.stopped", exit_code=exit_code)
-    _leave(threads, exit_code)
+    _leave(exit_code)
     return exit_code
+
+
+def list_load_options(options: argparse.Namespace, settings: Settings) -> dict[str, Any]:
+    """Return the options of `temporalio.worker.Worker` that decide how much work the worker takes."""
+    chosen: dict[str, Any] = {}
+    if options.max_cached_workflows is not None:
+        chosen["max_cached_workflows"] = options.max_cached_workflows
+    if options.poller_autoscaling:
+        kinds = ("workflow", "activity", "nexus")
+        chosen |= {f"{kind}_task_poller_behavior": PollerBehaviorAutoscaling() for kind in kinds}
+    if options.resource_tuner:
+        # Workflow tasks and quick calls take milliseconds, and the SDK would delay each by the tuner's ramp of 50 ms.
+        fixed = FixedSizeSlotSupplier(SHORT_TASKS)
+        limits = ResourceBasedSlotConfig(maximum_slots=settings.concurrent_activities)
+        chosen["tuner"] = WorkerTuner.create_composite(
+            workflow_supplier=fixed,
+            activity_supplier=ResourceBasedSlotSupplier(limits, options.resource_tuner),
+            local_activity_supplier=fixed,
+            nexus_supplier=fixed,
+        )
+    return chosen
 
 
 def _describe_places(options: argparse.Namespace, settings: Settings) -> dict[str, object]:
@@ -611,12 +679,12 @@ def _connection_failure(error: Exception, server: str | None, namespace: str | N
     )
 
 
-def _leave(threads: ThreadPoolExecutor, exit_code: int) -> None:
+def _leave(exit_code: int) -> None:
     """Exit the process with `exit_code` if a sync tool is still running after `ABANDON_AFTER_S`.
 
     The tool cannot be stopped, and Python would wait for its thread.
     """
-    threads.shutdown(wait=False, cancel_futures=True)
+    THREADS.shutdown(wait=False, cancel_futures=True)
     deadline = time.monotonic() + ABANDON_AFTER_S
     tools = [thread for thread in threading.enumerate() if thread.name.startswith(f"{TOOL_THREADS}_")]
     for thread in tools:
