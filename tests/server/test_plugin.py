@@ -1,7 +1,9 @@
 """Agents as a plugin of a user's own Temporal client and worker."""
 
+import asyncio
 import dataclasses
 import time
+import uuid
 from collections.abc import MutableMapping, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -13,16 +15,21 @@ from temporalio import activity
 from temporalio.client import Client
 from temporalio.common import RawValue
 from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.plugin import SimplePlugin
+from temporalio.runtime import MetricBuffer, Runtime, TelemetryConfig
 from temporalio.worker import (
     ActivityInboundInterceptor,
     ExecuteActivityInput,
     Interceptor,
+    PollerBehaviorAutoscaling,
     UnsandboxedWorkflowRunner,
     Worker,
+    WorkerTuner,
     WorkflowInstance,
     WorkflowInstanceDetails,
 )
 
+from tests.server.streams.held import Held
 from tests.server.user_workflow import AnyOther, InSandbox
 from tests.server.workflows.test_codec import Veil
 from waystation import ActivityTool, AgentClient
@@ -50,15 +57,6 @@ class Closing(BaseToolset):
 
 def settings(store: Path) -> Settings:
     return Settings(stores=Stores(payloads=store))
-
-
-async def test_agents_are_served_beside_a_users_workflow(server: EmbeddedServer, tmp_path: Path) -> None:
-    """One worker runs both; the user's workflow stays in the sandbox, and the agents answer."""
-    agent = Agent(name="clerk", model=ScriptedModel(says("hello")))
-    client = await Client.connect(server.address, plugins=[WaystationPlugin([agent], settings=settings(tmp_path))])
-    async with Worker(client, task_queue="beside", workflows=[InSandbox], **WORKER_OPTIONS):
-        assert await client.execute_workflow(InSandbox.run, id="in-sandbox", task_queue="beside")
-        assert (await AgentClient(client, task_queue="beside").run("clerk", "hi")).text == "hello"
 
 
 class OwnRunner(UnsandboxedWorkflowRunner):
@@ -179,15 +177,117 @@ async def test_tools_and_models_are_closed_when_the_last_worker_stops(server: Em
     assert toolset.closed == 1
 
 
-async def test_workers_have_our_limit_for_workflow_tasks(server: EmbeddedServer, tmp_path: Path) -> None:
-    """The SDK still has the private place where the plugin sets it; slow tests show that it takes effect."""
+OWN_PARTS = {"client", "plugins", "workflows", "activities", "interceptors", "unsandboxed_workflow_runner"}
+
+
+def limit_of(worker: Worker) -> float:
+    """Return the worker's time limit of workflow tasks, which the SDK shows nowhere."""
+    limit: float = vars(vars(worker)["_workflow_worker"])["_deadlock_timeout_seconds"]
+    return limit
+
+
+async def test_a_users_worker_stays_as_it_is(server: EmbeddedServer, tmp_path: Path) -> None:
+    """The plugin adds only its own parts. Cache, timeouts and limits stay, and the workflow is in its sandbox."""
+    own = dataclasses.replace(settings(tmp_path), workflow_task_limit=timedelta(seconds=5), concurrent_activities=7)
+    plugin = WaystationPlugin([Agent(name="clerk", model=ScriptedModel(says("hello")))], settings=own)
+    plain, client = await Client.connect(server.address), await Client.connect(server.address, plugins=[plugin])
+    parts: Any = {"task_queue": "beside", "workflows": [InSandbox], "activities": [greet]}
+    without = Worker(plain, **parts)
+    async with Worker(client, **parts) as worker:
+        assert await client.execute_workflow(InSandbox.run, id="in-sandbox", task_queue="beside")
+        assert (await AgentClient(client, task_queue="beside").run("clerk", "hi")).text == "hello"
+        assert limit_of(worker) == limit_of(without)
+    before, after = without.config(active_config=True), worker.config(active_config=True)
+    assert {name for name, value in after.items() if value != before.get(name)} <= OWN_PARTS
+
+
+async def test_our_own_worker_has_our_limit_for_workflow_tasks(server: EmbeddedServer, tmp_path: Path) -> None:
+    """The SDK still has the private place where it is set; slow tests show that it takes effect."""
     own = dataclasses.replace(settings(tmp_path), workflow_task_limit=timedelta(seconds=5))
+    assert limit_of(create_worker(await Client.connect(server.address), [Agent(name="clerk")], settings=own)) == 5
+
+
+@activity.defn
+async def count_items() -> None:
+    """Send a heartbeat for each item. All of them take longer than 100 ms."""
+    for item in range(100):
+        activity.heartbeat(item)
+        await asyncio.sleep(0.003)
+
+
+async def test_a_users_activity_sends_as_many_heartbeats_as_without_agents(
+    server: EmbeddedServer, tmp_path: Path
+) -> None:
+    """The SDK holds back all but the first for most of the timeout, also with the options that suit agents."""
+    plugin, requests = WaystationPlugin([Agent(name="clerk")], settings=settings(tmp_path)), MetricBuffer(10_000)
+    runtime = Runtime(telemetry=TelemetryConfig(metrics=requests))
+    client = await Client.connect(server.address, runtime=runtime, plugins=[plugin])
+    options: Any = {"start_to_close_timeout": timedelta(minutes=1), "heartbeat_timeout": timedelta(seconds=30)}
+    async with Worker(client, task_queue="items", activities=[count_items], **WORKER_OPTIONS):
+        await client.execute_activity(count_items, id="items", task_queue="items", **options)
+    sent = [update for update in requests.retrieve_updates() if update.metric.name == "temporal_request"]
+    assert [update.attributes["operation"] for update in sent].count("RecordActivityTaskHeartbeat") == 1
+
+
+async def test_a_users_worker_streams_text(server: EmbeddedServer, tmp_path: Path) -> None:
+    """It needs no options: the text is shown before the model has finished."""
+    model = Held(says("It rains."))
+    plugin = WaystationPlugin([Agent(name="speaker", model=model)], settings=settings(tmp_path))
+    client = await Client.connect(server.address, plugins=[plugin])
+    async with Worker(client, task_queue="streams"):
+        invocation = await AgentClient(client, task_queue="streams").start("speaker", "Weather?", streaming=True)
+        async for event in invocation.stream(partial=True):
+            if event.partial:
+                model.go_on.set()
+
+
+@pytest.mark.filterwarnings("ignore:The same plugin type:UserWarning")
+@pytest.mark.parametrize("activities", [True, False])
+async def test_two_plugins_in_one_worker_are_refused(
+    server: EmbeddedServer, tmp_path: Path, *, activities: bool
+) -> None:
+    """The message says where the second one comes from, and not that an activity or a workflow occurs twice."""
+    options: Any = {"settings": settings(tmp_path), "workflows": not activities, "activities": activities}
+    first, second = (WaystationPlugin([Agent(name=name)], **options) for name in ("clerk", "cook"))
+    client, plain = await Client.connect(server.address, plugins=[first]), await Client.connect(server.address)
+    for given, plugins in ((client, [second]), (plain, [first, second])):
+        with pytest.raises(
+            InvalidConfiguration, match="two WaystationPlugins: a worker uses"
+        ):
+            Worker(given, task_queue="refused", plugins=plugins)
+
+
+@pytest.mark.filterwarnings("ignore:The same plugin type:UserWarning")
+async def test_a_client_and_its_worker_can_have_the_same_plugin(server: EmbeddedServer, tmp_path: Path) -> None:
+    """It has an effect once."""
+    toolset = Closing()
+    agent = Agent(name="clerk", model=ScriptedModel(says("hello")), tools=[toolset])
+    plugin = WaystationPlugin([agent], settings=settings(tmp_path))
+    client = await Client.connect(server.address, plugins=[plugin])
+    async with Worker(client, task_queue="same", plugins=[plugin]):
+        assert (await AgentClient(client, task_queue="same").run("clerk", "hi")).text == "hello"
+    assert toolset.closed == 1
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"tuner": WorkerTuner.create_resource_based(target_memory_usage=1.0, target_cpu_usage=1.0)},
+        {"tuner": WorkerTuner.create_fixed(activity_slots=1)},
+        {f"{kind}_task_poller_behavior": PollerBehaviorAutoscaling() for kind in ("workflow", "activity")},
+        {"plugins": [SimplePlugin("user.Plugin")]},
+    ],
+    ids=["resources", "fixed", "pollers", "plugins"],
+)
+async def test_our_own_worker_takes_temporals_options(
+    server: EmbeddedServer, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    """They replace or extend ours. The client can have a plugin, whose agents this worker does not serve."""
+    other = WaystationPlugin([Agent(name="clerk", model=ScriptedModel())], settings=settings(tmp_path))
+    client, queue = await Client.connect(server.address, plugins=[other]), f"own-{uuid.uuid4()}"
     agent = Agent(name="clerk", model=ScriptedModel(says("hello")))
-    client = await Client.connect(server.address, plugins=[WaystationPlugin([agent], settings=own)])
-    async with Worker(client, task_queue="limited", **WORKER_OPTIONS) as worker:
-        await AgentClient(client, task_queue="limited").run("clerk", "hi")
-        workflows: Any = vars(worker)["_workflow_worker"]
-        assert vars(workflows)["_deadlock_timeout_seconds"] == 5
+    async with create_worker(client, [agent], task_queue=queue, settings=settings(tmp_path), **options):
+        assert (await AgentClient(client, task_queue=queue).run("clerk", "hi")).text == "hello"
 
 
 async def test_a_tool_that_blocks_the_event_loop_of_a_users_worker_is_named(

@@ -19,6 +19,13 @@ import psutil
 import pytest
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.service import RPCError
+from temporalio.worker import (
+    FixedSizeSlotSupplier,
+    PollerBehaviorAutoscaling,
+    ResourceBasedSlotConfig,
+    ResourceBasedSlotSupplier,
+    ResourceBasedTunerConfig,
+)
 
 from tests.paths import ROOT
 from tests.programs import logged, run, undisturbed
@@ -33,7 +40,7 @@ from waystation.core import Stores
 from waystation.embedded import USUAL_PORT, EmbeddedServer
 from waystation.version import versions
 from waystation.worker import announce_agents
-from waystation.worker.main import _connect, main, parse_options
+from waystation.worker.main import _connect, list_load_options, main, parse_options, parse_settings
 
 AGENT = """
     from typing import Any
@@ -177,6 +184,13 @@ def test_a_worker_does_not_start_with_mistakes(bad: Path) -> None:
         ["--agents", "x", "--only", "models"],
         ["--agents", "x", "--model", "gpt"],
         ["--agents", "x", "--deployment-version", "1"],
+        ["--agents", "x", "--resource-tuner", "90"],
+        ["--agents", "x", "--resource-tuner", "90:101"],
+        ["--agents", "x", "--max-concurrent-activities", "0"],
+        ["--agents", "x", "--max-cached-workflows", "0"],
+        ["--agents", "x", "--only", "activities", "--max-cached-workflows", "9"],
+        ["--only", "workflows", "--resource-tuner", "90:80"],
+        ["--only", "workflows", "--max-concurrent-activities", "9"],
     ],
 )
 def test_wrong_options_exit_with_2(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -185,6 +199,23 @@ def test_wrong_options_exit_with_2(options: list[str], capsys: pytest.CaptureFix
         main(options)
     assert left.value.code == 2
     assert capsys.readouterr().err.startswith("usage: worker.py ")
+
+
+def test_options_decide_how_much_work_a_worker_takes() -> None:
+    """The tuner limits only models and tools, up to the number of activities."""
+    chosen = ["--max-concurrent-activities", "7", "--resource-tuner", "90:80", "--poller-autoscaling"]
+    options = parse_options(["--agents", "x", *chosen, "--max-cached-workflows", "9"], "worker.py")
+    load = list_load_options(options, parse_settings(options))
+    tuner = load.pop("tuner")
+    assert tuner._get_activity_task_slot_supplier() == ResourceBasedSlotSupplier(
+        ResourceBasedSlotConfig(maximum_slots=7),
+        ResourceBasedTunerConfig(target_memory_usage=0.8, target_cpu_usage=0.9),
+    )
+    assert tuner._get_local_activity_task_slot_supplier() == FixedSizeSlotSupplier(100)
+    pollers = {
+        f"{kind}_task_poller_behavior": PollerBehaviorAutoscaling() for kind in ("workflow", "activity", "nexus")
+    }
+    assert load == {"max_cached_workflows": 9, **pollers}
 
 
 def test_versions_are_printed(capsys: pytest.CaptureFixture[str]) -> None:

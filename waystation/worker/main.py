@@ -88,6 +88,7 @@ CONNECT_LIMIT_S = 10.0
 CONNECT_PAUSE_S = 0.5
 """Pause between attempts to connect to a server that cannot be reached."""
 EMBEDDED_KEYS = Path(".waystation", "keys.json")
+TASK_KINDS = "workflow", "activity", "nexus"
 SHORT_TASKS = 100
 """How many tasks of each other kind may run beside the activities that `--resource-tuner` limits. The SDK's default."""
 _DEFAULTS = Settings()
@@ -114,22 +115,14 @@ def _parse_interval(text: str) -> timedelta:
     raise argparse.ArgumentTypeError(f"must be at least {MIN_HEARTBEAT_INTERVAL.total_seconds():g} seconds")
 
 
-def _parse_mebibytes(text: str) -> int:
-    if text.isdecimal() and int(text):
-        return int(text) << 20
-    raise argparse.ArgumentTypeError(f"{text!r} is not a number of MiB")
-
-
 def _parse_count(text: str) -> int:
-    if text.isdecimal():
+    if text.isdecimal() and int(text):
         return int(text)
-    raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+    raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
 
 
-def _parse_slots(text: str) -> int:
-    if count := _parse_count(text):
-        return count
-    raise argparse.ArgumentTypeError("must be at least 1")
+def _parse_mebibytes(text: str) -> int:
+    return _parse_count(text) << 20
 
 
 def _parse_targets(text: str) -> ResourceBasedTunerConfig:
@@ -225,7 +218,7 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
         f"{_DEFAULTS.workflow_task_limit.total_seconds():g}",
     },
     "--max-concurrent-activities": {
-        "type": _parse_slots,
+        "type": _parse_count,
         "metavar": "N",
         "help": f"how many models and tools run at the same time; default: {_DEFAULTS.concurrent_activities}",
     },
@@ -242,8 +235,8 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "--max-cached-workflows": {
         "type": _parse_count,
         "metavar": "N",
-        "help": "how many workflows to keep in memory between their tasks, at about 0.1 MB each; 0 also means that no "
-        f"call is quick; default: {WORKER_OPTIONS['max_cached_workflows']}",
+        "help": "how many workflows to keep in memory between their tasks, at about 0.1 MB each; default: "
+        f"{WORKER_OPTIONS['max_cached_workflows']}",
     },
     "--task-queue": {"default": TASK_QUEUE, "help": "task queue to poll; default: %(default)s"},
     "--address": {
@@ -389,7 +382,7 @@ def parse_options(arguments: Sequence[str] | None, program: str) -> argparse.Nam
         parser.error("--trace-content requires --traces")
     if options.metrics_by_tenant and not options.metrics:
         parser.error("--metrics-by-tenant requires --metrics")
-    if options.only == "activities" and options.max_cached_workflows is not None:
+    if options.only == "activities" and options.max_cached_workflows:
         parser.error("--max-cached-workflows has no effect with --only activities, which runs no workflows")
     if options.only == "workflows" and (options.max_concurrent_activities or options.resource_tuner):
         parser.error(
@@ -492,7 +485,7 @@ async def serve(
         stop.set()
 
     handle_signals(stop.set, "SIGTERM", "SIGINT")
-    asyncio.get_running_loop().set_default_executor(THREADS)  # stores of tools use it
+    asyncio.get_running_loop().set_default_executor(THREADS)  # the stores of running tools use it
     async with AsyncExitStack() as stack:
         if status:
             status.watch(create_store_checks(settings))
@@ -544,12 +537,10 @@ async def serve(
 
 def list_load_options(options: argparse.Namespace, settings: Settings) -> dict[str, Any]:
     """Return the options of `temporalio.worker.Worker` that decide how much work the worker takes."""
-    chosen: dict[str, Any] = {}
-    if options.max_cached_workflows is not None:
-        chosen["max_cached_workflows"] = options.max_cached_workflows
+    cached = options.max_cached_workflows or WORKER_OPTIONS["max_cached_workflows"]
+    chosen: dict[str, Any] = {"max_cached_workflows": cached}
     if options.poller_autoscaling:
-        kinds = ("workflow", "activity", "nexus")
-        chosen |= {f"{kind}_task_poller_behavior": PollerBehaviorAutoscaling() for kind in kinds}
+        chosen |= {f"{kind}_task_poller_behavior": PollerBehaviorAutoscaling() for kind in TASK_KINDS}
     if options.resource_tuner:
         # Workflow tasks and quick calls take milliseconds, and the SDK would delay each by the tuner's ramp of 50 ms.
         fixed = FixedSizeSlotSupplier(SHORT_TASKS)

@@ -72,11 +72,3 @@ async def test_what_waits_goes_on_with_the_build_that_is_current(
                 await verify_tree(invocation)
             assert process((await session.say(LOOKS_AGAIN)).text) == second.pid
     await session.handle.terminate()
-
-
-async def test_a_build_that_is_not_current_gets_nothing(place: Place, client: AgentClient, shell: Shell) -> None:
-    """It can be started before it is wanted."""
-    async with place.worker(*option(place, "1")) as first:
-        await make_current(shell, place, "1")
-        async with place.worker(*option(place, "2")):
-            assert process((await client.run("planned", LOOKS)).text) == first.pid
