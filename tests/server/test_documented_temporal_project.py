@@ -97,7 +97,6 @@ async def create_worker(program: str, server: EmbeddedServer, queue: str, **name
         "Client": Client,
         "Worker": Worker,
         "WaystationPlugin": WaystationPlugin,
-        "WORKER_OPTIONS": WORKER_OPTIONS,
     }
     result = eval(compile(text, "program", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names)
     if inspect.isawaitable(result):

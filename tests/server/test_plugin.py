@@ -251,9 +251,7 @@ async def test_two_plugins_in_one_worker_are_refused(
     first, second = (WaystationPlugin([Agent(name=name)], **options) for name in ("clerk", "cook"))
     client, plain = await Client.connect(server.address, plugins=[first]), await Client.connect(server.address)
     for given, plugins in ((client, [second]), (plain, [first, second])):
-        with pytest.raises(
-            InvalidConfiguration, match="two WaystationPlugins: a worker uses"
-        ):
+        with pytest.raises(InvalidConfiguration, match="two WaystationPlugins: a worker uses"):
             Worker(given, task_queue="refused", plugins=plugins)
 
 

@@ -178,7 +178,11 @@ class Stores:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """All settings of a worker, apart from the agents that it serves."""
+    """All settings of a worker, apart from the agents that it serves.
+
+    `concurrent_activities`, `drain` and `workflow_task_limit` apply to `create_worker`. A worker of your own with a
+    `WaystationPlugin` has options of its own for them.
+    """
 
     stores: Stores = Stores()
     workflow: WorkflowSettings = WorkflowSettings()
@@ -186,7 +190,7 @@ class Settings:
     quotas: "Quotas | None" = None
     """Rate limits for models, and budgets for tenants and users. All workers must have the same ones."""
     concurrent_activities: int = 100
-    """Maximum number of concurrent activities of `create_worker`."""
+    """Maximum number of concurrent activities."""
     drain: timedelta = timedelta(seconds=30)
     """How long running tools may continue after the worker receives SIGTERM, before they are canceled."""
     event_loop_limit: timedelta = timedelta(seconds=20)
