@@ -4,7 +4,7 @@ import asyncio
 import dataclasses
 import time
 import uuid
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -29,13 +29,13 @@ from temporalio.worker import (
     WorkflowInstanceDetails,
 )
 
-from tests.server.streams.held import Held
 from tests.server.user_workflow import AnyOther, InSandbox
 from tests.server.workflows.test_codec import Veil
 from waystation import ActivityTool, AgentClient
 from waystation.agents import Agent
 from waystation.core import InvalidConfiguration, Settings, Stores, WorkflowSettings
 from waystation.embedded import EmbeddedServer
+from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import ScriptedModel, assert_invocation_holds, calls, responses, says
 from waystation.tools.base_tool import BaseTool
 from waystation.tools.base_toolset import BaseToolset
@@ -229,16 +229,35 @@ async def test_a_users_activity_sends_as_many_heartbeats_as_without_agents(
     assert [update.attributes["operation"] for update in sent].count("RecordActivityTaskHeartbeat") == 1
 
 
+class Halting(ScriptedModel):
+    """Says its reply in two pieces, and waits until each has been shown."""
+
+    def __init__(self) -> None:
+        super().__init__(says("It rains."))
+        self.shown = asyncio.Semaphore(0)
+
+    async def generate(self, request: LlmRequest, *, on_text: Callable[[str], None] | None = None) -> LlmResponse:
+        """Return the reply once its text has been shown."""
+        assert on_text is not None
+        for piece in ("It ", "rains."):
+            on_text(piece)
+            await self.shown.acquire()
+        return await super().generate(request)
+
+
+@pytest.mark.timeout(50)  # the SDK holds back heartbeats for up to 60 s
 async def test_a_users_worker_streams_text(server: EmbeddedServer, tmp_path: Path) -> None:
-    """It needs no options: the text is shown before the model has finished."""
-    model = Held(says("It rains."))
-    plugin = WaystationPlugin([Agent(name="speaker", model=model)], settings=settings(tmp_path))
+    """It needs no options: each piece is shown before the model has finished."""
+    model, defaults = Halting(), WorkflowSettings()
+    slow = dataclasses.replace(defaults.model, heartbeat=timedelta(minutes=9))
+    own = dataclasses.replace(settings(tmp_path), workflow=dataclasses.replace(defaults, model=slow))
+    plugin = WaystationPlugin([Agent(name="speaker", model=model)], settings=own)
     client = await Client.connect(server.address, plugins=[plugin])
     async with Worker(client, task_queue="streams"):
         invocation = await AgentClient(client, task_queue="streams").start("speaker", "Weather?", streaming=True)
         async for event in invocation.stream(partial=True):
             if event.partial:
-                model.go_on.set()
+                model.shown.release()
 
 
 @pytest.mark.filterwarnings("ignore:The same plugin type:UserWarning")

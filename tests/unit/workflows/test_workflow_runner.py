@@ -9,6 +9,7 @@ from tests.paths import HISTORIES
 from waystation.lazy_exports import pause_collection
 from waystation.replay import Recording
 from waystation.storage import Blobs, offloading
+from waystation.worker import workflow_runner
 from waystation.worker.workflow_runner import ClearingWorkflowRunner
 from waystation.workflows.invocation import AgentInvocation
 
@@ -33,6 +34,12 @@ async def count_remaining(history: str, runner: WorkflowRunner) -> int:
 @pytest.mark.parametrize("history", ["one-tool", "tool-raises", "invalid-input", "parallel-tools"])
 async def test_a_removed_workflow_is_freed_at_once(history: str) -> None:
     assert await count_remaining(history, ClearingWorkflowRunner()) == 0
+
+
+async def test_a_users_workflow_is_left_to_the_sdk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The runner knows Waystation's workflows by their names."""
+    monkeypatch.setattr(workflow_runner, "WORKFLOW", "Another")
+    assert await count_remaining("one-tool", ClearingWorkflowRunner()) == 1
 
 
 async def test_the_sdks_runner_leaves_workflows_to_the_garbage_collector() -> None:
