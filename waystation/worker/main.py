@@ -95,6 +95,12 @@ _DEFAULTS = Settings()
 MODEL_GRACE = _DEFAULTS.workflow.model.start_to_close - _DEFAULTS.activity.model_timeout
 
 
+def _parse_count(text: str) -> int:
+    if text.isdecimal() and int(text):
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+
+
 def _parse_seconds(text: str) -> timedelta:
     with suppress(ValueError, OverflowError):
         duration = timedelta(seconds=float(text))
@@ -113,12 +119,6 @@ def _parse_interval(text: str) -> timedelta:
     if (interval := _parse_seconds(text)) >= MIN_HEARTBEAT_INTERVAL:
         return interval
     raise argparse.ArgumentTypeError(f"must be at least {MIN_HEARTBEAT_INTERVAL.total_seconds():g} seconds")
-
-
-def _parse_count(text: str) -> int:
-    if text.isdecimal() and int(text):
-        return int(text)
-    raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
 
 
 def _parse_mebibytes(text: str) -> int:
