@@ -7,16 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from temporalio.client import Client
-from temporalio.worker import Worker
 
 from tests.documents import blocks, how_to
 from tests.server.conftest import Serve
-from tests.server.user_workflow import InSandbox
 from waystation import Agent
 from waystation.agents.registry import discover
 from waystation.testing import FunctionModel, says
-from waystation.worker import WaystationPlugin
 
 
 async def run(text: str, **names: Any) -> dict[str, Any]:
@@ -66,32 +62,6 @@ def test_agents_with_other_models_can_be_served(tmp_path: Path, monkeypatch: pyt
     registry, problems = discover([tmp_path])
     assert [str(problem) for problem in problems] == []
     assert len(registry.roots) == 1
-
-
-async def test_a_worker_serves_agents_beside_other_workflows(
-    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The worker of the page runs an agent and a workflow of the user."""
-    (text,) = blocks(how_to("run-workers"), "python")
-    agent = Agent(name="greeter", model=FunctionModel(lambda _: says("Hello.")))
-    monkeypatch.chdir(tmp_path)
-    async with serve(Agent(name="other", model=FunctionModel(lambda _: says("")))) as env:
-        names: dict[str, Any] = {"WaystationPlugin": WaystationPlugin}
-        names |= {"Client": Client, "Worker": Worker, "Onboarding": InSandbox, "root_agent": agent}
-        address = text.replace("localhost:7233", env.server.address)
-        assert address != text
-        assert text.count(", activities=[greet]") == 1
-        names = await run(address.replace(", activities=[greet]", ""), **names)
-        async with names["worker"]:
-            client: Client = names["client"]
-            assert await client.execute_workflow(InSandbox.run, id="documented-plugin", task_queue="waystation")
-            handle = await client.start_workflow(
-                "AgentInvocation",
-                {"agent": "greeter", "message": "Hi"},
-                id="documented-greeter",
-                task_queue="waystation",
-            )
-            assert (await handle.result())["text"] == "Hello."
 
 
 async def test_a_program_for_adk_runs(

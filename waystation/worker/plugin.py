@@ -307,7 +307,7 @@ class WaystationPlugin(SimplePlugin):
             problem = (
                 f"has no keys, although the server at {client.service_client.config.target_host} is not on this "
                 f"machine: {protected} requires verified approvers. Create a key file with `waystation identity keys "
-                "FILE`, and start all workers with --keys FILE."
+                "FILE`, and start all workers with --keys FILE, or in a program with `keys=WorkerKeys.read(FILE)`."
             )
             raise InvalidConfiguration("The worker", "", problem)
 
