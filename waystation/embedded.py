@@ -35,9 +35,8 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from waystation.client import (
-    SEARCH_ATTRIBUTE_TYPES,
     add_search_attributes,
-    fetch_search_attributes,
+    check_search_attributes,
     wait_until_accepted,
 )
 from waystation.core import SEARCH_ATTRIBUTES, WaystationError
@@ -351,11 +350,10 @@ async def _complete_search_attributes(address: str, namespace: str) -> None:
     version of Waystation may lack some.
     """
     client = await Client.connect(address, namespace=namespace)
-    existing = await fetch_search_attributes(client)
-    if missing := SEARCH_ATTRIBUTE_TYPES.keys() - existing:
+    existing = await check_search_attributes(client)
+    if missing := SEARCH_ATTRIBUTES.keys() - existing:
         await add_search_attributes(client, missing)
-    usable = [name for name, kind in SEARCH_ATTRIBUTE_TYPES.items() if existing.get(name, kind) == kind]
-    await wait_until_accepted(client, usable)
+    await wait_until_accepted(client, [name for name in SEARCH_ATTRIBUTES if existing.get(name, True)])
 
 
 @asynccontextmanager

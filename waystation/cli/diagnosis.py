@@ -90,6 +90,8 @@ class Observations:
     retention_s: float | None = None
     search_attributes: Mapping[str, bool]
     """The search attributes that exist, each with whether it has the right type."""
+    search_attributes_problem: str | None = None
+    """Why it is unknown which search attributes exist, or None."""
     pollers: Sequence[Poller] = ()
     current_deployments: Mapping[str, str | None] | None = None
     """For each kind of work, the deployment version that receives it, or None. None if the server cannot tell."""
@@ -168,6 +170,10 @@ def _check_server(seen: Observations) -> Iterator[Finding]:
 
 
 def _check_search_attributes(seen: Observations) -> Iterator[Finding]:
+    if seen.search_attributes_problem:
+        text = f"unknown, because the server refuses to list and to query them: {seen.search_attributes_problem}"
+        yield Finding("search attributes", False, text, "give these credentials read access to the namespace")
+        return
     missing = [name for name in SEARCH_ATTRIBUTES if name not in seen.search_attributes]
     wrong = [name for name, is_right in seen.search_attributes.items() if not is_right]
     if missing:

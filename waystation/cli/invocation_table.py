@@ -67,7 +67,7 @@ async def list(
     except ValueError as error:
         raise Problem(Exit.USAGE, str(error)) from None
     except RPCError as error:
-        if error.status is not RPCStatusCode.INVALID_ARGUMENT or await client.searchable(again=True):
+        if error.status is not RPCStatusCode.INVALID_ARGUMENT or await client.searchable(again=True) is not False:
             raise
         raise Problem(
             Exit.FAILED, f"{ctx.target.describe()} lacks search attributes. Create them with `waystation setup`."

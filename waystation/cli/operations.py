@@ -32,7 +32,7 @@ from waystation.cli.diagnosis import Observations, Poller, SettingsFile, diagnos
 from waystation.client import (
     SEARCH_ATTRIBUTE_TYPES,
     AgentClient,
-    fetch_search_attributes,
+    check_search_attributes,
     find_store_differences,
 )
 from waystation.client.token_encryption import load_encrypter
@@ -173,8 +173,10 @@ async def _observe(
         return Observations(**facts, namespace_problem=error.message)
     retention = described.config.workflow_execution_retention_ttl
     facts["retention_s"] = retention.ToTimedelta().total_seconds() or None
-    found = await fetch_search_attributes(client.temporal)
-    facts["search_attributes"] = {name: kind == SEARCH_ATTRIBUTE_TYPES[name] for name, kind in found.items()}
+    try:
+        facts["search_attributes"] = await check_search_attributes(client.temporal)
+    except RPCError as error:
+        facts["search_attributes_problem"] = error.message
     queues = {kind: await describe_queue(client, client.task_queue, kind) for kind in QUEUE_TYPES}
     facts["pollers"] = [poller for kind, queue in queues.items() for poller in list_pollers(queue, kind)]
     facts["backlogs"] = {
@@ -188,7 +190,7 @@ async def _observe(
     facts |= await _observe_stores(client, named)
     facts |= await _observe_invocations(
         client,
-        is_searchable=all(name in found for name in SEARCH_ATTRIBUTE_TYPES),
+        is_searchable=all(facts["search_attributes"].get(name) for name in SEARCH_ATTRIBUTE_TYPES),
         now=time.time() - (facts["clock_ahead_s"] or 0.0),
     )
     return Observations(**facts)

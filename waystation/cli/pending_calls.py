@@ -201,7 +201,7 @@ async def _write_held(out: Output, client: AgentClient, id: str | None) -> None:
     if id is not None:
         held = [(id, hold) for hold in await client.held.holds(id)]
     else:
-        found = client.held.each(searchable=await client.searchable(ANY_TENANT))
+        found = client.held.each(searchable=bool(await client.searchable(ANY_TENANT)))
         held = [(invocation.invocation_id, hold) async for invocation in found for hold in invocation.holds]
     for invocation_id, hold in held:
         out.line(f"held: {terminal.format_held(invocation_id, hold)}", style="red")

@@ -22,10 +22,9 @@ from waystation.cli.command_execution import AsyncCommand, create_command_group
 from waystation.cli.shell_completion import Completion
 from waystation.cli.terminal_input import find_person
 from waystation.client import (
-    SEARCH_ATTRIBUTE_TYPES,
     add_search_attributes,
+    check_search_attributes,
     delete_tenant_keys,
-    fetch_search_attributes,
     wait_until_accepted,
 )
 from waystation.configuration import WEB_IDENTITY_ENV, find_identity_file
@@ -293,22 +292,23 @@ async def setup(
     """
     client = await ctx.connect()
     namespace = client.temporal.namespace
+    missing = [*SEARCH_ATTRIBUTES]
     try:
-        existing = await fetch_search_attributes(client.temporal)
+        existing = await check_search_attributes(client.temporal)
         for name, kind in SEARCH_ATTRIBUTES.items():
-            if existing.get(name, SEARCH_ATTRIBUTE_TYPES[name]) != SEARCH_ATTRIBUTE_TYPES[name]:
+            if not existing.get(name, True):
                 raise Problem(
                     Exit.FAILED,
                     f"The search attribute {name!r} in namespace {namespace!r} must have the type {kind}. Remove or "
                     "rename the existing one with `temporal operator search-attribute`.",
                 )
-        missing = [name for name in SEARCH_ATTRIBUTE_TYPES if name not in existing]
+        missing = [name for name in missing if name not in existing]
         if missing and not dry_run:
             await add_search_attributes(client.temporal, missing)
     except RPCError as error:
         if error.status not in (RPCStatusCode.UNIMPLEMENTED, RPCStatusCode.PERMISSION_DENIED):
             raise
-        names = ", ".join(f"{name} ({kind})" for name, kind in SEARCH_ATTRIBUTES.items())
+        names = ", ".join(f"{name} ({SEARCH_ATTRIBUTES[name]})" for name in missing)
         raise Problem(
             Exit.NOT_ALLOWED,
             f"This server does not let clients create search attributes ({error.message}). Create them with the "

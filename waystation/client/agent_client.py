@@ -1,5 +1,6 @@
 """The client's entry point, which wraps Temporal's client and starts and finds invocations and sessions."""
 
+import time
 import uuid
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
@@ -38,7 +39,7 @@ from waystation.client.invocation_handle import (
     start_invocation,
 )
 from waystation.client.invocation_list import Invocations
-from waystation.client.search_attributes import REMEDY, has_search_attributes, make_start_attributes
+from waystation.client.search_attributes import REMEDY, find_missing, make_start_attributes, suffices
 from waystation.client.session_handle import Session
 from waystation.client.session_management import (
     GRACE,
@@ -76,6 +77,9 @@ from waystation.storage import Blobs, Owner, find_user_keys
 __all__ = ["AgentClient", "Invocation"]
 
 log = structlog.get_logger("waystation.client")
+
+COMPLETE_S, INCOMPLETE_S = 60.0, 5.0
+"""How long a client remembers that the namespace has all search attributes, and that some are missing or unknown."""
 
 _ANSWERS = (
     ResetReapplyExcludeType.RESET_REAPPLY_EXCLUDE_TYPE_SIGNAL,
@@ -120,7 +124,9 @@ class AgentClient:
         """Invocations that no worker can continue at the moment."""
         self.agents = AgentDirectory(temporal)
         """The agents that workers have announced."""
-        self._searchable: dict[bool, bool] = {}
+        self._missing: list[str] | None = None
+        """The search attributes that were missing at the last check, or None if the server did not tell."""
+        self._check_at = 0.0
 
     @classmethod
     async def connect(
@@ -228,17 +234,22 @@ class AgentClient:
                 ) from None
             return Invocation(self, handle, existed=True)
 
-    async def searchable(self, tenant: str | None = None, *, again: bool = False) -> bool:
+    async def searchable(self, tenant: str | None = None, *, again: bool = False) -> bool | None:
         """Return whether the namespace has the search attributes that an invocation needs.
 
-        A positive result is remembered, and is checked again only if `again` is set.
+        Return None if the server does not tell. The result is remembered for a minute, or for 5 s if search attributes
+        are missing or unknown, unless `again` is set.
         """
-        before, key = self._searchable.get(tenant is not None, False), tenant is not None
-        if again or not before:
-            self._searchable[key] = await has_search_attributes(self.temporal, tenant)
-            if before and not self._searchable[key]:
+        if again or time.monotonic() >= self._check_at:
+            before = self._missing
+            try:
+                self._missing = await find_missing(self.temporal)
+            except RPCError:
+                self._missing = None
+            self._check_at = time.monotonic() + (COMPLETE_S if self._missing == [] else INCOMPLETE_S)
+            if before == [] and self._missing:
                 log.warning("search_attributes.missing", namespace=self.temporal.namespace, remedy=REMEDY)
-        return self._searchable[key]
+        return None if self._missing is None else suffices(self._missing, tenant)
 
     async def run(self, agent: str, message: str | JsonObject, **options: Any) -> InvocationResult:
         """Start an invocation and wait for its result; see `start` and `Invocation.result`."""

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from temporalio.client import Client, WorkflowExecution
-from temporalio.service import RPCError
+from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.client.invocation_handle import (
     ClientContext,
@@ -22,7 +22,7 @@ from waystation.client.invocation_handle import (
     explain_unread,
     read_pending_calls,
 )
-from waystation.client.search_attributes import AGENT, ANY_TENANT, has_search_attributes
+from waystation.client.search_attributes import AGENT, ANY_TENANT
 from waystation.core import (
     HELD,
     MAX_KEYWORD,
@@ -195,10 +195,19 @@ async def find_pending_calls(
     client: ClientContext, filter: ApprovalFilter, at: "ListPosition | None" = None
 ) -> AsyncIterator[tuple[WorkflowExecution, list[PendingCall]]]:
     """Yield invocations after position `at`, most recently started first, each with its matching calls, if any."""
-    searchable = await has_search_attributes(client.temporal, ANY_TENANT)
+    searchable = bool(await client.searchable(ANY_TENANT))
     root = await _find_root(client.temporal, filter.below) if filter.below else None
-    query = filter.query(searchable=searchable, before=at.before if at else None)
-    async for execution in client.temporal.list_workflows(query, page_size=PAGE_SIZE):
+    before = at.before if at else None
+    executions = client.temporal.list_workflows(filter.query(searchable=searchable, before=before), page_size=PAGE_SIZE)
+    try:
+        await executions.fetch_next_page()
+    except RPCError as error:
+        is_refused = searchable and error.status is RPCStatusCode.INVALID_ARGUMENT
+        if not is_refused or await client.searchable(ANY_TENANT, again=True):
+            raise
+        searchable = False  # the search attributes have disappeared since they were last checked
+        executions = client.temporal.list_workflows(filter.query(searchable=False, before=before), page_size=PAGE_SIZE)
+    async for execution in executions:
         if filter.may_contain(execution, root) and not (at and at.has_passed(execution)):
             calls = await read_pending_calls(client, execution)
             yield execution, [call for call in calls if filter.matches(call, searchable=searchable, now=time.time())]

@@ -141,10 +141,10 @@ class ClientContext(Protocol):
     blobs: Blobs
     token_encryption: TokenEncryption
 
-    async def searchable(self, tenant: str | None = None, *, again: bool = False) -> bool:
-        """Return whether the namespace has the search attributes that an invocation needs.
+    async def searchable(self, tenant: str | None = None, *, again: bool = False) -> bool | None:
+        """Return whether the namespace has the search attributes that an invocation needs. None if that is unknown.
 
-        A positive result is remembered, and is checked again only if `again` is set.
+        The result is remembered for a while, unless `again` is set.
         """
 
 
@@ -487,7 +487,7 @@ async def start_invocation(
         place = {"namespace": client.temporal.namespace, "approval_id": id}
         params = params | {"token": client.token_encryption.encrypt(token, **place, answer=started.request())}
 
-    async def start(searchable: bool) -> WorkflowHandle[Any, Any]:
+    async def start(searchable: bool | None) -> WorkflowHandle[Any, Any]:
         return await client.temporal.start_workflow(
             WORKFLOW,
             params,

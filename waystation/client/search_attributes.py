@@ -5,7 +5,7 @@ The check matters because upserting a missing attribute would block a workflow f
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 
@@ -30,6 +30,7 @@ from waystation.core import (
 log = structlog.get_logger("waystation.worker")
 
 LIST_LIMIT_S, ACCEPTED_LIMIT_S, ACCEPTED_POLL_S = 10.0, 15.0, 0.05
+_NOT_LISTED = (RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNIMPLEMENTED)
 REMEDY = "run `waystation setup`"
 ANY_TENANT = ""
 """Stands for all tenants. Without `WaystationTenant`, invocations of tenants do not set any search attributes."""
@@ -55,17 +56,6 @@ def make_start_attributes(started: InvocationInput) -> TypedSearchAttributes:
     )
 
 
-async def fetch_search_attributes(client: Client) -> dict[str, IndexedValueType.ValueType]:
-    """Return the types, by name, of the contract's search attributes that exist in the namespace.
-
-    Raises:
-        RPCError: The server could not list the search attributes.
-    """
-    request = ListSearchAttributesRequest(namespace=client.namespace)
-    listed = await client.operator_service.list_search_attributes(request, timeout=timedelta(seconds=LIST_LIMIT_S))
-    return {name: kind for name, kind in listed.custom_attributes.items() if name in SEARCH_ATTRIBUTE_TYPES}
-
-
 async def add_search_attributes(client: Client, names: Iterable[str]) -> None:
     """Create the contract's search attributes with these names.
 
@@ -76,6 +66,45 @@ async def add_search_attributes(client: Client, names: Iterable[str]) -> None:
         namespace=client.namespace, search_attributes={name: SEARCH_ATTRIBUTE_TYPES[name] for name in names}
     )
     await client.operator_service.add_search_attributes(request)
+
+
+async def check_search_attributes(client: Client) -> dict[str, bool]:
+    """Return, by name, whether each of the contract's search attributes that exist has the right type.
+
+    If the server refuses to list them, as Temporal Cloud does for some API keys, queries show which of them it accepts.
+
+    Raises:
+        RPCError: The server answers neither the list nor a query, so it is unknown which search attributes exist.
+    """
+    request, limit = ListSearchAttributesRequest(namespace=client.namespace), timedelta(seconds=LIST_LIMIT_S)
+    try:
+        types = (await client.operator_service.list_search_attributes(request, timeout=limit)).custom_attributes
+    except RPCError as error:
+        if error.status not in _NOT_LISTED:
+            raise
+        names = [*SEARCH_ATTRIBUTE_TYPES]
+        if not await _accepts(client, names):
+            names = [name for name in names if await _accepts(client, [name])]
+        return dict.fromkeys(names, True)
+    return {name: types[name] == kind for name, kind in SEARCH_ATTRIBUTE_TYPES.items() if name in types}
+
+
+async def _accepts(client: Client, names: Iterable[str]) -> bool:
+    """Return whether the server accepts a query with these search attributes."""
+    try:
+        await client.count_workflows(_match_nothing(names), rpc_timeout=timedelta(seconds=LIST_LIMIT_S))
+    except RPCError as error:
+        if error.status is not RPCStatusCode.INVALID_ARGUMENT:
+            raise
+        return False
+    return True
+
+
+def _match_nothing(names: Iterable[str]) -> str:
+    """Return a query that matches nothing, and that the server refuses if a search attribute does not exist."""
+    # Only search attributes of the type Keyword accept STARTS_WITH.
+    conditions = {"Keyword": "STARTS_WITH '~'", "KeywordList": "= ''"}
+    return " AND ".join(f"{name} {conditions[SEARCH_ATTRIBUTES[name]]}" for name in names)
 
 
 def is_unmapped(error: RPCError) -> bool:
@@ -90,10 +119,9 @@ async def wait_until_accepted(client: Client, names: Iterable[str]) -> bool:
     already lists them. Behind a load balancer, this waits for the process to which the client is connected.
     """
     deadline = time.monotonic() + ACCEPTED_LIMIT_S
-    query = " AND ".join(f"{name} = ''" for name in names)
     while time.monotonic() < deadline:
         with suppress(RPCError):
-            await client.count_workflows(query)
+            await client.count_workflows(_match_nothing(names))
             return True
         await asyncio.sleep(ACCEPTED_POLL_S)
     return False
@@ -105,23 +133,24 @@ async def has_search_attributes(client: Client, tenant: str | None = None) -> bo
     Without a tenant, `WaystationTenant` may be missing.
     """
     try:
-        return _suffices(await _find_missing(client), tenant)
+        return suffices(await find_missing(client), tenant)
     except RPCError:
         return False
 
 
-async def _find_missing(client: Client) -> list[str]:
+async def find_missing(client: Client) -> list[str]:
     """Return the names of the search attributes that are missing or have a wrong type.
 
     Raises:
-        RPCError: The server could not list the search attributes.
+        RPCError: It is unknown which search attributes exist; see `check_search_attributes`.
     """
-    types = await fetch_search_attributes(client)
-    return sorted(name for name, kind in SEARCH_ATTRIBUTE_TYPES.items() if types.get(name) != kind)
+    found = await check_search_attributes(client)
+    return sorted(name for name in SEARCH_ATTRIBUTE_TYPES if not found.get(name))
 
 
-def _suffices(missing: list[str], tenant: str | None) -> bool:
-    return not missing or (tenant is None and missing == [SEARCH_TENANT])
+def suffices(missing: Sequence[str], tenant: str | None) -> bool:
+    """Return whether invocations can use the search attributes. Without a tenant, `WaystationTenant` may be missing."""
+    return not missing or (tenant is None and list(missing) == [SEARCH_TENANT])
 
 
 class SearchAttributeMonitor:
@@ -137,18 +166,23 @@ class SearchAttributeMonitor:
         self._failed = False
         """Whether the last check failed."""
 
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether the last check failed, although an earlier one succeeded."""
+        return self._failed and self._missing is not None
+
     def is_available(self, tenant: str | None = None) -> bool:
         """Return whether all search attributes existed at the last successful check.
 
         Without a tenant, `WaystationTenant` may have been missing.
         """
-        return self._missing is not None and _suffices(self._missing, tenant)
+        return self._missing is not None and suffices(self._missing, tenant)
 
     async def refresh(self) -> None:
         """Check again, and log changes. If the server does not respond, the previous result remains valid."""
         namespace = self._client.namespace
         try:
-            missing = await _find_missing(self._client)
+            missing = await find_missing(self._client)
         except RPCError as error:
             if not self._failed:
                 event = "search_attributes.unknown" if self._missing is None else "server.unavailable"

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from temporalio.service import RPCError, RPCStatusCode
 
-from waystation.client import STATUSES, AgentClient, InvocationEntry, has_search_attributes, is_quotable, read_entry
+from waystation.client import STATUSES, AgentClient, InvocationEntry, is_quotable, read_entry
 from waystation.core import MAX_KEYWORD, ForeignHistory, JsonObject, StoreFailed
 from waystation.dataclass import dataclass
 from waystation.presentation import words
@@ -257,6 +257,7 @@ class InvocationListPage:
             agents=sorted({entry.agent for entry in entries if entry.agent}),
             sees_users="viewer" in login.roles,
             is_searchable=scope is not None,
+            is_unknown=scope is None and await self._client.searchable() is None,
             total=len(chosen),
             first=(page - 1) * ROWS,
             has_more=has_more,
@@ -293,7 +294,7 @@ class InvocationListPage:
             scope["user_id"] = login.subject
         if not all(is_quotable(name) and len(name) < MAX_KEYWORD for name in scope.values()):
             return None
-        if not sees_everything(login) and not await has_search_attributes(self._client.temporal, tenant):
+        if not sees_everything(login) and not await self._client.searchable(tenant):
             return None
         return scope
 

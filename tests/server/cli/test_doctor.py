@@ -18,7 +18,7 @@ from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest
 from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
 from temporalio.client import Client
 from temporalio.common import WorkerDeploymentVersion
-from temporalio.service import RPCError
+from temporalio.service import OperatorService, RPCError, RPCStatusCode
 from temporalio.worker import Worker, WorkerDeploymentConfig
 
 from tests.programs import command
@@ -29,7 +29,7 @@ from tests.server.workflows.outside import until_waiting
 from waystation.artifacts import ObjectStoreArtifactService
 from waystation.auth import EncryptedFileCredentialService
 from waystation.cli import diagnosis, operations
-from waystation.client import SEARCH_ATTRIBUTE_TYPES, AgentClient, connect
+from waystation.client import SEARCH_ATTRIBUTE_TYPES, AgentClient, connect, wait_until_accepted
 from waystation.core import JsonObject
 from waystation.embedded import EmbeddedServer
 from waystation.key_set import EncryptionKeys
@@ -259,6 +259,40 @@ async def test_missing_search_attributes_are_found_and_named_by_a_dry_run(server
         assert record["missing"] == []
         problems = await examine(server, "--namespace", client.namespace, "--task-queue", new_queue())
         assert "search attributes" not in problems
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "said"),
+    [
+        (IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD, 0, "already has all search attributes"),
+        (IndexedValueType.INDEXED_VALUE_TYPE_TEXT, 5, "Web UI): WaystationAgent (Keyword)."),
+    ],
+)
+async def test_search_attributes_that_the_server_does_not_list_are_found_by_queries(
+    server: EmbeddedServer,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: IndexedValueType.ValueType,
+    code: int,
+    said: str,
+) -> None:
+    """Temporal Cloud lets some API keys neither list nor create them. `setup` names only those to create elsewhere."""
+
+    async def refuse(*_: object, **__: object) -> None:
+        raise RPCError("Request unauthorized.", RPCStatusCode.PERMISSION_DENIED, b"")
+
+    async with namespace(server) as client:
+        types = {**SEARCH_ATTRIBUTE_TYPES, "WaystationAgent": kind}
+        await client.operator_service.add_search_attributes(
+            AddSearchAttributesRequest(namespace=client.namespace, search_attributes=types)
+        )
+        await wait_until_accepted(client, list(types)[1:])
+        monkeypatch.setattr(OperatorService, "list_search_attributes", refuse)
+        monkeypatch.setattr(OperatorService, "add_search_attributes", refuse)
+        target = ("--address", server.address, "--namespace", client.namespace)
+        ran = await command(*target, "setup")
+        assert (ran.code, said in ran.out + ran.err) == (code, True)
+        problems = await examine(server, "--namespace", client.namespace, "--task-queue", new_queue())
+        assert ("search attributes" in problems) is (code == 5)
 
 
 async def test_a_search_attribute_of_another_type_is_found(server: EmbeddedServer) -> None:

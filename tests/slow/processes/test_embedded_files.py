@@ -6,7 +6,7 @@ import pytest
 from temporalio.client import Client
 
 from waystation import embedded
-from waystation.client import SEARCH_ATTRIBUTE_TYPES, fetch_search_attributes
+from waystation.client import SEARCH_ATTRIBUTE_TYPES, check_search_attributes
 from waystation.embedded import (
     EmbeddedServer,
 )
@@ -19,11 +19,10 @@ async def test_a_file_that_another_server_made_gets_the_search_attributes(
     db_filename = tmp_path / "temporal.db"
     with monkeypatch.context() as patched:
         patched.setattr(embedded, "SEARCH_ATTRIBUTES", {})
-        patched.setattr(embedded, "SEARCH_ATTRIBUTE_TYPES", {})
         async with EmbeddedServer(db_filename=db_filename) as server:
-            assert await fetch_search_attributes(await Client.connect(server.address)) == {}
+            assert await check_search_attributes(await Client.connect(server.address)) == {}
     async with EmbeddedServer(db_filename=db_filename) as server:
         client = await Client.connect(server.address)
-        assert await fetch_search_attributes(client) == SEARCH_ATTRIBUTE_TYPES
+        assert await check_search_attributes(client) == dict.fromkeys(SEARCH_ATTRIBUTE_TYPES, True)
         for name in SEARCH_ATTRIBUTE_TYPES:
             assert (await client.count_workflows(f"{name} = 'x'")).count == 0

@@ -63,6 +63,12 @@ FAULTS: list[tuple[str, Mapping[str, Any], str, str]] = [
         "search attributes",
         "search-attribute remove --name WaystationAgent",
     ),
+    (
+        "unknown attributes",
+        {"search_attributes": {}, "search_attributes_problem": "Request unauthorized."},
+        "search attributes",
+        "read access to the namespace",
+    ),
     ("no worker", {"pollers": []}, "workers for workflows", "waystation worker"),
     ("only workflows", {"pollers": polling()[:1]}, "workers for activities", "waystation worker"),
     ("only activities", {"pollers": polling()[1:]}, "workers for workflows", "waystation worker"),
