@@ -3,6 +3,7 @@
 import logging
 import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Literal, TextIO, cast
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from temporalio.runtime import PrometheusConfig
 
 
+core_listeners: list[Callable[[], None]] = []
+"""Called for each warning of Temporal's core, in a thread of the core, if `configure_core` forwards its logs."""
 _CHATTY = (
     "httpcore",
     "httpcore2",
@@ -88,7 +91,14 @@ def configure_core(metrics: "PrometheusConfig | None" = None) -> None:
     """
     from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
 
-    forwarding = LogForwardingConfig(logger=logging.getLogger("temporalio.core"))
+    def tell(_: logging.LogRecord) -> bool:
+        for listener in [*core_listeners]:
+            listener()
+        return True
+
+    logger = logging.getLogger("temporalio.core")
+    logger.addFilter(tell)
+    forwarding = LogForwardingConfig(logger=logger)
     levels = TelemetryFilter(core_level="WARN", other_level="ERROR")
     logs = LoggingConfig(filter=levels, forwarding=forwarding)
     telemetry = TelemetryConfig(logging=logs, metrics=metrics, attach_service_name=False)

@@ -44,9 +44,11 @@ DETAILS = "(details)"
 
 GRACE_S = (0.1, 0.2, 0.4, 0.8, 1.5)
 """Pauses, in seconds, between the attempts to find an agent. Its worker may have started at the same time."""
-SETTLED_S = 10.0
-"""Age, in seconds, at which the directory is complete. If the server's database was emptied, all workers have announced
-their agents again by then."""
+SETTLED_S, RESETTLED_S = 10.0, 75.0
+"""Age, in seconds, at which the directory is complete: all workers that started at the same time have announced their
+agents by then or, if the server's database was emptied, all workers that were running have announced them again."""
+EMPTIED = "waystation_emptied"
+"""Memo of a directory that was created by a worker that was already running."""
 _PREFIX = "app:"
 
 
@@ -135,7 +137,8 @@ class AgentDirectory:
         with suppress(RPCError):
             described = await describe_workflow(self._client, AGENT_DIRECTORY)
             if described is not None:
-                is_old = described.start_time.timestamp() + SETTLED_S < time.time()
+                settled_s = RESETTLED_S if EMPTIED in described.raw_info.memo.fields else SETTLED_S
+                is_old = described.start_time.timestamp() + settled_s < time.time()
                 task = described.raw_description.pending_workflow_task
                 return is_old and task.state != PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_STARTED
         return False
@@ -178,6 +181,7 @@ class AgentDirectory:
                     task_timeout=TASK_TIMEOUT,
                     start_signal=APPLY_SIGNAL,
                     start_signal_args=[delta.model_dump(exclude_defaults=True)],
+                    memo={EMPTIED: True} if again else None,
                 )
         except (ForeignHistory, RPCError) as error:
             if not again:

@@ -2,8 +2,9 @@
 
 import asyncio
 import functools
+import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -69,6 +70,7 @@ from waystation.core import (
     summary,
 )
 from waystation.history import fetch_signal_times
+from waystation.logs import core_listeners
 from waystation.models.base_llm import name_of_model
 from waystation.storage import Blobs, add_storage, offloading, skip_needless_walks
 from waystation.tools import AgentTool, Services
@@ -142,8 +144,9 @@ def _is_dynamic(function: Activity) -> bool:
     return definition is not None and definition.name is None
 
 
-REFRESH_S = 5.0
-"""Interval for checking whether the namespace still has the search attributes."""
+REFRESH_S, TROUBLE_S = 60.0, 5.0
+"""Average interval for checking whether the namespace still has the search attributes, and the shortest one, while the
+server does not respond or Temporal's core logs warnings."""
 SIGNAL_TIMES_LIMIT_S = 3.0
 """How long a workflow task may wait for the times of its signals. Without them, the signals count as late."""
 MAX_ANNOUNCED_BYTES = 10_000
@@ -321,7 +324,7 @@ class WaystationPlugin(SimplePlugin):
         """
         if worker in self._workers:  # the worker and its client both have this plugin
             return await next(worker)
-        self._loop = asyncio.get_running_loop()
+        self._loop = loop = asyncio.get_running_loop()
         self._loop.call_later(BUILD_AFTER_S, build_recorded_types)
         self._workers.add(worker)  # before the first await: another worker may stop during it
         if len(self._workers) == 1:
@@ -333,10 +336,17 @@ class WaystationPlugin(SimplePlugin):
             announce = functools.partial(directory.announce, agents, task_queue=worker.task_queue)
             await monitor.refresh()
             await announce()
-            refreshing = asyncio.create_task(_keep_refreshing(monitor, announce))
+            trouble = asyncio.Event()
+
+            def expect_trouble() -> None:
+                loop.call_soon_threadsafe(trouble.set)
+
+            refreshing = asyncio.create_task(_keep_refreshing(monitor, announce, trouble))
+            core_listeners.append(expect_trouble)
             try:
                 await next(worker)
             finally:
+                core_listeners.remove(expect_trouble)
                 refreshing.cancel()
         finally:
             self._workers.remove(worker)
@@ -450,10 +460,24 @@ class _Namespace(NamedTuple):
     directory: AgentDirectory
 
 
-async def _keep_refreshing(monitor: SearchAttributeMonitor, announce: Callable[..., Awaitable[None]]) -> None:
-    """Check the namespace at intervals, because its server may be replaced by one with an empty database."""
+async def _keep_refreshing(
+    monitor: SearchAttributeMonitor,
+    announce: Callable[..., Awaitable[None]],
+    trouble: asyncio.Event,
+    uniform: Callable[[float, float], float] = random.uniform,
+) -> None:
+    """Check the namespace at intervals, because its server may be replaced by one with an empty database.
+
+    Check at once if `trouble` is set: the server may be away, or may refuse a search attribute.
+    """
     while True:
-        await asyncio.sleep(REFRESH_S)
+        await asyncio.sleep(TROUBLE_S)
+        if not monitor.is_interrupted:
+            with suppress(TimeoutError):
+                # Workers that start at the same time should not check at the same time.
+                async with asyncio.timeout(REFRESH_S * uniform(0.8, 1.2) - TROUBLE_S):
+                    await trouble.wait()
+        trouble.clear()
         await monitor.refresh()
         await announce(again=True)
 
