@@ -60,7 +60,7 @@ CallKey = tuple[str, str]
 
 UNCLAIMED_S = 3.0
 """Seconds to wait for the first log entry before reporting that no worker has started the invocation."""
-CHILDREN_S = 1.0
+CHILDREN_S = 2.0
 """Seconds between reads of running called agents' pending calls, which are not in the caller's history."""
 QUIET_S = 3.0
 """Seconds without new entries before checking for retries, and minimum seconds between checks."""

@@ -23,7 +23,7 @@ from waystation.presentation import terminal
 
 COUNTED = 5_000
 """Maximum number of invocations to count."""
-REFRESH_S = 2.0
+REFRESH_S = 5.0
 FAILURES = ("failed", "timed_out", "terminated")
 RECENT_S = 3_600.0
 """How long failures and completions are counted after the end of an invocation."""

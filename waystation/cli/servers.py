@@ -123,6 +123,10 @@ async def web(
     artifacts: Annotated[
         str, typer.Option(metavar="URL", help="Folder or object store where workers store artifacts.")
     ] = str(STORES.artifacts),
+    visibility_rate: Annotated[
+        int,
+        typer.Option(metavar="N", help="Maximum number of visibility requests per second, for all pages.", min=1),
+    ] = 10,
     metrics: Annotated[
         str | None,
         typer.Option(
@@ -141,6 +145,7 @@ async def web(
         status = stack.enter_context(_create_status_server(metrics)) if metrics else None
         client = await ctx.connect()
         with _import_web():
+            from waystation.web.limits import Limits
             from waystation.web.server import create_app
         _check_urls(url, **{"--temporal-ui": temporal_ui})
         places = f"{client.blobs.files.place}, and artifacts from {describe_place(artifacts)}"
@@ -152,7 +157,13 @@ async def web(
             ctx.out.remark(f"Metrics and health checks are at {status.url}.")
         return await _serve(
             ctx,
-            partial(create_app, client, temporal_ui=temporal_ui, artifacts=artifacts),
+            partial(
+                create_app,
+                client,
+                temporal_ui=temporal_ui,
+                artifacts=artifacts,
+                limits=Limits(visibility_per_s=visibility_rate),
+            ),
             client.temporal.namespace,
             host=host,
             port=port,

@@ -1,7 +1,7 @@
 """List and delete sessions, and read and delete the state that outlives them. None of this needs a running worker."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, field
 from datetime import datetime, timedelta
@@ -97,8 +97,8 @@ def parse_session_id(workflow_id: str) -> tuple[str, str, str] | None:
 
 GRACE = timedelta(seconds=5)
 """Default time that running tools have to finish after a cancellation."""
-RECENT = 20
-"""Number of recent invocations of a session among which the latest is searched."""
+RECENT, MAX_TURNS = 20, 1_000
+"""Number of recent invocations of a session among which the latest is searched, and of all sessions of one request."""
 AT_A_TIME = 20
 """Maximum number of concurrent requests."""
 MAX_ROUNDS = 10
@@ -283,14 +283,22 @@ class Sessions:
 
     __call__ = list
 
-    async def find_activity(self, id: str) -> SessionActivity:
-        """Return the activity of a session, given its workflow ID. Both values may lag by a second."""
-        query = f"ParentWorkflowId = '{id}' AND WorkflowType = '{WORKFLOW}'"
+    async def find_activities(self, ids: Sequence[str]) -> dict[str, SessionActivity]:
+        """Return the activity of sessions by their workflow IDs. The values may lag by a second."""
+        names, limit = ", ".join(f"'{id}'" for id in ids), RECENT if len(ids) == 1 else MAX_TURNS
+        query = f"ParentWorkflowId IN ({names}) AND WorkflowType = '{WORKFLOW}'"
         # The list begins with open and recently started invocations, so that these include the one with most turns.
-        recent = [each async for each in self._temporal.list_workflows(query, page_size=RECENT, limit=RECENT)]
-        numbers = [number for each in recent if (number := each.id.rpartition("/")[2]).isdecimal()]
-        times = [each.close_time or each.start_time for each in recent]
-        return SessionActivity(max(map(int, numbers), default=0), max(times, default=None))
+        found = [each async for each in self._temporal.list_workflows(query, limit=limit)] if ids else []
+        activities = dict[str, SessionActivity]()
+        for id in ids:
+            recent = [each for each in found if each.parent_id == id]
+            if len(recent) < RECENT and len(found) == limit == MAX_TURNS:
+                activities |= await self.find_activities([id])
+                continue
+            numbers = [number for each in recent if (number := each.id.rpartition("/")[2]).isdecimal()]
+            times = [each.close_time or each.start_time for each in recent]
+            activities[id] = SessionActivity(max(map(int, numbers), default=0), max(times, default=None))
+        return activities
 
     async def delete(
         self,

@@ -36,6 +36,7 @@ from waystation.web.forms import parse_form, read_form
 from waystation.web.http_responses import Refused, accepts_html, format_refusal, render_page
 from waystation.web.limits import Limits
 from waystation.web.permissions import ROLES
+from waystation.web.shared_reads import current_age_s, record_reads
 
 if TYPE_CHECKING:
     from waystation.identity import Gateway, Links, OidcLogin, Sealer
@@ -497,11 +498,14 @@ class Guard:
             # Route by the raw path, because it contains the `/` in invocation IDs in escaped form.
             scope = {**scope, "path": raw.decode("latin-1")}
         body = _Body(scope, receive, self._limits)
+        record_reads()
 
         async def answer(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 headers.update(HEADERS)
+                if age_s := current_age_s():
+                    headers["Age"] = str(age_s)
                 await body.drain()
                 if body.has_more:
                     headers["Connection"] = "close"

@@ -31,9 +31,10 @@ from waystation.core import (
     UnknownSession,
 )
 from waystation.presentation import html, words
+from waystation.web.shared_reads import current_age_s
 
 _TEMPLATES = html.make_environment(Path(__file__).parent / "templates", segment=lambda id: quote(id, safe=""))
-_TEMPLATES.globals |= {"now": time.time, "who": words.format_approvers, "hint": words.hint}
+_TEMPLATES.globals |= {"now": time.time, "who": words.format_approvers, "hint": words.hint, "age_s": current_age_s}
 
 
 class Refused(Exception):
@@ -85,6 +86,8 @@ def to_refused(error: Exception) -> Refused:
             text = f"The Temporal server does not answer ({name}). Pending calls stay pending; try again later."
             if error.status in (RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNAUTHENTICATED):
                 text = f"The Temporal server refuses this web server ({name}). Its operator must check its credentials."
+            if error.status is RPCStatusCode.RESOURCE_EXHAUSTED:
+                text = "More is asked of the Temporal server than it may answer. Try again in a few seconds."
             return Refused(HTTPStatus.SERVICE_UNAVAILABLE, "NoServer", text)
         case _:
             return Refused(find_status(error), type(error).__name__, str(error))

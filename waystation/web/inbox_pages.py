@@ -20,17 +20,14 @@ from waystation.web.invocation_details import Run
 from waystation.web.invocation_pages import InvocationPages, get_id
 from waystation.web.limits import Limits
 from waystation.web.pending_list import InboxQuery, PendingList, Selection
+from waystation.web.shared_reads import current_age_s, record_reads
 
 log = structlog.get_logger("waystation.web")
 
-PAUSE_S = 1.0
-"""Shortest pause between two looks at the list for an open page."""
-REST = 5
-"""How many times as long as reading a list took the pause after it is at least, so that long lists cost little."""
+PAUSE_S = 2.0
+"""Pause between two looks at the list for an open page. An answer that was sent elsewhere shows after this time."""
 COMPARE_S = 60.0
 """How long a comparison with the stores of the workers counts. It reads several histories."""
-MAX_PAUSE_S = 3.0
-"""Longest pause between two looks. An answer that was sent elsewhere shows after this time and one look at most."""
 RETRY_MS = 2_000
 """How long browsers wait before they open a broken stream again."""
 
@@ -84,14 +81,16 @@ class InboxPages:
 
     async def _stream_versions(self, login: Login, query: InboxQuery) -> AsyncGenerator[ServerSentEvent]:
         yield ServerSentEvent(comment="versions follow", retry=RETRY_MS)
-        version = ""
+        shown = ("", False)
         try:
             while True:
-                began = time.monotonic()
+                record_reads()
                 selection = await self._calls.select(login, query, max_age_s=PAUSE_S / 2)
-                if version != (version := selection.version):
-                    yield ServerSentEvent(json.dumps({"version": version, "waiting": selection.waiting}))
-                await self._calls.wait(min(max(PAUSE_S, REST * (time.monotonic() - began)), MAX_PAUSE_S))
+                age_s = current_age_s()
+                if shown != (shown := (selection.version, age_s > 0)):
+                    message = {"version": selection.version, "waiting": selection.waiting, "age_s": age_s}
+                    yield ServerSentEvent(json.dumps(message))
+                await self._calls.wait(PAUSE_S)
         except RPCError as error:
             # Just end the stream: the client connects again.
             log.warning("stream.broken", error_type=type(error).__name__)

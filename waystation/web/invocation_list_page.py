@@ -21,6 +21,7 @@ from waystation.web.http_responses import Refused, render_page
 from waystation.web.invocation_details import UNKNOWN, DetailsReader, InvocationDetails
 from waystation.web.invocation_list_reader import MOST, InvocationReader
 from waystation.web.permissions import is_requester, sees_everything, sees_invocation
+from waystation.web.shared_reads import SharedReads
 
 MEASURED = 200
 """Maximum number of invocations whose usage and errors are read to sort or filter a list by them."""
@@ -209,8 +210,8 @@ def make_row(entry: InvocationEntry, details: InvocationDetails, now: float) -> 
 class InvocationListPage:
     """The list of invocations."""
 
-    def __init__(self, client: AgentClient) -> None:
-        self._client, self._reader = client, InvocationReader(client)
+    def __init__(self, client: AgentClient, reads: SharedReads) -> None:
+        self._client, self._reader = client, InvocationReader(client, reads)
         self.details = DetailsReader(client)
 
     async def start(self, request: Request) -> Response:

@@ -1,26 +1,17 @@
 """Read lists of invocations from visibility, once for all browsers that ask for the same list."""
 
-import asyncio
-import time
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import field
 from typing import Any
 
 from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.client import AgentClient, InvocationEntry, fold_called, is_quotable
-from waystation.dataclass import dataclass
+from waystation.web.shared_reads import SharedReads
 
 MOST = 1_000
 """Maximum number of invocations that one list sorts and counts."""
 MAX_AGE_S = 2.0
 """Age up to which a list that was read before is shown again."""
-REST = 5
-"""A list is also shown again for this many times as long as reading it took, so that long lists cost little."""
-MAX_REST_S = 15.0
-MAX_LISTS = 32
-"""Number of lists in memory. The least recently used are dropped first."""
 MAX_IDS = 100
 """Maximum number of callers to look up by ID."""
 BOUNDS = {"since", "until"}
@@ -29,21 +20,11 @@ BOUNDS = {"since", "until"}
 Entries = tuple[InvocationEntry, ...]
 
 
-@dataclass(slots=True)
-class _List:
-    entries: Entries = ()
-    fresh_until: float = float("-inf")
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-
-
 class InvocationReader:
     """Reads the newest invocations that match filters, with what the agents that they called wait for."""
 
-    def __init__(self, client: AgentClient) -> None:
-        self._client = client
-        self._lists: OrderedDict[tuple[str, ...], _List] = OrderedDict()
-        self.reads = 0
-        """Number of lists that were read from visibility."""
+    def __init__(self, client: AgentClient, reads: SharedReads) -> None:
+        self._client, self._reads = client, reads
 
     async def read(
         self, conditions: Mapping[str, Any], scope: Mapping[str, str], *, status: str = "", keep: bool = False
@@ -96,15 +77,7 @@ class InvocationReader:
         return await self._share((*key, *chosen), lambda: self._client.invocations.list(**names, ids=chosen))
 
     async def _share(self, key: tuple[str, ...], read: Callable[[], AsyncIterator[InvocationEntry]]) -> Entries:
-        shared = self._lists.setdefault(key, _List())
-        self._lists.move_to_end(key)
-        while len(self._lists) > MAX_LISTS:
-            self._lists.popitem(last=False)
-        async with shared.lock:  # requests that come while the list is read share the result
-            began = time.monotonic()
-            if began >= shared.fresh_until:
-                shared.entries = tuple([entry async for entry in read()])
-                self.reads += 1
-                took = time.monotonic() - began
-                shared.fresh_until = began + took + min(max(MAX_AGE_S, REST * took), MAX_REST_S)
-        return shared.entries
+        async def read_all() -> Entries:
+            return tuple([entry async for entry in read()])
+
+        return await self._reads.read(key, read_all, max_age_s=MAX_AGE_S)

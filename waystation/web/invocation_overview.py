@@ -15,6 +15,7 @@ from waystation.history import PendingRetry, fetch_retries
 from waystation.presentation import terminal, text_safety, words
 from waystation.presentation.html import format_money
 from waystation.web.invocation_details import InvocationDetails
+from waystation.web.shared_reads import SharedReads
 from waystation.web.turn_views import make_title
 
 MAX_CHILDREN = 100
@@ -74,6 +75,7 @@ def make_path(invocation_id: str) -> str:
 
 async def load_overview(
     client: AgentClient,
+    reads: SharedReads,
     described: WorkflowExecutionDescription,
     log: Log | None,
     details: InvocationDetails,
@@ -86,10 +88,10 @@ async def load_overview(
     """
     entry, children = await read_entry(described), list[InvocationEntry]()
     with suppress(RPCError, ValueError):  # an old server, or an ID that no query can contain
-        children = [each async for each in client.invocations.list(parent=described.id, limit=MAX_CHILDREN)]
+        children = await reads.read(("children", described.id), lambda: _list_children(client, described.id))
     entry, *called = fold_called([entry, *children], keep=True)
     retries = (await fetch_retries(client.temporal, described.id))[0] if entry.ended_at is None else []
-    forks = [fork.id for fork in await client.forks.of(described.id)]
+    forks = await reads.read(("forks", described.id), lambda: client.forks.of(described.id))
     is_stuck = entry.ended_at is None and bool(described.search_attributes.get(FAILING_TASKS))
     return Overview(
         id=described.id,
@@ -99,9 +101,13 @@ async def load_overview(
         problems=[*([STUCK] if is_stuck else []), *list_problems(entry, retries, log, details, now)],
         is_retrying=bool(entry.holds or any(retry.failed for retry in retries)),
         figures=list_figures(entry, log, now),
-        links=list_links(entry, log.state.input if log else None, called, forks),
+        links=list_links(entry, log.state.input if log else None, called, [fork.id for fork in forks]),
         version=f"{described.run_id} {described.history_length} {sum(each.ended_at is None for each in called)}",
     )
+
+
+async def _list_children(client: AgentClient, id: str) -> list[InvocationEntry]:
+    return [each async for each in client.invocations.list(parent=id, limit=MAX_CHILDREN)]
 
 
 def list_problems(

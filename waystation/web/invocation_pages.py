@@ -49,6 +49,7 @@ from waystation.web.invocation_list_page import InvocationListPage
 from waystation.web.invocation_overview import load_overview, make_path
 from waystation.web.limits import Limits
 from waystation.web.permissions import sees_everything, sees_invocation
+from waystation.web.shared_reads import SharedReads
 from waystation.web.turn_views import read_event
 
 log = structlog.get_logger("waystation.web")
@@ -80,10 +81,12 @@ Find = Callable[[Request], Awaitable[tuple[Invocation, WorkflowExecutionDescript
 class InvocationPages:
     """The pages and event streams for invocations."""
 
-    def __init__(self, client: AgentClient, limits: Limits, *, temporal_ui: str | None = None) -> None:
-        self._client, self._limits = client, limits
+    def __init__(
+        self, client: AgentClient, limits: Limits, reads: SharedReads, *, temporal_ui: str | None = None
+    ) -> None:
+        self._client, self._limits, self._reads = client, limits, reads
         self._ui = temporal_ui
-        self.list, self.actions = InvocationListPage(client), InvocationActions(client, self.find)
+        self.list, self.actions = InvocationListPage(client, reads), InvocationActions(client, self.find)
         self._streams: Counter[str] = Counter()
         """Number of open streams by `Login.owner`."""
 
@@ -184,7 +187,7 @@ class InvocationPages:
         entry = await read_entry(described)
         details = (await self.list.details.read([entry])).get(entry.id, UNKNOWN)
         log = report.recording.log if report else log
-        overview = await load_overview(self._client, described, log, details, time.time())
+        overview = await load_overview(self._client, self._reads, described, log, details, time.time())
         login: Login = request.state.login
         allowed = {"stop": "author", "retry": "operator", "give-up": "operator"}
         temporal = f"{self._ui}/namespaces/{quote(self._client.temporal.namespace, safe='')}/workflows/"

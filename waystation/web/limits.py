@@ -27,6 +27,8 @@ class Limits:
     """Maximum number of open event streams per person, or per login if the person is not verified."""
     program_streams: int = 100
     """Maximum number of open event streams of all programs that use the access token."""
+    visibility_per_s: int = 10
+    """Maximum number of requests to Temporal's visibility per second, for all pages together."""
     logins: int = 100
     """Maximum number of logged-in browsers. Another login logs out the browser that has been idle longest."""
     visits: int = 1_000

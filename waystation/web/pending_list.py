@@ -4,18 +4,19 @@ import asyncio
 import hashlib
 import json
 import time
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, field, replace
+from dataclasses import asdict, replace
 from datetime import timedelta
 from typing import Any, Literal, get_args
 from urllib.parse import urlencode
 
-from waystation.client import AgentClient, ApprovalFilter
+from waystation.client import AgentClient, ApprovalFilter, Page
 from waystation.core import PendingCall
 from waystation.dataclass import dataclass
 from waystation.web.access import Login
 from waystation.web.permissions import sees_call
+from waystation.web.shared_reads import SharedReads
 
 READ_LIMIT = 2_000
 """Maximum number of calls to read, those of the most recently started invocations first."""
@@ -23,8 +24,6 @@ MAX_AGE_S = 1.0
 """Age up to which calls that were read before are shown again."""
 ANSWERED_S = 30.0
 """How long a call that was answered here stays out of the list. Visibility reports the answer within that time."""
-MAX_LISTS = 64
-"""Number of lists in memory. A list contains the calls of one tenant or, if that has too many, of one agent or user."""
 MAX_FILTER_CHARS = 300
 
 Show = Literal["", "mine", "free", "claimed"]
@@ -178,20 +177,11 @@ def _contains(call: PendingCall, words: Iterable[str]) -> bool:
     return all(word in text for word in words)
 
 
-@dataclass(slots=True)
-class _List:
-    calls: tuple[PendingCall, ...] = ()
-    complete: bool = True
-    read_at: float = float("-inf")
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-
-
 class PendingList:
     """The pending calls, read from visibility at most once a second."""
 
-    def __init__(self, client: AgentClient) -> None:
-        self._client = client
-        self._lists: OrderedDict[tuple[str | None, str, str], _List] = OrderedDict()
+    def __init__(self, client: AgentClient, reads: SharedReads) -> None:
+        self._client, self._reads = client, reads
         self._answered: dict[tuple[str, float], float] = {}
         """When each call was answered here, by approval ID and the time at which the call started to wait."""
         self._changed = asyncio.Event()
@@ -202,28 +192,20 @@ class PendingList:
         Raises:
             RPCError: The Temporal server does not respond.
         """
-        tenant = login.verified.tenant if login.verified else None
-        found = await self._read((tenant or None, "", ""), max_age_s)
-        if not found.complete and (query.agent or query.user):
-            found = await self._read((tenant or None, query.agent, query.user), max_age_s)
+        tenant = (login.verified.tenant or None) if login.verified else None
+        found = await self._read(max_age_s, tenant=tenant)
+        if found.next and (query.agent or query.user):
+            found = await self._read(max_age_s, tenant=tenant, agent=query.agent or None, user_id=query.user or None)
         now = time.monotonic()
         self._answered = {key: at for key, at in self._answered.items() if now - at < ANSWERED_S}
         calls = [call for call in found.calls if (call.approval_id, call.requested_at) not in self._answered]
-        return select(calls, query, login, complete=found.complete)
+        return select(calls, query, login, complete=found.next is None)
 
-    async def _read(self, key: tuple[str | None, str, str], max_age_s: float) -> _List:
-        found = self._lists.setdefault(key, _List())
-        self._lists.move_to_end(key)
-        while len(self._lists) > MAX_LISTS:
-            self._lists.popitem(last=False)
-        async with found.lock:  # requests that come while the list is read share the result
-            if time.monotonic() - found.read_at > max_age_s:
-                tenant, agent, user = key
-                page = await self._client.approvals.list(
-                    limit=READ_LIMIT, tenant=tenant, agent=agent or None, user_id=user or None
-                )
-                found.calls, found.complete, found.read_at = page.calls, page.next is None, time.monotonic()
-        return found
+    async def _read(self, max_age_s: float, **filters: str | None) -> Page:
+        key = "pending", *filters.values()
+        return await self._reads.read(
+            key, lambda: self._client.approvals.list(limit=READ_LIMIT, **filters), max_age_s=max_age_s
+        )
 
     def forget(self, call: PendingCall) -> None:
         """Leave out a call that was just answered, because visibility may still list the call for a second."""

@@ -32,6 +32,7 @@ from waystation.web.limits import Limits
 from waystation.web.pending_list import PendingList
 from waystation.web.route_table import RouteRow, build_routes, make_table
 from waystation.web.session_pages import SessionPages
+from waystation.web.shared_reads import SharedReads
 
 if TYPE_CHECKING:
     from waystation.artifacts import BaseArtifactService
@@ -71,12 +72,14 @@ def create_app(
         limits: Limits on what the application accepts and shows.
     """
     limits = limits or Limits()
-    invocations = InvocationPages(client, limits, temporal_ui=temporal_ui)
-    calls = PendingList(client)
+    reads = SharedReads(limits.visibility_per_s)
+    client = reads.limit(client)
+    invocations = InvocationPages(client, limits, reads, temporal_ui=temporal_ui)
+    calls = PendingList(client, reads)
     inbox = InboxPages(client, calls, invocations, limits)
     approvals = ApprovalPages(client, access.gatekeeper, limits, calls, temporal_ui=temporal_ui)
     api = JsonApi(client, invocations, access.gatekeeper)
-    sessions = SessionPages(client, approvals, access.gatekeeper, artifacts)
+    sessions = SessionPages(client, approvals, access.gatekeeper, artifacts, reads)
     forks, agents = ForkPages(client, invocations, access.gatekeeper), AgentPages(client, access.gatekeeper)
     table = make_table(access, invocations, inbox, approvals, api, forks, agents, sessions)
     app = build_app(table, access, names=names, limits=limits)

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
-import anyio
 import structlog
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -47,6 +46,7 @@ from waystation.web.http_responses import Refused, find_status, render_page
 from waystation.web.invocation_pages import get_id, parse_number
 from waystation.web.json_api import ANY_AGENT, tenant_of
 from waystation.web.permissions import is_requester, sees_invocation
+from waystation.web.shared_reads import SharedReads
 from waystation.web.turn_views import Turn, make_title, make_turn, sum_tokens
 
 if TYPE_CHECKING:
@@ -68,7 +68,6 @@ START_LIMIT_S = 3.0
 """How long to wait until a worker has begun an invocation."""
 QUERY_LIMIT_S = 1.0
 """How long to wait for a worker to list the queued messages."""
-CONCURRENT_READS = 8
 UNCONFIRMED = (
     "No worker has confirmed the message yet. If the server received it, the agent replies as soon as a worker runs. "
     "If you send it again from this page, it still counts only once."
@@ -111,8 +110,10 @@ class SessionPages:
         approvals: ApprovalPages,
         gatekeeper: Gatekeeper,
         artifacts: "str | Path | BaseArtifactService",
+        reads: SharedReads,
     ) -> None:
         self._client, self._approvals, self._gatekeeper, self._artifacts = client, approvals, gatekeeper, artifacts
+        self._reads = reads
 
     async def check_visible(self, request: Request) -> None:
         """Check that a login may see the session in the path: as a viewer, or because it is the person's own session.
@@ -169,22 +170,17 @@ class SessionPages:
         )
 
     async def _read_rows(self, entries: list[SessionEntry]) -> list[JsonObject]:
-        limiter, rows = anyio.CapacityLimiter(CONCURRENT_READS), dict[str, JsonObject]()
-
-        async def read(entry: SessionEntry) -> None:
-            async with limiter:
-                activity = await self._client.sessions.find_activity(entry.id)
-                rows[entry.id] = {
-                    "entry": entry,
-                    "path": format_session_path(entry.id),
-                    "turns": activity.turns,
-                    "last": (activity.last_at or entry.started_at).timestamp(),
-                }
-
-        async with anyio.create_task_group() as tasks:
-            for entry in entries:
-                tasks.start_soon(read, entry)
-        return [rows[entry.id] for entry in entries]
+        ids = tuple(entry.id for entry in entries)
+        activities = await self._reads.read(("activities", ids), lambda: self._client.sessions.find_activities(ids))
+        return [
+            {
+                "entry": entry,
+                "path": format_session_path(entry.id),
+                "turns": activities[entry.id].turns,
+                "last": (activities[entry.id].last_at or entry.started_at).timestamp(),
+            }
+            for entry in entries
+        ]
 
     async def page(self, request: Request) -> Response:
         """Serve the conversation of a session."""
@@ -235,7 +231,8 @@ class SessionPages:
         waiting = [f"{turn.id}/{call.function_call_id}" for turn in turns for call in _pending(turn.log)]
         if any(turn.is_open for turn in turns):
             # Called agents have calls of their own, which only visibility lists.
-            waiting += [call.approval_id for call in await place.session.pending()]
+            pending = await self._reads.read(("pending of", place.session.id), place.session.pending)
+            waiting += [call.approval_id for call in pending]
         for id in dict.fromkeys(waiting):
             turn = next((turn for turn in turns if id.startswith(f"{turn.id}/")), None)
             card = await self._approvals.make_card(request.state.login, id) if turn else None

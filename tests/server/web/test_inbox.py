@@ -23,6 +23,7 @@ from waystation.tools.long_running_tool import LongRunningFunctionTool
 from waystation.web.access import Login
 from waystation.web.limits import Limits
 from waystation.web.pending_list import InboxQuery, PendingList
+from waystation.web.shared_reads import SharedReads
 
 
 @pytest.fixture(scope="module")
@@ -217,7 +218,7 @@ async def test_many_open_inboxes_cost_one_read_and_one_page_of_rows(
             return await read(**filters)
 
         monkeypatch.setattr(env.client.approvals, "list", count)
-        shared, query = PendingList(env.client), InboxQuery(user="many")
+        shared, query = PendingList(env.client, SharedReads()), InboxQuery(user="many")
         await asyncio.gather(*(shared.select(Login("dana"), query, max_age_s=3_600) for _ in range(20)))
         assert len(reads) == 1
         page = await me.page("/approvals/rows?user=many")

@@ -8,6 +8,7 @@ from urllib.parse import quote, urlencode
 import httpx2 as httpx
 import pytest
 from starlette.routing import Mount, Route
+from temporalio.client import Client
 from temporalio.service import RPCError
 
 from tests.fakes.openid import FakeOpenId
@@ -17,6 +18,7 @@ from tests.server.web.logins import DANA, ERIN, browser, gatekeeper, logged_in, 
 from tests.server.web.sites import path_of, site
 from tests.server.workflows.outside import Till, until
 from tests.unit.identity.conftest import Installation
+from waystation.client.agent_client import AgentClient
 from waystation.core import ApprovalPolicy
 from waystation.identity.identity_file import GrantSection
 from waystation.web.access import Access
@@ -136,9 +138,10 @@ async def test_each_route_admits_exactly_the_roles_of_the_table(
                 await handle.terminate()
 
 
-def test_each_route_of_the_application_stands_in_the_table() -> None:
+async def test_each_route_of_the_application_stands_in_the_table() -> None:
     """A route without a requirement cannot be added: the application has only routes of the table."""
-    app = create_app(cast(Any, None), Access(announce=lambda _: None))
+    client = AgentClient(await Client.connect("localhost:1", lazy=True))
+    app = create_app(client, Access(announce=lambda _: None))
     table: list[RouteRow] = app.state.table
     routes = [
         (route.path, getattr(route, "methods", {"GET"})) for route in app.routes if isinstance(route, Route | Mount)

@@ -56,7 +56,8 @@ async function refresh() {
     const known = Array.from(list.querySelectorAll("article.turn"), (turn) => turn.dataset.key);
     const answer = await fetch(`${list.dataset.path}/turns?known=${known}`, { credentials: "same-origin" });
     if (answer.status === 401) location.reload(); // the page leads to the login
-    stale.textContent = answer.ok ? "" : "The server does not answer, so this page may be out of date.";
+    if (answer.ok) showAge(ageOf(answer));
+    else stale.textContent = "The server does not answer, so this page may be out of date.";
     if (answer.ok) put(parse(await answer.text()));
   } catch {
     stale.textContent = "The server does not answer, so this page may be out of date.";

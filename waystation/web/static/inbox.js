@@ -31,7 +31,8 @@ async function fetchList() {
   // The login has ended; the page shows that, or leads to the login.
   if (answer.status === 401) location.reload();
   // Without a note, a stale list would look current.
-  stale.textContent = answer.ok ? "" : OUTDATED;
+  if (answer.ok) showAge(ageOf(answer));
+  else stale.textContent = OUTDATED;
   // The server renders and escapes this, like the page.
   return answer.ok ? new DOMParser().parseFromString(await answer.text(), "text/html").body : null;
 }
@@ -49,8 +50,9 @@ const changes = liveStream(
   () => `/approvals/events?${location.search.slice(1)}`,
   (source) => {
     source.onmessage = (message) => {
-      latest = JSON.parse(message.data).version;
-      stale.textContent = "";
+      const list = JSON.parse(message.data);
+      latest = list.version;
+      showAge(list.age_s);
       if (latest !== versionOf().version) refresh().catch(() => {});
     };
     source.onerror = () => refresh().catch(() => {}); // shows whether the server answers, and detects an ended login

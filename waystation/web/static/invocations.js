@@ -15,7 +15,8 @@ async function refresh() {
   // The login has ended; the page shows that, or leads to the login.
   if (answer.status === 401) location.reload();
   // Without a note, a stale list would look current.
-  stale.textContent = answer.ok ? "" : "The server does not answer, so this list may be out of date.";
+  if (answer.ok) showAge(ageOf(answer));
+  else stale.textContent = "The server does not answer, so this list may be out of date.";
   if (!answer.ok) return;
   // The server renders and escapes this, like the page.
   const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").body;

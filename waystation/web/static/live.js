@@ -7,6 +7,7 @@ const list = document.getElementById("events"); // only in the conversation
 const partial = document.getElementById("partial");
 const view = document.getElementById("view");
 const stale = document.getElementById("stale");
+const OUTDATED = "The server does not answer, so this page may be out of date.";
 const base = list && list.dataset.base;
 let next = list && Number(list.dataset.next);
 let fetching = Promise.resolve();
@@ -26,7 +27,7 @@ function follow(source) {
     refresh();
   });
   source.onerror = () => {
-    stale.textContent = "The server does not answer, so this page may be out of date.";
+    stale.textContent = OUTDATED;
     if (source.readyState !== EventSource.CLOSED) return;
     fetching = fetching.then(() => rowsUntil(Infinity)).catch(() => {}); // detects an ended login
   };
@@ -87,7 +88,8 @@ async function load(address) {
   const answer = await fetch(address, { credentials: "same-origin" }).catch(() => ({ ok: false }));
   if (answer.status === 401) location.reload();
   // In the conversation, the event stream says whether the server answers.
-  if (!list) stale.textContent = answer.ok ? "" : "The server does not answer, so this page may be out of date.";
+  if (answer.ok && !(list && stale.textContent === OUTDATED)) showAge(ageOf(answer));
+  if (!answer.ok && !list) stale.textContent = OUTDATED;
   // The server renders and escapes this, like the page.
   return answer.ok ? new DOMParser().parseFromString(await answer.text(), "text/html") : null;
 }
