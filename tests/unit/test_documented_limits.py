@@ -105,6 +105,7 @@ LIMITS = {
         "forms from an address": f"{WEB.posts_of_address} per minute",
         "attempts to log in": f"{WEB.login_attempts} per minute",
         "event streams": f"{WEB.streams}; {WEB.streams_per_login} of a person; {WEB.program_streams} of the programs",
+        "requests of": f"{WEB.visibility_per_s} per second",
         "connections": f"{WEB.connections}; {WEB.connections_per_address} from an address",
     },
     "## Histories and retention": {

@@ -341,7 +341,7 @@ async def setup(
         if not missing
         else f"Would create in namespace {namespace}: {', '.join(missing)}. Nothing was changed."
         if dry_run
-        else f"Created in namespace {namespace}: {', '.join(missing)}. Running workers use them after a few seconds.",
+        else f"Created in namespace {namespace}: {', '.join(missing)}. Running workers use them within 75 s.",
     )
     return Exit.OK
 

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from temporalio.service import RPCError
 
 from waystation.client import AgentClient, find_store_differences
-from waystation.core import Log, WaystationError, digest, ids
+from waystation.core import JsonObject, Log, WaystationError, digest, ids
 from waystation.storage import StoreIds
 from waystation.web.access import Login
 from waystation.web.http_responses import Refused, render_page
@@ -75,21 +75,20 @@ class InboxPages:
         )
 
     async def events(self, request: Request) -> Response:
-        """Stream the version of the list: once at first, and whenever it changes."""
+        """Stream the version and the age of the list: once at first, and whenever they change."""
         login: Login = request.state.login
         return self._invocations.respond(login, self._stream_versions(login, _parse_query(request)))
 
     async def _stream_versions(self, login: Login, query: InboxQuery) -> AsyncGenerator[ServerSentEvent]:
         yield ServerSentEvent(comment="versions follow", retry=RETRY_MS)
-        shown = ("", False)
+        shown: JsonObject = {}
         try:
             while True:
                 record_reads()
                 selection = await self._calls.select(login, query, max_age_s=PAUSE_S / 2)
-                age_s = current_age_s()
-                if shown != (shown := (selection.version, age_s > 0)):
-                    message = {"version": selection.version, "waiting": selection.waiting, "age_s": age_s}
-                    yield ServerSentEvent(json.dumps(message))
+                look = {"version": selection.version, "waiting": selection.waiting, "age_s": current_age_s()}
+                if shown != (shown := look):
+                    yield ServerSentEvent(json.dumps(look))
                 await self._calls.wait(PAUSE_S)
         except RPCError as error:
             # Just end the stream: the client connects again.

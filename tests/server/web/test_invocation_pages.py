@@ -27,8 +27,6 @@ from waystation.testing import AgentEnvironment, FunctionModel, ScriptedModel, c
 from waystation.tools import AgentTool, ToolContext
 from waystation.tools.function_tool import FunctionTool
 from waystation.web.invocation_details import DetailsReader
-from waystation.web.invocation_list_reader import InvocationReader
-from waystation.web.shared_reads import SharedReads
 
 FOR_DANA = ApprovalPolicy(approvers=("dana",))
 PRICED = Budget(prices={"*": Price(prompt=1_000_000, output=1_000_000)})
@@ -148,20 +146,6 @@ async def test_details_are_read_again_only_when_a_history_has_grown(
             details = await reader.read([await read_entry(await invocation.handle.describe())], patience_s=30)
         assert details[invocation.id].tokens == 4
         assert reads == [invocation.id]  # the last event has the usage
-
-
-async def test_browsers_that_show_the_same_list_share_one_read(serve: Serve) -> None:
-    """Visibility is read once for all requests of the same two seconds."""
-    async with serve(payer(Till()), verify=False) as env:
-        reads = SharedReads()
-        reader = InvocationReader(reads.limit(env.client), reads)
-        for _ in range(5):
-            await reader.read({"search": ""}, {})
-        assert sum(at > 0 for at in reads._sent) == 1
-        await reader.read({"search": "payer"}, {})
-        assert (
-            sum(at > 0 for at in reads._sent) == 3
-        )  # the other list, and the called agents, which its filter leaves out
 
 
 async def test_the_views_of_an_invocation_show_calls_changes_and_prompts(serve: Serve) -> None:
