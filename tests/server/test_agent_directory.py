@@ -25,3 +25,15 @@ async def test_an_announcement_that_the_server_keeps_back_is_waited_for(monkeypa
         await AgentDirectory(client).check("teller")
         with pytest.raises(UnknownAgent, match="announced: clerk, teller"):
             await AgentDirectory(client).check("nobody")
+
+
+async def test_a_directory_that_a_running_worker_created_is_complete_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The database was emptied, and other running workers look only once a minute whether they are still announced."""
+    monkeypatch.setattr(agent_directory, "SETTLED_S", -60)
+    async with empty_server() as server:
+        client = await connect(address=server.address)
+        directory = AgentDirectory(client)
+        await directory.announce({"clerk": {}}, task_queue="nobody", again=True)
+        assert await directory.is_announced("teller")
+        monkeypatch.setattr(agent_directory, "RESETTLED_S", -60)
+        assert not await directory.is_announced("teller")
