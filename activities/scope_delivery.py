@@ -2,7 +2,9 @@
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from dataclasses import field
 from typing import Protocol
+from weakref import WeakValueDictionary
 
 import structlog
 from temporalio import activity
@@ -33,6 +35,7 @@ from waystation.core import (
     ids,
     user_scope,
 )
+from waystation.dataclass import dataclass
 from waystation.history import ScopeReader, check_start
 from waystation.storage import Owner
 from waystation.storage.driver import without_storage
@@ -40,6 +43,12 @@ from waystation.storage.driver import without_storage
 events = structlog.get_logger("waystation.activities")
 
 MAX_SIGNAL_BYTES = 1_000_000
+MAX_SHARING = 100
+"""Maximum number of deltas in a signal of several activities. A scope remembers only so many refused deltas, and a limited
+number of invocation runs. With more, a delta could be forgotten before its sender looks for it."""
+SIGNAL_LIMIT_REACHED = "limit for signal events"
+"""Part of the server's error for a run that has as many signals as it accepts, by default 10,000. The scope continues
+as new once its workflow task runs. The status is that of an invalid argument."""
 SEEN_WITHIN_S = 15.0
 """How long to wait for a signal to appear in the scope's history before the delivery fails. The server delays signals
 while a workflow task is running, by up to 10 s if the task's worker was lost."""
@@ -55,6 +64,16 @@ class ScopeSource(Protocol):
         """Return the state of the user and the app. The keys include their prefixes."""
 
 
+@dataclass(slots=True, eq=False)
+class _Batch:
+    """Deltas of several activities that are sent in one signal."""
+
+    deltas: list[ScopeDelta] = field(default_factory=list)
+    size: int = 0
+    refused: asyncio.Task[list[RefusedDelta]] = field(init=False)
+    """Sends the deltas. Its result contains those that the scope refused."""
+
+
 class ScopeKeeper:
     """Reads `user:` and `app:` state for invocations, and runs the activity `apply_scopes`."""
 
@@ -63,6 +82,9 @@ class ScopeKeeper:
         # Keep signals inline, because readers of the state may use a different store. Every signal fits in a history.
         self._client = without_storage(client)
         self.scopes = ScopeReader(client)
+        self._batches: dict[str, _Batch] = {}
+        """The batch of each scope that still accepts deltas."""
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def check_start(self, invocation_id: str, started: InvocationInput) -> None:
         """Check that an invocation may begin, also if another program than Waystation's client has started it."""
@@ -131,12 +153,38 @@ class ScopeKeeper:
             for delta, size in sizes
             if size > MAX_SCOPE_BYTES
         ]
-        for signal in _batch_deltas(fitting):
-            await self._send(scope_id, app, signal)
         try:
-            return [*refused, *(await self._wait_for_refusals(scope_id, log, fitting))] if fitting else refused
+            for signal in _batch_deltas(fitting):
+                refused += await self._send_together(scope_id, app, signal)
         except ForeignHistory as error:
-            return [*refused, *_refuse(fitting, str(error))]
+            refused += _refuse(fitting, str(error))
+        return refused
+
+    async def _send_together(self, scope_id: str, app: str, deltas: Sequence[ScopeDelta]) -> list[RefusedDelta]:
+        """Send deltas, which fit into one signal, and return those that the scope refused.
+
+        A signal is sent once the previous one is in the scope's history. All deltas that wait for this share the next
+        signal, because a scope cannot keep up with a signal from each of many activities.
+        """
+        size = sum(map(_size, deltas))
+        batch = self._batches.get(scope_id)
+        if batch is None or batch.size + size > MAX_SIGNAL_BYTES or len(batch.deltas) + len(deltas) > MAX_SHARING:
+            batch = self._batches[scope_id] = _Batch()
+            batch.refused = asyncio.create_task(self._send_batch(scope_id, app, batch))
+        batch.deltas += deltas
+        batch.size += size
+        names = {(delta.id, delta.run) for delta in deltas}
+        # Shield the task, so that an activity that is canceled does not cancel the others.
+        refused = await asyncio.shield(batch.refused)
+        return [delta for delta in refused if (delta.id, delta.run) in names]
+
+    async def _send_batch(self, scope_id: str, app: str, batch: _Batch) -> list[RefusedDelta]:
+        lock = self._locks.setdefault(scope_id, asyncio.Lock())
+        async with lock:
+            if self._batches.get(scope_id) is batch:
+                del self._batches[scope_id]
+            await self._send(scope_id, app, batch.deltas)
+            return await self._wait_for_refusals(scope_id, batch.deltas)
 
     async def _send(self, scope_id: str, app: str, deltas: Sequence[ScopeDelta]) -> None:
         try:
@@ -150,28 +198,34 @@ class ScopeKeeper:
                 priority=Priority(fairness_key=ids.fairness_key(app)),
             )
         except RPCError as error:
-            final = error.status in (RPCStatusCode.INVALID_ARGUMENT, RPCStatusCode.PERMISSION_DENIED)
+            refused = error.status in (RPCStatusCode.INVALID_ARGUMENT, RPCStatusCode.PERMISSION_DENIED)
+            final = refused and SIGNAL_LIMIT_REACHED not in str(error)
             raise activity_failure("scopes.failed", type(error).__name__, str(error), retry=not final) from None
 
-    async def _wait_for_refusals(self, scope_id: str, log: Log, deltas: Sequence[ScopeDelta]) -> list[RefusedDelta]:
-        """Wait until the deltas appear in the scope's history. Return those that the scope refused.
+    async def _wait_for_refusals(self, scope_id: str, deltas: Sequence[ScopeDelta]) -> list[RefusedDelta]:
+        """Wait until the deltas appear in the scope's history. Return all deltas that the scope has refused recently.
 
         Raises:
             StoreFailed: They did not appear within `SEEN_WITHIN_S`.
         """
-        last, sender = int(deltas[-1].id.rpartition("/e")[2]), (log.invocation_id, deltas[-1].run)
-        names = {(delta.id, delta.run) for delta in deltas}
+        last = {(id, delta.run): int(number) for delta in deltas for id, number in [delta.id.rsplit("/e", 1)]}
         waited, pause = 0.0, 0.02
-        while (fold := await self.scopes.read(scope_id)).heard(*sender) < last and waited < SEEN_WITHIN_S:
+        while True:
+            fold = await self.scopes.read(scope_id)
+            if all(fold.heard(*sender) >= number for sender, number in last.items()):
+                return fold.refused
+            if waited >= SEEN_WITHIN_S:
+                raise StoreFailed(scope_id, f"it did not accept the writes within {SEEN_WITHIN_S:g} s")
             await asyncio.sleep(pause)
             waited, pause = waited + pause, min(pause * 2, 1.0)
-        if fold.heard(*sender) < last:
-            raise StoreFailed(scope_id, f"it did not accept the writes within {SEEN_WITHIN_S:g} s")
-        return [refused for refused in fold.refused if (refused.id, refused.run) in names]
 
 
 def _refuse(deltas: Sequence[ScopeDelta], reason: str) -> list[RefusedDelta]:
     return [RefusedDelta(id=delta.id, reason=reason) for delta in deltas]
+
+
+def _size(delta: ScopeDelta) -> int:
+    return len(encode(delta.model_dump()))
 
 
 def _batch_deltas(deltas: Sequence[ScopeDelta]) -> Iterator[list[ScopeDelta]]:
@@ -179,7 +233,7 @@ def _batch_deltas(deltas: Sequence[ScopeDelta]) -> Iterator[list[ScopeDelta]]:
     signal: list[ScopeDelta] = []
     size = 0
     for delta in deltas:
-        delta_size = len(encode(delta.model_dump()))
+        delta_size = _size(delta)
         if signal and size + delta_size > MAX_SIGNAL_BYTES:
             yield signal
             signal, size = [], 0

@@ -36,15 +36,19 @@ class _CachedScope:
     fold: ScopeFold
     run_id: str = ""
     last_event_id: int = 0
-    next_run_id: str = ""
+    continued: bool = False
+    """Whether the run has continued as new. Every later run carries the whole state."""
     ended: bool = False
     """Whether the scope's workflow has ended. A new workflow with the same ID starts with empty state."""
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    reads: int = 0
+    """Number of reads so far, and below, how many of them had begun when the last request to the server began."""
+    served: int = 0
 
-    def begin(self, run_id: str) -> None:
-        """Discard what was read and start at the beginning of the given run."""
+    def begin(self) -> None:
+        """Discard what was read and start at the beginning of the latest run."""
         self.fold = ScopeFold(self.fold.prefix)
-        self.run_id, self.last_event_id, self.next_run_id, self.ended = run_id, 0, "", False
+        self.run_id, self.last_event_id, self.continued, self.ended = "", 0, False, False
 
     def apply(self, event: HistoryEvent) -> None:
         """Update the scope from the next event.
@@ -59,7 +63,7 @@ class _CachedScope:
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED:
                 self.fold.apply(attributes.signal_name, read_json_payloads(attributes.input.payloads))
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW:
-                self.next_run_id = attributes.new_execution_run_id
+                self.continued = True
             case EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED if attributes.new_run_id:
                 # The run was reset. Its start event still contains the run ID from before the reset.
                 self.run_id = attributes.new_run_id
@@ -99,25 +103,31 @@ class ScopeReader:
             ForeignHistory: The workflow with this ID is not a scope, or its carried state cannot be read.
         """
         scope = self._scopes.setdefault(scope_id, _CachedScope(ScopeFold(prefix_of(scope_id))))
+        scope.reads += 1
+        number = scope.reads
         async with scope.lock:
-            await self._refresh(scope, scope_id)
+            # All reads that wait for the lock share the next request. Otherwise, a hundred would take a second.
+            if scope.served < number:
+                begun = scope.reads
+                await self._refresh(scope, scope_id)
+                scope.served = begun
             return ScopeFold(scope.fold.prefix) if scope.ended else scope.fold
 
     async def _refresh(self, scope: _CachedScope, scope_id: str) -> None:
         try:
             if scope.run_id:
                 await self._read_new_events(scope, scope_id)
-            if scope.ended or not scope.run_id:  # there may be a new workflow with the same id
-                scope.begin("")
-                await self._read_new_events(scope, scope_id)
-            while scope.next_run_id:
-                scope.begin(scope.next_run_id)
+            if scope.ended:  # there may be a new workflow with the same id
+                scope.begin()
+            # Skip the runs between this one and the latest: a busy scope may have continued hundreds of times since.
+            while scope.continued or not scope.run_id:
+                scope.begin()
                 await self._read_new_events(scope, scope_id)
         except RPCError as error:
             if not is_not_found(error):
                 raise
             deleted = bool(scope.run_id)
-            scope.begin("")
+            scope.begin()
             if deleted:  # there may be a new workflow
                 await self._refresh(scope, scope_id)
 
