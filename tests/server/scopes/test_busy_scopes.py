@@ -12,7 +12,8 @@ from tests.server.scopes.looking import agent
 from waystation.activities.scope_delivery import ScopeKeeper
 from waystation.core import RefusedDelta, ScopeDelta, app_scope, user_scope
 from waystation.embedded import EmbeddedServer
-from waystation.history import ScopeReader, scope_reader
+from waystation.history import ScopeReader
+from waystation.history.history_fetch import fetch_events_after
 from waystation.testing import says
 from waystation.workflows import scope
 from waystation.workflows.scope import AgentScope
@@ -92,13 +93,12 @@ async def test_a_write_waits_while_the_scope_accepts_no_more_signals(serve: Serv
 async def test_reads_that_wait_share_a_request(serve: Serve, app: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """All reads that begin during a request share the next one, and a read skips the runs before the latest."""
     requests: list[str] = []
-    fetch = scope_reader.fetch_events_after
 
     async def fetching(client: Any, workflow_id: str, run_id: str, known: int) -> Any:
         requests.append(run_id)
-        return await fetch(client, workflow_id, run_id, known)
+        return await fetch_events_after(client, workflow_id, run_id, known)
 
-    monkeypatch.setattr(scope_reader, "fetch_events_after", fetching)
+    monkeypatch.setattr("waystation.history.scope_reader.fetch_events_after", fetching)
     async with serve(agent(says("ok"))) as env:
         await env.client.run("clerk", "go", app=app, state={"app:n": 0})
         reader, id = ScopeReader(env.temporal), app_scope(app)
