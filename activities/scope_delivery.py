@@ -44,8 +44,11 @@ events = structlog.get_logger("waystation.activities")
 
 MAX_SIGNAL_BYTES = 1_000_000
 MAX_SHARING = 100
-"""Maximum number of deltas in a signal of several activities. A scope remembers only so many refused deltas, and a limited
-number of invocation runs. With more, a delta could be forgotten before its sender looks for it."""
+"""Maximum number of deltas in a signal of several activities. A scope remembers a limited number of refused deltas and
+of invocation runs. With more, a delta could be forgotten before its sender looks for it."""
+MAX_RUN_BYTES = 20_000_000
+"""Total size of a run's signals, in bytes, at which it is sent no more. A scope continues as new much earlier, unless
+no worker runs its workflow task. At 50 MB, the server would terminate it, and its state would be lost."""
 SIGNAL_LIMIT_REACHED = "limit for signal events"
 """Part of the server's error for a run that has as many signals as it accepts, by default 10,000. The scope continues
 as new once its workflow task runs. The status is that of an invalid argument."""
@@ -183,6 +186,9 @@ class ScopeKeeper:
         async with lock:
             if self._batches.get(scope_id) is batch:
                 del self._batches[scope_id]
+            known = self.scopes.known_bytes(scope_id)
+            if known > MAX_RUN_BYTES and (await self.scopes.read(scope_id)).bytes > MAX_RUN_BYTES:
+                raise StoreFailed(scope_id, "no worker with its task queue has processed what was written before")
             await self._send(scope_id, app, batch.deltas)
             return await self._wait_for_refusals(scope_id, batch.deltas)
 

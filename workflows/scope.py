@@ -37,7 +37,6 @@ class AgentScope:
         snapshot = ScopeSnapshot.model_validate(decode(result_of(params.payload))) if carried else None
         self._fold = ScopeFold(prefix, snapshot)
         self._signals = 0
-        self._bytes = 0
 
     @workflow.run
     async def run(self, params: RawValue = NO_ARGUMENT) -> None:
@@ -45,7 +44,7 @@ class AgentScope:
         await workflow.wait_condition(
             lambda: (
                 self._signals >= MAX_SIGNALS
-                or self._bytes >= MAX_BYTES
+                or self._fold.bytes >= MAX_BYTES
                 or workflow.info().is_continue_as_new_suggested()
             )
         )
@@ -64,7 +63,6 @@ class AgentScope:
                 result_of(value.payload)
         data = all_data(values)
         self._signals += 1
-        self._bytes += sum(map(len, data))
         self._fold.apply(name, data)
 
     @workflow.query
@@ -75,4 +73,4 @@ class AgentScope:
     @workflow.query
     def refused(self) -> list[JsonObject]:
         """Return the most recently refused deltas and the reasons."""
-        return [refused.model_dump() for refused in self._fold.refused]
+        return [refused.model_dump() for refused in self._fold.snapshot().refused]

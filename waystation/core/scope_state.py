@@ -6,7 +6,7 @@ write is visible immediately, even if no worker is running.
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Literal
 from urllib.parse import quote
 
@@ -33,7 +33,9 @@ MAX_HEARD = 2_000
 """Maximum number of invocation runs whose last event number a scope remembers. The runs whose
 latest delta is oldest are forgotten first."""
 MAX_REFUSED = 100
-"""Maximum number of refused deltas that a scope remembers. The oldest ones are dropped first."""
+"""Maximum number of refused deltas that a scope carries over. The oldest ones are dropped first."""
+MAX_REFUSED_IN_RUN = 1_000
+"""Maximum number of refused deltas that a reader remembers for the senders that look for theirs."""
 MAX_EVENT_NUMBER = 10**9
 
 
@@ -142,6 +144,8 @@ class ScopeFold:
         self.refused = list(initial.refused)
         self.refusals = initial.refusals
         """Total number of refused deltas and invalid signals."""
+        self.bytes = 0
+        """Total size of the signals that were applied."""
         self._heard = dict(initial.heard)
 
     @property
@@ -155,7 +159,7 @@ class ScopeFold:
         return ScopeSnapshot(
             state=self.state,
             heard=tuple(self._heard.items()),
-            refused=tuple(self.refused),
+            refused=tuple(self.refused[-MAX_REFUSED:]),
             refusals=self.refusals,
         )
 
@@ -163,11 +167,12 @@ class ScopeFold:
         """Return the highest event number received from an invocation run, or -1 if the run is not remembered."""
         return self._heard.get(_digest(invocation_id, run), -1)
 
-    def apply(self, signal: str, arguments: Iterable[bytes]) -> list[Heard]:
+    def apply(self, signal: str, arguments: Collection[bytes]) -> list[Heard]:
         """Apply a signal, and return what happened to each argument. Each argument is one delta.
 
         A signal with an unknown name is refused as a whole.
         """
+        self.bytes += sum(map(len, arguments))
         if signal != APPLY_SIGNAL:
             return [self._refuse("", "", f"Signal {signal[:100]!r} is not known; send `{APPLY_SIGNAL}`.")]
         return [self._apply(data) for data in arguments]
@@ -214,7 +219,7 @@ class ScopeFold:
     def _refuse(self, delta_id: str, run: str, reason: str) -> Heard:
         self.refusals += 1
         self.refused.append(RefusedDelta(id=delta_id[:MAX_ID_BYTES], run=run[:MAX_ID_BYTES], reason=reason))
-        del self.refused[:-MAX_REFUSED]
+        del self.refused[:-MAX_REFUSED_IN_RUN]
         return "refused"
 
 

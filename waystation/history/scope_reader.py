@@ -113,6 +113,10 @@ class ScopeReader:
                 scope.served = begun
             return ScopeFold(scope.fold.prefix) if scope.ended else scope.fold
 
+    def known_bytes(self, scope_id: str) -> int:
+        """Return the size of the signals that the scope's run has received, as far as it was read."""
+        return scope.fold.bytes if (scope := self._scopes.get(scope_id)) else 0
+
     async def _refresh(self, scope: _CachedScope, scope_id: str) -> None:
         try:
             if scope.run_id:

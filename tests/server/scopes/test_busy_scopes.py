@@ -9,6 +9,7 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from tests.server.conftest import Serve
 from tests.server.scopes.looking import agent
+from waystation.activities import scope_delivery
 from waystation.activities.scope_delivery import ScopeKeeper
 from waystation.core import RefusedDelta, ScopeDelta, app_scope, user_scope
 from waystation.embedded import EmbeddedServer
@@ -69,10 +70,17 @@ async def test_a_canceled_activity_does_not_cancel_writes_that_share_its_signal(
     assert sent == [deltas]
 
 
-async def test_a_write_waits_while_the_scope_accepts_no_more_signals(serve: Serve, app: str) -> None:
-    """The server limits the signals of a run. A write is stored after the scope has continued as new."""
-    limit = {"history.maximumSignalsPerExecution": scope.MAX_SIGNALS}
-    async with EmbeddedServer(dynamic_config=limit) as server, serve(agent(says("ok")), server=server) as env:
+@pytest.mark.parametrize(
+    ("limits", "max_bytes"),
+    [({"history.maximumSignalsPerExecution": scope.MAX_SIGNALS}, 10**6), ({}, 1_000)],
+    ids=["signals", "bytes"],
+)
+async def test_a_write_waits_while_the_scope_accepts_no_more(
+    serve: Serve, app: str, monkeypatch: pytest.MonkeyPatch, limits: dict[str, int], max_bytes: int
+) -> None:
+    """A scope without a worker does not grow until the server terminates it. A worker that is back stores the write."""
+    monkeypatch.setattr(scope_delivery, "MAX_RUN_BYTES", max_bytes)
+    async with EmbeddedServer(dynamic_config=limits) as server, serve(agent(says("ok")), server=server) as env:
         id, queue = user_scope(app, "user"), "without-a-worker"
         full = await env.temporal.start_workflow("AgentScope", id=id, task_queue=queue)
         for number in range(scope.MAX_SIGNALS):

@@ -22,7 +22,7 @@ from waystation.core import (
     split,
     user_scope,
 )
-from waystation.core.scope_state import MAX_REFUSED
+from waystation.core.scope_state import MAX_REFUSED, MAX_REFUSED_IN_RUN
 
 NAMES = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=8)
 DELTAS = st.lists(
@@ -178,7 +178,16 @@ def test_what_is_remembered_is_bounded() -> None:
     assert (len(snapshot.heard), len(snapshot.refused), snapshot.refusals) == (MAX_HEARD, MAX_REFUSED, MAX_HEARD + 10)
     assert fold.heard("i5", "") == -1
     assert fold.heard("i500", "") == 1
+    assert len(fold.refused) == MAX_REFUSED_IN_RUN
     assert len(snapshot.encode()) < 150_000
+
+
+def test_all_refusals_of_a_busy_scope_are_found() -> None:
+    """Many writes may be refused between two looks of a sender."""
+    fold = ScopeFold(USER)
+    for n in range(3 * MAX_REFUSED):
+        fold.apply("apply", [data(f"i{n}", 1, {"app:n": n})])
+    assert [refused.id for refused in fold.refused] == [f"i{n}/e1" for n in range(3 * MAX_REFUSED)]
 
 
 def test_a_delta_is_split_by_scope() -> None:
