@@ -1,17 +1,21 @@
 """Many invocations use the same scope at the same time."""
 
 import asyncio
+import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+from temporalio.testing import ActivityEnvironment
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from tests.server.conftest import Serve
 from tests.server.scopes.looking import agent
 from waystation.activities import scope_delivery
 from waystation.activities.scope_delivery import ScopeKeeper
-from waystation.core import RefusedDelta, ScopeDelta, app_scope, user_scope
+from waystation.core import InvocationInput, ScopeDelta, app_scope, user_scope
+from waystation.core.scope_state import APP, USER
 from waystation.embedded import EmbeddedServer
 from waystation.history import ScopeReader
 from waystation.history.history_fetch import fetch_events_after
@@ -23,51 +27,25 @@ WRITERS = 8
 
 
 async def test_writes_that_wait_share_a_signal(serve: Serve, app: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Writes that arrive while a signal is on its way to the scope go together in the next one."""
-    writers, signals, all_wait = 0, list[int](), asyncio.Event()
-    deliver, send = ScopeKeeper._deliver_to, ScopeKeeper._send
-
-    async def delivering(self: ScopeKeeper, *given: Any) -> Any:
-        nonlocal writers
-        if (writers := writers + 1) == WRITERS:
-            asyncio.get_running_loop().call_soon(all_wait.set)
-        return await deliver(self, *given)
+    """One canceled activity does not cancel the writes of others, and each activity gets its own refusals."""
+    sent, send, tasks = list[int](), ScopeKeeper._send, list[asyncio.Future[Any]]()
 
     async def sending(self: ScopeKeeper, scope_id: str, app: str, deltas: Sequence[ScopeDelta]) -> None:
-        signals.append(len(deltas))
-        await all_wait.wait()
+        sent.append(len(deltas))
+        tasks[1].cancel()
         await send(self, scope_id, app, deltas)
 
-    monkeypatch.setattr(ScopeKeeper, "_deliver_to", delivering)
     monkeypatch.setattr(ScopeKeeper, "_send", sending)
-    async with serve(agent(*[says("ok")] * WRITERS)) as env:
-        await asyncio.gather(*(env.client.run("clerk", "go", app=app, state={f"app:{n}": n}) for n in range(WRITERS)))
-        assert await env.client.state.app(app=app) == {f"app:{n}": n for n in range(WRITERS)}
-    assert signals == [1, WRITERS - 1]
-
-
-async def test_a_canceled_activity_does_not_cancel_writes_that_share_its_signal(
-    serve: Serve, app: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The signal is sent once, with the writes of all activities, and each activity gets its own refusals."""
-    sent: list[Sequence[ScopeDelta]] = []
-    deltas = [ScopeDelta(id=f"i{number}/e1") for number in range(3)]
-
-    async def sending(self: ScopeKeeper, scope_id: str, app: str, deltas: Sequence[ScopeDelta]) -> None:
-        sent.append(deltas)
-
-    async def refusing(*_: object) -> list[RefusedDelta]:
-        return [RefusedDelta(id="i2/e1", reason="no"), RefusedDelta(id="i3/e1", reason="no")]
-
-    monkeypatch.setattr(ScopeKeeper, "_send", sending)
-    monkeypatch.setattr(ScopeKeeper, "_wait_for_refusals", refusing)
+    deltas = [ScopeDelta(id=f"i{n}/e1", set={f"{APP if n else USER}{n}": n}) for n in range(WRITERS)]
     async with serve() as env:
-        keeper: Any = ScopeKeeper(env.temporal, logs=None)  # type: ignore[arg-type]  # it reads no log
-        tasks = [asyncio.ensure_future(keeper._send_together(app_scope(app), app, [delta])) for delta in deltas]
-        asyncio.get_running_loop().call_soon(tasks[0].cancel)
-        _, *refused = await asyncio.gather(*tasks, return_exceptions=True)
-    assert (tasks[0].cancelled(), refused) == (True, [[], [RefusedDelta(id="i2/e1", reason="no")]])
-    assert sent == [deltas]
+        keeper, environment = ScopeKeeper(env.temporal, cast(Any, None)), ActivityEnvironment()
+        environment.info = dataclasses.replace(environment.info, task_queue=env.client.task_queue)
+        started = InvocationInput(agent="clerk", app=app, message="go")
+        log: Any = SimpleNamespace(state=SimpleNamespace(input=started), invocation_id="")
+        tasks += [asyncio.ensure_future(environment.run(keeper._deliver_to, APP, log, [delta])) for delta in deltas]
+        results: Any = await asyncio.gather(*tasks, return_exceptions=True)
+        assert await env.client.state.app(app=app) == {f"app:{n}": n for n in range(1, WRITERS)}
+    assert (len(results[0]), results[2:], tasks[1].cancelled(), sent) == (1, [[]] * (WRITERS - 2), True, [WRITERS])
 
 
 @pytest.mark.parametrize(
@@ -81,8 +59,7 @@ async def test_a_write_waits_while_the_scope_accepts_no_more(
     """A scope without a worker does not grow until the server terminates it. A worker that is back stores the write."""
     monkeypatch.setattr(scope_delivery, "MAX_RUN_BYTES", max_bytes)
     async with EmbeddedServer(dynamic_config=limits) as server, serve(agent(says("ok")), server=server) as env:
-        id, queue = user_scope(app, "user"), "without-a-worker"
-        full = await env.temporal.start_workflow("AgentScope", id=id, task_queue=queue)
+        full = await env.temporal.start_workflow("AgentScope", id=user_scope(app, "user"), task_queue="no-worker")
         for number in range(scope.MAX_SIGNALS):
             await full.signal("apply", {"id": f"other/e{number}", "set": {"user:b": number}})
         invocation = await env.client.start("clerk", "go", app=app, state={"user:a": 1})
@@ -92,8 +69,9 @@ async def test_a_write_waits_while_the_scope_accepts_no_more(
         ):
             assert (await handle.describe()).close_time is None
             await asyncio.sleep(0.05)
-        runner = UnsandboxedWorkflowRunner()
-        async with Worker(env.temporal, task_queue=queue, workflows=[AgentScope], workflow_runner=runner):
+        async with Worker(
+            env.temporal, task_queue="no-worker", workflows=[AgentScope], workflow_runner=UnsandboxedWorkflowRunner()
+        ):
             await invocation.result()
             assert await env.client.state.user(app=app) == {"user:a": 1, "user:b": scope.MAX_SIGNALS - 1}
 
