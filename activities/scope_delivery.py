@@ -27,6 +27,7 @@ from waystation.core import (
     RefusedDelta,
     ScopeDelivery,
     ScopeDelta,
+    ScopeFold,
     ScopeNameTooLong,
     ScopeReport,
     StoreFailed,
@@ -149,13 +150,9 @@ class ScopeKeeper:
             scope_id = user_scope(app, started.user_id) if prefix == USER else app_scope(app)
         except ScopeNameTooLong as error:
             return _refuse(deltas, str(error))
-        sizes = [(delta, len(delta.encode())) for delta in deltas]
-        fitting = [delta for delta, size in sizes if size <= MAX_SCOPE_BYTES]
-        refused = [
-            RefusedDelta(id=delta.id, reason=f"It has {size} bytes; the limit is {MAX_SCOPE_BYTES}.")
-            for delta, size in sizes
-            if size > MAX_SCOPE_BYTES
-        ]
+        reasons = [(delta, _find_fault(prefix, delta)) for delta in deltas]
+        fitting = [delta for delta, reason in reasons if not reason]
+        refused = [RefusedDelta(id=delta.id, reason=reason) for delta, reason in reasons if reason]
         try:
             for signal in _batch_deltas(fitting):
                 refused += await self._send_together(scope_id, app, signal)
@@ -228,6 +225,18 @@ class ScopeKeeper:
 
 def _refuse(deltas: Sequence[ScopeDelta], reason: str) -> list[RefusedDelta]:
     return [RefusedDelta(id=delta.id, reason=reason) for delta in deltas]
+
+
+def _find_fault(prefix: str, delta: ScopeDelta) -> str:
+    """Return the reason why the scope would refuse a delta in any state, or an empty string.
+
+    The scope may not remember the sender of such a delta, so all activities that share the signal would wait in vain.
+    """
+    if (size := len(delta.encode())) > MAX_SCOPE_BYTES:
+        return f"It has {size} bytes; the limit is {MAX_SCOPE_BYTES}."
+    fold = ScopeFold(prefix)
+    fold.apply(APPLY_SIGNAL, [encode(delta.model_dump(exclude_defaults=True))])
+    return fold.refused[0].reason if fold.refused else ""
 
 
 def _size(delta: ScopeDelta) -> int:

@@ -116,7 +116,7 @@ LIMITS = {
         "invocations of a session": str(session_log.SessionInput.model_fields["cut_after"].default),
     },
 }
-OTHERS = ("calls and tokens of a model", "lists of invocations", "requests to the server")
+OTHERS = ("calls and tokens of a model", "writes to the `app:` state", "lists of invocations", "requests to the server")
 """Rows about limits of the server, or of a file that users write."""
 
 
