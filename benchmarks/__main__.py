@@ -17,6 +17,7 @@ from pathlib import Path
 import structlog
 
 from benchmarks import (
+    actions,
     adapted_agents,
     approvals,
     growth,
@@ -42,6 +43,7 @@ COMPARISONS: Mapping[str, Callable[[Comparison, Plan], Awaitable[list[Row]]]] = 
     "rate": ratios.rate,
     "workers": ratios.workers,
     "histories": ratios.histories,
+    "actions": actions.measure,
     "replay": ratios.replay,
 }
 """Benchmarks that share a server and the processes of all sides."""

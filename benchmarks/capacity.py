@@ -1,6 +1,6 @@
 """Estimate the workers and the load of the server that a load needs, from measured costs.
 
-python -m benchmarks rate histories waiting --json costs.json
+python -m benchmarks rate histories actions waiting --json costs.json
 python -m benchmarks.capacity costs.json --per-second 20 --waiting 50000
 """
 
@@ -13,9 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.actions import SLOW_ACTIONS, STREAMED_ACTIONS
 from benchmarks.approvals import CACHED, WAITING_MEMORY
 from benchmarks.ratios import ACTIVITIES, BYTES, EVENTS, WORKER_CPU, WORKER_MEMORY, WORKFLOW_TASKS
+from benchmarks.side import STREAMED
 from benchmarks.table import format_value
+
+ACTIONS_LIMIT = 500
+"""Actions per second that a namespace of Temporal Cloud allows by default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +36,9 @@ class Costs:
     bytes: float
     workflow_tasks: float
     activities: float
+    actions: float
+    """Billable actions of Temporal Cloud, with model calls of 5 s."""
+    actions_per_streamed_second: float
 
     @classmethod
     def read(cls, rows: Sequence[dict[str, Any]]) -> "Costs":
@@ -48,6 +56,9 @@ class Costs:
             bytes=engine[BYTES],
             workflow_tasks=engine[WORKFLOW_TASKS],
             activities=engine[ACTIVITIES],
+            actions=engine[SLOW_ACTIONS],
+            # Starting the invocation and its model call are the other two.
+            actions_per_streamed_second=(engine[STREAMED_ACTIONS] - 2) / (STREAMED.model_ms / 1e3),
         )
 
 
@@ -59,6 +70,8 @@ class Load:
     """Invocations that start per second, at the peak."""
     calls: float = 1
     """Tool calls of an invocation, one after another."""
+    streamed_s: float = 0
+    """Seconds for which the model streams text in an invocation."""
     waiting: int = 0
     """Calls that wait for an approval at the same time."""
     utilization: float = 0.6
@@ -78,6 +91,8 @@ class Capacity:
     events_per_second: float
     workflow_tasks_per_second: float
     activities_per_second: float
+    actions_per_second: float
+    million_actions_per_day: float
     history_gb_per_day: float
     history_gb_kept: float
 
@@ -87,6 +102,7 @@ def estimate(costs: Costs, load: Load) -> Capacity:
     units = load.per_second * load.calls
     workers = math.ceil(units * costs.worker_cpu_ms / 1e3 / load.utilization) + 1
     cached = min(CACHED, math.ceil(load.waiting / workers))
+    actions = units * costs.actions + load.per_second * load.streamed_s * costs.actions_per_streamed_second
     gb_per_day = units * costs.bytes * 86_400 / 1e9
     return Capacity(
         workers=workers,
@@ -94,6 +110,8 @@ def estimate(costs: Costs, load: Load) -> Capacity:
         events_per_second=units * costs.events,
         workflow_tasks_per_second=units * costs.workflow_tasks,
         activities_per_second=units * costs.activities,
+        actions_per_second=actions,
+        million_actions_per_day=actions * 86_400 / 1e6,
         history_gb_per_day=gb_per_day,
         history_gb_kept=gb_per_day * load.retention_days + load.waiting * costs.bytes / 1e9,
     )
@@ -106,6 +124,9 @@ def assumptions(costs: Costs, load: Load) -> list[str]:
         "as one with one tool call, which has two model calls. Texts and results have 100 to 200 bytes; add your own.",
         f"One tool call: {costs.worker_cpu_ms:.1f} ms of worker CPU time, {costs.events:g} events, "
         f"{costs.bytes:,.0f} B of history, {costs.workflow_tasks:g} workflow tasks, {costs.activities:g} activities.",
+        f"Actions are those of Temporal Cloud, which allows {ACTIONS_LIMIT} per second in a namespace by default: "
+        f"{costs.actions:g} for one tool call with model calls of 5 s, and {costs.actions_per_streamed_second:.1f} "
+        "more for each second of streamed text. Approvals, called agents and fairness are not included.",
         "Tools and models use no CPU time of the worker. Measure a tool that computes, and add its time.",
         f"A worker uses at most {load.utilization:.0%} of one core, and one worker more than needed is running.",
         f"A worker uses {costs.worker_mb:.0f} MB, and {costs.waiting_kb:.1f} kB for each waiting call that it has "
@@ -121,6 +142,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("costs", type=Path, metavar="FILE", help="written by `python -m benchmarks … --json FILE`")
     parser.add_argument("--per-second", type=float, required=True, help="invocations that start per second")
     parser.add_argument("--calls", type=float, default=1, help="tool calls of an invocation; default: 1")
+    parser.add_argument(
+        "--streamed-s", type=float, default=0, help="seconds of streamed text of an invocation; default: 0"
+    )
     parser.add_argument("--waiting", type=int, default=0, help="calls that wait at the same time; default: 0")
     parser.add_argument("--utilization", type=float, default=0.6, help="share of a core per worker; default: 0.6")
     parser.add_argument("--retention-days", type=float, default=3, help="retention of the namespace; default: 3")
@@ -128,7 +152,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         costs = Costs.read(json.loads(options.pop("costs").read_text())["rows"])
     except KeyError as error:
-        print(f"The file has no row {error}. Run: python -m benchmarks rate histories waiting --json FILE")
+        print(f"The file has no row {error}. Run: python -m benchmarks rate histories actions waiting --json FILE")
         return 1
     load = Load(**options)
     capacity = estimate(costs, load)

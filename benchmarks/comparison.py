@@ -82,8 +82,9 @@ class SideProcess:
     ) -> None:
         """Start the process. `options` are further options of the engine's workers."""
         self.name = module.rpartition(".")[2]
+        self.queue = f"{self.name}-{uuid.uuid4().hex[:6]}"
         self._process = subprocess.Popen(
-            [python, "-m", "benchmarks.side", module, address, f"{self.name}-{uuid.uuid4().hex[:6]}", str(workers)],
+            [python, "-m", "benchmarks.side", module, address, self.queue, str(workers)],
             stdin=subprocess.PIPE,  # the process ends at its end, so also when this process is killed
             stdout=subprocess.PIPE,
             env={**os.environ, EXTRA_OPTIONS: shlex.join(options)},
@@ -136,6 +137,7 @@ class Comparison:
     """The floor, the engine and its peers, ready to be measured."""
 
     address: str
+    metrics_url: str
     client: Client
     floor: SideProcess
     engine: SideProcess
@@ -180,7 +182,8 @@ async def at_once(
 @asynccontextmanager
 async def sides(plan: Plan) -> AsyncIterator[Comparison]:
     """Start a server and all sides; they end with the block."""
-    async with EmbeddedServer() as server:
+    async with EmbeddedServer(metrics=True) as server:
+        assert server.metrics_url
         with ExitStack() as stack:
 
             def start(module: str, python: str = sys.executable) -> SideProcess:
@@ -198,7 +201,8 @@ async def sides(plan: Plan) -> AsyncIterator[Comparison]:
                     peers.append(await start(f"benchmarks.peers.{name}", python).ready())
                 except (OSError, RuntimeError) as error:  # no interpreter, or a package is missing
                     plan.report_progress(f"The peer {name!r} is skipped: {error}")
-            yield Comparison(server.address, await connect(address=server.address), floor, engine, peers)
+            client = await connect(address=server.address)
+            yield Comparison(server.address, server.metrics_url, client, floor, engine, peers)
 
 
 def count_events(history: WorkflowHistory) -> dict[str, int]:

@@ -93,7 +93,7 @@ class Engine(TemporalSide):
 
     async def start(self, scenario: Scenario) -> str:
         """Start an invocation; return its ID."""
-        return (await self.agents.start(AGENT, scenario.text())).id
+        return (await self.agents.start(AGENT, scenario.text(), streaming=bool(scenario.streaming))).id
 
     async def run(self, scenario: Scenario) -> str:
         """Run an invocation to its end; return its ID."""

@@ -15,7 +15,7 @@ from temporalio.client import Client
 from temporalio.common import SearchAttributeKey
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner, Worker
 
-from benchmarks.side import SYSTEM, Scenario, TemporalSide
+from benchmarks.side import SLOW_S, SYSTEM, Scenario, TemporalSide
 from benchmarks.temporal_parts import LIMIT, WaitsForApproval, lookup
 
 STATUS = SearchAttributeKey.for_keyword("WaystationStatus")
@@ -35,6 +35,8 @@ async def model(request: dict[str, Any]) -> dict[str, Any]:
     messages = request["messages"]
     scenario = Scenario.parse(messages[0]["text"])
     step = sum(message["role"] == "assistant" for message in messages)
+    if scenario.model_ms:
+        await asyncio.sleep(scenario.model_ms / 1e3)
     if step == scenario.steps:
         return {"role": "assistant", "text": "f" * scenario.final}
     return {
@@ -44,6 +46,13 @@ async def model(request: dict[str, Any]) -> dict[str, Any]:
             for i in range(scenario.calls)
         ],
     }
+
+
+@activity.defn
+async def slow(size: int) -> str:
+    """Return `size` bytes after `SLOW_S`."""
+    await asyncio.sleep(SLOW_S)
+    return "r" * size
 
 
 @workflow.defn
@@ -65,7 +74,9 @@ class HandWritten(WaitsForApproval):
                 await self._wait_for_approval(published=name == "published")
             results = await asyncio.gather(
                 *(
-                    workflow.execute_activity(lookup, call["args"]["size"], start_to_close_timeout=LIMIT)
+                    workflow.execute_activity(
+                        slow if name == "slow" else lookup, call["args"]["size"], start_to_close_timeout=LIMIT
+                    )
                     for call in reply["calls"]
                 )
             )
@@ -99,7 +110,7 @@ class Floor(TemporalSide):
             client,
             task_queue=self.queue,
             workflows=[HandWritten],
-            activities=[model, lookup],
+            activities=[model, lookup, slow],
             workflow_runner=UnsandboxedWorkflowRunner(),
             **WORKER_OPTIONS,
         )

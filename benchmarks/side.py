@@ -21,7 +21,7 @@ import sys
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:  # sides without Temporal do not have it installed
@@ -39,13 +39,17 @@ class Scenario:
 
     tool: str = "lookup"
     """`danger` needs an approval; `published` also, and the floor then publishes its pending call. `quick` runs inside
-    the workflow task."""
+    the workflow task. `slow` takes `SLOW_S`."""
     steps: int = 1
     calls: int = 1
     size: int = 100
     """Bytes that each tool call returns."""
     final: int = 200
     """Bytes of the final text."""
+    model_ms: int = 0
+    """Time that each model call takes."""
+    streaming: int = 0
+    """1 if the engine streams the texts of the model."""
 
     def text(self) -> str:
         """Return the message that starts an invocation."""
@@ -54,7 +58,7 @@ class Scenario:
     @classmethod
     def parse(cls, text: str) -> "Scenario":
         """Parse the scenario from a message; more words may follow it."""
-        tool, *numbers = text.split()[:5]
+        tool, *numbers = text.split()[: len(fields(cls))]
         return cls(tool, *map(int, numbers))
 
 
@@ -64,6 +68,10 @@ APPROVE = Scenario(tool="danger")
 PUBLISHED = Scenario(tool="published")
 QUICK = Scenario(tool="quick")
 FIVE_QUICK = Scenario(tool="quick", calls=5)
+SLOW_S = 10
+SLOW_MODEL = Scenario(model_ms=5_000)
+SLOW_TOOL = Scenario(tool="slow")
+STREAMED = Scenario(steps=0, final=1_000, model_ms=20_000, streaming=1)
 
 
 class Side(Protocol):

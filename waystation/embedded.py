@@ -200,6 +200,8 @@ class EmbeddedServer:
     """The host and port that clients connect to."""
     ui_url: str | None
     """The URL of the Web UI, or None if it is not served."""
+    metrics_url: str | None
+    """The URL of the server's metrics in Prometheus' format, or None if it is not known."""
     pid: int
 
     def __init__(
@@ -209,6 +211,7 @@ class EmbeddedServer:
         port: int | None = None,
         ui: bool = False,
         ui_port: int | None = None,
+        metrics: bool = False,
         namespace: str = NAMESPACE,
         dynamic_config: Mapping[str, Any] = {},
         outlives_program: bool = False,
@@ -221,12 +224,13 @@ class EmbeddedServer:
             port: The port for clients, or None for any free port.
             ui: Whether to serve the Web UI.
             ui_port: The port of the Web UI, or None for any free port.
+            metrics: Whether to set `metrics_url`. The metric `action` counts the billable actions of Temporal Cloud.
             namespace: The Temporal namespace. It is created if it does not exist.
             dynamic_config: Dynamic configuration for the server, which extends and overrides `DYNAMIC_CONFIG`.
             outlives_program: Whether the server keeps running after the block has ended and this process has exited.
         """
         self._db_filename, self._namespace = db_filename, namespace
-        self._port, self._ui, self._ui_port = port, ui, ui_port
+        self._port, self._ui, self._ui_port, self._metrics = port, ui, ui_port, metrics
         in_memory = {} if db_filename else {"matching.numTaskqueueReadPartitions": 1}
         self._dynamic_config = {**DYNAMIC_CONFIG, **in_memory, **dynamic_config}
         self._outlives_program = outlives_program
@@ -237,16 +241,18 @@ class EmbeddedServer:
                 port = self._port or _free_port()
                 ui_port = (self._ui_port or _free_port()) if self._ui else None
                 self.address = f"{HOST}:{port}"
+                metrics_port = _free_port() if self._metrics else None
                 self.ui_url = f"http://{HOST}:{ui_port}" if ui_port else None
+                self.metrics_url = f"http://{HOST}:{metrics_port}/metrics" if metrics_port else None
                 try:
-                    await self._start([str(find_temporal()), *self._arguments(port, ui_port)], lock)
+                    await self._start([str(find_temporal()), *self._arguments(port, ui_port, metrics_port)], lock)
                     break
                 except (ServerFailed, RPCError):
                     # Check the disk, because the server reports a full one in several ways, some without the cause.
                     if self._db_filename and shutil.disk_usage(self._db_filename.parent).free < ROOM_BYTES:
                         raise DatabaseNotWritable(self._db_filename, os.strerror(errno.ENOSPC)) from None
                     # Check the ports instead of parsing the server's output, which may be a sentence or a Go panic.
-                    taken = {p for p in (port, ui_port) if p and _is_taken(p)}
+                    taken = {p for p in (port, ui_port, metrics_port) if p and _is_taken(p)}
                     for requested in taken & {self._port, self._ui_port}:
                         raise ServerPortTaken(requested) from None
                     if last_attempt or not taken:
@@ -273,11 +279,12 @@ class EmbeddedServer:
             process.kill()
             process.wait()
 
-    def _arguments(self, port: int, ui_port: int | None) -> Iterator[str]:
+    def _arguments(self, port: int, ui_port: int | None, metrics_port: int | None) -> Iterator[str]:
         # At any other level, the server logs idle polls and its own shutdown as errors.
         yield from ("server", "start-dev", "--log-level", "never", "--namespace", self._namespace)
         yield from ("--ip", HOST, "--port", str(port))
         yield from ("--ui-port", str(ui_port)) if ui_port else ("--headless",)
+        yield from ("--metrics-port", str(metrics_port)) if metrics_port else ()
         if self._db_filename:
             yield from ("--db-filename", str(self._db_filename))
             # These settings make a file as fast as memory. No data is lost if the process is killed, but a power

@@ -8,7 +8,8 @@ import pytest
 
 from benchmarks import floor
 from benchmarks.__main__ import find_peers
-from benchmarks.capacity import Costs, Load, estimate
+from benchmarks.actions import parse_actions
+from benchmarks.capacity import ACTIONS_LIMIT, Costs, Load, estimate
 from benchmarks.side import ONE, Scenario
 from benchmarks.table import Row, ratio
 from tests.paths import ROOT
@@ -84,7 +85,17 @@ def test_a_ratio_is_the_median_of_the_pairs() -> None:
     assert (row.floor, row.engine) == (10.0, 12.0)
 
 
-COSTS = Costs(worker_cpu_ms=12, worker_mb=112, waiting_kb=100, events=23, bytes=5_000, workflow_tasks=4, activities=3)
+COSTS = Costs(
+    worker_cpu_ms=12,
+    worker_mb=112,
+    waiting_kb=100,
+    events=23,
+    bytes=5_000,
+    workflow_tasks=4,
+    activities=3,
+    actions=5,
+    actions_per_streamed_second=2,
+)
 
 
 def test_capacity_is_what_the_load_costs() -> None:
@@ -94,6 +105,28 @@ def test_capacity_is_what_the_load_costs() -> None:
     assert (capacity.events_per_second, capacity.workflow_tasks_per_second) == (2_300, 400)
     assert capacity.history_gb_per_day == pytest.approx(43.2)
     assert capacity.history_gb_kept == pytest.approx(86.4)
+
+
+def test_actions_are_those_of_calls_and_of_streamed_text() -> None:
+    """Ten invocations per second with two tool calls each and 20 s of text reach the limit of a cloud namespace."""
+    capacity = estimate(COSTS, Load(per_second=10, calls=2, streamed_s=20))
+    assert capacity.actions_per_second == ACTIONS_LIMIT
+    assert capacity.million_actions_per_day == pytest.approx(43.2)
+
+
+def test_actions_are_read_from_the_metrics_of_a_server() -> None:
+    """Actions of the server's own namespace are not billed, and queries are those of the benchmarks."""
+    series = [
+        ("grpc_StartWorkflowExecution", "temporal_system", "2"),
+        ("grpc_StartWorkflowExecution", "default", "1e+06"),
+        ("command_ScheduleActivityTask", "default", "3"),
+        ("grpc_QueryWorkflow", "default", "9"),
+    ]
+    lines = [f'action{{action_type="{kind}",namespace="{name}",operation="x"}} {count}' for kind, name, count in series]
+    assert parse_actions("\n".join(["# TYPE action counter", *lines, 'actions{namespace="default"} 7'])) == {
+        "StartWorkflowExecution": 1_000_000,
+        "ScheduleActivityTask": 3,
+    }
 
 
 @pytest.mark.parametrize(("waiting", "worker_mb"), [(300, 122), (50_000, 132)])
