@@ -94,11 +94,10 @@ async def test_dynamic_config_reaches_the_server() -> None:
         assert described.namespace_info.limits.memo_size_limit_error == 123_456
 
 
-async def test_its_metrics_have_a_known_address() -> None:
-    """They count the billable actions of an invocation."""
+async def test_it_serves_its_metrics() -> None:
+    """They count billable actions, which the benchmarks read."""
     async with EmbeddedServer(metrics=True) as server:
-        assert server.metrics_url is not None
-        metrics = await asyncio.to_thread(urllib.request.urlopen, server.metrics_url)
+        metrics = await asyncio.to_thread(urllib.request.urlopen, server.metrics_url or "")
         assert b"\naction{" in metrics.read()
 
 

@@ -18,7 +18,14 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.cli.output import Output
 from waystation.cli.shell_completion import complete_agent, complete_id
-from waystation.client import AgentClient, connect, connection_problem, connection_settings, find_store_differences
+from waystation.client import (
+    AgentClient,
+    are_credentials_refused,
+    connect,
+    connection_problem,
+    connection_settings,
+    find_store_differences,
+)
 from waystation.client.connection import describe_rpc, is_unreachable
 from waystation.configuration import login_name
 from waystation.core import (
@@ -274,6 +281,12 @@ class Target:
         except (RuntimeError, TimeoutError, ValueError) as error:
             timed_out = isinstance(error, TimeoutError)
             cause = f"no answer within {CONNECT_LIMIT_S:g} s" if timed_out else connection_problem(error)
+            if are_credentials_refused(error):
+                raise Problem(
+                    Exit.NOT_ALLOWED,
+                    f"The server refused the credentials ({server}): {cause} Set a valid TEMPORAL_API_KEY, or "
+                    "TEMPORAL_TLS_CLIENT_CERT_PATH and TEMPORAL_TLS_CLIENT_KEY_PATH.",
+                ) from None
             raise Problem(
                 Exit.NO_SERVER,
                 f"Cannot reach a Temporal server at {server} ({cause}). Start one with `waystation worker --embedded "

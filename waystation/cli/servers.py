@@ -311,7 +311,8 @@ async def setup(
                 raise Problem(
                     Exit.FAILED,
                     f"The search attribute {name!r} in namespace {namespace!r} must have the type {kind}. Remove or "
-                    "rename the existing one with `temporal operator search-attribute`.",
+                    "rename the existing one with `temporal operator search-attribute`, or in Temporal Cloud with "
+                    "`tcld namespace search-attributes`.",
                 )
         missing = [name for name in missing if name not in existing]
         if missing and not dry_run:
@@ -319,11 +320,11 @@ async def setup(
     except RPCError as error:
         if error.status not in (RPCStatusCode.UNIMPLEMENTED, RPCStatusCode.PERMISSION_DENIED):
             raise
-        names = ", ".join(f"{name} ({SEARCH_ATTRIBUTES[name]})" for name in missing)
+        names = " ".join(f"--search-attribute {name}={SEARCH_ATTRIBUTES[name]}" for name in missing)
         raise Problem(
             Exit.NOT_ALLOWED,
-            f"This server does not let clients create search attributes ({error.message}). Create them with the "
-            f"server's own tools (in Temporal Cloud, with `tcld` or the Web UI): {names}.",
+            f"The server does not let this client create search attributes ({error.message}). In Temporal Cloud, an "
+            f"admin of the namespace runs: tcld namespace search-attributes add --namespace {namespace} {names}",
         ) from None
     if not dry_run and not await wait_until_accepted(client.temporal, SEARCH_ATTRIBUTES):
         raise Problem(

@@ -1,7 +1,13 @@
 from waystation.client.agent_client import AgentClient
 from waystation.client.agent_directory import DETAILS, AgentDetails, AgentDirectory, Tools
 from waystation.client.approvals import ApprovalFilter, Approvals, Outcome, Page, is_quotable
-from waystation.client.connection import connect, connection_problem, connection_settings, is_address_configured
+from waystation.client.connection import (
+    are_credentials_refused,
+    connect,
+    connection_problem,
+    connection_settings,
+    is_address_configured,
+)
 from waystation.client.held_invocations import HeldInvocation, HeldInvocations
 from waystation.client.invocation_forks import Forks, FoundFork, PreparedFork
 from waystation.client.invocation_handle import (
@@ -83,24 +89,4 @@ __all__ = [
     "Tools",
     "UserStore",
     "add_search_attributes",
-    "check_search_attributes",
-    "connect",
-    "connection_problem",
-    "connection_settings",
-    "count_events",
-    "delete_tenant_keys",
-    "find_store_differences",
-    "fold_called",
-    "has_search_attributes",
-    "is_address_configured",
-    "is_quotable",
-    "new_events",
-    "parse_session_id",
-    "prune_stores",
-    "read_entry",
-    "stream_events",
-    "stream_file",
-    "stream_logs",
-    "stream_session",
-    "wait_until_accepted",
-]
+    "are_credentials_refused",

@@ -70,11 +70,21 @@ def connection_problem(error: Exception) -> str:
     if "InvalidContentType" in text:
         return "the server does not speak TLS, which an API key or TEMPORAL_TLS* requires"
     if "error after connection" in text and "transport::Error" in text:
-        return "no Temporal server listens at the address (it may be the Web UI's), or the server requires TLS"
+        return (
+            "no Temporal server listens at the address (it may be the Web UI's), or the server requires TLS or a "
+            "client certificate"
+        )
+    if "InvalidCertificate" in text:
+        return "the server's certificate is not trusted or is for another name; see TEMPORAL_TLS_SERVER_CA_CERT_PATH"
     for marker in ('message: "', 'error: "'):
         if marker in text:
             return text.rsplit(marker, 1)[1].split('"', 1)[0]
     return text.removeprefix("Failed client connect: ")
+
+
+def are_credentials_refused(error: Exception) -> bool:
+    """Return whether a connection failed because of the API key or the client certificate."""
+    return any(code in str(error) for code in ("code: Unauthenticated", "code: PermissionDenied"))
 
 
 def describe_rpc(error: RPCError) -> str:

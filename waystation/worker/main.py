@@ -52,7 +52,7 @@ from waystation.activities import (
 )
 from waystation.adk import describe_differences
 from waystation.agents import Problem, Registry, discover
-from waystation.client import connect, connection_problem, connection_settings
+from waystation.client import are_credentials_refused, connect, connection_problem, connection_settings
 from waystation.client.connection import describe_rpc, is_unreachable
 from waystation.configuration import read_quotas
 from waystation.core import IDENTITY_ENV, MIN_HEARTBEAT_INTERVAL, TASK_QUEUE, Settings, Stores, WaystationError
@@ -646,8 +646,8 @@ def _may_be_temporary(error: Exception) -> bool:
     """Return whether an attempt to connect failed for a reason that may be temporary."""
     if isinstance(error, RPCError):
         return is_unreachable(error)
-    permanent = ("InvalidContentType", "PermissionDenied", "Unauthenticated")
-    return isinstance(error, RuntimeError | TimeoutError) and not any(name in str(error) for name in permanent)
+    is_permanent = "InvalidContentType" in str(error) or are_credentials_refused(error)
+    return isinstance(error, RuntimeError | TimeoutError) and not is_permanent
 
 
 def _describe(error: Exception) -> str:
@@ -657,16 +657,16 @@ def _describe(error: Exception) -> str:
 
 
 def _connection_failure(error: Exception, server: str | None, namespace: str | None) -> CannotServe:
-    if not isinstance(error, RPCError) or is_unreachable(error):
+    if isinstance(error, RPCError) and error.status is RPCStatusCode.NOT_FOUND:
         return CannotServe(
-            f"Temporal cannot be reached at {server}: {_describe(error)}. Start a server there, set another "
-            "address (--address HOST:PORT, TEMPORAL_ADDRESS or a profile), or start a server with --embedded."
+            f"Namespace {namespace!r} not found. Create it with "
+            f"`temporal operator namespace create {namespace}`, or set TEMPORAL_NAMESPACE to an existing one."
         )
-    if error.status is not RPCStatusCode.NOT_FOUND:
-        return CannotServe(f"Temporal rejected this worker: {error.message} Check its credentials.")
+    if are_credentials_refused(error) or (isinstance(error, RPCError) and not is_unreachable(error)):
+        return CannotServe(f"Temporal rejected this worker: {_describe(error)} Check its credentials.")
     return CannotServe(
-        f"Namespace {namespace!r} not found. Create it with "
-        f"`temporal operator namespace create {namespace}`, or set TEMPORAL_NAMESPACE to an existing one."
+        f"Temporal cannot be reached at {server}: {_describe(error)}. Start a server there, set another "
+        "address (--address HOST:PORT, TEMPORAL_ADDRESS or a profile), or start a server with --embedded."
     )
 
 

@@ -5,14 +5,17 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 import pytest
 from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
 from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
 
 from tests.paths import HISTORIES, ROOT
 from tests.programs import command
 from tests.server.cli.conftest import Command
+from waystation.cli import command_context, servers
 from waystation.cli.command_context import Exit, to_problem
 from waystation.core import SEARCH_ATTRIBUTES, errors
 from waystation.embedded import EmbeddedServer
@@ -84,6 +87,36 @@ async def test_a_server_that_is_not_temporal_is_reported_as_such() -> None:
     assert (ran.code, "no Temporal server listens at the address" in ran.err) == (8, True), ran.err
 
 
+@pytest.mark.parametrize(
+    ("error", "code", "explained"),
+    [
+        (
+            'call error after connection: Status { code: Unauthenticated, message: "No."',
+            5,
+            "No. Set a valid TEMPORAL_API_KEY",
+        ),
+        (
+            'call error after connection: Status { code: PermissionDenied, message: "No."',
+            5,
+            "No. Set a valid TEMPORAL_API_KEY",
+        ),
+        (
+            "Custom { kind: InvalidData, error: InvalidCertificate(UnknownIssuer) }",
+            8,
+            "see TEMPORAL_TLS_SERVER_CA_CERT_PATH",
+        ),
+        ("call error after connection: tonic::transport::Error(Transport", 8, "requires TLS or a client certificate"),
+    ],
+)
+async def test_a_refused_connection_is_explained(
+    error: str, code: int, explained: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An API key that has expired is not an unreachable server, and an error is not quoted in the library's terms."""
+    monkeypatch.setattr(command_context, "connect", AsyncMock(side_effect=RuntimeError(error)))
+    ran = await command("pending")
+    assert (ran.code, explained in ran.err) == (code, True), ran.err
+
+
 async def test_profiles_that_cannot_be_read_are_usage_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """This includes a profile that does not exist, and a file that is not TOML."""
     ran = await command("--profile", "nope", "pending")
@@ -133,6 +166,18 @@ async def test_setup_creates_the_search_attributes_once() -> None:
         again = await command(*options, "setup", "--json")
         assert again.records == [{"namespace": request.namespace, "created": [], "present": list(SEARCH_ATTRIBUTES)}]
         assert "already" in (await command(*options, "setup")).out
+
+
+async def test_setup_prints_the_command_for_temporal_cloud(
+    server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There, a client cannot create search attributes."""
+    refusal = RPCError("Request unauthorized.", RPCStatusCode.PERMISSION_DENIED, b"")
+    monkeypatch.setattr(servers, "fetch_search_attributes", AsyncMock(return_value={}))
+    monkeypatch.setattr(servers, "add_search_attributes", AsyncMock(side_effect=refusal))
+    ran = await command("--address", server.address, "setup")
+    assert ran.code == 5
+    assert "tcld namespace search-attributes add --namespace default --search-attribute WaystationAgent=Key" in ran.err
 
 
 def test_every_refusal_has_an_exit_code() -> None:
