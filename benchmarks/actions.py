@@ -14,17 +14,19 @@ from benchmarks.engine import AGENT
 from benchmarks.side import APPROVE, FIVE, FIVE_QUICK, ONE, QUICK, SLOW_MODEL, SLOW_TOOL, STREAMED, Scenario
 from benchmarks.table import Row
 from waystation.client.agent_client import AgentClient
+from waystation.embedded import EmbeddedServer
 
 LAG_S = 2.5
-"""A server needs up to this long to update its metrics."""
+"""A server publishes its metrics within this time."""
 SLOW_ACTIONS = "actions of one tool call, with two model calls of 5 s"
 STREAMED_ACTIONS = "actions of an answer that is streamed for 20 s"
-GOALS: dict[str, tuple[Scenario, int]] = {
+GOALS: dict[str, tuple[Scenario, int | None]] = {
     "actions of one tool call": (ONE, 4),
     SLOW_ACTIONS: (SLOW_MODEL, 5),
     "actions of a tool call of 10 s": (SLOW_TOOL, 5),
     STREAMED_ACTIONS: (STREAMED, 44),
-    "actions of five parallel tool calls": (FIVE, 8),
+    # 8, and more for each result that arrives in a workflow task of its own, which depends on the machine.
+    "actions of five parallel tool calls": (FIVE, None),
     "actions of one quick tool call": (QUICK, 4),
     "actions of five parallel quick tool calls": (FIVE_QUICK, 4),
     "actions of an approval": (APPROVE, 9),
@@ -47,24 +49,26 @@ def parse_actions(metrics: str) -> Counter[str]:
     return actions
 
 
-async def read_actions(metrics_url: str) -> Counter[str]:
-    """Return the actions so far, by type, once the metrics have them."""
-    await asyncio.sleep(LAG_S)
-    with await asyncio.to_thread(urllib.request.urlopen, metrics_url) as response:
+async def read_actions(server: EmbeddedServer) -> Counter[str]:
+    """Return the actions that a server has published, by type. It publishes them every second or two."""
+    assert server.metrics_url
+    with await asyncio.to_thread(urllib.request.urlopen, server.metrics_url) as response:
         return parse_actions(response.read().decode())
 
 
 async def measure(both: Comparison, plan: Plan) -> list[Row]:
     """Count the actions of invocations, and of a message in a session."""
     session = AgentClient(both.client, task_queue=both.engine.queue).session(agent=AGENT, session_id="session")
-    await session.say(ONE.text())  # which also starts the session
-    last = await read_actions(both.metrics_url)
+    last = Counter[str]()
 
     async def count(work: Awaitable[object]) -> Counter[str]:
         nonlocal last
         await work
-        before, last = last, await read_actions(both.metrics_url)
+        await asyncio.sleep(LAG_S)
+        before, last = last, await read_actions(both.server)
         return last - before
+
+    await count(session.say(ONE.text()))  # which also starts the session
 
     rows = []
     for name, (scenario, goal) in GOALS.items():
@@ -81,7 +85,7 @@ async def run(side: SideProcess, scenario: Scenario) -> None:
     await (side.approve(scenario, 1) if scenario is APPROVE else side.run(scenario, 1))
 
 
-def _row(name: str, engine: Counter[str], goal: int, floor: Counter[str] | None = None) -> Row:
+def _row(name: str, engine: Counter[str], goal: int | None, floor: Counter[str] | None = None) -> Row:
     return Row(
         name=name,
         samples=[engine.total()],

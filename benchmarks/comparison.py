@@ -136,8 +136,7 @@ class SideProcess:
 class Comparison:
     """The floor, the engine and its peers, ready to be measured."""
 
-    address: str
-    metrics_url: str
+    server: EmbeddedServer
     client: Client
     floor: SideProcess
     engine: SideProcess
@@ -183,7 +182,6 @@ async def at_once(
 async def sides(plan: Plan) -> AsyncIterator[Comparison]:
     """Start a server and all sides; they end with the block."""
     async with EmbeddedServer(metrics=True) as server:
-        assert server.metrics_url
         with ExitStack() as stack:
 
             def start(module: str, python: str = sys.executable) -> SideProcess:
@@ -202,7 +200,7 @@ async def sides(plan: Plan) -> AsyncIterator[Comparison]:
                 except (OSError, RuntimeError) as error:  # no interpreter, or a package is missing
                     plan.report_progress(f"The peer {name!r} is skipped: {error}")
             client = await connect(address=server.address)
-            yield Comparison(server.address, server.metrics_url, client, floor, engine, peers)
+            yield Comparison(server, client, floor, engine, peers)
 
 
 def count_events(history: WorkflowHistory) -> dict[str, int]:

@@ -128,7 +128,7 @@ async def workers(both: Comparison, plan: Plan) -> list[Row]:
     """Compare two workers on one task queue with one worker."""
     rows = []
     for module in ("benchmarks.engine", "benchmarks.floor"):
-        pair = [SideProcess(module, both.address, workers=count) for count in (1, 2)]
+        pair = [SideProcess(module, both.server.address, workers=count) for count in (1, 2)]
         try:
             for side in pair:
                 await side.ready()

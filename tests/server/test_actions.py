@@ -1,23 +1,22 @@
 """How many billable actions of Temporal Cloud an invocation takes, counted by the server's own metric."""
 
 import asyncio
-import re
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import httpx2
 import pytest
 from temporalio.client import WorkflowHandle
 
+from benchmarks.actions import read_actions
 from tests.server.workflows.outside import LATE, until, waiting
 from waystation.agents import Agent
 from waystation.core import ActivitySettings, Settings, WorkflowSettings
-from waystation.embedded import HOST, EmbeddedServer, _free_port
+from waystation.embedded import EmbeddedServer
 from waystation.models import LlmRequest
 from waystation.models.function_model import Reply
 from waystation.testing import FunctionModel, ScriptedModel, calls, says, serving
@@ -30,35 +29,21 @@ BEATS = replace(WorkflowSettings(), model=replace(WorkflowSettings().model, hear
 """With this part of the default heartbeat timeout, 1.5 s stands for 5 s."""
 
 
-class MeteredServer(EmbeddedServer):
-    """A server that counts actions."""
+async def read_marked(server: EmbeddedServer, marked: WorkflowHandle[Any, Any], marks: int) -> Counter[str]:
+    """Return all actions so far, without the marks. The server publishes them once a second, a last mark last."""
+    await marked.signal("mark")
 
-    metrics = ""
+    async def look() -> Counter[str]:
+        counted = await read_actions(server)
+        return counted if counted.pop("SignalWorkflowExecution", 0) >= marks else Counter()
 
-    def _arguments(self, port: int, ui_port: int | None) -> Iterator[str]:
-        metrics_port = _free_port()
-        self.metrics = f"http://{HOST}:{metrics_port}/metrics"
-        yield from (*super()._arguments(port, ui_port), "--metrics-port", str(metrics_port))
-
-    async def count(self, marked: WorkflowHandle[Any, Any], marks: int) -> Counter[str]:
-        """Return all actions so far, without the marks. The server publishes them once a second, a last mark last."""
-        await marked.signal("mark")
-
-        async def look() -> Counter[str]:
-            async with httpx2.AsyncClient() as client:
-                published = (await client.get(self.metrics)).text
-            line = r'^action\{action_type="[a-z]+_(\w+)",namespace="default",.* (\d+)$'
-            found = re.findall(line, published, re.MULTILINE)
-            counted = Counter({kind: int(number) for kind, number in found})
-            return counted if counted.pop("SignalWorkflowExecution", 0) >= marks else Counter()
-
-        return await until(look, "the published actions")
+    return await until(look, "the published actions")
 
 
 @pytest.fixture
 async def count(payload_store: Path) -> AsyncIterator[Count]:
     """Run an invocation on a server of its own, and return its actions."""
-    async with MeteredServer() as server:
+    async with EmbeddedServer(metrics=True) as server:
 
         async def count(
             agent: Agent, *, settings: Settings = LATE, decide: bool = False, **options: Any
@@ -66,12 +51,12 @@ async def count(payload_store: Path) -> AsyncIterator[Count]:
             options_of_worker: dict[str, Any] = {"settings": settings, "max_cached_workflows": 10, "verify": False}
             async with serving(agent, server=server, store=payload_store, **options_of_worker) as env:
                 marked = await env.temporal.start_workflow("Nothing", id=f"{uuid.uuid4()}", task_queue="nobody")
-                before = await server.count(marked, 1)
+                before = await read_marked(server, marked, 1)
                 invocation = await env.client.start(agent.name, "go", **options)
                 for call in await waiting(invocation, "fc-1") if decide else ():
                     await invocation.approve(call.function_call_id)
                 await invocation.result()
-                return await server.count(marked, 2) - before
+                return await read_marked(server, marked, 2) - before
 
         yield count
 

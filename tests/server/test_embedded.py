@@ -94,13 +94,6 @@ async def test_dynamic_config_reaches_the_server() -> None:
         assert described.namespace_info.limits.memo_size_limit_error == 123_456
 
 
-async def test_it_serves_its_metrics() -> None:
-    """They count billable actions, which the benchmarks read."""
-    async with EmbeddedServer(metrics=True) as server:
-        metrics = await asyncio.to_thread(urllib.request.urlopen, server.metrics_url or "")
-        assert b"\naction{" in metrics.read()
-
-
 async def test_it_serves_the_web_ui() -> None:
     """The Web UI is ready when the block is entered."""
     async with EmbeddedServer(ui=True) as server:

@@ -43,14 +43,13 @@ class TimedModel(FunctionModel):
 
     async def generate(self, request: LlmRequest, *, on_text: Callable[[str], None] | None = None) -> LlmResponse:
         """Return the function's reply."""
-        response, left_s = await super().generate(request), scenario_of(request).model_ms / 1e3
-        if left_s and on_text is not None:
-            text = text_of(response.content)
-            for letter in text:
+        response, started = await super().generate(request), time.monotonic()
+        letters = text_of(response.content) if on_text else "-"
+        for number, letter in enumerate(letters, 1):
+            if on_text:
                 on_text(letter)
-                await asyncio.sleep(left_s / len(text))
-        elif left_s:
-            await asyncio.sleep(left_s)
+            due = started + scenario_of(request).model_ms / 1e3 * number / len(letters)
+            await asyncio.sleep(due - time.monotonic())
         return response
 
 
