@@ -115,12 +115,11 @@ def test_actions_are_those_of_calls_and_of_streamed_text() -> None:
 
 
 def test_actions_are_read_from_the_metrics_of_a_server() -> None:
-    """Actions of the server's own namespace are not billed, and queries are those of the benchmarks."""
+    """Actions of the server's own namespace are not billed."""
     series = [
         ("grpc_StartWorkflowExecution", "temporal_system", "2"),
         ("grpc_StartWorkflowExecution", "default", "1e+06"),
         ("command_ScheduleActivityTask", "default", "3"),
-        ("grpc_QueryWorkflow", "default", "9"),
     ]
     lines = [f'action{{action_type="{kind}",namespace="{name}",operation="x"}} {count}' for kind, name, count in series]
     assert parse_actions("\n".join(["# TYPE action counter", *lines, 'actions{namespace="default"} 7'])) == {

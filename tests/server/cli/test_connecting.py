@@ -8,14 +8,15 @@ from pathlib import Path
 from unittest.mock import AsyncMock
 
 import pytest
+from temporalio.api.operatorservice.v1 import ListSearchAttributesResponse
 from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
 from temporalio.client import Client
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import OperatorService, RPCError, RPCStatusCode
 
 from tests.paths import HISTORIES, ROOT
 from tests.programs import command
 from tests.server.cli.conftest import Command
-from waystation.cli import command_context, servers
+from waystation.cli import command_context
 from waystation.cli.command_context import Exit, to_problem
 from waystation.core import SEARCH_ATTRIBUTES, errors
 from waystation.embedded import EmbeddedServer
@@ -173,8 +174,10 @@ async def test_setup_prints_the_command_for_temporal_cloud(
 ) -> None:
     """There, a client cannot create search attributes."""
     refusal = RPCError("Request unauthorized.", RPCStatusCode.PERMISSION_DENIED, b"")
-    monkeypatch.setattr(servers, "fetch_search_attributes", AsyncMock(return_value={}))
-    monkeypatch.setattr(servers, "add_search_attributes", AsyncMock(side_effect=refusal))
+    monkeypatch.setattr(
+        OperatorService, "list_search_attributes", AsyncMock(return_value=ListSearchAttributesResponse())
+    )
+    monkeypatch.setattr(OperatorService, "add_search_attributes", AsyncMock(side_effect=refusal))
     ran = await command("--address", server.address, "setup")
     assert ran.code == 5
     assert "tcld namespace search-attributes add --namespace default --search-attribute WaystationAgent=Key" in ran.err
