@@ -4,7 +4,7 @@ A sample is a package with an `agent.py` that defines `root_agent` or `app`. It 
 find agents, accepts it. It runs if one scripted conversation that calls each of its tools, and transfers to each of its
 agents, gives the same events on google-adk and through the adapter.
 
-Runs in the environment that has google-adk: `make adk-samples PATH=…`. Samples may require further packages, which can
+Runs in the environment that has google-adk: `make adk-samples DIR=…`. Samples may require further packages, which can
 be installed into that environment, and servers, which must be running.
 """
 
@@ -106,7 +106,7 @@ async def main(folder: Path) -> int:
 
 if __name__ == "__main__":
     if len(sys.argv) != 2 or not sys.argv[1]:
-        sys.exit("Name the folder: make adk-samples PATH=…")
+        sys.exit("Name the folder: make adk-samples DIR=…")
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     multiprocessing.set_forkserver_preload([sides.__name__])
     sys.exit(asyncio.run(main(Path(sys.argv[1]).resolve())))

@@ -1,1 +1,0 @@
-"""CrewaiTool with the real crewai, which needs an environment of its own."""
