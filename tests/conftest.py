@@ -12,7 +12,6 @@ import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, MutableMapping
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import httpcore2
@@ -25,7 +24,6 @@ from temporalio.worker._workflow import _WorkflowWorker
 
 from tests.fakes.openid import FakeOpenId
 from tests.tiers import drawn_examples, is_full
-from waystation import embedded
 from waystation.core import Settings
 from waystation.testing import AgentEnvironment, FakeGemini
 from waystation.testing.fake_oauth import FakeOAuth
@@ -97,15 +95,6 @@ def read_certificates_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         for module, name in ((ssl, "create_default_context"), (httpcore2, "default_ssl_context")):
             patched.setattr(module, name, functools.cache(getattr(module, name)))
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def server_program() -> Iterator[None]:
-    """Run tests on another version of the server: the program that WAYSTATION_TEST_TEMPORAL names."""
-    with pytest.MonkeyPatch.context() as patched:
-        if program := os.environ.get("WAYSTATION_TEST_TEMPORAL"):
-            patched.setattr(embedded, "find_temporal", lambda: Path(program))
         yield
 
 

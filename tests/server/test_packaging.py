@@ -14,6 +14,7 @@ import pytest
 
 from tests.paths import ROOT
 from tests.tiers import is_full
+from waystation.version import waystation_version
 
 PROJECT = {
     "tools/__init__.py": "",
@@ -101,11 +102,16 @@ OTHER = {
 """A distribution that installs a top-level package `tools`."""
 
 
-def uv(*arguments: str | Path) -> None:
-    """Run uv, which `make` installs where there is none."""
+def find_uv() -> str:
+    """Return the path of uv, which `make` installs where there is none."""
     program = shutil.which("uv", path=f"{ROOT / '.uv' / 'bin'}{os.pathsep}{os.environ.get('PATH', '')}")
     assert program, "There is no uv; `make test` installs it."
-    subprocess.run([program, *arguments], check=True, cwd=ROOT)
+    return program
+
+
+def uv(*arguments: str | Path) -> None:
+    """Run uv in the checkout."""
+    subprocess.run([find_uv(), *arguments], check=True, cwd=ROOT)
 
 
 def write(folder: Path, files: dict[str, str]) -> Path:
@@ -161,11 +167,15 @@ def test_the_wheel_installs_nothing_but_waystation(built: Path) -> None:
     """A second top-level name would take it from everybody else."""
     [wheel] = built.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
-    assert {PurePosixPath(name).parts[0] for name in names} == {"waystation", "waystation-0.1.0.dist-info"}
+    assert {PurePosixPath(name).parts[0] for name in names} == {
+        "waystation",
+        f"waystation-{waystation_version()}.dist-info",
+    }
     for module in (
         "tools/function_tool.py",
         "workflows/invocation.py",
         "activities/tool_caller.py",
+        "examples/reimbursement/agent.py",
         "py.typed",
     ):
         assert f"waystation/{module}" in names
@@ -177,7 +187,7 @@ def test_the_sdist_unpacks_where_there_are_no_symbolic_links(built: Path) -> Non
     with tarfile.open(sdist) as archive:
         members = archive.getmembers()
     assert [member.name for member in members if member.issym() or member.islnk()] == []
-    assert "waystation-0.1.0/waystation/tools/function_tool.py" in {member.name for member in members}
+    assert f"waystation-{waystation_version()}/waystation/tools/function_tool.py" in {member.name for member in members}
 
 
 def test_agents_run_beside_modules_of_the_usual_names(installed: Installed) -> None:

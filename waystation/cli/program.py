@@ -15,6 +15,7 @@ from waystation.stop_signals import exit_until_handled
 _GLOBAL = ("--address", "--namespace", "--task-queue", "--profile", "--store")
 COMMANDS = {
     "Develop agents": {
+        "demo": ("demo", "Watch an agent survive a crash while a call waits for approval."),
         "new": ("scaffold", "Create an agent package with a test."),
         "dev": ("development", "Run agents while you write them, and chat with them."),
     },
@@ -80,7 +81,6 @@ Each command is listed with the module that contains the function of the same na
 WIDTH = max(len(name) for panel in COMMANDS.values() for name in panel)
 """Width of the column with the names of the commands."""
 _MODULES = {name: module for panel in COMMANDS.values() for name, (module, _) in panel.items()}
-_MODULES["demo"] = "demo"  # not listed in the help, because it only works in a checkout, with `make demo`
 
 
 class LazyGroup(TyperGroup):

@@ -6,7 +6,7 @@ import re
 import signal
 import sys
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -14,8 +14,10 @@ import psutil
 import pytest
 
 from tests.paths import ROOT
+from tests.server.test_packaging import find_uv, uv
 
 MARK = "WAYSTATION_DEMO_TEST"
+PROGRAM = (sys.executable, "-m", "waystation.cli")
 
 
 class RunningDemo:
@@ -52,13 +54,15 @@ class RunningDemo:
 
 
 @asynccontextmanager
-async def demo(folder: Path, *arguments: str) -> AsyncIterator[RunningDemo]:
+async def demo(
+    folder: Path, *arguments: str, program: Sequence[str] = PROGRAM, **variables: str
+) -> AsyncIterator[RunningDemo]:
     """Run the demo without a terminal; its temporary files go to `folder`."""
     mark = uuid.uuid4().hex
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "waystation.cli", "demo", "--model", "demo", *arguments),
-        cwd=ROOT,
-        env={**os.environ, MARK: mark, "TMPDIR": str(folder)},
+        *(*program, "demo", "--model", "demo", *arguments),
+        cwd=ROOT if program is PROGRAM else folder,
+        env={**os.environ, MARK: mark, "TMPDIR": str(folder), **variables},
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
@@ -101,3 +105,22 @@ async def test_an_interrupted_demo_stops_what_it_started(tmp_path: Path, moment:
     assert "Interrupted" in interrupted.out
     assert "Traceback" not in interrupted.out
     assert os.listdir(tmp_path) == []
+
+
+@pytest.fixture
+def packaged(tmp_path: Path) -> Sequence[str]:
+    """The command that runs the wheel with uv."""
+    folder, python = tmp_path / "dist", ("--python", sys.executable)
+    uv("build", "--quiet", "--wheel", "--no-build-isolation", *python, "--out-dir", folder)
+    [wheel] = folder.glob("*.whl")
+    return (find_uv(), "tool", "run", *python, "--from", str(wheel), "waystation")
+
+
+async def test_the_demo_runs_from_the_wheel_alone(packaged: Sequence[str], tmp_path: Path) -> None:
+    """`uvx` installs the wheel without extras, and no checkout is near. uv also finds the server."""
+    # No `temporal` is on this PATH. Both environments of uv get the locked versions.
+    settings = {"PATH": os.defpath, "UV_CONSTRAINT": str(ROOT / "requirements.lock")}
+    async with demo(tmp_path, program=packaged, **settings) as alone:
+        assert await alone.end() == 0, alone.out
+    assert "Downloading the Temporal server" in alone.out
+    assert "`reimburse` ran exactly once" in alone.out

@@ -29,7 +29,7 @@ OTHER_PROGRAMS = {
         "--reason",
     ),
     *("--no-deps", "--target", "--target-namespace", "--target-task-queue", "--dynamic-config-value"),
-    *("--allow-no-auth", "--database", "--schema-name", "--retention"),
+    *("--allow-no-auth", "--database", "--schema-name", "--retention", "--no-build-isolation", "--from"),
     *("--setups", "--quick", "--pairs", "--peer", "--per-second", "--calls", "--streamed-s", "--waiting"),
     *("--metrics-port", "--search-attribute"),
     *("--task-timeout", "--cron", "--percentage", "--versioning-override-behavior", "--versioning-override-build-id"),
@@ -48,7 +48,7 @@ OTHER_PROGRAMS = {
         "--replicas",
     ),
 }
-"""Options of the `temporal` CLI and server, pip, chaos, the benchmarks, mypy, Helm, Docker, tar and PostgreSQL."""
+"""Options of the `temporal` CLI and server, pip, uv, chaos, the benchmarks, mypy, Helm, Docker, tar and PostgreSQL."""
 
 
 async def test_the_page_lists_every_command() -> None:
