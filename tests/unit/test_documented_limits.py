@@ -18,7 +18,7 @@ from waystation.core.log import answers
 from waystation.core.wire import MAX_MEMO_CALLS
 from waystation.storage import postgres
 from waystation.storage.driver import INLINE_LIMIT
-from waystation.tools.mcp_tool.mcp_session_manager import MAX_VALUES
+from waystation.tools.mcp_tool.mcp_session_manager import MAX_TOOLS, MAX_VALUES
 from waystation.tools.openapi_tool.openapi_spec_parser.rest_api_tool import MAX_FILE_BYTES, MAX_RESPONSE_BYTES
 from waystation.tools.outcome import MAX_RESULT_BYTES
 from waystation.web.limits import Limits
@@ -82,6 +82,7 @@ LIMITS = {
         "ignored answers": str(MAX_IGNORED_EVENTS),
         "messages queued": f"{session_log.MAX_QUEUED}, or {size(session_log.MAX_QUEUED_BYTES)}",
         "ended invocations": str(session_log.MAX_SHOWN_TURNS),
+        "tools of an MCP server": f"{MAX_TOOLS:,}",
         "activities that a worker": str(SETTINGS.concurrent_activities),
         "invocations in a worker's cache": str(WORKER_OPTIONS["max_cached_workflows"]),
     },
