@@ -174,8 +174,11 @@ def find_temporal() -> Path:
     Raises:
         TemporalNotFound: The program is not installed.
     """
-    beside = shutil.which("temporal", path=str(Path(sys.executable).parent))
-    program = shutil.which(os.environ.get(TEMPORAL_VARIABLE) or beside or "temporal")
+    program = shutil.which(
+        os.environ.get(TEMPORAL_VARIABLE)
+        or shutil.which("temporal", path=str(Path(sys.executable).parent))
+        or "temporal"
+    )
     if program is None:
         raise TemporalNotFound
     return Path(program)

