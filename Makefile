@@ -76,7 +76,7 @@ dist: .venv/.stamp  ## build the wheel and the sdist into dist/
 	@$(UV) build --quiet --no-build-isolation --python $(PYTHON) --out-dir dist
 
 release: .venv/.stamp  ## test, build and tag the version of pyproject.toml; nothing is published
-	@UV="$(UV)" .ci/release
+	@PATH="$(CURDIR)/.uv/bin:$$PATH" .ci/release
 
 bench: .venv/.stamp  ## measure; the results are printed
 	@$(PYTHON) -m benchmarks $(ARGS)

@@ -14,19 +14,21 @@ READY = {
     "CHANGELOG.md": "# Changelog\n\n## 0.3.0 (2026-12-01)\n\n## 0.2.0 (2026-11-01)\n",
     "Makefile": "check test-full dist sbom:\n\t@echo $@ >> ran\n",
     ".gitignore": "ran\n",
+    "bin/uv": '#!/bin/sh\necho "$7 in $PWD" >> "$OLDPWD/ran"\n',
     **dict.fromkeys(("deploy/compose.yaml", "deploy/helm/waystation/Chart.yaml", "docs/how-to/deploy.md"), "0.3.0\n"),
 }
 """A repository whose version can be released. Its targets only write their names."""
 
 
 WHO = {f"GIT_{role}_{part}": "a@localhost" for role in ("AUTHOR", "COMMITTER") for part in ("NAME", "EMAIL")}
-ENVIRONMENT = {**os.environ, **WHO, "GIT_CONFIG_GLOBAL": os.devnull, "UV": "true", "MAKEFLAGS": ""}
-"""Git has no settings of this machine, and the demo is not run."""
+ENVIRONMENT = {**os.environ, **WHO, "GIT_CONFIG_GLOBAL": os.devnull, "MAKEFLAGS": ""}
+"""Git has no settings of this machine."""
 
 
 def run(folder: Path, command: str) -> str:
     """Run a command of the shell, and return what it writes."""
-    done = subprocess.run(command, shell=True, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    environment = {**ENVIRONMENT, "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(command, shell=True, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     return done.stdout + done.stderr
 
 
@@ -35,7 +37,8 @@ def release(folder: Path, files: Mapping[str, str], *, tag: str = "0.2.0", chang
     for name, text in {**READY, **files, ".ci/release": (ROOT / ".ci" / "release").read_text()}.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
-    run(folder, f"git init && git add --all && git commit -m start && git tag -a {tag} -m it && touch ran {change}")
+    run(folder, f"chmod +x bin/uv && git init && git add --all && git commit -m it && git tag -a {tag} -m it")
+    run(folder, f"touch ran {change}")
     return run(folder, "bash .ci/release").splitlines()[-1], (folder / "ran").read_text()
 
 
@@ -43,7 +46,7 @@ def test_a_version_that_is_ready_is_tested_built_and_tagged(tmp_path: Path) -> N
     """The tag is annotated, and the last line says how to publish it."""
     last, ran = release(tmp_path, {})
     assert last.startswith("Tagged 0.3.0. To publish it: git push origin 0.3.0")
-    assert (ran, run(tmp_path, "git cat-file -t 0.3.0")) == ("check\ntest-full\ndist\nsbom\n", "tag\n")
+    assert (ran, run(tmp_path, "git cat-file -t 0.3.0")) == ("check\ntest-full\ndist\nsbom\ndemo in /\n", "tag\n")
 
 
 @pytest.mark.parametrize(
