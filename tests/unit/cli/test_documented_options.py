@@ -30,6 +30,7 @@ OTHER_PROGRAMS = {
     ),
     *("--no-deps", "--target", "--target-namespace", "--target-task-queue", "--dynamic-config-value"),
     *("--allow-no-auth", "--database", "--schema-name", "--retention", "--no-build-isolation", "--from"),
+    *("--isolated", "--no-project", "--with", "--noconftest", "--timeout", "--upgrade"),
     *("--setups", "--quick", "--pairs", "--peer", "--per-second", "--calls", "--streamed-s", "--waiting"),
     *("--metrics-port", "--search-attribute"),
     *("--task-timeout", "--cron", "--percentage", "--versioning-override-behavior", "--versioning-override-build-id"),
