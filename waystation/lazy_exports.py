@@ -4,11 +4,9 @@ The stub `__init__.pyi` next to the package's `__init__.py` is the only list of 
 this module. Lazy loading makes importing a package cheap and avoids circular imports between packages.
 """
 
-import gc
 import importlib
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from importlib.machinery import PathFinder
 from pathlib import Path
 
@@ -32,8 +30,7 @@ def lazy_exports(package: str, file: str) -> tuple[Callable[[str], object], Call
                 raise AttributeError(f"The module {name!r} of the package {package!r} has not been imported.")
             return import_name(package, name)
         module, source = sources[name]
-        with pause_collection():
-            value: object = getattr(importlib.import_module(module), source)
+        value: object = getattr(importlib.import_module(module), source)
         setattr(sys.modules[package], name, value)
         return value
 
@@ -58,19 +55,3 @@ def parse_stub(stub: str) -> tuple[list[str], dict[str, tuple[str, str]]]:
             sources[alias or original] = (module, original)
     sources.pop("", None)  # after a trailing comma
     return list(filter(None, exported)), sources
-
-
-@contextmanager
-def pause_collection() -> Iterator[None]:
-    """Pause garbage collection while modules are loaded.
-
-    Nearly all objects of a module stay in use, so collections free little, but they take a tenth of a worker's time to
-    start.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()

@@ -18,8 +18,6 @@ from waystation.core import (
     Recorded,
     Retries,
     WorkflowSettings,
-    build_recorded_types,
-    is_building_deferred,
     kind_of,
 )
 from waystation.workflows.ports import failure_of, raw, result_of
@@ -84,15 +82,7 @@ class SettingsInterceptor(Interceptor):
         input.unsafe_extern_functions[SEARCHABLE] = self._searchable
         input.unsafe_extern_functions[SIGNAL_TIMES] = self._signal_times
         input.unsafe_extern_functions[IS_CACHED] = lambda: self._is_cached
-        return _TypeBuilder if is_building_deferred() else None
-
-
-class _TypeBuilder(WorkflowInboundInterceptor):
-    """Builds recorded types before the first workflow task. Interceptors are created outside workflow threads."""
-
-    def __init__(self, next: WorkflowInboundInterceptor) -> None:
-        super().__init__(next)
-        build_recorded_types()
+        return None
 
 
 def retry_policy(retries: Retries) -> RetryPolicy:

@@ -21,8 +21,9 @@ from temporalio.converter import (
 from temporalio.worker import WorkflowInstance
 from temporalio.worker._workflow import _CommandAwareDataConverter
 
-from waystation.storage import Blobs, is_reference, offloading, skip_needless_walks
+from waystation.storage import Blobs, is_reference, offloading
 from waystation.storage.driver import BlobDriver, Offload
+from waystation.worker.process import skip_needless_walks
 
 LIMIT = 1_000
 SMALL = Payload(metadata={"encoding": b"json/plain"}, data=b'"small"')
@@ -60,9 +61,20 @@ class ReversingInContext(Reversing, WithSerializationContext):
         return self
 
 
+@pytest.fixture(autouse=True)
+def patched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replace the SDK's functions as the worker program does, for one test."""
+    for owner, name in (
+        (bridge, "decode_activation"),
+        (bridge, "encode_completion"),
+        (_CommandAwareDataConverter, "create"),
+    ):
+        monkeypatch.setattr(owner, name, vars(owner)[name])
+    skip_needless_walks()
+
+
 def create(folder: Path, codec: PayloadCodec | None = None) -> tuple[DataConverter, CountingStorage]:
     """Return a converter that offloads from `LIMIT` bytes on, and its storage."""
-    skip_needless_walks()
     storage = CountingStorage(drivers=[BlobDriver(Blobs(folder))], payload_size_threshold=LIMIT)
     converter = offloading(Blobs(folder), converter=DataConverter(payload_codec=codec))
     return dataclasses.replace(converter, external_storage=storage), storage

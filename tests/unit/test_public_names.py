@@ -1,7 +1,6 @@
 """What authors and clients import."""
 
 import ast
-import gc
 import importlib
 import subprocess
 import sys
@@ -10,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import waystation
-from waystation.lazy_exports import parse_stub, pause_collection
+from waystation.lazy_exports import parse_stub
 
 SOURCE = ast.parse(Path(waystation.__file__ + "i").read_text())
 ROOT = Path(waystation.__file__ + "i").parent
@@ -221,12 +220,3 @@ def test_no_exported_name_is_a_module_of_its_package(stub: Path) -> None:
     """Importing the module would put it in the place of the name."""
     _, imported = parse_stub(stub.read_text())
     assert {path.stem for path in stub.parent.iterdir()} & imported.keys() == set()
-
-
-def test_modules_are_loaded_without_garbage_collections() -> None:
-    """Collections start again when the outermost import has ended, and not if the program had turned them off."""
-    with pause_collection():
-        with pause_collection():
-            pass
-        assert not gc.isenabled()
-    assert gc.isenabled()

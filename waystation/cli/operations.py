@@ -51,7 +51,7 @@ from waystation.key_set import EncryptionKeys
 from waystation.presentation import terminal
 from waystation.storage import USER_KEYS_VARIABLE, ObjectFiles, StoreIds, describe_place, find_user_keys, local_path
 from waystation.version import find_adk_problem, is_adk_installed, waystation_version
-from waystation.worker.loading import load_worker
+from waystation.worker.process import load_worker
 from waystation.worker_keys import WorkerKeys
 
 QUEUE_TYPES = {

@@ -31,7 +31,7 @@ from waystation.configuration import WEB_IDENTITY_ENV, find_identity_file
 from waystation.core import SEARCH_ATTRIBUTES, Stores
 from waystation.key_set import EncryptionKeys, KeySet
 from waystation.storage import ENCRYPTION_VARIABLE, Blobs, ObjectFiles, describe_place, find_cipher, offloading
-from waystation.worker.loading import load_worker
+from waystation.worker.process import load_worker
 from waystation.worker_keys import WorkerKeys
 
 if TYPE_CHECKING:

@@ -65,29 +65,6 @@ class Recorded(BaseModel):
 RecordedType = TypeVar("RecordedType", bound=Recorded)
 
 
-def is_building_deferred() -> bool:
-    """Return whether validators of recorded types remain to be built, because `defer_build` was set."""
-    return bool(Recorded.model_config.get("defer_build"))
-
-
-def build_recorded_types() -> None:
-    """Build the validators of all recorded types that were loaded while `defer_build` was set.
-
-    This must precede the first workflow task. Otherwise, a type would be built in the thread of a workflow, which the
-    SDK may interrupt at any point.
-    """
-    if is_building_deferred():
-        _build_subclasses(Recorded)
-        Recorded.model_config["defer_build"] = False
-
-
-def _build_subclasses(type: type[Recorded]) -> None:
-    for subclass in type.__subclasses__():
-        subclass.model_rebuild()
-        subclass.model_config["defer_build"] = False
-        _build_subclasses(subclass)
-
-
 def encode(value: object) -> bytes:
     """Encode a plain JSON value as compact JSON."""
     return to_json(value)

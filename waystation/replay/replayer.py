@@ -28,7 +28,7 @@ from waystation.core import ForeignHistory, NotReplayable, StoreFailed, Workflow
 from waystation.history import decode_histories
 from waystation.replay.divergence import Activation, Difference, Divergence, find_first_difference, to_divergence
 from waystation.replay.recording import Recording
-from waystation.storage import Blobs, offloading, skip_needless_walks
+from waystation.storage import Blobs, offloading
 from waystation.workflows import engine_activity
 from waystation.workflows.engine_activity import SettingsInterceptor
 from waystation.workflows.invocation import AgentInvocation
@@ -125,7 +125,6 @@ async def open_replayer(
 
     Wait for each replay to finish before starting the next one.
     """
-    skip_needless_walks()
     # Failures are compared with decoded ones, so their messages must not be encoded.
     converter = replace(converter or offloading(Blobs()), failure_converter_class=DefaultFailureConverter)
     observer = _Observer(runner or UnsandboxedWorkflowRunner())

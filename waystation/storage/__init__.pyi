@@ -10,7 +10,6 @@ from waystation.storage.driver import (
     may_have_reference,
     offloading,
     retrieve_payloads,
-    skip_needless_walks,
     without_storage,
 )
 from waystation.storage.encryption import (
@@ -78,7 +77,6 @@ __all__ = [
     "read_sqlite_id",
     "retrieve_payloads",
     "retrying",
-    "skip_needless_walks",
     "unusable",
     "without_storage",
 ]

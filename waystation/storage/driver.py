@@ -6,15 +6,12 @@ largest parts cut, so that people can read a history without the store.
 """
 
 import dataclasses
-import functools
 import itertools
-import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
-from typing import Any, Self, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
 
 import structlog
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import DecodeError
 from temporalio.api.common.v1 import Payload
 from temporalio.api.sdk.v1.external_storage_pb2 import ExternalStorageReference
 from temporalio.client import Client
@@ -51,7 +48,6 @@ _SDK_DEFAULTS = (
 )
 _REFERENCE_TYPE = ExternalStorageReference.DESCRIPTOR.full_name.encode()
 _LEGACY_REFERENCE = b"json/external-storage-reference"
-_Walk: TypeAlias = Callable[..., Awaitable[Any]]
 ROOM = 2_000
 """Target size, in bytes, of the short form that replaces a missing payload."""
 MAX_BYTES = 4 * ROOM
@@ -218,56 +214,6 @@ class Offloading(DataConverter):
             return list(payloads)
 
 
-@functools.cache  # replaces the SDK's functions only once
-def skip_needless_walks() -> None:
-    """Make the SDK's workers leave out work on the payloads of workflow tasks that would change nothing.
-
-    The SDK walks three times through each workflow task that arrives, and three times through its completion: for the
-    codec, the store and the references. It also creates two converters for each task, which pass the serialization
-    context to the parts of the worker's converter. All this took a twelfth of a worker's CPU time.
-
-    The walks still take place if the converter has a codec or another kind of external storage, and the converters are
-    still created if a part may use the context. An SDK without these functions is left as it is.
-    """
-    with suppress(ImportError, AttributeError):
-        from temporalio.bridge import worker
-        from temporalio.worker import _workflow
-
-        bridge: Any = worker  # mypy does not let functions of a module be replaced
-        bridge.decode_activation = _walk_if(
-            lambda activation, _: may_have_reference(activation.SerializeToString()), bridge.decode_activation
-        )
-        bridge.encode_completion = _walk_if(_may_be_offloaded, bridge.encode_completion)
-        converters: Any = _workflow._CommandAwareDataConverter
-        converters.create = staticmethod(_create_if_needed(converters.create))
-
-
-def _create_if_needed(create: Callable[..., DataConverter]) -> Callable[..., DataConverter]:
-    def create_if_needed(*args: Any, **parts: Any) -> DataConverter:
-        converter = parts.get("context_free_dc")
-        if isinstance(converter, Offloading) and not converter.uses_context:
-            return converter
-        return create(*args, **parts)
-
-    return create_if_needed
-
-
-def _walk_if(is_needed: Callable[[Message, Offload], bool], walk: _Walk) -> _Walk:
-    from temporalio.converter._extstore import StorageOperationMetrics
-
-    async def walk_if_needed(message: Message, data_converter: DataConverter, *args: Any, **options: Any) -> Any:
-        storage = data_converter.external_storage
-        if data_converter.payload_codec is None and isinstance(storage, Offload) and not is_needed(message, storage):
-            return StorageOperationMetrics()
-        return await walk(message, data_converter, *args, **options)
-
-    return walk_if_needed
-
-
-def _may_be_offloaded(completion: Message, storage: Offload) -> bool:
-    return completion.ByteSize() >= storage.payload_size_threshold
-
-
 def may_have_reference(data: bytes) -> bool:
     """Return whether a serialized message may contain a reference to a stored payload."""
     return _REFERENCE_TYPE in data or _LEGACY_REFERENCE in data
@@ -297,8 +243,6 @@ def offloading(
     Raises:
         InvalidConfiguration: The encryption keys cannot be read.
     """
-    if "temporalio.worker" in sys.modules:  # otherwise, this process has no workflow tasks
-        skip_needless_walks()
     converter = encrypting(converter) if encrypted else converter
     storage = Offload(drivers=[BlobDriver(blobs, short_forms=short_forms)], payload_size_threshold=over)
     if type(converter) is not DataConverter:  # a custom class is kept

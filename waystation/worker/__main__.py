@@ -7,7 +7,7 @@ from waystation.stop_signals import exit_until_handled
 if __name__ == "__main__":
     exit_until_handled()  # before modules that take seconds to import
 
-from waystation.worker.loading import load_worker
+from waystation.worker.process import load_worker
 
 with load_worker():
     from waystation.worker.main import main

@@ -11,7 +11,6 @@ After 11 or 12, start the worker again.
 
 import argparse
 import asyncio
-import gc
 import os
 import sys
 import threading
@@ -61,6 +60,7 @@ from waystation.stop_signals import handle_signals
 from waystation.storage import describe_place
 from waystation.tools.threads import THREADS, TOOL_THREADS
 from waystation.worker.plugin import WORKER_OPTIONS, create_worker
+from waystation.worker.process import tune_process
 from waystation.worker.service_setup import (
     check_stores,
     compare_stores,
@@ -733,10 +733,7 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "worker.py") 
 
 
 def _run(coroutine: Coroutine[Any, Any, int]) -> int:
-    gc.freeze()  # Full collections then leave out modules. They take less time, and so also run sooner.
-    # By default, 700 new objects start a collection, and about 93,000 a full one; here, 10,000 and 220,000. Collections
-    # free little, because `ClearingWorkflowRunner` frees workflows without them.
-    gc.set_threshold(10_000, 5, 2)
+    tune_process()
     try:
         import uvloop
     except ImportError:  # not on Windows

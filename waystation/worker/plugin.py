@@ -18,7 +18,6 @@ from temporalio.plugin import SimplePlugin
 from temporalio.service import RPCError
 from temporalio.worker import (
     Interceptor,
-    UnsandboxedWorkflowRunner,
     Worker,
     WorkerConfig,
 )
@@ -65,20 +64,18 @@ from waystation.core import (
     JsonObject,
     Settings,
     ToolCallInput,
-    build_recorded_types,
     encode,
     summary,
 )
 from waystation.history import fetch_signal_times
 from waystation.logs import core_listeners
 from waystation.models.base_llm import name_of_model
-from waystation.storage import Blobs, add_storage, offloading, skip_needless_walks
+from waystation.storage import Blobs, add_storage, offloading
 from waystation.tools import AgentTool, Services
 from waystation.tools.toolbox import close_toolsets, tools_of, toolsets_of
 from waystation.version import waystation_version
 from waystation.worker.service_setup import create_lasting_services, create_store_ids, find_verified_policies, is_local
 from waystation.worker.watchdog import Watchdog
-from waystation.worker.workflow_runner import ClearingWorkflowRunner
 from waystation.workflows.engine_activity import SettingsInterceptor
 from waystation.workflows.inbox import FIND_PROGRESS
 from waystation.workflows.invocation import AgentInvocation
@@ -90,9 +87,6 @@ from waystation.workflows.versioned import VERSIONED
 log = structlog.get_logger("waystation.worker")
 
 Activity = Callable[..., Any]
-
-BUILD_AFTER_S = 0.1
-"""When a new worker builds its recorded types, unless a workflow task arrives earlier. By then, it polls."""
 
 
 def _engine_activity(row: EngineActivity[Any], handler: Callable[[Any], Awaitable[bytes]]) -> Activity:
@@ -275,9 +269,6 @@ class WaystationPlugin(SimplePlugin):
                 "not have the plugin."
             )
             raise InvalidConfiguration("A worker that serves agents", "", problem)
-        skip_needless_walks()
-        if type(config.get("unsandboxed_workflow_runner")) is UnsandboxedWorkflowRunner:  # not a user's own
-            config["unsandboxed_workflow_runner"] = ClearingWorkflowRunner()
         namespace = self._namespace(client)
         is_searchable = namespace.monitor.is_available
         signal_times = functools.partial(self._signal_times, client)
@@ -325,7 +316,6 @@ class WaystationPlugin(SimplePlugin):
         if worker in self._workers:  # the worker and its client both have this plugin
             return await next(worker)
         self._loop = loop = asyncio.get_running_loop()
-        self._loop.call_later(BUILD_AFTER_S, build_recorded_types)
         self._workers.add(worker)  # before the first await: another worker may stop during it
         if len(self._workers) == 1:
             self._watching.enter_context(self._create_watchdog(worker.client))
