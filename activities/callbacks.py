@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -35,7 +36,6 @@ from waystation.core import (
     merge_actions,
     text_of,
 )
-from waystation.dataclass import dataclass
 from waystation.models import LlmResponse
 from waystation.plugins.base_plugin import BasePlugin, overrides_callback
 from waystation.tools import BaseTool, CallbackContext, ToolContext

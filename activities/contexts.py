@@ -3,7 +3,7 @@
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 from waystation.activities.activity_attempt import Heartbeater
 from waystation.agents import LlmAgent
@@ -27,7 +27,6 @@ from waystation.core import (
     copy_json,
     ids,
 )
-from waystation.dataclass import dataclass
 from waystation.tools import BaseTool, CallbackContext, ToolContext
 from waystation.tools.native_tool import NativeTool
 from waystation.tools.output_schema import SetModelResponseTool

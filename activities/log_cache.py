@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections import OrderedDict
 from contextvars import ContextVar
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from cachetools import LRUCache
@@ -34,7 +34,6 @@ from waystation.core import (
     position_of,
     without_digest,
 )
-from waystation.dataclass import dataclass
 from waystation.history import HistoryReader, fetch_events_after, fetch_origin
 from waystation.storage import Blobs
 from waystation.workflows.ports import HAND_OVER, raw

@@ -13,6 +13,7 @@ import secrets
 import warnings
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from pathlib import Path
@@ -44,7 +45,6 @@ from waystation.core import (
     origin_of,
     summary,
 )
-from waystation.dataclass import dataclass
 from waystation.tls import default_ssl_context
 
 if TYPE_CHECKING:

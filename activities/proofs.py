@@ -8,6 +8,7 @@ authenticated; all other histories are unchanged.
 
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
@@ -50,7 +51,6 @@ from waystation.core import (
     origin_of,
     satisfies_policy,
 )
-from waystation.dataclass import dataclass
 from waystation.history import ScheduledActivity, fetch_activities, list_runs
 from waystation.tools import BaseTool
 

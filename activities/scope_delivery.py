@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Protocol
 from weakref import WeakValueDictionary
 
@@ -36,7 +36,6 @@ from waystation.core import (
     ids,
     user_scope,
 )
-from waystation.dataclass import dataclass
 from waystation.history import ScopeReader, check_start
 from waystation.storage import Owner
 from waystation.storage.driver import without_storage

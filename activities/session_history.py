@@ -5,7 +5,7 @@ Everything is read from histories. Workers are never queried.
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from cachetools import LRUCache
@@ -46,7 +46,6 @@ from waystation.core import (
     is_working,
 )
 from waystation.core.session_log import OPEN_STATUSES
-from waystation.dataclass import dataclass
 from waystation.history import (
     HistoryReader,
     SessionReader,

@@ -11,7 +11,7 @@ import inspect
 import secrets
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import structlog
@@ -63,7 +63,6 @@ from waystation.core import (
     stage_of,
     with_article,
 )
-from waystation.dataclass import dataclass
 from waystation.tools import BaseTool, BaseToolset, ToolContext, entries_of
 from waystation.tools.outcome import (
     FailedAfterEffect,

@@ -4,6 +4,7 @@ If user code, such as a predicate, raises an exception, the call needs approval.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import structlog
@@ -20,7 +21,6 @@ from waystation.core import (
     digest,
     to_plain_json,
 )
-from waystation.dataclass import dataclass
 from waystation.tools import (
     AgentTool,
     BaseTool,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import inspect
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
@@ -14,7 +14,6 @@ from pydantic import ValidationError
 from waystation import auth
 from waystation.agents import ReadonlyContext
 from waystation.core import InvalidTool, JsonObject, with_article
-from waystation.dataclass import dataclass
 from waystation.tools import ToolContext, invoke, validation_mistakes
 
 log = structlog.get_logger(__name__)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-from waystation.dataclass import dataclass
 
 if TYPE_CHECKING:
     from waystation.artifacts import BaseArtifactService

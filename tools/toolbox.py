@@ -5,6 +5,7 @@ import itertools
 import re
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from types import MappingProxyType
 
@@ -21,7 +22,6 @@ from waystation.core import (
     WaystationError,
     with_article,
 )
-from waystation.dataclass import dataclass
 from waystation.tools import AgentTool, BaseTool, BaseToolset, FunctionTool, RequestInputTool, declare, find_author_line
 
 log = structlog.get_logger(__name__)

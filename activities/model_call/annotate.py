@@ -6,7 +6,7 @@ results are recorded with the reply, so the workflow does not need the agent.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -39,7 +39,6 @@ from waystation.core import (
     responses,
     summary,
 )
-from waystation.dataclass import dataclass
 from waystation.tools import AgentTool, ArgumentsRejected, BaseTool, TemporalTool, ToolContext
 from waystation.tools.approval import RequiredApproval, judge_call, parameters_digest
 from waystation.tools.outcome import create_outcome

@@ -8,7 +8,7 @@ import json
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -90,7 +90,6 @@ from waystation.core import (
     to_plain_json,
     with_article,
 )
-from waystation.dataclass import dataclass
 from waystation.models import BaseLlm, LlmRequest, LlmResponse
 from waystation.models.known_models import known_models
 from waystation.models.reply_reasons import NO_CONTENT

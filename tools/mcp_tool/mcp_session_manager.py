@@ -16,6 +16,7 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from contextvars import Context, ContextVar
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TextIO, TypeAlias, TypeVar
 from urllib.parse import urlsplit
@@ -33,7 +34,6 @@ from mcp.types.version import LATEST_MODERN_VERSION
 from pydantic import BaseModel, Field, ValidationError
 
 from waystation.core import NotJson, WaystationError, decode_leniently, encode, repair_json, with_article, with_notes
-from waystation.dataclass import dataclass
 from waystation.tools.outcome import MAX_RESULT_BYTES, TooLarge, has_more_values
 
 log = structlog.get_logger(__name__)

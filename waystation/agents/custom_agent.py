@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from waystation.agents.base_agent import BaseAgent
 from waystation.core import BodyEvent, Event, JsonObject, WaystationError
-from waystation.dataclass import dataclass
 
 if TYPE_CHECKING:
     from waystation.tools import CallbackContext

@@ -17,6 +17,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -47,7 +48,6 @@ from waystation.core import (
     describe_errors,
     with_article,
 )
-from waystation.dataclass import dataclass
 from waystation.import_path import add_project
 from waystation.models import BaseLlm
 from waystation.plugins import BasePlugin

@@ -13,6 +13,7 @@ import re
 import secrets
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -22,7 +23,6 @@ from pydantic import BaseModel
 
 from waystation.artifacts.base_artifact_service import USER_PREFIX, ArtifactVersion, BaseArtifactService
 from waystation.core import InputValidationError, JsonObject, NotJson, encode, to_plain_json
-from waystation.dataclass import dataclass
 from waystation.storage import ObjectFiles, Owner
 
 if TYPE_CHECKING:

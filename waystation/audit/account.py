@@ -6,7 +6,7 @@ invocation is reset, its account only grows.
 
 import heapq
 from collections.abc import Iterable, Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
@@ -55,7 +55,6 @@ from waystation.core import (
     origin_of,
     stage_of,
 )
-from waystation.dataclass import dataclass
 from waystation.history import (
     check_readable,
     decode_histories,

@@ -12,12 +12,12 @@ import hashlib
 import heapq
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from waystation.configuration import check_private
 from waystation.core import InvalidConfiguration, JsonObject, WaystationError, decode
-from waystation.dataclass import dataclass
 
 if TYPE_CHECKING:
     from joserfc.jwk import KeyFlexible

@@ -18,7 +18,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from urllib.parse import parse_qs, urlsplit, urlunsplit
 
@@ -35,7 +35,6 @@ from waystation.core import (
     JsonObject,
     StoreFailed,
 )
-from waystation.dataclass import dataclass
 from waystation.storage import KeyDeleted, Owner, decrypt_file, encrypt_file, find_user_keys
 
 if TYPE_CHECKING:

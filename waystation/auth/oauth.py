@@ -11,12 +11,12 @@ import re
 import secrets
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
 from waystation import auth
 from waystation.core import AuthorizationFailed, is_private_url
-from waystation.dataclass import dataclass
 from waystation.tls import default_ssl_context
 
 if TYPE_CHECKING:

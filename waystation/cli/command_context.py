@@ -8,6 +8,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
 from pathlib import Path
@@ -41,7 +42,6 @@ from waystation.core import (
     decode,
     errors,
 )
-from waystation.dataclass import dataclass
 from waystation.presentation import terminal, words
 from waystation.storage import Blobs, StoreIds
 

@@ -3,10 +3,9 @@
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from waystation.core import SEARCH_ATTRIBUTES
-from waystation.dataclass import dataclass
 from waystation.presentation import terminal
 
 OLDEST_SERVER = (1, 29)

@@ -8,7 +8,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
@@ -46,7 +46,6 @@ from waystation.core import (
     StoreFailed,
     Stores,
 )
-from waystation.dataclass import dataclass
 from waystation.key_set import EncryptionKeys
 from waystation.presentation import terminal
 from waystation.storage import USER_KEYS_VARIABLE, ObjectFiles, StoreIds, describe_place, find_user_keys, local_path

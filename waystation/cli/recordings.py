@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -50,7 +50,6 @@ from waystation.core import (
     KeyMissing,
     WaystationError,
 )
-from waystation.dataclass import dataclass
 from waystation.history import format_saved_history, read_history_file
 from waystation.presentation import recording_views, terminal, words
 from waystation.presentation import report as invocation_report

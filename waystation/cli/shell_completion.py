@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import typer
-
-from waystation.dataclass import dataclass
 
 if TYPE_CHECKING:
     from waystation.client import AgentClient

@@ -9,6 +9,7 @@ import builtins
 import time
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -41,7 +42,6 @@ from waystation.core import (
     ids,
     is_among_people,
 )
-from waystation.dataclass import dataclass
 from waystation.history import is_not_found
 
 NEEDS_ARGUMENTS: tuple[Action, ...] = ("approve", "edit", "respond", "waive")

@@ -1,6 +1,7 @@
 """List held invocations, which no worker can continue at the moment, retry their calls now, or give the calls up."""
 
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 
 from temporalio.api.common.v1 import WorkflowExecution as ExecutionId
 from temporalio.api.workflowservice.v1 import ResetActivityRequest
@@ -19,7 +20,6 @@ from waystation.core import (
     WORKFLOW,
     JsonObject,
 )
-from waystation.dataclass import dataclass
 from waystation.history import PendingRetry, fetch_retries, read_memo
 
 

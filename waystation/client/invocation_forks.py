@@ -1,6 +1,7 @@
 """Fork an invocation: continue from one of its events with different input."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from temporalio.exceptions import WorkflowAlreadyStartedError
@@ -9,7 +10,6 @@ from waystation.client.invocation_handle import ClientContext, Invocation, start
 from waystation.client.token_encryption import Token
 from waystation.core import MEMO_FORK, WORKFLOW, Budget, Fork, InvalidInput, InvocationInput, JsonObject, Log, ids
 from waystation.core.log import fork
-from waystation.dataclass import dataclass
 from waystation.history import read_memo
 
 MAX_NUMBERS = 100

@@ -1,7 +1,7 @@
 """List invocations, and find them by the beginning of their ID. None of this needs a running worker."""
 
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from difflib import get_close_matches
 
@@ -25,7 +25,6 @@ from waystation.core import (
     JsonObject,
     PendingCall,
 )
-from waystation.dataclass import dataclass
 from waystation.history import read_memo
 
 WAITING = "waiting"

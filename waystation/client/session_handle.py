@@ -5,6 +5,7 @@ import uuid
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from contextlib import aclosing, suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
 from typing import Any
@@ -60,7 +61,6 @@ from waystation.core import (
     to_plain_json,
 )
 from waystation.core.session_log import OPEN_STATUSES
-from waystation.dataclass import dataclass
 from waystation.history import (
     EventType,
     HistoryPoll,

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 from urllib.parse import unquote
@@ -31,7 +31,6 @@ from waystation.core import (
     ids,
     user_scope,
 )
-from waystation.dataclass import dataclass
 from waystation.history import (
     ScopeReader,
     WorkflowRun,

@@ -9,6 +9,7 @@ kept, it is removed.
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
@@ -20,7 +21,6 @@ from temporalio.client import Client
 from temporalio.converter import PayloadCodec
 from temporalio.service import RPCError, RPCStatusCode
 
-from waystation.dataclass import dataclass
 from waystation.history import fetch_or_none, find_payloads, list_payloads
 from waystation.storage import BlobMissing, Blobs, is_reference
 

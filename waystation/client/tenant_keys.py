@@ -2,14 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import asdict, field
+from dataclasses import asdict, dataclass, field
 
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.client.search_attributes import TENANT
 from waystation.core import InvalidConfiguration, JsonObject, ids
-from waystation.dataclass import dataclass
 from waystation.history import OWNED_TYPES, read_owner
 from waystation.storage import USER_KEYS_VARIABLE, find_user_keys
 

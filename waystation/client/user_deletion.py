@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, field
+from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from typing import Protocol
 
@@ -27,7 +27,6 @@ from waystation.core import (
     ids,
     user_scope,
 )
-from waystation.dataclass import dataclass
 from waystation.history import (
     OWNED_TYPES,
     WorkflowRun,

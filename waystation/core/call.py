@@ -1,6 +1,6 @@
 """The state of one function call, from the model's request to its last response."""
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Literal
 
 from waystation.core import summary
@@ -9,7 +9,6 @@ from waystation.core.approval.answer import Answer, PendingCall
 from waystation.core.approval.policy import ApprovalPolicy, Verified, call_digest
 from waystation.core.approval.proof import SignedApproval, SignedRequest
 from waystation.core.payload import JsonObject, encode
-from waystation.dataclass import dataclass
 
 DEFAULT_DEADLINE_S = 30 * 24 * 3600.0
 """The deadline if neither the tool nor its policy sets one: 30 days. No call may wait forever."""

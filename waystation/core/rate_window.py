@@ -5,10 +5,10 @@ Pure: a store passes the recorded state and the time, and records the state that
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from waystation.core.payload import Recorded
-from waystation.dataclass import dataclass
 
 SLOTS = 60
 """Number of slots into which the window is divided. The calls that start in one slot leave the window together."""

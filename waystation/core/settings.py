@@ -3,12 +3,10 @@
 The settings are one frozen value that is passed explicitly, so tests can pass a different one.
 """
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from waystation.dataclass import dataclass
 
 if TYPE_CHECKING:
     from waystation.core.quota import Quotas

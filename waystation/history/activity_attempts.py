@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from temporalio.api.enums.v1 import PendingActivityState
@@ -11,7 +12,6 @@ from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHistory
 from temporalio.converter import DataConverter
 
 from waystation.core import CHILD, WORKFLOW, Failure, ids
-from waystation.dataclass import dataclass
 from waystation.history.history_events import (
     EventType,
     decode_events,

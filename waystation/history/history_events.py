@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any
@@ -35,7 +36,6 @@ from waystation.core import (
     parse_usage,
 )
 from waystation.core.log import facts
-from waystation.dataclass import dataclass
 from waystation.storage import (
     STORE_VARIABLE,
     UNREADABLE,

@@ -8,6 +8,7 @@ tools ignore.
 import base64
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,6 @@ from waystation.core import (
     JsonObject,
     ids,
 )
-from waystation.dataclass import dataclass
 from waystation.history.history_events import (
     WORKFLOWS,
     EventType,

@@ -4,7 +4,7 @@ A long invocation continues as new. Each of its runs refers to the previous run 
 """
 
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from temporalio.api.enums.v1 import RetryState
@@ -34,7 +34,6 @@ from waystation.core import (
     ids,
 )
 from waystation.core.log import facts
-from waystation.dataclass import dataclass
 from waystation.history.history_events import (
     COMMANDS,
     SILENT,

@@ -4,7 +4,7 @@ This does not require a running worker, and the state includes signals that no w
 """
 
 import asyncio
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from cachetools import LRUCache
 from temporalio.api.history.v1 import HistoryEvent, WorkflowExecutionStartedEventAttributes
@@ -12,7 +12,6 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from waystation.core import SCOPE_WORKFLOW, ForeignHistory, ScopeFold, ScopeSnapshot, decode, prefix_of
-from waystation.dataclass import dataclass
 from waystation.history.history_events import EventType, get_attributes, read_json_payloads
 from waystation.history.history_fetch import fetch_events_after, is_not_found
 

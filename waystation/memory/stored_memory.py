@@ -10,12 +10,11 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from waystation.core import InputValidationError, JsonObject, NotJson, StoreFailed, digest, to_plain_json
-from waystation.dataclass import dataclass
 from waystation.memory.base_memory_service import BaseMemoryService
 from waystation.storage import Owner, decrypt_file, encrypt_file, find_cipher
 

@@ -9,11 +9,10 @@ import abc
 import copy
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 from waystation.core import JsonObject
-from waystation.dataclass import dataclass
 from waystation.models.llm_response import LlmResponse
 
 

@@ -2,12 +2,12 @@
 
 import re
 import tomllib
+from dataclasses import dataclass
 from datetime import date
 from functools import cache
 from pathlib import Path
 
 from waystation.core import Price
-from waystation.dataclass import dataclass
 
 _PROVIDER = re.compile(r"(models|publishers/google/models|gemini|openai|anthropic)/")
 """Matches prefixes that do not change the model."""

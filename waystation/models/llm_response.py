@@ -1,11 +1,10 @@
 """The response of a model."""
 
 import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from waystation.core import JsonObject, Usage
-from waystation.dataclass import dataclass
 
 
 @dataclass(kw_only=True, slots=True)

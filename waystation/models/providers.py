@@ -4,8 +4,8 @@ import importlib
 import importlib.util
 import os
 import re
+from dataclasses import dataclass
 
-from waystation.dataclass import dataclass
 from waystation.models.base_llm import BaseLlm
 
 _GATEWAYS = ("GOOGLE_GEMINI_BASE_URL", "GOOGLE_VERTEX_BASE_URL")

@@ -9,11 +9,10 @@ import itertools
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from waystation.core import JsonObject, digest, encode, repair_text
-from waystation.dataclass import dataclass
 from waystation.models.base_llm import LlmRequest
 from waystation.models.llm_request import joined
 from waystation.models.llm_response import LlmResponse

@@ -7,10 +7,10 @@ or text with spaces at its ends, keeps its quotation marks, and values that are 
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from waystation.core import JsonObject, has_named_secret
-from waystation.dataclass import dataclass
 from waystation.presentation import text_safety
 from waystation.presentation.text_safety import SafeText
 

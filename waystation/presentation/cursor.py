@@ -2,12 +2,12 @@
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 from rich.console import RenderableType
 
 from waystation.core import CallLost, CallReturned, ChildReturned
-from waystation.dataclass import dataclass
 from waystation.history import ActivityAttempts, collect_attempts
 from waystation.presentation import recording_views, words
 from waystation.replay.comparison import Changes, is_same_json

@@ -4,7 +4,7 @@ import hashlib
 import html
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from waystation.audit.account import create_account
@@ -32,7 +32,6 @@ from waystation.core import (
     user_content,
 )
 from waystation.core.conversation import prompt
-from waystation.dataclass import dataclass
 from waystation.history import ActivityAttempts, collect_attempts, find_failed_workflow_tasks, get_time_s, read_outcome
 from waystation.presentation import terminal, timeline
 from waystation.replay.recording import Recording

@@ -9,6 +9,7 @@ import json
 import time
 import unicodedata
 from collections.abc import Container, Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
@@ -28,7 +29,6 @@ from waystation.core import (
     summary,
     text_of,
 )
-from waystation.dataclass import dataclass
 from waystation.presentation import text_safety
 
 MAX_TEXT = 4_000

@@ -10,11 +10,11 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterator
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import Literal
 
 from waystation.core import JsonObject, hide_named_secrets, is_hidden
-from waystation.dataclass import dataclass
 
 HEAD, TAIL = 1_500, 500
 """Number of characters to show from the beginning and from the end of a long text.

@@ -9,10 +9,10 @@ Templates draw the timeline on web pages and in reports, without JavaScript.
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from waystation.core import CallRef, Event, JsonObject, Log, ModelReplyRef
-from waystation.dataclass import dataclass
 from waystation.presentation import text_safety
 
 Kind = Literal["model", "tool", "agent", "wait"]

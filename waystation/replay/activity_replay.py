@@ -7,7 +7,7 @@ written to a server or a history. Side effects of agents, tools and callbacks ar
 import asyncio
 import copy
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -62,7 +62,6 @@ from waystation.core import (
     summary,
     with_article,
 )
-from waystation.dataclass import dataclass
 from waystation.history import collect_attempts, read_json_content
 from waystation.models import BaseLlm, LlmRequest, LlmResponse
 from waystation.replay.comparison import ModelRerun, ToolRerun, compare_json

@@ -6,6 +6,7 @@ Comparisons of events and results ignore IDs, times and the metadata of model pr
 import difflib
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import zip_longest
 from typing import Any, overload
@@ -21,7 +22,6 @@ from waystation.core import (
     parts_of,
     text_of,
 )
-from waystation.dataclass import dataclass
 from waystation.replay.displayable import Displayable
 from waystation.replay.model_prompt import Prompt
 from waystation.replay.recording import Moment, Recording

@@ -14,7 +14,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import BinaryIO, Literal, TypeAlias
 
@@ -42,7 +42,6 @@ from waystation.core import (
     origin_of,
     with_article,
 )
-from waystation.dataclass import dataclass
 from waystation.history import build_log, read_json_content
 from waystation.replay.replayer import Replays, find_divergence, open_replayer
 from waystation.tools.approval import parameters_digest

@@ -9,7 +9,7 @@ import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -19,7 +19,6 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.client import AgentClient
 from waystation.core import AGENT_DIRECTORY, SCOPE_WORKFLOW, SESSION_WORKFLOW, WORKFLOW, JsonObject, StoreFailed
-from waystation.dataclass import dataclass
 from waystation.history import decode_histories
 from waystation.storage import list_shortened, offloading
 

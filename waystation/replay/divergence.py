@@ -6,7 +6,7 @@ compares the rest: patch markers and cancellations of work in flight, whose trac
 
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import zip_longest
 from operator import attrgetter
@@ -45,7 +45,6 @@ from waystation.core import (
     ids,
     summary,
 )
-from waystation.dataclass import dataclass
 from waystation.history import (
     EventType,
     build_log,

@@ -5,12 +5,11 @@ from the agent, because only their digest was recorded with each reply.
 """
 
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, Union
 
 from waystation.core import AgentRun, JsonObject, Log, ModelReply
-from waystation.dataclass import dataclass
 from waystation.replay.displayable import Displayable
 
 if TYPE_CHECKING:

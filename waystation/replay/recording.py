@@ -3,7 +3,7 @@
 import asyncio
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -25,7 +25,6 @@ from waystation.core import (
     StoreFailed,
     WaystationError,
 )
-from waystation.dataclass import dataclass
 from waystation.history import (
     SavedHistory,
     build_log,

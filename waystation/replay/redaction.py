@@ -12,7 +12,7 @@ import json
 import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias, get_args
 from urllib.parse import unquote
 
@@ -55,7 +55,6 @@ from waystation.core import (
     looks_secret,
     named_secret,
 )
-from waystation.dataclass import dataclass
 from waystation.history import (
     SavedHistory,
     build_log,

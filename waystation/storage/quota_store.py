@@ -7,7 +7,7 @@ between, the reservation remains: the provider may have received the call, so it
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -24,7 +24,6 @@ from waystation.core import (
     list_periods,
     next_turn,
 )
-from waystation.dataclass import dataclass
 from waystation.storage.postgres import PostgresDatabase, is_postgres_url
 from waystation.storage.sqlite import SqliteDatabase
 

@@ -22,10 +22,9 @@ import re
 import urllib.parse
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from waystation.core import JsonObject
-from waystation.dataclass import dataclass
 from waystation.testing.scripted_server import ScriptedServer
 
 MAX_DELAY_S = 60.0

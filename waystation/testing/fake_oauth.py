@@ -16,7 +16,7 @@ import json
 import secrets
 import threading
 import time
-from dataclasses import field
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
@@ -34,7 +34,6 @@ from waystation.auth import (
     OAuthFlows,
 )
 from waystation.core import JsonObject
-from waystation.dataclass import dataclass
 
 REDIRECT_URI = "http://127.0.0.1:9/callback"
 """A redirect URI with no server behind it. Tests read the code from the URI, like a user who copies it from the

@@ -14,7 +14,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
@@ -30,7 +30,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from waystation import core
 from waystation.configuration import login_name
 from waystation.core import ROLE, NotAllowed, TokenSigner, Verified, WaystationError
-from waystation.dataclass import dataclass
 from waystation.presentation import text_safety
 from waystation.web.forms import parse_form, read_form
 from waystation.web.http_responses import Refused, accepts_html, format_refusal, render_page

@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from urllib.parse import quote
@@ -13,7 +14,6 @@ from starlette.responses import RedirectResponse, Response
 from waystation.client import AgentClient, AgentDetails
 from waystation.core import ForeignHistory, InvalidInput, SessionRefused, UnknownAgent, digest
 from waystation.core.errors import MessageUnconfirmed
-from waystation.dataclass import dataclass
 from waystation.presentation import text_safety
 from waystation.web.access import Gatekeeper, Login
 from waystation.web.forms import Form, read_form

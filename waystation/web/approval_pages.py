@@ -5,7 +5,7 @@ import json
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Literal
@@ -38,7 +38,6 @@ from waystation.core import (
     ids,
     is_among_people,
 )
-from waystation.dataclass import dataclass
 from waystation.history import read_memo
 from waystation.presentation import terminal, text_safety, words
 from waystation.presentation.argument_layout import lay_out_arguments

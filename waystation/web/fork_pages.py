@@ -1,6 +1,7 @@
 """Pages that fork an invocation at one of its events, and that compare two invocations side by side."""
 
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from urllib.parse import quote, urlencode
@@ -11,7 +12,6 @@ from starlette.responses import RedirectResponse, Response
 
 from waystation.client import AgentClient
 from waystation.core import Event, ForeignHistory, InvalidInput, JsonObject, Log, text_of
-from waystation.dataclass import dataclass
 from waystation.presentation import terminal, text_safety
 from waystation.replay import Recording, difference
 from waystation.web.access import Gatekeeper, Login

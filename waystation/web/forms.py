@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from http import HTTPStatus
 from typing import Any, Literal, TypeAlias
@@ -18,7 +18,6 @@ from starlette.datastructures import ImmutableMultiDict
 from starlette.requests import Request
 
 from waystation.core import JsonObject, NotJson, decode_foreign, has_named_secret
-from waystation.dataclass import dataclass
 from waystation.presentation.text_safety import escape, is_invisible
 from waystation.web.http_responses import Refused
 

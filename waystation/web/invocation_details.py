@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from cachetools import LRUCache
@@ -19,7 +19,6 @@ from temporalio.service import RPCError
 
 from waystation.client import AgentClient, InvocationEntry
 from waystation.core import ForeignHistory, Spent, StoreFailed
-from waystation.dataclass import dataclass
 from waystation.history import decode_events, read_outcome
 from waystation.presentation import terminal, text_safety
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import Any
@@ -14,7 +14,6 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.client import STATUSES, AgentClient, InvocationEntry, is_quotable, read_entry
 from waystation.core import MAX_KEYWORD, ForeignHistory, JsonObject, StoreFailed
-from waystation.dataclass import dataclass
 from waystation.presentation import words
 from waystation.web.access import Login
 from waystation.web.http_responses import Refused, render_page

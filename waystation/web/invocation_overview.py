@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -10,7 +11,6 @@ from temporalio.service import RPCError
 
 from waystation.client import AgentClient, InvocationEntry, fold_called, read_entry
 from waystation.core import InvocationInput, Log, PendingCall
-from waystation.dataclass import dataclass
 from waystation.history import PendingRetry, fetch_retries
 from waystation.presentation import terminal, text_safety, words
 from waystation.presentation.html import format_money

@@ -1,6 +1,6 @@
 """Limits that protect a web server from too many requests and too much data."""
 
-from waystation.dataclass import dataclass
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,14 +6,13 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from typing import Any, Literal, get_args
 from urllib.parse import urlencode
 
 from waystation.client import AgentClient, ApprovalFilter, Page
 from waystation.core import PendingCall
-from waystation.dataclass import dataclass
 from waystation.web.access import Login
 from waystation.web.permissions import sees_call
 from waystation.web.shared_reads import SharedReads

@@ -4,6 +4,7 @@ The application is built from this table, so a route cannot exist without a requ
 """
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Literal
 
@@ -12,7 +13,6 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from waystation.dataclass import dataclass
 from waystation.web.access import CALLBACK, LINK, LOGIN, LOGOUT, STATIC, Access
 from waystation.web.agent_pages import AgentPages
 from waystation.web.approval_pages import ApprovalPages

@@ -7,6 +7,7 @@ follows the event streams of open invocations for a model's partial text.
 import asyncio
 import secrets
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from http import HTTPStatus
@@ -36,7 +37,6 @@ from waystation.core import (
     ids,
 )
 from waystation.core.errors import MessageUnconfirmed
-from waystation.dataclass import dataclass
 from waystation.history import describe_workflow, read_memo
 from waystation.presentation import text_safety
 from waystation.web.access import Gatekeeper, Login

@@ -1,14 +1,13 @@
 """The turns of a conversation in the form in which the page of a session shows them. Pure: built from logs alone."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Literal
 
 from markupsafe import Markup
 
 from waystation.core import REQUEST_CONFIRMATION, REQUEST_CREDENTIAL, Event, JsonObject, Log, digest, text_of
 from waystation.core.call import find_changes
-from waystation.dataclass import dataclass
 from waystation.presentation import terminal, text_safety, words
 from waystation.presentation.html import format_money
 from waystation.presentation.text_safety import SafeText

@@ -4,6 +4,7 @@ Pure: the same entries yield the same measurements.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
 from waystation.core import (
@@ -27,7 +28,6 @@ from waystation.core import (
     ids,
     without_verdict,
 )
-from waystation.dataclass import dataclass
 from waystation.worker.spans import UNDECIDED
 
 UNKNOWN = "unknown"

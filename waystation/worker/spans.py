@@ -7,6 +7,7 @@ span. Names and attributes follow OpenTelemetry's semantic conventions for gener
 import re
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any, NamedTuple, TypeAlias
@@ -40,7 +41,6 @@ from waystation.core import (
     user_content,
     without_verdict,
 )
-from waystation.dataclass import dataclass
 
 LONG_WAIT_S = 60.0
 """An `invoke_agent` span ends when an invocation stops working for longer than this. Another span begins when the

@@ -8,6 +8,7 @@ import re
 import ssl
 from collections.abc import Callable, Collection, Mapping
 from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ import structlog
 
 from waystation.agents import ReadonlyContext
 from waystation.core import Effect, JsonObject, decode_leniently
-from waystation.dataclass import dataclass
 from waystation.tools import (
     Authorization,
     BaseTool,

@@ -7,7 +7,7 @@ cookie or parameter that the specification does not have.
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -15,7 +15,6 @@ from urllib.parse import quote, urlsplit
 import httpx2
 
 from waystation.core import InvalidTool, JsonObject
-from waystation.dataclass import dataclass
 from waystation.tools import Authorization
 from waystation.tools.openapi_tool.openapi_spec_parser.specification import (
     HEADER,

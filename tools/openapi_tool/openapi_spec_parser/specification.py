@@ -6,7 +6,7 @@ import math
 import re
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal
 from urllib.parse import unquote, urlsplit
@@ -16,7 +16,6 @@ from openapi_pydantic.v3 import v3_1
 from pydantic import ValidationError
 
 from waystation.core import InvalidTool, JsonObject
-from waystation.dataclass import dataclass
 from waystation.tools import validation_mistakes
 from waystation.tools.outcome import has_more_values
 

@@ -4,6 +4,7 @@ Notifications never delay the agent.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import quote
 
@@ -14,7 +15,6 @@ from waystation.core.approval.policy import Notice
 from waystation.core.call import CallState
 from waystation.core.log.entry_ref import NotificationRef
 from waystation.core.payload import Recorded
-from waystation.dataclass import dataclass
 
 Occasion = Literal["asked", "reminder", "escalation", "decided", "expired"]
 

@@ -6,13 +6,13 @@ because time has passed.
 
 import unicodedata
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from waystation.core.payload import JsonObject, Recorded, digest
-from waystation.dataclass import dataclass
 
 ROLE = "role:"
 OPERATOR = "role:waystation-operator"

@@ -5,10 +5,10 @@ activities use them. An activity authenticates a verified answer, and the activi
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from waystation.core.approval.policy import ApprovalPolicy, Verified, is_among_people, normalize_person
 from waystation.core.payload import JsonObject, Recorded
-from waystation.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ too, and so does everything that the agent's model has not received yet.
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeAlias
 
@@ -17,7 +18,6 @@ from waystation.core.conversation.event import Compaction, Covered, Event, Trigg
 from waystation.core.log.invocation_state import AgentRun
 from waystation.core.log.log import Log
 from waystation.core.payload import JsonObject, encode
-from waystation.dataclass import dataclass
 
 CHARS_PER_TOKEN = 4
 """Number of characters that count as one token in estimates, as in ADK."""

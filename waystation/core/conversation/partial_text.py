@@ -5,6 +5,7 @@ activity. A reader that polls often enough sees all of the text; a reader that s
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
 from pydantic import Field
@@ -12,7 +13,6 @@ from pydantic import Field
 from waystation.core.conversation.event import Event
 from waystation.core.payload import JsonObject, Recorded, repair_text
 from waystation.core.settings import MIN_HEARTBEAT_INTERVAL
-from waystation.dataclass import dataclass
 
 MAX_WINDOW_CHARS = 4_096
 """Maximum number of characters in a heartbeat, which contains the end of the text. A reader that polls twice a

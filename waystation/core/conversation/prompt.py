@@ -4,7 +4,7 @@ The order of the contents, call IDs and quotations of other agents follow ADK 2.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -15,7 +15,6 @@ from waystation.core.conversation.conversation import CallKey, Conversation, Tra
 from waystation.core.conversation.event import Event, is_visible_on
 from waystation.core.log.log import Log
 from waystation.core.payload import JsonObject
-from waystation.dataclass import dataclass
 
 BEGIN = "<<<BEGIN_QUOTED_AGENT_CONTENT>>>"
 END = "<<<END_QUOTED_AGENT_CONTENT>>>"

@@ -11,7 +11,7 @@ never depend on working time.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from waystation.core import responses
@@ -22,7 +22,6 @@ from waystation.core.log.agent_runs import next_phase
 from waystation.core.log.entry import Body, CallReturned, ModelReplied
 from waystation.core.log.entry_ref import CallRef, EntryRef, ModelReplyRef
 from waystation.core.log.invocation_state import AgentRun, BudgetState, InvocationState, Share
-from waystation.dataclass import dataclass
 
 MIN_WALL_S = 0.001
 """Wall time granted to an agent that is called when no time is left. It is enough for one model call to wrap up."""

@@ -5,7 +5,7 @@ results as workflows do. If a result in a history cannot be read, the activity c
 """
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from waystation.core import responses
@@ -45,7 +45,6 @@ from waystation.core.payload import Recorded, decode
 from waystation.core.scope_state import ScopeDelivery, ScopeReport
 from waystation.core.session_log import Collected, CollectInput, SessionArchiveInput, StoredTranscript
 from waystation.core.wire import InvocationResult
-from waystation.dataclass import dataclass
 
 R = TypeVar("R", bound=Recorded)
 

@@ -1,7 +1,7 @@
 """The entries of a log: one class for each kind of fact about an invocation."""
 
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from waystation.core.activity_io import ModelReply, ToolOutcome
@@ -12,7 +12,6 @@ from waystation.core.log.entry_ref import EntryRef
 from waystation.core.payload import JsonObject, Recorded
 from waystation.core.scope_state import RefusedDelta
 from waystation.core.wire import InvocationInput, InvocationResult
-from waystation.dataclass import dataclass
 
 FailureKind = Literal["error", "start_to_close", "schedule_to_start", "schedule_to_close", "heartbeat", "cancelled"]
 

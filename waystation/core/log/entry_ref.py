@@ -5,10 +5,8 @@ entry records the result of an activity, the reference to it, without the attemp
 """
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
-
-from waystation.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

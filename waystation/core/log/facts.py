@@ -1,12 +1,12 @@
 """Facts: the history events of an invocation, decoded from Temporal's format."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from waystation.core.log.entry import EndStatus, Failure
 from waystation.core.log.snapshot import Carried, parse_carried
 from waystation.core.wire import InvocationInput
-from waystation.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

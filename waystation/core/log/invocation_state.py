@@ -5,7 +5,7 @@ state refers to agent runs by index and to calls by ID, so that it can be dumped
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from waystation.core import ids
@@ -21,7 +21,6 @@ from waystation.core.log.entry import EndStatus, Failure
 from waystation.core.payload import JsonObject
 from waystation.core.scope_state import ScopeDelta, split, writes_scopes
 from waystation.core.wire import InvocationInput, InvocationResult
-from waystation.dataclass import dataclass
 
 NOBODY = "waystation"
 """Author of an invocation's events if no agent was able to start."""

@@ -3,6 +3,7 @@
 The decision depends only on the log, so replay always makes the same one.
 """
 
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from waystation.core.activity_io import Phase
@@ -10,7 +11,6 @@ from waystation.core.log.agent_runs import next_phase
 from waystation.core.log.budget_use import Verdict, verdict
 from waystation.core.log.entry import Failure
 from waystation.core.log.log import Log
-from waystation.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ projection has to apply this rule itself only for the entries after the last com
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from pydantic import ValidationError
@@ -70,7 +70,6 @@ from waystation.core.log.log import Log, SignalClock
 from waystation.core.log.snapshot import Carried
 from waystation.core.payload import decode
 from waystation.core.wire import GIVE_UP_SIGNAL, MESSAGE_SIGNAL, InvocationInput
-from waystation.dataclass import dataclass
 
 Message: TypeAlias = Signalled | UpdateAccepted | NotFound
 Source: TypeAlias = Callable[[Log, float], tuple[EntryRef, Body] | None]
