@@ -10,7 +10,18 @@ from temporalio.runtime import MetricBuffer, Runtime, TelemetryConfig
 
 from tests.corpus.test_corpus import CONVERTER, NAMES, kept
 from tests.documents import DOCS
-from tests.unit.core.story import answered, asked_model, begun, called, expired, log_of, lost, replied, returned, said
+from tests.unit.core.story import (
+    answered,
+    expired,
+    invocation_began,
+    log_of,
+    model_called,
+    model_calls,
+    model_replied,
+    tool_lost,
+    tool_returned,
+    user_message,
+)
 from tests.unit.test_spans import by_model
 from waystation.core import (
     Answer,
@@ -53,7 +64,9 @@ def measured(log: Log, start: int = 0) -> dict[str, float]:
 def test_a_model_call_has_a_duration_tokens_and_a_cost() -> None:
     """Thoughts are output. The price comes from the table if the budget has none."""
     used = Usage(prompt_tokens=1_000, output_tokens=200, thoughts_tokens=100)
-    log = log_of(said("hi"), by_model(replied("hello"), usage=used, model_version="gemini-9", duration_s=0.5))
+    log = log_of(
+        user_message("hi"), by_model(model_replied("hello"), usage=used, model_version="gemini-9", duration_s=0.5)
+    )
     assert measured(log) == {
         "waystation_model_call_duration_seconds ag gemini-9": 0.5,
         "waystation_tokens_total ag gemini-9 input": 1_000,
@@ -64,16 +77,16 @@ def test_a_model_call_has_a_duration_tokens_and_a_cost() -> None:
 
 def test_a_reply_of_callbacks_is_no_model_call() -> None:
     """No model took time or tokens."""
-    assert measured(log_of(said("hi"), replied("hello"))) == {}
+    assert measured(log_of(user_message("hi"), model_replied("hello"))) == {}
 
 
 def test_a_failed_tool_call_counts_once_with_its_error() -> None:
     """A lost call has no duration, because no attempt returned."""
     log = log_of(
-        said("look"),
-        called("lookup", "find"),
-        returned("fc-1", {"error": "no"}, error_type="ValueError", duration_s=2.0),
-        lost("fc-2"),
+        user_message("look"),
+        model_calls("lookup", "find"),
+        tool_returned("fc-1", {"error": "no"}, error_type="ValueError", duration_s=2.0),
+        tool_lost("fc-2"),
     )
     assert measured(log) == {
         "waystation_tool_call_duration_seconds ag lookup": 2.0,
@@ -84,12 +97,14 @@ def test_a_failed_tool_call_counts_once_with_its_error() -> None:
 
 def test_a_canceled_call_is_no_failure() -> None:
     """An operator or an approver stopped it."""
-    assert measured(log_of(said("look"), called("lookup"), lost("fc-1", "cancelled"))) == {}
+    assert measured(log_of(user_message("look"), model_calls("lookup"), tool_lost("fc-1", "cancelled"))) == {}
 
 
 def test_a_name_that_the_model_invented_is_no_label() -> None:
     """Otherwise, a model could create any number of time series."""
-    log = log_of(said("look"), called("sesame", unknown=True), returned("fc-1", error_type="UnknownTool"))
+    log = log_of(
+        user_message("look"), model_calls("sesame", unknown=True), tool_returned("fc-1", error_type="UnknownTool")
+    )
     assert set(measured(log)) == {
         "waystation_tool_call_duration_seconds ag unknown",
         "waystation_tool_failures_total ag unknown UnknownTool",
@@ -102,13 +117,15 @@ def test_a_name_that_the_model_invented_is_no_label() -> None:
 )
 def test_the_time_to_an_answer_counts_from_the_request(end: Body, action: str) -> None:
     """Looking at a call, or claiming it, is no answer. A deadline is."""
-    log = log_of(said("pay"), called("pay", gated=True), answered("fc-1", "view"), answered("fc-1", "claim"), end)
+    log = log_of(
+        user_message("pay"), model_calls("pay", gated=True), answered("fc-1", "view"), answered("fc-1", "claim"), end
+    )
     assert measured(log) == {f"waystation_answer_delay_seconds ag pay {action}": 3.0}
 
 
 def test_a_verified_answer_counts_when_its_verification_has_ended() -> None:
     """A submitted answer that is refused counts as refused instead."""
-    log = log_of(said("pay"), called("pay", gated=True))
+    log = log_of(user_message("pay"), model_calls("pay", gated=True))
     for number, refused in enumerate((AnswerIgnored("NotAllowed", "no"), None), 1):
         submitted = AnswerSubmitted("fc-1", Answer(function_call_id="fc-1", action="approve"))
         log.append(parse_ref(f"s{number}"), 1_010.0 + number, submitted)
@@ -121,27 +138,31 @@ def test_a_verified_answer_counts_when_its_verification_has_ended() -> None:
 
 def test_an_ignored_answer_counts_by_its_reason() -> None:
     """The reason is the name of an error, not text of the sender."""
-    log = log_of(said("pay"), AnswerIgnored("UnknownCall", "No call 'x'"), AnswerIgnored("UnknownCall", "No call 'y'"))
+    log = log_of(
+        user_message("pay"), AnswerIgnored("UnknownCall", "No call 'x'"), AnswerIgnored("UnknownCall", "No call 'y'")
+    )
     assert measured(log) == {"waystation_answers_refused_total UnknownCall": 2}
 
 
 def test_a_hold_counts_once_however_often_it_is_recorded() -> None:
     """Workers keep trying held work."""
     held = Held("fc-1", Failure(kind="error", hold="tool_missing"))
-    log = log_of(said("look"), by_model(called("lookup")), held, held)
+    log = log_of(user_message("look"), by_model(model_calls("lookup")), held, held)
     assert measured(log)["waystation_holds_total ag tool_missing"] == 1
 
 
 def test_an_invocation_counts_when_it_ends() -> None:
     """The end of a run that continues as new does not end the invocation."""
-    log = log_of(said("hi"), by_model(replied("hello")), Ended("failed"))
+    log = log_of(user_message("hi"), by_model(model_replied("hello")), Ended("failed"))
     assert measured(log, 3) == {"waystation_invocations_total ag failed": 1}
-    assert measured(log_of(said("hi"), Ended("continued"))) == {}
+    assert measured(log_of(user_message("hi"), Ended("continued"))) == {}
 
 
 def test_an_agent_that_never_replied_is_no_label() -> None:
     """Anyone can start an invocation of an agent with any name."""
-    assert measured(log_of(begun("hi"), Ended("failed"))) == {"waystation_invocations_total unknown failed": 1}
+    assert measured(log_of(invocation_began("hi"), Ended("failed"))) == {
+        "waystation_invocations_total unknown failed": 1
+    }
 
 
 @pytest.mark.parametrize("name", NAMES[::8])
@@ -175,9 +196,12 @@ class Recorded:
 
 def test_entries_that_another_worker_counted_are_not_counted_again() -> None:
     """A workflow that moves to this worker is replayed here first."""
-    log, recorded = log_of(said("look"), called("lookup"), returned("fc-1", duration_s=1.0)), Recorded()
+    log, recorded = (
+        log_of(user_message("look"), model_calls("lookup"), tool_returned("fc-1", duration_s=1.0)),
+        Recorded(),
+    )
     recorded.export.receive("run", log, True)
-    log.append(parse_ref("m9"), 1_009.0, asked_model())
+    log.append(parse_ref("m9"), 1_009.0, model_called())
     log.append(parse_ref("end"), 1_010.0, Ended("completed"))
     recorded.export.receive("run", log, False)
     assert list(recorded.updates()) == [("waystation_invocations", 1, {"agent": "ag", "status": "completed"})]
@@ -187,13 +211,13 @@ def test_a_workflow_task_that_is_repeated_is_not_counted_again() -> None:
     """A failed task is run again, with another log object and without replay."""
     recorded = Recorded()
     for _ in range(3):
-        recorded.export.receive("run", log_of(said("pay"), AnswerIgnored("InvalidAnswer", "no")), False)
+        recorded.export.receive("run", log_of(user_message("pay"), AnswerIgnored("InvalidAnswer", "no")), False)
     assert len(list(recorded.updates())) == 1
 
 
 def test_a_call_that_asks_again_before_its_answer_is_counted_was_answered_before() -> None:
     """Logs are read later, in a thread of the export, when a tool may have asked for something else."""
-    recorded, log = Recorded(), log_of(said("pay"), called("pay", gated=True), answered("fc-1"))
+    recorded, log = Recorded(), log_of(user_message("pay"), model_calls("pay", gated=True), answered("fc-1"))
     recorded.export.receive("run", log, False)
     log.state.calls["fc-1"].wait(1_060.0)
     assert [(name, value) for name, value, _ in recorded.updates()] == [("waystation_answer_delay_seconds", 1.0)]
@@ -201,7 +225,7 @@ def test_a_call_that_asks_again_before_its_answer_is_counted_was_answered_before
 
 def test_a_continued_run_counts_only_its_own_entries() -> None:
     """The snapshot contains the state of the runs before."""
-    before = log_of(said("pay"), called("pay", gated=True), AnswerIgnored("InvalidAnswer", "no"))
+    before = log_of(user_message("pay"), model_calls("pay", gated=True), AnswerIgnored("InvalidAnswer", "no"))
     assert before.state.input
     log, recorded = Snapshot.of(before).restored("inv", before.state.input), Recorded()
     log.append(parse_ref("s1"), 1_005.0, answered("fc-1"))
@@ -213,7 +237,7 @@ def test_the_number_of_values_of_a_label_is_limited() -> None:
     """A toolset can offer any number of tools, with names of any length."""
     recorded = Recorded()
     for number in range(MAX_VALUES + 10):
-        log = log_of(said("go"), called(f"{number}-{'x' * MAX_CHARS}"), returned("fc-1"))
+        log = log_of(user_message("go"), model_calls(f"{number}-{'x' * MAX_CHARS}"), tool_returned("fc-1"))
         recorded.export.receive(f"run-{number}", log, False)
     tools = Counter(str(labels["tool"]) for _, _, labels in recorded.updates())
     assert len(tools) == MAX_VALUES + 1
@@ -225,7 +249,12 @@ def test_the_number_of_values_of_a_label_is_limited() -> None:
 def test_the_tenant_is_a_label_only_on_request(tenants: bool, label: str | None) -> None:
     """There may be many tenants. A refused answer has no agent, and so no tenant."""
     recorded = Recorded(tenants=tenants)
-    log = log_of(said("go", tenant="acme"), called("look"), returned("fc-1"), AnswerIgnored("InvalidAnswer", ""))
+    log = log_of(
+        user_message("go", tenant="acme"),
+        model_calls("look"),
+        tool_returned("fc-1"),
+        AnswerIgnored("InvalidAnswer", ""),
+    )
     recorded.export.receive("run", log, False)
     found = {name: labels.get("tenant") for name, _, labels in recorded.updates()}
     assert found == {"waystation_tool_call_duration_seconds": label, "waystation_answers_refused": None}

@@ -7,7 +7,18 @@ import pytest
 from temporalio.client import WorkflowHistory
 
 from tests.corpus.test_corpus import CONVERTER, NAMES, kept
-from tests.unit.core.story import answered, asked_model, begun, called, expired, log_of, lost, replied, returned, said
+from tests.unit.core.story import (
+    answered,
+    expired,
+    invocation_began,
+    log_of,
+    model_called,
+    model_calls,
+    model_replied,
+    tool_lost,
+    tool_returned,
+    user_message,
+)
 from waystation.core import (
     Body,
     ChildReturned,
@@ -56,10 +67,10 @@ def test_each_model_call_and_tool_call_is_a_span_of_the_agent() -> None:
     """A span lasts from the entry with which its work was scheduled to the entry with its result."""
     used = Usage(prompt_tokens=7, output_tokens=2, thoughts_tokens=1)
     log = log_of(
-        said("look"),
-        by_model(called("lookup"), usage=used, model_version="gemini-9"),
-        [returned("fc-1"), asked_model()],
-        by_model(replied("done")),
+        user_message("look"),
+        by_model(model_calls("lookup"), usage=used, model_version="gemini-9"),
+        [tool_returned("fc-1"), model_called()],
+        by_model(model_replied("done")),
         Ended("completed"),
     )
     spans = spans_of(log)
@@ -93,7 +104,9 @@ def test_each_model_call_and_tool_call_is_a_span_of_the_agent() -> None:
 )
 def test_the_span_of_a_model_call_names_the_provider(model: str | None, provider: str) -> None:
     """The semantic conventions require it, with these names."""
-    spans = list(build_spans(log_of(said("hi"), by_model(replied("hi"), model=model)), now=1_100.0, over=True))
+    spans = list(
+        build_spans(log_of(user_message("hi"), by_model(model_replied("hi"), model=model)), now=1_100.0, over=True)
+    )
     [chat] = [span for span in spans if span.attributes["gen_ai.operation.name"] == "chat"]
     assert chat.attributes["gen_ai.provider.name"] == provider
 
@@ -101,11 +114,11 @@ def test_the_span_of_a_model_call_names_the_provider(model: str | None, provider
 def test_a_wait_ends_with_the_answer_and_the_tool_begins_there() -> None:
     """Looking at a call or claiming it does not end its wait."""
     log = log_of(
-        said("pay"),
-        called("pay", gated=True),
+        user_message("pay"),
+        model_calls("pay", gated=True),
         answered("fc-1", "claim"),
         answered("fc-1", "approve"),
-        returned("fc-1"),
+        tool_returned("fc-1"),
     )
     spans = spans_of(log)
     assert (spans["wait pay"].begin, spans["wait pay"].end) == (1_001.0, 1_003.0)
@@ -119,7 +132,7 @@ def test_a_wait_ends_with_the_answer_and_the_tool_begins_there() -> None:
 )
 def test_a_call_that_never_runs_has_only_a_wait(end: Body, outcome: str) -> None:
     """A rejection, a deadline and the end of the invocation all end the wait."""
-    spans = spans_of(log_of(said("pay"), called("pay", gated=True), end))
+    spans = spans_of(log_of(user_message("pay"), model_calls("pay", gated=True), end))
     assert spans["wait pay"].attributes["waystation.wait.outcome"] == outcome
     assert "execute_tool pay" not in spans
 
@@ -128,11 +141,11 @@ def test_a_tool_that_asks_while_running_has_two_runs_and_a_wait() -> None:
     """Each run of the tool is a fact, so each has a span of its own."""
     asks = EventActions.model_validate({"requested_tool_confirmations": {"fc-1": {"hint": "Sure?"}}})
     log = log_of(
-        said("pay"),
-        called("pay"),
-        returned("fc-1", {"asked": True}, actions=asks),
+        user_message("pay"),
+        model_calls("pay"),
+        tool_returned("fc-1", {"asked": True}, actions=asks),
         answered("fc-1"),
-        returned("fc-1", run=1),
+        tool_returned("fc-1", run=1),
     )
     spans = list(build_spans(log, now=1_100.0, over=True))
     assert Counter(span.name for span in spans) == {"execute_tool pay": 2, "wait pay": 1, "invoke_agent ag": 1}
@@ -142,9 +155,9 @@ def test_a_tool_that_asks_while_running_has_two_runs_and_a_wait() -> None:
 def test_a_long_running_call_waits_after_its_function_has_returned() -> None:
     """Interim progress leaves the wait open."""
     log = log_of(
-        said("ask"),
-        called("ask", kind="long_running"),
-        returned("fc-1", final=False),
+        user_message("ask"),
+        model_calls("ask", kind="long_running"),
+        tool_returned("fc-1", final=False),
         answered("fc-1", "progress", response={}),
         answered("fc-1", "respond", response={}),
     )
@@ -155,7 +168,7 @@ def test_a_long_running_call_waits_after_its_function_has_returned() -> None:
 
 def test_a_lost_call_is_an_error() -> None:
     """The error's type is an attribute, as the semantic conventions require."""
-    spans = spans_of(log_of(said("look"), called("lookup"), lost("fc-1")))
+    spans = spans_of(log_of(user_message("look"), model_calls("lookup"), tool_lost("fc-1")))
     assert spans["execute_tool lookup"].error == "heartbeat"
     assert spans["execute_tool lookup"].attributes["error.type"] == "heartbeat"
 
@@ -163,7 +176,9 @@ def test_a_lost_call_is_an_error() -> None:
 def test_a_called_agent_continues_the_span_of_its_call() -> None:
     """Both derive the ID of the call's span without exchanging anything."""
     log = log_of(
-        said("ask"), called("helper", kind="agent", agent="helper"), ChildReturned("fc-1", InvocationResult(text="ok"))
+        user_message("ask"),
+        model_calls("helper", kind="agent", agent="helper"),
+        ChildReturned("fc-1", InvocationResult(text="ok")),
     )
     call = spans_of(log)["execute_tool helper"]
     child = find_trace(ids.child_invocation("inv", "fc-1"), InvocationInput(agent="helper", message="", origin="inv"))
@@ -172,9 +187,9 @@ def test_a_called_agent_continues_the_span_of_its_call() -> None:
 
 def test_a_long_wait_splits_the_agent_span() -> None:
     """No span encloses the three weeks. The second part links to the first, which is complete when the wait begins."""
-    log = log_of(said("pay"), called("pay", gated=True))
+    log = log_of(user_message("pay"), model_calls("pay", gated=True))
     early = spans_of(log, over=False, now=1_100.0)
-    add(log, WEEKS_S, answered("fc-1"), returned("fc-1"), Ended("completed"))
+    add(log, WEEKS_S, answered("fc-1"), tool_returned("fc-1"), Ended("completed"))
     first, wait, tool, second = sorted(build_spans(log, now=WEEKS_S, over=True), key=lambda span: span.begin)
     assert early == {"invoke_agent ag": first}
     assert (first.begin, first.end, first.link) == (1_000.0, 1_001.0, None)
@@ -184,20 +199,20 @@ def test_a_long_wait_splits_the_agent_span() -> None:
 
 def test_a_short_wait_leaves_the_agent_span_open() -> None:
     """Nothing of the agent's own span is exported until it is certain that the wait is long."""
-    log = log_of(said("pay"), called("pay", gated=True))
+    log = log_of(user_message("pay"), model_calls("pay", gated=True))
     assert spans_of(log, over=False, now=1_030.0) == {}
-    add(log, 30.0, answered("fc-1"), returned("fc-1"), Ended("completed"))
+    add(log, 30.0, answered("fc-1"), tool_returned("fc-1"), Ended("completed"))
     assert spans_of(log)["invoke_agent ag"].end == log.entries[-1].time
 
 
 def test_a_continued_run_continues_the_trace() -> None:
     """The wait began in the run before, and the part of each run links to the first one."""
-    before = log_of(said("pay", traceparent=TRACEPARENT), called("pay", gated=True))
+    before = log_of(user_message("pay", traceparent=TRACEPARENT), model_calls("pay", gated=True))
     first = spans_of(before)["invoke_agent ag"]
     assert before.state.input
     log = Snapshot.of(before).restored("inv", before.state.input)
     log.append(parse_ref("s1"), 1_005.0, answered("fc-1"))
-    log.append(parse_ref("fc-1"), 1_006.0, returned("fc-1"))
+    log.append(parse_ref("fc-1"), 1_006.0, tool_returned("fc-1"))
     log.append(parse_ref("end"), 1_007.0, Ended("completed"))
     spans = spans_of(log)
     assert (spans["wait pay"].begin, spans["wait pay"].end) == (1_001.0, 1_005.0)
@@ -230,10 +245,10 @@ def test_without_a_valid_caller_the_trace_follows_from_the_invocation_id(tracepa
 def test_content_is_left_out_unless_it_is_requested() -> None:
     """Messages, arguments and results are only exported on request."""
     log = log_of(
-        said("pay SECRET"),
-        by_model(called("pay", args={"to": "SECRET"})),
-        [returned("fc-1", {"note": "SECRET"}), asked_model()],
-        by_model(replied("SECRET")),
+        user_message("pay SECRET"),
+        by_model(model_calls("pay", args={"to": "SECRET"})),
+        [tool_returned("fc-1", {"note": "SECRET"}), model_called()],
+        by_model(model_replied("SECRET")),
         Ended("completed"),
     )
     assert "SECRET" not in str(list(build_spans(log, now=1_100.0, over=True)))
@@ -243,7 +258,7 @@ def test_content_is_left_out_unless_it_is_requested() -> None:
 
 def test_an_invocation_with_invalid_input_has_a_span() -> None:
     """Its trace follows from its ID."""
-    log = log_of(begun("hi"), Ended("failed"))
+    log = log_of(invocation_began("hi"), Ended("failed"))
     assert spans_of(log)["invoke_agent ag"].attributes["waystation.status"] == "failed"
 
 

@@ -8,7 +8,17 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowHistory
 
 from tests.paths import HISTORIES
-from tests.unit.core.story import answered, asked_model, called, cancelled, expired, log_of, lost, returned, said
+from tests.unit.core.story import (
+    answered,
+    cancelled,
+    expired,
+    log_of,
+    model_called,
+    model_calls,
+    tool_lost,
+    tool_returned,
+    user_message,
+)
 from waystation.audit import create_account
 from waystation.core import (
     Answer,
@@ -46,9 +56,9 @@ def one(told: list[JsonObject], kind: str) -> JsonObject:
 
 def test_a_confirmed_call_is_recorded_from_request_to_outcome() -> None:
     """The account has the requester, the exact arguments, the answer and the outcome."""
-    asked = called("pay", args={"amount": 900}, gated=True)
-    happened = (said("pay 900", user_id="dana"), asked, answered("fc-1", by="emil", comment="fine"))
-    told = create_account(log_of(*happened, returned("fc-1", {"paid": 900})))
+    asked = model_calls("pay", args={"amount": 900}, gated=True)
+    happened = (user_message("pay 900", user_id="dana"), asked, answered("fc-1", by="emil", comment="fine"))
+    told = create_account(log_of(*happened, tool_returned("fc-1", {"paid": 900})))
     assert kinds(told) == ["began", "requested", "answered", "decided", "started", "finished"]
     request, started = one(told, "requested"), one(told, "started")
     assert (request["requester"], request["tool"], request["args"]) == ("dana", "pay", {"amount": 900})
@@ -61,7 +71,11 @@ def test_a_confirmed_call_is_recorded_from_request_to_outcome() -> None:
 def test_an_edited_call_is_recorded_with_both_versions_of_its_arguments() -> None:
     """The account has the requested arguments and the arguments that ran."""
     told = create_account(
-        log_of(said("go"), called("pay", args={"amount": 9}, gated=True), answered("fc-1", "edit", args={"amount": 1}))
+        log_of(
+            user_message("go"),
+            model_calls("pay", args={"amount": 9}, gated=True),
+            answered("fc-1", "edit", args={"amount": 1}),
+        )
     )
     asked, ran = one(told, "requested"), one(told, "started")
     assert (asked["args"], ran["args"]) == ({"amount": 9}, {"amount": 1})
@@ -70,7 +84,7 @@ def test_an_edited_call_is_recorded_with_both_versions_of_its_arguments() -> Non
 
 def test_a_call_without_an_approval_is_recorded_as_started() -> None:
     """An account without it would hide a call that ran without an approval."""
-    told = create_account(log_of(said("go"), called("look"), returned("fc-1")))
+    told = create_account(log_of(user_message("go"), model_calls("look"), tool_returned("fc-1")))
     assert kinds(told) == ["began", "started", "finished"]
     assert "approved" not in one(told, "started")
 
@@ -78,7 +92,7 @@ def test_a_call_without_an_approval_is_recorded_as_started() -> None:
 def test_an_ignored_answer_is_recorded_with_the_reason() -> None:
     """The line has the person, the call and the reason; the attempt decides nothing."""
     late = AnswerIgnored("AlreadyAnswered", "That answer counts.", "fc-1", "mallory")
-    told = create_account(log_of(said("go"), called("pay", gated=True), answered("fc-1", "reject"), late))
+    told = create_account(log_of(user_message("go"), model_calls("pay", gated=True), answered("fc-1", "reject"), late))
     ignored = one(told, "ignored")
     assert (ignored["by"], ignored["call"], ignored["outcome"]) == ("mallory", "fc-1", "AlreadyAnswered")
     assert kinds(told).count("decided") == 1
@@ -87,7 +101,7 @@ def test_an_ignored_answer_is_recorded_with_the_reason() -> None:
 def test_a_call_approved_and_cancelled_in_one_workflow_task_never_starts() -> None:
     """Hazard: a decision for a cancelled invocation. The cancellation wins, and the tool does not run."""
     both = [answered("fc-1"), *cancelled()]
-    told = create_account(log_of(said("go"), called("pay", gated=True), both))
+    told = create_account(log_of(user_message("go"), model_calls("pay", gated=True), both))
     assert kinds(told) == ["began", "requested", "answered", "decided", "cancel_requested", "ended"]
 
 
@@ -101,8 +115,10 @@ def test_several_approvals_are_recorded_with_identities_and_the_last_one_decides
         return [AnswerSubmitted("fc-1", answer), AnswerVerified(ref, Verification(who=who), refused)]
 
     again = AnswerIgnored("AlreadyAnswered", "Has approved before.", "fc-1", "alice")
-    asked = called("pay", gated=True, approval=policy, declared="d")
-    told = create_account(log_of(said("go"), asked, vote("2", "alice"), vote("3", "alice", again), vote("4", "bob")))
+    asked = model_calls("pay", gated=True, approval=policy, declared="d")
+    told = create_account(
+        log_of(user_message("go"), asked, vote("2", "alice"), vote("3", "alice", again), vote("4", "bob"))
+    )
     assert one(told, "requested")["policy"] == {"approvers": ["role:finance"], "quorum": 2}
     answers = [entry for entry in told if entry["kind"] in ("submitted", "answered", "ignored", "decided", "started")]
     assert [(each["kind"], each.get("verified", {}).get("subject")) for each in answers] == [
@@ -123,12 +139,18 @@ def test_reminders_escalations_and_notifications_are_recorded() -> None:
         escalation=(Escalation(after=2 * hour, to=("bob",)),),
         remember=hour,
     )
-    gated = called("pay", gated=True, approval=policy, declared="d")
+    gated = model_calls("pay", gated=True, approval=policy, declared="d")
     report = NoticeReport(delivered=("mail",), failed={"chat": "Timeout"})
     noticed: list[Body] = [ReminderDue("fc-1", 0), ReminderDue("fc-1", 1), Notified("fc-1", "escalation", report)]
-    unasked = called("pay", id="fc-2", approval=policy, declared="d", standing="inv/fc-1")
-    waited = (said("go"), gated, noticed, answered("fc-1", by="alice", remember=True), returned("fc-1", {}))
-    told = create_account(log_of(*waited, asked_model(), unasked))
+    unasked = model_calls("pay", id="fc-2", approval=policy, declared="d", standing="inv/fc-1")
+    waited = (
+        user_message("go"),
+        gated,
+        noticed,
+        answered("fc-1", by="alice", remember=True),
+        tool_returned("fc-1", {}),
+    )
+    told = create_account(log_of(*waited, model_called(), unasked))
     assert [kind for kind in kinds(told) if kind in ("reminded", "escalated", "notified")] == [
         *("reminded", "escalated", "notified")
     ]
@@ -139,24 +161,29 @@ def test_reminders_escalations_and_notifications_are_recorded() -> None:
 def test_an_approval_of_another_invocation_is_recorded_as_inherited() -> None:
     """The line has the approved call, such as one of the calling agent."""
     policy = ApprovalPolicy(approvers=("alice",), verified=False, remember=timedelta(hours=1))
-    unasked = called("pay", approval=policy, declared="d", standing="parent/fc-7")
-    told = create_account(log_of(said("go"), unasked, returned("fc-1", {})))
+    unasked = model_calls("pay", approval=policy, declared="d", standing="parent/fc-7")
+    told = create_account(log_of(user_message("go"), unasked, tool_returned("fc-1", {})))
     assert one(told, "started")["inherited"] == "parent/fc-7"
     assert "approved" not in one(told, "started")
 
 
 def test_expired_calls_and_lost_workers_are_recorded() -> None:
     """An expired call is not rejected, and an unknown outcome is not a failure."""
-    silent = create_account(log_of(said("go"), called("pay", gated=True), expired("fc-1")))
+    silent = create_account(log_of(user_message("go"), model_calls("pay", gated=True), expired("fc-1")))
     assert kinds(silent) == ["began", "requested", "expired"]
-    unknown = create_account(log_of(said("go"), called("pay"), lost("fc-1")))
+    unknown = create_account(log_of(user_message("go"), model_calls("pay"), tool_lost("fc-1")))
     assert kinds(unknown) == ["began", "started", "outcome_unknown"]
 
 
 def test_arguments_can_be_omitted_and_tokens_are_never_recorded() -> None:
     """Digests remain, so that approved arguments can still be compared."""
     secret = answered("fc-1", "edit", args={"to": "plum"}, token="quince")
-    log = log_of(said("go"), called("pay", args={"to": "medlar"}, gated=True), secret, returned("fc-1", {"x": "pear"}))
+    log = log_of(
+        user_message("go"),
+        model_calls("pay", args={"to": "medlar"}, gated=True),
+        secret,
+        tool_returned("fc-1", {"x": "pear"}),
+    )
     whole, bare = create_account(log), create_account(log, arguments=False)
     assert all(word in str(whole) for word in ("plum", "medlar", "pear"))
     assert not any(word in str(bare) for word in ("plum", "medlar", "pear"))
@@ -166,7 +193,7 @@ def test_arguments_can_be_omitted_and_tokens_are_never_recorded() -> None:
 
 def test_a_log_that_lacks_its_beginning_has_no_account() -> None:
     """An audit without the first runs would look complete."""
-    log = log_of(said("go"))
+    log = log_of(user_message("go"))
     log.entries_before = 7
     with pytest.raises(ForeignHistory, match="earlier runs are missing"):
         create_account(log)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from joserfc.jwk import OctKey, OKPKey
 
 from tests.paths import write_secret
-from tests.unit.core.story import answered, called, log_of, returned, said
+from tests.unit.core.story import answered, log_of, model_calls, tool_returned, user_message
 from waystation.audit import (
     Accounts,
     Fault,
@@ -25,13 +25,15 @@ from waystation.audit import (
 from waystation.core import InvalidConfiguration, JsonObject
 
 
-def told() -> list[JsonObject]:
+def account() -> list[JsonObject]:
     """Return an account with several lines."""
-    asked = called("pay", args={"amount": 9, "to": "Zoë"}, gated=True)
-    return create_account(log_of(said("pay"), asked, answered("fc-1", by="dana"), returned("fc-1", {"paid": 9.5})))
+    asked = model_calls("pay", args={"amount": 9, "to": "Zoë"}, gated=True)
+    return create_account(
+        log_of(user_message("pay"), asked, answered("fc-1", by="dana"), tool_returned("fc-1", {"paid": 9.5}))
+    )
 
 
-SHEET = create_sheet({"inv": told()}, closed=True)
+SHEET = create_sheet({"inv": account()}, closed=True)
 DATA = format_sheet(SHEET).encode()
 LINES = DATA.splitlines(keepends=True)
 
@@ -43,12 +45,12 @@ def fault(data: bytes) -> Fault:
     return found.value
 
 
-def test_a_file_reads_back_as_it_was_written() -> None:
+def test_a_file_survives_a_round_trip() -> None:
     """The file contains only the account, and writing it again yields the same bytes."""
     sheet = read_sheet(DATA)
-    assert list(sheet.entries) == told()
-    assert (sheet.end["count"], sheet.end["closed"], sheet.signature) == (len(told()) + 1, True, None)
-    assert format_sheet(create_sheet({"inv": told()}, closed=True)).encode() == DATA
+    assert list(sheet.entries) == account()
+    assert (sheet.end["count"], sheet.end["closed"], sheet.signature) == (len(account()) + 1, True, None)
+    assert format_sheet(create_sheet({"inv": account()}, closed=True)).encode() == DATA
 
 
 @given(position=st.integers(0, len(DATA) - 1), bit=st.integers(0, 7))
@@ -83,9 +85,9 @@ def test_a_reformatted_line_is_detected(form: JsonObject) -> None:
     assert fault(b"".join([*LINES[:2], otherwise, *LINES[3:]])).line == 3
 
 
-def test_a_signature_that_was_added_to_an_unsigned_file_is_found() -> None:
+def test_an_added_signature_is_detected() -> None:
     """The end line says that no signature follows, even if the hash of the added line is correct."""
-    signed = create_sheet({"inv": told()}, closed=True, signer=lambda _: "x.y.z")
+    signed = create_sheet({"inv": account()}, closed=True, signer=lambda _: "x.y.z")
     added = {**signed[-1], "previous": SHEET[-1]["hash"]}
     del added["hash"]
     added["hash"] = hashlib.sha256(json.dumps(added, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
@@ -96,8 +98,8 @@ def test_a_signature_that_was_added_to_an_unsigned_file_is_found() -> None:
 @pytest.mark.parametrize("number", range(1, len(LINES) + 1))
 def test_a_removed_line_is_named(number: int) -> None:
     """The fault names the place of the missing line."""
-    found = fault(b"".join(LINES[: number - 1] + LINES[number:]))
-    assert found.line == number
+    fault_found = fault(b"".join(LINES[: number - 1] + LINES[number:]))
+    assert fault_found.line == number
 
 
 @pytest.mark.parametrize("number", range(1, len(LINES) + 1))
@@ -107,7 +109,7 @@ def test_a_repeated_line_is_named(number: int) -> None:
 
 
 @given(order=st.permutations(range(len(LINES))))
-def test_lines_in_another_order_are_found(order: list[int]) -> None:
+def test_reordered_lines_are_detected(order: list[int]) -> None:
     """The fault names the first line out of order."""
     moved = [n for n, index in enumerate(order, 1) if index != n - 1]
     if moved:
@@ -116,9 +118,9 @@ def test_lines_in_another_order_are_found(order: list[int]) -> None:
 
 def test_a_line_with_a_new_hash_does_not_match_the_next_line() -> None:
     """Altering one line requires altering all later lines."""
-    forged = create_sheet({"inv": [{**entry, "by": "mallory"} for entry in told()]}, closed=True)
-    found = fault(b"".join([*LINES[:3], format_sheet(forged[3:4]).encode(), *LINES[4:]]))
-    assert (found.line, "does not follow" in found.problem) == (4, True)
+    forged = create_sheet({"inv": [{**entry, "by": "mallory"} for entry in account()]}, closed=True)
+    fault_found = fault(b"".join([*LINES[:3], format_sheet(forged[3:4]).encode(), *LINES[4:]]))
+    assert (fault_found.line, "does not follow" in fault_found.problem) == (4, True)
 
 
 def keys(folder: Path) -> dict[str, tuple[Path, Path]]:
@@ -140,8 +142,10 @@ def test_a_rewritten_file_is_detected_by_its_signature(tmp_path: Path, kind: str
     private, public = keys(tmp_path)[kind]
     (tmp_path / "elsewhere").mkdir()
     other = keys(tmp_path / "elsewhere")[kind][0]
-    forged = [{**entry, "by": "mallory"} for entry in told()]
-    sheet = read_sheet(format_sheet(create_sheet({"inv": told()}, closed=True, signer=load_signer(private))).encode())
+    forged = [{**entry, "by": "mallory"} for entry in account()]
+    sheet = read_sheet(
+        format_sheet(create_sheet({"inv": account()}, closed=True, signer=load_signer(private))).encode()
+    )
     verify_signature(sheet, public)
     for signed_with in (None, load_signer(other)):
         written_anew = read_sheet(format_sheet(create_sheet({"inv": forged}, closed=True, signer=signed_with)).encode())
@@ -152,11 +156,11 @@ def test_a_rewritten_file_is_detected_by_its_signature(tmp_path: Path, kind: str
 def test_a_removed_or_copied_signature_is_detected(tmp_path: Path) -> None:
     """The end line says that a signature follows, and the signature covers only that end line."""
     private, public = keys(tmp_path)["Ed25519"]
-    signed = format_sheet(create_sheet({"inv": told()}, closed=True, signer=load_signer(private))).encode()
+    signed = format_sheet(create_sheet({"inv": account()}, closed=True, signer=load_signer(private))).encode()
     assert "the signature is missing" in fault(b"".join(signed.splitlines(keepends=True)[:-1])).problem
     jws = read_sheet(signed).signature
     assert jws is not None
-    forged = [{**entry, "by": "mallory"} for entry in told()]
+    forged = [{**entry, "by": "mallory"} for entry in account()]
     copied = read_sheet(
         format_sheet(create_sheet({"inv": forged}, closed=True, signer=lambda _: str(jws["jws"]))).encode()
     )
@@ -165,7 +169,7 @@ def test_a_removed_or_copied_signature_is_detected(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[]", '{"kty": "oct", "k": "c2hvcnQ"}', '{"kty": "RSA"}', "Ünicode"])
-def test_a_file_that_holds_no_key_is_refused(tmp_path: Path, content: str) -> None:
+def test_a_file_without_a_key_is_refused(tmp_path: Path, content: str) -> None:
     """The message names the required form, and repeats nothing of the file."""
     write_secret(tmp_path / "key", content)
     for use in (load_signer, lambda file: verify_signature(read_sheet(DATA), file)):
@@ -178,16 +182,16 @@ def test_a_file_that_holds_no_key_is_refused(tmp_path: Path, content: str) -> No
 
 def test_a_comparison_with_the_history_detects_forgeries(tmp_path: Path) -> None:
     """Every difference from the history is located, and newer entries are counted."""
-    live = Accounts(by_invocation={"inv": told()})
+    live = Accounts(by_invocation={"inv": account()})
 
     def compared(entries: list[JsonObject], *, closed: bool = False) -> int:
         return compare(read_sheet(format_sheet(create_sheet({"inv": entries}, closed=closed)).encode()), live)
 
-    assert compared(told()) == 0
-    assert compared(told()[:-2]) == 2
+    assert compared(account()) == 0
+    assert compared(account()[:-2]) == 2
     with pytest.raises(Fault, match="continues after"):
-        compared(told()[:-2], closed=True)
-    for forged in ([{**told()[0], "agent": "other"}, *told()[1:]], [*told(), told()[-1]], told()[1:]):
+        compared(account()[:-2], closed=True)
+    for forged in ([{**account()[0], "agent": "other"}, *account()[1:]], [*account(), account()[-1]], account()[1:]):
         with pytest.raises(Fault, match="differs from the history"):
             compared(forged)
     with pytest.raises(Fault, match="no longer exists"):

@@ -1,4 +1,4 @@
-"""Workers of an earlier version, during a deploy, take up activities that they do not know."""
+"""Workers of an earlier version may receive activities that they do not know during a deployment."""
 
 import pytest
 from pydantic import ValidationError
@@ -6,8 +6,8 @@ from pydantic import ValidationError
 from waystation.core import ToolCallInput, VerificationInput, decode
 
 
-def test_what_is_no_tool_call_is_not_taken_for_one() -> None:
-    """The dynamic activity of such a worker would carry out the call that is only to be verified."""
-    given = VerificationInput(at=1, new=(), ref="s1", call="fc-1")
+def test_a_verification_is_not_taken_for_a_tool_call() -> None:
+    """Otherwise the dynamic activity of an earlier worker would run a call that is only to be verified."""
+    params = VerificationInput(at=1, new=(), ref="s1", call="fc-1")
     with pytest.raises(ValidationError):
-        ToolCallInput.model_validate(decode(given.encode()))
+        ToolCallInput.model_validate(decode(params.encode()))

@@ -1,4 +1,4 @@
-"""Draws what happens to an invocation: what models, tools and people do, in any order."""
+"""Generate random invocations: models, tools and people act in any order."""
 
 from collections.abc import Callable
 from typing import Any
@@ -97,7 +97,7 @@ POLICIES = st.builds(
 
 
 class Story:
-    """Draws what happens, and has it happen."""
+    """Draw random events and apply them to a simulated invocation."""
 
     def __init__(self, data: st.DataObject) -> None:
         self.draw = data.draw
@@ -109,7 +109,7 @@ class Story:
         """The prompts that the summaries were made for."""
 
     def play(self) -> Simulation:
-        """Play some forty moves, and then answer everything until the invocation ends or truly waits."""
+        """Play about forty moves, then answer everything until the invocation ends or can only wait."""
         simulation = self.simulation
         simulation.task()
         for _ in range(self.draw(st.integers(5, 40))):
@@ -174,7 +174,7 @@ class Story:
             answer["digest"] = call.digest
 
     def _review(self, ref: VerificationRef) -> Verification:
-        """Find somebody behind the answer, or something wrong with it."""
+        """Verify the answer as a named approver, or refuse it."""
         answer = self.simulation.log.state.approvals.submitted[str(ref.message)]
         if self.draw(st.integers(0, 5)) == 0:
             return Verification(refused="NotAllowed", message="no such person")
@@ -189,10 +189,10 @@ class Story:
             if lost:
                 simulation.lose(ref, Failure(kind="start_to_close"))
             elif isinstance(review := parse_ref(ref), VerificationRef):
-                simulation.review_returns(ref, self._review(review))
+                simulation.verification_returns(ref, self._review(review))
             else:
                 failed = self.draw(st.sampled_from([{}, {"desk": "Timeout"}]))
-                simulation.notice_returns(ref, NoticeReport(delivered=("desk",), failed=failed))
+                simulation.notification_returns(ref, NoticeReport(delivered=("desk",), failed=failed))
             return
         lost = self.draw(st.integers(0, 12)) == 0
         if simulation.in_flight[ref] == "model":
@@ -269,7 +269,7 @@ class Story:
         return ModelReply(**said, compaction=self._compaction(work), usage=usage, attempt=1)
 
     def _run_locally(self, refs: list[str]) -> list[tuple[str, float, ToolOutcome | None]]:
-        """Have local activities end in any order; some fail."""
+        """End local activities in any order; some of them fail."""
         return [
             (ref, self.draw(st.sampled_from([0.1, 0.2])), self.draw(st.sampled_from([None, outcome, outcome])))
             for ref in self.draw(st.permutations(refs))
@@ -277,13 +277,13 @@ class Story:
         ]
 
     def _bound(self) -> dict[str, Any]:
-        """Return what is recorded with a call for which people matter; nothing, as before that was recorded."""
+        """Return the policy fields of a recorded call, or nothing, as in older histories."""
         if self.draw(st.booleans()):
             return {}
         return {"approval": self.draw(st.one_of(st.none(), POLICIES)), "declared": "schema"}
 
     def _compaction(self, work: AgentRun) -> Compaction | None:
-        """Summarise as the activity does, before the model is asked; the log may have grown meanwhile."""
+        """Summarize as the activity does before the model call; the log may have grown since the call was scheduled."""
         log = self.simulation.whole
         retention = self.draw(st.sampled_from([None, 0, 1, 3]))
         chosen = None if retention is None else ConversationView.of(log, work).over_threshold(retention)

@@ -1,7 +1,7 @@
-"""A workflow and its server without either: things arrive in any order, tasks process them, a history is written.
+"""Simulate a workflow and its server: input arrives in any order, tasks process it, and a history is written.
 
-It follows Temporal's rules: what arrives is recorded at once; a workflow task is given messages before results;
-commands come after. So the core can be tried on thousands of interleavings a minute.
+The simulation follows Temporal's rules. What arrives is recorded at once, a workflow task receives messages before
+results, and commands come afterward. The core can run thousands of interleavings a minute this way.
 """
 
 import contextlib
@@ -70,7 +70,7 @@ from waystation.core.log.entry_ref import END
 
 @dataclass
 class Simulation:
-    """One invocation. The test decides what arrives and when a task runs."""
+    """One invocation. The test decides what arrives and when a workflow task runs."""
 
     input: InvocationInput
     now: float = 1_000.0
@@ -108,24 +108,24 @@ class Simulation:
     # What the outside does.
 
     def reply(self, ref: str, reply: ModelReply) -> None:
-        """Have a model activity return."""
+        """Complete a model activity."""
         self._arrive(facts.Returned(ref, reply.model_copy(update={"mark": self._mark()}).encode()))
 
     def tool_returns(self, ref: str, outcome: ToolOutcome) -> None:
-        """Have a tool report."""
+        """Complete a tool activity."""
         marked = outcome.model_copy(update={"mark": self._mark()})
         self._arrive(facts.Returned(ref, marked.encode()))
 
-    def review_returns(self, ref: str, review: Verification) -> None:
-        """Have an answer looked into."""
+    def verification_returns(self, ref: str, review: Verification) -> None:
+        """Complete the verification of an answer."""
         self._arrive(facts.Returned(ref, review.model_copy(update={"mark": self._mark()}).encode()))
 
-    def notice_returns(self, ref: str, report: NoticeReport) -> None:
-        """Have people told."""
+    def notification_returns(self, ref: str, report: NoticeReport) -> None:
+        """Complete a notification."""
         self._arrive(facts.Returned(ref, report.model_copy(update={"mark": self._mark()}).encode()))
 
     def child_returns(self, ref: str, result: InvocationResult) -> None:
-        """Have a called agent finish."""
+        """Complete a called agent."""
         if self._carried and ref in self._carried.children:
             outcome = ChildOutcome(result=result.model_dump(mode="json"))
             self._arrive(facts.Returned(ref, outcome.encode(), followed=True))
@@ -133,11 +133,11 @@ class Simulation:
             self._arrive(facts.Returned(ref, result.encode(), child=True))
 
     def cut(self, *, inline: bool) -> None:
-        """Have the next task end this run and begin another, when it can; the last entries need not be archived."""
+        """Let the next task continue the run as new if it can; the last entries may stay unarchived."""
         self._cut_wanted, self._inline = True, inline
 
     def lose(self, ref: str, failure: Failure) -> None:
-        """Have an activity fail."""
+        """Fail an activity."""
         self._arrive(facts.Lost(ref, failure))
 
     def signal(self, name: str, *payloads: bytes) -> None:
@@ -149,16 +149,16 @@ class Simulation:
         self.signal("answer", json.dumps(answer).encode())
 
     def update(self, **answer: Any) -> None:
-        """Answer by update; it is judged when a task runs."""
+        """Send an answer as an update; the next task accepts or rejects it."""
         self._updates.append(json.dumps(answer).encode())
 
     def cancel(self) -> None:
-        """Ask the invocation to end."""
+        """Request cancellation of the invocation."""
         self.cancel_asked = True
         self._arrive(facts.CancelAsked())
 
     def fire_timer(self) -> None:
-        """Let the deadline's timer fire, when it is due."""
+        """Fire the deadline timer if it is due."""
         deadline = self.log.state.next_deadline()
         if deadline is not None and deadline <= self.now:
             self._arrive(facts.TimerFired())
@@ -201,7 +201,7 @@ class Simulation:
             self._follow()
 
     def _end_local(self) -> None:
-        """Have the local activities of the task end; the results are applied in the order of the calls."""
+        """Complete the local activities of the task; their results are applied in call order."""
         refs, self._local = self._local, []
         results: dict[str, facts.Returned | None] = {}
         start = self.now
@@ -218,7 +218,7 @@ class Simulation:
                 self._schedule(ref, self._position(), "tool")
 
     def _follow(self) -> None:
-        """Give the uncut log what is new, and compare what the two decide and show."""
+        """Feed new entries to the uncut log, and compare the decisions and the state of both logs."""
         for entry in self.log.since(self.whole.length):
             self.whole.append(entry.ref, entry.time, entry.body)
         if not self.finished:
@@ -233,7 +233,7 @@ class Simulation:
         ]
 
     def _can_be_cut(self) -> bool:
-        """Whether nothing but called agents is at work, and the invocation goes on."""
+        """Return whether the invocation continues and only called agents are in flight."""
         going = all(kind == "child" and ref not in self.log.state.runs.unwanted for ref, kind in self.in_flight.items())
         return going and isinstance(next_step(self.log), CallModel | Perform | Wait)
 
@@ -395,7 +395,7 @@ class Simulation:
         raise AssertionError("no command has this position")
 
     def extend(self, log: Log, carried: Carried) -> None:
-        """Have a log of earlier entries hold all up to a cut."""
+        """Add the earlier entries to a log, up to a cut."""
 
         async def fetch(digest: str) -> bytes:
             return self.store[digest]

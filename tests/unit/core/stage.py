@@ -1,4 +1,4 @@
-"""Plays an invocation of a tree of agents: every agent says what the test wrote down for it."""
+"""Play an invocation of a tree of agents whose replies the test provides."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -27,37 +27,37 @@ from waystation.core import (
 
 
 def llm(name: str, **fields: Any) -> AgentSpec:
-    """An agent with a model."""
+    """Return the spec of an agent with a model."""
     return AgentSpec(name=name, **fields)
 
 
 def composite(kind: AgentKind, *children: AgentSpec, **fields: Any) -> AgentSpec:
-    """An agent that runs others; its name is its kind unless another is given."""
+    """Return the spec of an agent that runs others; its default name is its kind."""
     return AgentSpec(**{"name": kind, "kind": kind, "children": children, **fields})
 
 
 def text(said: str, **fields: Any) -> ModelReply:
-    """A model says something."""
+    """Return a reply that is text."""
     return ModelReply(content={"role": "model", "parts": [{"text": said}]}, **fields)
 
 
 def call(id: str, name: str = "tool", **fields: Any) -> ModelReply:
-    """A model calls one tool."""
+    """Return a reply with one tool call."""
     part = {"functionCall": {"id": id, "name": name, "args": {}}}
     return ModelReply(content={"role": "model", "parts": [part]}, calls=(Call(id=id, **fields),))
 
 
 def transfer(id: str, to: AgentSpec) -> ModelReply:
-    """A model hands the conversation over."""
+    """Return a reply that transfers to another agent."""
     actions = EventActions(transfer_to_agent=to.name)
     return call(id, "transfer_to_agent", kind="answered", response={"result": None}, actions=actions, transfer=to)
 
 
 class Stage:
-    """One invocation of `shape`."""
+    """One invocation of an agent tree."""
 
     def __init__(self, shape: AgentSpec, *, budget: int = 500, **says: list[ModelReply | str]) -> None:
-        """`says` is what each agent's model says, in order; an agent that has nothing left says `done`."""
+        """Take the replies of each agent's model in order; an agent without further replies says `done`."""
         self.log = Log("inv")
         self.shape = shape
         self.asked: list[str] = []
@@ -70,7 +70,7 @@ class Stage:
         self.log.append(parse_ref("start"), self.now, Began(given))
 
     def play(self) -> Step:
-        """Have models asked and answered until something else has to happen; return what."""
+        """Answer model calls until another step is due, and return that step."""
         while True:
             step = self.ask()
             if not self.flying:
@@ -78,7 +78,7 @@ class Stage:
             self.answer()
 
     def ask(self) -> Step:
-        """Ask every model that is to be asked; return what is to be done then."""
+        """Schedule every model call that is due, and return the next other step."""
         while isinstance(step := next_step(self.log), CallModel):
             number = self.log.state.steps + 1
             work = self.log.state.runs[step.turn]
@@ -89,7 +89,7 @@ class Stage:
         return step
 
     def answer(self, number: int | None = None) -> None:
-        """Have a model answer: the one that was asked first, unless another is named."""
+        """Complete the oldest model call, or the one that is named."""
         number = self.flying[0] if number is None else number
         self.flying.remove(number)
         work = self.log.state.runs[self.log.state.runs.asked[number]]
@@ -107,19 +107,19 @@ class Stage:
         self.log.append(parse_ref(f"m{number}"), self.now, ModelReplied(number, reply))
 
     def says(self, agent: str, *replies: ModelReply | str) -> None:
-        """Have an agent's model say something else."""
+        """Add a reply of an agent's model."""
         self._says[agent] = iter(replies)
 
     def perform(self, **actions: Any) -> None:
-        """Have every tool that is to run return, with the same actions."""
+        """Complete every tool call that is due, with the same actions."""
         step = next_step(self.log)
         assert isinstance(step, Perform)
         for id in step.calls:
             outcome = ToolOutcome(function_call_id=id, response={"ok": True}, actions=EventActions(**actions))
             self.log.append(parse_ref(id), self.now, CallReturned(outcome, self.log.state.calls[id].run))
 
-    def said(self) -> list[str]:
-        """Return what the agents said, as `agent: text`."""
+    def texts(self) -> list[str]:
+        """Return the texts of the agents, as `agent: text`."""
         return [f"{event.author}: {line}" for event in self.log.state.events for line in _lines(event.content)]
 
 

@@ -1,4 +1,4 @@
-"""Words in which tests tell what happened to an invocation: `log_of(said("pay 900"), called("pay", id="fc-1"))`."""
+"""Write the log of an invocation in words: `log_of(user_message("pay 900"), model_calls("pay", id="fc-1"))`."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ from waystation.core import (
 
 
 def log_of(*happened: Body | list[Body], now: float = 1_000.0) -> Log:
-    """Return the log of what happened, a second apart."""
+    """Return the log of these entries, a second apart."""
     log = Log("inv")
     for index, bodies in enumerate(happened):
         for body in bodies if isinstance(bodies, list) else [bodies]:
@@ -39,28 +39,30 @@ def log_of(*happened: Body | list[Body], now: float = 1_000.0) -> Log:
     return log
 
 
-def said(text: str, **fields: Any) -> list[Body]:
-    """The user said something, and the model was called."""
+def user_message(text: str, **fields: Any) -> list[Body]:
+    """Begin an invocation with a message, and call the model."""
     return [Began(InvocationInput(agent="ag", message=text, **fields)), ModelCalled(1)]
 
 
-def begun(text: str, **fields: Any) -> Body:
-    """The user said something."""
+def invocation_began(text: str, **fields: Any) -> Body:
+    """Begin an invocation with a message."""
     return Began(InvocationInput(agent="ag", message=text, **fields))
 
 
-def asked_model(number: int = 2) -> Body:
-    """The model was called again."""
+def model_called(number: int = 2) -> Body:
+    """Call the model again."""
     return ModelCalled(number)
 
 
-def replied(text: str) -> Body:
-    """The model said something."""
+def model_replied(text: str) -> Body:
+    """Record a text reply of the model."""
     return ModelReplied(0, ModelReply(content={"role": "model", "parts": [{"text": text}]}))
 
 
-def called(*names: str, id: str = "fc-1", gated: bool = False, args: JsonObject | None = None, **fields: Any) -> Body:
-    """The model called tools, with ids that count up from `id`."""
+def model_calls(
+    *names: str, id: str = "fc-1", gated: bool = False, args: JsonObject | None = None, **fields: Any
+) -> Body:
+    """Record a reply that calls tools, with IDs that count up from `id`."""
     first = int(id.removeprefix("fc-"))
     made = [ids.function_call(first + index) for index in range(len(names))]
     if gated:
@@ -73,38 +75,40 @@ def called(*names: str, id: str = "fc-1", gated: bool = False, args: JsonObject 
     return ModelReplied(0, ModelReply(content={"role": "model", "parts": parts}, calls=calls))
 
 
-def returned(id: str, response: JsonObject | None = None, *, state: JsonObject | None = None, **fields: Any) -> Body:
-    """A tool returned."""
+def tool_returned(
+    id: str, response: JsonObject | None = None, *, state: JsonObject | None = None, **fields: Any
+) -> Body:
+    """Record the result of a tool."""
     run = fields.pop("run", 0)
     actions = fields.pop("actions", None) or (EventActions(state_delta=state) if state else None)
     return CallReturned(ToolOutcome(function_call_id=id, response=response, actions=actions, **fields), run)
 
 
-def lost(id: str, kind: Any = "heartbeat") -> Body:
-    """A tool's worker was lost."""
+def tool_lost(id: str, kind: Any = "heartbeat") -> Body:
+    """Record that the worker of a tool was lost."""
     return CallLost(id, Failure(kind=kind))
 
 
 def answered(id: str, action: Any = "approve", **fields: Any) -> Body:
-    """Somebody answered."""
+    """Record an answer of an approver."""
     return AnswerCounted(id, Answer(function_call_id=id, action=action, **fields))
 
 
 def rejected(id: str, **fields: Any) -> Body:
-    """Somebody said no."""
+    """Record a rejection."""
     return answered(id, "reject", **fields)
 
 
 def expired(id: str) -> Body:
-    """Nobody answered in time."""
+    """Record that the deadline passed without an answer."""
     return DeadlinePassed(id)
 
 
 def cancelled() -> list[Body]:
-    """The invocation was cancelled, and ended."""
+    """Record that the invocation was cancelled and ended."""
     return [CancelRequested(), Ended("cancelled")]
 
 
 def responses(log: Log) -> list[tuple[str, JsonObject]]:
-    """Return every response in the log's events, as (call, response)."""
+    """Return every response in the log's events, as (call ID, response)."""
     return [(part["id"], part["response"]) for event in log.state.events for part in event.function_responses()]

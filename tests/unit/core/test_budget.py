@@ -1,4 +1,4 @@
-"""What a budget may say, and what it does to prices and grants."""
+"""Validation of budgets, and their prices and grants."""
 
 import json
 from typing import Any
@@ -27,23 +27,23 @@ PRICES = {"*": {"prompt": 1, "output": 1}}
         ({"on_exhausted": "panic"}, "budget.on_exhausted"),
     ],
 )
-def test_a_budget_that_makes_no_sense_is_refused_by_name(budget: dict[str, Any], field: str) -> None:
-    """The field is named, and the invocation does not begin."""
-    given = json.dumps({"agent": "a", "message": "m", "budget": budget}).encode()
+def test_an_invalid_budget_is_refused(budget: dict[str, Any], field: str) -> None:
+    """The error names the field, and the invocation does not begin."""
+    data = json.dumps({"agent": "a", "message": "m", "budget": budget}).encode()
     with pytest.raises(InvalidInput) as refused:
-        parse_input(given)
+        parse_input(data)
     assert field in str(refused.value)
 
 
 @pytest.mark.parametrize("limit", ["max_wall_s", "max_cost"])
-def test_a_limit_that_is_no_number_is_refused(limit: str) -> None:
-    """Nothing is ever greater than it."""
+def test_a_limit_that_is_not_a_number_is_refused(limit: str) -> None:
+    """Refuses NaN, because no amount would ever exceed it."""
     with pytest.raises(ValueError, match=limit):
         Budget.model_validate({limit: float("nan"), "prices": PRICES})
 
 
-def test_the_longest_name_that_fits_gives_the_price() -> None:
-    """By any of the names that a model goes by; `*` only when nothing else fits."""
+def test_the_longest_matching_name_sets_the_price() -> None:
+    """Matches every name of the model by prefix; `*` applies only if nothing else does."""
     rows = {name: Price(prompt=n, output=n) for n, name in enumerate(("*", "gemini", "gemini-3.5-flash"))}
     budget = Budget(prices=rows)
     assert budget.price(["gemini-3.5-flash-001"]) == rows["gemini-3.5-flash"]
@@ -53,8 +53,8 @@ def test_the_longest_name_that_fits_gives_the_price() -> None:
     assert Budget(prices={"gemini": rows["gemini"]}).price(["claude"]) is None
 
 
-def test_a_price_in_the_budget_counts_before_that_of_the_table() -> None:
-    """The table counts for models without a price in the budget, under any of their names."""
+def test_a_price_in_the_budget_precedes_the_table() -> None:
+    """The table applies only to models without a price in the budget, under any of their names."""
     own, listed = Price(prompt=1, output=1), Price(prompt=2, output=2)
     budget = Budget(max_cost=1, prices={"gemini": own})
     assert budget.price(["gemini-3.5-flash"], {"gemini-3.5-flash": listed}) == own
@@ -63,7 +63,7 @@ def test_a_price_in_the_budget_counts_before_that_of_the_table() -> None:
 
 
 def test_cached_tokens_have_a_price_of_their_own() -> None:
-    """Without one they cost what others do; more cached than sent is a provider's mistake."""
+    """Without their own price, cached tokens cost the same as others; a count above the prompt's is corrected."""
     usage = Usage(prompt_tokens=100, cached_tokens=60, output_tokens=5, thoughts_tokens=5)
     assert Price(prompt=1e6, cached=1e5, output=1e7).of(usage) == pytest.approx(40 + 6 + 100)
     assert Price(prompt=1e6, output=0).of(usage) == pytest.approx(100)
@@ -71,13 +71,13 @@ def test_cached_tokens_have_a_price_of_their_own() -> None:
 
 
 @given(st.integers(1, 10**9), st.integers(0, 10**9))
-def test_a_grant_raises_only_limits_that_there_are(limit: int, more: int) -> None:
-    """What is unlimited stays so."""
+def test_a_grant_raises_only_existing_limits(limit: int, more: int) -> None:
+    """A grant does not set a limit that the budget does not have."""
     raised = Budget(max_total_tokens=limit).raised(Grant(max_total_tokens=more, max_tool_calls=5))
     assert (raised.max_total_tokens, raised.max_tool_calls) == (limit + more, None)
 
 
-def test_an_approval_without_amounts_grants_the_original_once_more() -> None:
-    """Only of what is used up."""
+def test_an_approval_without_amounts_grants_the_original_amount_again() -> None:
+    """Grants only the limits that are used up."""
     budget = Budget(max_total_tokens=100, max_tool_calls=7)
     assert parse_grant(None, budget, ["max_total_tokens"]) == Grant(max_total_tokens=100)

@@ -1,6 +1,6 @@
-"""Which events a summary is to stand for, and what is shown in their place."""
+"""Compaction chooses which events a summary replaces and puts the summary in their place."""
 
-from tests.unit.core.story import answered, asked_model, called, log_of, returned, said
+from tests.unit.core.story import answered, log_of, model_called, model_calls, tool_returned, user_message
 from tests.unit.core.test_prompt import brief
 from waystation.core import (
     Body,
@@ -27,36 +27,36 @@ from waystation.core.conversation.compaction import effective_summaries
 SUMMARY: JsonObject = {"role": "model", "parts": [{"text": "SUMMARY"}]}
 
 
-def looked(*numbers: int) -> list[Body]:
-    """The model looked at pages, one after the other, and was asked again after each."""
+def looked_at_pages(*numbers: int) -> list[Body]:
+    """Return entries of a model that reads pages one after the other and is called again after each."""
     steps: list[list[Body]] = [
-        [called("look", id=f"fc-{n}"), returned(f"fc-{n}", {"page": n}), asked_model(n + 1)] for n in numbers
+        [model_calls("look", id=f"fc-{n}"), tool_returned(f"fc-{n}", {"page": n}), model_called(n + 1)] for n in numbers
     ]
     return [body for step in steps for body in step]
 
 
-def chosen(log: Log, retention: int = 2) -> SummaryRange | None:
-    """Return what is to be summarised before the model call that is in flight."""
+def find_compaction(log: Log, retention: int = 2) -> SummaryRange | None:
+    """Return the events to summarize before the model call that is in flight."""
     return ConversationView.of(log, log.state.runs[0]).over_threshold(retention)
 
 
-def shown(log: Log, made: Compaction | None = None) -> list[str]:
+def prompt_lines(log: Log, made: Compaction | None = None) -> list[str]:
     """Return the prompt as short lines, with a summary that is not recorded yet."""
     contents = prompt.contents(log, summary=made.event("inv", None) if made else None)
     return [f"{content['role']}: {' '.join(brief(part) for part in content['parts'])}" for content in contents]
 
 
-def summarised(log: Log, retention: int = 2) -> Compaction:
+def summarize(log: Log, retention: int = 2) -> Compaction:
     """Return a summary as the activity would make it."""
-    found = chosen(log, retention)
+    found = find_compaction(log, retention)
     assert found
     return found.compaction(content=SUMMARY)
 
 
-def test_a_summary_stands_before_what_stays() -> None:
-    """First the summary, then the user's newest message, then the newest events, so that no call follows talk."""
-    log = log_of(said("go"), looked(1, 2, 3))
-    assert shown(log, summarised(log)) == [
+def test_a_summary_precedes_the_retained_events() -> None:
+    """Shows the summary, then the user's newest message, then the newest events."""
+    log = log_of(user_message("go"), looked_at_pages(1, 2, 3))
+    assert prompt_lines(log, summarize(log)) == [
         "model: SUMMARY",
         "user: go",
         "model: look()",
@@ -64,29 +64,29 @@ def test_a_summary_stands_before_what_stays() -> None:
     ]
 
 
-def test_a_call_is_never_separated_from_its_response() -> None:
-    """The limit lies between them; both stay."""
-    log = log_of(said("go"), looked(1, 2, 3))
-    assert shown(log, summarised(log, retention=3)) == shown(log, summarised(log, retention=4))
+def test_a_call_stays_with_its_response() -> None:
+    """Retains both when the limit falls between a call and its response."""
+    log = log_of(user_message("go"), looked_at_pages(1, 2, 3))
+    assert prompt_lines(log, summarize(log, retention=3)) == prompt_lines(log, summarize(log, retention=4))
 
 
-def test_what_the_model_has_not_been_told_is_not_summarised() -> None:
-    """Even when no event is to be retained; ADK would summarise it."""
-    log = log_of(said("go"), looked(1, 2))
-    assert shown(log, summarised(log, retention=0))[-1] == "user: look={'page': 2}"
+def test_unread_responses_are_not_summarized() -> None:
+    """Keeps responses that the model has not seen, even if no event is to be retained. ADK would summarize them."""
+    log = log_of(user_message("go"), looked_at_pages(1, 2))
+    assert prompt_lines(log, summarize(log, retention=0))[-1] == "user: look={'page': 2}"
 
 
-def test_a_call_that_waits_stays_visible_and_does_not_keep_the_rest_from_being_summarised() -> None:
-    """An approval may take a month."""
+def test_a_pending_call_stays_visible_and_the_rest_is_summarized() -> None:
+    """One pending approval does not prevent compaction."""
     log = log_of(
-        said("go"),
-        called("ask", kind="long_running"),
-        returned("fc-1", {"status": "pending"}, final=False),
-        asked_model(2),
-        looked(2, 3, 4),
+        user_message("go"),
+        model_calls("ask", kind="long_running"),
+        tool_returned("fc-1", {"status": "pending"}, final=False),
+        model_called(2),
+        looked_at_pages(2, 3, 4),
     )
-    made = summarised(log)
-    assert shown(log, made) == [
+    made = summarize(log)
+    assert prompt_lines(log, made) == [
         "model: SUMMARY",
         "user: go",
         "model: ask()",
@@ -97,33 +97,33 @@ def test_a_call_that_waits_stays_visible_and_does_not_keep_the_rest_from_being_s
     assert made.covered.count == 4
 
 
-def test_an_answer_to_a_call_that_waited_through_a_summary_is_shown_with_its_call() -> None:
+def test_a_late_answer_is_shown_with_its_call_after_a_summary() -> None:
     """The next summary may then cover both."""
     log = log_of(
-        said("go"),
-        called("ask", kind="long_running"),
-        returned("fc-1", {"status": "pending"}, final=False),
-        asked_model(2),
-        looked(2, 3, 4),
+        user_message("go"),
+        model_calls("ask", kind="long_running"),
+        tool_returned("fc-1", {"status": "pending"}, final=False),
+        model_called(2),
+        looked_at_pages(2, 3, 4),
     )
-    log.append(parse_ref("m5"), 2_000.0, ModelReplied(5, ModelReply(content=SUMMARY, compaction=summarised(log))))
+    log.append(parse_ref("m5"), 2_000.0, ModelReplied(5, ModelReply(content=SUMMARY, compaction=summarize(log))))
     log.append(parse_ref("s1"), 2_001.0, answered("fc-1"))
-    assert shown(log)[-2:] == ["model: ask()", "user: ask={'status': 'approved'}"]
+    assert prompt_lines(log)[-2:] == ["model: ask()", "user: ask={'status': 'approved'}"]
 
 
-def test_nothing_is_summarised_while_there_are_no_more_events_than_are_to_stay() -> None:
-    """Nor when all that could go has to stay."""
-    assert chosen(log_of(said("go"), looked(1)), retention=3) is None
-    assert chosen(log_of(said("go"), looked(1)), retention=1) is None
+def test_nothing_is_summarized_if_every_event_is_retained() -> None:
+    """Makes no summary if there are too few events, or if all candidates must stay."""
+    assert find_compaction(log_of(user_message("go"), looked_at_pages(1)), retention=3) is None
+    assert find_compaction(log_of(user_message("go"), looked_at_pages(1)), retention=1) is None
 
 
-def test_a_later_summary_replaces_the_earlier_one_and_is_made_from_it() -> None:
-    """The earlier one is given to the summarizer first; its events are not given again."""
-    log = log_of(said("go"), looked(1, 2, 3))
-    log.append(parse_ref("m4"), 2_000.0, reply_of_a_call(4, summarised(log)))
-    for body in (returned("fc-4", {"page": 4}), asked_model(5)):
+def test_a_later_summary_replaces_the_earlier_one() -> None:
+    """The summarizer receives the earlier summary first and does not receive its events again."""
+    log = log_of(user_message("go"), looked_at_pages(1, 2, 3))
+    log.append(parse_ref("m4"), 2_000.0, reply_of_a_call(4, summarize(log)))
+    for body in (tool_returned("fc-4", {"page": 4}), model_called(5)):
         log.append(parse_ref("m9"), 2_001.0, body)
-    later = chosen(log)
+    later = find_compaction(log)
     assert later
     first, *others = later.events
     assert (first.author, first.content) == ("model", SUMMARY)
@@ -131,7 +131,7 @@ def test_a_later_summary_replaces_the_earlier_one_and_is_made_from_it() -> None:
     assert later.covered.first == log.state.events[0].id
     assert later.covered.count == 6
     again: JsonObject = {"role": "model", "parts": [{"text": "LATER"}]}
-    assert shown(log, later.compaction(content=again)) == [
+    assert prompt_lines(log, later.compaction(content=again)) == [
         "model: LATER",
         "user: go",
         "model: look()",
@@ -140,16 +140,16 @@ def test_a_later_summary_replaces_the_earlier_one_and_is_made_from_it() -> None:
 
 
 def reply_of_a_call(number: int, made: Compaction) -> Body:
-    """The model was shown a summary and looked at a further page."""
-    reply = called("look", id=f"fc-{number}")
+    """Return a reply of a model that was shown a summary and reads another page."""
+    reply = model_calls("look", id=f"fc-{number}")
     assert isinstance(reply, ModelReplied)
     return ModelReplied(number, reply.reply.model_copy(update={"compaction": made}))
 
 
-def test_the_event_of_a_summary_precedes_the_models_and_has_adks_shape() -> None:
-    """Its tokens count for the invocation."""
-    log = log_of(said("go"), looked(1, 2, 3))
-    made = summarised(log).model_copy(update={"usage": Usage(prompt_tokens=7, total_tokens=9), "model": "small"})
+def test_the_event_of_a_summary_precedes_the_reply_and_has_the_shape_of_adk() -> None:
+    """The tokens of the summary count for the invocation."""
+    log = log_of(user_message("go"), looked_at_pages(1, 2, 3))
+    made = summarize(log).model_copy(update={"usage": Usage(prompt_tokens=7, total_tokens=9), "model": "small"})
     log.append(
         parse_ref("m4"),
         2_000.0,
@@ -168,36 +168,36 @@ def test_the_event_of_a_summary_precedes_the_models_and_has_adks_shape() -> None
     assert log.state.outcome.usage.total_tokens == 10
 
 
-def test_a_failed_summary_leaves_a_note_and_the_prompt_as_it_was() -> None:
-    """Nothing is hidden; what it cost counts."""
-    log = log_of(said("go"), looked(1, 2, 3))
-    found, before = chosen(log), shown(log)
-    assert found
-    made = found.compaction(failure="no")
-    assert shown(log, made) == before
+def test_a_failed_summary_leaves_the_prompt_unchanged() -> None:
+    """Records a note and the cost, and hides no event."""
+    log = log_of(user_message("go"), looked_at_pages(1, 2, 3))
+    candidate, before = find_compaction(log), prompt_lines(log)
+    assert candidate
+    made = candidate.compaction(failure="no")
+    assert prompt_lines(log, made) == before
     log.append(parse_ref("m4"), 2_000.0, ModelReplied(4, ModelReply(content=SUMMARY, compaction=made)))
     assert log.state.events[-1].custom_metadata == {"compaction_failed": {"trigger": "token_threshold", "reason": "no"}}
-    assert shown(log) == [*before, "model: SUMMARY"]
+    assert prompt_lines(log) == [*before, "model: SUMMARY"]
 
 
-def test_agents_that_are_shown_one_turn_only_are_shown_no_summary() -> None:
-    """What they would be shown is short by itself."""
-    log = log_of(said("go"), looked(1, 2, 3))
+def test_agents_that_see_only_the_current_turn_see_no_summary() -> None:
+    """Their prompts are short without one."""
+    log = log_of(user_message("go"), looked_at_pages(1, 2, 3))
     before = prompt.contents(log, current_turn_only=True)
-    log.append(parse_ref("m4"), 2_000.0, ModelReplied(4, ModelReply(content=SUMMARY, compaction=summarised(log))))
+    log.append(parse_ref("m4"), 2_000.0, ModelReplied(4, ModelReply(content=SUMMARY, compaction=summarize(log))))
     assert prompt.contents(log, current_turn_only=True)[: len(before)] == before
 
 
-def test_the_size_of_a_prompt_is_what_was_counted_last_and_an_estimate_of_what_came_since() -> None:
-    """Without a count all of it is estimated."""
-    log = log_of(said("go"), looked(1))
+def test_the_size_of_a_prompt_is_the_last_count_plus_an_estimate() -> None:
+    """Estimates only the events since the last count, or everything if nothing was counted."""
+    log = log_of(user_message("go"), looked_at_pages(1))
     conversed = ConversationView.of(log, log.state.runs[0])
     assert conversed.tokens(lambda: [{"role": "user", "parts": [{"text": "x" * 40}]}]) == 10
-    counted = called("look", id="fc-2")
+    counted = model_calls("look", id="fc-2")
     assert isinstance(counted, ModelReplied)
     reply = counted.reply.model_copy(update={"usage": Usage(prompt_tokens=100)})
     log.append(parse_ref("m2"), 2_000.0, ModelReplied(2, reply))
-    log.append(parse_ref("fc-2"), 2_000.0, returned("fc-2", {"text": "x" * 400}))
+    log.append(parse_ref("fc-2"), 2_000.0, tool_returned("fc-2", {"text": "x" * 400}))
     assert 200 <= ConversationView.of(log, log.state.runs[0]).tokens(list) < 210
 
 
@@ -205,7 +205,7 @@ def test_the_size_of_a_prompt_is_what_was_counted_last_and_an_estimate_of_what_c
 
 
 def turn(number: int, *, answer: str = "fine " * 40) -> list[Event]:
-    """One invocation: the user spoke, and the agent answered."""
+    """Return the events of one invocation: a user's message and the agent's answer."""
     said: JsonObject = {"role": "user", "parts": [{"text": f"question {number}"}]}
     spoken: JsonObject = {"role": "model", "parts": [{"text": answer}]}
     at = float(number)
@@ -216,20 +216,20 @@ def turn(number: int, *, answer: str = "fine " * 40) -> list[Event]:
 
 
 def session(*events: list[Event]) -> ConversationView:
-    """Return the conversation when the first model call of its newest invocation is due."""
+    """Return the conversation as of the first model call of the newest invocation."""
     flat = [event for some in events for event in some]
     return ConversationView(flat, "ag", None, flat[-1].invocation_id, lambda _event, _id: False)
 
 
 def summary_event(id: str, covered: Covered, content: JsonObject) -> Event:
-    """The event of a summary."""
+    """Return the event of a summary."""
     compaction = EventCompaction(start_timestamp=1.0, end_timestamp=2.5, compacted_content=content)
     actions = EventActions(compaction=compaction)
     return Event(id=id, invocation_id=id.split("/")[0], author="user", actions=actions, covered=covered)
 
 
-def test_what_another_invocation_said_meanwhile_is_not_covered() -> None:
-    """It waited when the summary was made, and has its answer now: nobody has summarised that."""
+def test_an_answer_to_an_earlier_invocation_is_not_covered() -> None:
+    """A summary does not cover an answer that arrived after it was made."""
     question, answer = turn(3)
     late = turn(1)[1].model_copy(update={"id": "i1/e3"})
     made = summary_event("i3/e3", Covered(first="i1/e1", last="i3/e2", count=6), SUMMARY)
@@ -238,17 +238,17 @@ def test_what_another_invocation_said_meanwhile_is_not_covered() -> None:
     assert [event.id for index, event in enumerate(events) if index not in gone] == ["i1/e3", "i3/e3"]
 
 
-def test_a_window_is_due_after_so_many_invocations() -> None:
-    """The one that goes on does not count. Source: ADK's sliding window."""
-    asked = turn(3)[:1]
+def test_a_window_is_due_after_an_interval_of_invocations() -> None:
+    """Does not count the current invocation. Source: ADK's sliding window."""
+    question = turn(3)[:1]
     assert session(turn(1), turn(2)[:1]).due_window(2, 1) is None
-    found = session(turn(1), turn(2), asked).due_window(2, 1)
-    assert found
-    assert (found.trigger, found.covered) == ("sliding_window", Covered(first="i1/e1", last="i2/e2", count=4))
+    window = session(turn(1), turn(2), question).due_window(2, 1)
+    assert window
+    assert (window.trigger, window.covered) == ("sliding_window", Covered(first="i1/e1", last="i2/e2", count=4))
 
 
 def test_windows_overlap() -> None:
-    """With an interval of 2 and an overlap of 1 the second summary covers invocations 2 to 4. Source: ADK."""
+    """With an interval of 2 and an overlap of 1, the second summary covers invocations 2 to 4. Source: ADK."""
     first = session(turn(1), turn(2), turn(3)[:1]).due_window(2, 1)
     assert first
     made = summary_event("i3/e2", first.covered, SUMMARY)
@@ -261,35 +261,35 @@ def test_windows_overlap() -> None:
 
 
 def test_a_window_that_is_smaller_than_the_last_summary_is_not_summarised() -> None:
-    """It would make the prompt no shorter. Source: ADK."""
+    """Skips a summary that would not shorten the prompt. Source: ADK."""
     long: JsonObject = {"role": "model", "parts": [{"text": "x" * 5_000}]}
     made = summary_event("i2/e0", Covered(first="i1/e1", last="i1/e2", count=2), long)
     assert session(turn(1), [made, *turn(2)], turn(3)[:1]).due_window(1, 0) is None
 
 
-def test_a_call_that_was_answered_but_whose_answer_is_no_event_yet_stays_visible() -> None:
-    """The answer is held back while a tool runs; another agent may be summarising just then."""
+def test_an_answered_call_without_a_response_event_stays_visible() -> None:
+    """A call stays visible while its answer is held back by a running tool."""
     log = log_of(
-        said("go"),
-        called("ask", kind="long_running"),
-        returned("fc-1", {"status": "pending"}, final=False),
-        asked_model(2),
-        called("look", id="fc-2"),
+        user_message("go"),
+        model_calls("ask", kind="long_running"),
+        tool_returned("fc-1", {"status": "pending"}, final=False),
+        model_called(2),
+        model_calls("look", id="fc-2"),
         answered("fc-1"),
     )
     assert log.state.calls["fc-1"].closed
-    assert chosen(log, retention=0) is None
+    assert find_compaction(log, retention=0) is None
 
 
 def test_summaries_of_earlier_invocations_are_shown_in_later_ones() -> None:
-    """And may be replaced by one that reaches into the invocation that goes on."""
-    before = log_of(said("go"), looked(1, 2, 3))
-    before.append(parse_ref("m4"), 2_000.0, ModelReplied(4, ModelReply(content=SUMMARY, compaction=summarised(before))))
+    """A later summary may replace them and reach into the current invocation."""
+    before = log_of(user_message("go"), looked_at_pages(1, 2, 3))
+    before.append(parse_ref("m4"), 2_000.0, ModelReplied(4, ModelReply(content=SUMMARY, compaction=summarize(before))))
     earlier = Transcript("s")
     earlier.logs["inv"] = before
     earlier.events.extend(before.state.events)
     log = Log("next")
-    for body in (*said("and now?"), *looked(1, 2)):
+    for body in (*user_message("and now?"), *looked_at_pages(1, 2)):
         answered_now = ModelReplied(log.state.steps, body.reply) if isinstance(body, ModelReplied) else body
         log.append(parse_ref("m9"), 3_000.0, answered_now)
     conversation = Conversation(log, earlier, len(earlier.events))

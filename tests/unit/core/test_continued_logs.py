@@ -1,10 +1,19 @@
-"""A log that was restored from a snapshot treats late and repeated answers as the whole log does."""
+"""A restored log treats late and repeated answers like the original log."""
 
 from datetime import timedelta
 
 import pytest
 
-from tests.unit.core.story import answered, asked_model, called, expired, log_of, responses, returned, said
+from tests.unit.core.story import (
+    answered,
+    expired,
+    log_of,
+    model_called,
+    model_calls,
+    responses,
+    tool_returned,
+    user_message,
+)
 from waystation.core import (
     AlreadyAnswered,
     Answer,
@@ -21,12 +30,12 @@ from waystation.core import (
     parse_ref,
 )
 
-LATER_QUESTION: list[Body] = [asked_model(), called("pay", id="fc-2", gated=True)]
+LATER_QUESTION: list[Body] = [model_called(), model_calls("pay", id="fc-2", gated=True)]
 """Keeps the invocation open, after `fc-1` was settled."""
 
 
 def restored(log: Log) -> Log:
-    """Return the log with which the next run begins when this one continues as new."""
+    """Return the log with which the next run begins after continue-as-new."""
     assert log.state.input
     return Snapshot.model_validate_json(Snapshot.of(log).encode()).restored(log.invocation_id, log.state.input)
 
@@ -36,47 +45,51 @@ def approval(by: str) -> Answer:
     return Answer(function_call_id="fc-1", action="approve", by=by)
 
 
-def test_a_second_answer_learns_of_the_first_one_that_an_earlier_run_recorded() -> None:
-    """The call is known, and so is who answered it."""
+def test_a_duplicate_of_an_answer_from_an_earlier_run_is_refused() -> None:
+    """The refusal names the call and its approver."""
     log = log_of(
-        said("pay"), called("pay", gated=True), answered("fc-1", by="ann"), returned("fc-1", {}), LATER_QUESTION
+        user_message("pay"),
+        model_calls("pay", gated=True),
+        answered("fc-1", by="ann"),
+        tool_returned("fc-1", {}),
+        LATER_QUESTION,
     )
     with pytest.raises(AlreadyAnswered, match="already answered by 'ann': approve"):
         check_answer(restored(log), approval("ben"), now=1_010)
 
 
 def test_an_answer_to_a_call_that_expired_in_an_earlier_run_is_too_late() -> None:
-    """It is refused as expired, not as a second answer: nobody had answered before."""
-    log = log_of(said("pay"), called("pay", gated=True), expired("fc-1"), LATER_QUESTION)
+    """It is refused as expired and not as a duplicate, because nobody answered before."""
+    log = log_of(user_message("pay"), model_calls("pay", gated=True), expired("fc-1"), LATER_QUESTION)
     with pytest.raises(Expired):
         check_answer(restored(log), approval("ann"), now=1_010)
 
 
-def test_an_approver_who_was_asked_by_an_escalation_in_an_earlier_run_may_still_answer() -> None:
-    """A second answer of theirs is refused as a duplicate, not because of who they are."""
+def test_an_approver_of_an_escalation_in_an_earlier_run_may_still_answer() -> None:
+    """A second answer of that approver is refused as a duplicate, not as unauthorized."""
     later = Escalation(after=timedelta(seconds=1), to=("boss",))
     policy = ApprovalPolicy(approvers=("ann",), verified=False, escalation=(later,))
     log = log_of(
-        said("pay"),
-        called("pay", gated=True, approval=policy),
+        user_message("pay"),
+        model_calls("pay", gated=True, approval=policy),
         ReminderDue("fc-1", 0),
         answered("fc-1", by="boss"),
-        returned("fc-1", {}),
+        tool_returned("fc-1", {}),
         LATER_QUESTION,
     )
     with pytest.raises(AlreadyAnswered):
         check_answer(restored(log), approval("boss"), now=1_010)
 
 
-def test_an_answer_that_the_model_has_not_read_yet_reaches_it_in_the_next_run() -> None:
-    """It came while a called agent was at work, which goes on beyond the end of the run."""
+def test_an_unread_answer_reaches_the_model_in_the_next_run() -> None:
+    """An answer that arrived while a called agent was in flight is kept when the run continues as new."""
     log = restored(
         log_of(
-            said("go"),
-            called("ask", kind="long_running"),
-            returned("fc-1", {"status": "pending"}, final=False),
-            asked_model(),
-            called("helper", id="fc-2", kind="agent", agent="helper", detached=True),
+            user_message("go"),
+            model_calls("ask", kind="long_running"),
+            tool_returned("fc-1", {"status": "pending"}, final=False),
+            model_called(),
+            model_calls("helper", id="fc-2", kind="agent", agent="helper", detached=True),
             answered("fc-1"),
         )
     )

@@ -1,13 +1,21 @@
-"""What a model is shown of the messages before the one that it answers."""
+"""The prompt contains earlier messages of the session."""
 
-from tests.unit.core.story import answered, asked_model, called, log_of, replied, returned, said
+from tests.unit.core.story import (
+    answered,
+    log_of,
+    model_called,
+    model_calls,
+    model_replied,
+    tool_returned,
+    user_message,
+)
 from tests.unit.core.test_prompt import brief
 from waystation.core import Body, Conversation, Log, Transcript
 from waystation.core.conversation import prompt
 
 
-def after(*invocations: Log) -> Transcript:
-    """Return what was said in some invocations, one after the other."""
+def transcript_of(*invocations: Log) -> Transcript:
+    """Return the transcript of these invocations, one after the other."""
     earlier = Transcript("s")
     for log in invocations:
         earlier.logs[log.invocation_id] = log
@@ -24,7 +32,7 @@ def invocation(id: str, *happened: Body | list[Body]) -> Log:
     return log
 
 
-def shown(conversation: Conversation) -> list[str]:
+def prompt_lines(conversation: Conversation) -> list[str]:
     return [
         f"{content['role']}: {' '.join(brief(part) for part in content['parts'])}"
         for content in prompt.contents(conversation)
@@ -32,13 +40,18 @@ def shown(conversation: Conversation) -> list[str]:
 
 
 def test_earlier_messages_come_first() -> None:
-    """Words, calls and responses of earlier invocations stand before the message that is answered."""
+    """Puts text, calls and responses of earlier invocations before the current message."""
     first = invocation(
-        "s/1", said("weather?"), called("look"), returned("fc-1", {"sky": "grey"}), asked_model(), replied("Grey.")
+        "s/1",
+        user_message("weather?"),
+        model_calls("look"),
+        tool_returned("fc-1", {"sky": "grey"}),
+        model_called(),
+        model_replied("Grey."),
     )
-    now = invocation("s/2", said("thanks"))
-    earlier = after(first)
-    assert shown(Conversation(now, earlier, len(earlier.events))) == [
+    now = invocation("s/2", user_message("thanks"))
+    earlier = transcript_of(first)
+    assert prompt_lines(Conversation(now, earlier, len(earlier.events))) == [
         "user: weather?",
         "model: look()",
         "user: look={'sky': 'grey'}",
@@ -47,24 +60,26 @@ def test_earlier_messages_come_first() -> None:
     ]
 
 
-def test_only_what_was_said_before_the_invocation_began_is_shown() -> None:
-    """What other invocations add meanwhile does not change what this one sees."""
-    earlier = after(invocation("s/1", said("one"), replied("1")))
+def test_only_events_before_the_start_of_the_invocation_are_visible() -> None:
+    """Events that other invocations add later do not change the prompt."""
+    earlier = transcript_of(invocation("s/1", user_message("one"), model_replied("1")))
     count = len(earlier.events)
-    now = invocation("s/2", said("two"))
-    later = invocation("s/3", said("three"))
+    now = invocation("s/2", user_message("two"))
+    later = invocation("s/3", user_message("three"))
     earlier.logs["s/3"] = later
     earlier.events.extend(later.state.events)
-    assert shown(Conversation(now, earlier, count)) == ["user: one", "model: 1", "user: two"]
+    assert prompt_lines(Conversation(now, earlier, count)) == ["user: one", "model: 1", "user: two"]
 
 
-def test_equal_ids_of_calls_in_two_invocations_are_two_calls() -> None:
-    """Each invocation counts its calls from 1; each call has the response of its own."""
-    first = invocation("s/1", said("a"), called("look", model_id="x"), returned("fc-1", {"v": 1}), asked_model())
-    now = invocation("s/2", said("b"), called("look", model_id="y"), returned("fc-1", {"v": 2}))
-    earlier = after(first)
+def test_equal_call_ids_of_two_invocations_are_different_calls() -> None:
+    """Each invocation counts its calls from 1, and each call gets its own response."""
+    first = invocation(
+        "s/1", user_message("a"), model_calls("look", model_id="x"), tool_returned("fc-1", {"v": 1}), model_called()
+    )
+    now = invocation("s/2", user_message("b"), model_calls("look", model_id="y"), tool_returned("fc-1", {"v": 2}))
+    earlier = transcript_of(first)
     conversation = Conversation(now, earlier, len(earlier.events))
-    assert shown(conversation) == [
+    assert prompt_lines(conversation) == [
         "user: a",
         "model: look()",
         "user: look={'v': 1}",
@@ -77,11 +92,11 @@ def test_equal_ids_of_calls_in_two_invocations_are_two_calls() -> None:
     assert [contents[i]["parts"][0]["functionResponse"]["id"] for i in (2, 5)] == ["x", "y"]
 
 
-def test_a_call_of_an_earlier_message_that_still_waits_is_shown_as_open() -> None:
-    """A model that does not see its call makes it again; one without a response is refused by providers."""
-    first = invocation("s/1", said("pay"), called("pay", gated=True))
-    earlier = after(first)
-    assert shown(Conversation(invocation("s/2", said("and?")), earlier, len(earlier.events))) == [
+def test_a_pending_call_of_an_earlier_message_is_shown_as_open() -> None:
+    """Adds a placeholder response, because providers refuse calls without a response."""
+    first = invocation("s/1", user_message("pay"), model_calls("pay", gated=True))
+    earlier = transcript_of(first)
+    assert prompt_lines(Conversation(invocation("s/2", user_message("and?")), earlier, len(earlier.events))) == [
         "user: pay",
         "model: pay()",
         "user: pay={'status': 'pending'}",
@@ -89,19 +104,19 @@ def test_a_call_of_an_earlier_message_that_still_waits_is_shown_as_open() -> Non
     ]
 
 
-def test_an_answer_ends_the_request_of_an_invocation_that_waited() -> None:
-    """The invocation sees what it saw before, and its answer. Source: adk-semantics 3.7."""
-    earlier = after(invocation("s/1", said("hello"), replied("hi")))
+def test_an_answer_ends_the_request_of_a_waiting_invocation() -> None:
+    """The invocation sees what it saw before, plus the answer. Source: adk-semantics 3.7."""
+    earlier = transcript_of(invocation("s/1", user_message("hello"), model_replied("hi")))
     waited = invocation(
         "s/2",
-        said("ask"),
-        called("ask", kind="long_running"),
-        returned("fc-1", {"status": "pending"}, final=False),
-        asked_model(),
-        replied("I asked."),
+        user_message("ask"),
+        model_calls("ask", kind="long_running"),
+        tool_returned("fc-1", {"status": "pending"}, final=False),
+        model_called(),
+        model_replied("I asked."),
         answered("fc-1"),
     )
-    assert shown(Conversation(waited, earlier, len(earlier.events))) == [
+    assert prompt_lines(Conversation(waited, earlier, len(earlier.events))) == [
         "user: hello",
         "model: hi",
         "user: ask",
@@ -110,12 +125,12 @@ def test_an_answer_ends_the_request_of_an_invocation_that_waited() -> None:
     ]
 
 
-def test_what_is_shown_grows_with_the_conversation() -> None:
-    """What was made of earlier events is kept, and what comes later is added to it."""
-    earlier = after(invocation("s/1", said("one"), replied("1")))
-    assert len(shown(Conversation(invocation("s/2", said("two")), earlier, 2))) == 3
-    second = invocation("s/2", said("two"), replied("2"))
+def test_the_prompt_grows_with_the_conversation() -> None:
+    """Reuses the contents of earlier events and adds the later ones."""
+    earlier = transcript_of(invocation("s/1", user_message("one"), model_replied("1")))
+    assert len(prompt_lines(Conversation(invocation("s/2", user_message("two")), earlier, 2))) == 3
+    second = invocation("s/2", user_message("two"), model_replied("2"))
     earlier.logs["s/2"] = second
     earlier.events.extend(second.state.events)
-    last = Conversation(invocation("s/3", said("three")), earlier, 4)
-    assert shown(last) == ["user: one", "model: 1", "user: two", "model: 2", "user: three"]
+    last = Conversation(invocation("s/3", user_message("three")), earlier, 4)
+    assert prompt_lines(last) == ["user: one", "model: 1", "user: two", "model: 2", "user: three"]

@@ -1,30 +1,30 @@
-"""Which deadlines and reminders have come at a moment, and in which order."""
+"""Deadlines and reminders apply at their exact times and in order."""
 
 from copy import deepcopy
 from datetime import timedelta
 
-from tests.unit.core.story import called, log_of, returned, said
+from tests.unit.core.story import log_of, model_calls, tool_returned, user_message
 from waystation.core import ApprovalPolicy, DeadlinePassed, Log, ReminderDue, SignalClock
 
 
-def test_a_deadline_has_passed_at_its_very_moment() -> None:
-    """From that moment on no answer counts, so the call is closed then and does not wait for the next entry."""
-    log = log_of(said("pay"), called("pay", gated=True, deadline_s=100))
+def test_a_deadline_passes_at_its_exact_time() -> None:
+    """The call closes at that moment, without waiting for another entry."""
+    log = log_of(user_message("pay"), model_calls("pay", gated=True, deadline_s=100))
     log.advance(1_100.9)
     assert [call.function_call_id for call in log.state.pending()] == ["fc-1"]
     log.advance(1_101)
     assert log.state.pending() == []
 
 
-def test_what_came_while_no_worker_ran_is_recorded_in_the_order_of_its_times() -> None:
-    """The reminder for one call comes before the deadline of another, whichever call was made first."""
+def test_deadlines_and_reminders_are_recorded_in_time_order() -> None:
+    """After an outage of the workers, a reminder for one call precedes a later deadline of another."""
     policy = ApprovalPolicy(reminders=(timedelta(seconds=50),))
     log = log_of(
-        said("pay"),
-        called("ask", kind="long_running", deadline_s=100),
-        returned("fc-1", {"status": "pending"}, final=False),
-        said("and then")[1:],
-        called("pay", id="fc-2", gated=True, approval=policy, deadline_s=200),
+        user_message("pay"),
+        model_calls("ask", kind="long_running", deadline_s=100),
+        tool_returned("fc-1", {"status": "pending"}, final=False),
+        user_message("and then")[1:],
+        model_calls("pay", id="fc-2", gated=True, approval=policy, deadline_s=200),
     )
     before = log.length
     log.advance(2_000)
@@ -35,7 +35,7 @@ def test_what_came_while_no_worker_ran_is_recorded_in_the_order_of_its_times() -
     ]
 
 
-def arrivals(log: Log, times: list[float], now: float) -> tuple[list[float], set[str]]:
+def deliver_signals(log: Log, times: list[float], now: float) -> tuple[list[float], set[str]]:
     """Deliver signals, in one workflow task at `now`, that arrived at these times.
 
     Return the time at which each one counts, and the patch markers. A replay with only these markers must agree.
@@ -58,29 +58,32 @@ def arrivals(log: Log, times: list[float], now: float) -> tuple[list[float], set
     return counted, marks
 
 
-def test_signals_count_from_the_time_at_which_they_arrived() -> None:
-    """Two deadlines passed while no worker ran: each signal is processed between those that it arrived between."""
+def test_signals_count_at_their_arrival_time() -> None:
+    """Signals that arrived between two deadlines during an outage are processed between these deadlines."""
     log = log_of(
-        said("pay"), called("pay", gated=True, deadline_s=100), *said("x")[1:], called("pay", id="fc-2", gated=True)
+        user_message("pay"),
+        model_calls("pay", gated=True, deadline_s=100),
+        *user_message("x")[1:],
+        model_calls("pay", id="fc-2", gated=True),
     )
     [first] = [call.deadline for call in log.state.open_calls() if call.id == "fc-1"]
     assert first == 1_101
-    counted, _ = arrivals(log, [1_050.0, 1_100.9, 1_101.0, 1_500.0], now=2_000.0)
+    counted, _ = deliver_signals(log, [1_050.0, 1_100.9, 1_101.0, 1_500.0], now=2_000.0)
     assert [time < 1_101 for time in counted] == [True, True, False, False]
     assert counted[2:] == [2_000.0, 2_000.0]
     assert [entry.body for entry in log.entries][-1:] == [DeadlinePassed("fc-1")]
 
 
-def test_however_many_signals_arrived_two_markers_tell_them_apart() -> None:
-    """A marker for each signal would make a flood of signals exceed the limits of a workflow task."""
-    log = log_of(said("pay"), called("pay", gated=True, deadline_s=100))
-    counted, marks = arrivals(log, [1_050.0] * 1_000 + [1_200.0] * 1_000, now=2_000.0)
+def test_two_markers_are_enough_for_any_number_of_signals() -> None:
+    """One marker per signal would let a flood of signals exceed the limits of a workflow task."""
+    log = log_of(user_message("pay"), model_calls("pay", gated=True, deadline_s=100))
+    counted, marks = deliver_signals(log, [1_050.0] * 1_000 + [1_200.0] * 1_000, now=2_000.0)
     assert len(marks) == 2
     assert [time == 2_000.0 for time in counted] == [False] * 1_000 + [True] * 1_000
 
 
-def test_without_markers_signals_count_from_the_time_of_their_workflow_task() -> None:
-    """Histories that were recorded before the markers existed replay as they did."""
-    log = log_of(said("pay"), called("pay", gated=True, deadline_s=100))
+def test_without_markers_signals_count_at_the_time_of_their_task() -> None:
+    """Histories from before the markers replay unchanged."""
+    log = log_of(user_message("pay"), model_calls("pay", gated=True, deadline_s=100))
     assert SignalClock().advance(log, 1, 2_000.0, lambda *_: False, log.advance) == 2_000.0
     assert log.entries[-1].body == DeadlinePassed("fc-1")

@@ -1,4 +1,4 @@
-"""Whatever happened to an invocation, it can be forked from each of its events, and no permission is taken along."""
+"""Any invocation can be forked from each of its events, and the fork inherits no permission."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.tiers import drawn_examples
 from tests.unit.core import story
 from tests.unit.core.drawn import Story
-from tests.unit.core.story import answered, called, log_of, returned
+from tests.unit.core.story import answered, log_of, model_calls, tool_returned
 from waystation.core import (
     AnswerCounted,
     AnswerSubmitted,
@@ -28,8 +28,8 @@ from waystation.core.log import fork
 NOW = 1_000_000.0
 
 
-def drawn(data: st.DataObject) -> tuple[Log, Log]:
-    """Return what an invocation was at one of its events, and the log with which a fork from there begins."""
+def draw_fork(data: st.DataObject) -> tuple[Log, Log]:
+    """Return an invocation as of one of its events, and the log of a fork from that event."""
     source = Story(data).play().whole
     assume(source.state.event_count > 0)
     event = data.draw(st.integers(1, source.state.event_count))
@@ -39,42 +39,42 @@ def drawn(data: st.DataObject) -> tuple[Log, Log]:
     return fork.log_until(source, event), Log("inv~1").extend(entries)
 
 
-def said(log: Log) -> list[JsonObject | None]:
-    """Return what agents and tools said."""
+def list_texts(log: Log) -> list[JsonObject | None]:
+    """Return the texts of agents and tools."""
     return [event.content for event in log.state.events if event.author != "user" and event.content]
 
 
-def moment(ours: Log, source: Log) -> float:
-    """Return when, in the source, the last of the entries was applied that were taken over."""
+def find_last_time(ours: Log, source: Log) -> float:
+    """Return the time of the last entry that the fork took over."""
     kept = {entry.ref for entry in ours.entries}
     return [entry.time for entry in source.entries if entry.ref in kept][-1]
 
 
 @given(st.data())
 @settings(max_examples=drawn_examples(60), deadline=None)
-def test_what_was_said_up_to_the_event_is_taken_over(data: st.DataObject) -> None:
-    """In its order; no model is under way. Only the end is not taken over, nor what it said.
+def test_a_fork_takes_over_everything_up_to_the_event(data: st.DataObject) -> None:
+    """Keeps the order of texts, has no model call in flight, and leaves out how the source ended.
 
-    What failed is tried again. A call that waits anew lets the responses be told that came beside it.
+    A failed call is tried again. A call that is pending again does not hold back the responses of its siblings.
     """
-    source, ours = drawn(data)
+    source, ours = draw_fork(data)
     assume(source.state.outcome.ended is None and source.state.outcome.failure is None)
-    told = iter(said(ours))
-    assert all(content in told for content in said(source))
-    assert len(said(ours)) > len(said(source)) or ours.state.session.values == source.state.session.values
+    texts = iter(list_texts(ours))
+    assert all(content in texts for content in list_texts(source))
+    assert len(list_texts(ours)) > len(list_texts(source)) or ours.state.session.values == source.state.session.values
     assert not ours.state.models_in_flight
     assert not ours.state.outcome.ended
 
 
-def test_a_call_that_was_answered_and_then_asked_again_asks_the_second_time_in_a_fork() -> None:
-    """The fork inherits the first answer, because the call ran with it. The model has seen what that run returned."""
+def test_a_call_that_asked_twice_asks_the_second_question_again_in_a_fork() -> None:
+    """The fork inherits the first answer, because the call ran with it and the model has seen the result."""
 
     def asks(**fields: Any) -> Any:
         config = EventActions(requested_auth_configs={"fc-1": {"credentialKey": "key"}}, **fields)
-        return returned("fc-1", {"status": "asked"}, actions=config, run=int(bool(fields)))
+        return tool_returned("fc-1", {"status": "asked"}, actions=config, run=int(bool(fields)))
 
     answer = answered("fc-1", response={"token": 1})
-    source = log_of(story.said("go"), called("tool"), asks(), answer, asks(state_delta={"a": 1}))
+    source = log_of(story.user_message("go"), model_calls("tool"), asks(), answer, asks(state_delta={"a": 1}))
     asked = InvocationInput(agent="ag", message="go", fork=Fork(invocation_id="inv", event=source.state.event_count))
     ours = fork.make_fork_log(source, asked, NOW)
     assert ours.state.session.values["a"] == 1
@@ -83,9 +83,9 @@ def test_a_call_that_was_answered_and_then_asked_again_asks_the_second_time_in_a
 
 @given(st.data())
 @settings(max_examples=drawn_examples(60), deadline=None)
-def test_no_call_runs_on_a_word_that_was_given_to_the_source(data: st.DataObject) -> None:
-    """What a person had let through, and had no result, waits again; nothing runs unasked."""
-    _, ours = drawn(data)
+def test_no_call_runs_on_an_approval_of_the_source(data: st.DataObject) -> None:
+    """A call that was approved in the source and has no result is pending again in the fork."""
+    _, ours = draw_fork(data)
     assert ours.state.approvals.standing == ()
     assert not ours.state.approvals.submitted
     for call in ours.state.performing():
@@ -110,9 +110,9 @@ def test_no_call_runs_on_a_word_that_was_given_to_the_source(data: st.DataObject
 
 @given(st.data())
 @settings(max_examples=drawn_examples(60), deadline=None)
-def test_the_workflow_begins_with_a_snapshot_that_decides_as_the_whole_log(data: st.DataObject) -> None:
-    """And waits for the same, each with the time that was left."""
-    source, ours = drawn(data)
+def test_the_snapshot_of_a_fork_decides_like_its_log(data: st.DataObject) -> None:
+    """The snapshot has the same pending calls, each with its remaining time."""
+    source, ours = draw_fork(data)
     assert ours.state.input is not None
     restored = Snapshot.of(ours).restored("inv~1", ours.state.input)
     assert next_step(restored) == next_step(ours)
@@ -122,4 +122,4 @@ def test_the_workflow_begins_with_a_snapshot_that_decides_as_the_whole_log(data:
         if (other := theirs.get(call.id)) and other.waits == call.waits:
             assert call.due is not None
             assert other.due is not None
-            assert abs((call.due - ours.entries[-1].time) - (other.due - moment(ours, source))) < 1
+            assert abs((call.due - ours.entries[-1].time) - (other.due - find_last_time(ours, source))) < 1

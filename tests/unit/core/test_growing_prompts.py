@@ -1,4 +1,4 @@
-"""Prompts are extended as events arrive: no event is read twice, and the result is that of reading all of them."""
+"""Prompts are extended as events arrive: each event is read once, and the result equals a prompt of all events."""
 
 import copy
 from collections.abc import Iterator, Sequence
@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 
 from tests.tiers import drawn_examples
 from tests.unit.core.drawn import SUMMARY, Story
-from tests.unit.core.story import answered, asked_model, called, log_of, replied, returned, said
+from tests.unit.core.story import (
+    answered,
+    log_of,
+    model_called,
+    model_calls,
+    model_replied,
+    tool_returned,
+    user_message,
+)
 from tests.unit.core.test_compaction import summary_event, turn
 from tests.unit.core.test_conversation import invocation
 from waystation.core import Conversation, ConversationView, Covered, Event, JsonObject, Log, MessageJoined, Transcript
@@ -40,14 +48,16 @@ class CountedEvents(list[Event]):
 
 def add_step(log: Log, number: int) -> None:
     """Append one model call, which calls a tool, and the tool's result."""
-    step = log_of(said("go"), called("look", id=f"fc-{number}"), returned(f"fc-{number}", {"n": number}))
+    step = log_of(
+        user_message("go"), model_calls("look", id=f"fc-{number}"), tool_returned(f"fc-{number}", {"n": number})
+    )
     log.extend(step.entries[1:])
 
 
 @pytest.mark.parametrize("steps", [10, 1_000])
 def test_a_model_call_reads_only_the_events_since_the_previous_one(steps: int) -> None:
-    """At any length of the invocation: the call and its response."""
-    log = log_of(said("go"))
+    """At any length of the invocation, a model call reads two new events: the call and its response."""
+    log = log_of(user_message("go"))
     for number in range(1, steps):
         add_step(log, number)
     assert len(prompt.contents(log)) == 2 * steps - 1
@@ -59,11 +69,11 @@ def test_a_model_call_reads_only_the_events_since_the_previous_one(steps: int) -
 
 @pytest.mark.parametrize("messages", [10, 1_000])
 def test_a_message_of_a_session_reads_only_the_events_since_the_previous_message(messages: int) -> None:
-    """At any length of the session: the earlier message and its answer."""
+    """At any length of the session, a message reads the earlier message and its answer."""
     transcript = Transcript("s")
     transcript.events = events = CountedEvents()
     for number in range(1, messages + 1):
-        log = invocation(f"s/{number}", said("one"), replied("1"))
+        log = invocation(f"s/{number}", user_message("one"), model_replied("1"))
         transcript.logs[log.invocation_id] = log
         conversation = Conversation(log, transcript, len(transcript.events))
         events.reads = 0
@@ -72,8 +82,8 @@ def test_a_message_of_a_session_reads_only_the_events_since_the_previous_message
     assert events.reads == 2
 
 
-def test_a_window_that_is_not_due_reads_only_what_follows_the_last_summary() -> None:
-    """At any length of the session."""
+def test_a_window_that_is_not_due_reads_only_the_events_since_the_last_summary() -> None:
+    """The number of events read does not grow with the session."""
     covered = Covered(first="i1/e1", last="i998/e2", count=1_996)
     events = [*(event for number in range(1, 1_000) for event in turn(number)), *turn(1_000)[:1]]
     events = CountedEvents([*events[:1_998], summary_event("i999/e3", covered, SUMMARY), *events[1_998:]])
@@ -82,10 +92,10 @@ def test_a_window_that_is_not_due_reads_only_what_follows_the_last_summary() -> 
     assert events.reads <= 6
 
 
-def test_an_invocation_that_later_messages_overtake_keeps_its_earlier_events() -> None:
-    """It never sees what the session learned after it started."""
+def test_an_overtaken_invocation_keeps_its_earlier_events() -> None:
+    """It never sees events that the session recorded after it started."""
     transcript = Transcript("s")
-    first, second, third = (invocation(f"s/{n}", said(str(n)), called("ask")) for n in (1, 2, 3))
+    first, second, third = (invocation(f"s/{n}", user_message(str(n)), model_calls("ask")) for n in (1, 2, 3))
     transcript.logs = {log.invocation_id: log for log in (first, second)}
     transcript.events.extend(first.state.events)
     overtaken = Conversation(second, transcript, 2)
@@ -93,45 +103,45 @@ def test_an_invocation_that_later_messages_overtake_keeps_its_earlier_events() -
     transcript.events.extend(second.state.events)
     assert len(prompt.contents(Conversation(third, transcript, 4))) == 9
     assert prompt.contents(overtaken) == before
-    second.extend(log_of(said("2"), called("ask"), returned("fc-1", {"v": 1})).entries[-1:])
+    second.extend(log_of(user_message("2"), model_calls("ask"), tool_returned("fc-1", {"v": 1})).entries[-1:])
     assert prompt.contents(overtaken)[:5] == before[:5]
 
 
 def test_a_late_answer_moves_the_start_of_the_turn_back_to_its_call() -> None:
-    """An agent that receives only the current turn sees the call with the answer."""
+    """An agent that sees only the current turn receives the call together with the answer."""
     log = log_of(
-        said("pay"),
-        called("ask", kind="long_running"),
-        returned("fc-1", {"status": "pending"}, final=False),
-        asked_model(),
-        replied("I asked."),
+        user_message("pay"),
+        model_calls("ask", kind="long_running"),
+        tool_returned("fc-1", {"status": "pending"}, final=False),
+        model_called(),
+        model_replied("I asked."),
         MessageJoined("hurry"),
     )
     assert len(prompt.contents(log, current_turn_only=True)) == 1
-    log.extend(log_of(said(""), called("ask"), answered("fc-1")).entries[-1:])
+    log.extend(log_of(user_message(""), model_calls("ask"), answered("fc-1")).entries[-1:])
     pay = {"role": "user", "parts": [{"text": "pay"}]}
     assert prompt.contents(log, current_turn_only=True)[0] == pay
 
 
 def test_contents_of_an_earlier_request_never_change() -> None:
-    """A late answer replaces the response in later requests, but not in a request that may still be sent."""
+    """A late answer replaces the response only in later requests, not in one that may still be sent."""
     log = log_of(
-        said("ask"),
-        called("ask", kind="long_running"),
-        returned("fc-1", {"status": "pending"}, final=False),
-        asked_model(),
-        replied("I asked."),
+        user_message("ask"),
+        model_calls("ask", kind="long_running"),
+        tool_returned("fc-1", {"status": "pending"}, final=False),
+        model_called(),
+        model_replied("I asked."),
     )
     contents = prompt.contents(log)
     before = copy.deepcopy(contents)
-    log.extend(log_of(said(""), called("ask"), answered("fc-1")).entries[-1:])
+    log.extend(log_of(user_message(""), model_calls("ask"), answered("fc-1")).entries[-1:])
     assert prompt.contents(log) != before
     assert contents == before
 
 
 def test_a_request_may_reorder_its_contents() -> None:
-    """The list belongs to the caller."""
-    log = log_of(said("go"), called("a"), returned("fc-1", {}))
+    """The returned list belongs to the caller; changing it does not affect the next request."""
+    log = log_of(user_message("go"), model_calls("a"), tool_returned("fc-1", {}))
     before = prompt.contents(log)
     prompt.contents(log).clear()
     assert prompt.contents(log) == before
@@ -139,11 +149,11 @@ def test_a_request_may_reorder_its_contents() -> None:
 
 @given(st.data())
 @settings(max_examples=drawn_examples(100), deadline=None)
-def test_prompts_that_grow_equal_prompts_built_at_once(data: st.DataObject) -> None:
-    """For each agent and branch, with summaries, and with messages of a session that overlap."""
+def test_growing_prompts_equal_prompts_built_at_once(data: st.DataObject) -> None:
+    """Holds for each agent and branch, with summaries, and with overlapping messages of a session."""
     stories = [Story(data).play().whole for _ in range(data.draw(st.integers(1, 3)))]
     transcript = Transcript("s")
-    started = [_Growing(log_of(said("one"), replied("1")), transcript, 1)]
+    started = [_Growing(log_of(user_message("one"), model_replied("1")), transcript, 1)]
     while stories or any(growing.rest for growing in started):
         unfinished = [growing for growing in started if growing.rest]
         if stories and (not unfinished or data.draw(st.booleans())):

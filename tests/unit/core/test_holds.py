@@ -1,8 +1,8 @@
-"""Calls that no worker can run at the moment are held; the log records why, and what became of them."""
+"""Calls that no worker can currently run are held; the log records the reason and the outcome."""
 
 import pytest
 
-from tests.unit.core.story import called, responses, said
+from tests.unit.core.story import model_calls, responses, user_message
 from waystation.core import (
     Body,
     CallLost,
@@ -32,8 +32,8 @@ MODEL = Failure(kind="error", error_type="ModelUnavailable", message="Busy.", ho
 def log_of(*happened: tuple[str, Body]) -> Log:
     """Return the log of an invocation whose model called `pay`, and of what happened after that."""
     log = Log("inv")
-    began, asked = said("pay 5")
-    reply = called("pay")
+    began, asked = user_message("pay 5")
+    reply = model_calls("pay")
     assert isinstance(reply, ModelReplied)
     bodies = [("start", began), (">1", asked), ("m1", ModelReplied(1, reply.reply)), *happened]
     for second, (ref, body) in enumerate(bodies):
@@ -42,7 +42,7 @@ def log_of(*happened: tuple[str, Body]) -> Log:
 
 
 def held(failure: Failure = TOOL, activity: str = "fc-1") -> tuple[str, Body]:
-    """The work of an activity is held."""
+    """Return an entry that holds an activity."""
     return activity, Held(activity, failure)
 
 
@@ -51,8 +51,8 @@ def reasons(log: Log) -> list[str]:
     return [event.custom_metadata["held"]["reason"] for event in log.state.events if event.custom_metadata]
 
 
-def test_a_held_call_is_still_due_but_does_not_count_as_work() -> None:
-    """So a budget of working time is not used up while the invocation is held."""
+def test_a_held_call_is_due_but_does_not_count_as_working_time() -> None:
+    """A budget of working time is not used up while the invocation is held."""
     log = log_of(held())
     assert next_step(log) == Perform(("fc-1",))
     assert not is_working(log.state)
@@ -74,8 +74,8 @@ def test_a_result_ends_the_hold() -> None:
     assert responses(log) == [("fc-1", {"paid": 5})]
 
 
-def test_a_held_tool_call_whose_time_is_up_fails_with_the_reason_of_the_hold() -> None:
-    """The last attempt may have failed for a less useful reason."""
+def test_an_expired_held_tool_call_fails_with_the_reason_of_the_hold() -> None:
+    """Does not report the last attempt, which may have failed for a less useful reason."""
     late = Failure(kind="schedule_to_close", error_type="StoreFailed", message="And now this.")
     log = log_of(held(), ("fc-1", CallLost("fc-1", late)))
     assert responses(log) == [("fc-1", {"error": "No `pay` here.", "error_type": "UnknownTool"})]
@@ -89,8 +89,8 @@ def test_a_held_call_whose_worker_is_lost_has_an_unknown_outcome() -> None:
         assert responses(log)[0][1]["error_type"] == "OutcomeUnknown"
 
 
-def test_a_held_tool_call_that_is_given_up_is_answered_with_the_reason() -> None:
-    """Its activity is no longer wanted, and a result that still arrives does not count."""
+def test_an_abandoned_held_tool_call_is_answered_with_the_reason() -> None:
+    """Its activity is unwanted, and a late result does not count."""
     result = CallReturned(ToolOutcome(function_call_id="fc-1", response={"paid": 5}))
     log = log_of(held(), ("s1", GivenUp()), ("fc-1.x", result))
     assert log.state.runs.unwanted == {"fc-1"}
@@ -101,8 +101,8 @@ def test_a_held_tool_call_that_is_given_up_is_answered_with_the_reason() -> None
     assert responses(log) == [("fc-1", {"error": error, "error_type": "UnknownTool"})]
 
 
-def test_a_held_model_call_that_is_given_up_fails_the_invocation() -> None:
-    """With the type that names what is not available."""
+def test_an_abandoned_held_model_call_fails_the_invocation() -> None:
+    """The failure type names the missing resource."""
     paid = CallReturned(ToolOutcome(function_call_id="fc-1", response={"paid": 5}))
     log = log_of(("fc-1.x", paid))
     log.append(parse_ref(">2"), 4, ModelCalled(2))
@@ -114,12 +114,12 @@ def test_a_held_model_call_that_is_given_up_fails_the_invocation() -> None:
 
 
 def test_holds_are_written_and_read_like_other_entries() -> None:
-    """An archived log contains them, so that events keep their numbers."""
+    """An archived log contains holds, so events keep their numbers."""
     log = log_of(held(), ("s1", GivenUp()))
     assert entries_from_json(entries_to_json(log.entries)) == log.entries
 
 
 @pytest.mark.parametrize("text", ["h:m3.a1b2c3", "h:fc-1.a1b2c3", "h:fc-2-1~1.a1b2c3"])
 def test_a_reference_to_a_hold_is_parsed(text: str) -> None:
-    """It names the activity and the attempt."""
+    """A reference to a hold contains the activity and the attempt."""
     assert str(parse_ref(text)) == text

@@ -1,4 +1,4 @@
-"""Whatever arrives, in whatever order: the log stays well-formed, and every reader builds the same one."""
+"""In any order of arrivals, the log stays well-formed and every reader builds the same log."""
 
 from collections import Counter
 
@@ -12,8 +12,8 @@ from waystation.core.conversation import prompt
 from waystation.core.conversation.compaction import effective_summaries
 
 
-def shown(log: Log) -> tuple[list[JsonObject], JsonObject, list[JsonObject], tuple[str, ...]]:
-    """Return all that readers see of a log, and the order of its entries."""
+def observable(log: Log) -> tuple[list[JsonObject], JsonObject, list[JsonObject], tuple[str, ...]]:
+    """Return everything that readers see of a log, and the order of its entries."""
     pending = [call.model_dump(mode="json") for call in log.state.pending()]
     return (
         [event.to_json() for event in log.state.events],
@@ -25,13 +25,13 @@ def shown(log: Log) -> tuple[list[JsonObject], JsonObject, list[JsonObject], tup
 
 @given(st.data())
 @settings(max_examples=drawn_examples(100), deadline=None)
-def test_a_reader_of_the_history_builds_the_log_that_the_workflow_holds(data: st.DataObject) -> None:
-    """In one go or in pieces, at the end or on the way: the projection equals the workflow's log."""
+def test_a_reader_of_the_history_builds_the_workflows_log(data: st.DataObject) -> None:
+    """Fed at once or in pieces, at the end or halfway, the projection equals the workflow's log."""
     simulation = Story(data).play()
     whole = Projection("inv")
     whole.feed(simulation.facts)
     whole.flush()
-    assert shown(whole.log) == shown(simulation.whole)
+    assert observable(whole.log) == observable(simulation.whole)
     pieces = Projection("inv")
     start = 0
     while start < len(simulation.facts):
@@ -39,32 +39,32 @@ def test_a_reader_of_the_history_builds_the_log_that_the_workflow_holds(data: st
         pieces.feed(simulation.facts[start : start + size])
         start += size
     pieces.flush()
-    assert shown(pieces.log) == shown(simulation.whole)
+    assert observable(pieces.log) == observable(simulation.whole)
 
 
 @given(st.data())
 @settings(max_examples=drawn_examples(100), deadline=None)
-def test_a_reader_of_the_last_run_alone_builds_what_the_workflow_still_holds(data: st.DataObject) -> None:
-    """What earlier runs did is in what the last one carries; in segments, when their histories are gone."""
+def test_a_reader_of_the_last_run_alone_builds_the_workflows_log(data: st.DataObject) -> None:
+    """The last run carries the effects of earlier runs, in segments if their histories are gone."""
     simulation = Story(data).play()
     facts = simulation.facts[simulation.runs[-1] :]
     last = Projection("inv")
     last.feed(facts)
     last.flush()
-    assert shown(last.log) == shown(simulation.log)
+    assert observable(last.log) == observable(simulation.log)
     if isinstance(facts[0], Started) and (read := facts[0].carried()):
         log = Log("inv")
         simulation.extend(log, read[1])
         whole = Projection("inv", log)
         whole.feed(facts)
         whole.flush()
-        assert shown(whole.log) == shown(simulation.whole)
+        assert observable(whole.log) == observable(simulation.whole)
 
 
 @given(st.data())
 @settings(max_examples=drawn_examples(100), deadline=None)
-def test_an_activity_on_another_machine_builds_the_prompt_that_the_workflow_means(data: st.DataObject) -> None:
-    """From positions and history alone, each model call sees the conversation as it was when it was scheduled."""
+def test_an_activity_on_another_machine_builds_the_prompt_of_the_workflow(data: st.DataObject) -> None:
+    """From positions and history alone, each model call sees the conversation as of its scheduling."""
     simulation = Story(data).play()
     for position, turn, contents in simulation.prompts:
         view = simulation.view_at(position)
@@ -75,7 +75,7 @@ def test_an_activity_on_another_machine_builds_the_prompt_that_the_workflow_mean
 @given(st.data())
 @settings(max_examples=drawn_examples(100), deadline=None)
 def test_a_model_never_sees_a_call_without_its_responses(data: st.DataObject) -> None:
-    """In every request each turn of calls is followed at once by one response to each of them, in their order."""
+    """In every request, each turn of calls is followed by one response per call, in call order."""
     story = Story(data)
     simulation = story.play()
     for contents in [*story.compacted, *(contents for _, _, contents in simulation.prompts)]:
@@ -94,7 +94,7 @@ def test_a_model_never_sees_a_call_without_its_responses(data: st.DataObject) ->
 @given(st.data())
 @settings(max_examples=drawn_examples(100), deadline=None)
 def test_every_call_of_an_ended_invocation_has_its_last_response(data: st.DataObject) -> None:
-    """Nothing stays open: answered, refused, expired, lost or sealed, each call is closed exactly once."""
+    """Each call is closed exactly once: answered, refused, expired, lost or cancelled."""
     simulation = Story(data).play()
     if not simulation.finished:
         return
@@ -109,7 +109,7 @@ def test_every_call_of_an_ended_invocation_has_its_last_response(data: st.DataOb
 @given(st.data())
 @settings(max_examples=drawn_examples(100), deadline=None)
 def test_an_event_lists_its_responses_in_call_order(data: st.DataObject) -> None:
-    """Whatever finished first."""
+    """Holds whichever call finished first."""
     for event in Story(data).play().whole.state.events:
         if event.author == "user":
             continue
@@ -120,7 +120,7 @@ def test_an_event_lists_its_responses_in_call_order(data: st.DataObject) -> None
 @given(st.data())
 @settings(max_examples=drawn_examples(100), deadline=None)
 def test_an_answer_counts_at_most_once(data: st.DataObject) -> None:
-    """However often and on whichever channel a call is answered, one final answer counts for each time that it asks."""
+    """One final answer counts per question, however often and on whichever channel a call is answered."""
     simulation = Story(data).play()
     finals = Counter(
         entry.body.function_call_id
@@ -135,8 +135,8 @@ def test_an_answer_counts_at_most_once(data: st.DataObject) -> None:
 
 @given(st.data())
 @settings(max_examples=drawn_examples(100), deadline=None)
-def test_a_summary_hides_neither_the_users_message_nor_a_call_that_waits(data: st.DataObject) -> None:
-    """However many events it stands for; and every event stays in the log."""
+def test_a_summary_hides_neither_the_users_message_nor_a_pending_call(data: st.DataObject) -> None:
+    """Holds for any number of summarized events, and every event stays in the log."""
     story = Story(data)
     log = story.play().whole
     for contents in story.compacted:
@@ -152,8 +152,8 @@ def test_a_summary_hides_neither_the_users_message_nor_a_call_that_waits(data: s
 
 @given(st.data())
 @settings(max_examples=drawn_examples(150), deadline=None)
-def test_nothing_is_spent_beyond_the_budget_but_what_was_in_flight(data: st.DataObject) -> None:
-    """A limit is passed by what each agent had begun when it was reached, and by one last reply each; no tool runs."""
+def test_spending_exceeds_the_budget_only_by_work_in_flight(data: st.DataObject) -> None:
+    """Model calls that were in flight at the limit may finish, and each agent may reply once more; no tool runs."""
     log = Story(data).play().log
     most = MAX_TOKENS * 2 * log.state.runs.begun
     limits = log.state.budget.limits()
@@ -164,7 +164,7 @@ def test_nothing_is_spent_beyond_the_budget_but_what_was_in_flight(data: st.Data
 @given(st.data())
 @settings(max_examples=drawn_examples(100), deadline=None)
 def test_every_reader_counts_the_same_spending(data: st.DataObject) -> None:
-    """Each entry counts once, on whatever way it is read; only who knows the times knows the time worked."""
+    """Each entry counts once for every reader; a reader that knows no times reports no working time."""
     simulation = Story(data).play()
     projection = Projection("inv")
     projection.feed(simulation.facts)

@@ -1,4 +1,4 @@
-"""How errors name what was given: value, reason and remedy, without pydantic's layout and words."""
+"""Validation errors name value, reason and remedy in plain words, without pydantic's layout."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ from waystation.core import Budget, describe_errors, with_article
     ("value", "named"), [(3, "an int"), ("x", "a str"), (None, "None"), (Agent(name="b"), "an LlmAgent")]
 )
 def test_a_kind_of_value_has_its_article(value: object, named: str) -> None:
-    """As it is said."""
+    """Chooses `a` or `an` by pronunciation."""
     assert with_article(value) == named
 
 
@@ -58,10 +58,10 @@ def test_a_kind_of_value_has_its_article(value: object, named: str) -> None:
         (AuthCredential, dict(auth_type="hunter2"), "`auth_type` is a str; use 'apiKey', 'http', "),
     ],
 )
-def test_a_mistake_is_told_with_value_and_remedy(kind: Any, given: dict[str, Any], text: str) -> None:
-    """Of a type that may hold a credential the value is not told."""
+def test_a_validation_error_names_value_and_remedy(kind: Any, given: dict[str, Any], text: str) -> None:
+    """Omits the value of a type that may contain a credential."""
     with pytest.raises(ValidationError) as refused:
         kind(**given)
-    told = describe_errors(refused.value, Agent.model_fields)
-    assert told.startswith(text)
-    assert "pydantic" not in told
+    description = describe_errors(refused.value, Agent.model_fields)
+    assert description.startswith(text)
+    assert "pydantic" not in description

@@ -1,4 +1,4 @@
-"""What may be recorded, and what is refused."""
+"""Plain JSON may be recorded; other values are converted or refused."""
 
 import dataclasses
 import datetime
@@ -26,7 +26,7 @@ json_values = st.recursive(
 
 
 def _doubling(depth: int) -> Any:
-    """A small value that is written large: every list holds the same list twice."""
+    """Return a small value whose JSON is large: every list contains the same list twice."""
     value: Any = 1
     for _ in range(depth):
         value = [value, value]
@@ -34,7 +34,7 @@ def _doubling(depth: int) -> Any:
 
 
 def _circular() -> Any:
-    """A value that contains itself twice."""
+    """Return a value that contains itself twice."""
     value: Any = {}
     value.update(a=value, b=value)
     return value
@@ -61,8 +61,8 @@ class Pair:
 
 
 @given(json_values)
-def test_whatever_is_plain_survives_a_round_trip(value: Any) -> None:
-    """Encoding and decoding a JSON value gives the value."""
+def test_plain_values_survive_a_round_trip(value: Any) -> None:
+    """Encoding and decoding a JSON value returns the value."""
     assert decode(encode(to_plain_json(value))) == value
     assert copy_json(value) == value
 
@@ -89,7 +89,7 @@ def test_the_digest_does_not_depend_on_the_order_of_keys(value: dict[str, int]) 
     ],
 )
 def test_common_values_have_a_plain_form(value: object, recorded: object) -> None:
-    """Authors return what is natural."""
+    """Converts the values that authors naturally return, such as dates and models."""
     assert to_plain_json(value) == recorded
 
 
@@ -115,8 +115,8 @@ def test_common_values_have_a_plain_form(value: object, recorded: object) -> Non
         "object", "function", "huge key", "long range", "doubling",
     ],
 )  # fmt: skip
-def test_what_has_no_faithful_form_is_refused_with_its_place(value: object, complaint: str) -> None:
-    """The error names where, what, and what to do instead."""
+def test_a_value_without_a_faithful_form_is_refused_with_its_place(value: object, complaint: str) -> None:
+    """The error names the place, the value and the remedy."""
     with pytest.raises(NotJson, match=complaint):
         to_plain_json(value)
 
@@ -136,7 +136,7 @@ def test_what_has_no_faithful_form_is_refused_with_its_place(value: object, comp
     ids=["surrogates", "integers", "tuple", "colliding keys", "huge integer", "nan", "doubling", "circular"],
 )
 def test_values_with_an_equivalent_are_repaired(value: Any, repaired: Any) -> None:
-    """Other values are refused. No key replaces another."""
+    """Repairs values that have an equivalent and refuses others; no key replaces another."""
     if repaired is not None:
         assert normalize_json(value) == repaired
         return
@@ -145,7 +145,7 @@ def test_values_with_an_equivalent_are_repaired(value: Any, repaired: Any) -> No
 
 
 def test_nesting_is_bounded() -> None:
-    """Deeper values encode, but decoders give up on them."""
+    """Refuses deeper values, because decoders would."""
     deep: Any = 1
     for _ in range(MAX_DEPTH):
         deep = [deep]
@@ -155,15 +155,15 @@ def test_nesting_is_bounded() -> None:
 
 
 def test_a_value_that_contains_itself_is_refused() -> None:
-    """It ends at the depth limit."""
+    """A circular value ends at the depth limit."""
     loop: list[Any] = []
     loop.append(loop)
     with pytest.raises(NotJson, match="nesting deeper"):
         to_plain_json(loop)
 
 
-def test_plain_shares_nothing_with_its_source() -> None:
-    """A tool may go on changing what it returned."""
+def test_a_plain_copy_shares_nothing_with_its_source() -> None:
+    """A tool may change its value after it returned."""
     source = {"a": [1]}
     result = to_plain_json(source)
     source["a"].append(2)
@@ -172,6 +172,6 @@ def test_plain_shares_nothing_with_its_source() -> None:
 
 @pytest.mark.parametrize("data", [b"NaN", b'{"a": Infinity}', b'"\\ud800"', b"[" * 300 + b"]" * 300, b"{", b""])
 def test_decoding_is_strict(data: bytes) -> None:
-    """What other readers would refuse is refused here."""
+    """Refuses JSON that other readers would refuse."""
     with pytest.raises(ValueError, match=r"."):
         decode(data)

@@ -1,4 +1,4 @@
-"""Whatever people send, in whatever order: no call runs or counts as approved that its policy does not let through."""
+"""With any answers in any order, no call runs or counts as approved against its policy."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.tiers import drawn_examples
 from tests.unit.core.drawn import POLICIES, Story
 from tests.unit.core.simulation import Simulation
-from tests.unit.core.test_interleavings import shown
+from tests.unit.core.test_interleavings import observable
 from waystation.core import (
     AgentRun,
     AgentSpec,
@@ -33,7 +33,7 @@ from waystation.core import (
 
 
 class Asking(Story):
-    """A story in which people are asked again and again, and mostly answer what they are asked."""
+    """A random invocation in which people are often asked and mostly answer."""
 
     MOVES = ("task", "task", "answer", "answer", "update", "update", "update", "result", "result", "result")
 
@@ -43,7 +43,7 @@ class Asking(Story):
         self.shape = AgentSpec(name="ag")
 
     def play(self) -> Simulation:
-        """Play some sixty moves."""
+        """Play about sixty moves."""
         simulation = self.simulation
         simulation.task()
         simulation.reply("m1", self._said(simulation.log.state.runs[0]))
@@ -88,8 +88,8 @@ class Asking(Story):
         return ModelReply(content={"role": "model", "parts": parts}, calls=tuple(calls))
 
 
-def counted(log: Log, call: CallState) -> Iterator[tuple[float, Answer, Verified | None]]:
-    """Yield what counted for a call, with its time and who was verified to have sent it."""
+def counted_answers(log: Log, call: CallState) -> Iterator[tuple[float, Answer, Verified | None]]:
+    """Yield the answers that counted for a call, with their times and verified senders."""
     submitted: dict[str, Answer] = {}
     for entry in log.entries:
         match entry.body:
@@ -103,9 +103,9 @@ def counted(log: Log, call: CallState) -> Iterator[tuple[float, Answer, Verified
 
 
 def approvers(log: Log, call: CallState) -> list[tuple[str | None, Verified | None]] | None:
-    """Return who approved what a call then was; None when an operator waived that."""
+    """Return the approvers of a call as it ran, or None if an operator waived the approval."""
     found: list[tuple[str | None, Verified | None]] = []
-    for _, answer, who in counted(log, call):
+    for _, answer, who in counted_answers(log, call):
         by = who.subject if who else answer.by
         if answer.action == "waive":
             return None
@@ -117,7 +117,7 @@ def approvers(log: Log, call: CallState) -> list[tuple[str | None, Verified | No
 
 
 def may_approve(policy: ApprovalPolicy, by: str | None, who: Verified | None) -> bool:
-    """Whether somebody may, once all escalations have taken place."""
+    """Return whether a person may approve after all escalations."""
     if policy.must_verify and who is None:
         return False
     if policy.not_requester and by == "user":
@@ -128,8 +128,8 @@ def may_approve(policy: ApprovalPolicy, by: str | None, who: Verified | None) ->
 
 @given(st.data())
 @settings(max_examples=drawn_examples(150), deadline=None)
-def test_a_call_runs_only_once_enough_of_the_right_people_have_approved_it(data: st.DataObject) -> None:
-    """Each of them once, each allowed to, all of them of the arguments with which it runs."""
+def test_a_call_runs_only_with_enough_authorized_approvals(data: st.DataObject) -> None:
+    """Each approver counts once, is authorized, and approved the arguments with which the call runs."""
     log = Asking(data).play().whole
     for call in log.state.calls.values():
         policy = call.policy
@@ -147,11 +147,11 @@ def test_a_call_runs_only_once_enough_of_the_right_people_have_approved_it(data:
 
 @given(st.data())
 @settings(max_examples=drawn_examples(150), deadline=None)
-def test_only_operators_waive_or_cancel_a_call_that_asks_for_verified_people(data: st.DataObject) -> None:
-    """Where identities are verified; elsewhere anybody may, as anybody may approve."""
+def test_only_operators_waive_or_cancel_a_call_that_requires_verification(data: st.DataObject) -> None:
+    """Without verified identities, anyone may."""
     log = Asking(data).play().whole
     for call in log.state.calls.values():
-        for _, answer, who in counted(log, call):
+        for _, answer, who in counted_answers(log, call):
             if answer.action in ("waive", "cancel") and call.policy and call.policy.must_verify:
                 assert who is not None
                 assert who.subject in call.policy.operators
@@ -159,13 +159,13 @@ def test_only_operators_waive_or_cancel_a_call_that_asks_for_verified_people(dat
 
 @given(st.data())
 @settings(max_examples=drawn_examples(150), deadline=None)
-def test_nothing_counts_without_the_comment_or_the_digest_that_a_policy_asks_for(data: st.DataObject) -> None:
-    """Whatever settles a call, that is."""
+def test_nothing_counts_without_the_comment_or_digest_that_a_policy_requires(data: st.DataObject) -> None:
+    """Holds for every action that closes a call."""
     log = Asking(data).play().whole
     for call in log.state.calls.values():
         if not call.policy:
             continue
-        for _, answer, _ in counted(log, call):
+        for _, answer, _ in counted_answers(log, call):
             if answer.action in ("approve", "reject", "edit", "respond", "waive", "cancel"):
                 assert answer.comment or not call.policy.comment
                 assert answer.digest or not call.policy.digest
@@ -173,8 +173,8 @@ def test_nothing_counts_without_the_comment_or_the_digest_that_a_policy_asks_for
 
 @given(st.data())
 @settings(max_examples=drawn_examples(150), deadline=None)
-def test_a_token_counts_once(data: st.DataObject) -> None:
-    """For each call: what is the same for another call is no business of the log, the token says for which it is."""
+def test_a_token_counts_once_per_call(data: st.DataObject) -> None:
+    """A token names its call, so the log does not compare tokens of different calls."""
     log = Asking(data).play().whole
     of_call: dict[str, str] = {}
     used: list[tuple[str, str]] = []
@@ -189,11 +189,11 @@ def test_a_token_counts_once(data: st.DataObject) -> None:
 
 @given(st.data())
 @settings(max_examples=drawn_examples(150), deadline=None)
-def test_every_reader_sees_who_may_answer_and_who_has(data: st.DataObject) -> None:
-    """The projection of the history equals the workflow's log, over cuts, reviews, notices and votes."""
+def test_every_reader_sees_the_same_approvers_and_votes(data: st.DataObject) -> None:
+    """The projection of the history equals the workflow's log across runs, verifications, notifications and votes."""
     simulation = Asking(data).play()
     reader = Projection("inv")
     reader.feed(simulation.facts)
     reader.flush()
-    assert shown(reader.log) == shown(simulation.whole)
+    assert observable(reader.log) == observable(simulation.whole)
     assert reader.log.state.approvals.standing == simulation.log.state.approvals.standing

@@ -1,4 +1,4 @@
-"""Whether what satisfies one policy satisfies another, and what an author cannot have meant."""
+"""Comparison of approval policies, and mistakes of authors."""
 
 from datetime import timedelta
 
@@ -31,14 +31,14 @@ LATER = (Escalation(after=timedelta(hours=1), to=("role:boss",)),)
         ({"comment": True}, {"digest": True, "deadline": timedelta(days=1)}, True),
     ],
 )
-def test_a_policy_that_asks_no_less_satisfies_another(given: JsonObject, wanted: JsonObject, satisfied: bool) -> None:
-    """Of the same people or fewer, as many or more, proven and not the requester where that is wanted."""
+def test_a_stricter_policy_satisfies_another(given: JsonObject, wanted: JsonObject, satisfied: bool) -> None:
+    """A stricter policy has the same approvers or fewer, the same quorum or more, and the same conditions or more."""
     assert ApprovalPolicy(**given).satisfies(ApprovalPolicy(**wanted)) is satisfied
 
 
 @pytest.mark.parametrize("field", ["deadline", "remember"])
-def test_true_is_no_duration(field: str) -> None:
-    """`remember=True` would be for one second."""
+def test_true_is_not_a_duration(field: str) -> None:
+    """Refuses `remember=True`, which would mean one second."""
     with pytest.raises(ValidationError, match=r"is not a duration; use a timedelta, such as timedelta\(hours=1\)"):
         ApprovalPolicy.model_validate({field: True})
 
@@ -58,8 +58,8 @@ def test_true_is_no_duration(field: str) -> None:
         ),
     ],
 )
-def test_what_no_author_can_have_meant_is_told(given: JsonObject, said: str) -> None:
-    """Of a policy that is recorded it is no error: histories go on."""
+def test_a_policy_that_makes_no_sense_is_reported(given: JsonObject, said: str) -> None:
+    """Reports the mistake to authors; a recorded policy is still accepted, so histories replay."""
     [mistake] = ApprovalPolicy(**given).mistakes()
     assert mistake.startswith(said)
 
@@ -75,8 +75,8 @@ def test_what_no_author_can_have_meant_is_told(given: JsonObject, said: str) -> 
         {"verified": True, "operators": ("ben",)},
     ],
 )
-def test_what_can_be_meant_is_no_mistake(given: JsonObject) -> None:
-    """Roles are of any number of people; escalations name further ones."""
+def test_a_meaningful_policy_has_no_mistakes(given: JsonObject) -> None:
+    """Roles may have any number of members, and escalations may name more approvers."""
     assert list(ApprovalPolicy(**given).mistakes()) == []
 
 
@@ -94,7 +94,7 @@ def test_what_can_be_meant_is_no_mistake(given: JsonObject) -> None:
 def test_an_empty_list_of_channels_notifies_nobody(
     notice: tuple[str, ...] | None, policy: tuple[str, ...] | None, channels: tuple[str, ...] | None
 ) -> None:
-    """Only a list that is not set leaves the choice to the policy, and then to the worker; also after recording."""
+    """An empty list is kept when it is recorded; only an unset list falls back to the policy and the worker."""
     recorded = ApprovalPolicy.model_validate_json(ApprovalPolicy(notify=policy).encode())
     call = CallState(call=Call(id="fc-1", approval=recorded))
     due = due_notification(call, "escalation", ("all",), Notice(after=timedelta(hours=1), notify=notice))

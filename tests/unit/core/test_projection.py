@@ -1,4 +1,4 @@
-"""What a reader makes of a history that ends in the middle of a workflow task."""
+"""A reader can read a history that ends within a workflow task."""
 
 import pytest
 
@@ -27,8 +27,8 @@ PAYS = ModelReply(
 )
 
 
-def test_an_edit_does_not_count_for_a_reader_before_it_is_verified() -> None:
-    """Also when the reader has seen the update, and not yet the activity that verifies its arguments."""
+def test_an_unverified_edit_does_not_count_for_a_reader() -> None:
+    """Holds if the reader has the update but not yet the activity that verifies its arguments."""
     simulation = Simulation(InvocationInput(agent="ag", message="pay"))
     simulation.task()
     simulation.reply("m1", PAYS)
@@ -43,8 +43,8 @@ def test_an_edit_does_not_count_for_a_reader_before_it_is_verified() -> None:
     assert [call.args for call in reader.log.state.pending()] == [{"amount": 900}]
 
 
-def test_a_model_call_that_is_cancelled_with_its_invocation_is_read_as_lost() -> None:
-    """The workflow counts it as lost at once, and names it in the next command, before the server knows of its end."""
+def test_a_model_call_cancelled_with_its_invocation_is_read_as_lost() -> None:
+    """The workflow counts the call as lost before the server records the end of its activity."""
     started = InvocationInput(agent="ag", message="go", state={"user:name": "Ada"}).encode()
     flush = ScopeDelivery(at=2, new=("cancel", "m1"), after=-1, last=0).encode()
     reader = Projection("inv")
@@ -56,8 +56,8 @@ def test_a_model_call_that_is_cancelled_with_its_invocation_is_read_as_lost() ->
 
 
 @pytest.mark.parametrize("last", [None, ToolOutcome(function_call_id="fc-3", response={})], ids=["failed", "returned"])
-def test_results_of_local_activities_are_applied_in_the_order_of_the_calls(last: ToolOutcome | None) -> None:
-    """At the time of the last one that ended, even if it failed; whether or not a later command names the results."""
+def test_local_activity_results_are_applied_in_call_order(last: ToolOutcome | None) -> None:
+    """They apply at the end of the last one, even if it failed, and whether or not a later command names them."""
     simulation = Simulation(InvocationInput(agent="ag", message="look"))
     simulation.run_locally = lambda refs: [
         (refs[2], 0.5, last),

@@ -11,11 +11,11 @@ from waystation.core import Amounts, ModelLimit, PeriodBudget, Quotas, find_peri
 NEW_YEARS_EVE = datetime(2026, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp()
 
 
-def test_the_limit_with_the_longest_beginning_applies() -> None:
-    """`*` is for all models that no other limit names."""
+def test_the_limit_with_the_longest_prefix_applies() -> None:
+    """`*` applies to models that no other limit names."""
     quotas = Quotas(limits=tuple(ModelLimit(model=name) for name in ("gpt-5", "gpt-5-mini", "*")))
-    found = {name: quotas.find_limit(name) for name in ("gpt-5.1", "gpt-5-mini-2026", "claude-5")}
-    assert {name: limit and limit.model for name, limit in found.items()} == {
+    limits = {name: quotas.find_limit(name) for name in ("gpt-5.1", "gpt-5-mini-2026", "claude-5")}
+    assert {name: limit and limit.model for name, limit in limits.items()} == {
         "gpt-5.1": "gpt-5",
         "gpt-5-mini-2026": "gpt-5-mini",
         "claude-5": "*",
@@ -43,7 +43,7 @@ def test_the_most_specific_budget_applies_to_tenant_and_user_each() -> None:
     assert costs("acme", "bob") == {1, 3, 6}
 
 
-def test_periods_are_those_of_utc() -> None:
+def test_periods_follow_utc() -> None:
     """A day ends at midnight, and a month at the end of its last day."""
     assert list_periods(NEW_YEARS_EVE) == {"day": "2026-12-31", "month": "2026-12"}
     ends = {find_period_end("day", NEW_YEARS_EVE), find_period_end("month", NEW_YEARS_EVE)}

@@ -1,4 +1,4 @@
-"""Rules for every recorded type. Histories outlive the code that wrote them."""
+"""Recorded types stay readable, because histories outlive the code that wrote them."""
 
 from collections.abc import Hashable
 from importlib import import_module
@@ -10,7 +10,7 @@ from waystation.core import Budget, EventActions, Recorded, wire
 
 
 def recorded_types() -> list[type[Recorded]]:
-    """Every subclass of Recorded in the core, however deep; whoever reads histories may have others."""
+    """Return every subclass of Recorded in the core."""
     for module in walk_packages(core.__path__, "waystation.core."):
         import_module(module.name)  # so that its types are known
     found, waiting = [], [Recorded]
@@ -22,20 +22,20 @@ def recorded_types() -> list[type[Recorded]]:
 
 
 def test_recorded_types_are_frozen_and_ignore_unknown_fields() -> None:
-    """A newer version's fields do not break an older reader."""
+    """An older version ignores fields that a newer one added."""
     configs = {kind.__name__: (kind.model_config["frozen"], kind.model_config["extra"]) for kind in recorded_types()}
     assert {name: config for name, config in configs.items() if config != (True, "ignore")} == {}
 
 
 def test_defaults_of_recorded_types_are_constant() -> None:
-    """A factory may read a clock or randomness; then a replay differs."""
+    """A default that reads a clock or random numbers would differ on replay."""
     constant = (None, dict, Budget, EventActions)
     fields = [(kind.__name__, *item) for kind in recorded_types() for item in kind.model_fields.items()]
     assert [(kind, name) for kind, name, field in fields if field.default_factory not in constant] == []
 
 
 def test_no_default_is_copied() -> None:
-    """Pydantic copies what cannot be hashed, which takes five times as long as making it."""
+    """Every default is hashable, because pydantic copies other defaults, which is slow."""
     fields = [(kind.__name__, *item) for kind in recorded_types() for item in kind.model_fields.items()]
     assert [(kind, name) for kind, name, field in fields if not isinstance(field.default, Hashable)] == []
 
@@ -115,7 +115,7 @@ REQUIRED = {
 
 
 def test_recorded_types_gain_only_optional_fields() -> None:
-    """What was required in the first release is all that ever is."""
+    """Only fields that were required in the first release are required."""
     required = {
         kind.__name__: {name for name, field in kind.model_fields.items() if field.is_required()}
         for kind in recorded_types()
@@ -123,7 +123,7 @@ def test_recorded_types_gain_only_optional_fields() -> None:
     assert required == REQUIRED
 
 
-def test_a_newer_input_is_still_read() -> None:
-    """Unknown fields are passed over."""
-    given: dict[str, Any] = {"agent": "a", "message": "m", "from_the_future": {"x": 1}}
-    assert wire.InvocationInput.model_validate(given).agent == "a"
+def test_an_input_of_a_newer_version_is_read() -> None:
+    """Ignores unknown fields."""
+    fields: dict[str, Any] = {"agent": "a", "message": "m", "from_the_future": {"x": 1}}
+    assert wire.InvocationInput.model_validate(fields).agent == "a"

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.core.story import called, log_of, said
+from tests.unit.core.story import log_of, model_calls, user_message
 from waystation.core import (
     ApprovalPolicy,
     Perform,
@@ -20,8 +20,8 @@ from waystation.core import (
 def test_a_call_under_a_remembered_approval_carries_the_digest_of_what_was_approved() -> None:
     """The worker compares it with the call that it is about to run, as it does after a person's answer."""
     policy = ApprovalPolicy(remember=timedelta(hours=1))
-    call = called("pay", gated=True, approval=policy, declared="schema", standing="earlier/fc-1")
-    log = log_of(said("pay"), call)
+    call = model_calls("pay", gated=True, approval=policy, declared="schema", standing="earlier/fc-1")
+    log = log_of(user_message("pay"), call)
     assert next_step(log) == Perform(("fc-1",))
     assert log.state.calls["fc-1"].approved_digest == log.state.calls["fc-1"].digest
 

@@ -43,15 +43,15 @@ def test_a_token_is_bound_to_everything_that_the_starter_chooses() -> None:
     assert [change for change in (*changes, {"budget": {"max_llm_calls": 1}}) if content(**change) == START] == []
 
 
-def test_a_token_is_not_bound_to_what_the_engine_sets() -> None:
-    """Nor to itself."""
+def test_a_token_does_not_cover_fields_of_the_engine() -> None:
+    """It does not cover itself either."""
     link = {"id": "session/waystation/ann/s", "number": 1}
     assert content(token="t", carried={"run_id": "r"}, signed_request={"invocation_id": "i"}) == START
     assert content(session=link | {"message_id": "m1"}) == {"message": "go", "message_id": "m1"}
 
 
 @pytest.mark.parametrize(("requesters", "counts"), [(None, False), (("ann@example.com",), False), (("bob",), True)])
-def test_an_approval_counts_if_the_requester_is_known_to_be_somebody_else(
+def test_an_approval_counts_if_the_requester_is_known_to_be_someone_else(
     requesters: tuple[str, ...] | None, counts: bool
 ) -> None:
     """An unknown requester might be the approver."""

@@ -1,11 +1,21 @@
-"""What an answer adds to the response that the model reads; that of a long-running call consists of it."""
+"""The model's response contains what the approver added."""
 
 from typing import Any
 
 import pytest
 
-from tests.unit.core.story import answered, asked_model, called, expired, log_of, replied, responses, returned, said
-from tests.unit.core.test_asking import asks
+from tests.unit.core.story import (
+    answered,
+    expired,
+    log_of,
+    model_called,
+    model_calls,
+    model_replied,
+    responses,
+    tool_returned,
+    user_message,
+)
+from tests.unit.core.test_asking import request_confirmation
 from waystation.core import ApprovalPolicy, Body, JsonObject
 from waystation.core.conversation import prompt
 
@@ -32,7 +42,10 @@ OF_TWO = ApprovalPolicy(quorum=2, verified=False)
 def test_an_answer_becomes_the_response_of_the_wire_contract(answer: dict[str, Any], response: JsonObject) -> None:
     """Approve and reject become a status, respond exactly its response."""
     log = log_of(
-        said("ask"), called("ask", kind="long_running"), returned("fc-1", final=False), answered("fc-1", **answer)
+        user_message("ask"),
+        model_calls("ask", kind="long_running"),
+        tool_returned("fc-1", final=False),
+        answered("fc-1", **answer),
     )
     assert responses(log) == [("fc-1", response)]
     assert log.state.events[-1].author == "user"
@@ -41,7 +54,10 @@ def test_an_answer_becomes_the_response_of_the_wire_contract(answer: dict[str, A
 def paid(*answers: Body, result: JsonObject | None = None, **fields: Any) -> JsonObject:
     """Return the response that the model receives to a payment after these answers."""
     log = log_of(
-        said("pay"), called("pay", gated=True, args=PAY, **fields), *answers, returned("fc-1", result or {"ok": 1})
+        user_message("pay"),
+        model_calls("pay", gated=True, args=PAY, **fields),
+        *answers,
+        tool_returned("fc-1", result or {"ok": 1}),
     )
     ((_, response),) = responses(log)[-1:]
     assert [part["functionResponse"]["response"] for part in prompt.contents(log)[-1]["parts"]] == [response]
@@ -80,8 +96,8 @@ def test_result_of_the_tool_is_never_replaced() -> None:
     assert paid(answer, result={"ok": 1, "comment": "by hand"}) == expected
 
 
-def test_all_approvers_of_a_quorum_are_heard() -> None:
-    """The one who changed the arguments is named even though another approval was the last."""
+def test_a_response_names_all_approvers_of_a_quorum() -> None:
+    """Names the approver who changed the arguments, even if another approval was the last."""
     answers = (
         answered("fc-1", by="ann", comment="a"),
         answered("fc-1", "edit", by="ann", **EDIT),
@@ -92,17 +108,17 @@ def test_all_approvers_of_a_quorum_are_heard() -> None:
 
 
 @pytest.mark.parametrize("action", ["approve", "reject"])
-def test_comment_reaches_the_model_if_the_tool_itself_asked(action: str) -> None:
-    """Also that of a rejection, which the tool handles."""
+def test_a_comment_reaches_the_model_if_the_tool_itself_asked(action: str) -> None:
+    """Includes the comment of a rejection, which the tool handles itself."""
     answer = answered("fc-1", action, comment="because", response={"code": 7})
     log = log_of(
-        said("pay"),
-        called("pay"),
-        asks("fc-1"),
-        asked_model(),
-        replied("ok"),
+        user_message("pay"),
+        model_calls("pay"),
+        request_confirmation("fc-1"),
+        model_called(),
+        model_replied("ok"),
         answer,
-        returned("fc-1", {"ok": 1}, run=1),
+        tool_returned("fc-1", {"ok": 1}, run=1),
     )
     assert responses(log)[-1] == ("fc-1", {"ok": 1, "comment": "because", "code": 7})
 
@@ -111,18 +127,18 @@ def test_comment_reaches_the_model_if_the_tool_itself_asked(action: str) -> None
     ("action", "error"),
     [("reject", "This tool call is rejected."), ("cancel", "This tool call was cancelled by a person.")],
 )
-def test_refused_call_has_the_fields_of_the_answer(action: str, error: str) -> None:
-    """They cannot hide the refusal."""
+def test_a_refused_call_has_the_fields_of_the_answer(action: str, error: str) -> None:
+    """An answer's fields cannot hide the refusal."""
     answer = answered("fc-1", action, comment="no", response={"error": "none", "code": 7})
-    response = responses(log_of(said("pay"), called("pay", gated=True), answer))[-1][1]
+    response = responses(log_of(user_message("pay"), model_calls("pay", gated=True), answer))[-1][1]
     assert {"error": error, "comment": "no", "code": 7, "approver_error": "none"}.items() <= response.items()
 
 
-def test_expired_call_does_not_read_like_an_approval() -> None:
-    """The comment of the one approver of two is left out."""
+def test_an_expired_call_does_not_read_like_an_approval() -> None:
+    """Leaves out the comment of the only approver of a quorum of two."""
     log = log_of(
-        said("pay"),
-        called("pay", gated=True, approval=OF_TWO),
+        user_message("pay"),
+        model_calls("pay", gated=True, approval=OF_TWO),
         answered("fc-1", by="ann", comment="fine"),
         expired("fc-1"),
     )
@@ -130,12 +146,12 @@ def test_expired_call_does_not_read_like_an_approval() -> None:
 
 
 def test_long_running_call_keeps_the_changes_until_it_is_answered() -> None:
-    """The model sees only the latest response."""
+    """The model sees only the latest response, which still names the changes."""
     log = log_of(
-        said("pay"),
-        called("pay", kind="long_running", gated=True, args=PAY),
+        user_message("pay"),
+        model_calls("pay", kind="long_running", gated=True, args=PAY),
         answered("fc-1", "edit", comment="less", **EDIT),
-        returned("fc-1", {"status": "sent"}, final=False),
+        tool_returned("fc-1", {"status": "sent"}, final=False),
         answered("fc-1", "respond", response={"status": "done"}),
     )
     assert [response for id, response in responses(log) if id == "fc-1"] == [
@@ -145,6 +161,6 @@ def test_long_running_call_keeps_the_changes_until_it_is_answered() -> None:
 
 def test_payload_of_a_confirmation_may_be_any_value() -> None:
     """The tool receives it, and the model does not."""
-    log = log_of(said("pay"), called("pay", gated=True), answered("fc-1", payload=[]))
+    log = log_of(user_message("pay"), model_calls("pay", gated=True), answered("fc-1", payload=[]))
     assert (log.state.calls["fc-1"].tool_confirmation() or {})["payload"] == []
     assert responses(log)[-1][1] == {"confirmed": True, "payload": []}

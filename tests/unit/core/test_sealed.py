@@ -1,4 +1,4 @@
-"""Which tokens may stand in a history."""
+"""Only encrypted tokens may enter a history."""
 
 import base64
 
@@ -15,8 +15,8 @@ def part(text: str) -> str:
 ENCRYPTED = ".".join([part('{"alg":"ECDH-ES","enc":"A256GCM"}'), "", "aXY", "Y2lwaGVy", "dGFn"])
 
 
-def test_an_encrypted_token_is_sealed() -> None:
-    """With an empty second part, as for the direct agreement on a key."""
+def test_an_encrypted_token_is_recognized() -> None:
+    """Its second part is empty, as in direct key agreement."""
     assert is_encrypted(ENCRYPTED)
 
 
@@ -35,6 +35,6 @@ def test_an_encrypted_token_is_sealed() -> None:
         ENCRYPTED + "A" * MAX_TOKEN_CHARS,
     ],
 )
-def test_no_other_token_is_sealed(token: str) -> None:
-    """A signed one least of all: whoever reads it can use it."""
+def test_no_other_token_is_recognized(token: str) -> None:
+    """A signed token could be used by everyone who reads the history."""
     assert not is_encrypted(token)

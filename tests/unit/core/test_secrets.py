@@ -1,4 +1,4 @@
-"""What counts as a secret in an answer, and how secrets are kept out of what is recorded."""
+"""Recognizing secrets in answers, and hiding them from records."""
 
 import json
 
@@ -19,7 +19,7 @@ from waystation.core import (
 
 
 @pytest.mark.parametrize(
-    ("response", "found"),
+    ("response", "keys"),
     [
         ({"oauth2": {"accessToken": "abc"}}, ["oauth2.accessToken"]),
         ({"oauth2": {"access_token": "abc"}}, ["oauth2.access_token"]),
@@ -35,9 +35,9 @@ from waystation.core import (
         ({"note": "-----BEGIN RSA PRIVATE KEY-----\nx"}, ["note"]),
     ],
 )
-def test_what_looks_like_a_secret_is_found(response: JsonObject, found: list[str]) -> None:
-    """By the name of its field in any spelling, or by its form."""
-    assert secret_keys(response) == found
+def test_a_secret_is_recognized(response: JsonObject, keys: list[str]) -> None:
+    """Recognizes secrets by the name of their field in any spelling, or by their form."""
+    assert secret_keys(response) == keys
 
 
 @pytest.mark.parametrize(
@@ -51,13 +51,13 @@ def test_what_looks_like_a_secret_is_found(response: JsonObject, found: list[str
         {"link": "https://me/?barcode=1"},
     ],
 )
-def test_what_is_no_secret_is_left_alone(response: JsonObject) -> None:
-    """Empty fields, names that only resemble, and texts that only speak of secrets."""
+def test_an_ordinary_value_is_not_a_secret(response: JsonObject) -> None:
+    """Ignores empty fields, similar names, and texts that only mention secrets."""
     assert secret_keys(response) == []
 
 
-def test_a_secret_does_not_show_but_works() -> None:
-    """Its representation is masked; headers are built from it as from any text."""
+def test_a_secret_is_masked_but_usable() -> None:
+    """Masks its representation; headers are built from it as from any text."""
     key = Secret("s3cr3t-value")
     assert repr(key) == repr([key])[1:-1] == HIDDEN
     assert f"Bearer {key}" == "Bearer s3cr3t-value"
@@ -66,14 +66,14 @@ def test_a_secret_does_not_show_but_works() -> None:
 
 @pytest.mark.parametrize("value", [Secret("abc"), {"a": [Secret("abc")]}, [{"b": Secret("abc")}]])
 def test_a_secret_cannot_be_recorded(value: object) -> None:
-    """However deep it lies; the error does not quote it."""
+    """Refuses a secret at any depth, without quoting it."""
     with pytest.raises(NotJson, match="part of a credential") as caught:
         to_plain_json(value)
     assert "abc" not in str(caught.value)
 
 
-def test_masking_finds_secrets_inside_texts_and_keys() -> None:
-    """Longer ones first, so that no rest of one is left; too short ones are not looked for."""
+def test_masking_replaces_secrets_inside_texts_and_keys() -> None:
+    """Replaces longer secrets first and ignores very short ones."""
     value = {"url": "https://x/?k=secret-1-long", "secret-1": ["secret-1!", 5, None], "n": "no"}
     assert mask(value, ["secret-1", "secret-1-long", "no"]) == {
         "url": f"https://x/?k={HIDDEN}",
@@ -82,14 +82,14 @@ def test_masking_finds_secrets_inside_texts_and_keys() -> None:
     }
 
 
-def test_masking_nothing_gives_the_very_value() -> None:
-    """Most calls are given no secret, and cost nothing."""
+def test_masking_without_secrets_returns_the_same_value() -> None:
+    """Most calls receive no secret and pay nothing."""
     value = {"a": [1]}
     assert mask(value, []) is value
 
 
 def test_values_are_hidden_by_their_names_at_any_depth() -> None:
-    """Only the values are hidden, so that readers see that there are some."""
+    """Hides only the values, so readers see which secrets exist."""
     value = {"to": "ada", "password": "p", "login": {"api_key": 5, "city": "Bern"}, "all": [{"token": None}]}
     hidden = {"to": "ada", "password": "…", "login": {"api_key": "…", "city": "Bern"}, "all": [{"token": "…"}]}
     assert hide_named_secrets(value) == hidden
@@ -97,11 +97,11 @@ def test_values_are_hidden_by_their_names_at_any_depth() -> None:
 
 
 def test_a_number_of_tokens_is_displayed() -> None:
-    """It is a count. A text with such a name may be a list of tokens."""
+    """Shows counts of tokens, but hides a text with such a name."""
     usage = {"max_output_tokens": 5, "promptTokenCount": 7, "tokens": "a b", "token": 4}
     assert hide_named_secrets(usage) == {**usage, "tokens": "…", "token": "…"}
 
 
 def test_a_secret_name_above_a_value_hides_it() -> None:
-    """A difference inside a secret is named by its place."""
+    """Hides a value inside a secret by its path."""
     assert [hide_secrets_at(place, 1) for place in ("args.password", "args.secret.a[0]", "args.to[1]")] == ["…", "…", 1]

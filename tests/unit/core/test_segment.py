@@ -1,4 +1,4 @@
-"""A stretch of a log, handed on as entries, gives the same log again."""
+"""Segments carry the entries of a log to the next run."""
 
 import pytest
 from hypothesis import given, settings
@@ -6,25 +6,25 @@ from hypothesis import strategies as st
 
 from tests.tiers import drawn_examples
 from tests.unit.core.drawn import Story
-from tests.unit.core.test_interleavings import shown
+from tests.unit.core.test_interleavings import observable
 from waystation.core import ForeignHistory, Log, pack_entries, unpack_entries
 
 
 @given(st.data())
 @settings(max_examples=drawn_examples(100), deadline=None)
-def test_entries_survive_the_way_through_bytes(data: st.DataObject) -> None:
-    """Whatever happened, a log built from packed entries is the log that was packed."""
+def test_entries_survive_packing(data: st.DataObject) -> None:
+    """A log built from packed entries equals the log that was packed."""
     log = Story(data).play().whole
     copy = Log(log.invocation_id)
     for entry in unpack_entries(pack_entries(log.entries)):
         copy.append(entry.ref, entry.time, entry.body)
-    assert shown(copy) == shown(log)
+    assert observable(copy) == observable(log)
 
 
 @pytest.mark.parametrize(
     "data", [b"", b"{", b'[{"ref": "start"}]', b'[{"ref": "x", "time": 1, "kind": "new", "body": {}}]']
 )
-def test_what_is_no_stretch_of_a_log_is_refused(data: bytes) -> None:
-    """Damage, and what a newer version wrote, is said and not guessed at."""
+def test_an_invalid_segment_is_refused(data: bytes) -> None:
+    """Refuses damaged data and data of a newer version."""
     with pytest.raises(ForeignHistory):
         unpack_entries(data)

@@ -1,4 +1,4 @@
-"""What a session decides, and that nothing it is sent gets lost."""
+"""A session decides when each invocation starts and loses no message."""
 
 import contextlib
 
@@ -30,7 +30,7 @@ def session(**fields: object) -> SessionLog:
     return SessionLog(ID, SessionInput.model_validate({"agent": "root", "session_id": "s", **fields}))
 
 
-def said(text: str, **fields: object) -> SessionMessage:
+def message(text: str, **fields: object) -> SessionMessage:
     return SessionMessage.model_validate({"message": text, **fields})
 
 
@@ -38,69 +38,69 @@ def report(since: int, **fields: object) -> Report:
     return Report.model_validate({"since": since, "entries": (), **fields})
 
 
-def test_one_invocation_begins_at_a_time() -> None:
-    """The next begins when the one before is over."""
+def test_one_invocation_starts_at_a_time() -> None:
+    """The next invocation starts after the previous one ended."""
     log = session()
-    assert log.accept(said("a"))["status"] == "started"
-    assert log.accept(said("b"))["status"] == "queued"
-    begun = log.start("run")
-    assert begun is not None
-    assert (begun[0], begun[1].message) == (1, "a")
+    assert log.accept(message("a"))["status"] == "started"
+    assert log.accept(message("b"))["status"] == "queued"
+    started = log.start("run")
+    assert started is not None
+    assert (started[0], started[1].message) == (1, "a")
     assert log.start("run") is None
     log.end(1, "completed")
-    begun = log.start("run")
-    assert begun is not None
-    assert begun[1].message == "b"
+    started = log.start("run")
+    assert started is not None
+    assert started[1].message == "b"
 
 
-def test_the_next_begins_when_one_waits() -> None:
-    """Waiting for a person is not being at work."""
+def test_the_next_invocation_starts_while_one_waits() -> None:
+    """An invocation that waits for a person does not block the session."""
     log = session()
-    log.accept(said("a"))
-    log.accept(said("b"))
+    log.accept(message("a"))
+    log.accept(message("b"))
     log.start("run")
     log.park(1)
-    begun = log.start("run")
-    assert begun is not None
-    assert begun[0] == 2
+    started = log.start("run")
+    assert started is not None
+    assert started[0] == 2
     assert [turn.n for turn in log.open] == [1, 2]
 
 
-def test_state_is_folded_without_what_lasts_elsewhere() -> None:
-    """`temp:` keys end with the invocation; `user:` and `app:` keys are not the session's."""
+def test_the_state_excludes_temporary_and_scoped_keys() -> None:
+    """`temp:` keys end with the invocation; `user:` and `app:` keys do not belong to the session."""
     log = session(state={"a": 1, "b": 2})
-    log.accept(said("x", state={"c": 3, "user:lang": "de"}))
-    begun = log.start("run")
-    assert begun is not None
-    assert begun[1].state == {"a": 1, "b": 2, "c": 3, "user:lang": "de"}
+    log.accept(message("x", state={"c": 3, "user:lang": "de"}))
+    started = log.start("run")
+    assert started is not None
+    assert started[1].state == {"a": 1, "b": 2, "c": 3, "user:lang": "de"}
     log.apply(1, report(1, state_delta={"a": 9, "temp:x": 1, "app:y": 2}, removed_keys=("b",)), 4)
     assert log.state == {"a": 9, "c": 3}
 
 
-def test_a_conversation_that_was_handed_over_stays_with_that_agent() -> None:
-    """Until it is handed back."""
+def test_the_next_message_goes_to_the_agent_that_took_over() -> None:
+    """Holds until the conversation is handed back."""
     log = session()
     for next_agent, expected in ((None, ("root", None)), ("billing", ("root", None)), (None, ("billing", "root"))):
-        log.accept(said("x"))
-        begun = log.start("run")
-        assert begun is not None
-        assert (begun[1].agent, begun[1].root) == expected
-        log.end(begun[0], "completed", next_agent)
-    log.accept(said("x"))
-    begun = log.start("run")
-    assert begun is not None
-    log.end(begun[0], "completed", "root")
+        log.accept(message("x"))
+        started = log.start("run")
+        assert started is not None
+        assert (started[1].agent, started[1].root) == expected
+        log.end(started[0], "completed", next_agent)
+    log.accept(message("x"))
+    started = log.start("run")
+    assert started is not None
+    log.end(started[0], "completed", "root")
     assert log.next_agent is None
 
 
-def test_a_joined_message_that_did_not_arrive_begins_its_own_invocation() -> None:
-    """Before those that waited anyway."""
+def test_an_undelivered_joined_message_starts_its_own_invocation() -> None:
+    """Starts before the messages that were already queued."""
     log = session()
-    log.accept(said("a"))
+    log.accept(message("a"))
     log.start("run")
-    assert log.accept(said("b", when_busy="join"))["status"] == "joined"
-    assert log.accept(said("c", when_busy="join"))["status"] == "joined"
-    log.accept(said("d"))
+    assert log.accept(message("b", when_busy="join"))["status"] == "joined"
+    assert log.accept(message("c", when_busy="join"))["status"] == "joined"
+    log.accept(message("d"))
     log.apply(1, report(1, joined=(1,)), 5)
     log.end(1, "completed")
     begun = log.start("run")
@@ -111,69 +111,69 @@ def test_a_joined_message_that_did_not_arrive_begins_its_own_invocation() -> Non
 @pytest.mark.parametrize(
     ("busy", "given", "error"),
     [
-        (True, said("x", when_busy="reject"), SessionBusy),
-        (False, said("x", state={"k": "v" * 200_000}), InvalidInput),
+        (True, message("x", when_busy="reject"), SessionBusy),
+        (False, message("x", state={"k": "v" * 200_000}), InvalidInput),
     ],
 )
-def test_what_is_refused(busy: bool, given: SessionMessage, error: type[Exception]) -> None:
-    """The class says why."""
+def test_a_message_is_refused(busy: bool, given: SessionMessage, error: type[Exception]) -> None:
+    """The class of the error states the reason."""
     log = session(state={"large": "v" * 600_000})
     if busy:
-        log.accept(said("a"))
+        log.accept(message("a"))
         log.start("run")
     with pytest.raises(error):
         log.check(given)
 
 
 def test_the_queue_is_bounded_by_number_and_size() -> None:
-    """Refused is the one too many, none before."""
+    """Refuses only the first message above the limit."""
     log = session()
     for n in range(MAX_QUEUED):
-        log.check(said(str(n)))
-        log.accept(said(str(n)))
+        log.check(message(str(n)))
+        log.accept(message(str(n)))
     with pytest.raises(QueueFull):
-        log.check(said("one too many"))
+        log.check(message("one too many"))
     log = session()
-    log.accept(said("x" * 300_000))
+    log.accept(message("x" * 300_000))
     with pytest.raises(QueueFull):
-        log.check(said("x" * 300_000))
+        log.check(message("x" * 300_000))
 
 
-def test_joined_messages_count_until_they_have_arrived() -> None:
-    """They are carried over like those that wait, and one agent at work may be sent any number."""
+def test_joined_messages_count_until_they_are_delivered() -> None:
+    """They are carried over like queued messages, so their number is limited, too."""
     log = session()
-    log.accept(said("a"))
+    log.accept(message("a"))
     log.start("run")
     for n in range(MAX_QUEUED):
-        log.check(said(str(n), when_busy="join"))
-        log.accept(said(str(n), when_busy="join"))
+        log.check(message(str(n), when_busy="join"))
+        log.accept(message(str(n), when_busy="join"))
     for when_busy in ("join", "queue"):
         with pytest.raises(QueueFull):
-            log.check(said("one too many", when_busy=when_busy))
+            log.check(message("one too many", when_busy=when_busy))
     log.apply(1, report(1, joined=(1,)), 5)
-    log.check(said("another", when_busy="join"))
+    log.check(message("another", when_busy="join"))
 
 
-def test_a_closed_session_still_answers_for_messages_it_took() -> None:
-    """Sending again with the same id is no new message."""
+def test_a_closed_session_still_answers_repeated_messages() -> None:
+    """A message with a known ID is not a new message."""
     log = session()
-    log.accept(said("a", message_id="m"))
+    log.accept(message("a", message_id="m"))
     log.closing = True
-    log.check(said("a", message_id="m"))
+    log.check(message("a", message_id="m"))
     with pytest.raises(SessionClosed):
-        log.check(said("b"))
+        log.check(message("b"))
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b'{"invocation": "1"}', b'{"invocation": 1, "at": "x"}', b"null"])
-def test_a_nudge_that_is_none_is_refused(data: bytes) -> None:
-    """It never raises anything else."""
+def test_an_invalid_nudge_is_refused(data: bytes) -> None:
+    """Raises only `InvalidInput`."""
     with pytest.raises(InvalidInput):
         parse_nudge(data)
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_are_a_message_or_refused(data: bytes) -> None:
-    """Nothing else is raised, whatever arrives."""
+def test_any_bytes_are_parsed_or_refused(data: bytes) -> None:
+    """Raises only `InvalidInput`."""
     for parse in (parse_message, lambda found: parse_session(found, ID, continues=False)):
         with contextlib.suppress(InvalidInput):
             parse(data)
@@ -193,9 +193,9 @@ STEPS = st.lists(
 
 @settings(deadline=None)
 @given(STEPS)
-def test_every_message_that_was_taken_is_answered_once(steps: list[tuple[str, object]]) -> None:
-    """In whatever order messages come, invocations wait, end, and the session continues in a new run."""
-    log, taken, answered = session(), [], []
+def test_every_accepted_message_is_answered_once(steps: list[tuple[str, object]]) -> None:
+    """Holds for any order of messages, waits, ends and runs."""
+    log, accepted, answered = session(), [], []
 
     def start() -> None:
         if begun := log.start("run"):
@@ -205,14 +205,14 @@ def test_every_message_that_was_taken_is_answered_once(steps: list[tuple[str, ob
     for number, (kind, what) in enumerate(steps):
         match kind:
             case "send":
-                given = said(f"m{number}", when_busy=what)
+                given = message(f"m{number}", when_busy=what)
                 try:
                     log.check(given)
                 except SessionRefused:
                     pass
                 else:
                     log.accept(given)
-                    taken.append(given.message)
+                    accepted.append(given.message)
             case "park" if isinstance(what, int) and what in log.turns and log.turns[what].status == "running":
                 log.park(what)
             case "end" if isinstance(what, int) and what in log.turns:
@@ -228,25 +228,25 @@ def test_every_message_that_was_taken_is_answered_once(steps: list[tuple[str, ob
         for turn in log.open:
             log.end(turn.n, "completed")
         start()
-    assert sorted(map(str, answered)) == sorted(map(str, taken))
+    assert sorted(map(str, answered)) == sorted(map(str, accepted))
     assert not log.busy
 
 
-def test_change_of_the_state_counts_once_and_for_the_next_invocation() -> None:
-    """An invocation that is open keeps its state. Keys of users and apps do not belong to the session."""
+def test_a_state_change_counts_once_from_the_next_invocation() -> None:
+    """An open invocation keeps its state, and keys of users and apps do not belong to the session."""
     log = session(state={"a": 1})
-    log.accept(said("one"))
+    log.accept(message("one"))
     log.start("run")
     log.change_state(StateChange(state={"a": 2, "user:b": 1}, change_id="c1"))
     log.end(1, "completed")
     log.change_state(StateChange(state={"a": 3}, change_id="c1"))
-    log.accept(said("two"))
+    log.accept(message("two"))
     begun = log.start("run")
     assert begun is not None
     assert begun[1].state == {"a": 2}
 
 
-def test_change_that_makes_the_state_too_large_is_refused() -> None:
+def test_a_state_change_above_the_limit_is_refused() -> None:
     """The state stays the same, and the ID can be used again."""
     log = session(state={"a": "x" * 400_000})
     change = StateChange(state={"b": "x" * 350_000}, change_id="c1")

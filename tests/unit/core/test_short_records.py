@@ -46,22 +46,22 @@ def result(content: JsonObject) -> InvocationResult:
 
 
 @pytest.mark.parametrize("content", [CONTENT, SIGNED])
-def test_a_result_is_read_as_it_was(content: JsonObject) -> None:
-    """The content, the entries and the state of the report are restored."""
+def test_a_result_survives_a_round_trip(content: JsonObject) -> None:
+    """Restores the content, the entries and the state of the report."""
     assert InvocationResult.model_validate(decode(result(content).encode())) == result(content)
 
 
 def test_a_result_contains_its_text_once() -> None:
-    """The content has only this text, and the entries of the report refer to the content."""
+    """The content contains this text, and the entries of the report refer to the content."""
     assert result(CONTENT).encode().count(TEXT.encode()) == 1
 
 
-def test_a_result_leaves_out_what_is_empty() -> None:
-    """Only the status and the text are always there."""
+def test_a_result_leaves_out_empty_fields() -> None:
+    """Only the status and the text are always present."""
     assert decode(InvocationResult().encode()) == {"status": "completed", "text": ""}
 
 
-def test_a_result_that_omits_its_content_is_read_without_it() -> None:
+def test_a_result_without_content_is_read_without_it() -> None:
     """The text alone would be read as the whole reply."""
     read = InvocationResult.model_validate({"text": TEXT, "omitted": ["content"]})
     assert read.content is None
@@ -89,8 +89,8 @@ def test_a_result_of_an_earlier_version_is_read() -> None:
         ),
     ],
 )
-def test_a_reply_is_read_as_it_was(reply: ModelReply) -> None:
-    """Usual values and calls without annotations are restored."""
+def test_a_reply_survives_a_round_trip(reply: ModelReply) -> None:
+    """Restores usual values and calls without annotations."""
     assert ModelReply.model_validate(decode(reply.encode())).restored() == reply
 
 
@@ -124,7 +124,7 @@ def pending(**fields: Any) -> PendingCall:
         pending(kind="long_running", approved_by=("ann",), level=1),
     ],
 )
-def test_a_pending_call_is_read_from_the_memo_as_it_was(call: PendingCall) -> None:
+def test_a_pending_call_survives_a_round_trip_through_the_memo(call: PendingCall) -> None:
     """The reader knows the invocation, the defaults and ADK's hint."""
     assert PendingCall.from_memo(call.to_memo(1_000), "inv") == call
 
@@ -134,21 +134,21 @@ def test_the_memo_does_not_contain_the_default_hint() -> None:
     assert "hint" not in pending(hint=default_hint("pay")).to_memo(1_000)
 
 
-def test_a_question_with_the_default_hint_is_recorded_without_it() -> None:
-    """A tool's own hint stays, even an empty one."""
+def test_a_default_hint_is_not_recorded() -> None:
+    """A tool's own hint is recorded, even if it is empty."""
     usual, own, none = Confirmation(hint=default_hint("pay")), Confirmation(hint="Really?"), Confirmation()
     assert usual.shortened("pay").hint == ""
     assert [asked.shortened("pay").resolved("pay") for asked in (usual, own, none)] == [usual, own, none]
 
 
-def test_entries_record_only_what_their_references_do_not_say() -> None:
-    """The kind, the number and a repeated time are left out."""
+def test_entries_leave_out_what_their_references_contain() -> None:
+    """Leaves out the kind, the number and a repeated time."""
     assert entries_to_json(entries(CONTENT))[0] == {"ref": ">1", "time": 1_000.25}
     assert "time" not in entries_to_json(entries(CONTENT))[1]
 
 
 @pytest.mark.parametrize("run", [0, 1])
-def test_entries_whose_fields_differ_from_their_references_are_read_as_they_were(run: int) -> None:
+def test_entries_that_differ_from_their_references_survive_a_round_trip(run: int) -> None:
     """No value is lost, although a default is recorded nowhere else."""
     outcome = CallReturned(ToolOutcome(function_call_id="fc-1"), run)
     lost = CallLost("fc-2", Failure(kind="error"), run)
@@ -162,7 +162,7 @@ def test_entries_of_an_earlier_version_are_read() -> None:
     assert entries_from_json([recorded]) == [Entry(parse_ref(">1"), 1.0, ModelCalled(1))]
 
 
-def test_an_invocation_of_a_session_learns_from_its_parent_what_its_input_lacks() -> None:
+def test_an_invocation_of_a_session_completes_its_input_from_its_parent() -> None:
     """The parent's ID contains the session ID, and the server reports both IDs of the parent."""
     parent = "session/app/dana/my%20session"
     link = SessionLink(id=parent, run_id="run", number=2, reports=("1@1",))
@@ -173,5 +173,5 @@ def test_an_invocation_of_a_session_learns_from_its_parent_what_its_input_lacks(
 
 def test_an_input_without_a_parent_is_not_changed() -> None:
     """Any client can send an empty link."""
-    given = InvocationInput(agent="a", message="m", session_id="s", session=SessionLink(number=1))
-    assert given.from_parent("", "") == given
+    started = InvocationInput(agent="a", message="m", session_id="s", session=SessionLink(number=1))
+    assert started.from_parent("", "") == started

@@ -49,7 +49,7 @@ def test_a_fairness_key_fits_the_limit_of_the_server(place: tuple[str | None, st
 
 
 @given(places())
-def test_without_a_tenant_the_keys_are_as_before(drawn: tuple[str | None, str, str, str]) -> None:
+def test_keys_without_a_tenant_are_unchanged(drawn: tuple[str | None, str, str, str]) -> None:
     """An installation without tenants keeps its data."""
     _, app, user, session = drawn
     key = ids.app_key(app, None)
@@ -58,15 +58,15 @@ def test_without_a_tenant_the_keys_are_as_before(drawn: tuple[str | None, str, s
 
 
 @given(places())
-def test_a_key_is_parsed_into_what_it_was_made_of(drawn: tuple[str | None, str, str, str]) -> None:
+def test_a_key_is_parsed_into_its_parts(drawn: tuple[str | None, str, str, str]) -> None:
     """Lists of sessions show the app and the tenant."""
     tenant, app, *_ = drawn
     assert ids.parse_app_key(ids.app_key(app, tenant)) == (app, tenant)
 
 
 @pytest.mark.parametrize("tenant", ["", "Acme", "a/b", "a~b", "a~~b", "-a", ".a", "acme\n", "acmé", "a" * 64, " a", 7])
-def test_a_clever_tenant_is_refused(tenant: object) -> None:
-    """Everywhere: in the inputs of both workflows, and where a key is made."""
+def test_a_forged_tenant_is_refused(tenant: object) -> None:
+    """Both workflows and the function that makes keys refuse it."""
     for kind in (InvocationInput, SessionInput):
         with pytest.raises(ValidationError, match="tenant"):
             kind.model_validate({"agent": "a", "message": "x", "session_id": "s", "tenant": tenant})
@@ -75,7 +75,7 @@ def test_a_clever_tenant_is_refused(tenant: object) -> None:
 
 
 def test_an_app_cannot_be_named_like_the_key_of_a_tenant() -> None:
-    """The refusal does not repeat the name, but says what to do."""
+    """The error does not repeat the name and asks for `tenant` instead."""
     with pytest.raises(ValueError, match="pass the tenant as `tenant`"):
         ids.app_key("acme~~shop", None)
     refused = begin_entry([encode({"agent": "a", "message": "x", "app": "acme~~shop"})])
@@ -111,8 +111,8 @@ def test_a_session_must_be_the_session_of_the_tenant(tenant: str | None) -> None
         ("", "acme", False),
     ],
 )
-def test_people_may_access_their_own_tenant(claimed: str | None, tenant: str | None, allowed: bool) -> None:
-    """None stands for an issuer without tenants, and an empty claim for a person without one."""
+def test_people_may_access_only_their_own_tenant(claimed: str | None, tenant: str | None, allowed: bool) -> None:
+    """None means an issuer without tenants, and an empty claim a person without one."""
     assert Verified(subject="dana", tenant=claimed).may_access(tenant) is allowed
 
 

@@ -9,7 +9,7 @@ from waystation.core.summary import MAX_TITLE
 
 
 def test_a_title_shows_arguments_in_place_of_their_names() -> None:
-    """Numbers have the format that the author chose, and lists show their first items."""
+    """Formats numbers as the author chose, and shows the first items of lists."""
     args = {"amount": 48250.5, "payee": "Rose", "lines": ["tiles", "labor", "nails", "glue"]}
     title = summary.title("Pay {amount:,.2f} EUR to {payee} for {lines}", args)
     assert title == "Pay 48,250.50 EUR to Rose for tiles, labor, nails and 1 more"
@@ -45,12 +45,12 @@ def test_hostile_arguments_are_inserted_as_bounded_text(value: Any) -> None:
 
 
 def test_braces_in_an_argument_stay_text() -> None:
-    """Otherwise one argument could show another one's value, such as a secret."""
+    """Otherwise one argument could display another one, such as a secret."""
     assert summary.title("To {to}", {"to": "{password}", "password": "hunter2"}) == "To {password}"
 
 
 def test_a_title_masks_secrets() -> None:
-    """Titles are listed where everyone with access to the namespace reads them."""
+    """Everyone with access to the namespace can read titles."""
     assert summary.title("Log in with {password}", {"password": "hunter2"}) == "Log in with …"
 
 

@@ -1,4 +1,4 @@
-"""Working time is the length of the union of intervals that workers measured, whenever workflow tasks ran."""
+"""Working time is the length of the union of the intervals that workers measured, independent of workflow tasks."""
 
 from itertools import permutations
 
@@ -31,7 +31,7 @@ LATE = 1_000.0
 """Seconds after the start at which results arrive, because no workflow task ran before."""
 
 
-def called(*kinds: str) -> Log:
+def log_with_calls(*kinds: str) -> Log:
     """Return the log of an invocation whose model call took 1 s and whose reply, after 5 s, calls tools or agents."""
     log = Log("invocation")
     log.record(START, 0, Began(InvocationInput(agent="boss", message="go")))
@@ -49,17 +49,17 @@ def called(*kinds: str) -> Log:
 
 
 def returned(id: str, duration_s: float, *, measured: bool = True) -> Body:
-    """Return the result of a tool that ran for some time."""
+    """Return the result of a tool that ran for this duration."""
     return CallReturned(ToolOutcome(function_call_id=id, response={}, duration_s=duration_s, measured=measured))
 
 
 def returned_agent(id: str, working_s: float) -> Body:
-    """Return the result of an agent that worked for some time."""
+    """Return the result of an agent that worked for this duration."""
     result = InvocationResult(status="completed", text="", invocation_id="child", spent=Spent(working_s=working_s))
     return ChildReturned(id, result)
 
 
-def worked(log: Log, *results: tuple[str, float, Body]) -> float:
+def working_time(log: Log, *results: tuple[str, float, Body]) -> float:
     """Apply results of calls at these times, and return the working time."""
     for id, time, body in results:
         log.record(CallRef(id), time, body)
@@ -67,11 +67,13 @@ def worked(log: Log, *results: tuple[str, float, Body]) -> float:
 
 
 @pytest.mark.parametrize("order", list(permutations(range(3))))
-def test_calls_in_parallel_count_once(order: tuple[int, ...]) -> None:
-    """The order and the time in which their results arrive do not matter; a called agent counts like a tool."""
+def test_parallel_calls_count_once(order: tuple[int, ...]) -> None:
+    """Neither the order nor the time of their results matters; a called agent counts like a tool."""
     results = [("fc-1", LATE, returned("fc-1", 2)), ("fc-2", LATE, returned_agent("fc-2", 4))]
     results.append(("fc-3", LATE, returned("fc-3", 3)))
-    assert worked(called("function", "agent", "function"), *(results[number] for number in order)) == 1 + 4
+    assert (
+        working_time(log_with_calls("function", "agent", "function"), *(results[number] for number in order)) == 1 + 4
+    )
 
 
 @pytest.mark.parametrize(
@@ -80,20 +82,20 @@ def test_calls_in_parallel_count_once(order: tuple[int, ...]) -> None:
     ids=["of an older version", "lost"],
 )
 def test_a_call_without_a_measured_duration_lasts_until_its_result(body: Body) -> None:
-    """It began when the model's reply arrived, and overlaps with another call."""
+    """It begins with the model's reply and may overlap with other calls."""
     results = ("fc-1", 8, body), ("fc-2", LATE, returned("fc-2", 2))
-    assert worked(called("function", "function"), *results) == 1 + 3
+    assert working_time(log_with_calls("function", "function"), *results) == 1 + 3
 
 
 def test_an_agent_that_reports_no_usage_counts_no_time() -> None:
     """Most of its time may have been spent waiting for people."""
-    assert worked(called("agent"), ("fc-1", LATE, CallLost("fc-1", Failure(kind="cancelled")))) == 1
+    assert working_time(log_with_calls("agent"), ("fc-1", LATE, CallLost("fc-1", Failure(kind="cancelled")))) == 1
 
 
 def test_intervals_are_carried_over_to_the_next_run() -> None:
     """A call that continues while the run continues as new still overlaps with one that has returned."""
-    log = called("function", "agent")
-    worked(log, ("fc-1", 9, returned("fc-1", 3)))
+    log = log_with_calls("function", "agent")
+    working_time(log, ("fc-1", 9, returned("fc-1", 3)))
     assert log.state.input
     restored = Snapshot.of(log).restored(log.invocation_id, log.state.input)
-    assert worked(restored, ("fc-2", LATE, returned_agent("fc-2", 4))) == 1 + 4
+    assert working_time(restored, ("fc-2", LATE, returned_agent("fc-2", 4))) == 1 + 4

@@ -1,4 +1,4 @@
-"""Which agents of a tree work, and when."""
+"""Deciding which agents of a tree run, and when."""
 
 from typing import Any
 
@@ -31,14 +31,14 @@ ESCALATE = EventActions(escalate=True)
 
 
 def test_a_sequence_runs_its_agents_one_after_the_other() -> None:
-    """The root is entered once, to learn what it is."""
+    """Enters the root once, to resolve its kind."""
     stage = Stage(composite("sequential", llm("a"), llm("b")))
     assert stage.play() == Finish()
     assert stage.asked == ["sequential", "a", "b"]
 
 
-def test_the_next_of_a_sequence_waits_until_the_one_before_has_its_answer() -> None:
-    """ADK goes on without it, or never; a person's answer is part of an agent's work."""
+def test_the_next_agent_of_a_sequence_waits_for_a_pending_call() -> None:
+    """An answer is part of an agent's work. ADK continues without it, or never."""
     waits = call("fc-1-1", kind="long_running")
     stage = Stage(composite("sequential", llm("a"), llm("b")), a=[waits, "thanks"])
     stage.play()
@@ -50,8 +50,8 @@ def test_the_next_of_a_sequence_waits_until_the_one_before_has_its_answer() -> N
     assert stage.asked == ["sequential", "a", "a", "b"]
 
 
-def test_two_waiting_calls_of_one_agent_in_a_sequence_are_both_waited_for() -> None:
-    """The case in which ADK loses the invocation; see adk-semantics 3.5."""
+def test_a_sequence_waits_for_all_pending_calls_of_an_agent() -> None:
+    """ADK loses the invocation in this case; see adk-semantics 3.5."""
     first, second = call("fc-1-1", kind="long_running"), call("fc-1-2", kind="long_running")
     assert first.content
     assert second.content
@@ -71,47 +71,47 @@ def test_two_waiting_calls_of_one_agent_in_a_sequence_are_both_waited_for() -> N
 
 
 @pytest.mark.parametrize(("limit", "times"), [(0, 0), (1, 1), (3, 3)])
-def test_a_loop_runs_as_often_as_it_may(limit: int, times: int) -> None:
-    """Zero is never."""
+def test_a_loop_runs_up_to_its_maximum(limit: int, times: int) -> None:
+    """A maximum of zero runs no agent."""
     stage = Stage(composite("loop", llm("a"), llm("b"), max_iterations=limit))
     assert stage.play() == Finish()
     assert stage.asked == ["loop", *["a", "b"] * times]
 
 
 def test_escalation_ends_a_loop_after_the_agents_own_turn() -> None:
-    """The agent that escalates still says its last word; those behind it do not run."""
+    """The escalating agent finishes its turn, and the agents after it do not run."""
     stage = Stage(composite("loop", llm("a"), llm("b")), a=["one", call("fc-3-1"), "enough"])
     assert isinstance(stage.play(), Perform)
     stage.perform(escalate=True)
     assert stage.play() == Finish()
     assert stage.asked == ["loop", "a", "b", "a", "a"]
-    assert stage.said()[-1] == "a: enough"
+    assert stage.texts()[-1] == "a: enough"
 
 
 def test_escalation_ends_outer_loops_too() -> None:
-    """As in ADK; see adk-semantics 9.2."""
+    """Escalation ends every enclosing loop, as in ADK; see adk-semantics 9.2."""
     inner = composite("loop", llm("a"), name="inner")
     stage = Stage(composite("loop", inner, llm("b"), name="outer"), a=[text("stop", actions=ESCALATE)])
     assert stage.play() == Finish()
     assert stage.asked == ["outer", "a"]
 
 
-def test_a_sequence_does_not_mind_escalation() -> None:
-    """The agents behind it still run."""
+def test_a_sequence_ignores_escalation() -> None:
+    """The agents after the escalating one still run."""
     stage = Stage(composite("sequential", llm("a"), llm("b")), a=[text("stop", actions=ESCALATE)])
     assert stage.play() == Finish()
     assert stage.asked == ["sequential", "a", "b"]
 
 
 @pytest.mark.parametrize("children", [(), (composite("sequential"),), (composite("loop", max_iterations=0),)])
-def test_a_loop_in_which_nobody_can_speak_ends(children: tuple[AgentSpec, ...]) -> None:
-    """It has no limit, and nothing in it could ever escalate."""
+def test_a_loop_without_models_ends(children: tuple[AgentSpec, ...]) -> None:
+    """Such a loop without a limit could never escalate."""
     stage = Stage(composite("loop", *children))
     assert stage.play() == Finish()
 
 
-def test_parallel_agents_work_side_by_side_on_branches_of_their_own() -> None:
-    """All models are asked before any has answered."""
+def test_parallel_agents_run_on_their_own_branches() -> None:
+    """All models are called before any of them has replied."""
     stage = Stage(composite("parallel", llm("a"), llm("b"), name="pa"))
     stage.ask()
     stage.answer()
@@ -122,8 +122,8 @@ def test_parallel_agents_work_side_by_side_on_branches_of_their_own() -> None:
     assert [event.branch for event in stage.log.state.events] == [None, "pa.a", "pa.b"]
 
 
-def test_one_parallel_agent_waits_while_the_other_goes_on() -> None:
-    """A pause belongs to the branch on which it happens."""
+def test_one_parallel_agent_waits_while_the_other_continues() -> None:
+    """A pending call pauses only its own branch."""
     shape = composite("sequential", composite("parallel", llm("a"), llm("b"), name="pa"), llm("c"))
     stage = Stage(shape, a=[call("fc-2-1", confirmation=Confirmation(hint="?"))])
     assert stage.play() == Wait()
@@ -131,8 +131,8 @@ def test_one_parallel_agent_waits_while_the_other_goes_on() -> None:
     assert [call.function_call_id for call in stage.log.state.pending()] == ["fc-2-1"]
 
 
-def test_a_stopped_agent_hands_over_to_nobody() -> None:
-    """It has a transfer in a batch of which another call still runs when its sibling escalates."""
+def test_a_stopped_agent_transfers_to_nobody() -> None:
+    """Its transfer is dropped if its sibling escalates while another call of the batch runs."""
     handing, running = transfer("fc-2-1", llm("helper")), call("fc-2-2")
     assert handing.content
     assert running.content
@@ -152,7 +152,7 @@ def test_a_stopped_agent_hands_over_to_nobody() -> None:
 
 
 def test_a_direct_child_that_escalates_stops_its_siblings() -> None:
-    """What is under way for them is no longer wanted, and their calls are closed."""
+    """Their activities become unwanted, and their calls are closed."""
     stage = Stage(
         composite("parallel", llm("a"), llm("b"), llm("c"), name="pa"),
         a=[text("I have it", actions=ESCALATE)],
@@ -168,19 +168,19 @@ def test_a_direct_child_that_escalates_stops_its_siblings() -> None:
     assert stage.log.state.calls["fc-2-1"].closed
 
 
-def test_what_a_stopped_agent_still_says_is_not_heard() -> None:
-    """Its tokens count all the same."""
+def test_a_late_reply_of_a_stopped_agent_is_ignored() -> None:
+    """Its tokens count nevertheless."""
     stage = Stage(composite("parallel", llm("a"), llm("b"), name="pa"), a=[text("mine", actions=ESCALATE)])
     stage.ask()
     stage.answer()
     stage.ask()
     stage.answer(2)
     stage.answer(3)
-    assert stage.said() == ["user: go", "a: mine"]
+    assert stage.texts() == ["user: go", "a: mine"]
 
 
-def test_a_stopped_agent_whose_model_was_lost_fails_nothing() -> None:
-    """Being cancelled is how a model activity of a stopped agent ends."""
+def test_a_lost_model_call_of_a_stopped_agent_is_ignored() -> None:
+    """The model activity of a stopped agent ends by cancellation."""
     stage = Stage(composite("parallel", llm("a"), llm("b"), name="pa"), a=[text("mine", actions=ESCALATE)])
     stage.ask()
     stage.answer()
@@ -190,8 +190,8 @@ def test_a_stopped_agent_whose_model_was_lost_fails_nothing() -> None:
     assert next_step(stage.log) == Finish()
 
 
-def test_a_lost_model_on_one_branch_fails_the_invocation() -> None:
-    """As an exception in ADK's group."""
+def test_a_lost_model_call_on_one_branch_fails_the_invocation() -> None:
+    """Corresponds to the exception group in ADK."""
     stage = Stage(composite("parallel", llm("a"), llm("b"), name="pa"))
     stage.ask()
     stage.answer()
@@ -200,23 +200,23 @@ def test_a_lost_model_on_one_branch_fails_the_invocation() -> None:
     assert type(next_step(stage.log)).__name__ == "Fail"
 
 
-def test_an_agent_hands_the_conversation_over() -> None:
-    """The other answers; the first is not asked again."""
+def test_an_agent_transfers_the_conversation() -> None:
+    """The other agent replies, and the first is not called again."""
     stage = Stage(llm("a"), a=[transfer("fc-1", llm("b"))], b=["here I am"])
     assert stage.play() == Finish()
     assert stage.asked == ["a", "b"]
     assert stage.log.state.result().text == "here I am"
 
 
-def test_an_agent_may_hand_over_to_a_sequence() -> None:
-    """The shape comes with the transfer."""
+def test_an_agent_may_transfer_to_a_sequence() -> None:
+    """The transfer contains the spec of the sequence."""
     stage = Stage(llm("a"), a=[transfer("fc-1", composite("sequential", llm("b"), llm("c")))])
     assert stage.play() == Finish()
     assert stage.asked == ["a", "b", "c"]
 
 
-def test_a_tool_may_hand_over_while_its_siblings_finish() -> None:
-    """The transfer takes place when the batch is whole."""
+def test_a_tool_may_transfer_while_its_siblings_finish() -> None:
+    """The transfer takes place when the batch is complete."""
     first, second = call("fc-1"), call("fc-2")
     assert first.content
     assert second.content
@@ -237,7 +237,7 @@ def test_a_tool_may_hand_over_while_its_siblings_finish() -> None:
 
 
 def test_an_answer_goes_to_the_agent_that_made_the_call() -> None:
-    """Also after it has handed the conversation over; see adk-semantics 3.5."""
+    """Holds after that agent transferred the conversation; see adk-semantics 3.5."""
     waits = call("fc-1", kind="long_running")
     stage = Stage(llm("a"), a=[waits, transfer("fc-2", llm("b")), "thanks"], b=["hello"])
     stage.play()
@@ -250,8 +250,8 @@ def test_an_answer_goes_to_the_agent_that_made_the_call() -> None:
     assert stage.asked == ["a", "a", "b", "a"]
 
 
-def test_an_answer_that_comes_while_its_agent_hands_over_is_not_lost_to_it() -> None:
-    """It is told of the answer beside the one that takes over."""
+def test_an_answer_during_a_transfer_reaches_its_agent() -> None:
+    """The agent receives the answer in parallel with the agent that takes over."""
     both = call("fc-2", "tool")
     stage = Stage(llm("a"), a=[call("fc-1", kind="long_running"), both, "thanks"], b=["hello"])
     stage.play()
@@ -265,11 +265,11 @@ def test_an_answer_that_comes_while_its_agent_hands_over_is_not_lost_to_it() -> 
     stage.log.append(parse_ref("fc-2"), 0, CallReturned(handing))
     assert stage.play() == Finish()
     assert sorted(stage.asked) == ["a", "a", "a", "b"]
-    assert "a: thanks" in stage.said()
+    assert "a: thanks" in stage.texts()
 
 
-def test_the_users_next_message_goes_to_the_last_agent_that_may_keep_it() -> None:
-    """Unless that is the agent which was started."""
+def test_the_next_message_goes_to_the_last_agent_that_may_keep_it() -> None:
+    """Reports no next agent if that is the root."""
     there = Stage(llm("a"), a=[transfer("fc-1", llm("b"))])
     there.play()
     assert there.log.state.result().next_agent == "b"
@@ -278,31 +278,31 @@ def test_the_users_next_message_goes_to_the_last_agent_that_may_keep_it() -> Non
     assert bound.log.state.result().next_agent is None
 
 
-def test_callbacks_on_leaving_run_when_nothing_is_left_to_do() -> None:
-    """Those of the parts before those of the whole."""
+def test_callbacks_after_agents_run_when_no_work_is_left() -> None:
+    """Callbacks of children run before those of the parent."""
     stage = Stage(composite("sequential", llm("a", after=True), llm("b"), after=True, name="sq"))
     assert stage.play() == Finish()
     assert stage.asked == ["sq", "a", "a:leave", "b", "sq:leave"]
-    assert stage.said() == ["user: go", "a: done", "a: a was here", "b: done", "sq: sq was here"]
+    assert stage.texts() == ["user: go", "a: done", "a: a was here", "b: done", "sq: sq was here"]
 
 
-def test_a_composite_with_callbacks_on_entering_is_entered_by_an_activity() -> None:
-    """One without them is not: an activity has its price."""
+def test_a_composite_with_callbacks_before_it_is_entered_by_an_activity() -> None:
+    """A composite without them needs no activity."""
     inner = composite("sequential", llm("a"), before=True, name="inner")
     stage = Stage(composite("sequential", inner, name="outer"))
     assert stage.play() == Finish()
     assert stage.asked == ["outer", "inner", "a"]
 
 
-def test_callbacks_may_speak_for_an_agent() -> None:
-    """Its model is then not asked, nor are those behind it in its subtree."""
+def test_callbacks_may_answer_for_an_agent() -> None:
+    """Neither its model nor the agents after it in its subtree are called."""
     spoken = CallbackResult(content={"role": "model", "parts": [{"text": "closed today"}]})
     stage = Stage(composite("sequential", llm("a"), llm("b")), a=[ModelReply(before=spoken, skipped=True)])
     assert stage.play() == Finish()
-    assert stage.said() == ["user: go", "a: closed today", "b: done"]
+    assert stage.texts() == ["user: go", "a: closed today", "b: done"]
 
 
-def test_a_closing_word_follows_the_responses_and_ends_the_agent() -> None:
+def test_a_structured_answer_follows_the_responses_and_ends_the_agent() -> None:
     """The model is not called again."""
     closing = CallbackResult(
         content={"role": "model", "parts": [{"text": '{"a": 1}'}]}, actions=EventActions(state_delta={"k": 1})
@@ -314,16 +314,16 @@ def test_a_closing_word_follows_the_responses_and_ends_the_agent() -> None:
     assert (result.text, result.output, result.state_delta) == ('{"a": 1}', {"a": 1}, {"k": 1})
 
 
-def test_a_plugin_may_speak_for_the_whole_invocation() -> None:
-    """Nothing else runs."""
+def test_a_plugin_may_answer_for_the_whole_invocation() -> None:
+    """No agent runs."""
     spoken = CallbackResult(content={"role": "model", "parts": [{"text": "not now"}]})
     stage = Stage(llm("a"), a=[ModelReply(before=spoken, ends_invocation=True, skipped=True)])
     assert stage.play() == Finish()
     assert stage.log.state.result().text == "not now"
 
 
-def test_the_budget_counts_model_calls_of_all_agents_and_nothing_else() -> None:
-    """Entering a composite and callbacks are no model calls."""
+def test_the_budget_counts_only_model_calls_of_all_agents() -> None:
+    """Entering a composite and running callbacks do not count."""
     stage = Stage(composite("loop", llm("a", after=True)), budget=3)
     step = stage.play()
     assert isinstance(step, Finish)
@@ -331,8 +331,8 @@ def test_the_budget_counts_model_calls_of_all_agents_and_nothing_else() -> None:
     assert [name for name in stage.asked if name == "a"] == ["a"] * 3
 
 
-def test_calls_of_agents_that_work_side_by_side_are_closed_when_the_invocation_ends() -> None:
-    """Whichever branch they are on."""
+def test_calls_of_parallel_agents_are_closed_at_the_end() -> None:
+    """Closes calls on every branch."""
     stage = Stage(
         composite("parallel", llm("a"), llm("b"), name="pa"),
         a=[call("fc-1-1", kind="long_running")],
@@ -345,26 +345,28 @@ def test_calls_of_agents_that_work_side_by_side_are_closed_when_the_invocation_e
     assert stage.log.state.pending() == []
 
 
-def _said(line: str, **fields: Any) -> BodyEvent:
+def yielded_text(line: str, **fields: Any) -> BodyEvent:
     return BodyEvent(content={"role": "model", "parts": [{"text": line}]}, **fields)
 
 
-def _story(*replies: ModelReply, **fields: Any) -> Stage:
-    """A custom agent whose body gives these replies, in order; its sub-agents are `a` and `b`."""
+def custom_stage(*replies: ModelReply, **fields: Any) -> Stage:
+    """Return a stage with a custom agent whose body gives these replies; its sub-agents are `a` and `b`."""
     shape = composite("custom", llm("a"), llm("b"), name="story", **fields)
     return Stage(shape, story=[replies[0].model_copy(update={"shape": shape}), *replies[1:]])
 
 
-def test_a_body_decides_after_each_sub_agent_which_one_runs_next() -> None:
-    """The body is asked again when the sub-agent is over, and the agent ends when the body names no further one."""
-    stage = _story(ModelReply(begins=llm("b")), ModelReply(begins=llm("a")), ModelReply(begins=llm("b")), ModelReply())
+def test_a_body_chooses_the_next_sub_agent() -> None:
+    """The body runs again after each sub-agent, and the agent ends when it chooses none."""
+    stage = custom_stage(
+        ModelReply(begins=llm("b")), ModelReply(begins=llm("a")), ModelReply(begins=llm("b")), ModelReply()
+    )
     assert stage.play() == Finish()
     assert stage.asked == ["story", "b", "story", "a", "story", "b", "story"]
 
 
-def test_a_body_is_not_asked_while_its_sub_agent_waits() -> None:
+def test_a_body_does_not_run_while_its_sub_agent_waits() -> None:
     """A pending call is part of the sub-agent's work."""
-    stage = _story(ModelReply(begins=llm("a")), ModelReply())
+    stage = custom_stage(ModelReply(begins=llm("a")), ModelReply())
     stage.says("a", call("fc-1-1", kind="long_running"), "thanks")
     stage.play()
     stage.log.append(parse_ref("fc-1-1"), 0, CallReturned(ToolOutcome(function_call_id="fc-1-1", final=False)))
@@ -375,22 +377,24 @@ def test_a_body_is_not_asked_while_its_sub_agent_waits() -> None:
     assert stage.asked == ["story", "a", "a", "story"]
 
 
-def test_what_a_body_yields_is_recorded_where_it_was_yielded() -> None:
-    """Its events come between those of its sub-agents, and their state is the session's."""
+def test_yielded_events_are_recorded_in_place() -> None:
+    """Events of a body stand between those of its sub-agents, and their state belongs to the session."""
     counted = EventActions(state_delta={"round": 1})
-    stage = _story(
-        ModelReply(yielded=(_said("begin", actions=counted),), begins=llm("a")),
-        ModelReply(yielded=(_said("end", author="narrator"),)),
+    stage = custom_stage(
+        ModelReply(yielded=(yielded_text("begin", actions=counted),), begins=llm("a")),
+        ModelReply(yielded=(yielded_text("end", author="narrator"),)),
     )
     assert stage.play() == Finish()
-    assert stage.said() == ["user: go", "story: begin", "a: done", "narrator: end"]
+    assert stage.texts() == ["user: go", "story: begin", "a: done", "narrator: end"]
     assert stage.log.state.session.values == {"round": 1}
 
 
-def test_the_segments_of_a_body_say_where_its_events_are() -> None:
-    """Each has the numbers of events when it began, before its first and after its last event, and its sub-agent."""
-    stage = _story(
-        ModelReply(yielded=(_said("one"), _said("two")), begins=llm("a")), ModelReply(begins=llm("b")), ModelReply()
+def test_segments_of_a_body_contain_the_numbers_of_its_events() -> None:
+    """Each has the number of events at its begin, before its first and after its last event, and its sub-agent."""
+    stage = custom_stage(
+        ModelReply(yielded=(yielded_text("one"), yielded_text("two")), begins=llm("a")),
+        ModelReply(begins=llm("b")),
+        ModelReply(),
     )
     stage.play()
     assert stage.log.state.runs[0].segments == [(1, 1, 3, 1), (4, 4, 4, 2)]
@@ -401,15 +405,15 @@ def test_a_custom_agent_in_a_loop_can_end_the_loop() -> None:
     check = composite("custom", name="check")
     stage = Stage(
         composite("loop", llm("a"), check),
-        check=[ModelReply(), ModelReply(yielded=(_said("stop", actions=ESCALATE),))],
+        check=[ModelReply(), ModelReply(yielded=(yielded_text("stop", actions=ESCALATE),))],
     )
     assert stage.play() == Finish()
     assert stage.asked == ["loop", "a", "check", "a", "check"]
 
 
 @pytest.mark.parametrize(("repeats", "times"), [(True, 3), (False, 1)])
-def test_a_loop_of_custom_agents_runs_as_often_as_it_may(repeats: bool, times: int) -> None:
-    """Histories of older versions did not record `repeats`. In them, such a loop ended after one round."""
+def test_a_loop_of_custom_agents_runs_up_to_its_maximum(repeats: bool, times: int) -> None:
+    """Older histories lack `repeats`; their loops ended after one round."""
     stage = Stage(composite("loop", composite("custom", name="count"), max_iterations=3, repeats=repeats))
     assert stage.play() == Finish()
     assert stage.asked == ["loop", *["count"] * times]
@@ -429,23 +433,23 @@ def test_a_loop_of_custom_agents_without_max_iterations_has_a_limit() -> None:
 
 def test_callbacks_after_a_custom_agent_run_when_its_body_has_ended() -> None:
     """They run once."""
-    stage = _story(ModelReply(begins=llm("a")), ModelReply(), after=True)
+    stage = custom_stage(ModelReply(begins=llm("a")), ModelReply(), after=True)
     assert stage.play() == Finish()
     assert stage.asked == ["story", "a", "story", "story:leave"]
 
 
 def test_a_callback_that_answers_for_a_custom_agent_replaces_its_body() -> None:
     """No sub-agent runs."""
-    stage = _story(
+    stage = custom_stage(
         ModelReply(skipped=True, before=CallbackResult(content={"role": "model", "parts": [{"text": "no"}]}))
     )
     assert stage.play() == Finish()
-    assert (stage.asked, stage.said()) == (["story"], ["user: go", "story: no"])
+    assert (stage.asked, stage.texts()) == (["story"], ["user: go", "story: no"])
 
 
 def test_a_custom_agent_survives_a_snapshot_between_its_sub_agents() -> None:
     """The next run of the workflow asks the body again when the sub-agent is over."""
-    stage = _story(ModelReply(begins=llm("a")), ModelReply(begins=llm("b")), ModelReply())
+    stage = custom_stage(ModelReply(begins=llm("a")), ModelReply(begins=llm("b")), ModelReply())
     stage.ask()
     stage.answer()
     started = stage.log.state.input

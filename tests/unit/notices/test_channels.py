@@ -81,10 +81,10 @@ def test_the_environment_may_name_the_file(tmp_path: Path, monkeypatch: pytest.M
     ("status", "passing"),
     [(200, None), (299, None), (307, False), (400, False), (404, False), (408, True), (429, True), (500, True)],
 )
-async def test_what_a_webhook_answers_decides_whether_it_is_tried_again(
+async def test_the_status_of_a_webhook_decides_about_a_retry(
     tmp_path: Path, receiver: WebhookReceiver, status: int, passing: bool | None
 ) -> None:
-    """The status decides about a retry; redirects are not followed."""
+    """Redirects are not followed."""
     channel = channels(tmp_path, webhook(tmp_path, "x", receiver)).get("x")
     assert channel is not None
     (target,) = channel.targets
@@ -115,8 +115,8 @@ async def test_a_signature_covers_the_body_the_time_and_the_id(tmp_path: Path, r
         assert not receiver.verifies(body, changed)
 
 
-async def test_a_channel_that_is_not_reached_is_tried_again(tmp_path: Path, receiver: WebhookReceiver) -> None:
-    """Unreachable channels of both kinds are retried; the error contains no address."""
+async def test_an_unreachable_channel_is_retried(tmp_path: Path, receiver: WebhookReceiver) -> None:
+    """Retries both kinds of channels; the error contains no address."""
     text = webhook(tmp_path, "x", receiver) + f'urls = ["{receiver.apprise_url}"]\n'
     port = receiver.url.split(":")[2].split("/")[0]
     channel = channels(tmp_path, text.replace(f":{port}/", ":9/")).get("x")

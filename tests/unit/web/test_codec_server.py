@@ -26,7 +26,7 @@ LARGE = "large " * 100_000
 
 @pytest.fixture
 async def converter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DataConverter:
-    """A converter that encrypts."""
+    """Return a converter that encrypts."""
     EncryptionKeys.generate().create(tmp_path / "keys.json")
     monkeypatch.setenv(ENCRYPTION_VARIABLE, str(tmp_path / "keys.json"))
     return offloading(Blobs(tmp_path / "store"))
@@ -34,7 +34,7 @@ async def converter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DataConv
 
 @pytest.fixture
 def access() -> Access:
-    """The logins of the server: each has a cookie of this name."""
+    """Return the logins of the server: each has a cookie of this name."""
     access = Access(announce=lambda _path: None, token=TOKEN, cookie="c")
     logins = {
         "viewer": Login("dana", roles=frozenset({"viewer"})),
@@ -47,7 +47,7 @@ def access() -> Access:
 
 @pytest.fixture
 async def http(access: Access, converter: DataConverter) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of the server without a login."""
+    """Return a client of the server without a login."""
     app = create_codec_server(access, converter, ui=[UI])
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as http:
         yield http
@@ -61,7 +61,7 @@ async def post(http: httpx.AsyncClient, path: str, payloads: list[Payload], **he
 
 
 async def test_a_viewer_decrypts_payloads(http: httpx.AsyncClient, converter: DataConverter) -> None:
-    """Large payloads are fetched from the store. The response names the page that may read it."""
+    """Fetches large payloads from the store. The response names the page that may read it."""
     payloads = await converter.encode(["my account is 4711", LARGE])
     response = await post(http, "/decode", payloads, Cookie="c=viewer")
     decoded = Parse(response.content, Payloads())

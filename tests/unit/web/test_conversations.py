@@ -5,7 +5,16 @@ from collections.abc import Mapping
 
 import pytest
 
-from tests.unit.core.story import answered, asked_model, called, cancelled, log_of, replied, returned, said
+from tests.unit.core.story import (
+    answered,
+    cancelled,
+    log_of,
+    model_called,
+    model_calls,
+    model_replied,
+    tool_returned,
+    user_message,
+)
 from waystation.agents import Agent, Registry, SequentialAgent
 from waystation.client import DETAILS, AgentDetails
 from waystation.client.agent_directory import parse_details
@@ -60,14 +69,16 @@ def test_a_message_shows_invisible_characters() -> None:
 
 
 @pytest.mark.parametrize("text", ["x" * (MAX_CHARS + 1), ">" * (2 * MAX_NESTING) + "x"])
-def test_what_cannot_be_rendered_completely_is_plain_text(text: str) -> None:
-    """The renderer would be slow, or drop what is nested deeply."""
+def test_a_text_that_cannot_be_rendered_completely_is_plain(text: str) -> None:
+    """The renderer would be slow or drop deeply nested content."""
     assert render_markdown(text) is None
 
 
 def test_a_call_and_its_result_are_one_item() -> None:
     """The item is at the place of the call."""
-    log = log_of(said("go"), called("pay", args={"amount": 5, "api_key": "k"}), returned("fc-1", {"paid": 5}))
+    log = log_of(
+        user_message("go"), model_calls("pay", args={"amount": 5, "api_key": "k"}), tool_returned("fc-1", {"paid": 5})
+    )
     user, call = make_turn(log).items
     assert (user.kind, str(user.text)) == ("user", "go")
     assert (call.kind, call.text, call.state) == ("call", "pay(amount=5, api_key=…)", "done")
@@ -75,11 +86,16 @@ def test_a_call_and_its_result_are_one_item() -> None:
     assert '"k"' not in str(call.args)
 
 
-def test_the_status_of_a_turn_names_what_it_waits_for() -> None:
+def test_the_status_of_a_turn_names_its_pending_work() -> None:
     """A turn runs, waits for a person, runs again, and ends."""
-    waiting = said("go"), called("pay", gated=True)
-    running = *waiting, answered("fc-1"), returned("fc-1", {"paid": 5}), asked_model()
-    logs = log_of(said("go")), log_of(*waiting), log_of(*running), log_of(*running, replied("Done."), cancelled())
+    waiting = user_message("go"), model_calls("pay", gated=True)
+    running = *waiting, answered("fc-1"), tool_returned("fc-1", {"paid": 5}), model_called()
+    logs = (
+        log_of(user_message("go")),
+        log_of(*waiting),
+        log_of(*running),
+        log_of(*running, model_replied("Done."), cancelled()),
+    )
     assert [make_turn(log).status for log in logs] == ["running", "waiting", "running", "cancelled"]
     assert [item.state for log in logs for item in make_turn(log).items if item.kind == "call"] == [
         "waiting",
@@ -88,15 +104,15 @@ def test_the_status_of_a_turn_names_what_it_waits_for() -> None:
     ]
 
 
-def test_a_call_shows_who_decided_it() -> None:
-    """The comment is included. The events of the question and of its answer are not shown besides."""
-    log = log_of(said("go"), called("pay", gated=True), answered("fc-1", by="dana", comment="fine"))
+def test_a_call_shows_its_approver() -> None:
+    """Shows the comment, and hides the events of the question and its answer."""
+    log = log_of(user_message("go"), model_calls("pay", gated=True), answered("fc-1", by="dana", comment="fine"))
     assert [item.decision for item in make_turn(log).items] == ["", "approved by dana (unverified): “fine”"]
 
 
 def test_the_key_of_a_turn_changes_with_its_events() -> None:
     """The script of an open page fetches the turns whose keys it does not know."""
-    logs = log_of(said("go")), log_of(said("go")), log_of(said("go"), replied("Done."))
+    logs = log_of(user_message("go")), log_of(user_message("go")), log_of(user_message("go"), model_replied("Done."))
     keys = [make_turn(log).key for log in logs]
     assert keys[0] == keys[1] != keys[2]
 

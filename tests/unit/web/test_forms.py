@@ -27,14 +27,14 @@ SCHEMA = {
 }
 
 
-def sent(pairs: list[tuple[str, str]]) -> forms.Form:
+def submitted(pairs: list[tuple[str, str]]) -> forms.Form:
     """Return a form that a browser sent."""
     return forms.parse_form(urlencode(pairs).encode())
 
 
 def filled(**values: str) -> forms.Form:
     """Return a form that was filled in and sent."""
-    return sent([(f"value.{key}", value) for key, value in values.items()])
+    return submitted([(f"value.{key}", value) for key, value in values.items()])
 
 
 def test_a_schema_gives_a_field_of_the_right_kind_for_each_property() -> None:
@@ -57,10 +57,10 @@ def test_a_schema_gives_a_field_of_the_right_kind_for_each_property() -> None:
     assert (fields[0].text, fields[1].bounds, fields[9].value) == ("Whom to ask.", (("min", "1"), ("max", "9")), "yes")
 
 
-def test_what_is_filled_in_becomes_values_of_those_types_and_what_is_empty_is_left_out() -> None:
+def test_filled_fields_become_values_and_empty_ones_are_omitted() -> None:
     """Values get the types of the schema."""
-    given = filled(who="dana", many="3", share="0.5", sure="false", size="3", day="2026-05-31", rest='{"a": 1}')
-    assert forms.parse_fields(forms.make_schema_fields(SCHEMA) or [], given) == {
+    form = filled(who="dana", many="3", share="0.5", sure="false", size="3", day="2026-05-31", rest='{"a": 1}')
+    assert forms.parse_fields(forms.make_schema_fields(SCHEMA) or [], form) == {
         "who": "dana",
         "many": 3,
         "share": 0.5,
@@ -71,8 +71,8 @@ def test_what_is_filled_in_becomes_values_of_those_types_and_what_is_empty_is_le
     }
 
 
-def test_a_moment_without_a_zone_is_of_the_server(set_zone: SetZone) -> None:
-    """A time without a zone gets the offset of the server at that time; a zone is kept."""
+def test_a_time_without_a_zone_has_the_zone_of_the_server(set_zone: SetZone) -> None:
+    """Adds the offset of the server at that time; a given zone is kept."""
     set_zone("Europe/Berlin")
     fields = forms.make_schema_fields({"properties": {"at": {"type": "string", "format": "date-time"}}}) or []
     for given, expected in (
@@ -99,7 +99,7 @@ def test_a_moment_without_a_zone_is_of_the_server(set_zone: SetZone) -> None:
         ("rest", "[" * 100 + "]" * 100, "This value cannot be recorded: it contains nesting deeper than 64 levels."),
     ],
 )
-def test_what_does_not_fit_is_said_at_its_field(key: str, given: str, error: str) -> None:
+def test_an_invalid_value_is_reported_at_its_field(key: str, given: str, error: str) -> None:
     """The invalid text stays in its field."""
     with pytest.raises(forms.InvalidInput) as raised:
         forms.parse_fields(forms.make_schema_fields(SCHEMA) or [], filled(**{key: given}))
@@ -113,8 +113,8 @@ def test_a_schema_without_properties_has_no_fields(schema: dict[str, Any]) -> No
     assert forms.make_schema_fields(schema) is None
 
 
-def test_a_schema_that_refers_to_itself_ends() -> None:
-    """A recursive schema does not hang the server."""
+def test_a_recursive_schema_has_finite_fields() -> None:
+    """A schema that refers to itself does not hang the server."""
     schema = {"properties": {"a": {"$ref": "#/properties/a"}}}
     assert [field.kind for field in forms.make_schema_fields(schema) or []] == ["json"]
 
@@ -130,16 +130,16 @@ def test_a_schema_that_refers_to_itself_ends() -> None:
         {"": "no name", "a.b": 1, "value.a": 2, "ключ": "ö"},
     ],
 )
-def test_arguments_that_nobody_changes_come_back_as_they_were(args: dict[str, Any]) -> None:
+def test_unchanged_arguments_survive_a_round_trip(args: dict[str, Any]) -> None:
     """Every JSON value survives the form, although browsers change line breaks."""
     fields = forms.make_argument_fields(args)
-    form = sent([(field.name, field.value.replace("\n", "\r\n")) for field in fields])
+    form = submitted([(field.name, field.value.replace("\n", "\r\n")) for field in fields])
     values = forms.parse_fields(fields, form)
     assert values == args
     assert [type(value) for value in values.values()] == [type(value) for value in args.values()]
 
 
-def test_secrets_are_in_no_form_and_may_be_replaced() -> None:
+def test_secrets_are_never_in_a_form_but_can_be_replaced() -> None:
     """An empty secret field keeps the value."""
     fields = forms.make_argument_fields({"api_key": "sk-1", "password": "hunter2"})
     assert [field.value for field in fields] == ["", ""]

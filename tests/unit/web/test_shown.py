@@ -55,7 +55,7 @@ GOLDEN = {
 
 
 @pytest.mark.parametrize(("given", "expected"), GOLDEN.values(), ids=GOLDEN)
-def test_a_hostile_string_reads_as_what_it_is(given: str, expected: str) -> None:
+def test_a_hostile_string_is_displayed_unambiguously(given: str, expected: str) -> None:
     """The display is JSON of the same text, and readable characters stay."""
     reads = str(text_safety.format_value(given))
     assert reads == expected
@@ -64,7 +64,7 @@ def test_a_hostile_string_reads_as_what_it_is(given: str, expected: str) -> None
 
 @pytest.mark.parametrize("place", ["value", "name", "inner"])
 def test_padding_hides_no_tail(place: str) -> None:
-    """The end of 200,000 characters is shown, with the number omitted."""
+    """Shows the end of 200,000 characters, with the number omitted."""
     long = "pay alice" + " " * 200_000 + "and eve 9,000"
     given: Any = {"value": long, "name": {long: 1}, "inner": [{"a": [long]}]}[place]
     reads = text_safety.format_value(given)
@@ -74,8 +74,8 @@ def test_padding_hides_no_tail(place: str) -> None:
     assert reads.remarks[0].startswith("200,0")
 
 
-def test_what_is_written_out_is_marked_and_what_only_looks_so_is_not() -> None:
-    """An escaped character is highlighted; literal text that looks like an escape is not."""
+def test_only_escaped_characters_are_highlighted() -> None:
+    """Literal text that looks like an escape is not highlighted."""
     pieces = text_safety.format_value("\u202e\\u202e").pieces
     assert [(piece.kind, piece.text) for piece in pieces] == [
         ("plain", '"'),
@@ -94,12 +94,12 @@ def test_what_is_written_out_is_marked_and_what_only_looks_so_is_not() -> None:
         ("\u200b\u200b", ("2 invisible characters, escaped here",)),
     ],
 )
-def test_a_reader_is_told_what_eyes_miss(given: str, remarks: tuple[str, ...]) -> None:
+def test_invisible_differences_are_reported(given: str, remarks: tuple[str, ...]) -> None:
     """Remarks count invisible characters and name words that mix alphabets."""
     assert text_safety.format_value(given).remarks == remarks
 
 
-def test_a_call_on_one_line_has_no_secrets_and_no_hidden_characters() -> None:
+def test_a_call_on_one_line_shows_no_secrets_and_no_hidden_characters() -> None:
     """A long text shows its beginning and its end."""
     args = {"to": "a\u202eb", "api_key": "sk-1", "note": "x" * 200 + "eve", "items": [1, 2], "all": {"a": 1}}
     reads = text_safety.format_call("pay", args)

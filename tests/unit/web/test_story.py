@@ -1,16 +1,16 @@
 """The history of a call in words."""
 
-from tests.unit.core.story import answered, called, expired, log_of, said
+from tests.unit.core.story import answered, expired, log_of, model_calls, user_message
 from waystation.core import Body, NoticeReport, Notified
 from waystation.presentation.words import story
 
 
-def test_who_was_told_of_what_is_in_words() -> None:
-    """Each occasion is described with its channels, also an unknown one."""
+def test_each_notification_is_described() -> None:
+    """Describes each occasion with its channels, also an unknown one."""
     report = NoticeReport(delivered=("mail",), failed={"chat": "Timeout"})
     occasions = ("asked", "reminder1", "escalation12", "expired", "later")
     noticed: list[Body] = [Notified("fc-1", occasion, report) for occasion in occasions]
-    log = log_of(said("go"), called("pay", gated=True), noticed, expired("fc-1"))
+    log = log_of(user_message("go"), model_calls("pay", gated=True), noticed, expired("fc-1"))
     told = [text for _, text in story(log, log.state.calls["fc-1"]) if text.startswith("notified")]
     assert told == [
         f"notified mail: {what}; failed: chat"
@@ -24,7 +24,7 @@ def test_who_was_told_of_what_is_in_words() -> None:
     ]
 
 
-def test_an_answer_of_a_claimed_name_is_told_as_a_claim() -> None:
+def test_an_unverified_name_is_shown_as_a_claim() -> None:
     """The line includes the comment."""
-    log = log_of(said("go"), called("pay", gated=True), answered("fc-1", by="emil", comment="fine"))
+    log = log_of(user_message("go"), model_calls("pay", gated=True), answered("fc-1", by="emil", comment="fine"))
     assert "approved by emil (unverified): “fine”" in [text for _, text in story(log, log.state.calls["fc-1"])]
