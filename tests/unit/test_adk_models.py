@@ -1,4 +1,4 @@
-"""Model classes with ADK's `generate_content_async` are accepted as they are."""
+"""Model classes with ADK's `generate_content_async` are accepted unchanged."""
 
 from collections import defaultdict
 from collections.abc import AsyncGenerator
@@ -18,7 +18,7 @@ ASKED: JsonObject = {"role": "user", "parts": [{"text": "Hello?"}]}
 
 
 class Echo(BaseLlm):
-    """A model as it is written for ADK; only the import differs."""
+    """A model written for ADK, with another import."""
 
     greeting: str = "Hi"
     seen: Any = None
@@ -38,12 +38,12 @@ class Echo(BaseLlm):
 
 
 class Foreign:
-    """A model that derives from no class of ours, as one of google-adk does."""
+    """A model that derives from no class of Waystation, like google-adk's."""
 
     model = "foreign-1"
 
     async def generate_content_async(self, llm_request: Any, stream: bool = False) -> AsyncGenerator[LlmResponse, None]:
-        """Yield nothing that is complete."""
+        """Yield only partial responses."""
         yield LlmResponse(content=types.Content(role="model", parts=[types.Part(text="Hm")]), partial=True)
 
 
@@ -66,7 +66,7 @@ async def test_partial_responses_are_streamed_and_not_recorded() -> None:
     assert response.content == {"role": "model", "parts": [{"text": "Hi, Hello?"}]}
 
 
-def said(text: str | None, **fields: Any) -> LlmResponse:
+def response_of(text: str | None, **fields: Any) -> LlmResponse:
     """Return a response of a model with genai's types."""
     return LlmResponse(content=text and types.Content(role="model", parts=[types.Part(text=text)]), **fields)
 
@@ -74,12 +74,19 @@ def said(text: str | None, **fields: Any) -> LlmResponse:
 @pytest.mark.parametrize(
     ("responses", "expected"),
     [
-        ([said("Hel", partial=True), said("lo", partial=True), said(None, finish_reason="STOP")], ["Hello"]),
-        ([said("Hello"), said(None, partial=True)], ["Hello"]),
-        ([said("Hello"), said(None, turn_complete=True)], ["Hello"]),
-        ([said("One."), said("Two.")], ["One.", "Two."]),
-        ([said("Hel", partial=True), said(None, error_code="SAFETY")], []),
-        ([said("Hel", partial=True), said("Hello", partial=False)], ["Hello"]),
+        (
+            [
+                response_of("Hel", partial=True),
+                response_of("lo", partial=True),
+                response_of(None, finish_reason="STOP"),
+            ],
+            ["Hello"],
+        ),
+        ([response_of("Hello"), response_of(None, partial=True)], ["Hello"]),
+        ([response_of("Hello"), response_of(None, turn_complete=True)], ["Hello"]),
+        ([response_of("One."), response_of("Two.")], ["One.", "Two."]),
+        ([response_of("Hel", partial=True), response_of(None, error_code="SAFETY")], []),
+        ([response_of("Hel", partial=True), response_of("Hello", partial=False)], ["Hello"]),
     ],
 )
 async def test_no_complete_response_hides_an_earlier_one(responses: list[LlmResponse], expected: list[str]) -> None:
@@ -90,7 +97,7 @@ async def test_no_complete_response_hides_an_earlier_one(responses: list[LlmResp
 
         async def generate_content_async(self, llm_request: Any, stream: bool = False) -> AsyncGenerator[LlmResponse]:
             """Yield them."""
-            for response in (*responses, said(None, custom_metadata={"k": 1})):
+            for response in (*responses, response_of(None, custom_metadata={"k": 1})):
                 yield response
 
     response = await Streaming(model="s").generate(LlmRequest(model="s", contents=[ASKED]))
@@ -131,7 +138,7 @@ def test_the_request_is_checked_as_by_pydantic() -> None:
 
 
 async def test_an_agent_takes_any_object_with_the_protocol() -> None:
-    """The object keeps its name; a model that yields nothing complete is asked again by the engine."""
+    """Keeps the name of the object; the engine calls a model again that yields no complete response."""
     agent = Agent(name="a", model=Foreign())  # type: ignore[arg-type]
     assert isinstance(agent.model, AdkLlm)
     assert isinstance(agent.model.llm, Foreign)
@@ -147,8 +154,8 @@ class RateLimited(Exception):
     response = type("Response", (), {"headers": {"retry-after": "7"}})
 
 
-async def test_the_status_of_an_error_decides_whether_the_call_is_repeated() -> None:
-    """The message of the error may quote the conversation, so it is left out."""
+async def test_the_status_of_an_error_decides_about_a_retry() -> None:
+    """Leaves out the error's message, because it may quote the conversation."""
 
     class Busy(BaseLlm):
         """A model whose service is busy."""
@@ -164,7 +171,7 @@ async def test_the_status_of_an_error_decides_whether_the_call_is_repeated() -> 
 
 
 def test_a_class_without_either_method_is_refused() -> None:
-    """Not at its first call."""
+    """Refuses the class when it is defined, not at its first call."""
 
     class Empty(BaseLlm):
         """A model that defines nothing."""

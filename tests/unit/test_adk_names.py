@@ -1,4 +1,4 @@
-"""The names of ADK: what this package has of them, and what it says about the others."""
+"""The names of ADK: which of them exist here, and what errors say about the others."""
 
 import importlib
 import subprocess
@@ -24,8 +24,8 @@ def test_the_page_lists_the_state_of_each_name() -> None:
     assert {key: find_state(*key) for key in LISTED} == LISTED
 
 
-def test_every_rule_matters() -> None:
-    """A rule that no name of ADK matches is a mistake."""
+def test_every_rule_matches_a_name() -> None:
+    """A rule that matches no name of ADK is a mistake."""
     names = [f"{module}.{name}".removeprefix("google.adk.") for module, name in LISTED]
     rules = [*RULES["refused"], *RULES["extra"]["names"], *RULES["here"]["names"], *RULES["differs"]]
     assert [rule for rule in rules if not any(f"{name}.".startswith(f"{rule}.") for name in names)] == []
@@ -33,7 +33,7 @@ def test_every_rule_matters() -> None:
 
 @without_adk
 def test_names_of_google_adk_name_the_extra() -> None:
-    """In modules that exist here, in modules that do not, and in modules below these."""
+    """Covers modules that exist here, modules that do not, and modules below these."""
     for module, name in (
         ("planners", "PlanReActPlanner"),
         ("models.anthropic_llm", "ClaudeRequest"),
@@ -71,7 +71,7 @@ def test_refused_names_have_a_reason(line: str, remedy: str) -> None:
 
 
 def test_refused_names_in_modules_that_exist_are_import_errors() -> None:
-    """No name that is listed as refused can be imported after all."""
+    """No name that is listed as refused can be imported."""
     importable = []
     for (module, name), state in LISTED.items():
         path = "waystation" if module == "google.adk" else f"waystation.{module}"
@@ -84,7 +84,7 @@ def test_refused_names_in_modules_that_exist_are_import_errors() -> None:
 
 
 def test_other_unknown_names_are_ordinary_errors() -> None:
-    """A typing mistake does not get a reason of ADK's names."""
+    """A misspelled name does not get the reason of an ADK name."""
     assert find_rule("tools.FunctonTool") is None
     with pytest.raises(ImportError, match="cannot import name 'FunctonTool'"):
         exec("from waystation.tools import FunctonTool")
@@ -93,7 +93,7 @@ def test_other_unknown_names_are_ordinary_errors() -> None:
 
 
 def test_importing_the_package_does_not_read_the_list() -> None:
-    """The list is read when a name is missing. Modules are not."""
+    """Reads the list when a name is missing, but not when a module is."""
     code = (
         "import sys, waystation.agents; from waystation import Agent; from waystation.core import ids; "
         "print('tomllib' in sys.modules)"

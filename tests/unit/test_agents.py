@@ -1,4 +1,4 @@
-"""Agents as authors declare them: fields under ADK's names, and every mistake named with its remedy."""
+"""Agents have ADK's fields, and every mistake is named with its remedy."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -27,7 +27,7 @@ def names(agents: list[BaseAgent]) -> list[str]:
 
 
 def test_sub_agents_know_their_parent_and_are_found_by_name() -> None:
-    """At any depth."""
+    """Finds agents at any depth."""
     leaf = Agent(name="leaf")
     root = Agent(name="root", sub_agents=[Agent(name="branch", sub_agents=[leaf])])
     assert leaf.parent_agent is not None
@@ -37,15 +37,15 @@ def test_sub_agents_know_their_parent_and_are_found_by_name() -> None:
 
 
 def test_an_agent_has_one_parent() -> None:
-    """The text is ADK's."""
+    """The error has ADK's text."""
     child = Agent(name="child")
     Agent(name="first", sub_agents=[child])
     with pytest.raises(ValidationError, match="Agent `child` already has a parent agent, current parent: `first`"):
         Agent(name="second", sub_agents=[child])
 
 
-def test_a_clone_has_no_parent_and_clones_below_it() -> None:
-    """So that an agent can stand in two trees."""
+def test_a_clone_has_no_parent_and_cloned_sub_agents() -> None:
+    """A clone can be in another tree."""
     original = Agent(name="a", sub_agents=[Agent(name="b")], tools=[print])
     Agent(name="root", sub_agents=[original])
     clone = original.clone({"name": "c"})
@@ -56,7 +56,7 @@ def test_a_clone_has_no_parent_and_clones_below_it() -> None:
         original.clone({"nope": 1})
 
 
-def test_an_agent_with_code_of_its_own_is_refused_where_it_is_defined() -> None:
+def test_an_agent_with_its_own_run_method_is_refused_at_its_definition() -> None:
     """Its code would run in the workflow."""
     with pytest.raises(TypeError, match="defines `_run_async_impl`, which cannot run: an agent runs in the workflow"):
 
@@ -73,8 +73,8 @@ def test_an_agent_with_code_of_its_own_is_refused_where_it_is_defined() -> None:
         ({"responseSchema": {"type": "STRING"}}, "Response schema must be set via LlmAgent.output_schema"),
     ],
 )
-def test_a_generation_config_holds_only_what_belongs_there(config: Any, remedy: str) -> None:
-    """As in ADK; everything else may be there."""
+def test_a_generation_config_refuses_fields_of_the_agent(config: Any, remedy: str) -> None:
+    """Follows ADK, and accepts every other field."""
     with pytest.raises(ValidationError, match=remedy):
         Agent(name="a", generate_content_config=config)
     Agent(name="a", generate_content_config=types.GenerateContentConfig(temperature=0.1))
@@ -91,20 +91,20 @@ def test_a_generation_config_holds_only_what_belongs_there(config: Any, remedy: 
         ({"temperature": 1}, "Extra inputs are not permitted"),
     ],
 )
-def test_what_an_agent_cannot_have_is_refused_with_the_remedy(fields: dict[str, Any], remedy: str) -> None:
-    """Never ignored."""
+def test_an_unsupported_field_is_refused_with_the_remedy(fields: dict[str, Any], remedy: str) -> None:
+    """No field is ignored."""
     with pytest.raises(ValidationError, match=remedy):
         Agent(name="a", **fields)
 
 
-def test_what_means_nothing_is_accepted_as_nothing() -> None:
-    """Code for ADK may spell out its defaults."""
+def test_a_field_without_effect_is_accepted() -> None:
+    """Code for ADK may write out its defaults."""
     agent = Agent(name="a", mode="chat", planner=None, timeout=None, code_executor=BuiltInCodeExecutor())  # type: ignore[call-arg]
     assert agent.code_executor is not None
 
 
-def test_a_model_is_inherited_and_there_is_one_in_the_end() -> None:
-    """Through agents of any kind."""
+def test_a_model_is_inherited() -> None:
+    """Works through agents of any kind; every agent has a model in the end."""
     child, lost = Agent(name="child"), Agent(name="lost")
     Agent(name="root", model="gemini-x", sub_agents=[SequentialAgent(name="s", sub_agents=[child])])
     assert (child.declared_model, lost.declared_model) == ("gemini-x", LlmAgent.DEFAULT_MODEL)
@@ -112,14 +112,14 @@ def test_a_model_is_inherited_and_there_is_one_in_the_end() -> None:
     assert child.canonical_model is child.canonical_model
 
 
-def test_a_model_name_that_nobody_serves_has_no_object() -> None:
+def test_an_unknown_model_name_has_no_object() -> None:
     """The error names the remedy."""
     with pytest.raises(ValueError, match=r"'gtp-4' is not a model of .* Correct the name, pass a model object"):
         _ = Agent(name="a", model="gtp-4").canonical_model
 
 
 async def test_instructions_and_tools_can_be_resolved_as_in_adk() -> None:
-    """Text keeps its placeholders, functions are called, and functions in `tools` become tools."""
+    """Keeps placeholders of texts, calls functions, and converts functions in `tools` to tools."""
 
     async def instruct(context: ReadonlyContext) -> str:
         return f"Serve {context.user_id}."
@@ -134,8 +134,8 @@ async def test_instructions_and_tools_can_be_resolved_as_in_adk() -> None:
     assert [tool.name for tool in await agent.canonical_tools(context)] == ["look"]
 
 
-def test_an_agent_may_transfer_to_those_below_to_its_parent_and_to_its_peers() -> None:
-    """In this order; source: adk-semantics 9.1."""
+def test_an_agent_may_transfer_to_children_parent_and_peers() -> None:
+    """Lists them in this order; source: adk-semantics 9.1."""
     leaf = Agent(name="leaf")
     one = Agent(name="one", sub_agents=[leaf])
     shy = Agent(name="shy", disallow_transfer_to_parent=True)
@@ -154,8 +154,8 @@ def test_an_agent_may_transfer_to_those_below_to_its_parent_and_to_its_peers() -
         transfer_target(root, "x")
 
 
-def test_the_next_message_goes_to_an_agent_that_may_transfer_all_the_way_up() -> None:
-    """Source: adk-semantics 9.1."""
+def test_the_next_message_goes_to_an_agent_that_may_transfer_upward() -> None:
+    """Every agent above must allow it, too; source: adk-semantics 9.1."""
     free, below = Agent(name="free"), Agent(name="below")
     shy = Agent(name="shy", disallow_transfer_to_parent=True, sub_agents=[below])
     step = Agent(name="step")
@@ -163,8 +163,8 @@ def test_the_next_message_goes_to_an_agent_that_may_transfer_all_the_way_up() ->
     assert [keeps_turn(agent) for agent in (root, free, shy, below, step)] == [True, True, False, False, False]
 
 
-def test_a_workflow_is_told_the_shape_of_a_tree() -> None:
-    """All of a composite agent; of an LLM agent only what it needs for entering and leaving it."""
+def test_a_workflow_receives_the_spec_of_a_tree() -> None:
+    """Contains composite agents whole, and of an LLM agent only the parts for entering and leaving it."""
 
     class Watching(BasePlugin):
         async def after_run_callback(self, *, invocation_context: Any) -> None: ...
@@ -202,8 +202,8 @@ def test_a_workflow_is_told_the_shape_of_a_tree() -> None:
         (Agent(name="a", before_agent_callback=print), False),
     ],
 )
-def test_a_loop_records_whether_its_rounds_take_activities_without_a_model(agent: BaseAgent, repeats: bool) -> None:
-    """A loop with an LLM agent needs no such record, because its rounds are counted by their models."""
+def test_a_loop_records_whether_it_may_repeat_without_a_model(agent: BaseAgent, repeats: bool) -> None:
+    """A loop with an LLM agent needs no such record, because model calls count its rounds."""
     assert create_shape(LoopAgent(name="loop", sub_agents=[agent]), []).repeats is repeats
 
 
@@ -235,26 +235,26 @@ def test_a_loop_records_whether_its_rounds_take_activities_without_a_model(agent
     ids=["kind", "arity", "provider", "schema", "empty schema", "config", "field", "no config", "static"],
 )
 def test_mistakes_in_an_agent_are_found_before_it_runs(agent: BaseAgent, problem: str) -> None:
-    """Each with the agent's name and the remedy."""
+    """Reports each with the agent's name and the remedy."""
     root = SequentialAgent(name="root", sub_agents=[agent])
     [found] = authoring_problems(root)
     assert str(found).startswith(f"Agent 'a': {problem}")
 
 
-def test_an_agent_below_itself_is_found() -> None:
-    """Directly or further down: such a tree has no end."""
+def test_an_agent_below_itself_is_reported() -> None:
+    """Finds it at any depth, because such a tree has no end."""
     outer, inner = SequentialAgent(name="outer"), SequentialAgent(name="inner")
     outer.sub_agents.append(inner)
     inner.sub_agents.append(outer)
-    found = [str(problem) for problem in authoring_problems(outer)]
-    assert [text for text in found if "contain the agent itself" in text] == [
+    problems = [str(problem) for problem in authoring_problems(outer)]
+    assert [text for text in problems if "contain the agent itself" in text] == [
         f"Agent {name!r}: its `sub_agents` contain the agent itself, so it would never end; use a clone."
         for name in ("outer", "inner")
     ]
 
 
-def test_callbacks_may_name_their_parameters_as_they_like() -> None:
-    """ADK passes by position what cannot be passed by keyword."""
+def test_callbacks_may_have_any_parameter_names() -> None:
+    """Passes arguments by position that cannot be passed by keyword, like ADK."""
 
     def by_position(a: Any, b: Any, c: Any) -> None: ...
 
@@ -265,8 +265,8 @@ def test_callbacks_may_name_their_parameters_as_they_like() -> None:
     assert authoring_problems(Agent(name="a", before_tool_callback=[by_position, by_keyword, anything])) == []
 
 
-def test_two_agents_of_one_name_and_two_parents_are_found() -> None:
-    """Also when `sub_agents` was set after the agent was made."""
+def test_two_agents_with_one_name_or_two_parents_are_reported() -> None:
+    """Finds them even if `sub_agents` was set after the agent was created."""
     child = Agent(name="twin")
     first = Agent(name="first", sub_agents=[child])
     second = Agent(name="second", sub_agents=[Agent(name="other", sub_agents=[Agent(name="twin")])])
@@ -291,32 +291,36 @@ def test_the_input_schema_of_a_called_sequence_is_that_of_its_first_agent() -> N
     assert AgentTool(line).message_for({"city": "Bern", "more": 1}) == '{"city":"Bern"}'
 
 
-def test_an_app_brings_plugins_for_every_agent_of_its_tree() -> None:
-    """But not for those called with `include_plugins=False`, unless they are in the tree besides."""
+def test_plugins_of_an_app_apply_to_every_agent_of_its_tree() -> None:
+    """Agents that are called with `include_plugins=False` have none, unless they are also in the tree."""
     alone, both = Agent(name="alone"), Agent(name="both")
     tools = [AgentTool(alone, include_plugins=False), AgentTool(both, include_plugins=False)]
     root = Agent(name="root", tools=tools, sub_agents=[both])
     plugin = BasePlugin("p")
-    found, agent = Registry.of(App(name="app", root_agent=root, plugins=[plugin])).find("root", "alone")
-    assert [found.plugins_of(agent), found.plugins_of(both), found.plugins_of(root)] == [(), (plugin,), (plugin,)]
+    found_agent, agent = Registry.of(App(name="app", root_agent=root, plugins=[plugin])).find("root", "alone")
+    assert [found_agent.plugins_of(agent), found_agent.plugins_of(both), found_agent.plugins_of(root)] == [
+        (),
+        (plugin,),
+        (plugin,),
+    ]
 
 
-def test_plugins_of_one_app_have_names_of_their_own() -> None:
-    """The text is ADK's."""
+def test_plugins_of_one_app_have_different_names() -> None:
+    """The error has ADK's text."""
     with pytest.raises(ValidationError, match="Plugin with name 'p' already registered"):
         App(name="app", root_agent=Agent(name="a"), plugins=[BasePlugin("p"), BasePlugin("p")])
 
 
-def test_a_plugin_that_wants_to_change_events_is_refused() -> None:
-    """Events are a function of what is recorded."""
+def test_a_plugin_that_changes_events_is_refused() -> None:
+    """Events are a function of the record."""
     with pytest.raises(TypeError, match=r"`Meddling\.on_event_callback` is not supported: events are computed"):
 
         class Meddling(BasePlugin):
-            async def on_event_callback(self, **given: Any) -> None: ...
+            async def on_event_callback(self, **kwargs: Any) -> None: ...
 
 
 def test_only_overridden_hooks_count() -> None:
-    """Agents that no plugin watches pay nothing for it."""
+    """Agents without plugins pay nothing for them."""
     plugin = ReflectAndRetryToolPlugin()
     assert [overrides_callback(plugin, f"{hook}_callback") for hook in ("on_tool_error", "before_model")] == [
         True,
@@ -326,8 +330,8 @@ def test_only_overridden_hooks_count() -> None:
         ReflectAndRetryToolPlugin(tracking_scope=TrackingScope.GLOBAL)
 
 
-def test_a_run_config_says_what_it_can_and_refuses_the_rest() -> None:
-    """What makes no difference here is accepted and named."""
+def test_a_run_config_without_effect_is_accepted_and_named() -> None:
+    """Refuses the settings that would change the behavior."""
     config = RunConfig.model_validate({"max_llm_calls": 3, "tool_thread_pool_config": object()})
     assert (config.budget(), config.ignored) == (Budget(max_llm_calls=3), ("tool_thread_pool_config",))
     with pytest.raises(ValidationError, match="Extra inputs are not permitted"):
@@ -337,7 +341,7 @@ def test_a_run_config_says_what_it_can_and_refuses_the_rest() -> None:
 
 
 def test_a_plugin_whose_hook_takes_other_parameters_is_refused() -> None:
-    """It would fail every call that it accompanies; hooks are called by keyword."""
+    """Hooks are called by keyword, so the plugin would fail every call."""
 
     class Misdeclared(BasePlugin):
         async def before_tool_callback(self, tool: Any, args: Any) -> None:  # type: ignore[override]

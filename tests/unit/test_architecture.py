@@ -1,4 +1,4 @@
-"""Rules that the file tree promises."""
+"""Rules of the file tree."""
 
 import ast
 import inspect
@@ -23,7 +23,7 @@ FILES = [ROOT / "worker.py", *sorted(path for folder in FOLDERS for path in (ROO
 
 
 def loaded_by(module: str) -> set[str]:
-    """Return the top-level packages that importing `module` loads, in a process of its own."""
+    """Return the top-level packages that importing `module` loads, in another process."""
     code = f"import sys, {module}; print(*sorted({{name for name in sys.modules}}))"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT).stdout
     return set(out.split())
@@ -46,13 +46,13 @@ def loaded_by(module: str) -> set[str]:
         ),
     ],
 )
-def test_what_a_module_stands_on(module: str, never: set[str]) -> None:
-    """Import-linter sees what files import; this sees what is really loaded."""
+def test_modules_load_only_their_foundations(module: str, never: set[str]) -> None:
+    """Import-linter sees the imports in files; this test sees what is really loaded."""
     assert loaded_by(module) & never == set()
 
 
-def test_modules_import_no_circles() -> None:
-    """Deferred imports count, imports for type checkers do not. A circle is named by the error."""
+def test_modules_have_no_import_cycles() -> None:
+    """Counts deferred imports, but not those for type checkers. The error names the cycle."""
     graph = grimp.build_graph("waystation", exclude_type_checking_imports=True, cache_dir=None)
     imports = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
     TopologicalSorter(imports).prepare()
@@ -66,19 +66,19 @@ def test_references_to_log_entries_cannot_be_changed() -> None:
 
 
 def test_every_module_has_a_docstring() -> None:
-    """A reader learns from the first line of a file what it is for."""
+    """The first line of a file tells its purpose."""
     begins = re.compile(r'(#.*\n)*"""\S|\s*$')
     assert [path for path in FILES if not begins.match(path.read_text())] == []
 
 
-def test_nothing_is_imported_by_a_bare_name() -> None:
-    """`tools.x` would be a second copy of `waystation.tools.x`, whose classes are other classes."""
+def test_no_import_uses_a_bare_name() -> None:
+    """`tools.x` would be a second copy of `waystation.tools.x`, with other classes."""
     bare_import = re.compile(r"^ *(from|import) (tools|activities|workflows|worker)\b", re.MULTILINE)
     of_users = ROOT / "tests" / "server" / "test_packaging.py"  # in strings, for a project with such folders
     assert [path for path in FILES if bare_import.search(path.read_text())] == [of_users]
 
 
-def test_every_error_is_drawn_in_the_tree() -> None:
+def test_every_error_is_in_the_drawn_tree() -> None:
     """The tree at the top of the module is the documentation."""
     drawing = inspect.getdoc(errors) or ""
     classes = [
@@ -87,13 +87,13 @@ def test_every_error_is_drawn_in_the_tree() -> None:
     assert [name for name in classes if f" {name}" not in f" {drawing}"] == []
 
 
-def test_workflow_code_reads_no_clock_and_draws_nothing() -> None:
-    """Neither by import nor by name; the sandbox replays catch what is hidden deeper."""
+def test_workflow_code_reads_no_clock_and_no_random_numbers() -> None:
+    """Checks imports and names; the sandbox replays find indirect uses."""
     forbidden = {"time", "random", "uuid", "secrets", "datetime", "os", "socket", "subprocess", "threading"}
     allowed = {"payload.py": {"datetime", "uuid"}}
     timeouts = ("scheduler.py", "settings.py", "policy.py", "quota.py", "wire.py")
     allowed |= {name: {"datetime"} for name in timeouts}
-    found = {}
+    violations = {}
     for path in [*(ROOT / "workflows").glob("*.py"), *(ROOT / "waystation" / "core").rglob("*.py")]:
         imported = {
             alias.name.split(".")[0]
@@ -106,18 +106,18 @@ def test_workflow_code_reads_no_clock_and_draws_nothing() -> None:
             if isinstance(node, ast.ImportFrom)
         }
         if bad := imported & forbidden - allowed.get(path.name, set()):
-            found[path.name] = bad
-    assert found == {}
+            violations[path.name] = bad
+    assert violations == {}
 
 
 def test_every_test_is_in_a_tier() -> None:
-    """`make test` runs the folders of its tiers; it would not find a file beside them."""
+    """`make test` runs the folders of its tiers and would not find a file next to them."""
     tiers = [ROOT / "tests" / tier for tier in ("unit", "corpus", "server", "slow")]
     files = sorted((ROOT / "tests").rglob("test_*.py"))
     assert [path for path in files if not any(path.is_relative_to(tier) for tier in tiers)] == []
 
 
-def test_tests_of_units_import_nothing_that_needs_a_server() -> None:
+def test_unit_tests_import_nothing_that_needs_a_server() -> None:
     """Fixtures and helpers with a server are in the other tiers; the recording script is in the corpus."""
     refused = re.compile(r"^ *from tests\.(server|slow|corpus\.record|corpus\.conversations)\b", re.MULTILINE)
     assert [path for path in (ROOT / "tests" / "unit").rglob("*.py") if refused.search(path.read_text())] == []
@@ -158,8 +158,8 @@ def private_uses(tree: ast.Module) -> set[str]:
     return names - own - OWN_OR_STANDARD
 
 
-def test_packages_whose_private_parts_are_used_have_an_upper_bound() -> None:
-    """A new major version may move such a part. Each file that uses one is listed, so that none is forgotten."""
+def test_packages_with_used_private_parts_have_an_upper_bound() -> None:
+    """A new major version may move such a part, so each file that uses one is listed."""
     shipped = [path for path in FILES if path.relative_to(ROOT).parts[0] in ("waystation", "tools", "activities")]
     private = re.compile(r"(?<!self)(?<!cls)\._[a-z]|from _[a-z]|getattr\(")  # most modules have nothing like it
     shipped = [path for path in shipped if private.search(path.read_text())]

@@ -51,18 +51,18 @@ def test_a_verdict_needs_the_whole_interval_on_one_side_of_the_goal(samples: lis
 
 
 def test_one_sample_has_no_verdict() -> None:
-    """There is no interval, so nobody knows how far it is from the next one."""
+    """One sample has no interval."""
     assert Row(name="a ratio", samples=[1.0], goal=1.12).verdict == "one sample"
 
 
 @pytest.mark.parametrize(("sample", "verdict"), [(18, "met"), (19, "not met")])
 def test_a_count_needs_only_one_sample(sample: float, verdict: str) -> None:
-    """It is the same in each run."""
+    """A count is the same in each run."""
     assert Row(name="events", samples=[sample], exact=True, goal=18).verdict == verdict
 
 
 def test_google_adk_is_found_in_its_environment(tmp_path: Path) -> None:
-    """Whoever has installed it does not have to name its interpreter."""
+    """Its interpreter need not be named."""
     assert find_peers(tmp_path) == {}
     python = tmp_path / ".venv-adk" / "bin" / "python"
     python.parent.mkdir(parents=True)
@@ -98,8 +98,8 @@ COSTS = Costs(
 )
 
 
-def test_capacity_is_what_the_load_costs() -> None:
-    """100 invocations per second of 12 ms each need 1.2 cores, so two workers at 60% of a core, and a spare one."""
+def test_capacity_follows_from_the_cost_of_the_load() -> None:
+    """100 invocations per second of 12 ms each need 1.2 cores: two workers at 60% of a core, and a spare one."""
     capacity = estimate(COSTS, Load(per_second=100, retention_days=2))
     assert (capacity.workers, capacity.worker_mb) == (3, 112)
     assert (capacity.events_per_second, capacity.workflow_tasks_per_second) == (2_300, 400)

@@ -16,7 +16,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(tmp_path / "store") if request.param == "folder" else str(request.getfixturevalue("s3"))
 
 
-async def test_what_is_put_is_found_under_its_digest(place: str) -> None:
+async def test_stored_bytes_are_found_under_their_digest(place: str) -> None:
     """Every process with the same store can read the bytes by their digest."""
     digest = await Blobs(place).put(b"data")
     assert await Blobs(place).put(b"data") == digest
@@ -33,8 +33,8 @@ async def test_a_refused_request_names_the_store_without_its_keys(s3: str, monke
     assert "canary" not in str(caught.value)
 
 
-async def test_what_was_put_lately_needs_no_store(tmp_path: Path) -> None:
-    """A stored result can be returned although the store has failed since, so its tool does not run again."""
+async def test_recently_stored_bytes_need_no_store(tmp_path: Path) -> None:
+    """A result is returned although the store has failed since, so its tool does not run again."""
     blobs = Blobs(tmp_path / "store")
     digest = await blobs.put(b"data")
     shutil.rmtree(tmp_path / "store")
@@ -48,9 +48,9 @@ async def test_damaged_bytes_are_refused(tmp_path: Path) -> None:
     digest = await blobs.put(b"data")
     [file] = [path for path in (tmp_path / "store").rglob("*") if path.is_file()]
     file.write_bytes(b"other")
-    for wanted in (digest, "0" * 64, "../" + digest):
+    for requested in (digest, "0" * 64, "../" + digest):
         with pytest.raises(BlobMissing):
-            await blobs.get(wanted)
+            await blobs.get(requested)
 
 
 async def test_bytes_in_the_trash_are_still_found(place: str) -> None:

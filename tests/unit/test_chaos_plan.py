@@ -1,4 +1,4 @@
-"""Plans of chaos: reproducible, and complete."""
+"""Plans of chaos are reproducible and complete."""
 
 from collections import defaultdict
 
@@ -32,8 +32,8 @@ def test_the_same_seed_gives_the_same_plan() -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_plan_has_as_many_kills_and_answers_as_were_asked_for(seed: int) -> None:
-    """Stops and restarts of the server come on top, and every answer has a tag of its own."""
+def test_a_plan_has_the_requested_kills_and_answers(seed: int) -> None:
+    """Stops and restarts of the server are additional, and every answer has its own tag."""
     plan = draw_plan(seed, Size(kills=30, answers=100))
     ends = [step.kill for step in plan.steps if isinstance(step, EndWorker)]
     assert (ends.count(True), ends.count(False)) == (30, 7)
@@ -42,8 +42,8 @@ def test_a_plan_has_as_many_kills_and_answers_as_were_asked_for(seed: int) -> No
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_every_waiting_call_is_answered(seed: int) -> None:
-    """Otherwise its invocation would wait for ever, which would look like a fault."""
+def test_every_pending_call_is_answered(seed: int) -> None:
+    """Otherwise its invocation would wait forever, which would look like a fault."""
     plan = draw_plan(seed, SHORT)
     waiting = {(number, call) for number, script in enumerate(plan.scripts) for call in script.call_ids}
     assert {(answer.invocation, answer.call_id) for answer in answers(plan)} == waiting

@@ -40,13 +40,13 @@ class Recorder:
 async def test_a_method_of_the_client_delegates_to_its_part(
     part: str, method: str, delegate: str, args: tuple[str, ...], options: dict[str, Any]
 ) -> None:
-    """With the same arguments, and the same result."""
+    """Passes the same arguments and returns the same result."""
     client, recorder = AgentClient(None), Recorder()  # type: ignore[arg-type]  # nothing is sent
     setattr(client, part, recorder)
     assert await getattr(client, delegate)(*args, **options) == "result"
-    [(called, given_args, given)] = recorder.calls
+    [(called, given_args, given_kwargs)] = recorder.calls
     assert (called, given_args) == (method, args)
-    assert given.items() >= options.items()
+    assert given_kwargs.items() >= options.items()
 
 
 async def test_sessions_are_listed_by_calling_them_too() -> None:
@@ -70,13 +70,13 @@ async def test_sessions_are_listed_by_calling_them_too() -> None:
 
 
 def test_importing_the_client_package_loads_nothing() -> None:
-    """Its names load on first use; neither Temporal's SDK nor the cryptography of identities before."""
+    """Loads its names at first use, and neither Temporal's SDK nor cryptography before."""
     code = "import sys, waystation.client; print({'temporalio', 'joserfc', 'waystation.identity'} & set(sys.modules))"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "set()"
 
 
 def test_every_exported_name_exists() -> None:
-    """Also those that are loaded on first use."""
+    """Includes names that are loaded at first use."""
     import waystation.client
     import waystation.history
 
@@ -85,7 +85,7 @@ def test_every_exported_name_exists() -> None:
 
 
 async def test_an_id_with_a_null_character_is_refused() -> None:
-    """Nothing is sent. A server on PostgreSQL would respond as if it were unavailable."""
+    """Sends nothing, because a server on PostgreSQL would respond as if it were unavailable."""
     client: Any = None
     with pytest.raises(InvalidInput, match="null character"):
         await start_invocation(client, "a\0", {"agent": "payer", "message": "go"})

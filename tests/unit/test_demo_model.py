@@ -50,10 +50,10 @@ def rename(node: Node, name: str | None) -> dict[str, str]:
 async def parts(message: str, *tools: Callable[..., Any], **fields: Any) -> list[JsonObject]:
     """Return the parts of the reply to a message."""
     declared = [FunctionTool(tool)._get_declaration() or {} for tool in tools]
-    found: list[JsonObject] = (
+    reply_parts: list[JsonObject] = (
         await _reply({"role": "user", "parts": [{"text": message}]}, tools=declared, **fields)
     ).get("parts", [])
-    return found
+    return reply_parts
 
 
 async def _reply(*contents: JsonObject, **fields: Any) -> JsonObject:
@@ -99,8 +99,8 @@ async def test_a_message_that_names_no_tool_is_answered_with_an_example() -> Non
 
 
 @pytest.mark.parametrize("message", ["refund(", "refund(*a)", "refund(1)", "refund(order=open('x'))", "f()", "(" * 500])
-async def test_code_in_a_message_is_never_run(message: str) -> None:
-    """Only literal arguments by name are a call; other text is a message like any other."""
+async def test_code_in_a_message_never_runs(message: str) -> None:
+    """Only literal arguments by name form a call; other code is text."""
     for part in await parts(message, refund):
         assert part.get("text") or part["functionCall"]["args"]["order"] in ("refund", "x")
 
@@ -127,14 +127,14 @@ async def test_a_transfer_needs_the_name_of_an_agent() -> None:
     assert leaves["functionCall"]["args"] == {"agent_name": "support"}
 
 
-async def test_an_output_schema_is_met() -> None:
+async def test_the_reply_matches_an_output_schema() -> None:
     """The final text is JSON that the schema allows."""
     [part] = await parts("Hello", config={"responseJsonSchema": Node.model_json_schema()})
     assert Node.model_validate_json(part["text"]) == Node(name="text", parent=None)
 
 
-def test_demo_replaces_services_but_not_models_of_the_author() -> None:
-    """With `--model demo`, no model that calls a service is used; the package's demo model goes before the built-in."""
+def test_demo_replaces_services_but_not_an_authors_models() -> None:
+    """`--model demo` uses no model that calls a service, and prefers the package's demo model to the built-in one."""
     own, others = (
         FunctionModel(lambda _: "own"),
         ("gemini-3.5-flash", Gemini(model="gemini-3.5-flash"), FallbackModel(["gemini-3.5-flash"])),

@@ -1,4 +1,4 @@
-"""The commands and the imports of every page are valid, also where nothing runs them."""
+"""The commands and imports of every page are valid, even if they do not run."""
 
 import ast
 import re
@@ -25,7 +25,7 @@ PAGES = {str(page.relative_to(ROOT)): page for page in pages() if page.name != "
 
 
 def list_commands(page: Path) -> Iterator[list[str]]:
-    """Yield the words of each command of ours in the blocks of a page, without the name of the program."""
+    """Yield the words of each Waystation command in the blocks of a page, without the name of the program."""
     for language in ("sh", "bash", "console", "text", "powershell"):
         for block in blocks(page.read_text(), language):
             for line in block.replace("\\\n", " ").splitlines():
@@ -59,12 +59,12 @@ COMMANDS = {shlex.join(words): words for page in PAGES.values() for words in lis
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_documented_command_is_valid(command: str) -> None:
-    """The command exists, and has the options and arguments that a page gives it."""
+    """The command exists and has the options and arguments on the page."""
     parse(COMMANDS[command])
 
 
 @pytest.mark.parametrize("page", [name for name, page in PAGES.items() if blocks(page.read_text(), "python")])
-def test_the_programs_of_a_page_import_what_exists(page: str) -> None:
+def test_the_programs_of_a_page_import_existing_names(page: str) -> None:
     """The blocks are valid Python, and each name that they import from this package exists."""
     for block in blocks(PAGES[page].read_text(), "python"):
         tree = ast.parse(block)

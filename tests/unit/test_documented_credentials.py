@@ -14,7 +14,7 @@ from waystation.tools.tool_context import ToolContext
 LOGIN = blocks(how_to("provide-credentials"), "python")[1]
 
 
-async def test_the_tool_of_the_page_asks_for_a_login(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_tool_of_the_page_requests_a_login(monkeypatch: pytest.MonkeyPatch) -> None:
     """The agent has no mistakes, and its tool shows the login link."""
     monkeypatch.setenv("CALENDAR_SECRET", "canary-1f2e3d")
     made: dict[str, Any] = {}
@@ -24,9 +24,9 @@ async def test_the_tool_of_the_page_asks_for_a_login(monkeypatch: pytest.MonkeyP
     (tool,) = made["root_agent"].tools
     context = ToolContext(function_call_id="fc-1", services=Services(credentials=InMemoryCredentialService()))
     assert await tool.run_async(args={"day": "monday"}, tool_context=context) == "Pending User Authorization."
-    (shown,) = context.recorded_actions().requested_auth_configs.values()
-    assert shown["exchangedAuthCredential"]["oauth2"]["authUri"].startswith("https://provider.example/authorize?")
-    assert "canary" not in str(shown)
+    (config,) = context.recorded_actions().requested_auth_configs.values()
+    assert config["exchangedAuthCredential"]["oauth2"]["authUri"].startswith("https://provider.example/authorize?")
+    assert "canary" not in str(config)
 
 
 @pytest.mark.parametrize(
@@ -44,6 +44,6 @@ async def test_the_tool_of_the_page_asks_for_a_login(monkeypatch: pytest.MonkeyP
         "from waystation.tools.base_authenticated_tool import BaseAuthenticatedTool",
     ],
 )
-def test_imports_of_adk_work_under_our_name(line: str) -> None:
+def test_imports_of_adk_work_after_renaming(line: str) -> None:
     """An import of ADK works after `google.adk` is replaced with `waystation`."""
     exec(line, {})

@@ -1,4 +1,4 @@
-"""The limits that the documentation names are those of the code."""
+"""The documentation and the code have the same limits."""
 
 import re
 from datetime import timedelta
@@ -128,7 +128,7 @@ def rows(heading: str) -> list[str]:
 
 
 @pytest.mark.parametrize("heading", LIMITS)
-def test_each_documented_limit_is_that_of_the_code(heading: str) -> None:
+def test_each_documented_limit_equals_that_of_the_code(heading: str) -> None:
     """Each row of the table has the value of a constant or a default."""
     limits, table = LIMITS[heading], rows(heading)
     assert len(table) == len(limits)
@@ -137,6 +137,6 @@ def test_each_documented_limit_is_that_of_the_code(heading: str) -> None:
         assert re.match(rf"{re.escape(limit)}\b", row.split(" | ")[1]), (row, limit)
 
 
-def test_a_minute_is_the_window_of_the_rates() -> None:
-    """The rates of the web application are documented per minute."""
+def test_rates_are_per_minute() -> None:
+    """The page documents the rates of the web application per minute."""
     assert WEB.window_s == 60

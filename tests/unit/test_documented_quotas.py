@@ -18,7 +18,7 @@ PAGE = how_to("limit-rates")
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """The quota file of the page, with a store in a temporary folder."""
+    """Return the quota file of the page, with a store in a temporary folder."""
     file = tmp_path / "quotas.toml"
     file.write_text(FILE.replace(".waystation/quotas.db", str(tmp_path / "quotas.db")))
     return file
@@ -42,7 +42,7 @@ def test_the_program_has_the_same_kinds_of_quotas() -> None:
     assert "requests_per_minute=300" in repr(names["settings"])
 
 
-async def test_the_command_lists_what_was_used(file: Path, tmp_path: Path) -> None:
+async def test_the_command_lists_the_usage(file: Path, tmp_path: Path) -> None:
     """Each tenant is followed by its users; JSON has the exact amounts."""
     store = QuotaStore(tmp_path / "quotas.db")
     for tenant, user in (("acme", "ann"), ("acme", "bob"), ("", "eve")):

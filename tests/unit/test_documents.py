@@ -80,8 +80,8 @@ def test_every_example_is_linked_from_a_how_to_page() -> None:
     assert {name for name in examples if f"/examples/{name})" not in text} == set()
 
 
-def test_the_sources_name_only_pages_that_exist() -> None:
-    """A message that refers to a page still helps after the page moved."""
+def test_the_sources_name_only_existing_pages() -> None:
+    """A page cannot move without the messages that refer to it."""
     sources = [
         path for name in ("waystation", "tools", "activities", "workflows") for path in (ROOT / name).rglob("*.py")
     ]
@@ -89,7 +89,7 @@ def test_the_sources_name_only_pages_that_exist() -> None:
     assert {page for page in named if not (ROOT / page).exists()} == set()
 
 
-def test_the_pages_name_only_modules_that_exist() -> None:
+def test_the_pages_name_only_existing_modules() -> None:
     """A path in backquotes, such as `core/budget.py`, leads to a file here or below `waystation`."""
     named = {
         (page.name, path)
@@ -101,15 +101,15 @@ def test_the_pages_name_only_modules_that_exist() -> None:
     assert missing == set()
 
 
-def test_the_pages_name_only_python_names_that_exist() -> None:
-    """A dotted name in backquotes, such as `waystation.replay.redact`, is a name. Attributes of spans are not."""
+def test_the_pages_name_only_existing_python_names() -> None:
+    """A dotted name in backquotes, such as `waystation.replay.redact`, exists. Attributes of spans are skipped."""
     texts = [page.read_text() for page in pages() if page.name != "telemetry.md"]
     for name in {name for text in texts for name in re.findall(r"`(waystation(?:\.\w+)+)", text)}:
         assert pkgutil.resolve_name(name), name
 
 
 def test_tests_that_do_not_run_on_a_cluster_are_listed() -> None:
-    """They start a development server, or use one on which time can be skipped."""
+    """They start a development server, or use a server that can skip time."""
     folder = ROOT / "tests" / "server"
     starts = re.compile(r"EmbeddedServer\(|\b(?:skipping_server|serve_and_skip)\b")
     files = {str(file.relative_to(ROOT)) for file in folder.rglob("test_*.py") if starts.search(file.read_text())}

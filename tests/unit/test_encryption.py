@@ -1,4 +1,4 @@
-"""Encryption: what is written is unreadable without the key, and every program that has the key reads it."""
+"""Encrypted data is unreadable without the key, and readable in every program with the key."""
 
 import json
 import os
@@ -27,7 +27,7 @@ SECRET = "the account is 4711"
 
 @pytest.fixture
 def keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A new key file, with encryption switched on."""
+    """Create a new key file, with encryption switched on."""
     file = tmp_path / "encryption.json"
     EncryptionKeys.generate().create(file)
     monkeypatch.setenv(ENCRYPTION_VARIABLE, str(file))
@@ -89,7 +89,7 @@ async def test_a_failure_has_no_readable_message(keys: Path, tmp_path: Path) -> 
 
 
 async def test_old_keys_decrypt(keys: Path, tmp_path: Path) -> None:
-    """After a new key was put in front, it encrypts, and the old one is only read."""
+    """After a rotation, the new key encrypts, and the old one only decrypts."""
     running = converter(tmp_path)
     [before] = await running.encode([SECRET])
     add_key(keys)
@@ -139,8 +139,8 @@ async def test_a_damaged_payload_becomes_unreadable(keys: Path, tmp_path: Path, 
     assert dict(read.metadata) == UNREADABLE
 
 
-async def test_payloads_that_are_not_encrypted_stay_readable(keys: Path, tmp_path: Path) -> None:
-    """Histories from before encryption was switched on, and signals from the Temporal CLI, are read as they are."""
+async def test_payloads_without_encryption_stay_readable(keys: Path, tmp_path: Path) -> None:
+    """Reads histories from before encryption and signals from the Temporal CLI."""
     [plain] = await temporalio.converter.DataConverter.default.encode([SECRET])
     assert await converter(tmp_path).decode([plain]) == [SECRET]
 
@@ -180,8 +180,8 @@ async def test_a_file_is_not_read_without_its_key(keys: Path, tmp_path: Path, mo
         await files.get("note")
 
 
-async def test_memories_are_encrypted_and_found(keys: Path, tmp_path: Path) -> None:
-    """A search finds words and phrases without spaces, also in memories that an old key encrypted or that are plain."""
+async def test_encrypted_memories_are_found(keys: Path, tmp_path: Path) -> None:
+    """A search finds words and phrases without spaces, also in memories with an old key or without encryption."""
     file = tmp_path / "memory.db"
 
     async def remember(text: str) -> None:
@@ -189,8 +189,8 @@ async def test_memories_are_encrypted_and_found(keys: Path, tmp_path: Path) -> N
         await SqliteMemoryService(file).add_memory(app_name="shop", user_id="ann", memories=[memory])
 
     async def find(query: str) -> list[str]:
-        found = await SqliteMemoryService(file).search_memory(app_name="shop", user_id="ann", query=query)
-        return sorted(str(memory.content.parts[0].text) for memory in found.memories if memory.content.parts)
+        matches = await SqliteMemoryService(file).search_memory(app_name="shop", user_id="ann", query=query)
+        return sorted(str(memory.content.parts[0].text) for memory in matches.memories if memory.content.parts)
 
     await remember("Ann owns the café Zephyr")
     await remember("安娜喜欢茶")
@@ -224,7 +224,7 @@ def test_unusable_keys_are_refused_with_the_remedy(
 
 
 def test_nothing_is_imported_while_encryption_is_switched_off() -> None:
-    """The start of a worker takes as long as before."""
+    """Encryption does not slow down the start of other workers."""
     code = (
         "import sys; from waystation.storage import Blobs, offloading; offloading(Blobs()); "
         "print({'cryptography', 'waystation.key_set', 'waystation.storage.cipher'} & set(sys.modules))"

@@ -1,4 +1,4 @@
-"""A `FallbackModel` asks its models in order, and the reply names the one that answered."""
+"""A `FallbackModel` calls its models in order, and the reply names the one that answered."""
 
 import base64
 from collections.abc import AsyncIterator, Callable
@@ -37,7 +37,7 @@ class Named(BaseLlm):
 
 
 async def test_the_next_model_answers_and_is_named() -> None:
-    """Each model is asked once, under its own name."""
+    """Calls each model once, under its own name."""
     first, second, third = Named("first", BUSY), Named("second", ModelOverloaded("gone")), Named("third", says("Hi."))
     response = await FallbackModel([first, second, third]).generate(REQUEST)
     assert response.model == "third"
@@ -48,14 +48,14 @@ async def test_the_next_model_answers_and_is_named() -> None:
     ]
 
 
-async def test_the_last_error_is_raised_if_nobody_answers() -> None:
-    """The engine then repeats the call later."""
+async def test_the_last_error_is_raised_if_no_model_answers() -> None:
+    """The engine repeats the call later."""
     with pytest.raises(ModelOverloaded, match="later"):
         await FallbackModel([Named("a", BUSY), Named("b", ModelOverloaded("later"))]).generate(REQUEST)
 
 
-async def test_models_that_all_wait_are_asked_again_when_the_first_may_be_called() -> None:
-    """The shortest wait counts, whichever model it is of. The wrapper of a model is called instead of it."""
+async def test_waiting_models_are_called_again_after_the_shortest_wait() -> None:
+    """Any model may have the shortest wait. Calls the wrapper of a model instead of the model."""
     soon, late = RateLimited("a", 3.0), RateLimited("b", 50.0)
     model = FallbackModel([Named("a"), Named("b")])
     scripts = iter([Named("a", soon), Named("b", late)])
@@ -64,8 +64,8 @@ async def test_models_that_all_wait_are_asked_again_when_the_first_may_be_called
     assert raised.value is soon
 
 
-async def test_a_request_that_is_wrong_is_not_sent_to_the_next_model() -> None:
-    """It would be wrong there, too, unless its status is listed."""
+async def test_an_invalid_request_is_not_sent_to_the_next_model() -> None:
+    """It would be invalid there, too, unless its status is listed."""
     second = Named("second", says("Hi."))
     with pytest.raises(ModelRefused):
         await FallbackModel([Named("first", WRONG), second]).generate(REQUEST)
@@ -74,7 +74,7 @@ async def test_a_request_that_is_wrong_is_not_sent_to_the_next_model() -> None:
 
 
 async def test_no_model_continues_the_text_of_another() -> None:
-    """Text that was streamed already belongs to the model that failed."""
+    """Streamed text belongs to the model that failed."""
     pieces: list[str] = []
     model = FallbackModel([Named("first", BUSY, text="Half of"), Named("second", says("Hi."))])
     with pytest.raises(ModelOverloaded):
@@ -102,7 +102,7 @@ async def test_gemini_accepts_the_calls_of_another_model(gemini: FakeGemini) -> 
     ("models", "problem"),
     [([], "FallbackModel has no models"), (["gtp-4o"], "FallbackModel: the model 'gtp-4o' is not a model of Gemini")],
 )
-def test_a_model_that_nobody_serves_is_refused_at_once(models: list[str], problem: str) -> None:
-    """Not when the first model fails for the first time."""
+def test_an_unknown_model_is_refused_at_once(models: list[str], problem: str) -> None:
+    """The error does not wait until the first model fails."""
     with pytest.raises(ValueError, match=problem):
         FallbackModel(models)

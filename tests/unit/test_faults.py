@@ -8,13 +8,13 @@ from tests.faults.run import CHECKOUT, Fault, check_places, load_faults
 
 
 def test_every_fault_can_be_planted() -> None:
-    """The code that each fault changes occurs once, so that a change of the code also changes the list."""
+    """The code that a fault changes occurs exactly once."""
     check_places(load_faults([]), CHECKOUT)
 
 
 @pytest.mark.parametrize("fault", load_faults([]), ids=lambda fault: fault.id)
 def test_the_tests_that_catch_a_fault_exist(fault: Fault) -> None:
-    """Files may be renamed, and a test that is not found catches nothing."""
+    """A renamed test would catch nothing."""
     for name in fault.tests:
         file, _, test = name.partition("::")
         assert (CHECKOUT / file).exists(), file

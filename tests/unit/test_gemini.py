@@ -57,10 +57,10 @@ async def streamed(model: Gemini, request: LlmRequest) -> tuple[LlmResponse, lis
     return await model.generate(request, on_text=pieces.append), pieces
 
 
-async def twice(gemini: FakeGemini, model: Gemini, **said: Any) -> tuple[LlmResponse, LlmResponse, list[str]]:
+async def twice(gemini: FakeGemini, model: Gemini, **fields: Any) -> tuple[LlmResponse, LlmResponse, list[str]]:
     """Return the same reply in whole and streamed form."""
-    gemini.reply(**said)
-    gemini.reply(**said)
+    gemini.reply(**fields)
+    gemini.reply(**fields)
     return (await model.generate(asking()), *(await streamed(model, asking())))
 
 
@@ -81,7 +81,7 @@ async def test_text_comes_back_with_usage_and_version(gemini: FakeGemini, model:
     assert reply.usage == counted
 
 
-async def test_the_request_arrives_as_the_engine_wrote_it(gemini: FakeGemini, model: Gemini) -> None:
+async def test_the_request_is_sent_unchanged(gemini: FakeGemini, model: Gemini) -> None:
     """The service receives contents, declarations, instruction and config unchanged."""
     call = {"id": "fc-1", "name": "pay", "args": {"to": None, "a_b": {"c_d": 1.0}}}
     contents: list[JsonObject] = [
@@ -127,10 +127,10 @@ async def test_unknown_fields_and_signatures_survive(gemini: FakeGemini, model: 
 
 
 @pytest.mark.parametrize("json_kept", [True, False])
-async def test_streamed_text_is_joined_as_if_it_came_whole(
+async def test_streamed_text_equals_whole_text(
     gemini: FakeGemini, model: Gemini, monkeypatch: pytest.MonkeyPatch, json_kept: bool
 ) -> None:
-    """Text arrives in pieces without thoughts and is joined, even if the SDK's internals hide the JSON."""
+    """Joins pieces without thoughts, even if the SDK's internals hide the JSON."""
     if not json_kept:
         monkeypatch.setattr(adapter, "_keep_streamed_json", lambda client: None)
     reply: Any = {"text": "It rains in Bern today.", "thought": "Look up.", "calls": [("log", {"x": None})]}
@@ -141,8 +141,8 @@ async def test_streamed_text_is_joined_as_if_it_came_whole(
     assert gemini.requests[1].streamed
 
 
-async def test_streamed_parts_that_are_not_plain_text_stay(gemini: FakeGemini, model: Gemini) -> None:
-    """An empty part with a signature stays separate, and Unicode line separators are text."""
+async def test_streamed_parts_other_than_plain_text_are_kept(gemini: FakeGemini, model: Gemini) -> None:
+    """Keeps an empty part with a signature separate, and treats Unicode line separators as text."""
     chunks = [response({"text": "a\u2028b\u0085"}, finish=None), response({"text": "\nc"}, finish=None)]
     gemini.reply(raw=[*chunks, response({"text": "", "thoughtSignature": SIGNATURE})])
     live, _ = await streamed(model, asking())
@@ -188,7 +188,7 @@ SAID = {"text": "Once upon"}
         (response({"text": ""}), [], *NOTHING),
     ],
 )
-async def test_a_reply_that_is_cut_or_empty_says_why(
+async def test_a_cut_or_empty_reply_has_a_reason(
     gemini: FakeGemini, model: Gemini, raw: JsonObject, parts: list[JsonObject], code: str, message: str
 ) -> None:
     """Blocked and cut-off replies are outcomes with a code, not exceptions; their text is returned."""
@@ -202,7 +202,7 @@ REFUSED, OVERLOADED = (400, 401, 403, 404, 413, 422), (408, 429, 500, 502, 503, 
 
 
 @pytest.mark.parametrize("status", [*REFUSED, *OVERLOADED])
-async def test_4xx_is_final_and_overload_is_not(gemini: FakeGemini, model: Gemini, status: int) -> None:
+async def test_overload_is_retryable_and_other_4xx_are_not(gemini: FakeGemini, model: Gemini, status: int) -> None:
     """408, 429 and 5xx are retryable, other 4xx are not; the adapter sends one request each."""
     gemini.fault(status=status, message="No such thing.")
     error = await failure(model, asking(config={"httpOptions": {"retryOptions": {"attempts": 3}}}))
@@ -218,14 +218,14 @@ DELAYS = {(None, "34.5s"): 34.5, ("2", "34.5s"): 34.5, ("60", "34.5s"): 60.0, (N
 WAITS = [*(((header, "?"), seconds) for header, seconds in {**HEADERS, **DATES}.items()), *DELAYS.items()]
 
 
-@pytest.mark.parametrize(("asked", "seconds"), WAITS)
-async def test_the_service_says_when_to_come_back(
-    gemini: FakeGemini, model: Gemini, asked: tuple[str | None, str], seconds: float | None
+@pytest.mark.parametrize(("answer", "seconds"), WAITS)
+async def test_the_service_sets_the_delay_of_a_retry(
+    gemini: FakeGemini, model: Gemini, answer: tuple[str | None, str], seconds: float | None
 ) -> None:
-    """The longer of `Retry-After` and RetryInfo is returned, at most a day; invalid values are ignored."""
-    details = [7, {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": asked[1]}]
+    """Returns the longer of `Retry-After` and RetryInfo, at most a day; invalid values are ignored."""
+    details = [7, {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": answer[1]}]
     body = {"error": {"code": 429, "status": "RESOURCE_EXHAUSTED", "message": "Quota.", "details": details}}
-    gemini.fault(status=429, retry_after=asked[0], body=body)
+    gemini.fault(status=429, retry_after=answer[0], body=body)
     error = await failure(model, asking())
     assert isinstance(error, ModelOverloaded)
     assert error.retry_after_s == seconds
@@ -238,7 +238,7 @@ VALUES = [response({"text": 1})]
 
 @pytest.mark.parametrize("live", [False, True])
 @pytest.mark.parametrize("answer", [*FAULTS, *({"raw": raw} for raw in [*SHAPES, *VALUES])])
-async def test_a_broken_reply_is_worth_another_attempt(
+async def test_a_broken_reply_is_retryable(
     gemini: FakeGemini, model: Gemini, answer: dict[str, Any], live: bool
 ) -> None:
     """Broken connections, invalid bodies and values that cannot be recorded are retryable."""
@@ -249,12 +249,12 @@ async def test_a_broken_reply_is_worth_another_attempt(
     assert (await model.generate(asking())).content == content({"text": "Better."})
 
 
-async def test_a_stream_that_breaks_off_is_no_reply(gemini: FakeGemini, model: Gemini) -> None:
+async def test_an_interrupted_stream_is_not_a_reply(gemini: FakeGemini, model: Gemini) -> None:
     """A stream without a finish reason is incomplete; errors may arrive late."""
-    begun = response({"text": "Transfer 9"}, finish=None)
+    partial = response({"text": "Transfer 9"}, finish=None)
     gemini.reply(raw={})
-    gemini.reply(raw=begun)
-    gemini.reply(raw=[begun, {"error": {"code": 503, "status": "UNAVAILABLE", "message": "Busy."}}])
+    gemini.reply(raw=partial)
+    gemini.reply(raw=[partial, {"error": {"code": 503, "status": "UNAVAILABLE", "message": "Busy."}}])
     for _ in range(2):
         with pytest.raises(ModelOverloaded, match="ended before the reply was complete"):
             await streamed(model, asking())
@@ -262,7 +262,7 @@ async def test_a_stream_that_breaks_off_is_no_reply(gemini: FakeGemini, model: G
         await streamed(model, asking())
 
 
-async def test_a_service_out_of_reach_is_worth_another_attempt(gemini: FakeGemini) -> None:
+async def test_an_unreachable_service_is_retryable(gemini: FakeGemini) -> None:
     """Timeouts and refused connections are retryable, an invalid address is not."""
     gemini.fault(delay_s=30)
     async with FakeGemini() as gone:
@@ -274,8 +274,8 @@ async def test_a_service_out_of_reach_is_worth_another_attempt(gemini: FakeGemin
         await each.close()
 
 
-async def test_what_someone_must_mend_is_named(gemini: FakeGemini, model: Gemini) -> None:
-    """Missing or unusable credentials and an invalid config are final; errors contain names but no values."""
+async def test_a_mistake_in_the_configuration_is_final(gemini: FakeGemini, model: Gemini) -> None:
+    """Missing or unusable credentials and an invalid config are named without their values."""
     broken = Gemini(base_url=gemini.url, api_key="secret\nkey")
     missing, unusable = await failure(Gemini(), asking()), await failure(broken, asking())
     wrong = await failure(model, asking(config={"temprature": "Meyer"}))
@@ -287,7 +287,7 @@ async def test_what_someone_must_mend_is_named(gemini: FakeGemini, model: Gemini
 
 
 @pytest.mark.parametrize("variable", ["GOOGLE_API_KEY", "GEMINI_API_KEY"])
-async def test_the_environment_gives_key_and_address(
+async def test_the_environment_sets_key_and_address(
     gemini: FakeGemini, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
     """An adapter without arguments reads the same variables as google-genai and never shows the key."""
@@ -324,12 +324,12 @@ async def test_errors_show_neither_key_nor_conversation(gemini: FakeGemini, mode
     gemini.fault(status=400, message=quoted + "x" * 2000)
     gemini.fault(status=400, message=f"{field} (TYPE_STRING), 900123")
     error, typed = await failure(model, asking()), await failure(model, asking())
-    shown = "".join(traceback.format_exception(error)) + repr(vars(error)) + repr(error.__cause__)
+    text = "".join(traceback.format_exception(error)) + repr(vars(error)) + repr(error.__cause__)
     start = "Gemini answered 400: INVALID_ARGUMENT: "
     assert str(error).startswith(f'{start}{field} near "…" with [key] and [key] xxx')
     assert len(str(error)) <= 500
-    assert KEY not in shown
-    assert "Meyer" not in shown
+    assert KEY not in text
+    assert "Meyer" not in text
     assert str(typed) == f"{start}{field} (TYPE_STRING)"
 
 
@@ -357,7 +357,7 @@ ANSWER: JsonObject = {"role": "user", "parts": [{"functionResponse": {"name": "p
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "problem"),
     [
         ({"contents": [ASKED, CALL]}, "number of function response parts"),
         ({"contents": [ASKED, CALL, ASKED, ANSWER]}, "number of function response parts"),
@@ -375,7 +375,7 @@ ANSWER: JsonObject = {"role": "user", "parts": [{"functionResponse": {"name": "p
         ({"contents": [ASKED], "tool": []}, 'Unknown name "tool"'),
     ],
 )
-async def test_the_fake_refuses_wrong_prompts(gemini: FakeGemini, body: JsonObject, told: str) -> None:
+async def test_the_fake_refuses_wrong_prompts(gemini: FakeGemini, body: JsonObject, problem: str) -> None:
     """The fake refuses an invalid prompt with Google's text and uses no scripted reply."""
     gemini.reply(text="never")
     async with httpx2.AsyncClient(base_url=gemini.url, headers={"authorization": "Bearer t"}) as http:
@@ -383,11 +383,11 @@ async def test_the_fake_refuses_wrong_prompts(gemini: FakeGemini, body: JsonObje
         answer = await http.post(path, json=body)
     error = answer.json()["error"]
     assert (answer.status_code, error["status"], gemini.remaining) == (400, "INVALID_ARGUMENT", 1)
-    assert told in error["message"]
+    assert problem in error["message"]
     assert "authorization" not in gemini.requests[0].headers
 
 
-async def test_the_fake_says_when_its_script_is_exhausted(gemini: FakeGemini, model: Gemini) -> None:
+async def test_the_fake_reports_an_exhausted_script(gemini: FakeGemini, model: Gemini) -> None:
     """A request without a scripted reply fails for good with a clear text."""
     error = await failure(model, asking())
     assert isinstance(error, ModelRefused)

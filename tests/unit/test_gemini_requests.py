@@ -33,12 +33,16 @@ def chunk(text: str, **more: object) -> JsonObject:
     return {"candidates": [{"content": {"role": "model", "parts": [{"text": text}]}, **more}]}
 
 
-async def test_the_user_has_the_last_word(gemini: FakeGemini, model: Gemini) -> None:
-    """A user turn is added when the model's content is last, as in a loop."""
+async def test_a_request_ends_with_a_user_turn(gemini: FakeGemini, model: Gemini) -> None:
+    """Adds a user turn if the last content is the model's, as in a loop."""
     gemini.reply(text="ok")
-    said: JsonObject = {"role": "model", "parts": [{"text": "One."}]}
-    await model.generate(LlmRequest(model="gemini-3.5-flash", contents=(ASKED, said)))
-    assert gemini.requests[-1].body["contents"] == [ASKED, said, {"role": "user", "parts": [{"text": CONTINUE_PROMPT}]}]
+    model_content: JsonObject = {"role": "model", "parts": [{"text": "One."}]}
+    await model.generate(LlmRequest(model="gemini-3.5-flash", contents=(ASKED, model_content)))
+    assert gemini.requests[-1].body["contents"] == [
+        ASKED,
+        model_content,
+        {"role": "user", "parts": [{"text": CONTINUE_PROMPT}]},
+    ]
 
 
 class Uncopied(dict[str, object]):
@@ -55,20 +59,20 @@ async def test_the_sdk_does_not_copy_the_conversation(gemini: FakeGemini, model:
     assert gemini.requests[-1].body["contents"] == [ASKED]
 
 
-async def test_the_model_has_one_turn_at_a_time(gemini: FakeGemini, model: Gemini) -> None:
-    """Model contents in a row are merged, because the API refuses them."""
+async def test_consecutive_model_turns_are_merged(gemini: FakeGemini, model: Gemini) -> None:
+    """The API refuses several model contents in a row."""
     gemini.reply(text="ok")
     waits: JsonObject = {"role": "model", "parts": [{"text": "I asked.", "thoughtSignature": "c2ln"}]}
     call: JsonObject = {"role": "model", "parts": [{"functionCall": {"name": "pay", "args": {}}}]}
     answer: JsonObject = {"role": "user", "parts": [{"functionResponse": {"name": "pay", "response": {}}}]}
-    given = (ASKED, call, answer, waits, call, answer)
-    await model.generate(LlmRequest(model="gemini-3.5-flash", contents=given))
+    contents = (ASKED, call, answer, waits, call, answer)
+    await model.generate(LlmRequest(model="gemini-3.5-flash", contents=contents))
     joined = {"role": "model", "parts": [*waits["parts"], *call["parts"]]}
     assert gemini.requests[-1].body["contents"] == [ASKED, call, answer, joined, answer]
     assert len(waits["parts"]) == len(call["parts"]) == 1
 
 
-async def test_native_tools_are_sent_beside_the_declarations(gemini: FakeGemini, model: Gemini) -> None:
+async def test_native_tools_are_sent_next_to_the_declarations(gemini: FakeGemini, model: Gemini) -> None:
     """Every native tool is a separate Tool after the one with all declarations."""
     gemini.reply(text="Nobody.")
     native = [tool.native_tool("gemini-3-flash", ReadonlyContext()) for tool in (google_search, url_context)]
@@ -82,7 +86,7 @@ async def test_native_tools_are_sent_beside_the_declarations(gemini: FakeGemini,
     ]
 
 
-async def test_what_the_reply_rests_on_comes_back(gemini: FakeGemini, model: Gemini) -> None:
+async def test_grounding_and_citations_are_kept(gemini: FakeGemini, model: Gemini) -> None:
     """Grounding and citations come back unchanged."""
     gemini.reply(raw=chunk("Ann.", finishReason="STOP", groundingMetadata=GROUNDED, citationMetadata=CITED))
     reply = await model.generate(LlmRequest(model="gemini-3-flash", contents=[ASKED]))
@@ -104,7 +108,7 @@ async def test_the_last_grounding_of_a_stream_counts(gemini: FakeGemini, model: 
     assert ("".join(pieces), reply.grounding_metadata, reply.citation_metadata) == ("Ann.", GROUNDED, None)
 
 
-async def test_a_reply_that_rests_on_nothing_says_nothing(gemini: FakeGemini, model: Gemini) -> None:
+async def test_a_reply_without_grounding_has_no_such_field(gemini: FakeGemini, model: Gemini) -> None:
     """Most replies have no grounding and no citations."""
     gemini.reply(text="Ann.")
     reply = await model.generate(LlmRequest(model="gemini-3-flash", contents=[ASKED]))

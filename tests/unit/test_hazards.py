@@ -1,4 +1,4 @@
-"""The pages on hazards and on threats name tests that exist."""
+"""The pages about hazards and threats name existing tests."""
 
 import re
 
@@ -26,7 +26,7 @@ def test_every_hazard_names_a_test() -> None:
 
 
 def test_every_denial_of_the_threat_model_names_a_test() -> None:
-    """Each row with what an attacker cannot do is followed by the tests, except for the lock, which uv enforces."""
+    """Each row that denies something to an attacker is followed by its tests, except the lock, which uv enforces."""
     rows = [row for row in THREATS.splitlines() if row.startswith("| ")]
     denials = [(row, after) for row, after in zip(rows, [*rows[1:], ""], strict=True) if row.startswith("| cannot |")]
     assert len(denials) > 20
@@ -34,5 +34,5 @@ def test_every_denial_of_the_threat_model_names_a_test() -> None:
 
 
 def test_untested_denials_are_in_the_last_section() -> None:
-    """No test is named there, so that none is there by mistake."""
+    """That section names no test."""
     assert "`test_" not in THREATS.partition("## Not yet tested")[2]

@@ -1,4 +1,4 @@
-"""What the extras install, and which versions of google-adk and google-genai are supported."""
+"""The packages of the extras, and the supported versions of google-adk and google-genai."""
 
 import importlib.util
 import os
@@ -25,22 +25,22 @@ LOCK = (ROOT / "tests" / "slow" / "differential" / "requirements.lock").read_tex
 
 
 def locked(name: str) -> tuple[int, int]:
-    """Return the major and minor version that the lock with google-adk has of a package."""
-    found = re.search(rf"^{name}==(\d+)\.(\d+)", LOCK, re.MULTILINE)
-    assert found, f"The lock lacks {name}."
-    return int(found[1]), int(found[2])
+    """Return the major and minor version of a package in the lock with google-adk."""
+    match = re.search(rf"^{name}==(\d+)\.(\d+)", LOCK, re.MULTILINE)
+    assert match, f"The lock lacks {name}."
+    return int(match[1]), int(match[2])
 
 
 def bounds(requirements: list[str], name: str) -> tuple[tuple[int, int], tuple[int, int]]:
     """Return the lowest version of a package that is allowed, and the lowest version above it that is not."""
     [requirement] = [each for each in requirements if re.match(rf"{name}>=", each)]
-    found = re.fullmatch(rf"{name}>=(\d+)(?:\.(\d+))?,<(\d+)(?:\.(\d+))?", requirement)
-    assert found, f"{requirement!r} does not have two bounds."
-    return (int(found[1]), int(found[2] or 0)), (int(found[3]), int(found[4] or 0))
+    match = re.fullmatch(rf"{name}>=(\d+)(?:\.(\d+))?,<(\d+)(?:\.(\d+))?", requirement)
+    assert match, f"{requirement!r} does not have two bounds."
+    return (int(match[1]), int(match[2] or 0)), (int(match[3]), int(match[4] or 0))
 
 
 @pytest.mark.parametrize(("home", "is_here"), [("", True), ("/no/such/folder", True), (str(ROOT), False)])
-def test_make_keeps_caches_here_if_the_home_folder_cannot_be_written(home: str, is_here: bool) -> None:
+def test_make_keeps_caches_here_without_a_writable_home(home: str, is_here: bool) -> None:
     """Otherwise uv fails, and nothing can be installed."""
     environment = {name: value for name, value in os.environ.items() if name != "UV_CACHE_DIR"} | {"HOME": home}
     command = ["make", "--print-data-base", "--dry-run", "help"]
@@ -68,7 +68,7 @@ def test_a_missing_google_adk_is_reported_with_the_extra() -> None:
     assert find_adk_problem() == "google-adk is not installed. Install it with: pip install 'waystation[adk]'"
 
 
-def test_the_extra_allows_the_versions_that_are_supported() -> None:
+def test_the_extra_allows_the_supported_versions() -> None:
     """Otherwise the remedy would install a version that is refused."""
     assert PROJECT["optional-dependencies"]["adk"] == [f"google-adk{ADK_VERSIONS}"]
 
@@ -100,13 +100,13 @@ async def test_a_server_that_cannot_be_downloaded_is_reported_with_the_remedies(
     ],
 )
 def test_the_environment_with_google_adk_is_within_all_bounds(package: str, requirements: list[str]) -> None:
-    """The versions that were resolved together with google-adk are those that pip may install."""
+    """pip may install the versions that were resolved together with google-adk."""
     lowest, excluded = bounds(requirements, package)
     assert lowest <= locked(package) < excluded
 
 
-def test_google_adk_is_tried_with_the_older_google_genai() -> None:
-    """The project's own lock has google-genai 3, so that both supported major versions are tested."""
+def test_google_adk_is_tested_with_the_older_google_genai() -> None:
+    """The project's own lock has google-genai 3, so both supported major versions are tested."""
     ours = re.search(r"^google-genai==(\d+)", (ROOT / "requirements.lock").read_text(), re.MULTILINE)
     assert ours is not None
     assert (locked("google-genai")[0], int(ours[1])) == (2, 3)

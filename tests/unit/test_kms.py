@@ -20,7 +20,7 @@ URI = "awskms://alias/waystation"
 
 @pytest.fixture
 def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeKms]:
-    """A key management service, as programs find it, and a process that has asked it for nothing yet."""
+    """Run a key management service that has received no requests."""
     unwrap_data_key.cache_clear()
     for name, value in {"REGION": "eu-central-1", "ACCESS_KEY_ID": "test", "SECRET_ACCESS_KEY": "test"}.items():
         monkeypatch.setenv(f"AWS_{name}", value)

@@ -1,4 +1,4 @@
-"""The table of models: what it knows, what workers say about an agent's model, and which models documents name."""
+"""The table of models, the warnings of workers about models, and the models in documents."""
 
 import re
 from collections.abc import Iterator
@@ -48,7 +48,7 @@ def test_a_similar_name_is_another_model(name: str) -> None:
     assert known_models().find(name) is None
 
 
-def test_dated_versions_of_a_model_belong_to_it_and_not_to_a_shorter_name() -> None:
+def test_dated_versions_belong_to_the_longest_matching_name() -> None:
     """`claude-sonnet-4-5-20250929` is version 4.5, and `claude-sonnet-4-20250514` version 4."""
     names = [
         "claude-sonnet-4-5-20250929",
@@ -83,7 +83,7 @@ def test_dated_versions_of_a_model_belong_to_it_and_not_to_a_shorter_name() -> N
 def test_a_worker_warns_of_a_retired_unpriced_or_unknown_model(
     monkeypatch: pytest.MonkeyPatch, name: str, problem: str | None
 ) -> None:
-    """The warning names the agent, the date and the successor, or that its cost is not known."""
+    """The warning names the agent, the date and the successor, or says that the cost is unknown."""
     for variable in ("GOOGLE_GEMINI_BASE_URL", "GOOGLE_VERTEX_BASE_URL"):
         monkeypatch.delenv(variable, raising=False)
     registry = Registry.of(Agent(name="writer", model=name))
@@ -92,7 +92,7 @@ def test_a_worker_warns_of_a_retired_unpriced_or_unknown_model(
 
 
 def test_a_worker_warns_of_the_models_of_objects(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Models that a `FallbackModel` may ask count, and objects without a name do not."""
+    """Includes the models of a `FallbackModel`, but not objects without a name."""
     monkeypatch.delenv("GOOGLE_GEMINI_BASE_URL", raising=False)
     fallback = Agent(name="a", model=FallbackModel(["gemini-3.5-flash", Gemini(model="gemini-2.5-pro")]))
     local = Agent(name="b", model=Gemini(model="my-own"), sub_agents=[Agent(name="c", model=ScriptedModel())])
@@ -105,26 +105,26 @@ def test_a_worker_warns_of_the_models_of_objects(monkeypatch: pytest.MonkeyPatch
 
 
 def documents() -> Iterator[Path]:
-    """Documents, examples and everything else that users read, copy or run."""
+    """Return documents, examples and everything else that users read, copy or run."""
     yield from (ROOT / "README.md", ROOT / "CHANGELOG.md")
     for folder in ("docs", "examples", "deploy", "waystation", "activities", "tools", "workflows"):
         yield from (path for path in (ROOT / folder).rglob("*") if path.suffix in SUFFIXES and path != TABLE)
 
 
-def test_documents_name_only_known_models_that_stay() -> None:
-    """No document or example names a model that is unknown, or whose retirement is announced."""
-    table, found = known_models(), set[str]()
+def test_documents_name_only_current_models() -> None:
+    """No document or example names a model that is unknown or about to retire."""
+    table, names = known_models(), set[str]()
     for path in documents():
         for name in NAME.findall(path.read_text(encoding="utf-8")):
-            found.add(name)
+            names.add(name)
             row = table.find(name)
             assert row is not None, f"{path} names {name}, which is not in models.toml"
             assert row.retired is None, f"{path} names {name}, which is retired on {row.retired}"
-    assert LlmAgent.DEFAULT_MODEL in found
+    assert LlmAgent.DEFAULT_MODEL in names
 
 
-def test_a_successor_is_a_model_that_is_known_and_stays() -> None:
-    """Nobody is sent to a model that is retired as well."""
+def test_a_successor_is_a_current_model() -> None:
+    """A successor is not retired itself."""
     table = known_models()
     for row in table.rows.values():
         successor = table.rows[row.successor] if row.successor else None

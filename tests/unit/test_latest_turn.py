@@ -1,4 +1,4 @@
-"""The latest turn of a request, which demo models reply to."""
+"""Demo models reply to the latest turn of a request."""
 
 from waystation.core import Event, JsonObject, quoted_content
 from waystation.models import LlmRequest
@@ -10,30 +10,32 @@ def request(*contents: JsonObject | None) -> LlmRequest:
     return LlmRequest(model="any", contents=[content for content in contents if content])
 
 
-def said(text: str) -> JsonObject:
-    """Return what a user says."""
+def user_text(text: str) -> JsonObject:
+    """Return a user's text."""
     return {"role": "user", "parts": [{"text": text}]}
 
 
 def answer(name: str, response: JsonObject, *beside: JsonObject) -> JsonObject:
-    """Return what a tool answers."""
+    """Return the response of a tool."""
     return {"role": "user", "parts": [{"functionResponse": {"name": name, "response": response}}, *beside]}
 
 
-def test_it_begins_with_what_the_user_said_last() -> None:
-    """Responses of earlier turns are left out."""
-    given = request(said("one"), answer("f", {"n": 1}), said("two"), answer("g", {"n": 2}), answer("h", {"n": 3}))
-    assert latest_turn(given) == ("two", [("g", {"n": 2}), ("h", {"n": 3})])
+def test_the_turn_begins_with_the_users_last_text() -> None:
+    """Leaves out responses of earlier turns."""
+    contents = request(
+        user_text("one"), answer("f", {"n": 1}), user_text("two"), answer("g", {"n": 2}), answer("h", {"n": 3})
+    )
+    assert latest_turn(contents) == ("two", [("g", {"n": 2}), ("h", {"n": 3})])
 
 
-def test_what_is_shown_beside_a_response_was_not_said_by_the_user() -> None:
-    """As the answer of an agent whose caller does not summarise it."""
-    given = request(said("Summarise!"), answer("summary_agent", {"result": "Short."}, {"text": "Short."}))
-    assert latest_turn(given) == ("Summarise!", [("summary_agent", {"result": "Short."})])
+def test_text_next_to_a_response_is_not_the_users() -> None:
+    """An agent without summarization is answered this way, for example."""
+    contents = request(user_text("Summarise!"), answer("summary_agent", {"result": "Short."}, {"text": "Short."}))
+    assert latest_turn(contents) == ("Summarise!", [("summary_agent", {"result": "Short."})])
 
 
-def test_what_another_agent_did_was_not_said_by_the_user() -> None:
-    """It is told to a model in the user's role, quoted."""
+def test_the_work_of_another_agent_is_not_the_users_text() -> None:
+    """A model receives it in the user's role, quoted."""
     other = Event(
         id="e-1",
         invocation_id="i",
@@ -41,9 +43,9 @@ def test_what_another_agent_did_was_not_said_by_the_user() -> None:
         timestamp=0.0,
         content={"role": "model", "parts": [{"text": "I hand over."}]},
     )
-    assert latest_turn(request(said("Help!"), quoted_content(other))) == ("Help!", [])
+    assert latest_turn(request(user_text("Help!"), quoted_content(other))) == ("Help!", [])
 
 
-def test_nothing_was_said_in_an_empty_request() -> None:
-    """Neither by the user nor by a tool."""
+def test_an_empty_request_has_no_turn() -> None:
+    """Contains neither text nor responses."""
     assert latest_turn(request()) == ("", [])

@@ -75,7 +75,7 @@ def test_a_model_call_has_a_duration_tokens_and_a_cost() -> None:
     }
 
 
-def test_a_reply_of_callbacks_is_no_model_call() -> None:
+def test_a_reply_of_callbacks_is_not_a_model_call() -> None:
     """No model took time or tokens."""
     assert measured(log_of(user_message("hi"), model_replied("hello"))) == {}
 
@@ -95,13 +95,13 @@ def test_a_failed_tool_call_counts_once_with_its_error() -> None:
     }
 
 
-def test_a_canceled_call_is_no_failure() -> None:
+def test_a_canceled_call_is_not_a_failure() -> None:
     """An operator or an approver stopped it."""
     assert measured(log_of(user_message("look"), model_calls("lookup"), tool_lost("fc-1", "cancelled"))) == {}
 
 
-def test_a_name_that_the_model_invented_is_no_label() -> None:
-    """Otherwise, a model could create any number of time series."""
+def test_an_unknown_tool_name_is_not_a_label() -> None:
+    """Otherwise a model could create any number of time series."""
     log = log_of(
         user_message("look"), model_calls("sesame", unknown=True), tool_returned("fc-1", error_type="UnknownTool")
     )
@@ -116,14 +116,14 @@ def test_a_name_that_the_model_invented_is_no_label() -> None:
     [(answered("fc-1"), "approve"), (answered("fc-1", "reject"), "reject"), (expired("fc-1"), "expired")],
 )
 def test_the_time_to_an_answer_counts_from_the_request(end: Body, action: str) -> None:
-    """Looking at a call, or claiming it, is no answer. A deadline is."""
+    """A view or a claim is not an answer, but a deadline is."""
     log = log_of(
         user_message("pay"), model_calls("pay", gated=True), answered("fc-1", "view"), answered("fc-1", "claim"), end
     )
     assert measured(log) == {f"waystation_answer_delay_seconds ag pay {action}": 3.0}
 
 
-def test_a_verified_answer_counts_when_its_verification_has_ended() -> None:
+def test_a_verified_answer_counts_after_its_verification() -> None:
     """A submitted answer that is refused counts as refused instead."""
     log = log_of(user_message("pay"), model_calls("pay", gated=True))
     for number, refused in enumerate((AnswerIgnored("NotAllowed", "no"), None), 1):
@@ -158,7 +158,7 @@ def test_an_invocation_counts_when_it_ends() -> None:
     assert measured(log_of(user_message("hi"), Ended("continued"))) == {}
 
 
-def test_an_agent_that_never_replied_is_no_label() -> None:
+def test_an_agent_without_a_reply_is_not_a_label() -> None:
     """Anyone can start an invocation of an agent with any name."""
     assert measured(log_of(invocation_began("hi"), Ended("failed"))) == {
         "waystation_invocations_total unknown failed": 1
@@ -167,7 +167,7 @@ def test_an_agent_that_never_replied_is_no_label() -> None:
 
 @pytest.mark.parametrize("name", NAMES[::8])
 async def test_every_recorded_model_reply_counts_once(name: str) -> None:
-    """Whatever the workflow did around it."""
+    """Holds for every kept history."""
     history, _ = kept(name)
     events = await decode_events(history.events, CONVERTER)
     log = build_log([WorkflowHistory(history.workflow_id, list(events))])
@@ -179,7 +179,7 @@ async def test_every_recorded_model_reply_counts_once(name: str) -> None:
 
 
 class Recorded:
-    """What an export records with a meter of the SDK."""
+    """The measurements of an export with a meter of the SDK."""
 
     def __init__(self, *, tenants: bool = False) -> None:
         self._buffer = MetricBuffer(10_000)
@@ -187,7 +187,7 @@ class Recorded:
         self.export = MetricExport(runtime.metric_meter, tenants=tenants)
 
     def updates(self) -> Iterator[tuple[str, float, Mapping[str, object]]]:
-        """Yield name, value and labels of what was received since the last call."""
+        """Yield name, value and labels of the measurements since the last call."""
         self.export.close()
         for update in self._buffer.retrieve_updates():
             if update.metric.name.startswith("waystation_"):
@@ -215,8 +215,8 @@ def test_a_workflow_task_that_is_repeated_is_not_counted_again() -> None:
     assert len(list(recorded.updates())) == 1
 
 
-def test_a_call_that_asks_again_before_its_answer_is_counted_was_answered_before() -> None:
-    """Logs are read later, in a thread of the export, when a tool may have asked for something else."""
+def test_a_call_that_asks_again_counts_its_first_answer() -> None:
+    """Logs are read later, in a thread of the export, when a tool may have asked again."""
     recorded, log = Recorded(), log_of(user_message("pay"), model_calls("pay", gated=True), answered("fc-1"))
     recorded.export.receive("run", log, False)
     log.state.calls["fc-1"].wait(1_060.0)
@@ -224,7 +224,7 @@ def test_a_call_that_asks_again_before_its_answer_is_counted_was_answered_before
 
 
 def test_a_continued_run_counts_only_its_own_entries() -> None:
-    """The snapshot contains the state of the runs before."""
+    """The snapshot contains the state of earlier runs."""
     before = log_of(user_message("pay"), model_calls("pay", gated=True), AnswerIgnored("InvalidAnswer", "no"))
     assert before.state.input
     log, recorded = Snapshot.of(before).restored("inv", before.state.input), Recorded()
@@ -247,7 +247,7 @@ def test_the_number_of_values_of_a_label_is_limited() -> None:
 
 @pytest.mark.parametrize(("tenants", "label"), [(False, None), (True, "acme")])
 def test_the_tenant_is_a_label_only_on_request(tenants: bool, label: str | None) -> None:
-    """There may be many tenants. A refused answer has no agent, and so no tenant."""
+    """There may be many tenants. A refused answer has neither an agent nor a tenant."""
     recorded = Recorded(tenants=tenants)
     log = log_of(
         user_message("go", tenant="acme"),
@@ -256,12 +256,12 @@ def test_the_tenant_is_a_label_only_on_request(tenants: bool, label: str | None)
         AnswerIgnored("InvalidAnswer", ""),
     )
     recorded.export.receive("run", log, False)
-    found = {name: labels.get("tenant") for name, _, labels in recorded.updates()}
-    assert found == {"waystation_tool_call_duration_seconds": label, "waystation_answers_refused": None}
+    labels_by_name = {name: labels.get("tenant") for name, _, labels in recorded.updates()}
+    assert labels_by_name == {"waystation_tool_call_duration_seconds": label, "waystation_answers_refused": None}
 
 
 def test_the_reference_lists_each_metric() -> None:
-    """With its type and its labels."""
+    """Includes its type and its labels."""
     rows = re.findall(r"^\| `(waystation_\w+)` \| (\w+) \|([^|]*)\|", TELEMETRY.read_text(), re.MULTILINE)
     listed = {name: (kind, tuple(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
     assert listed == {metric.name: (metric.kind, metric.labels) for metric in METRICS}

@@ -1,4 +1,4 @@
-"""A worker without keys does not serve protected tools on a server that others can reach."""
+"""A worker without keys does not serve protected tools on a shared server."""
 
 import pytest
 from temporalio.client import Client

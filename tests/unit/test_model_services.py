@@ -1,4 +1,4 @@
-"""Models of all services behave the same: one suite over the real client libraries and fakes of their wire formats.
+"""Models of all services behave the same, tested over the real client libraries and fakes of their wire formats.
 
 `make test` covers Gemini, OpenAI and Anthropic. `make test-full` adds LiteLLM in front of the last two, because its
 import takes many seconds.
@@ -53,16 +53,16 @@ class Service:
 
     @property
     def wire(self) -> str:
-        """The wire format of the service."""
+        """Return the wire format of the service."""
         return self.name.rpartition("-")[2]
 
     @property
     def body(self) -> Any:
-        """The body of the latest request."""
+        """Return the body of the latest request."""
         return self.fake.requests[-1].body
 
     async def ask(self, *contents: JsonObject, **settings: Any) -> LlmResponse:
-        """Ask the model without streaming."""
+        """Call the model without streaming."""
         return await self.model.generate(LlmRequest(model="some-model", contents=contents or (ASKED,), **settings))
 
     async def twice(self, *contents: JsonObject, **reply: Any) -> tuple[LlmResponse, LlmResponse, list[str]]:
@@ -95,7 +95,7 @@ SERVICES = ("gemini", "openai", "anthropic", *(("litellm-openai", "litellm-anthr
 
 @pytest.fixture(params=SERVICES)
 async def service(request: pytest.FixtureRequest) -> AsyncIterator[Service]:
-    """Each service in turn."""
+    """Return each service in turn."""
     name = request.param
     package = name.partition("-")[0]
     if package != "gemini" and importlib.util.find_spec(package) is None:
@@ -108,11 +108,11 @@ async def service(request: pytest.FixtureRequest) -> AsyncIterator[Service]:
 
 
 def calls_of(response: LlmResponse) -> list[tuple[str, Any]]:
-    """Name and arguments of each call."""
+    """Return name and arguments of each call."""
     return [(call["name"], call["args"]) for call in response.get_function_calls()]
 
 
-def test_a_model_object_without_a_name_is_refused_when_the_agent_is_declared() -> None:
+def test_a_model_object_without_a_name_is_refused_at_its_declaration() -> None:
     """Otherwise the name of its class would be sent to the service."""
     model = AnthropicLlm(api_key=KEY)
     with pytest.raises(ValueError, match=r"AnthropicLlm has no model name. Pass one: AnthropicLlm\(model=…\)"):
@@ -129,7 +129,7 @@ def test_a_missing_extra_is_named_when_the_model_is_created(monkeypatch: pytest.
 
 
 async def test_text_is_the_same_whole_and_streamed(service: Service) -> None:
-    """Both have the text, the usage and the version of the model, and the pieces join to the text."""
+    """Both forms have the text, the usage and the version of the model, and the pieces join to the text."""
     whole, live, pieces = await service.twice(text="It rains in Bern today.")
     if service.name.startswith("litellm"):  # LiteLLM does not stream the version.
         live.model_version = whole.model_version
@@ -151,7 +151,7 @@ async def test_usage_counts_cached_and_thinking_tokens_apart(service: Service) -
 
 
 @pytest.mark.parametrize("number", [-1_000_000, 10**40, float("nan"), 1e308, "12", None])
-def test_usage_that_cannot_be_true_is_clamped(number: Any) -> None:
+def test_impossible_usage_is_clamped(number: Any) -> None:
     """Negative tokens credit no budget, and no number is too large to record. Other values count as 0."""
     openai = dict.fromkeys(("prompt_tokens", "completion_tokens", "total_tokens"), number)
     claude = dict.fromkeys(("input_tokens", "output_tokens", "cache_read_input_tokens"), number)
@@ -183,8 +183,8 @@ async def test_a_call_without_arguments_has_an_empty_object(service: Service) ->
     assert calls_of(whole) == calls_of(live) == [("pay", {})]
 
 
-async def test_results_go_back_to_the_calls_that_they_answer(service: Service) -> None:
-    """Results may come in another order, and with IDs of another service or none; the service accepts them."""
+async def test_results_are_sent_with_their_calls(service: Service) -> None:
+    """Results may be in another order, and have IDs of another service or none; the service accepts them."""
     ids = [{"id": "x"}, {"id": "y"}] if service.wire == "gemini" else [{}, {"id": "x y"}]
     calls = [{"functionCall": {"name": f"pay{n}", "args": {"n": n}, **ids[n]}} for n in range(2)]
     results = [{"functionResponse": {"name": f"pay{n}", "response": {"paid": n}, **ids[n]}} for n in (1, 0)]
@@ -195,7 +195,7 @@ async def test_results_go_back_to_the_calls_that_they_answer(service: Service) -
     assert sent.index("'paid': 1" if service.wire == "gemini" else '{"paid":1}') > sent.index("pay1")
 
 
-async def test_instruction_tools_and_settings_arrive(service: Service) -> None:
+async def test_instruction_tools_and_settings_are_sent(service: Service) -> None:
     """Each wire format has its own names for them."""
     service.fake.reply(text="Done.")
     config = {"temperature": 0.5, "maxOutputTokens": 100, "stopSequences": ["END"]}
@@ -209,7 +209,7 @@ async def test_instruction_tools_and_settings_arrive(service: Service) -> None:
     assert settings.get("temperature") == config.get("temperature")
 
 
-async def test_structured_output_arrives_as_a_schema(service: Service) -> None:
+async def test_an_output_schema_is_sent(service: Service) -> None:
     """The service enforces the agent's schema."""
     service.fake.reply(text='{"amount": 5}')
     if service.name == "litellm-anthropic":
@@ -230,7 +230,7 @@ async def test_structured_output_arrives_as_a_schema(service: Service) -> None:
 
 
 async def test_thinking_is_a_thought_and_not_text(service: Service) -> None:
-    """Thoughts are recorded, but not streamed as text."""
+    """Records thoughts, but does not stream them as text."""
     whole, live, pieces = await service.twice(thought="Look it up.", text="It rains today.")
     for response in (whole, live):
         assert response.content is not None
@@ -240,7 +240,7 @@ async def test_thinking_is_a_thought_and_not_text(service: Service) -> None:
     assert "".join(pieces) == "It rains today."
 
 
-async def test_signed_thoughts_go_back_to_their_service_only(service: Service) -> None:
+async def test_signed_thoughts_are_sent_to_their_own_service_only(service: Service) -> None:
     """Anthropic requires its signed thoughts before the results of calls; others reject foreign signatures."""
     signed: JsonObject = {"text": "Hm.", "thought": True, "thoughtSignature": "dGhpbmtpbmc6"}  # "thinking:"
     if service.wire == "anthropic":
@@ -259,7 +259,7 @@ async def test_signed_thoughts_go_back_to_their_service_only(service: Service) -
         assert "Hm." not in str(service.body)
 
 
-async def test_images_arrive(service: Service) -> None:
+async def test_images_are_sent(service: Service) -> None:
     """An image of the conversation is sent as data, in standard base64."""
     service.fake.reply(text="A pixel.")
     data = PIXEL.replace("+", "-").replace("/", "_")
@@ -282,7 +282,7 @@ async def test_an_unsupported_part_is_refused_by_its_type(service: Service) -> N
 
 
 async def test_a_refusal_is_an_outcome_with_a_code(service: Service) -> None:
-    """The invocation sees why there is no answer, and keeps the text."""
+    """The invocation records why there is no answer, and keeps the text."""
     whole, live, _ = await service.twice(text="I cannot help with this.", finish_reason="SAFETY")
     assert whole.error_code == "SAFETY"
     assert live.error_code == "SAFETY"
@@ -296,7 +296,7 @@ async def test_a_reply_at_the_limit_of_its_length_is_usable(service: Service) ->
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_too_many_requests_are_repeated_when_the_service_says(service: Service, stream: bool) -> None:
+async def test_the_service_sets_the_delay_after_too_many_requests(service: Service, stream: bool) -> None:
     """The adapter sends one request, and returns the delay of `Retry-After` to the engine."""
     service.fake.fault(status=429, retry_after=7)
     request = LlmRequest(model="some-model", contents=[ASKED])
@@ -307,8 +307,8 @@ async def test_too_many_requests_are_repeated_when_the_service_says(service: Ser
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_cut_connection_is_worth_another_attempt(service: Service, stream: bool) -> None:
-    """Half a reply is no reply."""
+async def test_a_cut_connection_is_retryable(service: Service, stream: bool) -> None:
+    """A partial reply does not count."""
     service.fake.fault(drop=True)
     service.fake.reply(text="Better.")
     request = LlmRequest(model="some-model", contents=[ASKED])
@@ -317,7 +317,7 @@ async def test_a_cut_connection_is_worth_another_attempt(service: Service, strea
     assert (await service.ask()).content == {"role": "model", "parts": [{"text": "Better."}]}
 
 
-async def test_an_unreachable_service_is_worth_another_attempt(service: Service) -> None:
+async def test_an_unreachable_service_is_retryable(service: Service) -> None:
     """The error names the service."""
     async with FakeService() as gone:
         model = create_model(service.name, gone.url)
@@ -344,8 +344,8 @@ async def test_a_rejected_request_is_not_repeated(service: Service, status: int)
 
 
 @pytest.mark.parametrize("status", [408, 500, 502, 503, 529])
-async def test_a_failing_service_is_worth_another_attempt(service: Service, status: int) -> None:
-    """The status is kept, and one request is sent."""
+async def test_a_failing_service_is_retryable(service: Service, status: int) -> None:
+    """Keeps the status and sends one request."""
     service.fake.fault(status=status)
     with pytest.raises(ModelOverloaded):
         await service.ask()
@@ -354,7 +354,7 @@ async def test_a_failing_service_is_worth_another_attempt(service: Service, stat
 
 @pytest.mark.parametrize("arguments", ['{"amount": ', "[1]", '"{}"', "{}{}", '{"amount": 1}'])
 async def test_arguments_that_are_not_an_object_stay_text(service: Service, arguments: str) -> None:
-    """The engine repairs or reports them. The valid call beside them keeps its arguments."""
+    """The engine repairs or reports them. The valid call next to them keeps its arguments."""
     if service.wire == "gemini" or service.name == "litellm-anthropic":
         pytest.skip("the arguments are JSON already, or LiteLLM repairs them")
     whole, live, _ = await service.twice(calls=[("pay", arguments), ("log", {"big": 10**30, "half": "\ud83d"})])
@@ -389,7 +389,7 @@ ONE, TWO = '{"amount": 1}', '{"amount": 2}'
         ([piece({"amount": 1}, id="a", index=0)], 1),
     ],
 )
-def test_pieces_of_calls_belong_together_by_id_name_or_index(pieces: list[JsonObject], count: int) -> None:
+def test_pieces_of_calls_are_joined_by_id_name_or_index(pieces: list[JsonObject], count: int) -> None:
     """Services give all calls the index 0, or none, and repeat names and IDs in each piece, or change IDs."""
     reply = chat_completions.ChatReply()
     for call in pieces:
@@ -401,7 +401,7 @@ def test_pieces_of_calls_belong_together_by_id_name_or_index(pieces: list[JsonOb
     assert calls == [("pay", {"amount": 1}), ("pay", {"amount": 2})][:count]
 
 
-def test_calls_with_the_same_id_do_not_get_the_arguments_of_each_other() -> None:
+def test_calls_with_the_same_id_keep_their_own_arguments() -> None:
     """A tool never runs with arguments that the model sent to another one, and null means no arguments."""
     reply = chat_completions.ChatReply()
     for call in (
@@ -436,7 +436,7 @@ ERRORS += [({"type": "invalid_request_error", "message": f"No. Meyer & Sons. {KE
 async def test_an_error_with_the_status_200_is_an_error(
     service: Service, error: JsonObject, kind: type[Exception], stream: bool
 ) -> None:
-    """Its code or its type decides whether it is tried again, and it quotes neither the conversation nor the key."""
+    """Its code or its type decides about a retry, and it quotes neither the conversation nor the key."""
     if service.name.startswith("litellm") and (stream or service.wire == "anthropic" or "code" not in error):
         pytest.skip("LiteLLM replaces the status")
     if service.wire == "gemini":
@@ -452,7 +452,7 @@ async def test_an_error_with_the_status_200_is_an_error(
 
 
 @pytest.mark.parametrize("reply", [{"text": "It rains today."}, {"calls": [("pay", {"amount": 1})]}])
-async def test_a_stream_without_its_end_is_worth_another_attempt(service: Service, reply: JsonObject) -> None:
+async def test_a_stream_without_its_end_is_retryable(service: Service, reply: JsonObject) -> None:
     """The calls and the text in it may be incomplete."""
     if service.wire == "gemini":
         service.fake.reply(raw={"candidates": [{"content": {"role": "model", "parts": [{"text": "It"}]}}]})
@@ -522,7 +522,7 @@ def test_a_name_that_is_not_text_reaches_the_engine() -> None:
 
 
 async def test_names_that_a_service_refuses_are_replaced_in_the_request_only(service: Service) -> None:
-    """Each tool has a name of its own in declarations, choices and earlier calls, and replies have the tool's name."""
+    """Each tool has its own name in declarations, choices and earlier calls, and replies have the tool's name."""
     schema = {"anyOf": [{"$ref": "#/$defs/A"}, {"properties": {"b": {}}}], "$defs": {"A": {"properties": {"a": {}}}}}
     tools = [{"name": name, "description": "d" * 2000, "parametersJsonSchema": schema} for name in NAMES]
     config = {"toolConfig": {"functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": NAMES[:2]}}}

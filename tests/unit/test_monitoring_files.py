@@ -1,4 +1,4 @@
-"""The dashboard and the alerting rules use metrics and labels that exist."""
+"""The dashboard and the alerting rules use existing metrics and labels."""
 
 import json
 import re
@@ -35,7 +35,7 @@ def expressions() -> Iterator[str]:
     yield from (rule["expr"] for rule in RULES)
 
 
-def test_every_query_names_only_metrics_and_labels_that_are_exported() -> None:
+def test_every_query_names_only_exported_metrics_and_labels() -> None:
     """A query for a metric that does not exist would show nothing, and its alert would never fire."""
     for expression in expressions():
         names = set(re.findall(r"\b(?:waystation|temporal)_\w+", expression))
@@ -60,7 +60,7 @@ def test_gauges_of_the_namespace_are_not_summed_over_processes() -> None:
     assert [text for text in expressions() if re.search(rf"sum(?: by \([^)]*\))? ?\({gauges}", text)] == []
 
 
-def test_the_guide_says_what_to_do_at_each_alert() -> None:
+def test_the_guide_has_a_remedy_for_each_alert() -> None:
     """The table has one row for each rule, in the same order."""
     guide = section((DOCS / "how-to" / "monitor.md").read_text(), "## Receive alerts")
     assert re.findall(r"^\| `(\w+)` \|", guide, re.MULTILINE) == [rule["alert"] for rule in RULES]

@@ -96,7 +96,7 @@ async def send(converter: DataConverter, payload: Payload) -> Payload:
     return completion.successful.commands[0].complete_workflow_execution.result
 
 
-async def test_small_payloads_cost_no_walk(tmp_path: Path) -> None:
+async def test_small_payloads_need_no_walk(tmp_path: Path) -> None:
     """Neither a signal nor a result passes its payload to the storage."""
     converter, storage = create(tmp_path)
     assert (await receive(converter, SMALL), await send(converter, SMALL)) == (SMALL, SMALL)
@@ -129,7 +129,7 @@ def test_converters_are_created_for_workflow_tasks_if_the_codec_uses_the_context
 
 
 async def test_a_converter_with_a_codec_encodes_and_decodes_small_payloads(tmp_path: Path) -> None:
-    """The walk for the codec is not left out."""
+    """Does not skip the walk for the codec."""
     converter, _ = create(tmp_path, Reversing())
     encoded = await send(converter, SMALL)
     assert encoded.data == SMALL.data[::-1]

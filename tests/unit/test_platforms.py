@@ -1,4 +1,4 @@
-"""Guards of what only some platforms have. The tests run on Linux, with the parts of another platform in place."""
+"""Guards for parts that only some platforms have. The tests run on Linux with the parts of another platform."""
 
 import ast
 import asyncio
@@ -57,7 +57,7 @@ def usual_handlers() -> Iterator[None]:
 
 
 def platform_names(path: Path) -> Iterator[str]:
-    """Yield the names in a file that some platform does not have."""
+    """Yield the names in a file that some platforms lack."""
     if not MENTION.search(path.read_text()):
         return
     for node in ast.walk(syntax_tree(path)):
@@ -72,8 +72,8 @@ def platform_names(path: Path) -> Iterator[str]:
                 yield "loop.add_signal_handler"
 
 
-def test_names_that_some_platform_lacks_are_used_only_behind_guards() -> None:
-    """Elsewhere, such a name is an ImportError or an AttributeError. Add a guard before you add a row."""
+def test_platform_names_are_used_only_behind_guards() -> None:
+    """On other platforms, such a name is an ImportError or an AttributeError. Add a guard before you add a row."""
     package = ROOT / "waystation"
     folders = [package, *(folder for folder in package.iterdir() if folder.is_symlink())]
     used = {
@@ -108,14 +108,14 @@ async def test_a_signal_stops_a_program_on_every_platform(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("platform", ELSEWHERE)
-def test_elsewhere_a_child_process_is_started_directly(monkeypatch: pytest.MonkeyPatch, platform: str) -> None:
+def test_other_platforms_start_a_child_process_directly(monkeypatch: pytest.MonkeyPatch, platform: str) -> None:
     """Only Linux can kill a process when its parent ends."""
     monkeypatch.setattr(sys, "platform", platform)
     assert bind_to_this_process(["temporal", "server"]) == ["temporal", "server"]
 
 
 @pytest.mark.parametrize("platform", ELSEWHERE)
-def test_elsewhere_memory_is_read_without_proc(monkeypatch: pytest.MonkeyPatch, platform: str) -> None:
+def test_other_platforms_read_memory_without_proc(monkeypatch: pytest.MonkeyPatch, platform: str) -> None:
     """macOS reports the maximum so far. On Windows, --max-rss has no effect."""
 
     def refuse(*_: Any) -> None:
@@ -144,7 +144,7 @@ class Msvcrt:
 
 @pytest.fixture
 def msvcrt(monkeypatch: pytest.MonkeyPatch) -> Msvcrt:
-    """The platform is Windows."""
+    """Replace the platform with Windows."""
     fake = Msvcrt()
     monkeypatch.setattr(sys, "platform", "win32")
     monkeypatch.setattr(embedded, "msvcrt", fake, raising=False)
@@ -178,14 +178,14 @@ def test_on_windows_a_server_is_found_if_it_listens(tmp_path: Path) -> None:
     assert embedded._find_server(path) is None
 
 
-def test_on_windows_a_question_is_asked_without_termios(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was typed before the question is discarded only where this is possible."""
+def test_on_windows_a_question_needs_no_termios(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Input from before the question is discarded only on other platforms."""
     monkeypatch.setitem(sys.modules, "termios", None)
     monkeypatch.setattr(builtins, "input", lambda _prompt: " yes ")
     assert Person().ask("Continue?") == "yes"
 
 
-def test_what_was_typed_before_a_question_is_discarded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_input_before_a_question_is_discarded(monkeypatch: pytest.MonkeyPatch) -> None:
     """It cannot be an answer to the question."""
     flushed: list[tuple[int, str]] = []
     termios = SimpleNamespace(TCIFLUSH="input", tcflush=lambda *params: flushed.append(params))

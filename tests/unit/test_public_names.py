@@ -1,4 +1,4 @@
-"""What authors and clients import."""
+"""The public names that authors and clients import."""
 
 import ast
 import importlib
@@ -86,8 +86,8 @@ PROGRAM_IMPORTS = [
 ]
 
 
-def test_every_public_name_exists_and_is_the_one_of_its_module() -> None:
-    """What `__getattr__` finds is what type checkers were promised."""
+def test_every_public_name_is_that_of_its_module() -> None:
+    """`__getattr__` returns the objects that type checkers see."""
     promised = {
         alias.asname or alias.name: (node.module, alias.name)
         for node in ast.walk(SOURCE)
@@ -105,7 +105,7 @@ def test_every_public_name_exists_and_is_the_one_of_its_module() -> None:
 
 
 def import_line(line: str) -> dict[str, object]:
-    """Return what a line imports, by name."""
+    """Return the names that a line imports."""
     names: dict[str, object] = {}
     try:
         exec(line, names)
@@ -129,8 +129,8 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         exec("from waystation import Agnet")
 
 
-def test_imports_of_adk_work_under_our_name() -> None:
-    """And give the objects of the flat list."""
+def test_imports_of_adk_work_under_the_new_name() -> None:
+    """The objects are those of the flat list."""
     others = []
     for line in ADK_IMPORTS:
         names = import_line(line)
@@ -139,13 +139,13 @@ def test_imports_of_adk_work_under_our_name() -> None:
 
 
 @pytest.mark.parametrize("line", PROGRAM_IMPORTS)
-def test_imports_of_adk_programs_work_under_our_name(line: str) -> None:
+def test_imports_of_adk_programs_work_under_the_new_name(line: str) -> None:
     """Programs use more than the flat list has."""
     assert import_line(line)
 
 
-def test_what_callbacks_are_given_has_adks_names_in_adks_modules() -> None:
-    """Their request is another class than the models', which can be changed; the contexts are one class, as in ADK."""
+def test_arguments_of_callbacks_have_adks_names_in_adks_modules() -> None:
+    """Their request is a mutable class, unlike the models'; the contexts are one class, as in ADK."""
     from waystation.agents.invocation_context import InvocationContext
     from waystation.models.llm_request import LlmRequest
 
@@ -153,8 +153,8 @@ def test_what_callbacks_are_given_has_adks_names_in_adks_modules() -> None:
     assert callable(LlmRequest.append_instructions)
 
 
-def test_everything_can_be_imported_at_once() -> None:
-    """In a process of its own, where nothing is loaded yet."""
+def test_all_names_can_be_imported_at_once() -> None:
+    """Imports them in a fresh process."""
     subprocess.run([sys.executable, "-c", "from waystation import *; Agent, AgentClient"], check=True, cwd=ROOT.parent)
 
 
@@ -166,7 +166,7 @@ def test_the_choice_of_a_user_is_a_function_and_a_tool_as_in_adk() -> None:
     assert get_user_choice_tool.func is get_user_choice
 
 
-def test_what_adk_calls_by_two_names_has_both() -> None:
+def test_a_tool_with_two_names_in_adk_has_both() -> None:
     """The package has the tool under the short name; its module has it under the long one."""
     from waystation.tools.load_artifacts_tool import load_artifacts_tool
     from waystation.tools.load_memory_tool import load_memory_tool
@@ -201,7 +201,7 @@ def test_tools_and_callbacks_share_one_context_as_in_adk() -> None:
 
 
 @pytest.mark.parametrize("stub", STUBS, ids=lambda stub: stub.parent.name)
-def test_stubs_are_parsed_as_python_parses_them(stub: Path) -> None:
+def test_stubs_are_parsed_like_python(stub: Path) -> None:
     """A worker reads twenty stubs at its start, which takes too long with `ast`."""
     text = stub.read_text()
     nodes = ast.parse(text).body
@@ -217,6 +217,6 @@ def test_stubs_are_parsed_as_python_parses_them(stub: Path) -> None:
 
 @pytest.mark.parametrize("stub", STUBS, ids=lambda stub: stub.parent.name)
 def test_no_exported_name_is_a_module_of_its_package(stub: Path) -> None:
-    """Importing the module would put it in the place of the name."""
+    """Importing the module would replace the name."""
     _, imported = parse_stub(stub.read_text())
     assert {path.stem for path in stub.parent.iterdir()} & imported.keys() == set()

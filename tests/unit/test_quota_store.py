@@ -1,4 +1,4 @@
-"""The store in which workers reserve model calls, in a file and in PostgreSQL."""
+"""Workers reserve model calls in a store, in a file or in PostgreSQL."""
 
 import asyncio
 import subprocess
@@ -58,7 +58,7 @@ time.sleep(60)
 
 @pytest.fixture(params=["file", "postgres"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Where the store is."""
+    """Return the location of the store."""
     return str(tmp_path / "quotas.db") if request.param == "file" else request.getfixturevalue("postgres")
 
 
@@ -76,7 +76,7 @@ async def reserve(store: QuotaStore, call: MeteredCall) -> Reservation:
 
 
 async def spent(store: QuotaStore) -> dict[tuple[str, str | None], Amounts]:
-    """Return what each tenant and user used today."""
+    """Return today's usage of each tenant and user."""
     return {
         (row.tenant, row.user): Amounts(row.calls, row.tokens, round(row.cost, 6))
         for row in await store.list_spending()
@@ -93,7 +93,7 @@ def test_processes_share_the_store(place: str) -> None:
     )
 
 
-def test_the_call_of_a_killed_process_counts_as_it_was_reserved(place: str) -> None:
+def test_a_killed_process_leaves_its_reservation(place: str) -> None:
     """The process is killed between the reservation and the settlement, and leaves no lock behind."""
     process = subprocess.Popen([sys.executable, "-c", KILLED, place], cwd=ROOT, stdout=subprocess.PIPE)
     assert process.stdout is not None
@@ -108,8 +108,8 @@ def test_the_call_of_a_killed_process_counts_as_it_was_reserved(place: str) -> N
         asyncio.run(store.reserve(call("again", counts=True, budgets=(used_up,))))
 
 
-async def test_what_a_call_used_replaces_what_it_reserved(place: str) -> None:
-    """Another call that is in flight still counts as it was reserved."""
+async def test_the_usage_of_a_call_replaces_its_reservation(place: str) -> None:
+    """Another call in flight still counts as reserved."""
     store = QuotaStore(place)
     first, _ = await reserve(store, call("a", counts=True)), await reserve(store, call("b", counts=True))
     await store.settle(first, Amounts(tokens=3, cost=0.1))
@@ -117,14 +117,14 @@ async def test_what_a_call_used_replaces_what_it_reserved(place: str) -> None:
 
 
 async def test_a_call_with_an_unknown_outcome_counts_as_reserved(place: str) -> None:
-    """Nothing is corrected if the provider did not report what was used."""
+    """Corrects nothing if the provider did not report the usage."""
     store = QuotaStore(place)
     await store.settle(await reserve(store, call("a", counts=True)), None)
     assert (await spent(store))["acme", "ann"] == Amounts(1, 10, 0.4)
 
 
-async def test_a_budget_ends_at_its_limit_plus_what_was_in_flight(place: str) -> None:
-    """Calls that start at the same time see each other's reservations; a refused one leaves no trace."""
+async def test_a_budget_may_be_exceeded_only_by_calls_in_flight(place: str) -> None:
+    """Simultaneous calls see each other's reservations; a refused one leaves no trace."""
     store = QuotaStore(place)
     calls = [call(str(number), counts=True, budgets=(DAILY,)) for number in range(20)]
     results = await asyncio.gather(*map(store.reserve, calls), return_exceptions=True)
@@ -157,7 +157,7 @@ async def test_retry_after_stops_all_calls_under_the_limit(place: str) -> None:
 
 
 async def test_waiting_calls_start_in_turns_of_their_senders(place: str) -> None:
-    """A call of a new sender starts after one call of each other sender, and before the others that wait."""
+    """A call of a new sender starts after one call of each other sender, and before the other waiting calls."""
     store, rate = QuotaStore(place), RateLimit(requests=1, window_s=6.0)
     await reserve(store, call("first", name="m", rate=rate))
     waits = [await store.reserve(call(f"flood-{n}", name="m", rate=rate, sender="flood")) for n in range(4)]
@@ -168,7 +168,7 @@ async def test_waiting_calls_start_in_turns_of_their_senders(place: str) -> None
 
 
 async def test_calls_that_pass_others_do_not_delay_a_new_sender(place: str) -> None:
-    """A flood passes its own waiting calls that are not about to try again; a new sender still starts before those."""
+    """A flood passes its own waiting calls that will not retry soon; a new sender still starts before those."""
     store, rate = QuotaStore(place), RateLimit(requests=1)
     await reserve(store, call("first", name="m", rate=rate))
     for number in range(5):
@@ -205,7 +205,7 @@ async def test_a_new_month_deletes_only_the_tenants_own_old_counts(tmp_path: Pat
 
 @pytest.mark.parametrize("per_minute", [12, 30])
 async def test_a_fallback_model_uses_the_whole_limit_of_its_first_model(tmp_path: Path, per_minute: int) -> None:
-    """Calls that the second model answers do not keep a place in front of those that arrive later."""
+    """Calls that the second model answers do not keep a place in front of later calls."""
     now = 1_700_000_000.0
     quotas = Quotas(limits=(ModelLimit(model="first", requests_per_minute=6),))
     meters = Meters(quotas)
@@ -222,8 +222,8 @@ async def test_a_fallback_model_uses_the_whole_limit_of_its_first_model(tmp_path
     assert answered == [6] * 5
 
 
-async def test_a_store_that_is_away_raises_store_failed(tmp_path: Path) -> None:
-    """The model call is then held, as with all stores."""
+async def test_an_unavailable_store_raises_store_failed(tmp_path: Path) -> None:
+    """The model call is held, as with all stores."""
     with pytest.raises(StoreFailed):
         await QuotaStore(tmp_path).reserve(call("a"))
     with pytest.raises(StoreFailed):

@@ -1,4 +1,4 @@
-"""Agents are found where ADK's users put them, and every mistake is reported with its place."""
+"""Agents are found in ADK's layout, and every mistake is reported with its place."""
 
 import asyncio
 import functools
@@ -26,7 +26,7 @@ AGENT = """
 
 @pytest.fixture(autouse=True)
 def _fresh_imports(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What a test imports is forgotten after it."""
+    """Forget the imports of a test."""
     monkeypatch.setattr(sys, "path", list(sys.path))
     before = dict(sys.modules)
     yield
@@ -51,7 +51,7 @@ Write = Callable[[str, str], Path]
 
 
 def test_each_package_of_a_folder_is_found(tmp_path: Path, write: Write) -> None:
-    """The layout of ADK's quickstart: one folder, a package for each agent, `root_agent` in its `agent.py`."""
+    """ADK's quickstart has one folder, with a package for each agent and `root_agent` in its `agent.py`."""
     for name in ("weather", "travel"):
         write(f"{name}/__init__.py", "from . import agent\n")
         write(f"{name}/agent.py", AGENT.format(name=f"{name}_agent"))
@@ -61,7 +61,7 @@ def test_each_package_of_a_folder_is_found(tmp_path: Path, write: Write) -> None
     assert registry.roots["travel_agent"].place == str(tmp_path / "travel" / "agent.py")
 
 
-def test_agents_made_by_adk_create_are_served_under_the_names_of_their_packages(tmp_path: Path, write: Write) -> None:
+def test_agents_of_adk_create_are_named_after_their_packages(tmp_path: Path, write: Write) -> None:
     """`adk create` names every agent `root_agent`. Older invocations, which recorded that name, find a single one."""
     for name in ("weather", "travel"):
         write(f"{name}/agent.py", AGENT.format(name="root_agent"))
@@ -83,7 +83,7 @@ def test_a_package_needs_no_init(tmp_path: Path, write: Write) -> None:
 
 
 def test_root_agent_may_be_in_the_package_itself(tmp_path: Path, write: Write) -> None:
-    """As with ADK, `__init__.py` may hold the agent, with an `agent.py` beside it or without."""
+    """Like ADK, accepts an agent in `__init__.py`, with or without an `agent.py`."""
     write("alone/__init__.py", AGENT.format(name="alone_agent"))
     write("beside/__init__.py", "from .agent import build\nroot_agent = build()\n")
     write("beside/agent.py", "from waystation.agents import Agent\ndef build(): return Agent(name='built')\n")
@@ -95,7 +95,7 @@ def test_root_agent_may_be_in_the_package_itself(tmp_path: Path, write: Write) -
     }
 
 
-def test_what_is_no_agent_package_is_passed_over(tmp_path: Path, write: Write) -> None:
+def test_other_packages_are_skipped(tmp_path: Path, write: Write) -> None:
     """Other packages and files of the folder are not even imported."""
     write("real/agent.py", AGENT.format(name="real_agent"))
     write("shared/__init__.py", "raise RuntimeError('imported')\n")
@@ -106,7 +106,7 @@ def test_what_is_no_agent_package_is_passed_over(tmp_path: Path, write: Write) -
 
 
 def test_a_folder_may_be_a_package_itself(tmp_path: Path, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The package can be named directly, also as the present directory; packages inside it are its own business."""
+    """A package can be named directly, also as the current directory; packages inside it are ignored."""
     write("single/__init__.py", "from . import agent\n")
     write("single/agent.py", AGENT.format(name="single_agent"))
     write("single/inner/agent.py", "raise RuntimeError('imported')\n")
@@ -116,7 +116,7 @@ def test_a_folder_may_be_a_package_itself(tmp_path: Path, write: Write, monkeypa
     assert (list(registry.roots), problems) == (["single_agent"], [])
 
 
-def test_a_mistake_in_the_present_directory_names_the_package(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mistake_in_the_current_directory_names_the_package(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     """`--agents .` reports the folder by its name."""
     monkeypatch.chdir(write("nameless/agent.py", "").parent)
     _, [problem] = discover([Path()])
@@ -125,8 +125,10 @@ def test_a_mistake_in_the_present_directory_names_the_package(write: Write, monk
     )
 
 
-def test_packages_may_import_their_own_modules_and_their_neighbours(tmp_path: Path, write: Write) -> None:
-    """Relative imports inside a package, absolute ones beside it: the folder's parent is on the path, as with ADK."""
+def test_packages_may_import_their_own_modules_and_their_siblings(tmp_path: Path, write: Write) -> None:
+    """Supports relative imports inside a package and absolute ones of siblings, because the folder is on the path, as
+    in ADK.
+    """
     write("shared_prompts.py", "HELLO = 'Say hello.'\n")
     write("greeter/__init__.py", "from . import agent\n")
     write("greeter/tools/__init__.py", "")
@@ -150,7 +152,7 @@ def test_packages_may_import_their_own_modules_and_their_neighbours(tmp_path: Pa
 @pytest.mark.parametrize("name", ["tools", "activities", "workflows", "worker"])
 @pytest.mark.parametrize("agents", ["agents", "agents/payer"])
 @pytest.mark.parametrize("is_first", [True, False], ids=["python worker.py", "editable install"])
-def test_packages_may_import_what_is_beside_their_folder(
+def test_packages_may_import_modules_next_to_their_folder(
     tmp_path: Path, write: Write, monkeypatch: pytest.MonkeyPatch, name: str, agents: str, is_first: bool
 ) -> None:
     """The project's own `tools` precedes that of a checkout of Waystation, whose folders are on the import path."""
@@ -178,14 +180,14 @@ def test_several_folders_are_one_registry(tmp_path: Path, write: Write) -> None:
 
 
 def test_a_package_that_is_named_twice_is_served_once(tmp_path: Path, write: Write) -> None:
-    """Naming a folder and a package in it is no mistake."""
+    """A folder and a package in it may both be named."""
     write("once/agent.py", AGENT.format(name="once_agent"))
     registry, problems = discover([tmp_path, tmp_path / "once", tmp_path])
     assert (list(registry.roots), problems) == (["once_agent"], [])
 
 
-def test_the_stand_in_of_a_package_belongs_to_its_root(tmp_path: Path, write: Write) -> None:
-    """`demo_model` is what `--model demo` uses; anything that is no model is left aside."""
+def test_the_demo_model_of_a_package_belongs_to_its_root(tmp_path: Path, write: Write) -> None:
+    """`--model demo` uses `demo_model`; an object that is not a model is ignored."""
     model = "from waystation.testing import ScriptedModel\ndemo_model = ScriptedModel()\n"
     write("shown/agent.py", dedent(AGENT.format(name="shown_agent")) + model)
     write("unshown/agent.py", dedent(AGENT.format(name="unshown_agent")) + "demo_model = 'gemini'\n")
@@ -196,7 +198,7 @@ def test_the_stand_in_of_a_package_belongs_to_its_root(tmp_path: Path, write: Wr
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "problem_text"),
     [
         ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module'"),
         ("root_agent = Agent()", "NameError: name 'Agent' is not defined"),
@@ -204,14 +206,14 @@ def test_the_stand_in_of_a_package_belongs_to_its_root(tmp_path: Path, write: Wr
         ("def broken(:", "SyntaxError: invalid syntax"),
     ],
 )
-def test_an_import_that_fails_names_the_line(tmp_path: Path, write: Write, line: str, said: str) -> None:
-    """The author sees which line of which file it was, and other packages are found all the same."""
+def test_a_failing_import_names_the_line(tmp_path: Path, write: Write, line: str, problem_text: str) -> None:
+    """The error has the file and the line, and other packages are still found."""
     file = write("broken/agent.py", f"'''A docstring.'''\n\n{line}\n")
     write("whole/agent.py", AGENT.format(name="whole_agent"))
     registry, [problem] = discover([tmp_path])
     assert list(registry.roots) == ["whole_agent"]
     assert problem.place == str(tmp_path / "broken")
-    assert f"importing it failed at {file}:3: {said}" in str(problem)
+    assert f"importing it failed at {file}:3: {problem_text}" in str(problem)
 
 
 def test_a_module_that_waystation_does_not_have_is_explained(tmp_path: Path, write: Write) -> None:
@@ -226,8 +228,8 @@ def test_a_module_that_waystation_does_not_have_is_explained(tmp_path: Path, wri
     )
 
 
-def test_a_wrong_policy_is_told_in_one_line(tmp_path: Path, write: Write) -> None:
-    """Every field at fault with its value; nothing of pydantic's own layout."""
+def test_a_wrong_policy_is_reported_in_one_line(tmp_path: Path, write: Write) -> None:
+    """Names every wrong field with its value, without pydantic's layout."""
     write(
         "payer/agent.py",
         """
@@ -246,7 +248,7 @@ def test_a_wrong_policy_is_told_in_one_line(tmp_path: Path, write: Write) -> Non
 
 
 def test_the_rules_of_an_app_are_checked(tmp_path: Path, write: Write) -> None:
-    """Against the tools of all its agents."""
+    """Compares them with the tools of all its agents."""
     write(
         "payer/agent.py",
         """
@@ -271,7 +273,7 @@ def test_a_failure_in_an_imported_module_names_that_module(tmp_path: Path, write
 
 
 def test_a_mistake_found_by_a_constructor_names_the_authors_line(tmp_path: Path, write: Write) -> None:
-    """The exception comes from Waystation or pydantic; the line that has to be mended is the author's."""
+    """The exception comes from Waystation or pydantic, but the line is the author's."""
     file = write("wrong/agent.py", "from waystation.agents import Agent\nroot_agent = Agent(name='no name')\n")
     _, [problem] = discover([tmp_path])
     assert f"importing it failed at {file}:2: LlmAgent: `name` is 'no name': " in str(problem)
@@ -280,7 +282,7 @@ def test_a_mistake_found_by_a_constructor_names_the_authors_line(tmp_path: Path,
 
 @pytest.mark.parametrize("init", [True, False], ids=["with init", "without init"])
 def test_two_packages_cannot_share_a_name(tmp_path: Path, write: Write, init: bool) -> None:
-    """Python imports only one of two packages with the same name, so the second one would go unseen."""
+    """Python imports only one of two packages with the same name."""
     for folder in ("north", "south"):
         write(f"{folder}/twin/agent.py", AGENT.format(name=f"{folder}_agent"))
         if init:
@@ -294,8 +296,8 @@ def test_two_packages_cannot_share_a_name(tmp_path: Path, write: Write, init: bo
 
 
 @pytest.mark.parametrize("name", ["json", "tools", "time"])
-def test_a_package_cannot_have_the_name_of_another_one(tmp_path: Path, write: Write, name: str) -> None:
-    """What Python or the worker itself has imported under that name stays; the message says what is in the way."""
+def test_a_package_cannot_have_the_name_of_an_imported_one(tmp_path: Path, write: Write, name: str) -> None:
+    """Keeps the module that Python or the worker imported; the message names it."""
     write(f"{name}/agent.py", AGENT.format(name="any_agent"))
     registry, [problem] = discover([tmp_path])
     assert list(registry.roots) == []
@@ -305,7 +307,7 @@ def test_a_package_cannot_have_the_name_of_another_one(tmp_path: Path, write: Wr
 
 
 def test_a_tree_holds_every_agent_that_may_act(tmp_path: Path, write: Write) -> None:
-    """Agents behind AgentTools are found at any depth, each once, also when they call one another in a circle."""
+    """Finds agents behind AgentTools at any depth, each once, also when they call each other in a cycle."""
     write(
         "company/agent.py",
         """
@@ -325,7 +327,7 @@ def test_a_tree_holds_every_agent_that_may_act(tmp_path: Path, write: Write) -> 
 
 
 def test_an_agent_is_found_in_the_tree_of_its_root() -> None:
-    """The same name may stand for different agents in the trees of different roots."""
+    """Trees of different roots may use one name for different agents."""
     one, other = Agent(name="helper", instruction="one"), Agent(name="helper", instruction="other")
     registry = Registry.of(Agent(name="first", tools=[AgentTool(one)]), Agent(name="second", tools=[AgentTool(other)]))
     assert registry.find("first", "helper")[1] is one
@@ -333,8 +335,8 @@ def test_an_agent_is_found_in_the_tree_of_its_root() -> None:
     assert registry.find("first", "first")[0] is registry.roots["first"]
 
 
-def test_an_unknown_agent_is_refused_with_those_that_exist() -> None:
-    """The message helps whoever mistyped a name: roots when the root is unknown, the tree when it is not."""
+def test_an_unknown_agent_is_refused_with_the_existing_ones() -> None:
+    """Lists the roots if the root is unknown, and otherwise the tree, to help with a misspelled name."""
     registry = Registry.of(Agent(name="beta", tools=[AgentTool(Agent(name="alpha"))]), Agent(name="gamma"))
     with pytest.raises(UnknownAgent, match=r"No agent is named 'delta'\. This worker serves: beta, gamma\."):
         registry.find("delta", "delta")
@@ -352,7 +354,7 @@ def test_two_roots_cannot_share_a_name() -> None:
 
 
 def test_a_package_may_expose_an_app(tmp_path: Path, write: Write) -> None:
-    """With its plugins; an `app` that is something else, such as a web application, is passed over."""
+    """Includes its plugins; another object named `app`, such as a web application, is ignored."""
     write(
         "shop/agent.py",
         """
@@ -371,8 +373,8 @@ def test_a_package_may_expose_an_app(tmp_path: Path, write: Write) -> None:
 
 
 @pytest.mark.skipif(importlib.util.find_spec("google.adk") is not None, reason="google-adk is installed")
-def test_imports_of_adk_are_told_what_to_write(tmp_path: Path, write: Write) -> None:
-    """The first mistake of whoever comes from ADK."""
+def test_imports_of_adk_are_reported_with_the_remedy(tmp_path: Path, write: Write) -> None:
+    """This is the most common first mistake of ADK users."""
     write("old/agent.py", "from google.adk.agents import Agent\n\nroot_agent = Agent(name='old')\n")
     _, [problem] = discover([tmp_path])
     assert str(problem).endswith(
@@ -380,15 +382,15 @@ def test_imports_of_adk_are_told_what_to_write(tmp_path: Path, write: Write) -> 
     )
 
 
-def test_a_class_is_no_agent(tmp_path: Path, write: Write) -> None:
-    """It is named, since its type would tell nobody anything."""
+def test_a_class_is_not_an_agent(tmp_path: Path, write: Write) -> None:
+    """The error names the class, because its type would help nobody."""
     write("kind/agent.py", "from waystation.agents import Agent\n\nroot_agent = Agent\n")
     _, [problem] = discover([tmp_path])
     assert str(problem).endswith("`root_agent` is the class LlmAgent; assign the agent to that name.")
 
 
-def test_what_is_no_agent_is_called_so() -> None:
-    """Such as the module that has it, where a test serves agents of its own."""
+def test_an_object_that_is_not_an_agent_is_reported() -> None:
+    """A test may pass a module by mistake."""
     with pytest.raises(TypeError, match=r"module 'asyncio' .* is neither an agent nor an app; .* `root_agent`"):
         Registry.of(asyncio)  # type: ignore[arg-type]
 
@@ -421,7 +423,7 @@ def rebinds(tool_context: ToolContext) -> str:
 
 @functools.wraps(keyed)
 def wraps(*args: Any, **kwargs: Any) -> str:
-    """Read something around a function that does not."""
+    """Read something around a function that does not read."""
     return reads(*args, **kwargs)
 
 
@@ -457,7 +459,7 @@ def adds(a: int, b: int) -> int:
         "a tool of a called agent",
     ],
 )
-def test_state_that_nothing_in_the_tree_can_see_is_not_loaded(fields: dict[str, Any], read: bool) -> None:
-    """Loading it costs two requests for each invocation."""
+def test_invisible_state_is_not_loaded(fields: dict[str, Any], read: bool) -> None:
+    """Loading state that no agent of the tree can read costs two requests for each invocation."""
     root, _ = Registry.of(Agent(name="ag", **fields)).find("ag", "ag")
     assert root.state_scopes is read

@@ -1,4 +1,4 @@
-"""Everything that can be wrong with a reply has one documented decision."""
+"""Every problem of a reply has one documented decision."""
 
 import re
 
@@ -26,6 +26,6 @@ def test_every_reason_of_gemini_has_a_decision(reasons: type[types.FinishReason]
 @pytest.mark.parametrize(
     ("code", "remedy"), [("OUTPUT_SCHEMA", "report"), ("OTHER", "retry"), ("SAFETY", None), ("X", None)]
 )
-def test_a_model_is_asked_again_at_most_twice(code: str, remedy: str | None) -> None:
+def test_a_model_is_called_again_at_most_twice(code: str, remedy: str | None) -> None:
     """Codes that are not in the table stop the invocation."""
     assert [find_remedy(code, earlier) for earlier in range(MAX_REMEDIES + 1)] == [remedy, remedy, None]

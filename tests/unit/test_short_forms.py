@@ -18,8 +18,8 @@ def shortened(value: object) -> Any:
     return decode(short)
 
 
-def test_only_what_is_large_is_cut() -> None:
-    """Names, numbers and short texts stay, so a short form reads like the value."""
+def test_only_large_parts_are_cut() -> None:
+    """Keeps names, numbers and short texts, so a short form reads like the value."""
     short = shortened({"id": "fc-1", "response": {"page": "x" * 20_000_000, "ok": True}, "took": 0.5})
     page = short["response"].pop("page")
     assert short == {"id": "fc-1", "response": {"ok": True}, "took": 0.5}
@@ -27,14 +27,14 @@ def test_only_what_is_large_is_cut() -> None:
     assert page.endswith("x…")
 
 
-def test_large_parts_share_the_room() -> None:
-    """Two large parts get equal room."""
+def test_large_parts_share_the_space() -> None:
+    """Two large parts get equal space."""
     first, second = shortened(["a" * 300_000, "b" * 300_000])
     assert ("a" * 100 in first, "b" * 100 in second) == (True, True)
 
 
-def test_of_many_parts_the_first_stay() -> None:
-    """The first of many parts stay, with the number of the others."""
+def test_the_first_of_many_parts_stay() -> None:
+    """Keeps the first of many parts, with the number of the others."""
     numbers = shortened({"numbers": list(range(100_000))})["numbers"]
     assert numbers[:3] == [0, 1, 2]
     assert numbers[-1] == f"{100_000 - len(numbers) + 1:,} more [offloaded: 588.9 kB, sha256 0123456789ab…]"
@@ -48,11 +48,11 @@ def test_text_is_cut_between_characters() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"\xff\x00", b'"' + b"\\ud800" + b'"'])
-def test_what_is_no_json_has_no_short_form(data: bytes) -> None:
+def test_a_value_that_is_not_json_has_no_short_form(data: bytes) -> None:
     """Encoded payloads have no short form."""
     assert short_form(data, DIGEST) is None
 
 
 def test_a_small_value_is_its_own_short_form() -> None:
-    """A value within the room is not cut."""
+    """A value within the limit is not cut."""
     assert shortened({"text": "x" * (ROOM - 20)}) == {"text": "x" * (ROOM - 20)}

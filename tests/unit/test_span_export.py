@@ -1,4 +1,4 @@
-"""The export of spans derives the spans of ended runs together, and sends them at the latest when it is closed."""
+"""Spans of ended runs are exported together, at the latest when the export is closed."""
 
 from collections.abc import MutableMapping, Sequence
 from typing import Any
@@ -8,23 +8,23 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from tests.unit.core.story import called, log_of, replied, said
+from tests.unit.core.story import log_of, model_calls, model_replied, user_message
 from waystation.core import END, Ended, Log
 from waystation.worker import SpanExport, span_export
 
 
 def ended_log() -> Log:
     """Return the log of an invocation that has ended."""
-    return log_of(said("hello"), replied("done"), Ended("completed"))
+    return log_of(user_message("hello"), model_replied("done"), Ended("completed"))
 
 
 def waiting_log() -> Log:
     """Return the log of an invocation that waits for an answer."""
-    return log_of(said("pay"), called("pay", gated=True))
+    return log_of(user_message("pay"), model_calls("pay", gated=True))
 
 
 class BrokenOnce(SimpleSpanProcessor):
-    """Fails at the first span."""
+    """A span processor that fails at the first span."""
 
     failed = False
 
@@ -40,7 +40,7 @@ def names(spans: Sequence[ReadableSpan]) -> list[str]:
     return [span.name for span in spans]
 
 
-def test_spans_that_were_collected_are_sent_when_the_export_is_closed() -> None:
+def test_collected_spans_are_sent_when_the_export_is_closed() -> None:
     """A second close has nothing to send."""
     sent = InMemorySpanExporter()
     export = SpanExport(SimpleSpanProcessor(sent))

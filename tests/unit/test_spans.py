@@ -1,4 +1,4 @@
-"""Spans are derived from the log: one for each fact, with the same ID and times whenever they are derived again."""
+"""Spans are derived from the log: one for each fact, always with the same ID and times."""
 
 from collections import Counter
 from itertools import pairwise
@@ -112,7 +112,7 @@ def test_the_span_of_a_model_call_names_the_provider(model: str | None, provider
 
 
 def test_a_wait_ends_with_the_answer_and_the_tool_begins_there() -> None:
-    """Looking at a call or claiming it does not end its wait."""
+    """A view or a claim does not end the wait of a call."""
     log = log_of(
         user_message("pay"),
         model_calls("pay", gated=True),
@@ -138,7 +138,7 @@ def test_a_call_that_never_runs_has_only_a_wait(end: Body, outcome: str) -> None
 
 
 def test_a_tool_that_asks_while_running_has_two_runs_and_a_wait() -> None:
-    """Each run of the tool is a fact, so each has a span of its own."""
+    """Each run of the tool is a fact, so each has its own span."""
     asks = EventActions.model_validate({"requested_tool_confirmations": {"fc-1": {"hint": "Sure?"}}})
     log = log_of(
         user_message("pay"),
@@ -198,7 +198,7 @@ def test_a_long_wait_splits_the_agent_span() -> None:
 
 
 def test_a_short_wait_leaves_the_agent_span_open() -> None:
-    """Nothing of the agent's own span is exported until it is certain that the wait is long."""
+    """Exports nothing of the agent's own span until it is certain that the wait is long."""
     log = log_of(user_message("pay"), model_calls("pay", gated=True))
     assert spans_of(log, over=False, now=1_030.0) == {}
     add(log, 30.0, answered("fc-1"), tool_returned("fc-1"), Ended("completed"))
@@ -206,7 +206,7 @@ def test_a_short_wait_leaves_the_agent_span_open() -> None:
 
 
 def test_a_continued_run_continues_the_trace() -> None:
-    """The wait began in the run before, and the part of each run links to the first one."""
+    """The wait began in the previous run, and the part of each run links to the first one."""
     before = log_of(user_message("pay", traceparent=TRACEPARENT), model_calls("pay", gated=True))
     first = spans_of(before)["invoke_agent ag"]
     assert before.state.input
@@ -243,7 +243,7 @@ def test_without_a_valid_caller_the_trace_follows_from_the_invocation_id(tracepa
 
 
 def test_content_is_left_out_unless_it_is_requested() -> None:
-    """Messages, arguments and results are only exported on request."""
+    """Exports messages, arguments and results only on request."""
     log = log_of(
         user_message("pay SECRET"),
         by_model(model_calls("pay", args={"to": "SECRET"})),
@@ -264,7 +264,7 @@ def test_an_invocation_with_invalid_input_has_a_span() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 async def test_every_recorded_fact_has_one_span(name: str) -> None:
-    """A span that was exported before the end, from a part of the log, is the same as the one derived at the end."""
+    """A span that was exported early, from a part of the log, equals the one derived at the end."""
     history, _ = kept(name)
     events = await decode_events(history.events, CONVERTER)
     log = build_log([WorkflowHistory(history.workflow_id, list(events))])

@@ -1,4 +1,4 @@
-"""Health and metrics are served by a thread, so that they also tell when the event loop is blocked."""
+"""A thread serves health and metrics, so they also report a blocked event loop."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ from waystation.worker.status_server import CHECK, StatusServer, format_gauges
 
 
 def ask(url: str) -> tuple[int, JsonObject]:
-    """Return status and content. This blocks, as a client in another process would not."""
+    """Return status and content. The request blocks, as that of a client in another process would not."""
     try:
         with closing(urlopen(url)) as response:
             return response.status, json.load(response)
@@ -40,13 +40,13 @@ def silent_server() -> Iterator[str]:
 
 @pytest.fixture
 def status() -> Iterator[StatusServer]:
-    """A server of a process that counts as blocked after 50 ms."""
+    """Run a status server of a process that counts as blocked after 50 ms."""
     with StatusServer(("127.0.0.1", 0), blocked_after_s=0.05) as server:
         yield server
 
 
 async def test_a_blocked_event_loop_is_reported_while_it_is_blocked(status: StatusServer) -> None:
-    """This test blocks the loop itself, until the answer changes; then it lets the loop run, and all is well again."""
+    """Blocks the loop until the answer changes, and then lets it run, after which the process is healthy again."""
     status.watch({})
     while (answer := ask(f"{status.url}/healthz"))[0] == 200:
         pass
@@ -58,7 +58,7 @@ async def test_a_blocked_event_loop_is_reported_while_it_is_blocked(status: Stat
 
 
 async def test_a_process_is_ready_only_while_it_serves_and_all_checks_pass(status: StatusServer) -> None:
-    """Each problem is named. Being healthy does not depend on it, because a restart would not help."""
+    """Names each problem. Health does not depend on them, because a restart would not help."""
     assert await asyncio.to_thread(ask, f"{status.url}/healthz") == (200, {"ok": True, "event_loop": "ok"})
     status.watch({"stores": lambda: "no space left"})
     code, answer = await asyncio.to_thread(ask, f"{status.url}/readyz")
@@ -69,7 +69,7 @@ async def test_a_process_is_ready_only_while_it_serves_and_all_checks_pass(statu
 async def test_a_check_that_hangs_delays_only_the_first_answer(
     status: StatusServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It counts as failed, is not started again while it runs, and the metrics are served all the same."""
+    """It counts as failed, is not started again while it runs, and the metrics are still served."""
     monkeypatch.setattr(status_server, "CHECK_LIMIT_S", 0.2)
     monkeypatch.setattr(status_server, "RECHECK_S", 0.0)
     release, runs = threading.Event(), list[int]()
@@ -92,7 +92,7 @@ async def test_a_check_that_hangs_delays_only_the_first_answer(
 
 
 async def test_a_check_that_raises_counts_as_failed(status: StatusServer) -> None:
-    """The check has an error of its own; the answer does not claim that all is well."""
+    """The answer does not report success if a check itself has a fault."""
     status.watch({"stores": lambda: str(1 / 0)})
     assert (await asyncio.to_thread(ask, f"{status.url}/readyz"))[1]["stores"] == "the check failed: division by zero"
 
@@ -121,7 +121,7 @@ def test_each_postgresql_store_has_a_check(silent_server: str, monkeypatch: pyte
 
 
 def test_a_postgresql_standby_is_not_ready(postgres: str) -> None:
-    """A server that accepts no changes answers, and is still no store."""
+    """A server that accepts no changes responds but cannot be used as a store."""
     settings = Settings(
         stores=Stores(memory=postgres, credentials=f"{postgres}?options=-cdefault_transaction_read_only%3Don")
     )
@@ -131,7 +131,7 @@ def test_a_postgresql_standby_is_not_ready(postgres: str) -> None:
 
 
 def test_a_taken_port_is_reported_with_a_remedy(status: StatusServer) -> None:
-    """The worker does not start without the metrics that were asked for."""
+    """The worker does not start without the metrics that were requested."""
     with pytest.raises(InvalidConfiguration, match=r"cannot listen there: Address already in use\. Choose another"):
         StatusServer(("127.0.0.1", int(status.url.rpartition(":")[2])))
 
@@ -142,8 +142,8 @@ def test_values_of_labels_are_escaped() -> None:
     assert text.splitlines()[2:] == [r'waystation_check_ok{check="a\"b\\c\nd"} 1', "waystation_check_ok 0"]
 
 
-def test_a_store_that_cannot_be_written_is_found(tmp_path: Path) -> None:
-    """A file is written where the store already exists, because permissions tell nothing about a full disk."""
+def test_a_store_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
+    """Writes a file where the store exists, because permissions do not show a full disk."""
     folder = tmp_path / "payloads"
     settings = Settings(stores=Stores(payloads=str(folder), artifacts=str(tmp_path / "artifacts")))
     assert find_store_problem(settings) is None

@@ -1,4 +1,4 @@
-"""The IDs of stores show whether two processes use the same stores."""
+"""IDs of stores show whether two processes use the same stores."""
 
 import asyncio
 import base64
@@ -56,7 +56,7 @@ KINDS = ["folder", "s3", "memory file", "memory table", "credential file", "cred
 async def test_processes_with_the_same_store_read_the_same_id(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    """The ID is created once, also by several processes at the same time, and does not change."""
+    """The ID is created once, also by several simultaneous processes, and does not change."""
     store, write = open_kind(kind, request, tmp_path)
     await write()
     ids = await asyncio.gather(*(open_kind(kind, request, tmp_path)[0].store_id() for _ in range(5)))
@@ -66,7 +66,7 @@ async def test_processes_with_the_same_store_read_the_same_id(
 
 @pytest.mark.parametrize("kind", ["folder", "memory file", "credential file"])
 def test_reading_an_id_creates_no_file(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    """A file or folder that does not exist has an empty ID. It gets an ID when something is written."""
+    """A missing file or folder has an empty ID until something is written."""
     store, write = open_kind(kind, request, tmp_path)
     assert asyncio.run(store.store_id()) == ""
     assert list(tmp_path.iterdir()) == []
@@ -76,7 +76,7 @@ def test_reading_an_id_creates_no_file(kind: str, request: pytest.FixtureRequest
 
 @pytest.mark.parametrize("kind", ["folder", "memory file", "credential file"])
 async def test_different_stores_have_different_ids(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    """Two stores of the same kind can be told apart."""
+    """The IDs distinguish two stores of the same kind."""
     ids = set()
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
@@ -86,8 +86,8 @@ async def test_different_stores_have_different_ids(kind: str, request: pytest.Fi
     assert len(ids) == 2
 
 
-async def test_what_no_other_process_can_use_has_no_id() -> None:
-    """In-memory stores are not compared."""
+async def test_a_store_in_memory_has_no_id() -> None:
+    """In-memory stores cannot be shared, so they are not compared."""
     ids = StoreIds(
         artifacts=InMemoryArtifactService(), memory=InMemoryMemoryService(), credentials=InMemoryCredentialService()
     )
@@ -121,7 +121,7 @@ async def test_another_store_is_reported_once(tmp_path: Path, logs: list[Mutable
 async def test_a_store_that_fails_is_reported_once_and_not_compared(
     tmp_path: Path, logs: list[MutableMapping[str, Any]]
 ) -> None:
-    """A worker starts although a store is not available, and does not ask that store with each model call."""
+    """A worker starts although a store is not available, and does not read that store at each model call."""
     (tmp_path / "file").write_bytes(b"not a database" * 100)
     ids = StoreIds(memory=SqliteMemoryService(tmp_path / "file"))
     for _ in range(2):
@@ -144,7 +144,7 @@ async def test_a_store_that_failed_is_compared_again_later(
 
 
 async def test_concurrent_model_calls_read_the_ids_of_the_same_worker(tmp_path: Path) -> None:
-    """A store without an ID is dropped by the first read that finds it. The other reads accept this."""
+    """The first read drops a store without an ID, and the other reads accept this."""
 
     class Slow:
         async def store_id(self) -> None:
@@ -155,7 +155,7 @@ async def test_concurrent_model_calls_read_the_ids_of_the_same_worker(tmp_path: 
     assert [list(read) for read in await asyncio.gather(*(ids.read() for _ in range(8)))] == [["payloads"]] * 8
 
 
-async def test_a_store_that_does_not_answer_does_not_delay_the_start_for_long(
+async def test_a_silent_store_delays_the_start_only_briefly(
     monkeypatch: pytest.MonkeyPatch, logs: list[MutableMapping[str, Any]]
 ) -> None:
     """The clients of object stores retry for minutes."""

@@ -59,7 +59,7 @@ BANNED = {
 
 
 def test_a_module_name_occurs_once() -> None:
-    """A name leads to one file, wherever it is read; ADK's names are the exception."""
+    """A name leads to one file; ADK's names are the exception."""
     places = defaultdict[str, list[str]](list)
     for path in MODULES:
         if (place := path.relative_to(ROOT).as_posix()) not in ADK_MODULES:
@@ -68,13 +68,13 @@ def test_a_module_name_occurs_once() -> None:
 
 
 def stem(name: str) -> str:
-    """Return what names such as `answer`, `answers`, `answered` and `answering` share."""
+    """Return the common part of names such as `answer`, `answers`, `answered` and `answering`."""
     endings = ("ations", "ation", "ings", "ing", "ies", "ers", "er", "ed", "es", "s", "e", "y")
     return next((name[: -len(end)] for end in endings if name.endswith(end) and len(name) - len(end) > 2), name)
 
 
 def test_siblings_differ_in_more_than_an_ending() -> None:
-    """`call` beside `calls` tells a reader nothing about which holds what."""
+    """`call` next to `calls` does not tell a reader which holds what."""
     siblings = defaultdict[tuple[Path, str], set[str]](set)
     for path in MODULES:
         siblings[path.parent, "_".join(map(stem, path.stem.split("_")))].add(path.stem)
@@ -88,8 +88,8 @@ def classes_and_functions() -> Iterator[tuple[str, ast.ClassDef | ast.FunctionDe
                 yield f"{path.relative_to(ROOT)}: {node.name}", node
 
 
-def test_a_class_can_be_held_in_the_head() -> None:
-    """At most 20 methods, and 16 attributes that they set."""
+def test_a_class_has_a_bounded_size() -> None:
+    """A class has at most 20 methods and sets at most 16 attributes."""
     large = {}
     for name, node in classes_and_functions():
         if isinstance(node, ast.ClassDef):
@@ -109,7 +109,7 @@ def test_a_class_can_be_held_in_the_head() -> None:
 
 
 def test_a_function_fits_on_a_screen() -> None:
-    """At most 60 lines, parameters and docstring not counted."""
+    """A function has at most 60 lines, without parameters and docstring."""
     long = {}
     for name, node in classes_and_functions():
         if not isinstance(node, ast.ClassDef):
@@ -129,15 +129,15 @@ def texts() -> Mapping[Path, str]:
 
 @pytest.mark.parametrize("phrase", BANNED)
 def test_a_phrase_of_the_old_dialect_is_not_used(phrase: str) -> None:
-    """The table says what to write instead."""
-    found = [
+    """The table has a replacement for each phrase."""
+    hits = [
         (path, text.count("\n", 0, match.start()) + 1, match[0])
         for path, text in texts().items()
         for match in re.finditer(phrase, text, re.IGNORECASE)
     ]
-    assert found == [], f"Instead: {BANNED[phrase]}."
+    assert hits == [], f"Instead: {BANNED[phrase]}."
 
 
-def test_the_list_of_words_stays_short() -> None:
+def test_the_list_of_phrases_stays_short() -> None:
     """A longer one would be a style checker; reviewers read for the rest."""
     assert len(BANNED) <= 25

@@ -1,4 +1,4 @@
-"""Keys of users: their data is unreadable, in all copies, once the key is deleted."""
+"""The data of a user becomes unreadable in all copies once the user's key is deleted."""
 
 import asyncio
 import contextlib
@@ -43,13 +43,13 @@ AWAY = StoreFailed("postgresql://h/x", "it does not answer")
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The location of an empty store of user keys."""
+    """Return the location of an empty store of user keys."""
     return str(tmp_path / "user-keys.db") if request.param == "sqlite" else str(request.getfixturevalue("postgres"))
 
 
 @pytest.fixture
 def keys(tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A new key file, with encryption and user keys switched on."""
+    """Create a key file, with encryption and user keys switched on."""
     file = tmp_path / "encryption.json"
     EncryptionKeys.generate().create(file)
     monkeypatch.setenv(ENCRYPTION_VARIABLE, str(file))
@@ -77,9 +77,9 @@ def other_process(keys: Path) -> UserKeys:
 
 def user_keys() -> UserKeys:
     """Return the user keys of this process."""
-    found = find_user_keys()
-    assert found is not None
-    return found
+    process_keys = find_user_keys()
+    assert process_keys is not None
+    return process_keys
 
 
 async def delete_key(owner: Owner = ANN) -> int:
@@ -104,12 +104,12 @@ async def delete_key(owner: Owner = ANN) -> int:
     ],
 )
 def test_the_owner_follows_from_the_workflow_id(workflow_id: str, owner: Owner | None) -> None:
-    """Sessions, what runs in them, forks and user state belong to a user, and app state to its tenant."""
+    """Sessions, their invocations, forks and user state belong to a user, and app state to its tenant."""
     assert Owner.of_workflow(workflow_id) == owner
 
 
-async def test_payloads_of_a_user_have_a_key_of_their_own(keys: Path) -> None:
-    """Every process with the store reads them, and other workflows use the namespace's key."""
+async def test_payloads_of_a_user_have_their_own_key(keys: Path) -> None:
+    """Every process with the store reads them; other workflows use the namespace's key."""
     payload, other, shared = await encode(SESSION), await encode("session/shop/bob/s"), await encode("teller-1")
     ids = [item.metadata["encryption-key-id"] for item in (payload, other, shared)]
     assert len(set(ids)) == 3
@@ -136,7 +136,7 @@ async def test_data_is_unreadable_once_the_key_is_deleted(keys: Path) -> None:
 
 
 async def test_a_user_who_returns_gets_a_new_key(keys: Path) -> None:
-    """What they write then is readable, and their old data stays deleted."""
+    """New data is readable, and old data stays deleted."""
     before = await encode(SESSION)
     await delete_key()
     after = await encode(SESSION)
@@ -145,7 +145,7 @@ async def test_a_user_who_returns_gets_a_new_key(keys: Path) -> None:
 
 
 async def test_a_current_key_is_not_deleted(keys: Path) -> None:
-    """Only retired keys are: between retirement and deletion, a user who returned may have received a new one."""
+    """Deletes only retired keys, because a returned user may have received a new one in the meantime."""
     before = await encode(SESSION)
     await user_keys().retire(app_name="shop", user_id="ann")
     assert await converter("elsewhere").decode([before]) == [SECRET]
@@ -204,14 +204,14 @@ async def test_nothing_is_encrypted_if_the_key_that_wraps_a_users_key_is_missing
 
 
 async def test_processes_agree_on_a_new_key(keys: Path) -> None:
-    """If several processes need it first, they use the same."""
+    """Several processes that need a new key at the same time use one key."""
     processes = [other_process(keys) for _ in range(8)]
     made = await asyncio.gather(*(asyncio.to_thread(process.encrypt, ANN, b"x") for process in processes))
     assert len({id for id, _ in made}) == 1
 
 
 async def test_artifacts_of_a_user_are_unreadable_once_the_key_is_deleted(keys: Path, tmp_path: Path) -> None:
-    """So copies of the store in backups are unreadable, too."""
+    """Copies of the store in backups become unreadable, too."""
     files = ObjectFiles(tmp_path / "artifacts")
     await files.put("note", SECRET.encode(), owner=ANN)
     assert await files.get("note") == SECRET.encode()
@@ -241,7 +241,7 @@ def find_parts(place: Path) -> list[Path]:
 
 
 async def test_a_large_payload_is_stored_once(keys: Path, tmp_path: Path) -> None:
-    """A worker encodes a large result twice, but with the key of the user who has it now."""
+    """A worker that encodes a large result twice uses the user's current key."""
     large = f"{SECRET} " * 50_000
     blobs = Blobs(tmp_path / "store")
     process = offloading(blobs)
@@ -266,7 +266,7 @@ def test_user_keys_require_encryption(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_archived_logs_of_a_user_are_unreadable_once_the_key_is_deleted(keys: Path, tmp_path: Path) -> None:
-    """Pruning still moves them to the trash, from which they are removed."""
+    """Pruning still moves them to the trash and removes them from there."""
     blobs = Blobs(tmp_path / "store")
     digest = await blobs.put(SECRET.encode(), workflow_id=f"{SESSION}/1")
     await blobs.discard(digest)
@@ -296,7 +296,7 @@ async def test_credentials_of_a_user_are_unreadable_once_the_key_is_deleted(keys
 
 
 def test_the_credential_store_receives_only_encrypted_credentials(keys: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A credential that was stored before the user had a key stays readable; without the key, the store is named."""
+    """A credential from before the user had a key stays readable; without the key, the error names the store."""
     store = InMemoryCredentialService()
     monkeypatch.delenv(USER_KEYS_VARIABLE)
     store.keep(BUCKET, LOGIN)
@@ -310,7 +310,7 @@ def test_the_credential_store_receives_only_encrypted_credentials(keys: Path, mo
 
 
 async def test_all_data_of_a_tenant_is_unreadable_once_its_keys_are_deleted(keys: Path) -> None:
-    """These are the keys of its users in all apps, and that of its app state, but no key of another tenant."""
+    """Deletes the keys of the tenant's users in all apps and of its app state, but no key of another tenant."""
     theirs = ["session/acme~~shop/ann/s", "session/acme~~desk/bob/s", "app/acme~~shop", "user/acme~~shop/ann"]
     others = ["session/acme/ann/s", "session/acm-~~shop/ann/s", "session/acmee~~shop/ann/s", "app/acme2~~shop"]
     payloads = [await encode(id) for id in (*theirs, *others)]
@@ -321,8 +321,8 @@ async def test_all_data_of_a_tenant_is_unreadable_once_its_keys_are_deleted(keys
     assert codec is not None
     read = [SECRET.encode() in payload.data for payload in await codec.decode(payloads)]
     assert read == [False] * 4 + [True] * 4
-    again = await encode("app/acme~~shop")
-    assert await converter("elsewhere").decode([again]) == [SECRET]
+    later = await encode("app/acme~~shop")
+    assert await converter("elsewhere").decode([later]) == [SECRET]
 
 
 @pytest.mark.parametrize(
@@ -334,10 +334,10 @@ async def test_all_data_of_a_tenant_is_unreadable_once_its_keys_are_deleted(keys
         (AWAY, 15.0, "save_artifact", 1),
     ],
 )
-async def test_a_store_that_is_away_is_asked_again(
+async def test_an_unavailable_store_is_retried(
     error: Exception, retry_s: float, method: str, requests: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A key that is missing does not arrive, and an artifact might be saved twice."""
+    """Otherwise a key might be missing, or an artifact might be saved twice."""
     monkeypatch.setattr(store_retries, "PAUSE_S", 0.0)
     answer = AsyncMock(side_effect=[error, error, None])
     with contextlib.nullcontext() if requests == 3 else pytest.raises(StoreFailed):
@@ -346,7 +346,7 @@ async def test_a_store_that_is_away_is_asked_again(
 
 
 async def test_an_activity_waits_for_the_store_of_user_keys(keys: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise, a call that may run only once would fail before it has run, or its result would be lost."""
+    """Otherwise a call that may run only once would fail before it ran, or its result would be lost."""
     place = ActivitySerializationContext(
         namespace="default",
         workflow_id=SESSION,

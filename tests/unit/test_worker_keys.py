@@ -1,4 +1,4 @@
-"""Worker keys: what one key signed, every worker with that key verifies."""
+"""A signature of one worker key is valid for every worker with that key."""
 
 import json
 import stat
@@ -121,7 +121,7 @@ GIVEN_AS_FILE = {
     [WorkerKeys.read, EncryptionKeys.read, Configuration.read, read_channels, read_quotas],
     ids=["keys", "encryption keys", "identity", "channels", "quotas"],
 )
-def test_key_material_that_is_given_instead_of_a_file_name_is_not_printed(
+def test_key_material_in_place_of_a_file_name_is_not_printed(
     read: Callable[[Any], object], value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Errors end in logs, terminals and monitoring."""

@@ -9,7 +9,7 @@ from tests.chaos.answering import Outcome
 from tests.chaos.chaos_plan import SendAnswer
 from tests.chaos.report import Figures, check_answers, check_effects, counted_if_hung, format_table
 from tests.server.processes.ledger import Ledger
-from tests.unit.core.story import answered, asked_model, called, log_of, lost, returned, said
+from tests.unit.core.story import answered, model_called, model_calls, log_of, tool_lost, tool_returned, user_message
 from waystation.core import AnswerIgnored, Body, Log
 
 KEY = "inv/fc-1"
@@ -18,7 +18,7 @@ KEY = "inv/fc-1"
 def approved_call(*more: AnswerIgnored) -> Log:
     """Return the log of a payment that the answer `update-0` approved."""
     approval = answered("fc-1", by="update-0", comment="update-0")
-    return log_of(said("pay"), called("pay", gated=True), approval, list(more), returned("fc-1", {"paid": 5}))
+    return log_of(user_message("pay"), model_calls("pay", gated=True), approval, list(more), tool_returned("fc-1", {"paid": 5}))
 
 
 def sent(tag: str) -> SendAnswer:
@@ -70,8 +70,8 @@ def test_effects_are_counted_in_the_ledger(tmp_path: Path, lines: list[str], pro
 @pytest.mark.parametrize(
     ("end", "problems"),
     [
-        (lost("fc-1"), {}),
-        (lost("fc-1", "schedule_to_start"), {"effects_lost": 1}),
+        (tool_lost("fc-1"), {}),
+        (tool_lost("fc-1", "schedule_to_start"), {"effects_lost": 1}),
         ([], {"effects_lost": 1}),
     ],
 )
@@ -79,7 +79,7 @@ def test_an_approved_payment_that_never_began_is_lost_unless_reported_as_unknown
     tmp_path: Path, end: Body | list[Body], problems: dict[str, int]
 ) -> None:
     """A worker may be killed between receiving the call and paying, but the model must then be informed of it."""
-    log = log_of(said("pay"), called("pay", gated=True), answered("fc-1"), end, asked_model())
+    log = log_of(user_message("pay"), model_calls("pay", gated=True), answered("fc-1"), end, model_called())
     figures = Figures()
     check_effects(Ledger(tmp_path), {KEY: True}, [log], figures)
     assert figures.problems == problems

@@ -27,7 +27,7 @@ class ObjectServer(ThreadingHTTPServer):
         self.lose_answers_to = ""
         """Part of a path: the first object created there is kept, but its client told that the server failed."""
         self.open, self.knocked = threading.Event(), threading.Event()
-        """While it is not open, whoever brings an object waits, and has knocked."""
+        """While it is not set, uploads wait; `knocked` is set when one arrives."""
         self.open.set()
 
     @property
@@ -66,10 +66,10 @@ class _Request(BaseHTTPRequestHandler):
         query = parse_qs(urlsplit(self.path).query)
         if "list-type" in query:
             return self.list(query.get("prefix", [""])[0])
-        found = self.server.objects.get(self.key)
-        if found is None:
+        stored = self.server.objects.get(self.key)
+        if stored is None:
             return self.answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
-        return self.answer(200, found)
+        return self.answer(200, stored)
 
     def do_POST(self) -> None:
         """Delete several objects; missing ones are ignored."""
@@ -87,8 +87,8 @@ class _Request(BaseHTTPRequestHandler):
         with self.server.lock:
             # Of a path `/bucket/key`.
             keys = {key.split("/", 2)[2]: len(body) for key, body in sorted(self.server.objects.items())}
-        found = [_LISTED.format(key=escape(key), tag=0, size=keys[key]) for key in keys if key.startswith(prefix)]
-        text = f"<ListBucketResult><IsTruncated>false</IsTruncated>{''.join(found)}</ListBucketResult>"
+        listing = [_LISTED.format(key=escape(key), tag=0, size=keys[key]) for key in keys if key.startswith(prefix)]
+        text = f"<ListBucketResult><IsTruncated>false</IsTruncated>{''.join(listing)}</ListBucketResult>"
         self.answer(200, text.encode())
 
     @property
@@ -102,7 +102,7 @@ class _Request(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.send_header("ETag", '"0"')
         self.send_header("Last-Modified", "Fri, 02 Jan 2026 03:04:05 GMT")
-        with contextlib.suppress(ConnectionError):  # whoever waited may have been killed
+        with contextlib.suppress(ConnectionError):  # the waiting client may have been killed
             self.end_headers()
             self.wfile.write(body)
             self.wfile.flush()

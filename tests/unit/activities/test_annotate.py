@@ -29,8 +29,8 @@ from waystation.activities.model_call.annotate import find_content_problem
     ],
     ids=repr,
 )
-def test_what_is_no_content_of_a_model_has_a_problem(content: Any) -> None:
-    """An invalid content has a problem; custom adapters may return anything."""
+def test_an_invalid_content_has_a_problem(content: Any) -> None:
+    """Finds the problem of an invalid content; custom adapters may return anything."""
     assert find_content_problem(content)
 
 
@@ -47,6 +47,6 @@ def test_what_is_no_content_of_a_model_has_a_problem(content: Any) -> None:
     ],
     ids=repr,
 )
-def test_a_content_of_a_model_has_no_problem(content: Any) -> None:
+def test_a_valid_content_has_no_problem(content: Any) -> None:
     """Fields may be missing or null, and parts may be of unknown kinds."""
     assert find_content_problem(content) is None

@@ -38,32 +38,34 @@ pay_with_fee.__name__ = "pay"
 TOOL, CHANGED = FunctionTool(pay), FunctionTool(pay_with_fee)
 
 
-def approved(shown: JsonObject, **about: Any) -> tuple[CallState, ToolCallInput]:
+def approved(approved_args: JsonObject, **about: Any) -> tuple[CallState, ToolCallInput]:
     """Return an approved call and the input of its activity."""
     declared = parameters_digest(TOOL)
     call = Call(id="fc-1", confirmation=Confirmation(), declared=declared, approval=POLICY)
-    state = CallState(call, name="pay", args=shown, agent="payer", reply=1, turn=0, gate="passed", asked="confirmation")
-    given = {"agent": "payer", "tool": "pay", "args": shown, "declared": declared, "policy": POLICY, **about}
-    digest = call_digest(given.pop("agent"), given.pop("tool"), given.pop("args"), **given)
+    state = CallState(
+        call, name="pay", args=approved_args, agent="payer", reply=1, turn=0, gate="passed", asked="confirmation"
+    )
+    params = {"agent": "payer", "tool": "pay", "args": approved_args, "declared": declared, "policy": POLICY, **about}
+    digest = call_digest(params.pop("agent"), params.pop("tool"), params.pop("args"), **params)
     return state, ToolCallInput(function_call_id="fc-1", at=0, new=(), digest=digest)
 
 
 async def refused(
-    args: JsonObject, *, by: BaseTool = TOOL, shown: JsonObject | None = None, about: JsonObject | None = None
+    args: JsonObject, *, by: BaseTool = TOOL, approved_args: JsonObject | None = None, about: JsonObject | None = None
 ) -> JsonObject | None:
     """Return the response for an approved call that is to run with these arguments."""
-    call, given = approved({"amount": 5} if shown is None else shown, **(about or {}))
-    outcome = await find_refusal(call, given, by, args, ToolContext())
+    call, params = approved({"amount": 5} if approved_args is None else approved_args, **(about or {}))
+    outcome = await find_refusal(call, params, by, args, ToolContext())
     if outcome is None:
         return None
     assert outcome.error_type == "DigestMismatch"
     return outcome.response
 
 
-async def test_what_was_approved_runs() -> None:
-    """An approved call runs; the order of keys does not matter."""
+async def test_an_approved_call_runs() -> None:
+    """Runs an approved call; the order of keys does not matter."""
     assert await refused({"amount": 5}) is None
-    assert await refused({"b": 1, "a": 2}, shown={"a": 2, "b": 1}) is None
+    assert await refused({"b": 1, "a": 2}, approved_args={"a": 2, "b": 1}) is None
 
 
 @pytest.mark.parametrize(
@@ -79,10 +81,10 @@ async def test_what_was_approved_runs() -> None:
 )
 async def test_a_call_runs_only_on_the_tool_of_its_origin(recorded: str | None, now: str, runs: bool) -> None:
     """Others may give a tool the name later. Earlier versions recorded no origin, and their calls keep their digest."""
-    call, given = approved({"amount": 5}, origin=recorded)
+    call, tool_input = approved({"amount": 5}, origin=recorded)
     call.call = call.call.model_copy(update={"tool_origin": recorded})
-    for digest in (given.digest, None):
-        params = given.model_copy(update={"digest": digest})
+    for digest in (tool_input.digest, None):
+        params = tool_input.model_copy(update={"digest": digest})
         outcome = await find_refusal(call, params, TOOL, {"amount": 5}, ToolContext(), origin=now)
         assert (outcome is None) == runs
         if outcome is not None and outcome.response is not None:
@@ -96,24 +98,24 @@ async def test_a_call_runs_only_on_the_tool_of_its_origin(recorded: str | None, 
 )
 async def test_other_arguments_do_not_run(args: JsonObject) -> None:
     """Arguments with another value or type, or with a key more or less, do not run."""
-    told = await refused(args)
-    assert told is not None
-    assert told["error_type"] == "DigestMismatch"
-    assert "changed the arguments after they were approved" in told["error"]
+    response = await refused(args)
+    assert response is not None
+    assert response["error_type"] == "DigestMismatch"
+    assert "changed the arguments after they were approved" in response["error"]
 
 
 async def test_arguments_that_have_no_json_form_do_not_run() -> None:
     """Arguments without a JSON form, which a callback may set, do not run."""
-    told = await refused({"amount": object()})
-    assert told is not None
-    assert "changed the arguments after they were approved" in told["error"]
+    response = await refused({"amount": object()})
+    assert response is not None
+    assert "changed the arguments after they were approved" in response["error"]
 
 
 async def test_a_tool_with_other_parameters_does_not_run() -> None:
     """A call does not run if a deployment changed the parameters of the tool; the text names this cause."""
-    told = await refused({"amount": 5}, by=CHANGED)
-    assert told is not None
-    assert "its parameters changed after approval was requested" in told["error"]
+    response = await refused({"amount": 5}, by=CHANGED)
+    assert response is not None
+    assert "its parameters changed after approval was requested" in response["error"]
 
 
 @pytest.mark.parametrize(
@@ -127,12 +129,12 @@ async def test_a_tool_with_other_parameters_does_not_run() -> None:
         {"policy": POLICY.model_copy(update={"quorum": 2})},
     ],
 )
-async def test_the_digest_of_anything_else_does_not_run(about: JsonObject) -> None:
+async def test_a_digest_of_anything_else_does_not_run(about: JsonObject) -> None:
     """The digest binds agent, tool, arguments, parameters and policy."""
     assert await refused({"amount": 5}, about=about) is not None
 
 
-def unasked(args: JsonObject) -> tuple[CallState, ToolCallInput]:
+def call_without_approval(args: JsonObject) -> tuple[CallState, ToolCallInput]:
     """Return a call that needed no approval."""
     state = CallState(Call(id="fc-1"), name="pay", args=args, agent="payer", reply=1, turn=0, gate="none")
     return state, ToolCallInput(function_call_id="fc-1", at=0, new=())
@@ -141,37 +143,37 @@ def unasked(args: JsonObject) -> tuple[CallState, ToolCallInput]:
 async def test_a_callback_cannot_take_a_call_past_a_rule() -> None:
     """A rule is evaluated again if a callback changed the arguments."""
     rules = [ApprovalRule(POLICY, over={"amount": 100})]
-    call, given = unasked({"amount": 5})
-    told = await find_refusal(call, given, TOOL, {"amount": 500}, ToolContext(), rules)
-    assert told is not None
-    assert (told.error_type, "callback changed its arguments" in str(told.response)) == ("ApprovalNeeded", True)
-    assert await find_refusal(call, given, TOOL, {"amount": 50}, ToolContext(), rules) is None
+    call, params = call_without_approval({"amount": 5})
+    response = await find_refusal(call, params, TOOL, {"amount": 500}, ToolContext(), rules)
+    assert response is not None
+    assert (response.error_type, "callback changed its arguments" in str(response.response)) == ("ApprovalNeeded", True)
+    assert await find_refusal(call, params, TOOL, {"amount": 50}, ToolContext(), rules) is None
 
 
-async def test_what_was_judged_before_is_not_judged_again() -> None:
-    """A predicate is evaluated once if nothing changed."""
-    seen: list[int] = []
-    rules = [ApprovalRule(POLICY, when=lambda amount: seen.append(amount))]
-    assert await find_refusal(*unasked({"amount": 5}), TOOL, {"amount": 5}, ToolContext(), rules) is None
-    assert seen == []
+async def test_an_unchanged_call_is_evaluated_once() -> None:
+    """Evaluates a predicate once if no callback changed the arguments."""
+    amounts: list[int] = []
+    rules = [ApprovalRule(POLICY, when=lambda amount: amounts.append(amount))]
+    assert await find_refusal(*call_without_approval({"amount": 5}), TOOL, {"amount": 5}, ToolContext(), rules) is None
+    assert amounts == []
 
 
-def asks(call_id: str) -> ToolOutcome:
+def request_confirmation(call_id: str) -> ToolOutcome:
     actions = EventActions(requested_tool_confirmations={call_id: ToolConfirmation()})
     return ToolOutcome(function_call_id="fc-1", actions=actions)
 
 
-def test_a_tool_that_asks_from_inside_is_bound_too() -> None:
+def test_a_tool_that_requests_a_confirmation_is_bound_too() -> None:
     """A confirmation from inside a tool is bound to the policy, the parameters and the changed arguments."""
-    call, _ = unasked({"amount": 5})
+    call, _ = call_without_approval({"amount": 5})
     tool = FunctionTool(pay, approval=POLICY, require_confirmation=lambda: False)
-    outcome = bind_approval(call, tool, {"amount": 5}, asks("fc-1"))
+    outcome = bind_approval(call, tool, {"amount": 5}, request_confirmation("fc-1"))
     assert (outcome.approval, outcome.declared, outcome.args) == (POLICY, parameters_digest(TOOL), None)
-    assert bind_approval(call, tool, {"amount": 6}, asks("fc-1")).args == {"amount": 6}
+    assert bind_approval(call, tool, {"amount": 6}, request_confirmation("fc-1")).args == {"amount": 6}
 
 
-def test_a_tool_that_does_not_ask_records_nothing_of_it() -> None:
+def test_a_tool_without_a_request_records_no_binding() -> None:
     """A tool without a confirmation for its own call records no binding."""
-    call, _ = unasked({"amount": 5})
-    for outcome in (ToolOutcome(function_call_id="fc-1"), asks("fc-2")):
+    call, _ = call_without_approval({"amount": 5})
+    for outcome in (ToolOutcome(function_call_id="fc-1"), request_confirmation("fc-2")):
         assert bind_approval(call, FunctionTool(pay, approval=POLICY), {"amount": 6}, outcome) == outcome

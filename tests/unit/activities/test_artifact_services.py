@@ -15,7 +15,7 @@ WHERE: dict[str, Any] = {"app_name": "shop", "user_id": "ann", "session_id": "s1
 TEXT = types.Part.from_text(text="hello")
 
 NAMES = ["..", "", "../../etc/passwd", "a\\..\\b", "a\0b", "%2e%2e%2f", "0.json", "user:..", "\u202egnp.exe"]
-"""What would leave its folder or collide where a store took names as they come."""
+"""Names that would leave their folder or collide in a store that used them unchanged."""
 
 
 @pytest.fixture(params=["in memory", "folder", "object store", "s3"])
@@ -43,7 +43,7 @@ async def test_versions_count_from_zero(service: BaseArtifactService) -> None:
 
 
 async def test_hostile_names_stay_apart_in_every_store(service: BaseArtifactService) -> None:
-    """Each name has a content of its own, is listed unchanged, and is nobody else's."""
+    """Each name has its own content and owner, and is listed unchanged."""
     other = WHERE | {"user_id": "../ann"}
     for where, owner in ((WHERE, "mine"), (other, "theirs")):
         for name in NAMES:
@@ -59,14 +59,14 @@ async def test_hostile_names_stay_apart_in_every_store(service: BaseArtifactServ
 
 
 @pytest.mark.parametrize("version", [-1, 1, 10**20])
-async def test_a_version_that_is_not_there_is_none(service: BaseArtifactService, version: int) -> None:
+async def test_a_missing_version_is_none(service: BaseArtifactService, version: int) -> None:
     """The content and the metadata of a missing version are None."""
     await service.save_artifact(**WHERE, filename="f", artifact=TEXT)
     assert await service.load_artifact(**WHERE, filename="f", version=version) is None
     assert await service.get_artifact_version(**WHERE, filename="f", version=version) is None
 
 
-async def test_an_artifact_that_is_not_there_is_none(service: BaseArtifactService) -> None:
+async def test_a_missing_artifact_is_none(service: BaseArtifactService) -> None:
     """Reading or deleting a missing artifact raises nothing."""
     assert await service.load_artifact(**WHERE, filename="f") is None
     assert await service.get_artifact_version(**WHERE, filename="f") is None
@@ -140,7 +140,7 @@ async def test_after_a_deletion_versions_start_again(service: BaseArtifactServic
     ],
     ids=["text", "empty text", "thought", "bytes", "no bytes", "named bytes", "promised bytes", "file"],
 )
-async def test_a_part_comes_back_as_it_was(service: BaseArtifactService, part: types.Part, mime_type: str) -> None:
+async def test_a_part_survives_a_round_trip(service: BaseArtifactService, part: types.Part, mime_type: str) -> None:
     """A loaded Part has all its fields, and the type of its content is known."""
     await service.save_artifact(**WHERE, filename="f", artifact=part)
     assert await service.load_artifact(**WHERE, filename="f") == part
@@ -159,7 +159,7 @@ async def test_a_part_may_be_given_as_a_dictionary(service: BaseArtifactService)
         assert await service.load_artifact(**WHERE, filename="f") == types.Part.from_bytes(data=b"x", mime_type="a/b")
 
 
-async def test_what_is_known_of_the_versions(service: BaseArtifactService) -> None:
+async def test_versions_have_metadata(service: BaseArtifactService) -> None:
     """Every version has a number, a URI, metadata, a time and a type."""
     await service.save_artifact(**WHERE, filename="f", artifact=TEXT, custom_metadata={"by": {"name": "ann"}})
     await service.save_artifact(**WHERE, filename="f", artifact=TEXT)
@@ -178,7 +178,7 @@ async def test_what_is_known_of_the_versions(service: BaseArtifactService) -> No
     }
 
 
-async def test_what_was_saved_is_a_copy(service: BaseArtifactService) -> None:
+async def test_a_saved_part_is_a_copy(service: BaseArtifactService) -> None:
     """Later changes of the Part or its metadata have no effect."""
     part, metadata = types.Part.from_text(text="before"), {"tags": ["a"]}
     await service.save_artifact(**WHERE, filename="f", artifact=part, custom_metadata=metadata)
@@ -191,14 +191,14 @@ async def test_what_was_saved_is_a_copy(service: BaseArtifactService) -> None:
 
 
 @pytest.mark.parametrize("part", [types.Part(), types.Part(function_call=types.FunctionCall(name="f"))])
-async def test_a_part_that_holds_nothing_to_keep_is_refused(service: BaseArtifactService, part: types.Part) -> None:
+async def test_a_part_without_content_is_refused(service: BaseArtifactService, part: types.Part) -> None:
     """A Part without content is refused with ADK's text, and nothing is saved."""
     with pytest.raises(InputValidationError, match=r"^Not supported artifact type\.$"):
         await service.save_artifact(**WHERE, filename="f", artifact=part)
     assert await service.list_artifact_keys(**WHERE) == []
 
 
-async def test_what_is_no_part_is_refused(service: BaseArtifactService) -> None:
+async def test_a_value_that_is_not_a_part_is_refused(service: BaseArtifactService) -> None:
     """The error for other types names the way to create a Part."""
     with pytest.raises(InputValidationError, match=r"not str. Use types\.Part\.from_text"):
         await service.save_artifact(**WHERE, filename="f", artifact="hello")  # type: ignore[arg-type]  # the point
@@ -214,7 +214,7 @@ async def test_metadata_that_is_not_json_is_refused(service: BaseArtifactService
 async def test_a_session_artifact_needs_a_session(service: BaseArtifactService) -> None:
     """Every method with a name refuses a session artifact without a session, with ADK's text."""
     where: dict[str, Any] = {"app_name": "shop", "user_id": "ann", "filename": "f"}
-    for asked in (
+    for attempt in (
         service.save_artifact(**where, artifact=TEXT),
         service.load_artifact(**where),
         service.list_versions(**where),
@@ -223,7 +223,7 @@ async def test_a_session_artifact_needs_a_session(service: BaseArtifactService) 
         service.delete_artifact(**where),
     ):
         with pytest.raises(InputValidationError, match="Session ID must be provided for session-scoped artifacts"):
-            await asked
+            await attempt
 
 
 async def test_concurrent_savers_get_versions_of_their_own(service: BaseArtifactService) -> None:
@@ -269,7 +269,7 @@ def reference(name: str, version: int = 0, *, session: str | None = "s1", user: 
     return types.Part.from_uri(file_uri=uri, mime_type="a/b")
 
 
-async def test_a_reference_loads_what_it_stands_for(service: BaseArtifactService) -> None:
+async def test_a_reference_loads_its_target(service: BaseArtifactService) -> None:
     """A reference loads the artifact of the session or user; its own type is unknown."""
     await service.save_artifact(**WHERE, filename="real/name", artifact=TEXT)
     await service.save_artifact(**WHERE, filename="user:real", artifact=TEXT)
@@ -305,7 +305,7 @@ async def test_references_in_a_circle_end(service: BaseArtifactService) -> None:
 
 
 async def test_all_artifacts_of_a_user_are_deleted(service: BaseArtifactService) -> None:
-    """Those of all sessions and of the user; other users and apps keep theirs."""
+    """Deletes the artifacts of all sessions and of the user; other users and apps keep theirs."""
     bob, desk = WHERE | {"user_id": "bob"}, WHERE | {"app_name": "desk"}
     for where in (WHERE, WHERE | {"session_id": "s2"}, bob, desk):
         for name in ("f", "user:f"):

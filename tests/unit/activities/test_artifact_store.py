@@ -1,4 +1,4 @@
-"""The object store has safe paths, and supports concurrent processes."""
+"""The object store has safe paths and supports concurrent processes."""
 
 import asyncio
 import json
@@ -133,8 +133,8 @@ async def test_the_canonical_uri_is_a_file_with_the_content(tmp_path: Path) -> N
     assert file.read_bytes() == b"%PDF"
 
 
-async def test_what_was_saved_is_there_for_the_next_process(tmp_path: Path) -> None:
-    """The folder can also be given as a URL."""
+async def test_artifacts_outlive_the_process(tmp_path: Path) -> None:
+    """Loads an artifact in another process; the folder can also be given as a URL."""
     await folder_of(tmp_path).save_artifact(**WHERE, filename="f", artifact=types.Part(text="x"))
     url = (tmp_path / "artifacts").as_uri()
     assert await ObjectStoreArtifactService(url).load_artifact(**WHERE, filename="f") == types.Part(text="x")
@@ -170,7 +170,7 @@ print(json.dumps(asyncio.run(main())))
     assert sorted(versions) == list(range(40))
 
 
-async def test_a_content_without_its_record_is_no_version(tmp_path: Path) -> None:
+async def test_a_content_without_its_record_is_not_a_version(tmp_path: Path) -> None:
     """Content of a killed process is not a version; the next save of the call completes it."""
     service = folder_of(tmp_path)
     once: dict[str, Any] = {**WHERE, "filename": "f", "artifact": types.Part(text="x"), "idempotency_key": "call"}
@@ -196,7 +196,7 @@ async def test_deletion_leaves_no_content_behind(tmp_path: Path) -> None:
     assert [path.name for path in files_below(tmp_path)] == ["data-new"]
 
 
-async def test_an_answer_that_was_lost_makes_no_second_version(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_lost_response_makes_no_second_version(monkeypatch: pytest.MonkeyPatch) -> None:
     """If a response is lost and the client retries, the save recognizes its own version."""
     with object_server() as server:
         for name, value in server.environment.items():

@@ -52,7 +52,9 @@ async def test_every_plugin_is_closed_once(logs: list[MutableMapping[str, Any]])
     "large", [ROWS, {"a": [[1] * 100] * 101}, ToolOutcome(function_call_id="", response={"a": ROWS})], ids=type
 )
 async def test_a_large_result_is_converted_outside_the_event_loop(large: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Conversion takes up to a second, so it must not delay other calls of the worker. A small one stays."""
+    """Conversion takes up to a second, so it must not delay other calls of the worker. A small result stays on the
+    loop.
+    """
     on_loop: list[bool] = []
 
     def note(*args: Any) -> Any:
@@ -83,13 +85,13 @@ async def test_a_cancelled_call_keeps_its_large_result(monkeypatch: pytest.Monke
     assert (await converting).response == {"result": ROWS}
 
 
-async def test_the_first_that_answers_ends_the_chain() -> None:
-    """Any truthy value is an answer around models and agents, any value but None around tools."""
-    seen: list[str] = []
+async def test_the_first_answer_ends_the_chain() -> None:
+    """Any truthy value is an answer around models and agents, and any value but None around tools."""
+    order: list[str] = []
 
     def noting(name: str, answer: Any) -> Any:
         def callback(*args: Any, **kwargs: Any) -> Any:
-            seen.append(name)
+            order.append(name)
             return answer
 
         return callback
@@ -102,10 +104,10 @@ async def test_the_first_that_answers_ends_the_chain() -> None:
     own = Hooks(agent, [])
     assert await own.around_agent("before_agent_callback", CallbackContext()) == "x"
     assert await own.around_tool("before_tool_callback", BaseTool(name="t", description=""), {}, ToolContext()) == {}
-    assert seen == ["empty", "full", "none", "dict"]
+    assert order == ["empty", "full", "none", "dict"]
 
 
-async def test_a_model_callback_that_returns_something_else_is_told_so() -> None:
+async def test_a_model_callback_that_returns_another_type_is_refused() -> None:
     """A model callback must return an LlmResponse."""
     own = Hooks(Agent(name="a", after_model_callback=lambda callback_context, llm_response: "text"), [])
     with pytest.raises(
@@ -114,8 +116,8 @@ async def test_a_model_callback_that_returns_something_else_is_told_so() -> None
         await own.around_model("after_model_callback", CallbackContext(), llm_response=LlmResponse())
 
 
-async def test_a_callback_that_never_returns_fails_typed() -> None:
-    """A callback that hangs fails with a timeout instead of blocking the invocation."""
+async def test_a_callback_that_hangs_fails_with_a_timeout() -> None:
+    """Fails the callback instead of blocking the invocation."""
 
     async def hang(callback_context: CallbackContext) -> None:
         await asyncio.Event().wait()
@@ -147,8 +149,8 @@ async def test_a_cancelled_call_lets_every_error_callback_clean_up() -> None:
 @pytest.mark.parametrize(
     "error", [StoreFailed("s3://bucket", "it timed out"), CredentialStoreError("The credential store timed out.")]
 )
-async def test_a_store_that_fails_in_a_callback_is_named_and_asked_again(error: Exception) -> None:
-    """A store failure in a callback is retryable and keeps its text."""
+async def test_a_store_failure_in_a_callback_is_retryable(error: Exception) -> None:
+    """Retries the callback; the error keeps its text."""
 
     def save(callback_context: CallbackContext) -> None:
         raise error

@@ -88,19 +88,19 @@ def config(key: str = "crm") -> AuthConfig:
     return AuthConfig(auth_scheme=APIKey(in_=APIKeyIn.header, name="X-Key"), credential_key=key)
 
 
-def given(value: str, key: str = "crm") -> AuthConfig:
+def credential(value: str, key: str = "crm") -> AuthConfig:
     """Return a configuration with a user's credential."""
     credential = AuthCredential(auth_type=AuthCredentialTypes.API_KEY, api_key=value)
     return config(key).model_copy(update={"exchanged_auth_credential": credential})
 
 
-async def test_what_was_saved_is_loaded(store: CredentialStore) -> None:
+async def test_a_saved_credential_is_loaded(store: CredentialStore) -> None:
     """The latest credential is loaded unchanged."""
     assert await store.load_credential(config(), context()) is None
-    await store.save_credential(given("first"), context())
-    await store.save_credential(given("second"), context())
+    await store.save_credential(credential("first"), context())
+    await store.save_credential(credential("second"), context())
     loaded = await store.load_credential(config(), context())
-    assert loaded == given("second").exchanged_auth_credential
+    assert loaded == credential("second").exchanged_auth_credential
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ async def test_each_user_application_and_key_has_a_credential_of_its_own(
     store: CredentialStore, other: tuple[ToolContext, str]
 ) -> None:
     """A credential is never loaded for another user, app or key."""
-    await store.save_credential(given("mine"), context())
+    await store.save_credential(credential("mine"), context())
     who, key = other
     assert await store.load_credential(config(key), who) is None
 
@@ -125,8 +125,8 @@ def test_names_of_any_text_stay_apart(store: CredentialStore, names: tuple[str, 
     assert store.read(("x", *names)) == "one"
 
 
-def test_what_is_removed_or_expired_is_gone(store: CredentialStore) -> None:
-    """Removed and expired credentials are gone, and removing a missing one raises nothing."""
+def test_a_removed_or_expired_credential_is_gone(store: CredentialStore) -> None:
+    """Removing a missing credential raises nothing."""
     store.write(("a",), "text")
     store.write(("a",), None)
     store.write(("a",), None)
@@ -135,7 +135,7 @@ def test_what_is_removed_or_expired_is_gone(store: CredentialStore) -> None:
     assert [store.read((name,)) for name in "abc"] == [None, None, "text"]
 
 
-def test_whoever_holds_a_place_keeps_others_waiting(store: CredentialStore) -> None:
+def test_the_holder_of_a_lock_keeps_others_waiting(store: CredentialStore) -> None:
     """Threads that increment a number under the lock lose no increment."""
     store.write(("n",), "0")
 
@@ -152,8 +152,8 @@ def test_whoever_holds_a_place_keeps_others_waiting(store: CredentialStore) -> N
     assert store.read(("n",)) == "20"
 
 
-def test_a_place_is_free_again_after_an_error(store: CredentialStore) -> None:
-    """An error releases the lock."""
+def test_an_error_releases_the_lock(store: CredentialStore) -> None:
+    """The lock is free after an exception."""
     with pytest.raises(ZeroDivisionError), store.held(("n",)):
         _ = 1 // 0
     with store.held(("n",)):
@@ -161,7 +161,7 @@ def test_a_place_is_free_again_after_an_error(store: CredentialStore) -> None:
 
 
 def test_a_wait_for_a_lock_ends(store: CredentialStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A thread or process that hangs while it holds a lock does not stop others without a word."""
+    """Reports a timeout if a thread or process hangs while it holds the lock."""
     for module in ("credential_store", "credential_service.encrypted_file_credential_service"):
         monkeypatch.setattr(f"waystation.auth.{module}.LOCK_LIMIT_S", 0.01)
     with store.held(("n",)), ThreadPoolExecutor() as pool:
@@ -191,12 +191,12 @@ def files_of(path: Path) -> Iterator[bytes]:
             yield file.read_bytes()
 
 
-async def test_a_file_tells_nothing_without_its_key(tmp_path: Path) -> None:
+async def test_a_file_reveals_nothing_without_its_key(tmp_path: Path) -> None:
     """The file reveals neither secrets nor users, even after a replacement or removal."""
     path = tmp_path / "credentials"
     store = EncryptedFileCredentialService(path)
-    await store.save_credential(given(CANARY, key="crm-of-acme"), context(user="ann@acme.example"))
-    await store.save_credential(given("new", key="crm-of-acme"), context(user="ann@acme.example"))
+    await store.save_credential(credential(CANARY, key="crm-of-acme"), context(user="ann@acme.example"))
+    await store.save_credential(credential("new", key="crm-of-acme"), context(user="ann@acme.example"))
     store.write(("plain",), CANARY)
     store.write(("plain",), None)
     for data in files_of(path):
@@ -204,7 +204,7 @@ async def test_a_file_tells_nothing_without_its_key(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="file modes")
-def test_a_file_and_its_key_are_their_owners_alone(tmp_path: Path) -> None:
+def test_a_file_and_its_key_are_private(tmp_path: Path) -> None:
     """Files are created with private modes, and a key that others can read is refused."""
     store = EncryptedFileCredentialService(tmp_path / "own" / "credentials")
     store.write(("a",), "text")
@@ -222,8 +222,8 @@ def test_nothing_is_made_before_it_is_used(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_key_of_the_environment_goes_before_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a key in the environment, no key file is written."""
+def test_a_key_in_the_environment_precedes_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writes no key file if the environment has a key."""
     monkeypatch.setenv(KEY_VARIABLE, KEY)
     path = tmp_path / "credentials"
     EncryptedFileCredentialService(path).write(("a",), "text")
@@ -242,10 +242,10 @@ def test_another_key_is_refused_and_harms_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("key", ["", "short", "!" * 44, "é" * 40])
-def test_what_is_no_key_is_refused_without_being_quoted(
+def test_an_invalid_key_is_refused_without_being_quoted(
     tmp_path: Path, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An invalid key is refused with the command that creates one, and is not quoted."""
+    """The error has the command that creates a key."""
     monkeypatch.setenv(KEY_VARIABLE, key)
     with pytest.raises(CredentialStoreError, match="openssl rand -base64 32") as caught:
         EncryptedFileCredentialService(tmp_path / "credentials").read(("a",))
@@ -270,7 +270,7 @@ def test_entries_cannot_be_exchanged(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"not a database, but long enough to be looked at" * 50])
 def test_a_file_of_another_kind_is_refused(tmp_path: Path, content: bytes) -> None:
-    """Another file is refused and left unchanged."""
+    """Refuses another file and leaves it unchanged."""
     path = tmp_path / "credentials"
     path.write_bytes(content)
     with pytest.raises(CredentialStoreError, match="cannot be used"):
@@ -286,16 +286,16 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 
 async def test_a_keyring_lists_no_names(tmp_path: Path) -> None:
-    """Keyring entries have the name of the service and digests."""
+    """Entries of the keyring contain the name of the service and digests."""
     backend = DictKeyring()
     store = KeyringCredentialService(service="desk", backend=backend)
-    await store.save_credential(given(CANARY), context(user="ann"))
+    await store.save_credential(credential(CANARY), context(user="ann"))
     services, names = zip(*backend.entries, strict=True)
     assert set(services) == {"desk"}
     assert all(re.fullmatch("[0-9a-f]{64}", name) for name in names)
 
 
-def test_a_locked_keyring_is_said_to_be_locked() -> None:
+def test_a_locked_keyring_is_reported() -> None:
     """The error has a remedy and omits the library's text, which may quote secrets."""
 
     class Locked(DictKeyring):
@@ -324,14 +324,14 @@ def test_a_configuration_names_a_store(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", ["python:", "python:no_such_module:x", "python:json:nothing", "python:json:dumps"])
-def test_a_store_that_is_none_is_refused(place: str) -> None:
+def test_an_invalid_location_of_a_store_is_refused(place: str) -> None:
     """The error names the configured value."""
     with pytest.raises(CredentialStoreError, match=place):
         open_store(place)
 
 
-def test_a_process_that_dies_keeps_nobody_waiting(tmp_path: Path) -> None:
-    """A process that is killed releases its lock."""
+def test_a_killed_process_releases_its_lock(tmp_path: Path) -> None:
+    """Another process gets the lock of a process that was killed."""
     path = tmp_path / "credentials"
     program = (
         "import os, sys; from waystation.auth.credential_service import EncryptedFileCredentialService as S\n"
@@ -344,7 +344,7 @@ def test_a_process_that_dies_keeps_nobody_waiting(tmp_path: Path) -> None:
 
 
 def test_a_secret_among_the_fields_of_a_log_event_is_hidden(capsys: pytest.CaptureFixture[str]) -> None:
-    """Every renderer hides secrets."""
+    """Every log renderer hides secrets."""
     before = structlog.get_config()
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
@@ -356,20 +356,20 @@ def test_a_secret_among_the_fields_of_a_log_event_is_hidden(capsys: pytest.Captu
         structlog.configure(**before)
         root.handlers[:] = handlers
         root.setLevel(level)
-    said = capsys.readouterr().err
-    assert said.count("tool.ran") == said.count(HIDDEN) == 2
-    assert CANARY not in said
+    output = capsys.readouterr().err
+    assert output.count("tool.ran") == output.count(HIDDEN) == 2
+    assert CANARY not in output
 
 
 async def test_all_credentials_of_a_user_are_deleted(store: CredentialStore) -> None:
-    """Those of every key, with unfinished logins; other users and apps keep theirs."""
+    """Deletes the credentials of every key and unfinished logins; other users and apps keep theirs."""
     for user, app, key in (
         ("ann", "desk", "crm"),
         ("ann", "desk", "mail"),
         ("ann", "shop", "crm"),
         ("bob", "desk", "crm"),
     ):
-        await store.save_credential(given("secret", key), context(user, app))
+        await store.save_credential(credential("secret", key), context(user, app))
     begin_login(store, config("sso"), Bucket("desk", "ann", "sso"), WaitingCall("i", "fc-1"))
     assert await store.list_user_apps(user_id="ann") == ["desk", "shop"]
     assert await store.delete_user(app_name="desk", user_id="ann", dry_run=True) == 3

@@ -35,7 +35,7 @@ def contexts() -> Contexts:
     ],
     ids=["scopes", "braces", "optional", "no-names", "escaped", "none"],
 )
-async def test_names_are_filled_in_and_what_is_none_is_left(template: str, text: str) -> None:
+async def test_names_are_replaced_and_other_text_is_kept(template: str, text: str) -> None:
     """Values are inserted with `str()`, and invalid names stay unchanged."""
     assert await fill_in(template, contexts()) == text
 
@@ -48,7 +48,7 @@ async def test_names_are_filled_in_and_what_is_none_is_left(template: str, text:
         ("{artifact.a.txt}", "ValueError", "Artifact service is not initialized."),
     ],
 )
-async def test_a_name_that_names_nothing_is_an_error(template: str, kind: str, problem: str) -> None:
+async def test_an_unknown_name_is_an_error(template: str, kind: str, problem: str) -> None:
     """An unknown name raises ADK's error."""
     with pytest.raises(InstructionFailed) as failed:
         await fill_in(template, contexts())
@@ -56,7 +56,7 @@ async def test_a_name_that_names_nothing_is_an_error(template: str, kind: str, p
 
 
 class BrokenArtifacts(InMemoryArtifactService):
-    """Cannot load anything."""
+    """An artifact service that raises."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__()
@@ -89,7 +89,7 @@ async def weather_soon(context: ReadonlyContext) -> str:
 
 
 @pytest.mark.parametrize("provider", [weather, weather_soon])
-async def test_a_function_that_raises_is_named_with_its_own_line(provider: Any) -> None:
+async def test_the_error_of_a_function_names_its_line(provider: Any) -> None:
     """The error names the line of the function, not that of a library, and omits the exception's text."""
     with pytest.raises(InstructionFailed) as failed:
         await build_instructions(Agent(name="guide", instruction=provider), contexts(), set_response=False)
@@ -99,13 +99,13 @@ async def test_a_function_that_raises_is_named_with_its_own_line(provider: Any) 
     )
 
 
-@pytest.mark.parametrize(("value", "told"), [(None, "None"), (3, "an int"), (["text"], "a list")])
-async def test_a_function_that_returns_no_text_is_refused(value: Any, told: str) -> None:
+@pytest.mark.parametrize(("value", "type_name"), [(None, "None"), (3, "an int"), (["text"], "a list")])
+async def test_a_function_that_does_not_return_text_is_refused(value: Any, type_name: str) -> None:
     """A function must return text; None would become an instruction otherwise."""
     agent = Agent(name="guide", global_instruction=lambda context: value)
     with pytest.raises(InstructionFailed) as failed:
         await build_instructions(agent, contexts(), set_response=False)
     assert (failed.value.kind, str(failed.value)) == (
         "TypeError",
-        f"The function that is the `global_instruction` of 'guide' returned {told}; return text.",
+        f"The function that is the `global_instruction` of 'guide' returned {type_name}; return text.",
     )

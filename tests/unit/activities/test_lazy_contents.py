@@ -51,7 +51,7 @@ def plain() -> list[JsonObject]:
 
 
 class Request:
-    """A request whose contents a callback sees."""
+    """A request with contents for a callback."""
 
     def __init__(self, contents: list[JsonObject]) -> None:
         self._typed = TypedRequest(LlmRequest(model="m", contents=contents), {})
@@ -66,9 +66,9 @@ class Request:
 @pytest.mark.parametrize("read", READS.values(), ids=READS.keys())
 def test_every_way_to_read_the_contents_gives_genai_types(read: Callable[[Any], Any]) -> None:
     """A callback cannot tell that contents are converted late."""
-    found = read(Request(plain()).contents)
-    assert [type(content) for content in found] == [types.Content] * 2
-    assert [content.role for content in found] == ["user", "model"]
+    contents = read(Request(plain()).contents)
+    assert [type(content) for content in contents] == [types.Content] * 2
+    assert [content.role for content in contents] == ["user", "model"]
 
 
 def test_contents_compare_and_print_like_a_list() -> None:
@@ -83,8 +83,8 @@ def test_contents_compare_and_print_like_a_list() -> None:
     assert Request(plain()).contents.count(expected[0]) == 1
 
 
-def test_contents_that_nobody_reads_stay_as_they_are() -> None:
-    """They are the very objects of the cache, which saves converting them."""
+def test_unread_contents_stay_unconverted() -> None:
+    """Sends the objects of the cache without converting them."""
     contents = plain()
     request = Request(contents)
     request.contents.append(types.Content(role="user", parts=[types.Part(text="more")]))
@@ -95,7 +95,7 @@ def test_contents_that_nobody_reads_stay_as_they_are() -> None:
 
 
 def test_contents_that_are_only_read_keep_unknown_fields() -> None:
-    """Their original JSON is sent, not a conversion of it."""
+    """Sends the original JSON, not a conversion of it."""
     contents = plain()
     request = Request(contents)
     assert request.contents[-1].parts[0].function_call.name == "pay"
@@ -103,7 +103,7 @@ def test_contents_that_are_only_read_keep_unknown_fields() -> None:
 
 
 def test_no_change_by_a_callback_reaches_the_cache() -> None:
-    """Neither in a content, nor deep inside of arguments, nor in the list."""
+    """Changes in contents, in nested arguments and in the list stay out of the cache."""
     contents = plain()
     request = Request(contents)
     request.contents[1].parts[0].function_call.args["to"].append("Eve")

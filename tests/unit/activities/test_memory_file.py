@@ -36,7 +36,7 @@ def entry(text: str) -> MemoryEntry:
     return MemoryEntry(content=types.Content(parts=[types.Part(text=text)]))
 
 
-async def found(service: SqliteMemoryService, query: str) -> int:
+async def count_matches(service: SqliteMemoryService, query: str) -> int:
     """Return the number of Ann's memories that a search finds."""
     return len((await service.search_memory(app_name="shop", user_id="ann", query=query)).memories)
 
@@ -55,18 +55,18 @@ def test_processes_share_a_file(tmp_path: Path) -> None:
         writer.stdin.write("go\n")
         writer.stdin.flush()
     assert [(writer.communicate()[0], writer.returncode) for writer in writers] == [("", 0)] * 3
-    assert asyncio.run(found(SqliteMemoryService(file, max_results=1_000), "tea")) == 30
+    assert asyncio.run(count_matches(SqliteMemoryService(file, max_results=1_000), "tea")) == 30
 
 
 def test_memories_outlive_the_process_and_are_private(tmp_path: Path) -> None:
     """Only the owner can read the file."""
     file = tmp_path / "a" / "memory.db"
     asyncio.run(SqliteMemoryService(file).add_memory(app_name="shop", user_id="ann", memories=[entry("tea")]))
-    assert asyncio.run(found(SqliteMemoryService(file), "tea")) == 1
+    assert asyncio.run(count_matches(SqliteMemoryService(file), "tea")) == 1
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
-def test_what_was_forgotten_is_found_by_nothing(tmp_path: Path) -> None:
+def test_a_deleted_memory_is_not_found(tmp_path: Path) -> None:
     """Deleted memories are removed from the index, too."""
     service = SqliteMemoryService(tmp_path / "memory.db")
 
@@ -75,16 +75,16 @@ def test_what_was_forgotten_is_found_by_nothing(tmp_path: Path) -> None:
         (memory,) = (await service.search_memory(app_name="shop", user_id="ann", query="tea")).memories
         await service.delete_memory(app_name="shop", user_id="ann", memory_id=memory.id)
         await service.add_memory(app_name="shop", user_id="ann", memories=[entry("black tea")])
-        assert await found(service, "green") == 0
-        assert await found(service, "tea") == 1
+        assert await count_matches(service, "green") == 0
+        assert await count_matches(service, "tea") == 1
 
     asyncio.run(story())
 
 
-def test_a_file_that_is_no_memory_is_left_alone(tmp_path: Path) -> None:
-    """Another file is left unchanged, and the error names it."""
+def test_a_file_of_another_kind_is_left_unchanged(tmp_path: Path) -> None:
+    """The error names the file."""
     file = tmp_path / "notes.json"
     file.write_text(json.dumps(list(range(1_000))))
     with pytest.raises(StoreFailed, match=r"notes\.json failed: DatabaseError"):
-        asyncio.run(found(SqliteMemoryService(file), "tea"))
+        asyncio.run(count_matches(SqliteMemoryService(file), "tea"))
     assert json.loads(file.read_text()) == list(range(1_000))

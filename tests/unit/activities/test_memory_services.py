@@ -32,7 +32,7 @@ def service(request: pytest.FixtureRequest, tmp_path: Path) -> BaseMemoryService
     return kinds[request.param]()
 
 
-def said(text: str, *, id: str = "", author: str = "user", **part: Any) -> Event:
+def text_event(text: str, *, id: str = "", author: str = "user", **part: Any) -> Event:
     """Return an event with `text`."""
     content = types.UserContent(types.Part(text=text, **part))
     return Event(id=id or text, author=author, timestamp=0.5, content=content)
@@ -40,10 +40,10 @@ def said(text: str, *, id: str = "", author: str = "user", **part: Any) -> Event
 
 def session(*texts: str, id: str = "s1") -> Session:
     """Return a session of Ann's with these texts."""
-    return Session(id=id, app_name="shop", user_id="ann", events=[said(text) for text in texts])
+    return Session(id=id, app_name="shop", user_id="ann", events=[text_event(text) for text in texts])
 
 
-async def found(service: BaseMemoryService, query: str, **scope: str) -> list[str]:
+async def search(service: BaseMemoryService, query: str, **scope: str) -> list[str]:
     """Return the texts of the memories that a search finds, in order."""
     response = await service.search_memory(**{**ANN, **scope}, query=query)
     return [part.text or "" for memory in response.memories for part in memory.content.parts or ()]
@@ -52,14 +52,14 @@ async def found(service: BaseMemoryService, query: str, **scope: str) -> list[st
 async def test_a_memory_is_found_by_its_words(service: BaseMemoryService) -> None:
     """A search ignores case, returns the memory with more shared words first, and omits others."""
     await service.add_session_to_memory(session("I like green tea", "My cat likes tea", "It rains"))
-    assert await found(service, "Which GREEN tea?") == ["I like green tea", "My cat likes tea"]
-    assert await found(service, "snow") == []
-    assert await found(service, "ten") == []
+    assert await search(service, "Which GREEN tea?") == ["I like green tea", "My cat likes tea"]
+    assert await search(service, "snow") == []
+    assert await search(service, "ten") == []
 
 
-async def test_a_memory_says_where_it_comes_from(service: BaseMemoryService) -> None:
+async def test_a_memory_contains_its_source(service: BaseMemoryService) -> None:
     """A memory has the event's id, its author, and its time in ISO 8601."""
-    await service.add_events_to_memory(**ANN, events=[said("tea", id="inv/e1", author="butler")])
+    await service.add_events_to_memory(**ANN, events=[text_event("tea", id="inv/e1", author="butler")])
     (memory,) = (await service.search_memory(**ANN, query="tea")).memories
     assert memory == MemoryEntry(
         id="inv/e1",
@@ -69,43 +69,43 @@ async def test_a_memory_says_where_it_comes_from(service: BaseMemoryService) -> 
     )
 
 
-async def test_at_most_ten_are_found(service: BaseMemoryService) -> None:
+async def test_at_most_ten_memories_are_found(service: BaseMemoryService) -> None:
     """A search returns the ten oldest of a hundred equal matches."""
     await service.add_session_to_memory(session(*(f"tea {number}" for number in range(100))))
-    assert await found(service, "tea") == [f"tea {number}" for number in range(10)]
+    assert await search(service, "tea") == [f"tea {number}" for number in range(10)]
 
 
 @pytest.mark.parametrize("other", [{"user_id": "bob"}, {"app_name": "bank"}, {"user_id": ""}])
 async def test_others_find_nothing(service: BaseMemoryService, other: dict[str, str]) -> None:
     """Other users and apps can neither find nor delete a memory."""
     await service.add_session_to_memory(session("tea"))
-    assert await found(service, "tea", **other) == []
+    assert await search(service, "tea", **other) == []
     await service.delete_memory(**{**ANN, **other}, memory_id="tea")
-    assert await found(service, "tea") == ["tea"]
+    assert await search(service, "tea") == ["tea"]
 
 
 async def test_the_same_event_is_remembered_once(service: BaseMemoryService) -> None:
     """An event is stored once, although activities are retried and sessions are added again."""
     await service.add_session_to_memory(session("green tea"))
     await service.add_session_to_memory(session("green tea", "black tea"))
-    await service.add_events_to_memory(**ANN, events=[said("black tea")], session_id="s1")
-    await service.add_events_to_memory(**ANN, events=[said("black tea")])
-    assert sorted(await found(service, "tea")) == ["black tea", "green tea"]
+    await service.add_events_to_memory(**ANN, events=[text_event("black tea")], session_id="s1")
+    await service.add_events_to_memory(**ANN, events=[text_event("black tea")])
+    assert sorted(await search(service, "tea")) == ["black tea", "green tea"]
 
 
-async def test_what_says_nothing_is_not_remembered(service: BaseMemoryService) -> None:
+async def test_events_without_text_are_not_stored(service: BaseMemoryService) -> None:
     """Calls, responses, state changes and thoughts are not stored."""
     call = types.ModelContent(types.Part.from_function_call(name="tea", args={}))
     events = [
         Event(id="1", author="a"),
         Event(id="2", author="a", content=call),
-        said("tea", id="3", thought=True),
+        text_event("tea", id="3", thought=True),
     ]
     await service.add_events_to_memory(**ANN, events=events)
-    assert await found(service, "tea") == []
+    assert await search(service, "tea") == []
 
 
-async def test_something_noted_is_remembered_once(service: BaseMemoryService) -> None:
+async def test_a_note_is_stored_once(service: BaseMemoryService) -> None:
     """A note without an id gets one from its content; its metadata is stored."""
     entry = MemoryEntry(content=types.Content(parts=[types.Part(text="Ann's tea is green")]), author="butler")
     for _ in range(2):
@@ -121,27 +121,27 @@ async def test_a_deleted_memory_stays_deleted(service: BaseMemoryService) -> Non
     for memory_id in (None, "", "nonsense", "green tea", "green tea"):
         await service.delete_memory(**ANN, memory_id=memory_id)
     await service.add_session_to_memory(session("green tea", "black tea"))
-    assert await found(service, "tea") == ["black tea"]
+    assert await search(service, "tea") == ["black tea"]
 
 
 async def test_a_deleted_session_is_forgotten(service: BaseMemoryService) -> None:
     """Only the memories of the session are deleted, not those of others or notes."""
     await service.add_session_to_memory(session("green tea"))
-    await service.add_events_to_memory(**ANN, events=[said("white tea")], session_id="s1")
+    await service.add_events_to_memory(**ANN, events=[text_event("white tea")], session_id="s1")
     await service.add_session_to_memory(session("black tea", id="s2"))
-    await service.add_events_to_memory(**ANN, events=[said("red tea")])
+    await service.add_events_to_memory(**ANN, events=[text_event("red tea")])
     await service.add_memory(**ANN, memories=[MemoryEntry(content=types.Content(parts=[types.Part(text="tea!")]))])
     assert await service.delete_session_memory(**ANN, session_id="s1") == 2
     assert await service.delete_session_memory(**ANN, session_id="s1") == 0
-    assert sorted(await found(service, "tea")) == ["black tea", "red tea", "tea!"]
+    assert sorted(await search(service, "tea")) == ["black tea", "red tea", "tea!"]
 
 
-async def test_a_session_that_begins_anew_is_remembered_again(service: BaseMemoryService) -> None:
+async def test_a_new_session_with_a_deleted_id_is_stored(service: BaseMemoryService) -> None:
     """A new session with the id of a deleted one is stored, even with the same event ids."""
     await service.add_session_to_memory(session("green tea"))
     await service.delete_session_memory(**ANN, session_id="s1")
     await service.add_session_to_memory(session("green tea"))
-    assert await found(service, "tea") == ["green tea"]
+    assert await search(service, "tea") == ["green tea"]
 
 
 @pytest.mark.parametrize("other", [{"user_id": "bob"}, {"app_name": "bank"}, {"session_id": "%"}, {"session_id": ""}])
@@ -149,12 +149,12 @@ async def test_sessions_of_others_are_not_forgotten(service: BaseMemoryService, 
     """Sessions of other users, other apps or other ids stay."""
     await service.add_session_to_memory(session("tea"))
     assert await service.delete_session_memory(**{**ANN, "session_id": "s1", **other}) == 0
-    assert await found(service, "tea") == ["tea"]
+    assert await search(service, "tea") == ["tea"]
 
 
-async def test_nothing_is_remembered_before_something_is_added(service: BaseMemoryService, tmp_path: Path) -> None:
+async def test_reading_creates_no_file(service: BaseMemoryService, tmp_path: Path) -> None:
     """Searching and deleting do not create a file."""
-    assert await found(service, "tea") == []
+    assert await search(service, "tea") == []
     await service.delete_memory(**ANN, memory_id="tea")
     assert await service.delete_session_memory(**ANN, session_id="s1") == 0
     assert not (tmp_path / "kept").exists()
@@ -176,19 +176,19 @@ async def test_nothing_is_remembered_before_something_is_added(service: BaseMemo
 async def test_every_script_is_searched(service: BaseMemoryService, text: str, query: str) -> None:
     """Scripts without spaces between words are searched, and composed characters equal decomposed ones."""
     await service.add_session_to_memory(session("something else entirely", text))
-    assert await found(service, query) == [text]
+    assert await search(service, query) == [text]
 
 
 async def test_part_of_a_latin_word_is_not_a_word(service: BaseMemoryService) -> None:
     """A part of a Latin word does not match."""
     await service.add_session_to_memory(session("私はPythonを使う", "steam"))
-    assert await found(service, "thon tea") == []
+    assert await search(service, "thon tea") == []
 
 
-async def test_what_is_not_json_is_refused(service: BaseMemoryService) -> None:
-    """Values without a JSON form are refused."""
+async def test_a_value_that_is_not_json_is_refused(service: BaseMemoryService) -> None:
+    """Refuses values without a JSON form."""
     with pytest.raises(InputValidationError, match="cannot be converted to JSON"):
-        await service.add_events_to_memory(**ANN, events=[said("tea")], custom_metadata={"when": object()})
+        await service.add_events_to_memory(**ANN, events=[text_event("tea")], custom_metadata={"when": object()})
 
 
 HOSTILE = [
@@ -219,7 +219,7 @@ HOSTILE = [
 
 def test_any_text_is_a_query(service: BaseMemoryService) -> None:
     """A query has no syntax: any text is valid and never finds memories of others."""
-    bob = service.add_events_to_memory(app_name="shop", user_id="bob", events=[said("0 1 2 secret tea 茶")])
+    bob = service.add_events_to_memory(app_name="shop", user_id="bob", events=[text_event("0 1 2 secret tea 茶")])
     asyncio.run(bob)
     asyncio.run(service.add_session_to_memory(session("green tea")))
 
@@ -228,26 +228,26 @@ def test_any_text_is_a_query(service: BaseMemoryService) -> None:
         query=st.one_of(st.sampled_from(HOSTILE), st.text(max_size=30), st.text('tea"*:()^-+ANDORNT{}', max_size=20))
     )
     def search(query: str) -> None:
-        assert set(asyncio.run(found(service, query))) <= {"green tea"}
+        assert set(asyncio.run(search(service, query))) <= {"green tea"}
 
     search()
 
 
 async def test_all_memories_of_a_user_are_deleted(service: BaseMemoryService) -> None:
-    """Those of other users and apps stay, and a memory that was deleted before can be added again."""
+    """Memories of other users and apps stay, and a memory that was deleted before can be added again."""
     await service.add_session_to_memory(session("green tea", "black tea"))
     await service.delete_memory(**ANN, memory_id="black tea")
     for scope in ({**ANN, "user_id": "bob"}, {**ANN, "app_name": "desk"}):
-        await service.add_events_to_memory(**scope, events=[said("white tea")])
+        await service.add_events_to_memory(**scope, events=[text_event("white tea")])
     assert await service.list_user_apps(user_id="ann") == ["desk", "shop"]
     assert await service.delete_user(**ANN, dry_run=True) == 1
-    assert await found(service, "tea") == ["green tea"]
+    assert await search(service, "tea") == ["green tea"]
     assert await service.delete_user(**ANN) == 1
     assert await service.delete_user(**ANN) == 0
     assert await service.list_user_apps(user_id="ann") == ["desk"]
-    assert await found(service, "tea", user_id="bob") == ["white tea"]
+    assert await search(service, "tea", user_id="bob") == ["white tea"]
     await service.add_session_to_memory(session("black tea"))
-    assert await found(service, "tea") == ["black tea"]
+    assert await search(service, "tea") == ["black tea"]
 
 
 def read_all(folder: Path) -> bytes:
@@ -259,7 +259,7 @@ async def test_a_file_does_not_contain_the_memories_of_a_deleted_user(tmp_path: 
     """SQLite would keep deleted rows in unused pages, and deleted words in the search index."""
     service = SqliteMemoryService(tmp_path / "memory.db")
     await service.add_session_to_memory(session(*(f"Tweety sings {number} songs" for number in range(50))))
-    await service.add_events_to_memory(app_name="shop", user_id="bob", events=[said("Sylvester listens")])
+    await service.add_events_to_memory(app_name="shop", user_id="bob", events=[text_event("Sylvester listens")])
     await service.delete_user(**ANN)
     content = read_all(tmp_path).lower()
     assert (b"tweety" in content, b"sylvester" in content) == (False, True)

@@ -59,7 +59,7 @@ def unset(monkeypatch: pytest.MonkeyPatch) -> None:
         "openai/gpt-oss-120b-maas",
     ],
 )
-def test_names_of_gemini_and_vertex_are_taken(name: str) -> None:
+def test_names_of_gemini_and_vertex_are_accepted(name: str) -> None:
     """All forms of model names that google-genai accepts are valid."""
     provider = find_provider(name)
     assert provider is not None
@@ -80,10 +80,10 @@ def test_names_of_gemini_and_vertex_are_taken(name: str) -> None:
         ("llama4", None),
     ],
 )
-def test_names_of_others_go_to_their_adapters(name: str, provider: str | None) -> None:
-    """Names are assigned as in ADK; misspelled names belong to nobody."""
-    found = find_provider(name)
-    assert (found.name if found else None) == provider
+def test_other_names_go_to_their_adapters(name: str, provider: str | None) -> None:
+    """Assigns names as ADK does; misspelled names have no adapter."""
+    provider_found = find_provider(name)
+    assert (provider_found.name if provider_found else None) == provider
 
 
 def test_a_name_without_its_extra_is_refused_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,36 +147,40 @@ def test_check_names_agent_model_and_remedy(tmp_path: Path) -> None:
 
 
 def answers(callback_context: CallbackContext, llm_request: LlmRequest) -> LlmResponse:
-    """Answer instead of the model."""
+    """Return a reply in place of the model."""
     return says("Hello.")
 
 
 class Answering(BasePlugin):
-    """Answers instead of the model."""
+    """A plugin that replies in place of the model."""
 
     async def before_model_callback(
         self, *, callback_context: CallbackContext, llm_request: LlmRequest
     ) -> LlmResponse | None:
-        """Answer."""
+        """Return a reply."""
         return says("Hello.")
 
 
-def test_the_name_of_a_model_that_is_never_asked_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_name_of_an_unused_model_is_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     """A name is not checked if a model object, a callback, a plugin, a demo model or a gateway replaces Gemini."""
 
-    def refused(given: Agent | App) -> int:
-        return len(list(find_foreign_model_names(Registry.of(given))))
+    def count_problems(agent: Agent | App) -> int:
+        return len(list(find_foreign_model_names(Registry.of(agent))))
 
     plain = Agent(name="a", model="gtp-4o")
-    assert refused(plain) == refused(App(name="app", root_agent=plain, plugins=[BasePlugin(name="idle")])) == 1
-    assert refused(Agent(name="a", model=ScriptedModel())) == 0
-    assert refused(Agent(name="a", model="gtp-4o", before_model_callback=answers)) == 0
-    assert refused(App(name="app", root_agent=plain, plugins=[Answering(name="answering")])) == 0
+    assert (
+        count_problems(plain)
+        == count_problems(App(name="app", root_agent=plain, plugins=[BasePlugin(name="idle")]))
+        == 1
+    )
+    assert count_problems(Agent(name="a", model=ScriptedModel())) == 0
+    assert count_problems(Agent(name="a", model="gtp-4o", before_model_callback=answers)) == 0
+    assert count_problems(App(name="app", root_agent=plain, plugins=[Answering(name="answering")])) == 0
     monkeypatch.setenv("GOOGLE_GEMINI_BASE_URL", "http://127.0.0.1:1")
-    assert refused(plain) == 0
+    assert count_problems(plain) == 0
 
 
-def test_a_stand_in_is_used_only_as_long_as_there_is_no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_demo_model_is_used_only_without_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a key the name is checked, because it is sent to Gemini."""
     package = tmp_path / "demonstrated"
     package.mkdir()
@@ -194,11 +198,11 @@ def test_a_stand_in_is_used_only_as_long_as_there_is_no_key(tmp_path: Path, monk
 BARE = "from waystation.agents import Agent\nroot_agent = Agent(name='bare')\n"
 
 
-def test_an_agent_that_some_model_answers_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_agent_with_a_usable_model_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
     """A model object, a callback, a key or a gateway makes an agent usable."""
 
-    def refused(given: Agent) -> int:
-        return len(list(find_agents_without_model(Registry.of(given))))
+    def refused(agent: Agent) -> int:
+        return len(list(find_agents_without_model(Registry.of(agent))))
 
     assert refused(Agent(name="a")) == 1
     assert refused(Agent(name="a", model=ScriptedModel(), sub_agents=[Agent(name="b")])) == 0
@@ -210,8 +214,8 @@ def test_an_agent_that_some_model_answers_is_served(monkeypatch: pytest.MonkeyPa
     assert refused(Agent(name="a")) == 0
 
 
-def test_the_model_of_a_summarizer_is_looked_at() -> None:
-    """The model of a summarizer is checked like an agent's."""
+def test_the_model_of_a_summarizer_is_checked() -> None:
+    """Checks the model of a summarizer like an agent's."""
     compaction = EventsCompactionConfig(summarizer=LlmEventSummarizer("gtp-4o"), compaction_interval=2, overlap_size=1)
     app = App(name="app", root_agent=Agent(name="a", model="gemini-3.5-flash"), events_compaction_config=compaction)
     assert [str(problem.error).partition(",")[0] for problem in find_foreign_model_names(Registry.of(app))] == [
@@ -260,7 +264,7 @@ class OwnLlm(ScriptedModel):
 
     @classmethod
     def supported_models(cls) -> list[str]:
-        """Two kinds of names, one of which belongs to Waystation's own adapter."""
+        """Return two kinds of names; Waystation's own adapter has the second one."""
         return [r"own-\d", r"claude-own"]
 
 

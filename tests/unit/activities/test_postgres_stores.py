@@ -49,7 +49,7 @@ for _ in range(10):
 """
 
 
-def said(*texts: str) -> list[Event]:
+def text_events(*texts: str) -> list[Event]:
     """Return an event for each text."""
     contents = [types.UserContent(text) for text in texts]
     return [
@@ -58,7 +58,7 @@ def said(*texts: str) -> list[Event]:
     ]
 
 
-async def found(service: PostgresMemoryService, query: str) -> list[str]:
+async def search(service: PostgresMemoryService, query: str) -> list[str]:
     """Return the texts of Ann's memories that a search finds."""
     response = await service.search_memory(**ANN, query=query)
     return [part.text or "" for memory in response.memories for part in memory.content.parts or ()]
@@ -77,7 +77,7 @@ def test_processes_share_a_database_and_wait_for_one_another(postgres: str) -> N
     running = [subprocess.Popen(command, cwd=ROOT) for _ in range(3)]
     assert [process.wait() for process in running] == [0, 0, 0]
     assert PostgresCredentialService(postgres, key=KEY).read(("n",)) == "30"
-    assert len(asyncio.run(found(PostgresMemoryService(postgres, max_results=1_000), "tea"))) == 30
+    assert len(asyncio.run(search(PostgresMemoryService(postgres, max_results=1_000), "tea"))) == 30
 
 
 def test_a_process_that_dies_releases_its_lock(postgres: str) -> None:
@@ -125,7 +125,7 @@ def test_a_server_that_does_not_answer_is_named_without_its_password(postgres: s
     """Errors name the server and the database, and quote neither the user nor the password."""
     url = urlsplit(postgres)._replace(netloc=f"ann:{POSTGRES_PASSWORD}@127.0.0.1:1").geturl()
     with pytest.raises(StoreFailed, match=r"postgresql://127\.0\.0\.1:1/test_\w+ failed: OperationalError") as failed:
-        asyncio.run(found(PostgresMemoryService(url), "tea"))
+        asyncio.run(search(PostgresMemoryService(url), "tea"))
     with pytest.raises(CredentialStoreError, match=r"127\.0\.0\.1:1") as refused:
         PostgresCredentialService(url, key=KEY).read(("a",))
     for error in (failed, refused):
@@ -144,27 +144,27 @@ def test_an_invalid_url_is_refused_without_its_password(url: str) -> None:
 def test_an_account_that_cannot_create_tables_uses_existing_ones(postgres: str) -> None:
     """An administrator can create the tables, so that workers need no such permission."""
     service = PostgresMemoryService(postgres)
-    asyncio.run(service.add_events_to_memory(**ANN, events=said("tea")))
+    asyncio.run(service.add_events_to_memory(**ANN, events=text_events("tea")))
     name = f"worker_{urlsplit(postgres).path.strip('/')}"
     with psycopg.connect(postgres, autocommit=True) as db:
         db.execute(f"CREATE ROLE {name} LOGIN PASSWORD '{POSTGRES_PASSWORD}'".encode())
         db.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON waystation_memories TO {name}".encode())
     account = PostgresMemoryService(postgres.replace("//postgres:", f"//{name}:"))
-    asyncio.run(account.add_events_to_memory(**ANN, events=said("more tea")))
-    assert asyncio.run(found(account, "tea")) == ["tea", "more tea"]
+    asyncio.run(account.add_events_to_memory(**ANN, events=text_events("more tea")))
+    assert asyncio.run(search(account, "tea")) == ["tea", "more tea"]
 
 
-async def test_vectors_find_what_shares_no_word(postgres: str) -> None:
+async def test_vectors_find_memories_without_a_common_word(postgres: str) -> None:
     """With an embedding model, memories are found by meaning too, and those that also share a word come first."""
     with psycopg.connect(postgres, autocommit=True) as db:
         db.execute("CREATE EXTENSION vector")
     service = PostgresMemoryService(postgres, embed=embed, max_distance=0.1)
-    await service.add_events_to_memory(**ANN, events=said("a cat sleeps", "tea is hot", "coffee is hot"))
-    await service.add_events_to_memory(app_name="shop", user_id="bob", events=said("bob has tea"))
-    assert await found(service, "some drink") == ["tea is hot", "coffee is hot"]
-    assert await found(service, "coffee") == ["coffee is hot", "tea is hot"]
+    await service.add_events_to_memory(**ANN, events=text_events("a cat sleeps", "tea is hot", "coffee is hot"))
+    await service.add_events_to_memory(app_name="shop", user_id="bob", events=text_events("bob has tea"))
+    assert await search(service, "some drink") == ["tea is hot", "coffee is hot"]
+    assert await search(service, "coffee") == ["coffee is hot", "tea is hot"]
     await service.delete_memory(**ANN, memory_id="tea is hot")
-    assert await found(service, "some drink") == ["coffee is hot"]
+    assert await search(service, "some drink") == ["coffee is hot"]
     with psycopg.connect(postgres) as db:
         assert db.execute("SELECT count(*) FROM waystation_memory_vectors").fetchone() == (3,)
 
@@ -173,38 +173,38 @@ async def test_missing_vectors_are_added_when_a_session_is_added_again(postgres:
     """Only texts without a vector are embedded, for example after the model failed once or was added later."""
     with psycopg.connect(postgres, autocommit=True) as db:
         db.execute("CREATE EXTENSION vector")
-    await PostgresMemoryService(postgres).add_events_to_memory(**ANN, events=said("tea", "coffee"))
-    asked: list[str] = []
+    await PostgresMemoryService(postgres).add_events_to_memory(**ANN, events=text_events("tea", "coffee"))
+    embedded: list[str] = []
 
     async def counting(texts: Sequence[str]) -> list[list[float]]:
-        asked.extend(texts)
+        embedded.extend(texts)
         return await embed(texts)
 
     service = PostgresMemoryService(postgres, embed=counting)
     for _ in range(2):
-        await service.add_events_to_memory(**ANN, events=said("tea", "coffee", "a cat"))
-    assert sorted(asked) == ["a cat", "coffee", "tea"]
+        await service.add_events_to_memory(**ANN, events=text_events("tea", "coffee", "a cat"))
+    assert sorted(embedded) == ["a cat", "coffee", "tea"]
 
 
 async def test_vectors_of_another_model_are_ignored(postgres: str) -> None:
     """Vectors of another length do not match, and do not make the search fail."""
     with psycopg.connect(postgres, autocommit=True) as db:
         db.execute("CREATE EXTENSION vector")
-    await PostgresMemoryService(postgres, embed=embed).add_events_to_memory(**ANN, events=said("tea"))
+    await PostgresMemoryService(postgres, embed=embed).add_events_to_memory(**ANN, events=text_events("tea"))
 
     async def longer(texts: Sequence[str]) -> list[list[float]]:
         return [[1.0, 0.0, 0.0] for _ in texts]
 
     service = PostgresMemoryService(postgres, embed=longer)
-    await service.add_events_to_memory(**ANN, events=said("coffee"))
-    assert await found(service, "drink") == ["coffee"]
+    await service.add_events_to_memory(**ANN, events=text_events("coffee"))
+    assert await search(service, "drink") == ["coffee"]
 
 
 async def test_without_pgvector_words_are_searched(postgres: str, logs: list[MutableMapping[str, Any]]) -> None:
     """A database without the extension works, and a warning names the statement that installs the extension."""
     service = PostgresMemoryService(postgres, embed=embed)
-    await service.add_events_to_memory(**ANN, events=said("tea"))
-    assert (await found(service, "drink"), await found(service, "tea")) == ([], ["tea"])
+    await service.add_events_to_memory(**ANN, events=text_events("tea"))
+    assert (await search(service, "drink"), await search(service, "tea")) == ([], ["tea"])
     assert [(line["event"], "CREATE EXTENSION vector" in line["remedy"]) for line in logs] == [
         ("memory.without_vectors", True)
     ]
@@ -216,7 +216,7 @@ async def test_a_very_long_memory_is_stored(postgres: str) -> None:
     text = f"first {'x' * 10_000} " + " ".join(f"\U00010400{number}" for number in range(200_000))
     entry = MemoryEntry(content=types.Content(parts=[types.Part(text=text)]))
     await service.add_memory(**ANN, memories=[entry])
-    assert await found(service, "first") == [text]
+    assert await search(service, "first") == [text]
 
 
 def own_memory() -> InMemoryMemoryService:

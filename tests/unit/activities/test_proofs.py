@@ -1,4 +1,4 @@
-"""Whether an approved call may have run before, as far as no server is needed to know it."""
+"""Deciding without a server whether an approved call may have run before."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -26,15 +26,15 @@ START, LATER = 1_000_000.0, 1_000_000.0 + TOKEN_LIFETIME_S + CLOCK_SKEW_S
     ],
     ids=["the first run", "all runs", "the first is gone", "a token may be valid", "all tokens have expired"],
 )
-def test_a_run_that_is_gone_may_have_used_tokens_until_they_expire(
+def test_a_deleted_run_may_have_used_tokens_until_they_expire(
     known: dict[str, float], approved_at: float, lacking: bool
 ) -> None:
     """Tokens are valid for a day; the first run of an invocation is the first to be deleted."""
     assert may_lack_runs(known, "first", approved_at) is lacking
 
 
-async def test_a_further_attempt_of_an_activity_may_repeat_its_call() -> None:
-    """Waystation schedules such calls with a single attempt, but anyone can reset an activity."""
+async def test_another_attempt_of_an_activity_may_repeat_its_call() -> None:
+    """Waystation schedules such calls with one attempt, but anyone can reset an activity."""
     env = ActivityEnvironment()
     env.info = replace(env.info, current_attempt_scheduled_time=env.info.scheduled_time + timedelta(seconds=1))
     keys, client = WorkerKeys.generate(), await Client.connect("127.0.0.1:1", lazy=True)

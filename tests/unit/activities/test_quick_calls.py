@@ -1,4 +1,4 @@
-"""A local activity leaves a call that it cannot run to an ordinary activity, and takes no time to find that out."""
+"""A local activity declines a call that it cannot run, without delay, and leaves it to an ordinary activity."""
 
 from dataclasses import replace
 from typing import Any
@@ -68,21 +68,21 @@ class Away(BaseToolset):
     ],
     ids=["no agent", "no tool", "no tool in the toolset", "toolset away", "large result"],
 )
-async def test_a_call_that_cannot_run_here_is_declined(agent: Agent) -> None:
-    """The failure has no reason to hold the call; the ordinary activity finds one, if there is one."""
+async def test_a_call_that_cannot_run_locally_is_declined(agent: Agent) -> None:
+    """The failure names no hold; the ordinary activity decides whether there is one."""
     with pytest.raises(ApplicationError) as caught:
         await run_locally(agent)
     assert (caught.value.type, caught.value.details) == ("Declined", ())
 
 
-async def test_a_call_that_can_run_here_has_its_usual_result() -> None:
-    """What a local activity returns is recorded like the result of an ordinary one."""
+async def test_a_call_that_can_run_locally_has_its_usual_result() -> None:
+    """Records the result of a local activity like that of an ordinary one."""
     outcome = await run_locally(Agent(name="clerk", tools=[glance]))
     assert outcome.response == {"result": "door"}
 
 
-async def test_attempts_include_those_of_local_activities() -> None:
-    """A failed one is followed by the ordinary activity of the same call."""
+async def test_attempts_include_local_activities() -> None:
+    """The ordinary activity of the same call follows a failed local one."""
     attempts = collect_attempts((await Recording.read(HISTORIES / "quick-tools.json")).histories)
 
     def of(call: str) -> list[ActivityAttempts]:

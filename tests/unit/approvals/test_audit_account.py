@@ -43,66 +43,68 @@ from waystation.storage.driver import offloading
 NAMES = sorted(path.stem for path in HISTORIES.glob("*.json") if not path.stem.endswith(".held"))
 
 
-def kinds(told: list[JsonObject]) -> list[str]:
+def kinds(account: list[JsonObject]) -> list[str]:
     """Return the kinds of the lines in order."""
-    return [entry["kind"] for entry in told]
+    return [entry["kind"] for entry in account]
 
 
-def one(told: list[JsonObject], kind: str) -> JsonObject:
+def one(account: list[JsonObject], kind: str) -> JsonObject:
     """Return the only line of a kind."""
-    [found] = [entry for entry in told if entry["kind"] == kind]
-    return found
+    [line] = [entry for entry in account if entry["kind"] == kind]
+    return line
 
 
 def test_a_confirmed_call_is_recorded_from_request_to_outcome() -> None:
     """The account has the requester, the exact arguments, the answer and the outcome."""
-    asked = model_calls("pay", args={"amount": 900}, gated=True)
-    happened = (user_message("pay 900", user_id="dana"), asked, answered("fc-1", by="emil", comment="fine"))
-    told = create_account(log_of(*happened, tool_returned("fc-1", {"paid": 900})))
-    assert kinds(told) == ["began", "requested", "answered", "decided", "started", "finished"]
-    request, started = one(told, "requested"), one(told, "started")
+    payment = model_calls("pay", args={"amount": 900}, gated=True)
+    happened = (user_message("pay 900", user_id="dana"), payment, answered("fc-1", by="emil", comment="fine"))
+    account = create_account(log_of(*happened, tool_returned("fc-1", {"paid": 900})))
+    assert kinds(account) == ["began", "requested", "answered", "decided", "started", "finished"]
+    request, started = one(account, "requested"), one(account, "started")
     assert (request["requester"], request["tool"], request["args"]) == ("dana", "pay", {"amount": 900})
     assert started["args_digest"] == request["args_digest"]
-    assert (one(told, "answered")["by"], one(told, "answered")["comment"]) == ("emil", "fine")
-    assert one(told, "decided")["decision"] == started["approved"] == "approve"
-    assert one(told, "finished")["response"] == {"paid": 900}
+    assert (one(account, "answered")["by"], one(account, "answered")["comment"]) == ("emil", "fine")
+    assert one(account, "decided")["decision"] == started["approved"] == "approve"
+    assert one(account, "finished")["response"] == {"paid": 900}
 
 
 def test_an_edited_call_is_recorded_with_both_versions_of_its_arguments() -> None:
     """The account has the requested arguments and the arguments that ran."""
-    told = create_account(
+    account = create_account(
         log_of(
             user_message("go"),
             model_calls("pay", args={"amount": 9}, gated=True),
             answered("fc-1", "edit", args={"amount": 1}),
         )
     )
-    asked, ran = one(told, "requested"), one(told, "started")
-    assert (asked["args"], ran["args"]) == ({"amount": 9}, {"amount": 1})
-    assert asked["args_digest"] != ran["args_digest"]
+    requested, ran = one(account, "requested"), one(account, "started")
+    assert (requested["args"], ran["args"]) == ({"amount": 9}, {"amount": 1})
+    assert requested["args_digest"] != ran["args_digest"]
 
 
 def test_a_call_without_an_approval_is_recorded_as_started() -> None:
     """An account without it would hide a call that ran without an approval."""
-    told = create_account(log_of(user_message("go"), model_calls("look"), tool_returned("fc-1")))
-    assert kinds(told) == ["began", "started", "finished"]
-    assert "approved" not in one(told, "started")
+    account = create_account(log_of(user_message("go"), model_calls("look"), tool_returned("fc-1")))
+    assert kinds(account) == ["began", "started", "finished"]
+    assert "approved" not in one(account, "started")
 
 
 def test_an_ignored_answer_is_recorded_with_the_reason() -> None:
     """The line has the person, the call and the reason; the attempt decides nothing."""
     late = AnswerIgnored("AlreadyAnswered", "That answer counts.", "fc-1", "mallory")
-    told = create_account(log_of(user_message("go"), model_calls("pay", gated=True), answered("fc-1", "reject"), late))
-    ignored = one(told, "ignored")
+    account = create_account(
+        log_of(user_message("go"), model_calls("pay", gated=True), answered("fc-1", "reject"), late)
+    )
+    ignored = one(account, "ignored")
     assert (ignored["by"], ignored["call"], ignored["outcome"]) == ("mallory", "fc-1", "AlreadyAnswered")
-    assert kinds(told).count("decided") == 1
+    assert kinds(account).count("decided") == 1
 
 
 def test_a_call_approved_and_cancelled_in_one_workflow_task_never_starts() -> None:
     """Hazard: a decision for a cancelled invocation. The cancellation wins, and the tool does not run."""
     both = [answered("fc-1"), *cancelled()]
-    told = create_account(log_of(user_message("go"), model_calls("pay", gated=True), both))
-    assert kinds(told) == ["began", "requested", "answered", "decided", "cancel_requested", "ended"]
+    account = create_account(log_of(user_message("go"), model_calls("pay", gated=True), both))
+    assert kinds(account) == ["began", "requested", "answered", "decided", "cancel_requested", "ended"]
 
 
 def test_several_approvals_are_recorded_with_identities_and_the_last_one_decides() -> None:
@@ -114,19 +116,21 @@ def test_several_approvals_are_recorded_with_identities_and_the_last_one_decides
         who = Verified(subject=f"{by}@example.com", roles=("finance",), issuer="https://id.example.com")
         return [AnswerSubmitted("fc-1", answer), AnswerVerified(ref, Verification(who=who), refused)]
 
-    again = AnswerIgnored("AlreadyAnswered", "Has approved before.", "fc-1", "alice")
-    asked = model_calls("pay", gated=True, approval=policy, declared="d")
-    told = create_account(
-        log_of(user_message("go"), asked, vote("2", "alice"), vote("3", "alice", again), vote("4", "bob"))
+    second_vote = AnswerIgnored("AlreadyAnswered", "Has approved before.", "fc-1", "alice")
+    payment = model_calls("pay", gated=True, approval=policy, declared="d")
+    account = create_account(
+        log_of(user_message("go"), payment, vote("2", "alice"), vote("3", "alice", second_vote), vote("4", "bob"))
     )
-    assert one(told, "requested")["policy"] == {"approvers": ["role:finance"], "quorum": 2}
-    answers = [entry for entry in told if entry["kind"] in ("submitted", "answered", "ignored", "decided", "started")]
+    assert one(account, "requested")["policy"] == {"approvers": ["role:finance"], "quorum": 2}
+    answers = [
+        entry for entry in account if entry["kind"] in ("submitted", "answered", "ignored", "decided", "started")
+    ]
     assert [(each["kind"], each.get("verified", {}).get("subject")) for each in answers] == [
         *(("submitted", None), ("answered", "alice@example.com")),
         *(("submitted", None), ("ignored", "alice@example.com")),
         *(("submitted", None), ("answered", "bob@example.com"), ("decided", "bob@example.com"), ("started", None)),
     ]
-    assert "quince" not in str(told)
+    assert "quince" not in str(account)
 
 
 def test_reminders_escalations_and_notifications_are_recorded() -> None:
@@ -150,21 +154,21 @@ def test_reminders_escalations_and_notifications_are_recorded() -> None:
         answered("fc-1", by="alice", remember=True),
         tool_returned("fc-1", {}),
     )
-    told = create_account(log_of(*waited, model_called(), unasked))
-    assert [kind for kind in kinds(told) if kind in ("reminded", "escalated", "notified")] == [
+    account = create_account(log_of(*waited, model_called(), unasked))
+    assert [kind for kind in kinds(account) if kind in ("reminded", "escalated", "notified")] == [
         *("reminded", "escalated", "notified")
     ]
-    assert one(told, "notified")["failed"] == {"chat": "Timeout"}
-    assert [each.get("inherited") for each in told if each["kind"] == "started"] == [None, "inv/fc-1"]
+    assert one(account, "notified")["failed"] == {"chat": "Timeout"}
+    assert [each.get("inherited") for each in account if each["kind"] == "started"] == [None, "inv/fc-1"]
 
 
 def test_an_approval_of_another_invocation_is_recorded_as_inherited() -> None:
     """The line has the approved call, such as one of the calling agent."""
     policy = ApprovalPolicy(approvers=("alice",), verified=False, remember=timedelta(hours=1))
     unasked = model_calls("pay", approval=policy, declared="d", standing="parent/fc-7")
-    told = create_account(log_of(user_message("go"), unasked, tool_returned("fc-1", {})))
-    assert one(told, "started")["inherited"] == "parent/fc-7"
-    assert "approved" not in one(told, "started")
+    account = create_account(log_of(user_message("go"), unasked, tool_returned("fc-1", {})))
+    assert one(account, "started")["inherited"] == "parent/fc-7"
+    assert "approved" not in one(account, "started")
 
 
 def test_expired_calls_and_lost_workers_are_recorded() -> None:

@@ -17,10 +17,10 @@ STORIES = settings(max_examples=drawn_examples(40), deadline=None)
 def test_started_calls_were_decided_and_scheduled_before(data: st.DataObject) -> None:
     """A call that needs an approval is never recorded as started without a decision that allows it."""
     simulation = Asking(data).play()
-    told = create_account(simulation.whole)
+    account = create_account(simulation.whole)
     scheduled = {fact.ref for fact in simulation.facts if isinstance(fact, facts.Scheduled)}
     let_through: set[str] = set()
-    for entry in told:
+    for entry in account:
         match entry["kind"]:
             case "decided" if entry["decision"] in ("approve", "edit", "waive"):
                 let_through.add(entry["call"])
@@ -29,7 +29,7 @@ def test_started_calls_were_decided_and_scheduled_before(data: st.DataObject) ->
                 assert str(CallRef(call.id, entry.get("run", 0))) in scheduled
                 assert call.asked is None or call.call.kind == "long_running" or call.id in let_through
             case "finished":
-                assert any(each["kind"] == "started" and each["call"] == entry["call"] for each in told)
+                assert any(each["kind"] == "started" and each["call"] == entry["call"] for each in account)
 
 
 @given(st.data())
@@ -37,13 +37,13 @@ def test_started_calls_were_decided_and_scheduled_before(data: st.DataObject) ->
 def test_every_answer_is_recorded_once_and_each_wait_is_decided_at_most_once(data: st.DataObject) -> None:
     """An answer is counted, ignored or submitted; a reviewed answer gets another line with the outcome."""
     log = Asking(data).play().whole
-    told = create_account(log)
+    account = create_account(log)
     attempts = (AnswerCounted, AnswerIgnored, AnswerSubmitted, AnswerVerified)
     recorded = sum(isinstance(entry.body, attempts) for entry in log.entries)
     kinds = ("answered", "ignored", "submitted", "claimed", "released", "viewed", "progress_told")
-    assert sum(entry["kind"] in kinds for entry in told) == recorded
+    assert sum(entry["kind"] in kinds for entry in account) == recorded
     for call in log.state.calls:
-        of_call = [entry["kind"] for entry in told if entry.get("call") == call]
+        of_call = [entry["kind"] for entry in account if entry.get("call") == call]
         assert of_call.count("decided") + of_call.count("expired") <= of_call.count("requested") + 1
 
 

@@ -27,9 +27,9 @@ from waystation.core import InvalidConfiguration, JsonObject
 
 def account() -> list[JsonObject]:
     """Return an account with several lines."""
-    asked = model_calls("pay", args={"amount": 9, "to": "Zoë"}, gated=True)
+    payment = model_calls("pay", args={"amount": 9, "to": "Zoë"}, gated=True)
     return create_account(
-        log_of(user_message("pay"), asked, answered("fc-1", by="dana"), tool_returned("fc-1", {"paid": 9.5}))
+        log_of(user_message("pay"), payment, answered("fc-1", by="dana"), tool_returned("fc-1", {"paid": 9.5}))
     )
 
 
@@ -40,9 +40,9 @@ LINES = DATA.splitlines(keepends=True)
 
 def fault(data: bytes) -> Fault:
     """Return the fault of a file."""
-    with pytest.raises(Fault) as found:
+    with pytest.raises(Fault) as caught:
         read_sheet(data)
-    return found.value
+    return caught.value
 
 
 def test_a_file_survives_a_round_trip() -> None:
@@ -91,8 +91,8 @@ def test_an_added_signature_is_detected() -> None:
     added = {**signed[-1], "previous": SHEET[-1]["hash"]}
     del added["hash"]
     added["hash"] = hashlib.sha256(json.dumps(added, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
-    found = fault(DATA + format_sheet([added]).encode())
-    assert (found.line, found.problem) == (len(LINES) + 1, "it was added after the end")
+    fault_found = fault(DATA + format_sheet([added]).encode())
+    assert (fault_found.line, fault_found.problem) == (len(LINES) + 1, "it was added after the end")
 
 
 @pytest.mark.parametrize("number", range(1, len(LINES) + 1))

@@ -42,9 +42,9 @@ def test_files_of_agents_are_watched(tmp_path: Path) -> None:
 
 
 async def test_mistakes_and_output_of_tools_are_shown(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """Problems are shown with their place; ordinary log lines are not, and other lines are shown as they are.
+    """Shows problems with their place and output of tools unchanged, but no ordinary log lines.
 
-    The worker serves when it has polled, and the time counts from the start of the command.
+    The worker serves once it has polled, and the time counts from the start of the command.
     """
     polls = iter([False, True])
 
@@ -60,9 +60,9 @@ async def test_mistakes_and_output_of_tools_are_shown(capsys: pytest.CaptureFixt
     ):
         worker._write(line, PROCESS)
     assert await worker.wait_until_ready() == ["a", "b"]
-    shown = capsys.readouterr()
-    assert shown.out == "agent.invalid: agent.py: It has no name.\nprinted by a tool \\x1b[2J\n"
-    assert shown.err.startswith("serving a, b after 100.")
+    output = capsys.readouterr()
+    assert output.out == "agent.invalid: agent.py: It has no name.\nprinted by a tool \\x1b[2J\n"
+    assert output.err.startswith("serving a, b after 100.")
     assert next(polls, None) is None
 
 
@@ -76,7 +76,7 @@ async def test_a_platform_that_cannot_fork_is_refused_with_the_other_commands(
 
 
 async def test_the_time_to_serve_counts_from_the_save(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """The time between the save and the moment when `dev` notices it is included."""
+    """Includes the time between the save and the moment when `dev` notices it."""
     (tmp_path / "agent.py").touch()
 
     async def is_polled_by(pid: int) -> bool:

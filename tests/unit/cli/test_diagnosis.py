@@ -1,4 +1,4 @@
-"""`waystation doctor` finds planted faults, and names the command that corrects each."""
+"""`waystation doctor` finds faults and names the command that corrects each."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -111,7 +111,7 @@ FAULTS: list[tuple[str, Mapping[str, Any], str, str]] = [
 ]
 
 
-def test_nothing_is_found_without_a_fault() -> None:
+def test_an_installation_without_faults_passes() -> None:
     """All checks pass, and none suggests a command."""
     findings = list(diagnose(Observations(**HEALTHY)))
     assert [finding for finding in findings if not finding.ok or finding.fix] == []
@@ -119,7 +119,7 @@ def test_nothing_is_found_without_a_fault() -> None:
 
 
 @pytest.mark.parametrize(("fault", "check", "fix"), [row[1:] for row in FAULTS], ids=[row[0] for row in FAULTS])
-def test_a_planted_fault_is_found(fault: Mapping[str, Any], check: str, fix: str) -> None:
+def test_a_fault_is_found(fault: Mapping[str, Any], check: str, fix: str) -> None:
     """Only checks that concern the fault fail, and their findings name the command that corrects it."""
     problems = [finding for finding in diagnose(Observations(**{**HEALTHY, **fault})) if not finding.ok]
     assert check in [finding.check for finding in problems]
@@ -128,13 +128,13 @@ def test_a_planted_fault_is_found(fault: Mapping[str, Any], check: str, fix: str
     assert len(problems) <= 2
 
 
-def test_other_stores_are_not_fine_beside_a_difference() -> None:
-    """A line that says the stores were compared would contradict the problem above it."""
-    seen = Observations(**{**HEALTHY, "store_differences": ["--artifacts is an empty store"]})
-    assert [finding.ok for finding in diagnose(seen) if "stores" in finding.check] == [False]
+def test_differing_stores_are_not_reported_as_compared() -> None:
+    """Such a line would contradict the problem above it."""
+    observations = Observations(**{**HEALTHY, "store_differences": ["--artifacts is an empty store"]})
+    assert [finding.ok for finding in diagnose(observations) if "stores" in finding.check] == [False]
 
 
-def test_a_fast_clock_makes_no_worker_look_ended() -> None:
-    """The ages of polls are measured by the server's clock."""
-    seen = Observations(**{**HEALTHY, "clock_ahead_s": 300.0, "pollers": polling(seen_at=NOW - 310)})
-    assert [finding.check for finding in diagnose(seen) if not finding.ok] == ["clock"]
+def test_a_fast_clock_ends_no_worker() -> None:
+    """Measures the ages of polls by the server's clock."""
+    observations = Observations(**{**HEALTHY, "clock_ahead_s": 300.0, "pollers": polling(seen_at=NOW - 310)})
+    assert [finding.check for finding in diagnose(observations) if not finding.ok] == ["clock"]

@@ -13,7 +13,7 @@ from waystation.cli.program import COMMANDS, WIDTH, app
 NAMES = [name for panel in COMMANDS.values() for name in panel]
 
 
-def shown(*arguments: str) -> str:
+def help_of(*arguments: str) -> str:
     """Return the help of a command."""
     result = CliRunner().invoke(app, [*arguments, "--help"], catch_exceptions=False)
     assert result.exit_code == 0
@@ -22,7 +22,7 @@ def shown(*arguments: str) -> str:
 
 def test_the_help_lists_every_command_on_one_line() -> None:
     """No line of a command is wrapped or cut at 80 columns."""
-    lines = shown().splitlines()
+    lines = help_of().splitlines()
     for title, commands in COMMANDS.items():
         assert f"{title}:" in lines
         assert {f"  {name:{WIDTH}}  {text}" for name, (_, text) in commands.items()} <= set(lines)
@@ -50,4 +50,4 @@ def test_the_help_loads_no_command() -> None:
 @pytest.mark.parametrize(("group", "name"), [("encryption", "keys"), ("store", "prune"), ("identity", "init")])
 def test_the_only_command_of_a_group_keeps_its_name(group: str, name: str) -> None:
     """Typer would merge a group with its only command, so that the documented name became an argument."""
-    assert f"{group} {name}" in shown(group, name)
+    assert f"{group} {name}" in help_of(group, name)

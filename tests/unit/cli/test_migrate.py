@@ -12,14 +12,14 @@ from waystation.adk_imports import Finding, NotParsable, migrate
 PROGRAMS = sorted((ROOT / "tests" / "slow" / "programs" / "adk").glob("*.py"))
 
 
-def found(source: str, kind: str) -> list[tuple[int, str]]:
+def findings_of(source: str, kind: str) -> list[tuple[int, str]]:
     """Return the findings of a kind, as pairs of line and text."""
     return [(finding.line, finding.text) for finding in migrate(source.encode())[1] if finding.kind == kind]
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
-def test_adk_program_becomes_the_program_that_runs_here(program: Path) -> None:
-    """A migrated ADK program is the Waystation program, byte for byte, and nothing is left to do."""
+def test_an_adk_program_becomes_a_waystation_program(program: Path) -> None:
+    """A migrated ADK program equals the Waystation program byte for byte, and no work is left."""
     expected = program.read_bytes()
     written_for_adk = re.sub(rb"^from waystation", b"from google.adk", expected, flags=re.MULTILINE)
     migrated, findings = migrate(written_for_adk)
@@ -59,24 +59,24 @@ def test_import_for_type_checkers_is_changed() -> None:
     assert migrate(source.encode())[0].decode() == source.replace("google.adk", "waystation")
 
 
-def test_name_that_another_module_has_is_imported_from_it() -> None:
+def test_a_name_of_another_module_is_imported_from_it() -> None:
     """If the module does not have the name, the nearest package above it may."""
     source = b"from google.adk.sessions.in_memory_session_service import State"
     assert migrate(source)[0] == b"from waystation.sessions import State"
 
 
-def test_name_of_google_adk_is_imported_through_waystation() -> None:
+def test_other_names_of_google_adk_are_imported_through_waystation() -> None:
     """Names that google-adk provides need the extra, and names that behave differently are listed with the reason."""
     source = (
         "from google.adk.examples import Example\nfrom google.adk.agents import RunConfig\nimport google.adk.skills"
     )
     assert migrate(source.encode())[0].decode() == source.replace("google.adk", "waystation")
-    assert found(source, "differs") == [
+    assert findings_of(source, "differs") == [
         (1, "google.adk.examples.Example is google-adk's own. Install it with: pip install 'waystation[adk]'"),
         (2, "google.adk.agents.RunConfig: has three fields."),
         (3, "google.adk.skills is google-adk's own. Install it with: pip install 'waystation[adk]'"),
     ]
-    assert found(source, "missing") == []
+    assert findings_of(source, "missing") == []
 
 
 def test_missing_name_is_listed_and_its_import_is_kept() -> None:
@@ -122,14 +122,14 @@ from google.adk.agents import (
 )
 def test_name_that_does_not_exist_is_listed_however_it_is_used(source: str) -> None:
     """Imports and dotted names are checked, and the line is that of the use."""
-    assert [line for line, _ in found(source, "missing")] == [len(source.splitlines())]
+    assert [line for line, _ in findings_of(source, "missing")] == [len(source.splitlines())]
 
 
 def test_unsupported_argument_is_listed_with_the_remedy_of_the_class() -> None:
     """The class itself says why it refuses an argument, so that the list cannot become outdated."""
     source = "from google.adk.agents import Agent as A\nA(name='a',\n  mode='task',\n  model=m, state_schema=s)"
-    assert [line for line, _ in found(source, "unsupported")] == [3, 4]
-    assert found(source, "unsupported")[1][1] == (
+    assert [line for line, _ in findings_of(source, "unsupported")] == [3, 4]
+    assert findings_of(source, "unsupported")[1][1] == (
         "LlmAgent(state_schema=…): `state_schema` is not supported. State must be JSON; it has no schema."
     )
 
@@ -146,19 +146,19 @@ def test_unsupported_argument_is_listed_with_the_remedy_of_the_class() -> None:
 )
 def test_use_that_does_not_work_is_listed(source: str, text: str) -> None:
     """Arguments, overridden methods and called methods that are refused at run time are found in the source."""
-    assert [text in message for _, message in found(source, "unsupported")] == [True]
+    assert [text in message for _, message in findings_of(source, "unsupported")] == [True]
 
 
 def test_supported_arguments_are_not_listed() -> None:
     """An argument that exists is not listed, with a literal value or another one."""
     source = "from google.adk.agents import Agent\nAgent(name='a', model=m, tools=[f], instruction='x', mode='chat')"
-    assert found(source, "unsupported") == []
+    assert findings_of(source, "unsupported") == []
 
 
 def test_text_that_names_a_module_is_listed() -> None:
     """Names in strings, such as those of `mock.patch`, are not changed."""
     source = "import google.adk\npatch('google.adk.runners.Runner')\nprint('uses google.adk')"
-    assert [line for line, _ in found(source, "differs")] == [2]
+    assert [line for line, _ in findings_of(source, "differs")] == [2]
 
 
 @pytest.mark.parametrize(

@@ -26,11 +26,11 @@ STEERING = set("\x1b\x07\r\x08\x9b\u202e\u2028\x7f")
 
 def event(parts: list[JsonObject], **fields: object) -> Event:
     """Return an event of an agent."""
-    given = {"id": "i/e1", "invocation_id": "i", "author": "agent", "timestamp": NOW, **fields}
-    return Event.model_validate({**given, "content": {"role": "model", "parts": parts}})
+    values = {"id": "i/e1", "invocation_id": "i", "author": "agent", "timestamp": NOW, **fields}
+    return Event.model_validate({**values, "content": {"role": "model", "parts": parts}})
 
 
-def shown(*events: Event, width: int = 80, terminal: bool = True) -> str:
+def rendered(*events: Event, width: int = 80, terminal: bool = True) -> str:
     """Return the output for a terminal with this width, without colors."""
     stream = io.StringIO()
     out = Output(page=width if terminal else None, now=lambda: NOW)
@@ -41,8 +41,8 @@ def shown(*events: Event, width: int = 80, terminal: bool = True) -> str:
 
 
 @given(st.text())
-def test_nothing_that_steers_a_terminal_gets_through(text: str) -> None:
-    """The result is one line of printable characters, and unchanged if all characters were printable."""
+def test_control_characters_are_escaped(text: str) -> None:
+    """The result is one line of printable characters, and equals the input if all its characters were printable."""
     made = render.escape(text)
     assert all(char.isprintable() or char in "\u200d" or char.isspace() for char in made)
     assert len(made.splitlines()) <= 1
@@ -55,8 +55,8 @@ def test_nothing_that_steers_a_terminal_gets_through(text: str) -> None:
         st.text() | st.integers() | st.none(), lambda inner: st.dictionaries(st.text(), inner) | st.lists(inner)
     )
 )
-def test_json_stays_the_same_json(value: object) -> None:
-    """Escapes are inside strings, so that the JSON reads back unchanged."""
+def test_escaped_json_is_the_same_json(value: object) -> None:
+    """Escapes stand inside strings, so the JSON reads back unchanged."""
     made = render.format_json(value)
     assert json.loads(made) == value
     assert made.isprintable()
@@ -79,12 +79,12 @@ def test_json_stays_the_same_json(value: object) -> None:
 )
 def test_hostile_events_are_shown_escaped_and_without_markup(hostile: Event) -> None:
     """Text is escaped at every place of an event."""
-    sent = shown(hostile)
+    sent = rendered(hostile)
     assert not STEERING & set(sent)
     assert "😄" not in sent
 
 
-def test_hostile_waits_are_shown_escaped(capsys: pytest.CaptureFixture[str]) -> None:
+def test_hostile_pending_calls_are_escaped(capsys: pytest.CaptureFixture[str]) -> None:
     """Text is escaped in the commands too, which are quoted for the shell."""
     call = PendingCall(
         function_call_id="fc-1",
@@ -124,8 +124,8 @@ def test_all_arguments_of_a_pending_call_are_shown(capsys: pytest.CaptureFixture
         user_id="ann",
     )
     write_waits(Output(), Target(), [call])
-    said = [line for line in capsys.readouterr().out.splitlines() if line.startswith(("  with", "  hint"))]
-    assert said == [
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith(("  with", "  hint"))]
+    assert lines == [
         f'  with     reason = "{reason}"',
         '  with     to = {"name": "Mueller", "api_key": "…"}',
     ]
@@ -133,7 +133,7 @@ def test_all_arguments_of_a_pending_call_are_shown(capsys: pytest.CaptureFixture
 
 def test_texts_are_wrapped_beneath_their_beginning() -> None:
     """In a terminal, continuation lines start below the text, not below the time."""
-    lines = shown(event([{"text": "word " * 30}]), width=60).splitlines()
+    lines = rendered(event([{"text": "word " * 30}]), width=60).splitlines()
     assert len(lines) == 4
     assert lines[0][10:].startswith("agent: word")
     assert all(line.startswith(" " * 10 + "word") and len(line) <= 60 for line in lines[1:])
@@ -141,24 +141,24 @@ def test_texts_are_wrapped_beneath_their_beginning() -> None:
 
 def test_texts_keep_their_lines() -> None:
     """A text with several lines keeps its line breaks."""
-    lines = shown(event([{"text": "one\ntwo\r\n\tthree\n"}])).splitlines()
+    lines = rendered(event([{"text": "one\ntwo\r\n\tthree\n"}])).splitlines()
     assert [line[10:] for line in lines] == ["agent: one", "two", "    three"]
 
 
-def test_elsewhere_texts_are_not_wrapped() -> None:
+def test_texts_are_wrapped_only_in_terminals() -> None:
     """Programs read whole lines."""
-    assert shown(event([{"text": "word " * 30}]), width=60, terminal=False).count("\n") == 1
+    assert rendered(event([{"text": "word " * 30}]), width=60, terminal=False).count("\n") == 1
 
 
 def test_secrets_in_arguments_are_not_shown() -> None:
     """Secrets are hidden as in the Web UI; the history contains them."""
-    sent = shown(event([{"functionCall": {"id": "fc-1", "name": "login", "args": {"password": "hunter2"}}}]))
+    sent = rendered(event([{"functionCall": {"id": "fc-1", "name": "login", "args": {"password": "hunter2"}}}]))
     assert "hunter2" not in sent
 
 
 def test_a_long_response_is_clipped() -> None:
     """`--json` prints the whole response."""
-    sent = shown(event([{"functionResponse": {"name": "f", "response": {"r": "x" * 5000}}}]))
+    sent = rendered(event([{"functionResponse": {"name": "f", "response": {"r": "x" * 5000}}}]))
     assert len(sent) < 500
     assert "…" in sent
 
@@ -166,10 +166,10 @@ def test_a_long_response_is_clipped() -> None:
 def test_a_confirmation_reads_as_a_question_and_its_answer() -> None:
     """It does not read like a call of ADK's internal function."""
     args = {"originalFunctionCall": {"name": "pay", "args": {}}, "toolConfirmation": {"hint": "Really?"}}
-    asked = event([{"functionCall": {"id": "fc-1-confirmation", "name": "adk_request_confirmation", "args": args}}])
+    request = event([{"functionCall": {"id": "fc-1-confirmation", "name": "adk_request_confirmation", "args": args}}])
     response = {"id": "fc-1-confirmation", "name": "adk_request_confirmation", "response": {"confirmed": False}}
     refused = event([{"functionResponse": response}])
-    sent = shown(asked, refused)
+    sent = rendered(request, refused)
     assert "agent needs a confirmation for pay: Really?" in sent
     assert "the call [fc-1] was rejected" in sent
     assert "user" not in sent
@@ -185,29 +185,29 @@ def test_approvers_and_failed_notifications_are_shown() -> None:
         {"approval": {"function_call_id": "fc-2", "action": "standing", "origin": "i/fc-1"}},
         {"not_notified": {"function_call_id": "fc-1", "occasion": "asked", "channels": {"desk": "Status500"}}},
     ]
-    sent = shown(*(event([], custom_metadata=each) for each in notes))
+    sent = rendered(*(event([], custom_metadata=each) for each in notes))
     assert "[fc-1] approved by dana (identity verified), 1 of 2: “fine\\n”" in sent
     assert "[fc-1] approved with other arguments by dana (identity verified)" in sent
     assert "[fc-2] runs without asking, as remembered from i/fc-1" in sent
     assert "[fc-1] notification failed: desk (Status500)" in sent
 
 
-def test_a_summary_is_one_line_and_so_is_why_there_is_none() -> None:
-    """The line has the number of summarized events."""
+def test_a_summary_is_one_line() -> None:
+    """The line has the number of summarized events, or the reason why there is no summary."""
     content = {"role": "model", "parts": [{"text": "The user\nasked."}]}
     actions = EventActions(
         compaction=EventCompaction(start_timestamp=1.0, end_timestamp=2.0, compacted_content=content)
     )
     made = event([], actions=actions, covered=Covered(first="i/e1", last="i/e24", count=24))
-    assert "summary of 24 events: The user asked." in shown(made)
+    assert "summary of 24 events: The user asked." in rendered(made)
     failed = event([{"text": "hm"}], custom_metadata={"compaction_failed": {"reason": "It was late."}})
-    assert "older events were not summarized: It was late." in shown(failed)
+    assert "older events were not summarized: It was late." in rendered(failed)
 
 
 def test_an_unusable_reply_is_one_line_with_the_reason() -> None:
-    """The line says that the model is asked again."""
+    """The line says that the model is called again."""
     note = {"code": "MALFORMED_FUNCTION_CALL", "message": "It was\nprint(pay).", "remedy": "report"}
-    assert "the model is asked again: It was" in shown(event([], custom_metadata={"unusable_reply": note}))
+    assert "the model is asked again: It was" in rendered(event([], custom_metadata={"unusable_reply": note}))
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Asia/Kathmandu", "America/St_Johns"])
@@ -220,8 +220,8 @@ def test_times_of_other_days_have_their_date(set_zone: SetZone, zone: str) -> No
     assert render.format_time(midnight, now=midnight - 1) == "2026-11-01 00:00:00"
 
 
-def test_times_of_an_hour_that_comes_twice_differ_by_their_zone(set_zone: SetZone) -> None:
-    """This happens at the end of daylight saving time."""
+def test_repeated_times_differ_by_their_zone(set_zone: SetZone) -> None:
+    """Two moments have the same local time at the end of daylight saving time."""
     set_zone("Europe/Berlin")
     second = datetime(2026, 10, 25, 1, 30, tzinfo=UTC).timestamp()
     assert render.format_time(second - 3_600, now=second, zone=True) == "02:30:00 CEST"
@@ -239,7 +239,7 @@ def test_deadlines_show_the_remaining_time() -> None:
     ]
 
 
-def test_colours_are_the_only_escapes_in_a_terminal() -> None:
+def test_colors_are_the_only_escapes_in_a_terminal() -> None:
     """The colors come from rich; the text contains no escapes."""
     stream = io.StringIO()
     out = Output(page=80)
@@ -250,7 +250,7 @@ def test_colours_are_the_only_escapes_in_a_terminal() -> None:
     assert "\x1b[2J" not in stream.getvalue()
 
 
-def test_a_command_to_be_copied_steers_no_terminal_and_means_the_same() -> None:
+def test_a_command_to_copy_is_safe_and_has_the_same_meaning() -> None:
     """Anyone can choose the id of an invocation, which other people then copy in a command."""
     for word in (HOSTILE, "it's\x1b[31m \\x1b", "\u202e1"):
         made = quote(word)
@@ -261,7 +261,7 @@ def test_a_command_to_be_copied_steers_no_terminal_and_means_the_same() -> None:
 
 
 @pytest.mark.parametrize("text", [f"{HOSTILE}\ntwo", Text(f"{HOSTILE}\ntwo", "red")], ids=type)
-def test_lines_are_made_safe_where_they_are_written(text: str | Text, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_are_escaped_where_they_are_written(text: str | Text, capsys: pytest.CaptureFixture[str]) -> None:
     """Output escapes text even if the caller has not."""
     out = Output()
     out.line(text)
@@ -271,8 +271,8 @@ def test_lines_are_made_safe_where_they_are_written(text: str | Text, capsys: py
         assert sent.splitlines()[1] == "two"
 
 
-def test_of_a_long_text_people_see_the_beginning() -> None:
-    """The length is shown too; a state is shortened in the same way."""
-    assert shown(event([{"text": "x" * 10_000}]), terminal=False).endswith("x… (10,000 characters)\n")
-    assert len(shown(event([{"text": "x" * 10_000}]), terminal=False)) < 4_100
+def test_a_long_text_is_cut_to_its_beginning() -> None:
+    """The output names the length; a state is cut in the same way."""
+    assert rendered(event([{"text": "x" * 10_000}]), terminal=False).endswith("x… (10,000 characters)\n")
+    assert len(rendered(event([{"text": "x" * 10_000}]), terminal=False)) < 4_100
     assert render.format_state({"a": {"b": ["y" * 5_000, 1]}}).count("y") == 4_000

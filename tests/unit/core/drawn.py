@@ -71,7 +71,7 @@ BUDGETS = st.builds(
     on_exhausted=st.sampled_from([None, "stop", "wrap_up", "ask"]),
 )
 MAX_TOKENS = 20
-"""What one reply uses at most."""
+"""The most that one reply uses."""
 BY_THE_WAY: JsonObject = {"role": "model", "parts": [{"text": "by the way"}]}
 ACTIONS = ["approve", "approve", "reject", "edit", "respond", "progress", "nonsense"]
 AROUND = ["claim", "release", "view", "waive", "cancel"]
@@ -214,18 +214,18 @@ class Story:
             long_running = simulation.log.state.calls[call_id].call.kind == "long_running"
             simulation.tool_returns(ref, self._outcome(call_id, long_running))
 
-    def _reply(self, asked: CallModel) -> ModelReply:
-        work = self.simulation.log.state.runs[asked.turn]
-        said = CallbackResult(content=BY_THE_WAY)
-        said = said.model_copy(update={"actions": self.draw(st.sampled_from([None, EventActions(escalate=True)]))})
-        if asked.phase == "leave":
-            return ModelReply(after=self.draw(st.sampled_from([None, said])))
-        if asked.phase == "enter":
+    def _reply(self, requests: CallModel) -> ModelReply:
+        work = self.simulation.log.state.runs[requests.turn]
+        remark = CallbackResult(content=BY_THE_WAY)
+        remark = remark.model_copy(update={"actions": self.draw(st.sampled_from([None, EventActions(escalate=True)]))})
+        if requests.phase == "leave":
+            return ModelReply(after=self.draw(st.sampled_from([None, remark])))
+        if requests.phase == "enter":
             shape = self.shape if work.index == 0 else work.shape
             if self.draw(st.integers(0, 9)) == 0:
-                return ModelReply(before=said, skipped=True)
+                return ModelReply(before=remark, skipped=True)
             if shape.kind != "llm":
-                return ModelReply(shape=shape, before=self.draw(st.sampled_from([None, said])))
+                return ModelReply(shape=shape, before=self.draw(st.sampled_from([None, remark])))
             reply = self._said(work)
             return reply.model_copy(update={"shape": self.draw(st.sampled_from([None, AgentSpec(name=shape.name)]))})
         return self._said(work)
@@ -264,9 +264,9 @@ class Story:
         )
         content: JsonObject = {"role": "model", "parts": parts or [{"text": "hm"}]}
         usage = Usage(total_tokens=self.draw(st.integers(0, MAX_TOKENS)))
-        said: dict[str, Any] = {"content": content, "calls": tuple(calls), "closing": closing}
-        said["notify"] = self.draw(st.sampled_from([(), (), ("default",)]))
-        return ModelReply(**said, compaction=self._compaction(work), usage=usage, attempt=1)
+        reply: dict[str, Any] = {"content": content, "calls": tuple(calls), "closing": closing}
+        reply["notify"] = self.draw(st.sampled_from([(), (), ("default",)]))
+        return ModelReply(**reply, compaction=self._compaction(work), usage=usage, attempt=1)
 
     def _run_locally(self, refs: list[str]) -> list[tuple[str, float, ToolOutcome | None]]:
         """End local activities in any order; some of them fail."""

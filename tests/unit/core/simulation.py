@@ -80,7 +80,7 @@ class Simulation:
     """Where in it each run begins."""
     store: dict[str, bytes] = field(default_factory=dict)
     prompts: list[tuple[Position, int, list[JsonObject]]] = field(default_factory=list)
-    """What the workflow's own log would show the model, at each call, and whose model it is."""
+    """The contents in the workflow's own log at each model call, and the agent."""
     steps: list[Step] = field(default_factory=list)
     finished: bool = False
     cancel_asked: bool = False
@@ -259,10 +259,10 @@ class Simulation:
             children={ref: f"run of {ref}" for ref in self.in_flight},
         )
         assert self.log.state.input is not None
-        given = carried.input(self.log.state.input)
+        params = carried.input(self.log.state.input)
         self.facts.append(facts.Closed("continued", self.now))
         self.runs.append(len(self.facts))
-        started = facts.Started([given], continues=True)
+        started = facts.Started([params], continues=True)
         self.facts += [started, facts.TaskCompleted(self.now)]
         read = started.carried()
         assert read is not None
@@ -323,9 +323,9 @@ class Simulation:
                     position = self._position()
                     work = self.log.state.runs[turn]
                     self._follow()
-                    shown = prompt.contents(self.whole, agent=work.agent, branch=work.branch)
-                    self.prompts.append((position, turn, shown))
-                    given = ModelCallInput(
+                    contents = prompt.contents(self.whole, agent=work.agent, branch=work.branch)
+                    self.prompts.append((position, turn, contents))
+                    params = ModelCallInput(
                         agent=work.agent,
                         root="ag",
                         number=number,
@@ -337,7 +337,7 @@ class Simulation:
                     )
                     called = ModelCalled(number, turn, wrap_up is not None)
                     self.log.record(ModelCallRef(number, turn, called.wrap_up), self.now, called)
-                    self._schedule(str(ModelReplyRef(number)), given, "model")
+                    self._schedule(str(ModelReplyRef(number)), params, "model")
                 case Perform(calls):
                     for call_id in calls:
                         call = self.log.state.calls[call_id]

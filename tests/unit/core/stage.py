@@ -36,9 +36,9 @@ def composite(kind: AgentKind, *children: AgentSpec, **fields: Any) -> AgentSpec
     return AgentSpec(**{"name": kind, "kind": kind, "children": children, **fields})
 
 
-def text(said: str, **fields: Any) -> ModelReply:
+def text(words: str, **fields: Any) -> ModelReply:
     """Return a reply that is text."""
-    return ModelReply(content={"role": "model", "parts": [{"text": said}]}, **fields)
+    return ModelReply(content={"role": "model", "parts": [{"text": words}]}, **fields)
 
 
 def call(id: str, name: str = "tool", **fields: Any) -> ModelReply:
@@ -66,8 +66,8 @@ class Stage:
         """Numbers of the model activities in flight."""
         self._says = {name: iter(replies) for name, replies in says.items()}
         self.now = 0.0
-        given = InvocationInput(agent=shape.name, message="go", budget=Budget(max_llm_calls=budget))
-        self.log.append(parse_ref("start"), self.now, Began(given))
+        params = InvocationInput(agent=shape.name, message="go", budget=Budget(max_llm_calls=budget))
+        self.log.append(parse_ref("start"), self.now, Began(params))
 
     def play(self) -> Step:
         """Answer model calls until another step is due, and return that step."""

@@ -59,13 +59,13 @@ def request_login(*ids: str) -> list[Any]:
 
 def kinds(log: Log) -> list[str]:
     """Return the events as `author: what`."""
-    shown = []
+    lines = []
     for event in log.state.events:
         calls = [call["name"] for call in event.function_calls()]
         answers = [f"{response['name']}=" for response in event.function_responses()]
         texts = [part["text"] for part in (event.content or {}).get("parts", ()) if "text" in part]
-        shown.append(f"{event.author}: {' '.join([*calls, *answers, *texts])}")
-    return shown
+        lines.append(f"{event.author}: {' '.join([*calls, *answers, *texts])}")
+    return lines
 
 
 def test_the_model_continues_while_a_confirmation_is_pending() -> None:

@@ -34,7 +34,7 @@ BAD: dict[str, Any] = {
     "a message that is a number": input_with(5),
     "a message that is a list": input_with(["hi"]),
     "a content without parts": input_with({"role": "user"}),
-    "parts that are no list": input_with({"parts": {"text": "hi"}}),
+    "parts that are not a list": input_with({"parts": {"text": "hi"}}),
     "a part that is a string": input_with({"parts": ["hi"]}),
     "a function call": input_with({"role": "user", "parts": [CALL]}),
     "a function call in snake case": input_with({"parts": [{"function_call": CALL["functionCall"]}]}),

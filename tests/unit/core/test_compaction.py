@@ -48,9 +48,9 @@ def prompt_lines(log: Log, made: Compaction | None = None) -> list[str]:
 
 def summarize(log: Log, retention: int = 2) -> Compaction:
     """Return a summary as the activity would make it."""
-    found = find_compaction(log, retention)
-    assert found
-    return found.compaction(content=SUMMARY)
+    candidate = find_compaction(log, retention)
+    assert candidate
+    return candidate.compaction(content=SUMMARY)
 
 
 def test_a_summary_precedes_the_retained_events() -> None:
@@ -130,8 +130,8 @@ def test_a_later_summary_replaces_the_earlier_one() -> None:
     assert [call["id"] for event in others for call in event.function_calls()] == ["fc-3"]
     assert later.covered.first == log.state.events[0].id
     assert later.covered.count == 6
-    again: JsonObject = {"role": "model", "parts": [{"text": "LATER"}]}
-    assert prompt_lines(log, later.compaction(content=again)) == [
+    later_summary: JsonObject = {"role": "model", "parts": [{"text": "LATER"}]}
+    assert prompt_lines(log, later.compaction(content=later_summary)) == [
         "model: LATER",
         "user: go",
         "model: look()",
@@ -206,11 +206,11 @@ def test_the_size_of_a_prompt_is_the_last_count_plus_an_estimate() -> None:
 
 def turn(number: int, *, answer: str = "fine " * 40) -> list[Event]:
     """Return the events of one invocation: a user's message and the agent's answer."""
-    said: JsonObject = {"role": "user", "parts": [{"text": f"question {number}"}]}
+    question: JsonObject = {"role": "user", "parts": [{"text": f"question {number}"}]}
     spoken: JsonObject = {"role": "model", "parts": [{"text": answer}]}
     at = float(number)
     return [
-        Event(id=f"i{number}/e1", invocation_id=f"i{number}", author="user", timestamp=at, content=said),
+        Event(id=f"i{number}/e1", invocation_id=f"i{number}", author="user", timestamp=at, content=question),
         Event(id=f"i{number}/e2", invocation_id=f"i{number}", author="ag", timestamp=at + 0.5, content=spoken),
     ]
 
@@ -260,7 +260,7 @@ def test_windows_overlap() -> None:
     assert [event.invocation_id for event in second.events] == ["i2", "i2", "i3", "i3", "i4", "i4"]
 
 
-def test_a_window_that_is_smaller_than_the_last_summary_is_not_summarised() -> None:
+def test_a_window_that_is_smaller_than_the_last_summary_is_not_summarized() -> None:
     """Skips a summary that would not shorten the prompt. Source: ADK."""
     long: JsonObject = {"role": "model", "parts": [{"text": "x" * 5_000}]}
     made = summary_event("i2/e0", Covered(first="i1/e1", last="i1/e2", count=2), long)
@@ -293,11 +293,11 @@ def test_summaries_of_earlier_invocations_are_shown_in_later_ones() -> None:
         answered_now = ModelReplied(log.state.steps, body.reply) if isinstance(body, ModelReplied) else body
         log.append(parse_ref("m9"), 3_000.0, answered_now)
     conversation = Conversation(log, earlier, len(earlier.events))
-    found = ConversationView.of(conversation, log.state.runs[0]).over_threshold(2)
-    assert found
-    assert (found.covered.first, found.covered.last) == ("inv/e1", "next/e3")
-    told = prompt.contents(conversation)
-    assert [brief(content["parts"][0]) for content in told][:2] == ["SUMMARY", "go"]
-    made = found.compaction(content=SUMMARY).event("next", None)
-    told = prompt.contents(conversation, summary=made)
-    assert [brief(content["parts"][0]) for content in told] == ["SUMMARY", "and now?", "look()", "look={'page': 2}"]
+    candidate = ConversationView.of(conversation, log.state.runs[0]).over_threshold(2)
+    assert candidate
+    assert (candidate.covered.first, candidate.covered.last) == ("inv/e1", "next/e3")
+    contents = prompt.contents(conversation)
+    assert [brief(content["parts"][0]) for content in contents][:2] == ["SUMMARY", "go"]
+    made = candidate.compaction(content=SUMMARY).event("next", None)
+    contents = prompt.contents(conversation, summary=made)
+    assert [brief(content["parts"][0]) for content in contents] == ["SUMMARY", "and now?", "look()", "look={'page': 2}"]

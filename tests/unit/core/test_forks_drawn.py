@@ -33,9 +33,9 @@ def draw_fork(data: st.DataObject) -> tuple[Log, Log]:
     source = Story(data).play().whole
     assume(source.state.event_count > 0)
     event = data.draw(st.integers(1, source.state.event_count))
-    asked = InvocationInput(agent="ag", message="go", fork=Fork(invocation_id="inv", event=event))
-    assert asked.fork is not None
-    entries = fork.forked_entries(source, asked.fork, asked, NOW)
+    params = InvocationInput(agent="ag", message="go", fork=Fork(invocation_id="inv", event=event))
+    assert params.fork is not None
+    entries = fork.forked_entries(source, params.fork, params, NOW)
     return fork.log_until(source, event), Log("inv~1").extend(entries)
 
 
@@ -75,8 +75,8 @@ def test_a_call_that_asked_twice_asks_the_second_question_again_in_a_fork() -> N
 
     answer = answered("fc-1", response={"token": 1})
     source = log_of(story.user_message("go"), model_calls("tool"), asks(), answer, asks(state_delta={"a": 1}))
-    asked = InvocationInput(agent="ag", message="go", fork=Fork(invocation_id="inv", event=source.state.event_count))
-    ours = fork.make_fork_log(source, asked, NOW)
+    params = InvocationInput(agent="ag", message="go", fork=Fork(invocation_id="inv", event=source.state.event_count))
+    ours = fork.make_fork_log(source, params, NOW)
     assert ours.state.session.values["a"] == 1
     assert [(call.id, call.run, call.asked) for call in ours.state.waiting()] == [("fc-1", 1, "credential")]
 

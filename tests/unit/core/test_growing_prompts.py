@@ -36,9 +36,9 @@ class CountedEvents(list[Event]):
             yield event
 
     def __getitem__(self, index: Any) -> Any:
-        found = super().__getitem__(index)
-        self.reads += len(found) if isinstance(index, slice) else 1
-        return found
+        selected = super().__getitem__(index)
+        self.reads += len(selected) if isinstance(index, slice) else 1
+        return selected
 
     def __reversed__(self) -> Iterator[Event]:
         for event in super().__reversed__():

@@ -237,8 +237,8 @@ def test_a_login_resumes_no_call_that_needs_another_one(keys: tuple[Any, Any]) -
 def test_a_second_login_does_not_rerun_a_running_call() -> None:
     """Only the call that requested it runs a third time; the other keeps its second run."""
     log = log_of(user_message("go"), model_calls("tool", "other"), *request_login("fc-1", "fc-2"), answered("fc-1"))
-    again = EventActions(requested_auth_configs={"fc-1": CONFIG})
-    log.append(parse_ref("fc-1~1"), 0, tool_returned("fc-1", {}, run=1, actions=again))
+    second_request = EventActions(requested_auth_configs={"fc-1": CONFIG})
+    log.append(parse_ref("fc-1~1"), 0, tool_returned("fc-1", {}, run=1, actions=second_request))
     log.append(parse_ref("s2"), 0, answered("fc-1"))
     assert [log.state.calls[id].run for id in ("fc-1", "fc-2")] == [2, 1]
 

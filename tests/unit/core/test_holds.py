@@ -32,10 +32,10 @@ MODEL = Failure(kind="error", error_type="ModelUnavailable", message="Busy.", ho
 def log_of(*happened: tuple[str, Body]) -> Log:
     """Return the log of an invocation whose model called `pay`, and of what happened after that."""
     log = Log("inv")
-    began, asked = user_message("pay 5")
+    began, model_call = user_message("pay 5")
     reply = model_calls("pay")
     assert isinstance(reply, ModelReplied)
-    bodies = [("start", began), (">1", asked), ("m1", ModelReplied(1, reply.reply)), *happened]
+    bodies = [("start", began), (">1", model_call), ("m1", ModelReplied(1, reply.reply)), *happened]
     for second, (ref, body) in enumerate(bodies):
         log.append(with_attempt(parse_ref(ref), body) if isinstance(body, Held) else parse_ref(ref), second, body)
     return log

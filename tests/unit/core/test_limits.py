@@ -5,9 +5,9 @@ import pytest
 from waystation.core import InvalidAnswer, InvalidInput, encode, parse_answer, parse_message
 
 
-def object_of_size(given: dict[str, object], key: str, size: int) -> bytes:
+def object_of_size(fields: dict[str, object], key: str, size: int) -> bytes:
     """Return an object that is padded under `key` to this number of bytes."""
-    return encode({**given, key: "x" * (size - len(encode({**given, key: ""})))})
+    return encode({**fields, key: "x" * (size - len(encode({**fields, key: ""})))})
 
 
 def test_an_answer_has_at_most_a_million_bytes() -> None:

@@ -22,7 +22,7 @@ def test_a_kind_of_value_has_its_article(value: object, named: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "given", "text"),
+    ("kind", "values", "text"),
     [
         (Agent, dict(name=3), "`name` is 3; use text"),
         (Agent, {}, "`name` is missing"),
@@ -58,10 +58,10 @@ def test_a_kind_of_value_has_its_article(value: object, named: str) -> None:
         (AuthCredential, dict(auth_type="hunter2"), "`auth_type` is a str; use 'apiKey', 'http', "),
     ],
 )
-def test_a_validation_error_names_value_and_remedy(kind: Any, given: dict[str, Any], text: str) -> None:
+def test_a_validation_error_names_value_and_remedy(kind: Any, values: dict[str, Any], text: str) -> None:
     """Omits the value of a type that may contain a credential."""
     with pytest.raises(ValidationError) as refused:
-        kind(**given)
+        kind(**values)
     description = describe_errors(refused.value, Agent.model_fields)
     assert description.startswith(text)
     assert "pydantic" not in description

@@ -40,7 +40,7 @@ def _circular() -> Any:
     return value
 
 
-class Colour(enum.Enum):
+class Color(enum.Enum):
     """An enum."""
 
     RED = "red"
@@ -78,14 +78,14 @@ def test_the_digest_does_not_depend_on_the_order_of_keys(value: dict[str, int]) 
     [
         ((1, 2), [1, 2]),
         ({3, 1, 2}, [1, 2, 3]),
-        (Colour.RED, "red"),
+        (Color.RED, "red"),
         (Point(), {"x": 1}),
         (Pair(1, [2]), {"left": 1, "right": [2]}),
         (datetime.date(2026, 1, 2), "2026-01-02"),
         (datetime.timedelta(seconds=90), "PT1M30S"),
         (decimal.Decimal("1.10"), "1.10"),
         ({1: "a", None: "b"}, {"1": "a", "None": "b"}),
-        ({Colour.RED: 1}, {"red": 1}),
+        ({Color.RED: 1}, {"red": 1}),
     ],
 )
 def test_common_values_have_a_plain_form(value: object, recorded: object) -> None:

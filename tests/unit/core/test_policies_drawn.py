@@ -104,16 +104,16 @@ def counted_answers(log: Log, call: CallState) -> Iterator[tuple[float, Answer, 
 
 def approvers(log: Log, call: CallState) -> list[tuple[str | None, Verified | None]] | None:
     """Return the approvers of a call as it ran, or None if an operator waived the approval."""
-    found: list[tuple[str | None, Verified | None]] = []
+    votes: list[tuple[str | None, Verified | None]] = []
     for _, answer, who in counted_answers(log, call):
         by = who.subject if who else answer.by
         if answer.action == "waive":
             return None
         if answer.action == "edit":
-            found = [(by, who)]
+            votes = [(by, who)]
         if answer.action == "approve":
-            found.append((by, who))
-    return found
+            votes.append((by, who))
+    return votes
 
 
 def may_approve(policy: ApprovalPolicy, by: str | None, who: Verified | None) -> bool:
@@ -122,8 +122,12 @@ def may_approve(policy: ApprovalPolicy, by: str | None, who: Verified | None) ->
         return False
     if policy.not_requester and by == "user":
         return False
-    asked = policy.asked(len(policy.escalation))
-    return not asked or by in asked or bool(who and "role:boss" in asked and "boss" in who.roles)
+    approvers_asked = policy.asked(len(policy.escalation))
+    return (
+        not approvers_asked
+        or by in approvers_asked
+        or bool(who and "role:boss" in approvers_asked and "boss" in who.roles)
+    )
 
 
 @given(st.data())

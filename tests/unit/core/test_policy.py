@@ -13,7 +13,7 @@ LATER = (Escalation(after=timedelta(hours=1), to=("role:boss",)),)
 
 
 @pytest.mark.parametrize(
-    ("given", "wanted", "satisfied"),
+    ("fields", "other_fields", "satisfied"),
     [
         ({}, {}, True),
         ({"approvers": ("ann",)}, {}, True),
@@ -31,9 +31,9 @@ LATER = (Escalation(after=timedelta(hours=1), to=("role:boss",)),)
         ({"comment": True}, {"digest": True, "deadline": timedelta(days=1)}, True),
     ],
 )
-def test_a_stricter_policy_satisfies_another(given: JsonObject, wanted: JsonObject, satisfied: bool) -> None:
+def test_a_stricter_policy_satisfies_another(fields: JsonObject, other_fields: JsonObject, satisfied: bool) -> None:
     """A stricter policy has the same approvers or fewer, the same quorum or more, and the same conditions or more."""
-    assert ApprovalPolicy(**given).satisfies(ApprovalPolicy(**wanted)) is satisfied
+    assert ApprovalPolicy(**fields).satisfies(ApprovalPolicy(**other_fields)) is satisfied
 
 
 @pytest.mark.parametrize("field", ["deadline", "remember"])
@@ -44,7 +44,7 @@ def test_true_is_not_a_duration(field: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("fields", "mistake_text"),
     [
         ({"approvers": ("role:",)}, "names 'role:', a role without a name"),
         ({"verified": True, "operators": ("role:",)}, "names 'role:', a role without a name"),
@@ -58,14 +58,14 @@ def test_true_is_not_a_duration(field: str) -> None:
         ),
     ],
 )
-def test_a_policy_that_makes_no_sense_is_reported(given: JsonObject, said: str) -> None:
+def test_a_policy_that_makes_no_sense_is_reported(fields: JsonObject, mistake_text: str) -> None:
     """Reports the mistake to authors; a recorded policy is still accepted, so histories replay."""
-    [mistake] = ApprovalPolicy(**given).mistakes()
-    assert mistake.startswith(said)
+    [mistake] = ApprovalPolicy(**fields).mistakes()
+    assert mistake.startswith(mistake_text)
 
 
 @pytest.mark.parametrize(
-    "given",
+    "fields",
     [
         {},
         {"quorum": 3},
@@ -75,9 +75,9 @@ def test_a_policy_that_makes_no_sense_is_reported(given: JsonObject, said: str) 
         {"verified": True, "operators": ("ben",)},
     ],
 )
-def test_a_meaningful_policy_has_no_mistakes(given: JsonObject) -> None:
+def test_a_meaningful_policy_has_no_mistakes(fields: JsonObject) -> None:
     """Roles may have any number of members, and escalations may name more approvers."""
-    assert list(ApprovalPolicy(**given).mistakes()) == []
+    assert list(ApprovalPolicy(**fields).mistakes()) == []
 
 
 @pytest.mark.parametrize(

@@ -55,8 +55,8 @@ def test_an_answer_to_another_agents_call_is_described_in_words() -> None:
     pending = ToolOutcome(function_call_id="fc-1", response={"status": "pending"}, final=False)
     stage.log.append(parse_ref("fc-1"), 0, CallReturned(pending))
     stage.play()
-    told = [line for line in prompt_lines(stage, "b") if "returned result" in line]
-    assert told[0] == f"user: [a] `ask` tool returned result:\n{quote(str({'status': 'pending'}))}"
+    results = [line for line in prompt_lines(stage, "b") if "returned result" in line]
+    assert results[0] == f"user: [a] `ask` tool returned result:\n{quote(str({'status': 'pending'}))}"
 
 
 def test_a_call_of_an_agent_that_takes_over_again_has_a_response() -> None:
@@ -78,19 +78,19 @@ def test_a_call_of_an_agent_that_takes_over_again_has_a_response() -> None:
 
 
 @pytest.mark.parametrize(
-    ("branch", "seen"),
+    ("branch", "expected"),
     [
         ("pa.a", ["user: go", "model: mine"]),
         ("pa.b", ["user: go", "model: other"]),
         (None, ["user: go", "user: [a] said", "user: [b] said"]),
     ],
 )
-def test_parallel_branches_do_not_see_each_other(branch: str | None, seen: list[str]) -> None:
+def test_parallel_branches_do_not_see_each_other(branch: str | None, expected: list[str]) -> None:
     """An agent after the parallel agents sees all of them."""
     stage = Stage(composite("parallel", llm("a"), llm("b"), name="pa"), a=["mine"], b=["other"])
     stage.play()
     agent = branch.rpartition(".")[2] if branch else "c"
-    assert [line.partition(":\n")[0] for line in prompt_lines(stage, agent, branch=branch)] == seen
+    assert [line.partition(":\n")[0] for line in prompt_lines(stage, agent, branch=branch)] == expected
 
 
 def test_a_branch_does_not_see_one_with_a_similar_name() -> None:

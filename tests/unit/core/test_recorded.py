@@ -13,12 +13,12 @@ def recorded_types() -> list[type[Recorded]]:
     """Return every subclass of Recorded in the core."""
     for module in walk_packages(core.__path__, "waystation.core."):
         import_module(module.name)  # so that its types are known
-    found, waiting = [], [Recorded]
+    types, waiting = [], [Recorded]
     while waiting:
         for kind in waiting.pop().__subclasses__():
-            found.append(kind)
+            types.append(kind)
             waiting.append(kind)
-    return [kind for kind in found if kind.__module__.startswith("waystation.core.")]
+    return [kind for kind in types if kind.__module__.startswith("waystation.core.")]
 
 
 def test_recorded_types_are_frozen_and_ignore_unknown_fields() -> None:

@@ -35,7 +35,7 @@ OF_TWO = ApprovalPolicy(quorum=2, verified=False)
             {"status": "approved", "limit": 9, "comment": "fine"},
         ),
         ({"action": "reject", "comment": "no budget"}, {"status": "rejected", "comment": "no budget"}),
-        ({"action": "respond", "response": {"colour": "red"}}, {"colour": "red"}),
+        ({"action": "respond", "response": {"color": "red"}}, {"color": "red"}),
         ({"action": "respond", "response": {}, "comment": "not shown"}, {}),
     ],
 )

@@ -103,26 +103,26 @@ def test_an_undelivered_joined_message_starts_its_own_invocation() -> None:
     log.accept(message("d"))
     log.apply(1, report(1, joined=(1,)), 5)
     log.end(1, "completed")
-    begun = log.start("run")
-    assert begun is not None
-    assert begun[1].message == "c"
+    started = log.start("run")
+    assert started is not None
+    assert started[1].message == "c"
 
 
 @pytest.mark.parametrize(
-    ("busy", "given", "error"),
+    ("busy", "request", "error"),
     [
         (True, message("x", when_busy="reject"), SessionBusy),
         (False, message("x", state={"k": "v" * 200_000}), InvalidInput),
     ],
 )
-def test_a_message_is_refused(busy: bool, given: SessionMessage, error: type[Exception]) -> None:
+def test_a_message_is_refused(busy: bool, request: SessionMessage, error: type[Exception]) -> None:
     """The class of the error states the reason."""
     log = session(state={"large": "v" * 600_000})
     if busy:
         log.accept(message("a"))
         log.start("run")
     with pytest.raises(error):
-        log.check(given)
+        log.check(request)
 
 
 def test_the_queue_is_bounded_by_number_and_size() -> None:
@@ -198,21 +198,21 @@ def test_every_accepted_message_is_answered_once(steps: list[tuple[str, object]]
     log, accepted, answered = session(), [], []
 
     def start() -> None:
-        if begun := log.start("run"):
-            assert log.current == begun[0]
-            answered.append(begun[1].message)
+        if started := log.start("run"):
+            assert log.current == started[0]
+            answered.append(started[1].message)
 
     for number, (kind, what) in enumerate(steps):
         match kind:
             case "send":
-                given = message(f"m{number}", when_busy=what)
+                request = message(f"m{number}", when_busy=what)
                 try:
-                    log.check(given)
+                    log.check(request)
                 except SessionRefused:
                     pass
                 else:
-                    log.accept(given)
-                    accepted.append(given.message)
+                    log.accept(request)
+                    accepted.append(request.message)
             case "park" if isinstance(what, int) and what in log.turns and log.turns[what].status == "running":
                 log.park(what)
             case "end" if isinstance(what, int) and what in log.turns:
@@ -241,9 +241,9 @@ def test_a_state_change_counts_once_from_the_next_invocation() -> None:
     log.end(1, "completed")
     log.change_state(StateChange(state={"a": 3}, change_id="c1"))
     log.accept(message("two"))
-    begun = log.start("run")
-    assert begun is not None
-    assert begun[1].state == {"a": 2}
+    started = log.start("run")
+    assert started is not None
+    assert started[1].state == {"a": 2}
 
 
 def test_a_state_change_above_the_limit_is_refused() -> None:

@@ -44,6 +44,6 @@ def test_a_closed_call_is_kept_without_its_content() -> None:
         model_called(),
         model_replied("done"),
     )
-    again = restored(log).state.calls["fc-1"]
-    assert (again.closed, again.answered_by, again.digest) == (True, "ann", log.state.calls["fc-1"].digest)
+    call = restored(log).state.calls["fc-1"]
+    assert (call.closed, call.answered_by, call.digest) == (True, "ann", log.state.calls["fc-1"].digest)
     assert len(Snapshot.of(log).encode()) < 2_000

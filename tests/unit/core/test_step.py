@@ -119,8 +119,10 @@ def test_two_simultaneous_answers_cause_one_model_call() -> None:
     ]
     both = log_of(*open_calls, answered("fc-1"), answered("fc-2"))
     assert next_step(both) == CallModel(0, "turn")
-    heard = log_of(*open_calls, answered("fc-1"), answered("fc-2"), model_called(3), model_replied("Both are fine."))
-    assert next_step(heard) == Finish()
+    answered_log = log_of(
+        *open_calls, answered("fc-1"), answered("fc-2"), model_called(3), model_replied("Both are fine.")
+    )
+    assert next_step(answered_log) == Finish()
 
 
 def test_an_answer_during_a_model_call_causes_another_one() -> None:

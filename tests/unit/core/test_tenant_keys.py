@@ -14,7 +14,7 @@ from waystation.core.session_log import SessionInput, parse_session
 
 TENANTS = st.none() | st.from_regex(ids.TENANT, fullmatch=True)
 NAMES = st.text(st.sampled_from("acme~@/%.-_é ") | st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
-"""Names of apps, users and sessions, many of which look like parts of a key."""
+"""Names of apps, users and sessions; many look like parts of a key."""
 
 
 @st.composite

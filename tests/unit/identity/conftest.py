@@ -1,4 +1,4 @@
-"""One installation with keys of its own: an identity provider, a gateway, workers and a client."""
+"""An installation with its own keys: an identity provider, a gateway, workers and a client."""
 
 import json
 import time
@@ -23,7 +23,7 @@ APPROVE: dict[str, Any] = {"function_call_id": "fc-1", "action": "approve", "com
 
 @dataclass
 class Clock:
-    """The time, and by how much a test has put it forward."""
+    """A clock that a test can advance."""
 
     ahead_s: float = 0.0
 
@@ -34,7 +34,7 @@ class Clock:
 
 @dataclass(kw_only=True)
 class Installation:
-    """What was set up."""
+    """The programs and keys of an installation."""
 
     folder: Path
     provider: FakeOpenId
@@ -50,19 +50,21 @@ class Installation:
     async def verify(
         self, sealed: str, *, namespace: str = NAMESPACE, call: str = CALL, **answer: Any
     ) -> tuple[Verified, str]:
-        """Return what a worker finds."""
-        given = Answer.model_validate(APPROVE | answer)
-        return await self.worker.verify(sealed, namespace=namespace, approval_id=call, answer=given)
+        """Return the verification of a worker."""
+        content = Answer.model_validate(APPROVE | answer)
+        return await self.worker.verify(sealed, namespace=namespace, approval_id=call, answer=content)
 
 
 def installed(folder: Path, provider: FakeOpenId, issuer: Mapping[str, str | bool] | None = None) -> Installation:
     """Set up an installation that trusts its gateway and a provider."""
     write_examples(folder)
-    given = {"issuer": provider.url, "audience": "waystation-test"} | dict(issuer or {})
-    lines = [f"{name} = {value if str(value).startswith('[') else json.dumps(value)}" for name, value in given.items()]
+    settings = {"issuer": provider.url, "audience": "waystation-test"} | dict(issuer or {})
+    lines = [
+        f"{name} = {value if str(value).startswith('[') else json.dumps(value)}" for name, value in settings.items()
+    ]
     file = folder / "workers.toml"
     file.write_text(file.read_text().replace("[links]", "\n".join(["[[issuers]]", *lines, "", "[links]"])))
-    assert tomllib.loads(file.read_text())["issuers"][1]["issuer"] == given["issuer"]
+    assert tomllib.loads(file.read_text())["issuers"][1]["issuer"] == settings["issuer"]
     clock = Clock()
     worker = WorkerIdentity.load(file, clock=clock)
     gateway = Configuration.read(folder / "gateway.toml")

@@ -71,8 +71,8 @@ def test_a_requirement_closes_a_public_issuer() -> None:
     assert not any(admission(GOOGLE, require={kind: ["example.com"]}).is_open for kind in RequireSection.model_fields)
 
 
-def test_each_kind_of_requirement_has_to_be_met_by_one_name() -> None:
-    """Roles and groups are looked up in the configured claims."""
+def test_a_person_meets_each_kind_of_requirement_with_one_name() -> None:
+    """Looks up roles and groups in the configured claims."""
     rules = admission(groups_claim="realm.groups", require={"roles": ["staff", "boss"], "groups": ["payments"]})
     paying = {"realm": {"groups": ["other", "payments"]}}
     assert admits(rules, "boss", **paying)
@@ -95,12 +95,12 @@ def test_each_kind_of_requirement_has_to_be_met_by_one_name() -> None:
         ({}, False),
     ],
 )
-def test_a_domain_is_that_of_a_verified_address(claims: dict[str, object], admitted: bool) -> None:
+def test_only_a_verified_address_has_a_domain(claims: dict[str, object], admitted: bool) -> None:
     """An address that the provider has not verified proves nothing."""
     assert admits(admission(require={"domains": ["example.com"]}), **claims) is admitted
 
 
-def test_a_domain_at_google_is_the_one_that_manages_the_account() -> None:
+def test_google_names_the_domain_that_manages_the_account() -> None:
     """Former employees keep private accounts with their old address."""
     rules = admission(GOOGLE, require={"domains": ["example.com"]})
     assert admits(rules, hd="example.com")
@@ -129,8 +129,8 @@ def test_roles_are_granted_to_subjects_roles_and_groups() -> None:
         ({"group": ["x"]}, "has no key 'group'"),
     ],
 )
-def test_a_requirement_that_means_nothing_is_refused(table: dict[str, object], problem: str) -> None:
-    """A misspelled requirement would otherwise admit everybody."""
+def test_a_misspelled_requirement_is_refused(table: dict[str, object], problem: str) -> None:
+    """Ignoring it would admit everyone."""
     with pytest.raises(ValueError, match=problem):
         RequireSection.model_validate(table)
     with pytest.raises(ValueError, match="has no key 'viewers'"):

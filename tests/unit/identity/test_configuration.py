@@ -16,7 +16,7 @@ from waystation.identity import Configuration, Gateway, Links, Sealer, WorkerIde
 
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with all keys and examples, besides a few keys that suit nothing."""
+    """Return a folder with all keys and examples, and a few unusable keys."""
     folder = tmp_path_factory.mktemp("keys")
     write_examples(folder)
     write_secret(folder / "rsa.pem", RSAKey.generate_key(2048).as_pem(private=True).decode())
@@ -67,7 +67,7 @@ OPENS = '[envelope]\nprivate_key = "envelope-private.json"\n'
     ],
 )
 def test_a_mistake_is_named_with_its_key(keys: Path, text: str, key: str, problem: str) -> None:
-    """Of a worker's file."""
+    """Loads a worker's file with a mistake and reports the key."""
     file = keys / "mistaken.toml"
     file.write_text(text)
     with pytest.raises(InvalidConfiguration) as caught:
@@ -78,8 +78,8 @@ def test_a_mistake_is_named_with_its_key(keys: Path, text: str, key: str, proble
     assert "SECRET-TEXT" not in str(caught.value)
 
 
-def test_what_another_kind_of_process_needs_is_said_to_be_missing(keys: Path) -> None:
-    """With what it is for, and where to find an example."""
+def test_a_missing_key_is_named_with_its_purpose(keys: Path) -> None:
+    """The error names the purpose of the key and where to find an example."""
     workers = Configuration.read(keys / "workers.toml")
     with pytest.raises(InvalidConfiguration, match=r"gateway: is missing; its key signs .*identity init"):
         Gateway.of(workers)
@@ -89,16 +89,16 @@ def test_what_another_kind_of_process_needs_is_said_to_be_missing(keys: Path) ->
         Links.of(Configuration.read(keys / "clients.toml"), namespace="default")
 
 
-def test_a_private_key_is_not_taken_where_a_public_one_belongs(keys: Path) -> None:
-    """Clients are given the file by mistake otherwise."""
+def test_a_private_key_is_refused_in_place_of_a_public_one(keys: Path) -> None:
+    """Clients would receive the private key."""
     file = keys / "mistaken.toml"
     file.write_text('[envelope]\npublic_key = "envelope-private.json"\n')
     with pytest.raises(InvalidConfiguration, match="not a public EC or X25519 key"):
         Sealer.of(Configuration.read(file))
 
 
-def test_a_key_of_links_that_can_be_guessed_is_refused(keys: Path) -> None:
-    """Thirty-two bytes at least."""
+def test_a_short_key_of_links_is_refused(keys: Path) -> None:
+    """The key needs at least thirty-two bytes."""
     file = keys / "mistaken.toml"
     file.write_text('[links]\nkey = "short.key"\n')
     with pytest.raises(InvalidConfiguration, match=r"links\.key: short\.key has fewer than 32 random bytes"):
@@ -108,7 +108,7 @@ def test_a_key_of_links_that_can_be_guessed_is_refused(keys: Path) -> None:
 async def test_a_secret_may_be_in_a_variable_which_is_then_removed(
     there: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Tools, and programs that they start, do not find it; a second reader in this process does."""
+    """Tools and their programs do not see the variable, but a second reader in this process does."""
     file = there.folder / "workers.toml"
     monkeypatch.setenv("OUR_ENVELOPE_KEY", (there.folder / "envelope-private.json").read_text())
     file.write_text(file.read_text().replace('"envelope-private.json"', '"env:OUR_ENVELOPE_KEY"'))
@@ -119,8 +119,8 @@ async def test_a_secret_may_be_in_a_variable_which_is_then_removed(
 
 
 @pytest.mark.parametrize("curve", ["X25519", "P-384"])
-async def test_keys_of_other_curves_and_pem_files_do_as_well(there: Installation, curve: str) -> None:
-    """As other programs make them."""
+async def test_keys_of_other_curves_and_pem_files_are_accepted(there: Installation, curve: str) -> None:
+    """Other programs create such keys."""
     key = OKPKey.generate_key("X25519") if curve == "X25519" else ECKey.generate_key("P-384")
     write_secret(there.folder / "a.pem", key.as_pem(private=True).decode())
     (there.folder / "b.pem").write_bytes(key.as_pem(private=False))
@@ -133,7 +133,7 @@ async def test_keys_of_other_curves_and_pem_files_do_as_well(there: Installation
 
 
 async def test_a_gateway_may_sign_with_ed25519(there: Installation) -> None:
-    """Its workers need the public key."""
+    """Workers verify its signatures with the public key."""
     key = OKPKey.generate_key("Ed25519", auto_kid=True)
     (there.folder / "gateway-signing.json").write_text(json.dumps(key.as_dict(private=True)))
     (there.folder / "gateway-jwks.json").write_text(json.dumps({"keys": [key.as_dict(private=False)]}))
@@ -143,8 +143,8 @@ async def test_a_gateway_may_sign_with_ed25519(there: Installation) -> None:
     assert (await there.verify(there.seal(signed)))[0].subject == "eve"
 
 
-def test_private_files_are_for_their_owner_only_and_public_ones_hold_no_secret(tmp_path: Path) -> None:
-    """From the moment at which they exist."""
+def test_private_files_are_private_and_public_ones_contain_no_secret(tmp_path: Path) -> None:
+    """The files have their modes when they are created."""
     files = write_examples(tmp_path / "new")
     modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in files}
     secret = {"envelope-private.json", "gateway-signing.json", "links.key"}
@@ -156,7 +156,7 @@ def test_private_files_are_for_their_owner_only_and_public_ones_hold_no_secret(t
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
-    """Keys that are in use would be lost."""
+    """An existing key is kept and reported."""
     files = write_examples(tmp_path)
     before = {file: file.read_bytes() for file in files}
     with pytest.raises(InvalidConfiguration, match="already exists"):
@@ -168,14 +168,14 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     assert {file: file.read_bytes() for file in files[1:]} == {file: before[file] for file in files[1:]}
 
 
-def test_the_examples_are_whole(tmp_path: Path) -> None:
-    """What is commented out in them, too."""
+def test_the_examples_are_complete(tmp_path: Path) -> None:
+    """Options that are commented out are valid, too."""
     write_examples(tmp_path)
     for name in ("workers", "gateway"):
         file = tmp_path / f"{name}.toml"
         lines = file.read_text().splitlines()
         # Settings and tables that are commented out; of remarks neither holds a `=` or begins with `[`.
-        shown = [line.removeprefix("# ") if " = " in line or line.startswith("# [") else line for line in lines]
-        file.write_text("\n".join(shown))
+        uncommented = [line.removeprefix("# ") if " = " in line or line.startswith("# [") else line for line in lines]
+        file.write_text("\n".join(uncommented))
         read = Configuration.read(file)
         assert read.issuers if name == "workers" else read.oidc

@@ -30,12 +30,12 @@ def test_the_channels_are_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     write_secret(tmp_path / "tickets.key", WebhookReceiver().secret)
     (tmp_path / "channels.toml").write_text("".join(blocks(how_to("notify-approvers"), "toml")))
     read = Channels.read(tmp_path / "channels.toml")
-    found = [read.get(name) for name in ("desk", "dana", "tickets")]
-    assert [len(channel.targets) for channel in found if channel] == [2, 1, 1]
+    channels = [read.get(name) for name in ("desk", "dana", "tickets")]
+    assert [len(channel.targets) for channel in channels if channel] == [2, 1, 1]
 
 
 def test_the_digest_of_the_contract_is_that_of_its_answer() -> None:
     """The example digest of the contract is correct."""
-    found = re.search(r"digest of\s+`(\{.*?\})`\s+is\s+`([0-9a-f]{64})`", CONTRACT)
-    assert found is not None
-    assert answer_digest(json.loads(found[1])) == found[2]
+    match = re.search(r"digest of\s+`(\{.*?\})`\s+is\s+`([0-9a-f]{64})`", CONTRACT)
+    assert match is not None
+    assert answer_digest(json.loads(match[1])) == match[2]

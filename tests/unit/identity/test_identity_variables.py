@@ -1,4 +1,4 @@
-"""Each kind of program has a variable of its own for its identity file."""
+"""Each kind of program reads its identity file from its own variable."""
 
 from collections.abc import MutableMapping
 from pathlib import Path
@@ -18,7 +18,7 @@ from waystation.core import IDENTITY_ENV
         ({IDENTITY_ENV: "old.toml"}, Path("old.toml"), True),
     ],
 )
-def test_the_variable_of_workers_is_used_with_a_warning_if_the_own_one_is_missing(
+def test_the_variable_of_workers_is_a_fallback_with_a_warning(
     monkeypatch: pytest.MonkeyPatch,
     logs: list[MutableMapping[str, Any]],
     variables: dict[str, str],

@@ -1,4 +1,4 @@
-"""The keys of issuers: read from where the configuration says, kept, and read again when a new one may be there."""
+"""Keys of issuers are read once, cached, and read again when a new one may exist."""
 
 import asyncio
 import json
@@ -15,20 +15,20 @@ from waystation.core import IdentityUnavailable, NotAllowed
 from waystation.identity.keys import FRESH_S, REFETCH_AFTER_S, STALE_S, IssuerKeys
 
 
-async def found(keys: IssuerKeys, provider: FakeOpenId) -> bool:
-    """Whether the key with which the provider signs now is found."""
+async def is_known(keys: IssuerKeys, provider: FakeOpenId) -> bool:
+    """Return whether the current signing key of the provider is known."""
     return await keys.find(provider.keys[0].kid, "ES256") is not None
 
 
 @pytest.fixture
 def clock() -> Clock:
-    """A time to set."""
+    """Return a clock that a test can advance."""
     return Clock()
 
 
 @pytest.fixture(params=["discovery", "address", "file"])
 def keys(request: pytest.FixtureRequest, own_openid: FakeOpenId, tmp_path: Path, clock: Clock) -> IssuerKeys:
-    """The provider's keys, from each place where they may be."""
+    """Return the provider's keys, from each possible place."""
     if request.param == "file":
         place: str | Path | None = tmp_path / "jwks.json"
         (tmp_path / "jwks.json").write_text(json.dumps({"keys": [own_openid.keys[0].as_dict(private=False)]}))
@@ -38,53 +38,49 @@ def keys(request: pytest.FixtureRequest, own_openid: FakeOpenId, tmp_path: Path,
 
 
 async def test_keys_are_read_once(keys: IssuerKeys, own_openid: FakeOpenId) -> None:
-    """However many answers come, and however many at once."""
-    assert all(await asyncio.gather(*(found(keys, own_openid) for _ in range(20))))
+    """Reads the keys once for any number of concurrent answers."""
+    assert all(await asyncio.gather(*(is_known(keys, own_openid) for _ in range(20))))
     assert own_openid.key_reads <= 1
 
 
-async def test_a_new_key_is_found_and_an_unknown_one_does_not_have_the_provider_asked_all_the_time(
-    own_openid: FakeOpenId, clock: Clock
-) -> None:
-    """A forger may name a key; the provider is asked at most once a minute."""
+async def test_an_unknown_key_is_looked_up_at_most_once_a_minute(own_openid: FakeOpenId, clock: Clock) -> None:
+    """Finds a new key of the provider; a forger who names keys causes no more requests."""
     keys = IssuerKeys(own_openid.url, None, clock=clock)
-    assert await found(keys, own_openid)
+    assert await is_known(keys, own_openid)
     for number in range(50):
         assert await keys.find(f"forged-{number}", "ES256") is None
     assert own_openid.key_reads == 1
     own_openid.rotate()
-    assert not await found(keys, own_openid)
+    assert not await is_known(keys, own_openid)
     clock.ahead_s += REFETCH_AFTER_S
-    assert await found(keys, own_openid)
+    assert await is_known(keys, own_openid)
     assert own_openid.key_reads == 2
 
 
-async def test_a_key_that_was_withdrawn_is_not_used_for_long(own_openid: FakeOpenId, clock: Clock) -> None:
-    """The provider is asked every hour, in any case."""
+async def test_a_withdrawn_key_is_refused_within_an_hour(own_openid: FakeOpenId, clock: Clock) -> None:
+    """Reads the provider's keys every hour."""
     keys = IssuerKeys(own_openid.url, None, clock=clock)
-    assert await found(keys, own_openid)
+    assert await is_known(keys, own_openid)
     old = own_openid.keys[0].kid
     own_openid.rotate()
     clock.ahead_s += FRESH_S
     assert await keys.find(old, "ES256") is None
 
 
-async def test_known_keys_serve_while_the_provider_is_down_but_not_for_ever(
-    own_openid: FakeOpenId, clock: Clock
-) -> None:
-    """A day at most."""
+async def test_known_keys_serve_for_a_day_while_the_provider_is_down(own_openid: FakeOpenId, clock: Clock) -> None:
+    """Refuses them afterward."""
     keys = IssuerKeys(own_openid.url, None, clock=clock)
-    assert await found(keys, own_openid)
+    assert await is_known(keys, own_openid)
     own_openid.keys_down = True
     clock.ahead_s += FRESH_S
-    assert await found(keys, own_openid)
+    assert await is_known(keys, own_openid)
     clock.ahead_s += STALE_S
     with pytest.raises(IdentityUnavailable):
-        await found(keys, own_openid)
+        await is_known(keys, own_openid)
 
 
-async def test_a_provider_that_is_down_refuses_nobody(tmp_path: Path, own_openid: FakeOpenId) -> None:
-    """That is another error, so the look at the answer is repeated; once it is up, the answer counts."""
+async def test_an_unreachable_provider_causes_a_retry(tmp_path: Path, own_openid: FakeOpenId) -> None:
+    """Raises another error than a refusal, so the verification is repeated and the answer counts later."""
     there = installed(tmp_path, own_openid)
     sealed = there.seal(own_openid.token())
     own_openid.keys_down = True
@@ -94,8 +90,8 @@ async def test_a_provider_that_is_down_refuses_nobody(tmp_path: Path, own_openid
     assert (await there.verify(sealed))[0].subject == "dana@example.com"
 
 
-async def test_a_provider_that_is_not_there_refuses_nobody(tmp_path: Path, openid: FakeOpenId) -> None:
-    """Nor does one whose address leads elsewhere."""
+async def test_a_missing_provider_causes_a_retry(tmp_path: Path, openid: FakeOpenId) -> None:
+    """Also raises this error if its address belongs to another server."""
     there = installed(tmp_path / "a", openid, {"jwks": "http://127.0.0.1:9/jwks"})
     with pytest.raises(IdentityUnavailable):
         await there.verify(there.seal(openid.token()))
@@ -104,8 +100,8 @@ async def test_a_provider_that_is_not_there_refuses_nobody(tmp_path: Path, openi
         await there.verify(there.seal(openid.token()))
 
 
-async def test_a_provider_that_says_to_be_another_is_not_believed(tmp_path: Path, own_openid: FakeOpenId) -> None:
-    """What it publishes has to name the issuer that is configured."""
+async def test_a_provider_with_another_issuer_is_refused(tmp_path: Path, own_openid: FakeOpenId) -> None:
+    """The published metadata must name the configured issuer."""
     there = installed(tmp_path, own_openid)
     token = own_openid.token()
     own_openid.issuer = "https://other.example"
@@ -113,8 +109,8 @@ async def test_a_provider_that_says_to_be_another_is_not_believed(tmp_path: Path
         await there.verify(there.seal(token))
 
 
-async def test_a_token_that_names_no_key_is_of_an_issuer_with_one(own_openid: FakeOpenId, clock: Clock) -> None:
-    """Otherwise it is not clear which one is meant."""
+async def test_a_token_without_a_key_id_needs_an_issuer_with_one_key(own_openid: FakeOpenId, clock: Clock) -> None:
+    """With several keys it is unclear which one signed."""
     keys = IssuerKeys(own_openid.url, None, clock=clock)
     assert await keys.find(None, "ES256") is not None
     own_openid.keys.append(RSAKey.generate_key(2048, {"use": "sig"}, auto_kid=True))
@@ -126,33 +122,31 @@ async def test_a_token_that_names_no_key_is_of_an_issuer_with_one(own_openid: Fa
     assert await keys.find(None, "ES256") is None
 
 
-async def test_tokens_signed_with_rsa_are_taken(tmp_path: Path, own_openid: FakeOpenId) -> None:
-    """As most providers do."""
+async def test_tokens_signed_with_rsa_are_accepted(tmp_path: Path, own_openid: FakeOpenId) -> None:
+    """Most providers sign with RSA."""
     own_openid.keys[:] = [RSAKey.generate_key(2048, {"use": "sig"}, auto_kid=True)]
     there: Installation = installed(tmp_path, own_openid)
     assert (await there.verify(there.seal(own_openid.token())))[0].subject == "dana@example.com"
 
 
-async def test_only_the_algorithms_that_are_configured_are_taken(tmp_path: Path, own_openid: FakeOpenId) -> None:
-    """A provider of which RSA is expected signs with nothing else."""
+async def test_only_configured_algorithms_are_accepted(tmp_path: Path, own_openid: FakeOpenId) -> None:
+    """A provider that is configured for RSA signs with nothing else."""
     there = installed(tmp_path, own_openid, {"algorithms": '["RS256"]'})
     with pytest.raises(NotAllowed, match="must use one of RS256"):
         await there.verify(there.seal(own_openid.token()))
 
 
 @pytest.mark.parametrize("claim", ["realm_access.roles", "https://example.com/roles"])
-async def test_roles_may_stand_deeper_or_under_a_name_with_dots(
-    tmp_path: Path, own_openid: FakeOpenId, claim: str
-) -> None:
-    """As providers differ."""
+async def test_roles_may_be_nested_or_have_a_name_with_dots(tmp_path: Path, own_openid: FakeOpenId, claim: str) -> None:
+    """Providers differ."""
     there = installed(tmp_path, own_openid, {"roles_claim": claim})
     nested = {"realm_access": {"roles": ["audit"]}} if claim.startswith("realm") else {claim: ["audit"]}
     who, _ = await there.verify(there.seal(own_openid.token(roles=None, **nested)))
     assert who.roles == ("audit",)
 
 
-async def test_an_e_mail_address_that_is_not_verified_names_nobody(tmp_path: Path, own_openid: FakeOpenId) -> None:
-    """Anybody can enter one with many providers."""
+async def test_an_unverified_email_address_identifies_nobody(tmp_path: Path, own_openid: FakeOpenId) -> None:
+    """Many providers let anyone enter any address."""
     there = installed(tmp_path, own_openid, {"subject_claim": "email"})
     good = own_openid.token("17", email="dana@example.com", email_verified=True)
     assert (await there.verify(there.seal(good)))[0].subject == "dana@example.com"
@@ -161,8 +155,8 @@ async def test_an_e_mail_address_that_is_not_verified_names_nobody(tmp_path: Pat
             await there.verify(there.seal(own_openid.token("17", email="boss@example.com", **claims)))
 
 
-async def test_an_issuer_can_be_trusted_to_verify_every_e_mail_address(tmp_path: Path, own_openid: FakeOpenId) -> None:
-    """Some verify, and do not say so; one that says the opposite is believed."""
+async def test_an_issuer_can_be_trusted_to_verify_every_email_address(tmp_path: Path, own_openid: FakeOpenId) -> None:
+    """An explicit `email_verified: false` is still refused."""
     there = installed(tmp_path, own_openid, {"subject_claim": "email", "email_trusted": True})
     unsaid = own_openid.token("17", email="dana@example.com")
     assert (await there.verify(there.seal(unsaid)))[0].subject == "dana@example.com"
@@ -170,9 +164,9 @@ async def test_an_issuer_can_be_trusted_to_verify_every_e_mail_address(tmp_path:
         await there.verify(there.seal(own_openid.token("17", email="boss@example.com", email_verified=False)))
 
 
-def test_a_claim_that_people_can_change_is_warned_of(
+def test_a_claim_that_people_can_change_causes_a_warning(
     tmp_path: Path, own_openid: FakeOpenId, logs: list[MutableMapping[str, Any]]
 ) -> None:
-    """A name that is given up may come to be somebody else's, and so would the right to approve."""
+    """A released name could pass to another person, together with the right to approve."""
     installed(tmp_path, own_openid, {"subject_claim": "preferred_username"})
     assert [(log["event"], log["subject_claim"]) for log in logs] == [("identity.mutable_claim", "preferred_username")]

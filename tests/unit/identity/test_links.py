@@ -1,4 +1,4 @@
-"""Links that open one call."""
+"""Signed links that open one call."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -17,18 +17,18 @@ from waystation.identity import Configuration, Link, Links, write_examples
 
 @pytest.fixture
 def clock() -> Clock:
-    """A time to set."""
+    """Return a clock that a test can advance."""
     return Clock()
 
 
 @pytest.fixture
 def links(clock: Clock) -> Links:
-    """Links of three days, in one namespace."""
+    """Return links that last three days, in one namespace."""
     return Links(KEY, namespace="default", lifetime=timedelta(days=3), clock=clock)
 
 
-def test_a_link_says_which_call_and_for_whom(links: Links) -> None:
-    """And holds nothing that an address would have to escape."""
+def test_a_link_contains_the_call_and_the_person(links: Links) -> None:
+    """It contains no character that an address would have to escape."""
     token = links.sign(CALL, "dana@example.com")
     assert links.read(token) == Link(approval_id=CALL, person="dana@example.com", until=links.read(token).until)
     assert links.read(links.sign(CALL)).person is None
@@ -36,7 +36,7 @@ def test_a_link_says_which_call_and_for_whom(links: Links) -> None:
 
 
 def test_a_link_expires(links: Links, clock: Clock) -> None:
-    """After three days, or when whoever made it said."""
+    """It expires after three days, or after the lifetime that its creator chose."""
     usual, short = links.sign(CALL), links.sign(CALL, lifetime=timedelta(minutes=5))
     clock.ahead_s = 400
     assert links.read(usual).approval_id == CALL
@@ -57,15 +57,15 @@ def test_a_link_expires(links: Links, clock: Clock) -> None:
         {"aud": "waystation-link", "ns": "default", "call": CALL, "sub": None},
     ],
 )
-def test_a_link_for_something_else_does_not_hold(links: Links, claims: dict[str, object]) -> None:
-    """Though it was signed with the same key."""
+def test_a_token_for_another_purpose_is_not_a_link(links: Links, claims: dict[str, object]) -> None:
+    """It is refused although the same key signed it."""
     token = jwt.encode({"alg": "HS256"}, claims, KEY)
     with pytest.raises(NotAllowed, match="is not valid"):
         links.read(token)
 
 
-def test_a_link_signed_with_another_key_does_not_hold(links: Links) -> None:
-    """Nor one that was changed, or has no signature."""
+def test_a_link_signed_with_another_key_is_refused(links: Links) -> None:
+    """A changed link and one without a signature are refused, too."""
     other = Links(OctKey.import_key("x" * 40), namespace="default", lifetime=timedelta(days=3)).sign("other/fc-1")
     head, body, signature = links.sign(CALL).split(".")
     for forged in (other, f"{head}.{body}.", f"{head}.{other.split('.')[1]}.{signature}", "", "x", "." * 5_000):
@@ -75,14 +75,14 @@ def test_a_link_signed_with_another_key_does_not_hold(links: Links) -> None:
 
 @settings(max_examples=drawn_examples(100), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.text() | st.lists(st.text(max_size=30), min_size=3, max_size=3).map(".".join))
-def test_whatever_is_opened_as_a_link_raises_nothing_else(links: Links, text: str) -> None:
-    """It comes from an address bar."""
+def test_any_text_is_read_or_refused_as_a_link(links: Links, text: str) -> None:
+    """Raises only `NotAllowed`, because the text comes from an address bar."""
     with pytest.raises(NotAllowed):
         links.read(text)
 
 
 def test_a_link_of_the_workers_is_read_by_the_gateway(tmp_path: Path) -> None:
-    """Both have the key; by default a link only shows."""
+    """Both have the key, and by default a link only shows the call."""
     write_examples(tmp_path)
     workers = Links.of(Configuration.read(tmp_path / "workers.toml"), namespace="default")
     gateway = Links.of(Configuration.read(tmp_path / "gateway.toml"), namespace="default")

@@ -1,4 +1,4 @@
-"""Logins at a real provider over HTTP; every failure is one of two errors that hold nothing of the provider's."""
+"""Logins at a real provider over HTTP; every failure is one of two errors without text of the provider."""
 
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler
@@ -24,15 +24,15 @@ BACK = "https://approvals.example.com/oidc"
 def configured(folder: Path, provider: FakeOpenId, clock: Clock, **more: str) -> OidcLogin:
     """Return the login that a file configures."""
     write_secret(folder / "secret", provider.client_secret + "\n")
-    given = {"issuer": provider.url, "client_id": provider.client_id, "client_secret_file": "secret"} | more
+    settings = {"issuer": provider.url, "client_id": provider.client_id, "client_secret_file": "secret"} | more
     (folder / "gateway.toml").write_text(
-        "[oidc]\n" + "".join(f"{name} = {value!r}\n" for name, value in given.items() if value)
+        "[oidc]\n" + "".join(f"{name} = {value!r}\n" for name, value in settings.items() if value)
     )
     return OidcLogin.of(Configuration.read(folder / "gateway.toml"), clock=clock)
 
 
 class Redirecting(FakeOpenId):
-    """A provider that redirects the requests of one path."""
+    """A provider that redirects the requests to one path."""
 
     redirect: tuple[str, int, str] | None = None
     """The path, the status and where it leads."""
@@ -51,13 +51,13 @@ class Redirecting(FakeOpenId):
 
 @pytest.fixture
 def clock() -> Clock:
-    """A time to set."""
+    """Return a clock that a test can advance."""
     return Clock()
 
 
 @pytest.fixture
 def login(tmp_path: Path, own_openid: FakeOpenId, clock: Clock) -> OidcLogin:
-    """A login at the provider."""
+    """Return a login at the provider."""
     return configured(tmp_path, own_openid, clock)
 
 
@@ -67,31 +67,29 @@ def back(ended_at: str) -> dict[str, str]:
     return {name: values[0] for name, values in parse_qs(urlsplit(ended_at).query).items()}
 
 
-async def refused(login: OidcLogin, returned: Mapping[str, str], state: str | None) -> str:
-    """Return why nobody is let in."""
+async def refusal(login: OidcLogin, returned: Mapping[str, str], state: str | None) -> str:
+    """Return the error text of a refused login."""
     with pytest.raises(AuthorizationFailed) as caught:
         await login.finish(returned, state)
     assert caught.value.__cause__ is None
     return str(caught.value)
 
 
-async def test_who_logs_in_is_who_the_provider_says(login: OidcLogin, own_openid: FakeOpenId) -> None:
-    """With code, PKCE, state and nonce; the provider checks the first two."""
+async def test_the_provider_names_the_person_who_logs_in(login: OidcLogin, own_openid: FakeOpenId) -> None:
+    """The login has a code, PKCE, a state and a nonce; the provider checks the first two."""
     url, state = await login.begin(BACK)
-    asked = {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
-    assert asked["code_challenge_method"] == "S256"
-    assert asked["scope"].split() == ["openid", "profile", "email"]
-    assert len(asked["nonce"]) >= 32
+    params = {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
+    assert params["code_challenge_method"] == "S256"
+    assert params["scope"].split() == ["openid", "profile", "email"]
+    assert len(params["nonce"]) >= 32
     entered = await login.finish(back(own_openid.log_in(url)), state)
     assert entered.who == Verified(subject="dana@example.com", roles=("finance",), issuer=own_openid.url)
     assert own_openid.token_requests[0]["code_verifier"]
     assert [secret for secret in own_openid.secrets if secret in f"{login!r} {entered!r}"] == []
 
 
-async def test_a_public_client_and_one_that_posts_its_secret_log_in_too(
-    tmp_path: Path, own_openid: FakeOpenId, clock: Clock
-) -> None:
-    """As providers differ."""
+async def test_other_kinds_of_clients_log_in_too(tmp_path: Path, own_openid: FakeOpenId, clock: Clock) -> None:
+    """Supports public clients and clients that post their secret."""
     posting = configured(tmp_path, own_openid, clock, client_authentication="client_secret_post")
     url, state = await posting.begin(BACK)
     assert (await posting.finish(back(own_openid.log_in(url)), state)).who.subject == "dana@example.com"
@@ -102,91 +100,87 @@ async def test_a_public_client_and_one_that_posts_its_secret_log_in_too(
     assert (await public.finish(back(own_openid.log_in(url)), state)).who.subject == "dana@example.com"
 
 
-async def test_a_login_is_finished_once_and_by_the_browser_that_began_it(
-    login: OidcLogin, own_openid: FakeOpenId
-) -> None:
-    """Otherwise somebody could have others work under his own name."""
+async def test_a_login_is_finished_once_by_the_browser_that_began_it(login: OidcLogin, own_openid: FakeOpenId) -> None:
+    """Otherwise an attacker could let others work under the attacker's name."""
     url, state = await login.begin(BACK)
     returned = back(own_openid.log_in(url))
     _, of_another = await login.begin(BACK)
-    assert "another browser" in await refused(login, returned, of_another)
-    assert "another browser" in await refused(login, returned, None)
-    assert "another browser" in await refused(login, returned | {"state": ""}, "")
-    assert "another browser" in await refused(login, {}, state)
+    assert "another browser" in await refusal(login, returned, of_another)
+    assert "another browser" in await refusal(login, returned, None)
+    assert "another browser" in await refusal(login, returned | {"state": ""}, "")
+    assert "another browser" in await refusal(login, {}, state)
     await login.finish(returned, state)
-    assert "already finished" in await refused(login, returned, state)
+    assert "already finished" in await refusal(login, returned, state)
 
 
-async def test_a_login_takes_ten_minutes_at_most(login: OidcLogin, own_openid: FakeOpenId, clock: Clock) -> None:
-    """An address that lies around opens nothing."""
+async def test_a_login_takes_at_most_ten_minutes(login: OidcLogin, own_openid: FakeOpenId, clock: Clock) -> None:
+    """An old address opens nothing."""
     url, state = await login.begin(BACK)
     returned = back(own_openid.log_in(url))
     clock.ahead_s = LOGIN_LIMIT_S
-    assert "took too long" in await refused(login, returned, state)
+    assert "took too long" in await refusal(login, returned, state)
 
 
-async def test_who_says_no_is_not_let_in(login: OidcLogin, own_openid: FakeOpenId) -> None:
-    """The page names the refusal as OAuth does; what else the provider says of it is not shown."""
+async def test_a_person_who_refuses_is_not_logged_in(login: OidcLogin, own_openid: FakeOpenId) -> None:
+    """The page shows OAuth's name of the refusal and no other text of the provider."""
     url, state = await login.begin(BACK)
     returned = back(own_openid.log_in(url, consent=False))
-    text = await refused(login, returned, state)
+    text = await refusal(login, returned, state)
     assert "(access_denied)" in text
     assert returned["error_description"] not in text
     _, state = await login.begin(BACK)
-    assert "<b>" not in await refused(login, {"error": "<b>", "state": state}, state)
+    assert "<b>" not in await refusal(login, {"error": "<b>", "state": state}, state)
 
 
-async def test_a_secret_that_the_provider_does_not_take_is_told_as_that(
-    login: OidcLogin, own_openid: FakeOpenId
-) -> None:
-    """It is the mistake of whoever set the server up; the provider's own words may quote the secret."""
+async def test_a_wrong_client_secret_is_reported_as_such(login: OidcLogin, own_openid: FakeOpenId) -> None:
+    """The provider's own text is left out, because it may quote the secret."""
     own_openid.client_secret = "another"
     url, state = await login.begin(BACK)
-    text = await refused(login, back(own_openid.log_in(url)), state)
+    text = await refusal(login, back(own_openid.log_in(url)), state)
     assert "(invalid_client). Check the `client_id`, the secret" in text
     assert not any(secret in text for secret in own_openid.secrets)
 
 
-async def test_a_code_of_another_login_lets_nobody_in(login: OidcLogin, own_openid: FakeOpenId) -> None:
-    """It is bound to its verifier, and the token to its nonce."""
+async def test_a_code_of_another_login_is_refused(login: OidcLogin, own_openid: FakeOpenId) -> None:
+    """A code is bound to its verifier, and the token to its nonce."""
     first, _ = await login.begin(BACK)
     stolen = back(own_openid.log_in(first))
     _, state = await login.begin(BACK)
-    text = await refused(login, stolen | {"state": state}, state)
+    text = await refusal(login, stolen | {"state": state}, state)
     assert not any(secret in text for secret in own_openid.secrets)
     own_openid.nonce = "that-of-another"
     url, state = await login.begin(BACK)
-    assert "belongs to another login" in await refused(login, back(own_openid.log_in(url)), state)
+    assert "belongs to another login" in await refusal(login, back(own_openid.log_in(url)), state)
 
 
-async def test_another_provider_that_answers_is_not_asked_for_a_token(login: OidcLogin, own_openid: FakeOpenId) -> None:
-    """A mix-up of providers would send it a code."""
+async def test_a_response_of_another_provider_requests_no_token(login: OidcLogin, own_openid: FakeOpenId) -> None:
+    """A mix-up of providers would send the code to the wrong one."""
     url, state = await login.begin(BACK)
     returned = back(own_openid.log_in(url)) | {"iss": "https://other.example"}
-    assert "another provider" in await refused(login, returned, state)
+    assert "another provider" in await refusal(login, returned, state)
     assert own_openid.token_requests == []
 
 
-async def test_a_token_that_somebody_else_signed_lets_nobody_in(login: OidcLogin, own_openid: FakeOpenId) -> None:
-    """Its signature is verified, as that of an answer's token."""
+async def test_a_token_signed_by_someone_else_is_refused(login: OidcLogin, own_openid: FakeOpenId) -> None:
+    """Verifies the signature like that of an answer's token."""
     url, state = await login.begin(BACK)
     await login.finish(back(own_openid.log_in(url)), state)
-    own_openid.rotate()  # a key of which the published ones, as they are known here, say nothing
+    own_openid.rotate()  # a key that is not among the known published ones
     url, state = await login.begin(BACK)
-    assert "does not identify a person" in await refused(login, back(own_openid.log_in(url)), state)
+    assert "does not identify a person" in await refusal(login, back(own_openid.log_in(url)), state)
 
 
-async def test_a_token_that_names_another_issuer_lets_nobody_in(login: OidcLogin, own_openid: FakeOpenId) -> None:
-    """Though the provider's key has signed it: some sign for several issuers."""
+async def test_a_token_of_another_issuer_is_refused(login: OidcLogin, own_openid: FakeOpenId) -> None:
+    """It is refused although the provider signed it, because some providers sign for several issuers."""
     url, state = await login.begin(BACK)
     await login.finish(back(own_openid.log_in(url)), state)
     own_openid.issuer = "https://other.example"
     url, state = await login.begin(BACK)
-    assert "a different issuer" in await refused(login, back(own_openid.log_in(url)), state)
+    assert "a different issuer" in await refusal(login, back(own_openid.log_in(url)), state)
 
 
-async def test_a_provider_that_is_down_is_another_error(login: OidcLogin, own_openid: FakeOpenId) -> None:
-    """So the page can say to try again."""
+async def test_a_failing_provider_is_reported_as_unavailable(login: OidcLogin, own_openid: FakeOpenId) -> None:
+    """The page can ask the person to try again."""
     url, state = await login.begin(BACK)
     returned = back(own_openid.log_in(url))
     own_openid.down = True
@@ -194,31 +188,31 @@ async def test_a_provider_that_is_down_is_another_error(login: OidcLogin, own_op
         await login.finish(returned, state)
 
 
-async def test_a_provider_whose_keys_cannot_be_had_lets_nobody_in_yet(login: OidcLogin, own_openid: FakeOpenId) -> None:
-    """The message is about a login, of which nothing goes on by itself."""
+async def test_unreadable_keys_refuse_a_login_for_now(login: OidcLogin, own_openid: FakeOpenId) -> None:
+    """The message is about a login, which is not retried automatically."""
     url, state = await login.begin(BACK)
     own_openid.keys_down = True
     with pytest.raises(IdentityUnavailable, match=r"cannot be read right now .* You are not logged in\. Try again"):
         await login.finish(back(own_openid.log_in(url)), state)
 
 
-async def test_a_provider_that_is_not_there_is_another_error(
+async def test_a_missing_provider_is_reported_as_unavailable(
     tmp_path: Path, own_openid: FakeOpenId, clock: Clock
 ) -> None:
-    """Already when a login begins."""
+    """The error is raised when the login begins."""
     away = configured(tmp_path, own_openid, clock, issuer="http://127.0.0.1:9")
     with pytest.raises(IdentityUnavailable, match="is unavailable"):
         await away.begin(BACK)
 
 
-def test_a_provider_is_reached_over_tls(tmp_path: Path, own_openid: FakeOpenId, clock: Clock) -> None:
-    """Anybody between could let himself in otherwise."""
+def test_a_provider_must_use_tls(tmp_path: Path, own_openid: FakeOpenId, clock: Clock) -> None:
+    """Otherwise an attacker on the network could log in."""
     with pytest.raises(InvalidConfiguration, match=r"oidc\.issuer: keys are fetched only over https"):
         configured(tmp_path, own_openid, clock, issuer="http://login.example.com")
 
 
-async def test_logins_that_are_never_finished_fill_nothing(login: OidcLogin) -> None:
-    """The oldest is forgotten."""
+async def test_unfinished_logins_are_bounded(login: OidcLogin) -> None:
+    """Drops the oldest login."""
     _, first = await login.begin(BACK)
     (pending,) = login._pending.values()
     login._pending.update({f"state-{number}": pending for number in range(MAX_LOGINS)})
@@ -229,11 +223,11 @@ async def test_logins_that_are_never_finished_fill_nothing(login: OidcLogin) -> 
 
 @settings(max_examples=drawn_examples(20), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.dictionaries(st.sampled_from(["code", "error", "iss", "x"]), st.text(), max_size=4))
-async def test_whatever_comes_back_raises_nothing_else(login: OidcLogin, returned: dict[str, str]) -> None:
-    """It is an address that anybody can open."""
+async def test_any_response_is_accepted_or_refused(login: OidcLogin, returned: dict[str, str]) -> None:
+    """Anyone can open the address with any parameters."""
     _, state = await login.begin(BACK)
-    await refused(login, returned | {"state": state}, state)
-    await refused(login, {"state": urlencode(returned)}, state)
+    await refusal(login, returned | {"state": state}, state)
+    await refusal(login, {"state": urlencode(returned)}, state)
 
 
 @pytest.mark.parametrize("path", ["/token", "/jwks", "/.well-known/openid-configuration"])
@@ -241,7 +235,7 @@ async def test_whatever_comes_back_raises_nothing_else(login: OidcLogin, returne
 async def test_a_redirect_of_the_provider_is_not_followed(
     tmp_path: Path, own_openid: FakeOpenId, clock: Clock, path: str, status: int
 ) -> None:
-    """The other server would receive the code and the client's secret, or say which keys count."""
+    """The other server would receive the code and the client's secret, or choose the trusted keys."""
     with Redirecting() as provider:
         login = configured(tmp_path, provider, clock)
         url, state = await login.begin(BACK)

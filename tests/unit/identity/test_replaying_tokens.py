@@ -1,4 +1,4 @@
-"""Hazard 16: a token that was given for one answer is good for no other."""
+"""Hazard 16: a token for one answer is not valid for another."""
 
 import json
 import time
@@ -14,7 +14,7 @@ from waystation.core import NotAllowed
 from waystation.identity.tokens import LIFETIME_S
 
 HERE: dict[str, Any] = {"namespace": NAMESPACE, "call": CALL}
-# Six answers, each of which differs from the others.
+# Six answers that all differ.
 PLACES: Mapping[str, dict[str, Any]] = {
     "here": HERE,
     "namespace": {**HERE, "namespace": "production"},
@@ -25,8 +25,8 @@ PLACES: Mapping[str, dict[str, Any]] = {
 }
 
 
-def made(there: Installation, signer: str, place: Mapping[str, Any]) -> str:
-    """Return an envelope made for a place, with a token of the provider or of the gateway."""
+def sealed_token(there: Installation, signer: str, place: Mapping[str, Any]) -> str:
+    """Return an envelope for one place, with a token of the provider or of the gateway."""
     answer = APPROVE | {name: value for name, value in place.items() if name not in ("namespace", "call")}
     bound = {"namespace": place["namespace"], "approval_id": place["call"], "answer": answer}
     if signer == "gateway":
@@ -37,11 +37,9 @@ def made(there: Installation, signer: str, place: Mapping[str, Any]) -> str:
 @pytest.mark.parametrize("signer", ["provider", "gateway"])
 @pytest.mark.parametrize("to", PLACES)
 @pytest.mark.parametrize("of", PLACES)
-async def test_a_token_is_good_where_it_was_given_and_nowhere_else(
-    there: Installation, of: str, to: str, signer: str
-) -> None:
-    """Each of six places with each: of the 36 pairs only those of a place with itself pass."""
-    sealed = made(there, signer, PLACES[of])
+async def test_a_token_is_valid_only_in_its_place(there: Installation, of: str, to: str, signer: str) -> None:
+    """Of 36 pairs of six places, only those of a place with itself pass."""
+    sealed = sealed_token(there, signer, PLACES[of])
     if of == to:
         who, _ = await there.verify(sealed, **PLACES[to])
         assert who.subject == "dana@example.com"
@@ -51,17 +49,17 @@ async def test_a_token_is_good_where_it_was_given_and_nowhere_else(
 
 
 @pytest.mark.parametrize("signer", ["provider", "gateway"])
-async def test_a_token_is_not_good_for_ever(there: Installation, signer: str) -> None:
-    """An envelope that was kept back is refused a day later, whatever its content."""
-    sealed = made(there, signer, HERE)
+async def test_a_token_expires_after_a_day(there: Installation, signer: str) -> None:
+    """Refuses an envelope that was held back, whatever its content."""
+    sealed = sealed_token(there, signer, HERE)
     there.clock.ahead_s = LIFETIME_S + 120
     with pytest.raises(NotAllowed, match="expired"):
         await there.verify(sealed)
 
 
 @pytest.mark.parametrize("to", PLACES)
-async def test_a_token_of_the_gateway_cannot_be_put_into_another_envelope(there: Installation, to: str) -> None:
-    """Whoever opens one with the workers' key has a token for that one answer only."""
+async def test_a_token_of_the_gateway_cannot_move_to_another_envelope(there: Installation, to: str) -> None:
+    """Anyone who opens an envelope with the workers' key has a token for one answer only."""
     other = APPROVE | {"comment": "no, this one"}
     token = there.gateway.sign("dana@example.com", namespace=NAMESPACE, approval_id=CALL, answer=other)
     place = PLACES[to]
@@ -71,8 +69,8 @@ async def test_a_token_of_the_gateway_cannot_be_put_into_another_envelope(there:
         await there.verify(sealed, **place)
 
 
-async def test_a_token_of_the_gateway_that_is_good_for_anything_is_refused(there: Installation) -> None:
-    """It signs for single answers; one without that was made with its key by something else."""
+async def test_an_unbound_token_of_the_gateway_is_refused(there: Installation) -> None:
+    """The gateway binds each token to one answer, so another program signed this one."""
 
     key = ECKey.import_key(json.loads((there.folder / "gateway-signing.json").read_text()))
     claims = {
@@ -87,7 +85,7 @@ async def test_a_token_of_the_gateway_that_is_good_for_anything_is_refused(there
         await there.verify(there.seal(token))
 
 
-async def test_a_token_used_twice_shows_the_same_nonce(there: Installation) -> None:
-    """By which the workflow refuses the second use."""
-    sealed = made(there, "provider", HERE)
+async def test_a_token_used_twice_has_the_same_nonce(there: Installation) -> None:
+    """The workflow refuses the second use by its nonce."""
+    sealed = sealed_token(there, "provider", HERE)
     assert (await there.verify(sealed))[1] == (await there.verify(sealed))[1]

@@ -1,4 +1,4 @@
-"""Who answers: which tokens prove it. Every refusal is a `NotAllowed` that holds nothing of the token."""
+"""Tokens prove who sent an answer. Every refusal is a `NotAllowed` without content of the token."""
 
 import base64
 import hashlib
@@ -31,7 +31,7 @@ def part(value: object) -> str:
 
 
 def workers_key(there: Installation) -> ECKey:
-    """Return the public key of the workers, as everybody may have it."""
+    """Return the public key of the workers."""
     return ECKey.import_key(json.loads((there.folder / "envelope-public.json").read_text()))
 
 
@@ -52,8 +52,8 @@ def enveloped(there: Installation, header: dict[str, Any] | None = None, **chang
     )
 
 
-async def refused(there: Installation, sealed: str, **context: Any) -> str:
-    """Return why a worker refuses a token; nothing else may happen, and nothing of it may be told."""
+async def refusal(there: Installation, sealed: str, **context: Any) -> str:
+    """Return the text of a worker's refusal; no other error and no content of the token may appear."""
     with pytest.raises(NotAllowed) as caught:
         await there.verify(sealed, **context)
     text = str(caught.value)
@@ -63,28 +63,28 @@ async def refused(there: Installation, sealed: str, **context: Any) -> str:
     return text
 
 
-async def test_a_token_of_the_identity_provider_says_who_answers(there: Installation) -> None:
-    """With the roles that the provider gives."""
+async def test_a_token_of_the_identity_provider_identifies_the_approver(there: Installation) -> None:
+    """The identity includes the roles of the token."""
     who, nonce = await there.verify(there.seal(there.provider.token("dana@example.com", roles=["finance", "audit"])))
     assert who == Verified(subject="dana@example.com", roles=("finance", "audit"), issuer=there.provider.url)
     assert len(nonce) >= 16
 
 
-async def test_a_token_of_the_gateway_says_who_answers(there: Installation) -> None:
-    """Its issuer is the gateway, which has seen the person log in."""
+async def test_a_token_of_the_gateway_identifies_the_approver(there: Installation) -> None:
+    """Its issuer is the gateway, where the person logged in."""
     signed = there.gateway.sign("eve", ["finance"], namespace=NAMESPACE, approval_id=CALL, answer=APPROVE)
     who, _ = await there.verify(there.seal(signed))
     assert who == Verified(subject="eve", roles=("finance",), issuer="https://approvals.example.com")
 
 
 async def test_two_envelopes_of_one_token_have_different_nonces(there: Installation) -> None:
-    """So each is recorded, and counts, once."""
+    """Each of the two answers is recorded and counts once."""
     token = there.provider.token()
     assert (await there.verify(there.seal(token)))[1] != (await there.verify(there.seal(token)))[1]
 
 
-async def test_an_answer_may_be_written_with_or_without_its_defaults(there: Installation) -> None:
-    """What is bound is what it says."""
+async def test_defaults_of_an_answer_may_be_omitted(there: Installation) -> None:
+    """The token is bound to the meaning of the answer."""
     sealed = there.sealer.seal(
         there.provider.token(), namespace=NAMESPACE, approval_id=CALL, answer=APPROVE | {"wake": True, "by": None}
     )
@@ -124,22 +124,22 @@ async def test_an_answer_may_be_written_with_or_without_its_defaults(there: Inst
         ({"roles": ["r"] * 501}, "not a list of at most 500"),
     ],
 )
-async def test_a_signed_token_has_to_say_all_that_is_needed(
+async def test_a_signed_token_must_have_all_required_claims(
     there: Installation, changes: dict[str, Any], why: str
 ) -> None:
-    """Whatever is missing or of a wrong kind refuses it, though its signature holds."""
-    assert why in await refused(there, there.seal(there.provider.token(**changes)))
+    """A missing claim or a wrong type is refused despite a valid signature."""
+    assert why in await refusal(there, there.seal(there.provider.token(**changes)))
 
 
-async def test_a_token_without_roles_is_of_a_person_without_roles(there: Installation) -> None:
-    """Many providers name none."""
+async def test_a_token_without_roles_identifies_a_person_without_roles(there: Installation) -> None:
+    """Many providers name no roles."""
     assert (await there.verify(there.seal(there.provider.token(roles=()))))[0].roles == ()
     claims = {"iss": there.provider.url, "aud": "waystation-test", "sub": "dana", "exp": time.time() + 60}
     assert (await there.verify(there.seal(there.provider.signed(claims))))[0].roles == ()
 
 
-async def test_a_clock_that_is_a_little_off_refuses_nobody(there: Installation) -> None:
-    """Thirty seconds in either direction."""
+async def test_a_small_difference_of_clocks_is_accepted(there: Installation) -> None:
+    """Accepts thirty seconds in either direction."""
     for off in (-30, 30):
         there.clock.ahead_s = off
         token = there.provider.token(exp=int(time.time()) + max(0, off) - 20 + 1, nbf=int(time.time()))
@@ -147,7 +147,7 @@ async def test_a_clock_that_is_a_little_off_refuses_nobody(there: Installation) 
 
 
 def forged(there: Installation) -> dict[str, str]:
-    """Return tokens as a forger makes them, who has all public keys."""
+    """Return tokens of a forger who has all public keys."""
     claims = {"iss": there.provider.url, "aud": "waystation-test", "sub": "mallory", "exp": time.time() + 600}
     own = ECKey.generate_key("P-256")
     public = there.provider.keys[0]
@@ -173,8 +173,8 @@ def forged(there: Installation) -> dict[str, str]:
         "body changed": f"{head}.{part(claims)}.{signature}",
         "signature changed": f"{head}.{body}.{'A' * len(signature)}",
         "another algorithm with the provider's key": f"{part({'alg': 'RS256', 'kid': kid})}.{body}.{signature}",
-        "a name of a key that is no text": f"{part({'alg': 'ES256', 'kid': [kid]})}.{body}.{signature}",
-        "an algorithm that is no text": f"{part({'alg': ['ES256'], 'kid': kid})}.{body}.{signature}",
+        "a name of a key that is not text": f"{part({'alg': 'ES256', 'kid': [kid]})}.{body}.{signature}",
+        "an algorithm that is not text": f"{part({'alg': ['ES256'], 'kid': kid})}.{body}.{signature}",
         "not a token": "letmein",
         "empty": "..",
         "no JSON": f"{part(1)}.{part(2)}.AAAA",
@@ -197,8 +197,8 @@ def forged(there: Installation) -> dict[str, str]:
         "body changed",
         "signature changed",
         "another algorithm with the provider's key",
-        "a name of a key that is no text",
-        "an algorithm that is no text",
+        "a name of a key that is not text",
+        "an algorithm that is not text",
         "not a token",
         "empty",
         "no JSON",
@@ -206,8 +206,8 @@ def forged(there: Installation) -> dict[str, str]:
     ],
 )
 async def test_a_forged_identity_proves_nothing(there: Installation, name: str) -> None:
-    """Hazard 15: only a signature of a trusted issuer says who somebody is."""
-    await refused(there, there.seal(forged(there)[name]))
+    """Hazard 15: accepts only signatures of trusted issuers."""
+    await refusal(there, there.seal(forged(there)[name]))
 
 
 async def test_every_forgery_is_tried(there: Installation) -> None:
@@ -216,10 +216,8 @@ async def test_every_forgery_is_tried(there: Installation) -> None:
 
 
 @pytest.mark.parametrize("name", ["crit", "b64", "zip"])
-async def test_a_header_that_asks_for_more_is_refused_though_the_signature_holds(
-    there: Installation, name: str
-) -> None:
-    """What is not understood must not be passed over."""
+async def test_an_unknown_critical_header_is_refused(there: Installation, name: str) -> None:
+    """A header that is not understood must not be ignored."""
     key = there.provider.keys[0]
     value: Any = {"crit": ["exp"], "b64": True, "zip": "DEF"}[name]
     claims = {"iss": there.provider.url, "aud": "waystation-test", "sub": "dana", "exp": time.time() + 600}
@@ -227,25 +225,25 @@ async def test_a_header_that_asks_for_more_is_refused_though_the_signature_holds
     message = f"{head}.{part(claims)}"
     signature = jws.JWSRegistry.algorithms["ES256"].sign(message.encode(), key)
     token = f"{message}.{base64.urlsafe_b64encode(signature).rstrip(b'=').decode()}"
-    assert "unsupported extension" in await refused(there, there.seal(token))
+    assert "unsupported extension" in await refusal(there, there.seal(token))
 
 
-async def test_a_short_rsa_key_is_not_taken_from_a_provider(tmp_path: Path, own_openid: FakeOpenId) -> None:
+async def test_a_short_rsa_key_of_a_provider_is_refused(tmp_path: Path, own_openid: FakeOpenId) -> None:
     """Such signatures can be forged."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of its length, which is the point
         own_openid.keys[:] = [RSAKey.generate_key(1024, {"use": "sig"}, auto_kid=True)]
         token = own_openid.token()
     there = installed(tmp_path, own_openid)
-    assert "unknown key of its issuer" in await refused(there, there.seal(token))
+    assert "unknown key of its issuer" in await refusal(there, there.seal(token))
 
 
 # The envelope
 
 
-async def test_a_plaintext_token_is_refused_and_said_to_be_revoked(there: Installation) -> None:
-    """Hazard 16: it stands readable wherever it was sent."""
-    assert "Revoke it" in await refused(there, there.provider.token())
+async def test_a_plaintext_token_is_refused_with_a_request_to_revoke_it(there: Installation) -> None:
+    """Hazard 16: the token is readable in every place where it was sent."""
+    assert "Revoke it" in await refusal(there, there.provider.token())
 
 
 @pytest.mark.parametrize(
@@ -265,35 +263,35 @@ async def test_a_plaintext_token_is_refused_and_said_to_be_revoked(there: Instal
         ({"token": {"sub": "dana"}}, "lacks `token` or `jti`"),
     ],
 )
-async def test_an_envelope_has_to_be_for_this_answer(there: Installation, changes: dict[str, Any], why: str) -> None:
-    """Each of its fields counts."""
-    assert why in await refused(there, enveloped(there, **changes))
+async def test_an_envelope_must_be_for_this_answer(there: Installation, changes: dict[str, Any], why: str) -> None:
+    """Compares each field of the envelope."""
+    assert why in await refusal(there, enveloped(there, **changes))
 
 
-async def test_an_envelope_made_by_hand_is_as_good(there: Installation) -> None:
-    """So other languages can make one: the contract says all that is needed."""
+async def test_an_envelope_made_by_another_program_is_accepted(there: Installation) -> None:
+    """The contract suffices to create one in other languages."""
     who, nonce = await there.verify(enveloped(there))
     assert (who.subject, nonce) == ("dana@example.com", "n1")
 
 
 @pytest.mark.parametrize("header", [{"zip": "DEF"}, {"enc": "A128GCM"}, {"cty": "JWT", "jku": "https://x.example"}])
-async def test_an_envelope_is_made_in_the_one_way_that_was_agreed(there: Installation, header: dict[str, str]) -> None:
-    """Compressed, a small text could become a large one."""
-    assert "header of the token's envelope" in await refused(there, enveloped(there, header))
+async def test_an_envelope_must_have_the_agreed_header(there: Installation, header: dict[str, str]) -> None:
+    """Compression, for example, could turn a small text into a large one."""
+    assert "header of the token's envelope" in await refusal(there, enveloped(there, header))
 
 
-async def test_an_envelope_of_others_does_not_open(there: Installation, tmp_path: Path, openid: FakeOpenId) -> None:
-    """Nor does one in which a single character was changed."""
-    assert "cannot be decrypted" in await refused(there, installed(tmp_path / "other", openid).seal(openid.token()))
-    head, key, iv, text, tag = there.seal(openid.token()).split(".")
-    text = ("B" if text[0] == "A" else "A") + text[1:]
-    assert "cannot be decrypted" in await refused(there, ".".join([head, key, iv, text, tag]))
-
-
-async def test_an_old_key_opens_what_was_sealed_before_it_was_replaced(
+async def test_an_envelope_for_other_workers_does_not_open(
     there: Installation, tmp_path: Path, openid: FakeOpenId
 ) -> None:
-    """While both are configured."""
+    """A change of one character is detected, too."""
+    assert "cannot be decrypted" in await refusal(there, installed(tmp_path / "other", openid).seal(openid.token()))
+    head, key, iv, text, tag = there.seal(openid.token()).split(".")
+    text = ("B" if text[0] == "A" else "A") + text[1:]
+    assert "cannot be decrypted" in await refusal(there, ".".join([head, key, iv, text, tag]))
+
+
+async def test_an_old_key_opens_earlier_envelopes(there: Installation, tmp_path: Path, openid: FakeOpenId) -> None:
+    """Both keys are configured while they are exchanged."""
     new = installed(tmp_path / "new", openid)
     file = new.folder / "workers.toml"
     names = f'["envelope-private.json", "{there.folder}/envelope-private.json"]'
@@ -302,12 +300,12 @@ async def test_an_old_key_opens_what_was_sealed_before_it_was_replaced(
     assert (await new.verify(there.seal(openid.token())))[0].subject == "dana@example.com"
 
 
-async def test_a_huge_token_is_refused_before_it_is_read(there: Installation) -> None:
-    """Sealed, and on the way into the envelope."""
-    assert "The limit is 32000" in await refused(there, "e30." * 10_000)
+async def test_a_huge_token_is_refused_before_it_is_parsed(there: Installation) -> None:
+    """There is a limit for envelopes and one for the tokens inside."""
+    assert "The limit is 32000" in await refusal(there, "e30." * 10_000)
     with pytest.raises(NotAllowed, match="The limit is 16000"):
         there.seal("e" * 16_001)
-    assert "not a signed token" in await refused(there, enveloped(there, token="e30.e30." + "A" * 17_000))
+    assert "not a signed token" in await refusal(there, enveloped(there, token="e30.e30." + "A" * 17_000))
 
 
 # Anything at all
@@ -327,39 +325,39 @@ quietly = settings(
 
 @quietly
 @given(st.text() | st.lists(st.text(max_size=30), min_size=5, max_size=5).map(".".join))
-async def test_whatever_is_sent_as_a_token_is_refused_and_raises_nothing_else(there: Installation, text: str) -> None:
-    """Also texts of five parts."""
+async def test_any_text_sent_as_a_token_is_refused(there: Installation, text: str) -> None:
+    """Raises only `NotAllowed`, also for texts of five parts."""
     assume(
         not any(piece in PLAIN_TOKEN for piece in text.split(".") if piece)
     )  # Hypothesis also tries words from our code
-    await refused(there, text)
+    await refusal(there, text)
 
 
 @quietly
 @given(json_values | st.fixed_dictionaries({"token": json_values, "jti": json_values, "exp": json_values}))
-async def test_whatever_is_sealed_is_refused_and_raises_nothing_else(there: Installation, value: object) -> None:
-    """Anybody can seal: the key for it is public."""
+async def test_any_sealed_value_is_refused(there: Installation, value: object) -> None:
+    """Anyone can seal with the public key."""
     sealed = jwe.encrypt_compact(
         {"alg": JWE[0], "enc": JWE[1]}, json.dumps(value), workers_key(there), algorithms=list(JWE)
     )
-    await refused(there, sealed)
+    await refusal(there, sealed)
 
 
 @quietly
 @given(claim_sets, st.dictionaries(st.sampled_from(["alg", "kid", "typ", "crit", "x"]), json_values, max_size=4))
-async def test_whatever_is_signed_is_refused_and_raises_nothing_else(
+async def test_any_signed_value_without_an_identity_is_refused(
     there: Installation, claims: dict[str, Any], header: dict[str, Any]
 ) -> None:
-    """Also by a key of the provider's, when it does not say who somebody is."""
+    """Holds even for the provider's own key."""
     key = there.provider.keys[0]
     message = f"{part({'alg': 'ES256', 'kid': key.kid} | header)}.{part({'iss': there.provider.url} | claims)}"
     signature = jws.JWSRegistry.algorithms["ES256"].sign(message.encode(), key)
     token = f"{message}.{base64.urlsafe_b64encode(signature).rstrip(b'=').decode()}"
-    await refused(there, there.seal(token))
+    await refusal(there, there.seal(token))
 
 
-async def test_the_answer_of_the_contract_has_the_digest_of_the_contract(there: Installation) -> None:
-    """The example of the documentation, so that other languages can compare."""
+async def test_the_example_of_the_contract_has_the_documented_digest(there: Installation) -> None:
+    """Programs in other languages can compare their digest with it."""
     answer = {
         "function_call_id": "fc-1",
         "action": "edit",
@@ -376,7 +374,7 @@ async def test_the_answer_of_the_contract_has_the_digest_of_the_contract(there: 
 
 
 def test_workers_need_an_issuer_and_a_key(tmp_path: Path) -> None:
-    """The error names the file, what is missing, and what it is for."""
+    """The error names the file, the missing key and its purpose."""
     file = tmp_path / "workers.toml"
     file.write_text("")
     with pytest.raises(InvalidConfiguration, match=r"workers\.toml, envelope\.private_key: is missing; workers"):

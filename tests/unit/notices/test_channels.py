@@ -58,9 +58,9 @@ def test_addresses_may_be_in_a_variable_which_is_then_removed(
     monkeypatch.setenv("OUR_CHATS", f"{receiver.apprise_url} json://127.0.0.1/other")
     monkeypatch.setenv("OUR_HOOK", receiver.secret)
     text = f'urls = "env:OUR_CHATS"\nwebhook = {{ url = "{receiver.url}", secret_file = "env:OUR_HOOK" }}\n'
-    found = channels(tmp_path, "[channels.x]\n", text).get("x")
-    assert found is not None
-    assert len(found.targets) == 3
+    channel = channels(tmp_path, "[channels.x]\n", text).get("x")
+    assert channel is not None
+    assert len(channel.targets) == 3
     assert {"OUR_CHATS", "OUR_HOOK"} & os.environ.keys() == set()
 
 
@@ -70,9 +70,9 @@ def test_the_environment_may_name_the_file(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.delenv("WAYSTATION_CHANNELS", raising=False)
     assert read_channels(None) is None
     monkeypatch.setenv("WAYSTATION_CHANNELS", str(tmp_path / "a.toml"))
-    found = read_channels(None)
-    assert found is not None
-    assert found.default == ("x",)
+    configured = read_channels(None)
+    assert configured is not None
+    assert configured.default == ("x",)
     with pytest.raises(InvalidConfiguration, match=r"b\.toml: cannot be read"):
         read_channels(tmp_path / "b.toml")
 

@@ -1,4 +1,4 @@
-"""A codec may have encoded the payloads at any place of a history."""
+"""A codec may encode the payloads at any place of a history."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ KINDS = [field.name for field in HistoryEvent.DESCRIPTOR.oneofs_by_name["attribu
 
 
 class Veil(PayloadCodec):
-    """Knows a single value."""
+    """A codec that knows a single value."""
 
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
         """Return veiled payloads."""
@@ -28,11 +28,11 @@ class Veil(PayloadCodec):
         return [NOTE if payload == VEILED else payload for payload in payloads]
 
 
-def fill(message: Any, payload: Payload, seen: tuple[Any, ...] = (SearchAttributes.DESCRIPTOR,)) -> None:
+def fill(message: Any, payload: Payload, types: tuple[Any, ...] = (SearchAttributes.DESCRIPTOR,)) -> None:
     """Put a payload at each place of a message, except in search attributes and in a type inside itself."""
     for field in message.DESCRIPTOR.fields:
         kind, part = field.message_type, getattr(message, field.name)
-        if kind is None or kind in seen:
+        if kind is None or kind in types:
             continue
         if kind.GetOptions().map_entry:
             if (kind := kind.fields_by_name["value"].message_type) is None:
@@ -43,12 +43,12 @@ def fill(message: Any, payload: Payload, seen: tuple[Any, ...] = (SearchAttribut
         if kind is Payload.DESCRIPTOR:
             part.CopyFrom(payload)
         else:
-            fill(part, payload, (*seen, kind))
+            fill(part, payload, (*types, kind))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_each_payload_of_an_event_is_decoded(kind: str) -> None:
-    """No place is left out, whatever the type of the event is."""
+    """Decodes every place of every type of event."""
     veiled, plain = HistoryEvent(), HistoryEvent()
     for event, payload in ((veiled, VEILED), (plain, NOTE)):
         fill(getattr(event, kind), payload)
@@ -57,8 +57,8 @@ async def test_each_payload_of_an_event_is_decoded(kind: str) -> None:
     assert await decode_events([veiled], converter) == [plain]
 
 
-async def test_a_failure_that_another_program_decoded_has_its_message() -> None:
-    """A codec server decrypts the attributes of a failure, but does not move them to their fields."""
+async def test_a_failure_decoded_by_another_program_has_its_message() -> None:
+    """A codec server decrypts the attributes of a failure but does not move them to their fields."""
     event = HistoryEvent()
     failure = event.workflow_execution_update_completed_event_attributes.outcome.failure
     converter = dataclasses.replace(

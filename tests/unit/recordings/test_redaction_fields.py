@@ -1,4 +1,4 @@
-"""Redaction knows all fields with JSON of authors."""
+"""Redaction knows every field with JSON of authors."""
 
 from collections.abc import Iterator
 from typing import Any, get_args
@@ -20,13 +20,13 @@ def kinds(kind: type[Recorded] = Recorded) -> Iterator[type[Recorded]]:
         yield from kinds(each)
 
 
-def holds_any(annotation: Any) -> bool:
-    """Whether a type accepts any JSON."""
-    return annotation is Any or any(holds_any(each) for each in get_args(annotation))
+def accepts_any_json(annotation: Any) -> bool:
+    """Return whether a type accepts any JSON."""
+    return annotation is Any or any(accepts_any_json(each) for each in get_args(annotation))
 
 
 def test_a_field_with_any_json_is_known() -> None:
-    """Redaction lists every field that holds any JSON, because it would keep a text such as `agent` in others."""
-    free = {name for kind in kinds() for name, field in kind.model_fields.items() if holds_any(field.annotation)}
+    """Lists every field that accepts any JSON, because redaction would keep a text such as `agent` in others."""
+    free = {name for kind in kinds() for name, field in kind.model_fields.items() if accepts_any_json(field.annotation)}
     assert {"args", "state", "message"} <= free
     assert free - AUTHORED.keys() - RECORDS == set()

@@ -1,4 +1,4 @@
-"""Activities that run again, compared with what was recorded."""
+"""Activities that run again are compared with their recorded results."""
 
 import asyncio
 import io
@@ -21,7 +21,7 @@ from waystation.tools.function_tool import FunctionTool
 from waystation.tools.tool_context import ToolContext
 
 
-async def recorded(name: str) -> Recording:
+async def read_history(name: str) -> Recording:
     """Read a history of the corpus."""
     return await Recording.read(HISTORIES / f"{name}.json")
 
@@ -37,30 +37,30 @@ def clerk(*tools: Any, **fields: Any) -> Registry:
 
 
 @pytest.mark.parametrize("event", [2, 3])
-async def test_a_tool_call_that_does_the_same_is_as_recorded(event: int) -> None:
-    """A call is named by its event or by the event with its response, and has no differences."""
-    found = await rerun_tool(await recorded("one-tool"), event, agents=scenario("one-tool"))
-    assert (found.same, found.differences) == (True, [])
-    assert found.args == {"a": 1, "b": 2}
+async def test_an_unchanged_tool_call_has_no_differences(event: int) -> None:
+    """A call is named by its event or by the event with its response."""
+    rerun = await rerun_tool(await read_history("one-tool"), event, agents=scenario("one-tool"))
+    assert (rerun.same, rerun.differences) == (True, [])
+    assert rerun.args == {"a": 1, "b": 2}
 
 
-async def test_a_tool_that_changed_shows_what_differs() -> None:
-    """Differences are listed by place: in the response, the state and the error."""
+async def test_a_changed_tool_shows_its_differences() -> None:
+    """Lists differences by place: in the response, the state and the error."""
 
     def add(a: int, b: int, tool_context: ToolContext) -> dict[str, Any]:
         tool_context.state["sum"] = float(a + b)
         return {"sum": a + b, "exact": True}
 
-    found = await rerun_tool(await recorded("one-tool"), 3, agents=clerk(add))
-    places = {each.place: each.to_json() for each in found.differences}
+    rerun = await rerun_tool(await read_history("one-tool"), 3, agents=clerk(add))
+    places = {each.place: each.to_json() for each in rerun.differences}
     assert places["response.exact"] == {"place": "response.exact", "now": True}
     assert places["state.sum"] == {"place": "state.sum", "recorded": 3, "now": 3.0}
     assert set(places) == {"response.exact", "state.sum", "state.temp:last"}
 
 
-async def test_a_call_of_several_has_to_be_chosen() -> None:
+async def test_an_event_with_several_calls_needs_a_choice() -> None:
     """The error lists the calls of the event."""
-    recording = await recorded("parallel-tools")
+    recording = await read_history("parallel-tools")
     with pytest.raises(NoSuchActivity, match="fc-1, fc-2, fc-3"):
         await rerun_tool(recording, 2, agents=scenario("parallel-tools"))
     chosen = await rerun_tool(recording, 2, agents=scenario("parallel-tools"), call="fc-3")
@@ -69,8 +69,8 @@ async def test_a_call_of_several_has_to_be_chosen() -> None:
 
 async def test_an_edited_call_runs_with_the_edited_arguments() -> None:
     """The approver's arguments are used instead of the model's."""
-    found = await rerun_tool(await recorded("confirmation-edited"), 5, agents=scenario("confirmation-edited"))
-    assert (found.args, found.same, found.idempotency_key) == ({"amount": 5}, True, "confirmation-edited/fc-1")
+    rerun = await rerun_tool(await read_history("confirmation-edited"), 5, agents=scenario("confirmation-edited"))
+    assert (rerun.args, rerun.same, rerun.idempotency_key) == ({"amount": 5}, True, "confirmation-edited/fc-1")
 
 
 @pytest.mark.parametrize(
@@ -82,8 +82,8 @@ async def test_an_edited_call_runs_with_the_edited_arguments() -> None:
         ("cancelled-while-waiting", "no one answered"),
     ],
 )
-async def test_a_call_that_was_never_approved_has_to_be_asked_for(name: str, reason: str) -> None:
-    """The error names the reason for the missing approval; with `unapproved` the call runs as if approved."""
+async def test_a_call_that_was_never_approved_needs_a_flag(name: str, reason: str) -> None:
+    """The error names the missing approval; with `unapproved`, the call runs as if approved."""
     paid = []
 
     def pay_soon(amount: int) -> dict[str, int]:
@@ -92,22 +92,22 @@ async def test_a_call_that_was_never_approved_has_to_be_asked_for(name: str, rea
 
     agents = clerk(FunctionTool(pay_soon, require_confirmation=True), FunctionTool(pay, require_confirmation=True))
     with pytest.raises(NotApproved, match=reason):
-        await rerun_tool(await recorded(name), 2, agents=agents)
+        await rerun_tool(await read_history(name), 2, agents=agents)
     assert paid == []
-    found = await rerun_tool(await recorded(name), 2, agents=agents, unapproved=True)
-    assert found.now is not None
-    assert set(found.now.response or ()) == {"paid"}
-    assert any("No one has approved" in remark for remark in found.remarks)
+    rerun = await rerun_tool(await read_history(name), 2, agents=agents, unapproved=True)
+    assert rerun.now is not None
+    assert set(rerun.now.response or ()) == {"paid"}
+    assert any("No one has approved" in remark for remark in rerun.remarks)
 
 
-async def test_an_agent_that_is_not_there_is_named() -> None:
-    """An unknown agent is an error."""
+async def test_an_unknown_agent_is_named() -> None:
+    """Rerunning a call of an unknown agent is an error."""
     with pytest.raises(UnknownAgent, match="'clerk'"):
-        await rerun_tool(await recorded("one-tool"), 3, agents=Registry.of(Agent(name="other")))
+        await rerun_tool(await read_history("one-tool"), 3, agents=Registry.of(Agent(name="other")))
 
 
-async def test_a_rerun_that_is_cancelled_stops_the_tool() -> None:
-    """Cancelling a replay cancels the tool, which may clean up."""
+async def test_a_cancelled_rerun_stops_the_tool() -> None:
+    """Cancels the tool, which may clean up."""
     running, stopped = asyncio.Event(), asyncio.Event()
 
     async def add(a: int, b: int) -> None:
@@ -117,7 +117,7 @@ async def test_a_rerun_that_is_cancelled_stops_the_tool() -> None:
         finally:
             stopped.set()
 
-    task = asyncio.create_task(rerun_tool(await recorded("one-tool"), 3, agents=clerk(add)))
+    task = asyncio.create_task(rerun_tool(await read_history("one-tool"), 3, agents=clerk(add)))
     await running.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -125,37 +125,37 @@ async def test_a_rerun_that_is_cancelled_stops_the_tool() -> None:
     assert stopped.is_set()
 
 
-async def test_what_a_tool_says_while_it_runs_is_heard() -> None:
+async def test_heartbeats_of_a_rerun_tool_are_reported() -> None:
     """Heartbeats of the tool reach the caller."""
-    heard = asyncio.Queue[tuple[object, ...]]()
+    heartbeats = asyncio.Queue[tuple[object, ...]]()
 
     async def add(a: int, b: int, tool_context: ToolContext) -> str:
         tool_context.heartbeat("half way")
-        return str(await heard.get())
+        return str(await heartbeats.get())
 
-    async with Workshop(clerk(add), on_heartbeat=lambda *said: heard.put_nowait(said)) as workshop:
-        recording = await recorded("one-tool")
-        found = await workshop.rerun_tool(recording, await workshop.planned(recording, 3))
-    assert found.now is not None
-    assert found.now.response == {"result": "('half way',)"}
+    async with Workshop(clerk(add), on_heartbeat=lambda *said: heartbeats.put_nowait(said)) as workshop:
+        recording = await read_history("one-tool")
+        rerun = await workshop.rerun_tool(recording, await workshop.planned(recording, 3))
+    assert rerun.now is not None
+    assert rerun.now.response == {"result": "('half way',)"}
 
 
-async def test_a_model_call_is_made_again_with_the_recorded_conversation() -> None:
-    """The present reply is compared with the recorded one, and a change of the agent is reported."""
+async def test_a_model_call_runs_again_with_the_recorded_conversation() -> None:
+    """Compares the current reply with the recorded one and reports a change of the agent."""
     model = ScriptedModel(says("three"))
-    found = await rerun_model(await recorded("one-tool"), 4, agents=clerk(model=model, instruction="Be brief."))
-    assert [each.to_json() for each in found.differences] == [{"place": "text", "recorded": "3", "now": "three"}]
-    assert found.changed is True
-    assert found.request is not None
-    assert [content["role"] for content in found.request["contents"]] == ["user", "model", "user"]
-    assert (await rerun_model(await recorded("one-tool"), 4, agents=scenario("one-tool"))).request is not None
+    rerun = await rerun_model(await read_history("one-tool"), 4, agents=clerk(model=model, instruction="Be brief."))
+    assert [each.to_json() for each in rerun.differences] == [{"place": "text", "recorded": "3", "now": "three"}]
+    assert rerun.changed is True
+    assert rerun.request is not None
+    assert [content["role"] for content in rerun.request["contents"]] == ["user", "model", "user"]
+    assert (await rerun_model(await read_history("one-tool"), 4, agents=scenario("one-tool"))).request is not None
 
 
-async def test_a_model_call_that_made_calls_shows_other_calls() -> None:
-    """Arguments of calls are compared, ids are not."""
+async def test_other_calls_of_a_model_are_differences() -> None:
+    """Compares arguments of calls, but not their IDs."""
     agents = clerk(pay, model=ScriptedModel(calls(("add", {"a": 1, "b": 3}))))
-    found = await rerun_model(await recorded("one-tool"), 2, agents=agents)
-    assert [each.to_json() for each in found.differences] == [
+    rerun = await rerun_model(await read_history("one-tool"), 2, agents=agents)
+    assert [each.to_json() for each in rerun.differences] == [
         {"place": "calls[0].args.b", "recorded": 2, "now": 3},
     ]
 
@@ -166,7 +166,7 @@ def echo(request: LlmRequest) -> str:
 
 
 @pytest.mark.parametrize(
-    ("edits", "said", "places"),
+    ("edits", "reply", "places"),
     [
         ({"instruction": "Rhyme."}, "FunctionModel: Rhyme. (3)", ["systemInstruction"]),
         ({"prompt": {"contents": [{"role": "user", "parts": [{"text": "x"}]}]}}, "(1)", ["contents"]),
@@ -175,19 +175,19 @@ def echo(request: LlmRequest) -> str:
     ],
     ids=["instruction", "contents", "both", "model"],
 )
-async def test_a_model_call_is_made_with_an_edited_prompt(edits: JsonObject, said: str, places: list[str]) -> None:
+async def test_a_model_call_is_made_with_an_edited_prompt(edits: JsonObject, reply: str, places: list[str]) -> None:
     """Edited fields are named, and all others stay."""
-    found = await rerun_model(await recorded("one-tool"), 4, agents=clerk(model=FunctionModel(echo)), **edits)
-    assert found.now is not None
-    assert said in str(found.now.content)
-    assert [each.place for each in found.edited] == places
+    rerun = await rerun_model(await read_history("one-tool"), 4, agents=clerk(model=FunctionModel(echo)), **edits)
+    assert rerun.now is not None
+    assert reply in str(rerun.now.content)
+    assert [each.place for each in rerun.edited] == places
 
 
-async def test_the_model_named_demo_is_the_offline_stand_in() -> None:
+async def test_the_model_named_demo_is_the_demo_model() -> None:
     """`demo` names the agent's demo model or, for an agent without one, the built-in demo model."""
-    found = await rerun_model(await recorded("one-tool"), 4, agents=clerk(model="gemini-3.5-flash"), model="demo")
-    assert found.now is not None
-    assert "[demo model]" in str(found.now.content)
+    rerun = await rerun_model(await read_history("one-tool"), 4, agents=clerk(model="gemini-3.5-flash"), model="demo")
+    assert rerun.now is not None
+    assert "[demo model]" in str(rerun.now.content)
 
 
 @pytest.mark.parametrize(
@@ -199,59 +199,59 @@ async def test_the_model_named_demo_is_the_offline_stand_in() -> None:
         ({"tools": ["x"]}, "`tools.0`: Input should be an object"),
     ],
 )
-async def test_a_prompt_that_is_none_is_refused(prompt: JsonObject, problem: str) -> None:
-    """An invalid prompt is refused before the model is called, and the message names the field."""
+async def test_an_invalid_prompt_is_refused(prompt: JsonObject, problem: str) -> None:
+    """Refuses the prompt before the model is called, and names the field."""
     with pytest.raises(InvalidPrompt, match=problem):
-        await rerun_model(await recorded("one-tool"), 4, agents=clerk(model=FunctionModel(echo)), prompt=prompt)
+        await rerun_model(await read_history("one-tool"), 4, agents=clerk(model=FunctionModel(echo)), prompt=prompt)
 
 
-async def test_a_model_that_fails_now_says_so() -> None:
-    """A failure of the model takes the place of the reply."""
+async def test_a_failure_of_the_model_is_reported() -> None:
+    """The failure takes the place of the reply."""
 
     def fails(_: LlmRequest) -> str:
         raise ValueError("no")
 
-    found = await rerun_model(await recorded("one-tool"), 4, agents=clerk(model=FunctionModel(fails)))
-    assert found.failure is not None
-    assert found.failure.error_type == "ModelUnavailable"
-    assert not found.same
+    rerun = await rerun_model(await read_history("one-tool"), 4, agents=clerk(model=FunctionModel(fails)))
+    assert rerun.failure is not None
+    assert rerun.failure.error_type == "ModelUnavailable"
+    assert not rerun.same
 
 
 async def test_a_failed_model_call_may_succeed_now() -> None:
-    """A recorded failure is compared with the present reply."""
+    """Compares a recorded failure with the current reply."""
     agents = clerk(model=ScriptedModel(says("now I can")))
-    recording = await recorded("model-fails")
-    found = await rerun_model(recording, len(recording.events), agents=agents)
-    assert found.recorded_failure is not None
-    assert {"failed", "text"} <= {each.place for each in found.differences}
+    recording = await read_history("model-fails")
+    rerun = await rerun_model(recording, len(recording.events), agents=agents)
+    assert rerun.recorded_failure is not None
+    assert {"failed", "text"} <= {each.place for each in rerun.differences}
 
 
 @pytest.mark.parametrize("event", [1, 3])
-async def test_an_event_that_no_model_gave_is_refused(event: int) -> None:
+async def test_an_event_without_a_model_call_is_refused(event: int) -> None:
     """Neither the user's message nor a tool response has a model call."""
     with pytest.raises(NoSuchActivity, match="No model produced event"):
-        await rerun_model(await recorded("one-tool"), event, agents=scenario("one-tool"))
+        await rerun_model(await read_history("one-tool"), event, agents=scenario("one-tool"))
 
 
-def _html(found: Any) -> str:
-    return str(found._repr_html_())
+def _html(rerun: Any) -> str:
+    return str(rerun._repr_html_())
 
 
-def _text(found: Any) -> str:
+def _text(rerun: Any) -> str:
     console = Console(record=True, width=120, file=io.StringIO())
-    console.print(found)
+    console.print(rerun)
     return console.export_text()
 
 
-@pytest.mark.parametrize("shown", [_html, _text])
-async def test_a_rerun_shows_itself_in_terminals_and_notebooks(shown: Callable[[Any], str]) -> None:
-    """Both representations show both sides, the verdict and the key, and texts of tools are never markup."""
+@pytest.mark.parametrize("display", [_html, _text])
+async def test_a_rerun_has_displays_for_terminals_and_notebooks(display: Callable[[Any], str]) -> None:
+    """Both displays show both sides, the verdict and the key, and never render text of tools as markup."""
 
     def add(a: int, b: int) -> dict[str, str]:
         return {"sum": "[red]<b>4</b>"}
 
-    text = shown(await rerun_tool(await recorded("one-tool"), 3, agents=clerk(add)))
+    text = display(await rerun_tool(await read_history("one-tool"), 3, agents=clerk(add)))
     assert "differs" in text
     assert "one-tool/fc-1" in text
-    assert "<b>" not in text or shown is _text
+    assert "<b>" not in text or display is _text
     assert "[red]" in text

@@ -1,4 +1,4 @@
-"""In-memory services that a runner uses, after the program was killed and resumed."""
+"""In-memory services of a runner keep their content if the program is killed and resumed."""
 
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,8 @@ async def saved(service: InMemoryArtifactService, *contents: str) -> list[int]:
     return [await service.save_artifact(**PLACE, filename="a.txt", artifact=text(content)) for content in contents]
 
 
-async def test_resumed_program_does_not_save_an_artifact_again(tmp_path: Path) -> None:
-    """What the program saves before and after its first message has the same versions in each of its runs."""
+async def test_a_resumed_program_does_not_save_an_artifact_again(tmp_path: Path) -> None:
+    """Artifacts from before and after the first message have the same versions in each run."""
     for service in (InMemoryArtifactService(), InMemoryArtifactService()):
         assert await saved(service, "early") == [0]
         await service.keep_in(tmp_path)
@@ -32,8 +32,8 @@ async def test_resumed_program_does_not_save_an_artifact_again(tmp_path: Path) -
         assert await service.list_versions(**PLACE, filename="a.txt") == [0, 1, 2]
 
 
-async def test_artifact_of_a_tool_outlives_the_program(tmp_path: Path) -> None:
-    """A tool that has finished does not run again, so its artifact must be found."""
+async def test_an_artifact_of_a_tool_outlives_the_program(tmp_path: Path) -> None:
+    """A finished tool does not run again, so its artifact must be found."""
     first, second = InMemoryArtifactService(), InMemoryArtifactService()
     await first.keep_in(tmp_path)
     await first.save_artifact_once(**PLACE, filename="a.txt", artifact=text("made"), idempotency_key="fc-1")
@@ -42,12 +42,12 @@ async def test_artifact_of_a_tool_outlives_the_program(tmp_path: Path) -> None:
 
 
 async def test_memories_outlive_the_program(tmp_path: Path) -> None:
-    """A resumed program finds them, and adding its session again adds nothing."""
+    """A resumed program finds its memories, and adding its session again adds nothing."""
     event = Event(id="e1", author="user", content=types.Content(role="user", parts=[text("Sales rose.")]))
     session = Session(id="s", app_name="app", user_id="ann", events=[event])
     for number in range(2):
         service = InMemoryMemoryService()
         service.keep_in(tmp_path / "memories.json")
-        found = await service.search_memory(app_name="app", user_id="ann", query="sales")
-        assert len(found.memories) == number
+        matches = await service.search_memory(app_name="app", user_id="ann", query="sales")
+        assert len(matches.memories) == number
         await service.add_session_to_memory(session)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Which sessions the runs of a program share."""
+"""Runs of a program decide which sessions they share."""
 
 from pathlib import Path
 
@@ -35,7 +35,7 @@ def kill(run: ProgramRun) -> ProgramRun:
     return run
 
 
-def test_run_begins_anew_unless_it_is_told_to_resume(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_starts_over_unless_it_resumes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only with WAYSTATION_RESUME=1 does a run have the ID of the previous one."""
     first = kill(open_run())
     other = kill(open_run())
@@ -46,7 +46,7 @@ def test_run_begins_anew_unless_it_is_told_to_resume(monkeypatch: pytest.MonkeyP
     assert (third.id, third.is_resumed) == (other.id, True)
 
 
-def test_run_that_was_killed_is_interrupted() -> None:
+def test_a_killed_run_was_interrupted() -> None:
     """A run knows whether the previous one was killed or ended."""
     end(open_run())
     second = kill(open_run())
@@ -57,7 +57,7 @@ def test_run_that_was_killed_is_interrupted() -> None:
 @pytest.mark.parametrize(
     ("error", "is_stopped"), [(KeyboardInterrupt(), True), (EOFError(), True), (ValueError(), False)], ids=repr
 )
-def test_run_knows_whether_a_person_stopped_the_previous_one(
+def test_a_run_knows_whether_a_person_stopped_the_previous_one(
     monkeypatch: pytest.MonkeyPatch, error: BaseException, is_stopped: bool
 ) -> None:
     """Ctrl-C and the end of the input are how a person leaves an interactive program; other errors are failures."""
@@ -110,7 +110,7 @@ def test_services_continue_the_same_run_or_none(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("is_waiting", [False, True])
-def test_run_is_finished_if_it_ended_and_nothing_waits(is_waiting: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_is_finished_if_it_ended_and_nothing_waits(is_waiting: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A finished run is not continued: the program was perhaps killed before it wrote its own identity."""
     first = open_run()
     first.note_invocation("session/1", has_ended=False)
@@ -120,8 +120,8 @@ def test_run_is_finished_if_it_ended_and_nothing_waits(is_waiting: bool, monkeyp
     assert (open_run().id == first.id) is is_waiting
 
 
-def test_runs_at_the_same_time_do_not_continue_each_other() -> None:
-    """While a run lasts, another run of the program begins anew."""
+def test_simultaneous_runs_do_not_continue_each_other() -> None:
+    """While a run lasts, another run of the program starts over."""
     first = open_run()
     ProgramRun._opened.clear()
     second = open_run()
@@ -139,7 +139,7 @@ def test_services_of_one_program_have_sessions_of_their_own() -> None:
 
 
 def test_database_in_memory_is_not_shared() -> None:
-    """A database that nobody else can open names the sessions of one run."""
+    """A database in memory names the sessions of one run."""
     url = "sqlite+aiosqlite:///:memory:"
     assert DatabaseSessionService(url).task_queue("app") != DatabaseSessionService(url).task_queue("app")
 

@@ -1,4 +1,4 @@
-"""What a runner sends and refuses, decided without a server."""
+"""Deciding without a server what a runner sends and refuses."""
 
 import asyncio
 import json
@@ -96,7 +96,7 @@ def test_response_that_is_not_a_confirmation_decides_nothing(body: object) -> No
 
 
 def test_payload_for_more_budget_is_the_grant() -> None:
-    """The engine reads it from `response`."""
+    """The engine reads the grant from `response`."""
     sent = confirmation({"confirmed": True, "payload": {"max_total_tokens": 5}}, f"{ids.budget(1)}-confirmation")
     assert sent == ("approve", {"response": {"max_total_tokens": 5}})
 

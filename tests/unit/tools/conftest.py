@@ -1,4 +1,4 @@
-"""What the tests of tools share."""
+"""Fixtures for the tests of tools."""
 
 import pytest
 
@@ -7,5 +7,5 @@ from waystation.auth.credential_service.in_memory_credential_service import InMe
 
 @pytest.fixture
 def store() -> InMemoryCredentialService:
-    """A store of credentials."""
+    """Return a store of credentials."""
     return InMemoryCredentialService()

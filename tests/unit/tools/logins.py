@@ -1,4 +1,4 @@
-"""What tests of logins have in common."""
+"""Helpers for tests of logins."""
 
 from typing import Any
 
@@ -21,24 +21,24 @@ from waystation.tools.tool_context import ToolContext
 
 def calling(store: InMemoryCredentialService, call: str = "fc-1", **about: Any) -> ToolContext:
     """Return the context of a call."""
-    given = {"invocation_id": "inv", "user_id": "ann", "function_call_id": call, **about}
-    return ToolContext(services=Services(credentials=store), **given)
+    fields = {"invocation_id": "inv", "user_id": "ann", "function_call_id": call, **about}
+    return ToolContext(services=Services(credentials=store), **fields)
 
 
 def login(provider: FakeOAuth, **fields: Any) -> AuthConfig:
-    """Return what a tool asks for that wants the user to log in."""
+    """Return the configuration of a tool that needs the user's login."""
     return AuthConfig(auth_scheme=provider.scheme(), raw_auth_credential=provider.client(**fields))
 
 
-def asked(context: ToolContext) -> JsonObject:
-    """Return what clients are shown."""
-    (shown,) = context.recorded_actions().requested_auth_configs.values()
-    return shown
+def requested_config(context: ToolContext) -> JsonObject:
+    """Return the requested configuration as clients see it."""
+    (config,) = context.recorded_actions().requested_auth_configs.values()
+    return config
 
 
 def auth_uri(context: ToolContext) -> str:
-    """Return where the user logs in."""
-    return str(asked(context)["exchangedAuthCredential"]["oauth2"]["authUri"])
+    """Return the address where the user logs in."""
+    return str(requested_config(context)["exchangedAuthCredential"]["oauth2"]["authUri"])
 
 
 async def logged_in(provider: FakeOAuth, store: InMemoryCredentialService, config: AuthConfig) -> None:
@@ -48,8 +48,8 @@ async def logged_in(provider: FakeOAuth, store: InMemoryCredentialService, confi
     await complete_authorization(store, auth_response_uri=provider.log_in(auth_uri(context)))
 
 
-def described(provider: FakeOAuth, kind: str) -> AuthConfig:
-    """Return a configuration that leaves endpoints to the provider, or spells them out in another form."""
+def config_with_issuer(provider: FakeOAuth, kind: str) -> AuthConfig:
+    """Return a configuration whose endpoints come from the issuer, a document, or another spelling."""
     empty = OAuthFlows(authorizationCode=OAuthFlowAuthorizationCode(authorizationUrl="", tokenUrl=""))
     document = f"{provider.url}/.well-known/oauth-authorization-server"
     schemes: dict[str, AuthScheme] = {

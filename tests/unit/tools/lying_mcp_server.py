@@ -1,6 +1,6 @@
-"""An MCP server over stdio that lies, as its first argument says, or the file which that names after an @.
+"""An MCP server over stdio that lies as its first argument demands, or the file that the argument names after an @.
 
-It speaks JSON-RPC by hand, without any library.
+It speaks JSON-RPC without any library.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""MCP servers for tests, over both transports, and calls as activities make them."""
+"""Start MCP servers over both transports, and call their tools as activities do."""
 
 import asyncio
 import subprocess
@@ -24,14 +24,14 @@ LIMIT_S = 30.0
 
 
 def stdio(**settings: Any) -> McpToolset:
-    """Tools of a server over stdio."""
+    """Return the tools of a server over stdio."""
     program = StdioServerParameters(command=sys.executable, args=[SERVER, "stdio"])
     return McpToolset(connection_params=StdioConnectionParams(server_params=program, timeout=LIMIT_S), **settings)
 
 
 @contextmanager
 def http_server(*arguments: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """A server over HTTP; yields its port, and its process."""
+    """Run a server over HTTP; yield its port and its process."""
     process = subprocess.Popen([sys.executable, SERVER, "http", *arguments], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     with process:
@@ -42,26 +42,26 @@ def http_server(*arguments: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
 
 
 def over_http(port: str, **settings: Any) -> McpToolset:
-    """Tools of the server at a port."""
+    """Return the tools of the server at a port."""
     parameters = StreamableHTTPConnectionParams(url=f"http://127.0.0.1:{port}/mcp", timeout=LIMIT_S)
     return McpToolset(connection_params=parameters, **settings)
 
 
 def at(invocation_id: str = "i-1", **state: Any) -> ReadonlyContext:
-    """Where tools are asked for."""
+    """Return the context in which tools are listed."""
     return ReadonlyContext(invocation_id=invocation_id, state=state)
 
 
 async def call(toolset: McpToolset, name: str, /, *, context: ToolContext | None = None, **args: Any) -> Any:
-    """Call a tool as the activity does: found again by its name, in a task of its own."""
+    """Call a tool as the activity does: find it by its name, in another task."""
 
     async def run() -> Any:
-        found = await list_tools(LlmAgent(name="a", tools=[toolset]), at)
-        return await found[name].run_async(args=args, tool_context=context or ToolContext())
+        tools = await list_tools(LlmAgent(name="a", tools=[toolset]), at)
+        return await tools[name].run_async(args=args, tool_context=context or ToolContext())
 
     return await asyncio.create_task(run())
 
 
 def text(result: Any) -> str:
-    """What a tool said."""
+    """Return the text of a tool's result."""
     return str(result["content"][0]["text"])

@@ -1,7 +1,7 @@
-"""A real MCP server for tests, in a process of its own: `python mcp_server.py stdio` or `… http [port] [form]`.
+"""A real MCP server for tests, in its own process: `python mcp_server.py stdio` or `… http [port] [form]`.
 
-Over HTTP it prints its port once it listens. In the form `legacy` it speaks only the protocol that has sessions, in the
-form `sse` over the transport from before streamable HTTP, and in the form `json` it answers without streams.
+Over HTTP it prints its port once it listens. In the form `legacy` it supports only the protocol with sessions, in the
+form `sse` the transport before streamable HTTP, and in the form `json` it answers without streams.
 """
 
 import os

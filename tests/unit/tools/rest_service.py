@@ -1,4 +1,4 @@
-"""A real HTTP service for tests, and tools that call it. It answers with the request it got, or as its path says."""
+"""A real HTTP service for tests, and tools that call it. It echoes each request or answers as its path demands."""
 
 import json
 import threading
@@ -18,7 +18,7 @@ ERROR = (
 
 
 class Service(ThreadingHTTPServer):
-    """Keeps what it was asked."""
+    """A service that records its requests."""
 
     daemon_threads = True
 
@@ -29,12 +29,12 @@ class Service(ThreadingHTTPServer):
 
     @property
     def host(self) -> str:
-        """Host and port."""
+        """Return host and port."""
         return f"127.0.0.1:{self.server_port}"
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """Return the base URL."""
         return f"http://{self.host}"
 
 
@@ -75,12 +75,12 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_POST = do_PUT = do_DELETE = do_PATCH = do_HEAD = do_OPTIONS = do_TRACE = _answer
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @contextmanager
 def serving() -> Iterator[Service]:
-    """A service in a thread."""
+    """Run a service in a thread."""
     service = Service()
     thread = threading.Thread(target=service.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
@@ -93,7 +93,7 @@ def serving() -> Iterator[Service]:
 
 
 def spec(url: str, path: str = "/echo", method: str = "get", **operation: Any) -> dict[str, Any]:
-    """A specification of one operation, `ask`."""
+    """Return a specification of one operation, `ask`."""
     item = {method: {"operationId": "ask", "responses": {"200": {"description": "ok"}}, **operation}}
     return {
         "openapi": "3.1.0",
@@ -104,23 +104,23 @@ def spec(url: str, path: str = "/echo", method: str = "get", **operation: Any) -
 
 
 def tool(document: dict[str, Any], **settings: Any) -> RestApiTool:
-    """Its tool, which may call this machine."""
+    """Return a tool of the specification that may call this machine."""
     settings.setdefault("allow_private_network_access", True)
-    found = OpenAPIToolset(spec_dict=document, **settings).get_tool("ask")
-    assert found is not None
-    return found
+    operation = OpenAPIToolset(spec_dict=document, **settings).get_tool("ask")
+    assert operation is not None
+    return operation
 
 
 def parameter(name: str, location: str = "query", **fields: Any) -> dict[str, Any]:
-    """A parameter that is a text."""
+    """Return a parameter that is a string."""
     return {"name": name, "in": location, "schema": {"type": "string"}, **fields}
 
 
 def body(schema: Any, media_type: str = "application/json", **fields: Any) -> dict[str, Any]:
-    """A body."""
+    """Return a request body."""
     return {"content": {media_type: {"schema": schema, **fields}}}
 
 
-async def call(asked: RestApiTool, /, **args: Any) -> Any:
+async def call(operation: RestApiTool, /, **args: Any) -> Any:
     """Call a tool."""
-    return await asked.run_async(args=args, tool_context=ToolContext(idempotency_key="i-1/fc-1"))
+    return await operation.run_async(args=args, tool_context=ToolContext(idempotency_key="i-1/fc-1"))

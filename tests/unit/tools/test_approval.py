@@ -1,4 +1,4 @@
-"""Which calls wait for a person, and by which policy: a tool's own, or that of a rule."""
+"""Deciding which calls need an approval, and by which policy: the tool's own or a rule's."""
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
@@ -53,40 +53,40 @@ def pay(amount: float, currency: str = "EUR", tool_context: ToolContext | None =
     return f"{amount} {currency}"
 
 
-async def found(tool: BaseTool, args: JsonObject, *rules: ApprovalRule) -> RequiredApproval:
+async def judge(tool: BaseTool, args: JsonObject, *rules: ApprovalRule) -> RequiredApproval:
     return await judge_call(tool, args, ToolContext(), rules)
 
 
 async def policy_of(tool: BaseTool, args: JsonObject, *rules: ApprovalRule) -> ApprovalPolicy | None:
-    """Return the policy by which the call is confirmed; None when it is not."""
-    judgement = await found(tool, args, *rules)
+    """Return the policy of the call's confirmation, or None without a confirmation."""
+    judgement = await judge(tool, args, *rules)
     return judgement.policy if judgement.confirmation else None
 
 
-async def test_a_policy_gates_every_call() -> None:
-    """Without any flag, and with the tool's hint."""
+async def test_a_policy_requires_approval_of_every_call() -> None:
+    """A policy needs no flag, and the confirmation has the tool's hint."""
     tool = FunctionTool(pay, approval=OWN, hint="Really?")
-    judgement = await found(tool, {"amount": 1})
+    judgement = await judge(tool, {"amount": 1})
     assert judgement.policy == OWN
     assert judgement.confirmation is not None
     assert judgement.confirmation.hint == "Really?"
     assert tool.effect_when(confirmed=True) == "once"
 
 
-async def test_a_predicate_decides_beside_a_policy() -> None:
-    """The policy is that of the call all the same, should the tool ask from inside."""
+async def test_a_predicate_may_decide_together_with_a_policy() -> None:
+    """The call keeps its policy even if the predicate is false, because the tool may ask later."""
     tool = FunctionTool(pay, approval=OWN, require_confirmation=lambda amount: amount > 100)
     assert await policy_of(tool, {"amount": 101}) == OWN
-    assert await found(tool, {"amount": 100}) == RequiredApproval(None, OWN)
+    assert await judge(tool, {"amount": 100}) == RequiredApproval(None, OWN)
 
 
 async def test_a_long_running_tool_runs_and_its_answer_has_the_policy() -> None:
-    """Nothing is confirmed before."""
-    assert await found(LongRunningFunctionTool(pay, approval=OWN), {"amount": 1}) == RequiredApproval(None, OWN)
+    """Nothing is confirmed before the function runs."""
+    assert await judge(LongRunningFunctionTool(pay, approval=OWN), {"amount": 1}) == RequiredApproval(None, OWN)
 
 
-async def test_a_tool_of_ones_own_has_a_policy_as_an_attribute() -> None:
-    """And its `check_require_confirmation`, when it has one, decides."""
+async def test_a_custom_tool_has_a_policy_as_an_attribute() -> None:
+    """Its `check_require_confirmation` decides, if it has one."""
 
     class Shred(BaseTool):
         approval = OWN
@@ -100,61 +100,61 @@ async def test_a_tool_of_ones_own_has_a_policy_as_an_attribute() -> None:
     assert await policy_of(Choosy(name="shred", description=""), {"all": False}) is None
 
 
-@pytest.mark.parametrize("said", [3, "\ud800", Exception("no hint")])
-async def test_a_hint_that_is_of_no_use_gives_way_to_the_usual_one(said: Any) -> None:
-    """The person is asked all the same, be it for the tool itself or for a rule."""
+@pytest.mark.parametrize("hint", [3, "\ud800", Exception("no hint")])
+async def test_an_unusable_hint_is_replaced_by_the_default(hint: Any) -> None:
+    """The approver is asked nevertheless, whether the tool or a rule requires it."""
 
     class Shred(BaseTool):
         def confirmation_hint(self) -> str:
-            if isinstance(said, Exception):
-                raise said
-            return said  # type: ignore[no-any-return]  # the mistake
+            if isinstance(hint, Exception):
+                raise hint
+            return hint  # type: ignore[no-any-return]  # the mistake
 
     tool, gated = Shred(name="shred", description=""), Shred(name="shred", description="")
     gated.approval = OWN
-    for judgement in (await found(tool, {}, ApprovalRule(FIRST)), await found(gated, {})):
+    for judgement in (await judge(tool, {}, ApprovalRule(FIRST)), await judge(gated, {})):
         assert judgement.confirmation is not None
         assert judgement.confirmation.hint.startswith("Please approve or reject the tool call shred()")
 
 
-@pytest.mark.parametrize("asked", [True, Confirmation(payload=object())])
-async def test_a_confirmation_that_cannot_be_recorded_asks_the_usual(asked: Any) -> None:
-    """A model call that cannot be recorded would be repeated for ever."""
+@pytest.mark.parametrize("confirmation", [True, Confirmation(payload=object())])
+async def test_a_confirmation_that_cannot_be_recorded_has_the_default_hint(confirmation: Any) -> None:
+    """A model call that cannot be recorded would be retried forever."""
 
     class Shred(BaseTool):
         async def confirmation_for(self, args: JsonObject, tool_context: ToolContext) -> Confirmation | None:
-            return asked  # type: ignore[no-any-return]  # the mistake
+            return confirmation  # type: ignore[no-any-return]  # the mistake
 
-    judgement = await found(Shred(name="shred", description=""), {})
+    judgement = await judge(Shred(name="shred", description=""), {})
     assert judgement.confirmation == Confirmation(hint=default_hint("shred"))
 
 
-async def test_the_tools_own_policy_comes_first_then_the_first_rule_that_matches() -> None:
-    """The rules stand in the order in which they are looked at."""
+async def test_the_tools_own_policy_precedes_the_first_matching_rule() -> None:
+    """Rules are evaluated in their order."""
     rules = (ApprovalRule(FIRST, over={"amount": 1000}), ApprovalRule(SECOND))
     assert await policy_of(FunctionTool(pay, approval=OWN), {"amount": 5000}, *rules) == OWN
     assert await policy_of(FunctionTool(pay), {"amount": 5000}, *rules) == FIRST
     assert await policy_of(FunctionTool(pay), {"amount": 5}, *rules) == SECOND
-    assert await found(FunctionTool(pay), {"amount": 5}) == RequiredApproval()
+    assert await judge(FunctionTool(pay), {"amount": 5}) == RequiredApproval()
 
 
 async def test_a_tools_predicate_does_not_exempt_a_call_from_rules() -> None:
-    """Who writes a tool cannot take away what whoever runs it has laid down."""
+    """The author of a tool cannot exempt it from the rules of its operator."""
     tool = FunctionTool(pay, approval=OWN, require_confirmation=lambda amount: False)
     assert await policy_of(tool, {"amount": 5}, ApprovalRule(FIRST)) == FIRST
 
 
-async def test_a_rule_says_who_confirms_what_a_tool_has_confirmed_anyway() -> None:
-    """Of a flag without a policy."""
+async def test_a_rule_sets_the_approvers_of_a_confirmed_tool() -> None:
+    """Applies to a tool with `require_confirmation` and no policy."""
     tool = FunctionTool(pay, require_confirmation=True)
     assert await policy_of(tool, {"amount": 5}, ApprovalRule(FIRST)) == FIRST
     assert await policy_of(tool, {"amount": 5}) is None
-    assert (await found(tool, {"amount": 5})).confirmation is not None
+    assert (await judge(tool, {"amount": 5})).confirmation is not None
 
 
 async def test_a_rule_governs_the_answer_to_a_long_running_call() -> None:
-    """The function runs; who may answer is the rule's affair."""
-    judgement = await found(LongRunningFunctionTool(pay), {"amount": 5}, ApprovalRule(FIRST))
+    """The function runs, and the rule decides who may answer."""
+    judgement = await judge(LongRunningFunctionTool(pay), {"amount": 5}, ApprovalRule(FIRST))
     assert judgement == RequiredApproval(None, FIRST)
 
 
@@ -163,7 +163,7 @@ async def test_a_rule_governs_the_answer_to_a_long_running_call() -> None:
     [("pay", True), ("p*", True), (("book", "pa?"), True), (["Pay"], False), ("pa", False)],
 )
 async def test_tools_are_named_by_patterns(patterns: Sequence[str], matches: bool) -> None:
-    """Case counts, as it does for models."""
+    """Patterns are case-sensitive, like names in models."""
     assert (await policy_of(FunctionTool(pay), {"amount": 1}, ApprovalRule(FIRST, tools=patterns)) == FIRST) is matches
 
 
@@ -178,8 +178,8 @@ async def test_tools_are_named_by_patterns(patterns: Sequence[str], matches: boo
         ("read", True, {"all", "not once"}),
     ],
 )
-async def test_effects_are_those_that_the_call_has(effect: Effect | None, confirmed: bool, matches: set[str]) -> None:
-    """A tool that says nothing is not taken for one that only reads."""
+async def test_rules_match_the_effect_of_the_call(effect: Effect | None, confirmed: bool, matches: set[str]) -> None:
+    """A tool without a declared effect does not count as reading only."""
     tool = FunctionTool(pay, effect=effect, require_confirmation=confirmed)
     rules = {
         "all": ApprovalRule(FIRST),
@@ -194,14 +194,14 @@ async def test_effects_are_those_that_the_call_has(effect: Effect | None, confir
     ("amount", "over"),
     [(100, False), (100.01, True), ("5000", True), ("5", False), (-5, False), (1e300, True)],
 )
-async def test_an_amount_is_compared_as_the_function_will_see_it(amount: object, over: bool) -> None:
-    """A model cannot slip a large number past as text."""
+async def test_an_amount_is_compared_as_the_function_receives_it(amount: object, over: bool) -> None:
+    """A model cannot hide a large number in a string."""
     rule = ApprovalRule(FIRST, over={"amount": 100})
     assert (await policy_of(FunctionTool(pay), {"amount": amount}, rule) == FIRST) is over
 
 
 class Remote(BaseTool):
-    """A tool that takes whatever it is given."""
+    """A tool that accepts any arguments."""
 
     def _get_declaration(self) -> JsonObject:
         return {"name": self.name, "parametersJsonSchema": {"type": "object"}}
@@ -223,14 +223,14 @@ class Remote(BaseTool):
         ({"total": 200}, True),
     ],
 )
-async def test_what_is_no_number_is_over(args: JsonObject, over: bool) -> None:
-    """Where nobody knows, a person decides; an argument that is not there is not over."""
+async def test_a_value_that_is_not_a_number_exceeds_every_limit(args: JsonObject, over: bool) -> None:
+    """An unclear amount needs an approval; a missing argument does not."""
     rule = ApprovalRule(FIRST, over={"amount": 100, "total": 100})
     assert (await policy_of(Remote(name="r", description=""), args, rule) == FIRST) is over
 
 
-async def test_a_predicate_of_a_rule_takes_those_arguments_that_it_names() -> None:
-    """Sync or async; converted, with defaults, and with the context."""
+async def test_a_predicate_of_a_rule_receives_the_arguments_that_it_names() -> None:
+    """Works for sync and async predicates, with converted arguments, defaults and the context."""
 
     async def foreign(currency: str, tool_context: ToolContext) -> bool:
         return currency != "EUR" and tool_context.user_id != "dana"
@@ -241,36 +241,36 @@ async def test_a_predicate_of_a_rule_takes_those_arguments_that_it_names() -> No
 
 
 @pytest.mark.parametrize("predicate", [lambda amount: 1 / 0, lambda nothing_of_the_kind: False])
-async def test_a_predicate_of_a_rule_that_raises_counts_as_a_match(predicate: Any) -> None:
-    """A person decides."""
+async def test_a_predicate_of_a_rule_that_raises_matches(predicate: Any) -> None:
+    """An approver decides."""
     assert await policy_of(FunctionTool(pay), {"amount": 1}, ApprovalRule(FIRST, when=predicate)) == FIRST
 
 
-async def test_all_that_a_rule_says_has_to_hold() -> None:
-    """One condition that fails is enough."""
+async def test_all_conditions_of_a_rule_must_hold() -> None:
+    """One condition that fails is enough to skip the rule."""
     rule = ApprovalRule(FIRST, tools="pay", over={"amount": 10}, when=lambda currency: currency == "USD")
     assert await policy_of(FunctionTool(pay), {"amount": 11, "currency": "USD"}, rule) == FIRST
     assert await policy_of(FunctionTool(pay), {"amount": 9, "currency": "USD"}, rule) is None
     assert await policy_of(FunctionTool(pay), {"amount": 11}, rule) is None
 
 
-async def test_nobody_is_asked_about_arguments_that_the_function_refuses() -> None:
-    """Nothing runs, so the rule's questions about them are not asked."""
+async def test_arguments_that_the_function_refuses_need_no_approval() -> None:
+    """Nothing runs, so the predicates of rules are not called."""
     rule = ApprovalRule(FIRST, over={"amount": 10})
     assert await policy_of(FunctionTool(pay), {"amount": "much"}, rule) is None
 
 
 async def test_a_predicate_cannot_change_the_arguments() -> None:
-    """It gets a copy."""
+    """A predicate receives a copy."""
     args = {"items": [1]}
     rule = ApprovalRule(FIRST, when=lambda items: items.append(2))
-    await found(Remote(name="r", description=""), args, rule)
+    await judge(Remote(name="r", description=""), args, rule)
     assert args == {"items": [1]}
 
 
-async def test_leaving_a_loop_needs_nobody() -> None:
+async def test_leaving_a_loop_needs_no_approval() -> None:
     """It is no more than a transfer."""
-    assert await found(FunctionTool(exit_loop), {}, ApprovalRule(FIRST)) == RequiredApproval()
+    assert await judge(FunctionTool(exit_loop), {}, ApprovalRule(FIRST)) == RequiredApproval()
 
 
 @pytest.mark.parametrize(
@@ -286,8 +286,8 @@ async def test_leaving_a_loop_needs_nobody() -> None:
         ({"title": "Pay {amount.real}"}, "{amount.real} is not the name of an argument"),
     ],
 )
-def test_mistakes_in_a_tools_policy_are_found(settings: JsonObject, problem: str) -> None:
-    """When the tool is made, and together with its other mistakes."""
+def test_mistakes_in_a_tools_policy_are_reported(settings: JsonObject, problem: str) -> None:
+    """They are reported when the tool is created, together with its other mistakes."""
     with pytest.raises(InvalidTool) as raised:
         FunctionTool(pay, retries=-1, **settings)
     assert problem in str(raised.value)
@@ -295,14 +295,14 @@ def test_mistakes_in_a_tools_policy_are_found(settings: JsonObject, problem: str
 
 
 class Ruling(BaseModel):
-    """What a person answers."""
+    """A response of an approver."""
 
     granted: bool
     note: str = ""
 
 
 def test_a_response_schema_is_a_model_or_a_schema() -> None:
-    """Both are recorded as JSON schema."""
+    """Both forms are recorded as JSON schema."""
     by_model = LongRunningFunctionTool(pay, response_schema=Ruling).answer_schema() or {}
     assert (by_model["required"], sorted(by_model["properties"])) == (["granted"], ["granted", "note"])
     schema = {"type": "object", "required": ["granted"]}
@@ -324,8 +324,8 @@ def test_a_response_schema_is_a_model_or_a_schema() -> None:
         ({"approval": ApprovalPolicy(remember=timedelta(1))}, "every long-running call needs its own answer"),
     ],
 )
-def test_mistakes_in_how_a_long_running_tool_is_answered_are_found(settings: JsonObject, problem: str) -> None:
-    """When the tool is made."""
+def test_mistakes_in_the_answers_of_a_long_running_tool_are_reported(settings: JsonObject, problem: str) -> None:
+    """They are reported when the tool is created."""
     with pytest.raises(InvalidTool) as raised:
         LongRunningFunctionTool(pay, **settings)
     assert problem in str(raised.value)
@@ -342,14 +342,14 @@ def test_mistakes_in_how_a_long_running_tool_is_answered_are_found(settings: Jso
         (Escalation, {"after": timedelta(1), "to": ("a",), "notfy": ()}, "Escalation has no field 'notfy'"),
     ],
 )
-def test_a_misspelt_field_of_a_policy_is_refused(kind: Any, fields: JsonObject, message: str) -> None:
-    """It would let anybody answer."""
+def test_a_misspelled_field_of_a_policy_is_refused(kind: Any, fields: JsonObject, message: str) -> None:
+    """Ignoring it would let anyone answer."""
     with pytest.raises(TypeError, match=message):
         kind(**fields)
 
 
 def test_a_policy_of_a_newer_version_is_read() -> None:
-    """A history may have fields that this version does not know, on every level."""
+    """Unknown fields are ignored at every level."""
     recorded = {"quorum": 2, "new": 1, "escalation": [{"after": "PT1H", "to": ["a"], "new": 1}]}
     policy = ApprovalPolicy.model_validate(recorded)
     assert (policy.quorum, policy.escalation[0].to) == (2, ("a",))
@@ -368,29 +368,29 @@ def test_a_policy_of_a_newer_version_is_read() -> None:
     ],
 )
 def test_a_rule_with_a_mistake_is_refused(wrong: JsonObject) -> None:
-    """Among them those that would make it match nothing, or everything, in silence."""
+    """Refuses, among others, rules that would match nothing or everything."""
     with pytest.raises(ValidationError):
         ApprovalRule(FIRST, **wrong)
     with pytest.raises(ValidationError):
         ApprovalRule({"approvers": ["a"]})  # type: ignore[arg-type]  # the mistake in question
 
 
-def test_an_agent_tool_is_not_gated_by_its_attribute() -> None:
-    """What the agent calls is judged by itself."""
+def test_an_agent_tool_needs_no_approval_by_its_attribute() -> None:
+    """The calls of the agent need their own approvals."""
     tool = AgentTool(Agent(name="helper"))
     assert (tool.approval, tool.gated) == (None, False)
 
 
-async def test_asking_the_user_and_remembering_only_read() -> None:
-    """A rule for everything but reading does not take the user's own questions away from the user."""
+async def test_tools_that_ask_the_user_only_read() -> None:
+    """A rule for everything but reading does not send the user's own questions to approvers."""
     rule = ApprovalRule(FIRST, unless_effect="read")
     for tool in (request_input, get_user_choice_tool, load_memory_tool, load_artifacts_tool):
-        assert await found(tool, {"message": "x", "options": [], "query": "x"}, rule) == RequiredApproval(), tool
+        assert await judge(tool, {"message": "x", "options": [], "query": "x"}, rule) == RequiredApproval(), tool
 
 
 @pytest.mark.parametrize(("method", "matches"), [("get", False), ("put", True), ("post", True)])
 async def test_operations_of_services_have_the_effect_of_their_method(method: str, matches: bool) -> None:
-    """A rule for everything but reading is about the others."""
+    """A rule for everything but reading covers the other methods."""
     tool = rest_tool(spec("http://127.0.0.1:9", method=method))
     assert (await policy_of(tool, {}, ApprovalRule(FIRST, unless_effect="read")) == FIRST) is matches
 
@@ -399,9 +399,9 @@ async def test_operations_of_services_have_the_effect_of_their_method(method: st
     ("hints", "matches"), [({"readOnlyHint": True}, False), ({"idempotentHint": True}, True), (None, True)]
 )
 async def test_tools_of_servers_have_the_effect_of_their_annotations(hints: JsonObject | None, matches: bool) -> None:
-    """One of which nothing is said is taken for the worst."""
-    given = Tool.model_validate({"name": "look", "inputSchema": {"type": "object"}, "annotations": hints})
-    tool = McpTool(mcp_tool=given, sessions=None, headers_for=None)  # type: ignore[arg-type]  # it is not called
+    """A tool without annotations has the strictest effect."""
+    mcp_tool = Tool.model_validate({"name": "look", "inputSchema": {"type": "object"}, "annotations": hints})
+    tool = McpTool(mcp_tool=mcp_tool, sessions=None, headers_for=None)  # type: ignore[arg-type]  # it is not called
     assert (await policy_of(tool, {}, ApprovalRule(FIRST, unless_effect="read")) == FIRST) is matches
     assert (await policy_of(tool, {}, ApprovalRule(FIRST, effects="once")) == FIRST) is (hints is None)
 
@@ -454,8 +454,8 @@ def classes(above: type[BaseTool]) -> Iterator[type[BaseTool]]:
             yield from classes(cls)
 
 
-def test_every_class_of_tools_is_known_here() -> None:
-    """A new class of tools must either ask or refuse policies, which the next test shows."""
+def test_every_class_of_tools_is_listed_here() -> None:
+    """A new class of tools must either ask or refuse policies, which the next test verifies."""
     unknown = {cls.__name__ for cls in classes(BaseTool) if not issubclass(cls, NativeTool)} - OTHERS
     assert unknown <= {kind.__name__ for kind in KINDS}
 
@@ -463,8 +463,8 @@ def test_every_class_of_tools_is_known_here() -> None:
 @pytest.mark.parametrize("kind", KINDS, ids=lambda cls: cls.__name__)
 @pytest.mark.parametrize("rule", [False, True, lambda: True, lambda: False], ids=["none", "all", "yes", "no"])
 @pytest.mark.parametrize("place", ["declared", "listed", "prefixed"])
-async def test_a_policy_asks_or_the_tool_does_not_load(kind: type[BaseTool], rule: Any, place: str) -> None:
-    """A policy alone asks at each call, and a rule beside it decides, for declared tools and those of toolsets."""
+async def test_a_tool_with_a_policy_asks_or_does_not_load(kind: type[BaseTool], rule: Any, place: str) -> None:
+    """A policy alone asks at each call and a rule decides with it, for declared tools and those of toolsets."""
     tool = KINDS[kind]()
     tool.approval, tool.require_confirmation = OWN, rule
     toolset = Listed(tool, tool_name_prefix="p" if place == "prefixed" else None)
@@ -475,14 +475,14 @@ async def test_a_policy_asks_or_the_tool_does_not_load(kind: type[BaseTool], rul
         return
     assert not problems
     for listed in (await list_tools(agent, ReadonlyContext)).values():
-        judgement = await found(listed, {"amount": 1, "message": "m", "name": "n", "query": "q", "granted": True})
+        judgement = await judge(listed, {"amount": 1, "message": "m", "name": "n", "query": "q", "granted": True})
         assert judgement.policy == OWN
         assert tool.is_long_running or (judgement.confirmation is not None) == (not callable(rule) or rule())
         assert kind not in REFUSED
 
 
 def test_policies_without_effect_are_mistakes() -> None:
-    """Those of a toolset, of a function that is given without a tool, and of a rule for a tool that rules exempt."""
+    """Reports policies of a toolset, of a plain function, and of a rule for an exempt tool."""
 
     def refund() -> None: ...
 

@@ -1,4 +1,4 @@
-"""What a function receives for what a model sent."""
+"""Functions receive converted arguments of the model."""
 
 import dataclasses
 import datetime
@@ -43,7 +43,7 @@ async def call(function: Callable[..., Any], args: dict[str, Any], context: Tool
 
 
 def returning(annotation: Any) -> Callable[..., Any]:
-    """A function that returns its argument `a` of that type."""
+    """Return a function that returns its argument `a` of this type."""
 
     def f(a):  # type: ignore[no-untyped-def]
         return a
@@ -53,7 +53,7 @@ def returning(annotation: Any) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize(
-    ("annotation", "given", "received"),
+    ("annotation", "value", "received"),
     [
         (int, "5", 5),
         (int, 5.0, 5),
@@ -76,13 +76,13 @@ def returning(annotation: Any) -> Callable[..., Any]:
         (Any, {"k": None}, {"k": None}),
     ],
 )
-async def test_arguments_are_converted_to_the_annotated_type(annotation: Any, given: object, received: object) -> None:
-    """JSON has few types; the function gets those that it asked for."""
-    assert await call(returning(annotation), {"a": given}) == received
+async def test_arguments_are_converted_to_the_annotated_type(annotation: Any, value: object, received: object) -> None:
+    """JSON has few types; the function receives those of its annotations."""
+    assert await call(returning(annotation), {"a": value}) == received
 
 
-async def test_arguments_that_cannot_be_converted_are_answered() -> None:
-    """Every parameter at fault is named with what was expected, and the function is not called."""
+async def test_invalid_arguments_are_reported_to_the_model() -> None:
+    """Names every invalid parameter and the expected type, and does not call the function."""
 
     def book(nights: int, home: Address, color: Color, ok: str) -> None:
         raise AssertionError
@@ -100,14 +100,14 @@ async def test_arguments_that_cannot_be_converted_are_answered() -> None:
 
 
 async def test_a_long_list_of_mistakes_is_cut() -> None:
-    """A thousand wrong items need no thousand lines."""
+    """Reports a bounded number of a thousand wrong items."""
     answer = await call(returning(list[int]), {"a": ["x"] * 1000})
     assert answer["error"].count("Input should be a valid integer") == 10
     assert "; and 990 more\n" in answer["error"]
 
 
-async def test_missing_mandatory_arguments_are_answered() -> None:
-    """The text is ADK's to the letter; names come in the order of the signature."""
+async def test_missing_mandatory_arguments_are_reported_to_the_model() -> None:
+    """Uses ADK's exact text, with names in the order of the signature."""
 
     def mm(a, b, c=1):  # type: ignore[no-untyped-def]
         raise AssertionError
@@ -118,8 +118,8 @@ async def test_missing_mandatory_arguments_are_answered() -> None:
     }
 
 
-async def test_what_is_missing_is_told_before_what_is_wrong() -> None:
-    """One correction at a time."""
+async def test_missing_arguments_are_reported_before_wrong_ones() -> None:
+    """The model corrects one kind of mistake at a time."""
 
     def f(a: int, b: int) -> None: ...
 
@@ -128,7 +128,7 @@ async def test_what_is_missing_is_told_before_what_is_wrong() -> None:
 
 
 async def test_unknown_arguments_are_dropped() -> None:
-    """Also when the function would take any."""
+    """Applies even if the function accepts any keyword."""
 
     def f(a: int, *args: int, **kwargs: int) -> object:
         return a, args, kwargs
@@ -136,8 +136,8 @@ async def test_unknown_arguments_are_dropped() -> None:
     assert await call(f, {"a": 1, "zz": 3, "args": [1], "kwargs": {"q": 1}}) == (1, (), {})
 
 
-async def test_no_arguments_at_all_is_an_empty_object() -> None:
-    """Some models send null for it."""
+async def test_null_arguments_are_an_empty_object() -> None:
+    """Some models send null for no arguments."""
 
     def ping() -> str:
         return "pong"
@@ -145,8 +145,8 @@ async def test_no_arguments_at_all_is_an_empty_object() -> None:
     assert await FunctionTool(ping).run_async(args=None, tool_context=ToolContext()) == "pong"  # type: ignore[arg-type]
 
 
-async def test_null_for_a_parameter_that_defaults_to_none_is_the_default() -> None:
-    """`d: str = None` says that None is welcome, though its type does not."""
+async def test_null_for_a_parameter_with_default_none_is_the_default() -> None:
+    """`d: str = None` accepts null, although its type does not."""
 
     def f(d: str = None) -> object:  # type: ignore[assignment]  # noqa: RUF013  # what authors write
         return d
@@ -154,8 +154,8 @@ async def test_null_for_a_parameter_that_defaults_to_none_is_the_default() -> No
     assert await call(f, {"d": None}) is None
 
 
-async def test_a_function_cannot_change_what_was_recorded() -> None:
-    """It gets a deep copy of its arguments."""
+async def test_a_function_cannot_change_recorded_arguments() -> None:
+    """The function receives a deep copy."""
 
     def spoil(a: Any) -> None:
         a["list"].append(2)
@@ -166,7 +166,7 @@ async def test_a_function_cannot_change_what_was_recorded() -> None:
 
 
 async def test_a_default_of_a_field_is_passed() -> None:
-    """Not the Field object itself."""
+    """The function receives the default, not the Field object."""
 
     def f(a: int = Field(ge=1), b: list[int] = Field(default_factory=list)) -> object:  # noqa: B008
         return a, b
@@ -175,7 +175,7 @@ async def test_a_default_of_a_field_is_passed() -> None:
 
 
 async def test_positional_only_parameters_can_be_filled() -> None:
-    """Models only know names."""
+    """Models pass arguments by name only."""
 
     def f(a: int, b: int = 2, /, *, c: int = 3) -> object:
         return a, b, c
@@ -184,7 +184,7 @@ async def test_positional_only_parameters_can_be_filled() -> None:
 
 
 class Weather:
-    """Holds callables that bind the key of a service."""
+    """A class whose callables bind the key of a service."""
 
     def look_up(self, unit: str, key: str, city: str) -> object:
         return unit, key, city
@@ -218,8 +218,10 @@ BINDING: dict[str, Callable[..., Any]] = {
 
 @pytest.mark.parametrize("form", BINDING)
 @pytest.mark.parametrize("kind", [FunctionTool, LongRunningFunctionTool, AuthenticatedFunctionTool])
-async def test_what_a_partial_binds_is_neither_declared_nor_accepted(form: str, kind: type[FunctionTool]) -> None:
-    """It may be a secret, and the model could replace it. A predicate that binds a value keeps it, too."""
+async def test_bound_arguments_of_a_partial_are_neither_declared_nor_accepted(
+    form: str, kind: type[FunctionTool]
+) -> None:
+    """They may be secrets, which the model could replace. A predicate that binds a value keeps it, too."""
     tool = kind(BINDING[form], name="look_up")
     assert list((tool._get_declaration() or {})["parametersJsonSchema"]["properties"]) == ["city"]
     args = {"city": "Bern", "key": "other", "unit": "F"}
@@ -228,8 +230,8 @@ async def test_what_a_partial_binds_is_neither_declared_nor_accepted(form: str, 
     assert await tool.check_require_confirmation(args, ToolContext())
 
 
-async def test_parameters_with_odd_names_are_filled() -> None:
-    """Also those whose names pydantic keeps for itself."""
+async def test_parameters_with_reserved_names_are_filled() -> None:
+    """Includes names that pydantic reserves."""
 
     def f(schema: str, model_config: int, _x: int) -> object:
         return schema, model_config, _x
@@ -240,8 +242,8 @@ async def test_parameters_with_odd_names_are_filled() -> None:
 # The context
 
 
-async def test_a_parameter_annotated_as_context_receives_it_whatever_its_name() -> None:
-    """The three names of the class are one, and Optional is fine."""
+async def test_a_parameter_annotated_as_context_receives_it() -> None:
+    """Accepts all three names of the class, and Optional, under any parameter name."""
 
     def by_tool_context(c: ToolContext, a: int) -> object:
         return c
@@ -258,7 +260,7 @@ async def test_a_parameter_annotated_as_context_receives_it_whatever_its_name() 
 
 
 async def test_a_parameter_named_tool_context_receives_it_without_annotation() -> None:
-    """Whatever its annotation is, if no other parameter is annotated as the context."""
+    """Applies whatever its annotation is, if no other parameter is annotated as the context."""
 
     def bare(tool_context):  # type: ignore[no-untyped-def]
         return tool_context
@@ -272,7 +274,7 @@ async def test_a_parameter_named_tool_context_receives_it_without_annotation() -
 
 
 async def test_the_annotation_wins_over_the_name() -> None:
-    """Then `tool_context` is an ordinary argument, which the model fills in."""
+    """In this case `tool_context` is an ordinary argument of the model."""
 
     def f(ctx: ToolContext, tool_context: str) -> object:
         return ctx, tool_context
@@ -282,7 +284,7 @@ async def test_the_annotation_wins_over_the_name() -> None:
 
 
 async def test_a_model_cannot_supply_the_context() -> None:
-    """Its value is overwritten."""
+    """A value of the model is overwritten."""
 
     def f(tool_context: ToolContext) -> object:
         return tool_context
@@ -292,7 +294,7 @@ async def test_a_model_cannot_supply_the_context() -> None:
 
 
 async def test_the_context_may_be_imported_for_type_checkers_only() -> None:
-    """The name in an annotation that cannot be resolved is enough."""
+    """An annotation that cannot be resolved is recognized by its name."""
 
     module: dict[str, Any] = {}
     for annotation in ("ToolContext", "ToolContext | None", "waystation.ToolContext", "Optional[Context]"):
@@ -302,7 +304,7 @@ async def test_the_context_may_be_imported_for_type_checkers_only() -> None:
 
 
 async def test_a_second_context_is_a_mistake() -> None:
-    """It would be an ordinary parameter, which no model can fill."""
+    """No model could fill a second context."""
 
     def f(a: ToolContext, b: ToolContext) -> None: ...
 

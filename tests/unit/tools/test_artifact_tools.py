@@ -1,4 +1,4 @@
-"""The tool by which a model looks at artifacts, as the model sees it."""
+"""The tool that loads artifacts for the model."""
 
 import io
 import zipfile
@@ -29,29 +29,29 @@ async def context_of(**artifacts: types.Part) -> ToolContext:
     return context
 
 
-def answered(*names: Any, tool: str = "load_artifacts") -> types.Content:
-    """Return the response to a call that asked for these artifacts."""
+def artifact_response(*names: Any, tool: str = "load_artifacts") -> types.Content:
+    """Return the response to a call that loads these artifacts."""
     response = {"artifact_names": list(names)}
     return types.Content(role="user", parts=[types.Part.from_function_response(name=tool, response=response)])
 
 
-async def requested(
+async def added_contents(
     context: ToolContext, *contents: types.Content, tool: LoadArtifactsTool = load_artifacts_tool
 ) -> list[types.Content]:
-    """Return what the tool adds to a conversation."""
+    """Return the contents that the tool adds to a conversation."""
     request = LlmRequest(contents=contents, tools_dict={"load_artifacts": tool})
     await tool.process_llm_request(tool_context=context, llm_request=request)
     assert request.contents[: len(contents)] == list(contents)
     return request.contents[len(contents) :]
 
 
-def told(name: str, part: types.Part) -> types.Content:
-    """Return how an artifact is shown."""
+def displayed(name: str, part: types.Part) -> types.Content:
+    """Return the content that shows an artifact."""
     return types.Content(role="user", parts=[types.Part(text=f"Artifact {name} is:"), part])
 
 
-async def test_a_call_says_that_the_artifacts_are_shown() -> None:
-    """With ADK's text; names that are none are refused."""
+async def test_a_call_announces_the_artifacts() -> None:
+    """Uses ADK's text, and refuses invalid names."""
     run = load_artifacts_tool.run_async
     assert await run(args={"artifact_names": ["a", "b"]}, tool_context=await context_of()) == {
         "artifact_names": ["a", "b"],
@@ -65,8 +65,8 @@ async def test_a_call_says_that_the_artifacts_are_shown() -> None:
         }
 
 
-async def test_the_model_is_told_which_artifacts_there_are() -> None:
-    """With ADK's parameters; without artifacts it is only declared."""
+async def test_the_model_knows_the_names_of_artifacts() -> None:
+    """Uses ADK's parameters; without artifacts, the tool is only declared."""
     for context, instruction in (
         (await context_of(), None),
         (
@@ -94,43 +94,45 @@ async def test_the_model_is_told_which_artifacts_there_are() -> None:
     }
 
 
-async def test_what_the_model_asked_for_is_shown_in_the_next_request() -> None:
-    """Under the name that it used, which may lack the prefix `user:`."""
+async def test_loaded_artifacts_are_in_the_next_request() -> None:
+    """Shows them under the model's names, which may lack the prefix `user:`."""
     note = types.Part(text="a note")
     context = await context_of(a=PNG, user_b=note)
-    assert await requested(context, ASKED, answered("a", "b", "user:b")) == [
-        told("a", PNG),
-        told("b", note),
-        told("user:b", note),
+    assert await added_contents(context, ASKED, artifact_response("a", "b", "user:b")) == [
+        displayed("a", PNG),
+        displayed("b", note),
+        displayed("user:b", note),
     ]
 
 
-async def test_it_is_shown_once() -> None:
-    """Not in later requests, and not for the response of another tool."""
+async def test_an_artifact_is_shown_once() -> None:
+    """It is neither in later requests nor after the response of another tool."""
     context = await context_of(a=PNG)
     reply = types.Content(role="model", parts=[types.Part(text="A picture.")])
-    assert await requested(context, answered("a"), reply, ASKED) == []
-    assert await requested(context, answered("a"), reply, answered(tool="other")) == []
-    assert await requested(context, answered("a", tool="other")) == []
+    assert await added_contents(context, artifact_response("a"), reply, ASKED) == []
+    assert await added_contents(context, artifact_response("a"), reply, artifact_response(tool="other")) == []
+    assert await added_contents(context, artifact_response("a", tool="other")) == []
 
 
-async def test_it_is_shown_also_behind_what_other_tools_inserted() -> None:
-    """Such as preloaded memories."""
+async def test_an_artifact_is_shown_after_insertions_of_other_tools() -> None:
+    """Preloaded memories are such insertions."""
     context = await context_of(a=PNG)
-    assert await requested(context, answered("a"), ASKED) == [told("a", PNG)]
+    assert await added_contents(context, artifact_response("a"), ASKED) == [displayed("a", PNG)]
 
 
-async def test_only_what_is_listed_for_the_session_is_shown() -> None:
-    """The model's names are not to be trusted; the rest is shown all the same."""
+async def test_only_artifacts_of_the_session_are_shown() -> None:
+    """Ignores unknown names of the model and shows the others."""
     context = await context_of(a=PNG)
     other = ToolContext(session=Session(id="s2", app_name="shop", user_id="ann"), services=context._services)
     await other.save_artifact("secret", PNG)
-    assert await requested(context, answered("secret", "../s2/secret", "user:a", "", "a")) == [told("a", PNG)]
-    assert await requested(context, answered(1)) == []
+    assert await added_contents(context, artifact_response("secret", "../s2/secret", "user:a", "", "a")) == [
+        displayed("a", PNG)
+    ]
+    assert await added_contents(context, artifact_response(1)) == []
 
 
-async def test_an_author_may_decide_what_is_shown() -> None:
-    """By a function, sync or async, that returns a Part, or None to show nothing; one that raises shows nothing."""
+async def test_an_author_may_choose_the_displayed_part() -> None:
+    """A sync or async function returns a Part, or None to hide the artifact; an exception hides it, too."""
     context = await context_of(a=PNG, b=PNG, c=PNG, user_d=PNG)
 
     async def later(name: str) -> types.Part:
@@ -149,14 +151,14 @@ async def test_an_author_may_decide_what_is_shown() -> None:
                 return later(name)
 
     tool = LoadArtifactsTool(process_artifact=process)
-    assert await requested(context, answered("a", "b", "c", "d"), tool=tool) == [
-        told("a", types.Part(text="at once")),
-        told("d", types.Part(text="later user:d")),
+    assert await added_contents(context, artifact_response("a", "b", "c", "d"), tool=tool) == [
+        displayed("a", types.Part(text="at once")),
+        displayed("d", types.Part(text="later user:d")),
     ]
 
 
 def word(document: bytes, name: str = "word/document.xml") -> bytes:
-    """Return a Word file with this document."""
+    """Return a Word document."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr(name, document)
@@ -210,23 +212,23 @@ DOCUMENT = b"<w:document " + NAMESPACE % b"w" + b">" + PARAGRAPHS.replace(b"%s",
         "damaged",
     ],
 )
-def test_what_a_model_cannot_take_is_shown_as_text(data: bytes, mime_type: str, name: str, text: str | None) -> None:
-    """As text where it has any, else as a note of what it is."""
+def test_unsupported_content_is_shown_as_text(data: bytes, mime_type: str, name: str, text: str | None) -> None:
+    """Shows its text, or a note about its type if it has none."""
     part = format_artifact(types.Part(inline_data=types.Blob(data=data, mime_type=mime_type)), name)
     assert part.text is not None
     assert part.text == text or (text is None and part.text.startswith(f"[Binary artifact: {name}, "))
 
 
-def test_an_endless_document_is_cut() -> None:
-    """A small file may hold terabytes."""
+def test_a_document_of_any_size_is_cut() -> None:
+    """A small file may decompress to terabytes."""
     data = word(b"<w:p><w:t>" + b"x" * 20_000_000 + b"</w:t></w:p><w:p><w:t>end</w:t></w:p>")
     assert len(data) < 100_000
     assert format_artifact(types.Part.from_bytes(data=data, mime_type=DOCX), "f").text == ""
 
 
 @pytest.mark.parametrize("mime_type", ["image/png", "audio/wav", "video/mp4", "application/pdf"])
-def test_media_is_shown_as_it_is(mime_type: str) -> None:
-    """With its type spelt as Gemini wants it."""
+def test_media_is_passed_unchanged(mime_type: str) -> None:
+    """Only the spelling of its type is adapted to Gemini."""
     part = types.Part.from_bytes(data=b"x", mime_type=mime_type)
     assert format_artifact(part, "f") is part
     assert format_artifact(types.Part.from_bytes(data=b"x", mime_type=mime_type.upper()), "f") == part
@@ -235,6 +237,6 @@ def test_media_is_shown_as_it_is(mime_type: str) -> None:
 
 
 def test_media_without_data_is_a_note() -> None:
-    """There is nothing to show."""
+    """There is no content to show."""
     part = format_artifact(types.Part(inline_data=types.Blob(mime_type="a/b")), "f")
     assert part.text == "[Artifact: f, type: a/b. No inline data was provided.]"

@@ -1,4 +1,4 @@
-"""Configurations and credentials: ADK's names and JSON, and nothing secret where it can be seen."""
+"""Configurations and credentials have ADK's names and JSON, and never display secrets."""
 
 import copy
 import json
@@ -42,13 +42,13 @@ LOGIN = OAuth2(
 
 
 def account() -> ServiceAccountCredential:
-    """Return the key of a service account, its secret parts canaries."""
+    """Return the key of a service account whose secret parts are canaries."""
     texts = dict.fromkeys(("client_email", "client_id", "auth_uri", "token_uri", "universe_domain", "project_id"), "x")
     urls = dict.fromkeys(("auth_provider_x509_cert_url", "client_x509_cert_url"), "https://x")
     return ServiceAccountCredential(type_="service_account", private_key_id=CANARY, private_key=CANARY, **texts, **urls)
 
 
-def of_http(**fields: Any) -> AuthCredential:
+def http_credential(**fields: Any) -> AuthCredential:
     """Return a credential for an Authorization header."""
     held = HttpAuth(scheme="x", credentials=HttpCredentials(**fields), additional_headers={"X-Also": CANARY})
     return AuthCredential(auth_type=AuthCredentialTypes.HTTP, http=held)
@@ -56,8 +56,8 @@ def of_http(**fields: Any) -> AuthCredential:
 
 SECRETIVE = [
     AuthCredential(auth_type=AuthCredentialTypes.API_KEY, api_key=CANARY),
-    of_http(username="u", password=CANARY),
-    of_http(token=CANARY),
+    http_credential(username="u", password=CANARY),
+    http_credential(token=CANARY),
     AuthCredential(
         auth_type=AuthCredentialTypes.OAUTH2,
         oauth2=OAuth2Auth(
@@ -83,7 +83,7 @@ SECRETIVE = [
 
 @pytest.mark.parametrize("credential", SECRETIVE, ids=lambda credential: str(credential.auth_type))
 def test_a_credential_does_not_show_its_secrets(credential: AuthCredential) -> None:
-    """Neither as text, nor dumped, nor within a configuration or a list, nor in its own attributes."""
+    """Hides them in text, in dumps, in a configuration or list, and in its own attributes."""
     config = AuthConfig(auth_scheme=KEY, raw_auth_credential=credential, exchanged_auth_credential=credential)
     for holder in (credential, config, [credential], {"c": config}):
         assert CANARY not in repr(holder)
@@ -99,19 +99,19 @@ def test_a_credential_does_not_show_its_secrets(credential: AuthCredential) -> N
 
 
 @pytest.mark.parametrize("credential", SECRETIVE, ids=lambda credential: str(credential.auth_type))
-def test_what_a_store_writes_is_read_back_whole(credential: AuthCredential) -> None:
-    """`exposed` gives everything away, and nothing else does."""
+def test_a_stored_credential_survives_a_round_trip(credential: AuthCredential) -> None:
+    """Only `exposed` returns the secrets."""
     written = credential.exposed()
     assert CANARY in json.dumps(written)
-    again = AuthCredential.model_validate(json.loads(json.dumps(written)))
-    assert again == credential
-    assert again.exposed() == written
-    assert CANARY in " ".join(again.secrets())
-    assert CANARY not in repr(again)
+    restored = AuthCredential.model_validate(json.loads(json.dumps(written)))
+    assert restored == credential
+    assert restored.exposed() == written
+    assert CANARY in " ".join(restored.secrets())
+    assert CANARY not in repr(restored)
 
 
-def test_secrets_are_texts_to_whoever_uses_them() -> None:
-    """ADK's tools read them as they are; assigning one hides it too, and copies stay hidden."""
+def test_secrets_are_strings_for_tools() -> None:
+    """ADK's tools read them unchanged; an assigned secret is hidden, and copies stay hidden."""
     credential = AuthCredential(auth_type=AuthCredentialTypes.API_KEY, api_key=CANARY)
     assert credential.api_key == CANARY
     assert f"Bearer {credential.api_key}" == f"Bearer {CANARY}"
@@ -122,13 +122,13 @@ def test_secrets_are_texts_to_whoever_uses_them() -> None:
 
 
 def test_a_secret_of_a_credential_cannot_be_recorded() -> None:
-    """A tool that returns it, or writes it to state, is told so."""
+    """A tool that returns a credential or writes it to state receives an error."""
     credential = AuthCredential(auth_type=AuthCredentialTypes.API_KEY, api_key=CANARY)
     with pytest.raises(NotJson, match=r"'key' is part of a credential"):
         to_plain_json({"key": credential.api_key})
 
 
-def test_what_is_wrong_with_a_credential_is_said_without_its_value() -> None:
+def test_a_validation_error_omits_the_value() -> None:
     """A malformed secret is still a secret."""
     with pytest.raises(ValidationError) as caught:
         AuthCredential.model_validate({"authType": "apiKey", "apiKey": [CANARY]})
@@ -155,13 +155,13 @@ def test_what_is_wrong_with_a_credential_is_said_without_its_value() -> None:
         (AuthConfig.model_validate({"authScheme": {"type": "http", "scheme": "x", "credentialKey": "its"}}), "its"),
     ],
 )
-def test_keys_are_those_of_adk(config: AuthConfig, key: str) -> None:
-    """As google-adk 2.13 derives them."""
+def test_credential_keys_equal_those_of_adk(config: AuthConfig, key: str) -> None:
+    """The expected keys come from google-adk 2.13."""
     assert config.credential_key == key
 
 
-def test_no_secret_enters_a_key() -> None:
-    """It stands in histories; and a client whose secret was renewed keeps its users' logins."""
+def test_a_credential_key_contains_no_secret() -> None:
+    """Keys are recorded, and a renewed client secret keeps the logins of users."""
 
     def config(secret: str) -> AuthConfig:
         oauth2 = OAuth2Auth(client_id="cid", client_secret=secret, state=secret, redirect_uri=secret)
@@ -172,22 +172,22 @@ def test_no_secret_enters_a_key() -> None:
 
 
 def test_a_configuration_is_read_from_adks_json() -> None:
-    """Under camelCase names; schemes become the classes of their kind."""
-    given = {
+    """Reads camelCase names, and gives each scheme the class of its kind."""
+    data = {
         "authScheme": {"type": "http", "scheme": "basic"},
         "rawAuthCredential": {"authType": "http", "http": {"scheme": "basic", "credentials": {"username": "u"}}},
         "credentialKey": "k",
     }
-    config = AuthConfig.model_validate(given)
+    config = AuthConfig.model_validate(data)
     assert type(config.auth_scheme) is HTTPBase
-    assert config.redacted() == given
+    assert config.redacted() == data
     openid = {"type": "openIdConnect", "authorization_endpoint": "https://a", "token_endpoint": "https://t"}
     read = AuthConfig.model_validate({"authScheme": openid, "rawAuthCredential": {"authType": "apiKey"}})
     assert type(read.auth_scheme) is OpenIdConnectWithConfig
 
 
 def test_schemes_of_fastapi_are_accepted() -> None:
-    """Agents written for ADK import them from there; they are models with `type_` and aliases."""
+    """Agents written for ADK import these schemes, which are models with `type_` and aliases."""
 
     class SecurityBase(BaseModel):
         model_config = ConfigDict(extra="allow", populate_by_name=True)
@@ -201,22 +201,22 @@ def test_schemes_of_fastapi_are_accepted() -> None:
     assert config.credential_key == "adk_apiKey_9a46dad5a84303f3_"
 
 
-def test_a_scheme_is_shown_without_fields_named_like_secrets() -> None:
-    """An author may have put anything there; the names of scopes and flows stay."""
-    given = {"type": "apiKey", "in": "header", "name": "X-Key", "x-api-key": CANARY, "extra": {"token": CANARY}}
-    shown = AuthConfig.model_validate({"authScheme": given}).redacted()["authScheme"]
-    assert shown == {"type": "apiKey", "in": "header", "name": "X-Key", "extra": {}}
+def test_a_displayed_scheme_omits_fields_named_like_secrets() -> None:
+    """Authors may add any field; names of scopes and flows are shown."""
+    data = {"type": "apiKey", "in": "header", "name": "X-Key", "x-api-key": CANARY, "extra": {"token": CANARY}}
+    redacted = AuthConfig.model_validate({"authScheme": data}).redacted()["authScheme"]
+    assert redacted == {"type": "apiKey", "in": "header", "name": "X-Key", "extra": {}}
     assert "authorizationCode" in AuthConfig(auth_scheme=LOGIN).redacted()["authScheme"]["flows"]
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "problem"),
     [
         ({}, "service_account_credential is required when use_default_credential is False."),
         ({"use_default_credential": True, "use_id_token": True}, "audience is required when use_id_token is True."),
     ],
 )
-def test_an_incomplete_service_account_is_refused(fields: dict[str, Any], said: str) -> None:
-    """In ADK's words."""
-    with pytest.raises(ValidationError, match=said):
+def test_an_incomplete_service_account_is_refused(fields: dict[str, Any], problem: str) -> None:
+    """The error has ADK's text."""
+    with pytest.raises(ValidationError, match=problem):
         ServiceAccount(**fields)

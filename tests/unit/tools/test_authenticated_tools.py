@@ -1,4 +1,4 @@
-"""Tools that get a credential before they run, and what is recorded of them."""
+"""Tools that receive a credential before they run, and their records."""
 
 import asyncio
 import json
@@ -10,7 +10,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from tests.unit.tools.logins import asked, auth_uri, calling, logged_in, login
+from tests.unit.tools.logins import auth_uri, calling, logged_in, login, requested_config
 from waystation.auth import (
     AuthConfig,
     AuthCredential,
@@ -49,7 +49,7 @@ def bearer(token: str = CANARY) -> AuthCredential:
 
 
 def complete(token: str = CANARY) -> AuthConfig:
-    """Return a configuration that needs nobody."""
+    """Return a configuration that needs no login."""
     return AuthConfig(auth_scheme=HTTPBearer(), raw_auth_credential=bearer(token))
 
 
@@ -64,7 +64,7 @@ def read_calendar(day: str, credential: AuthCredential) -> str:
 
 
 def token_of(credential: AuthCredential | None) -> str | None:
-    """Return the token in a credential."""
+    """Return the token of a credential."""
     if credential is None:
         return None
     if credential.oauth2 is not None:
@@ -72,13 +72,13 @@ def token_of(credential: AuthCredential | None) -> str | None:
     return credential.http.credentials.token if credential.http is not None else None
 
 
-async def ran(tool: BaseTool, context: ToolContext, **args: Any) -> Any:
+async def run_call(tool: BaseTool, context: ToolContext, **args: Any) -> Any:
     """Run a tool as a call does."""
     return await tool.run_async(args=args, tool_context=context)
 
 
 def test_the_model_does_not_see_the_credential() -> None:
-    """Neither the parameter nor what the docstring says of it."""
+    """Removes the parameter from the schema and from the docstring."""
     declared = AuthenticatedFunctionTool(read_calendar, auth_config=BEARER)._get_declaration()
     assert declared is not None
     assert list(declared["parametersJsonSchema"]["properties"]) == ["day"]
@@ -86,7 +86,7 @@ def test_the_model_does_not_see_the_credential() -> None:
 
 
 def test_the_annotation_of_the_credential_need_not_be_importable() -> None:
-    """Many import it for type checkers only."""
+    """Many authors import it for type checkers only."""
 
     def tool(day: str, credential: "Unresolvable") -> str:
         """Read."""
@@ -95,44 +95,42 @@ def test_the_annotation_of_the_credential_need_not_be_importable() -> None:
     assert AuthenticatedFunctionTool(tool, auth_config=BEARER)._get_declaration() is not None
 
 
-async def test_a_complete_credential_is_used_as_it_is() -> None:
-    """Without a store, and without asking anybody."""
+async def test_a_complete_credential_is_used_directly() -> None:
+    """Neither a store nor a login is needed."""
     tool = AuthenticatedFunctionTool(read_calendar, auth_config=complete())
     context = ToolContext(function_call_id="fc-1")
-    assert await ran(tool, context, day="monday") == "monday: True"
+    assert await run_call(tool, context, day="monday") == "monday: True"
     assert context.recorded_actions().requested_auth_configs == {}
 
 
-async def test_a_user_is_asked_and_then_the_function_runs(
-    provider: FakeOAuth, store: InMemoryCredentialService
-) -> None:
-    """The model reads ADK's text meanwhile."""
+async def test_a_user_logs_in_and_then_the_function_runs(provider: FakeOAuth, store: InMemoryCredentialService) -> None:
+    """The model reads ADK's text until then."""
     tool = AuthenticatedFunctionTool(read_calendar, auth_config=login(provider))
     context = calling(store)
-    assert await ran(tool, context, day="monday") == "Pending User Authorization."
+    assert await run_call(tool, context, day="monday") == "Pending User Authorization."
     await complete_authorization(store, auth_response_uri=provider.log_in(auth_uri(context)))
-    again = calling(store)
-    assert await ran(tool, again, day="monday") == "monday: True"
-    assert again.recorded_actions().requested_auth_configs == {}
+    second_context = calling(store)
+    assert await run_call(tool, second_context, day="monday") == "monday: True"
+    assert second_context.recorded_actions().requested_auth_configs == {}
 
 
 @pytest.mark.parametrize("text", ["Wait.", {"wait": True}])
-async def test_what_the_model_reads_meanwhile_can_be_chosen(store: InMemoryCredentialService, text: Any) -> None:
-    """A text or an object."""
+async def test_the_interim_response_can_be_chosen(store: InMemoryCredentialService, text: Any) -> None:
+    """It is a text or an object."""
     tool = AuthenticatedFunctionTool(read_calendar, auth_config=BEARER, response_for_auth_required=text)
-    assert await ran(tool, calling(store), day="monday") == text
+    assert await run_call(tool, calling(store), day="monday") == text
 
 
-async def test_nobody_is_asked_for_a_call_that_cannot_run(store: InMemoryCredentialService) -> None:
-    """The model is told first that an argument is missing."""
+async def test_a_call_that_cannot_run_requests_no_login(store: InMemoryCredentialService) -> None:
+    """The model learns first that an argument is missing."""
     context = calling(store)
-    answer = await ran(AuthenticatedFunctionTool(read_calendar, auth_config=BEARER), context)
+    answer = await run_call(AuthenticatedFunctionTool(read_calendar, auth_config=BEARER), context)
     assert "mandatory input parameters are not present" in answer["error"]
     assert context.recorded_actions().requested_auth_configs == {}
 
 
 async def test_a_function_need_not_take_the_credential(store: InMemoryCredentialService) -> None:
-    """Then it only waits for it; and it may take the context besides."""
+    """Such a function only waits for the login, and may take the context."""
 
     async def both(day: str, tool_context: ToolContext, credential: AuthCredential | None = None) -> str:
         """Read."""
@@ -142,24 +140,25 @@ async def test_a_function_need_not_take_the_credential(store: InMemoryCredential
         """Read."""
         return day
 
-    assert await ran(AuthenticatedFunctionTool(neither, auth_config=complete()), calling(store), day="x") == "x"
+    assert await run_call(AuthenticatedFunctionTool(neither, auth_config=complete()), calling(store), day="x") == "x"
     assert (
-        await ran(AuthenticatedFunctionTool(both, auth_config=complete()), calling(store), day="x") == f"fc-1 {CANARY}"
+        await run_call(AuthenticatedFunctionTool(both, auth_config=complete()), calling(store), day="x")
+        == f"fc-1 {CANARY}"
     )
 
 
-async def test_without_a_configuration_the_function_runs_without_credential() -> None:
-    """As in ADK; it may have a default."""
+async def test_a_tool_without_a_configuration_runs_without_a_credential() -> None:
+    """The parameter may have a default, as in ADK."""
 
     def tool(credential: AuthCredential | None = None) -> str:
         """Say what it got."""
         return str(credential)
 
-    assert await ran(AuthenticatedFunctionTool(tool), ToolContext(function_call_id="fc-1")) == "None"
+    assert await run_call(AuthenticatedFunctionTool(tool), ToolContext(function_call_id="fc-1")) == "None"
 
 
-async def test_a_tool_of_ones_own_is_given_the_credential(store: InMemoryCredentialService) -> None:
-    """And asks in the same way."""
+async def test_a_custom_tool_receives_the_credential(store: InMemoryCredentialService) -> None:
+    """It requests the login in the same way."""
 
     class Reader(BaseAuthenticatedTool):
         async def _run_async_impl(
@@ -169,20 +168,20 @@ async def test_a_tool_of_ones_own_is_given_the_credential(store: InMemoryCredent
 
     asking, ready = (Reader(name="read", description="Reads.", auth_config=config) for config in (BEARER, complete()))
     context = calling(store)
-    assert await ran(asking, context, a=1) == "Pending User Authorization."
-    assert list(asked(context)) == ["authScheme", "credentialKey"]
-    assert await ran(ready, calling(store), a=1) == [{"a": 1}, CANARY]
+    assert await run_call(asking, context, a=1) == "Pending User Authorization."
+    assert list(requested_config(context)) == ["authScheme", "credentialKey"]
+    assert await run_call(ready, calling(store), a=1) == [{"a": 1}, CANARY]
 
 
-async def test_a_tool_of_ones_own_without_its_work_says_so() -> None:
-    """Naming the method."""
+async def test_a_custom_tool_without_its_method_raises() -> None:
+    """The error names the method."""
     tool = BaseAuthenticatedTool(name="read", description="Reads.")
     with pytest.raises(NotImplementedError, match="_run_async_impl"):
-        await ran(tool, ToolContext())
+        await run_call(tool, ToolContext())
 
 
 @pytest.mark.parametrize(
-    ("config", "said"),
+    ("config", "problem"),
     [
         (AuthConfig(auth_scheme=FakeOAuth.scheme_at("https://a")), "raw_auth_credential is required"),
         (
@@ -196,39 +195,37 @@ async def test_a_tool_of_ones_own_without_its_work_says_so() -> None:
         ("google", "`auth_config` is a str; use an AuthConfig"),
     ],
 )
-def test_a_configuration_that_can_never_work_is_found_when_the_tool_is_made(config: Any, said: str) -> None:
-    """So `waystation worker check` reports it."""
-    with pytest.raises(InvalidTool, match=said):
+def test_an_unusable_configuration_is_refused_when_the_tool_is_created(config: Any, problem: str) -> None:
+    """`waystation worker check` reports it."""
+    with pytest.raises(InvalidTool, match=problem):
         AuthenticatedFunctionTool(read_calendar, auth_config=config)
 
 
-async def test_a_client_fetches_its_own_token_once_for_parallel_calls(
-    provider: FakeOAuth, store: InMemoryCredentialService
-) -> None:
-    """And uses it until it expires."""
+async def test_parallel_calls_fetch_a_clients_token_once(provider: FakeOAuth, store: InMemoryCredentialService) -> None:
+    """The token is used until it expires."""
     config = AuthConfig(auth_scheme=provider.own_scheme(), raw_auth_credential=provider.client(audience="api"))
     tool = AuthenticatedFunctionTool(read_calendar, auth_config=config)
-    calls = [ran(tool, calling(store, f"fc-{number}"), day="x") for number in range(5)]
+    calls = [run_call(tool, calling(store, f"fc-{number}"), day="x") for number in range(5)]
     assert await asyncio.gather(*calls) == ["x: True"] * 5
     (form,) = provider.token_requests
     assert form == {"grant_type": "client_credentials", "scope": "jobs.run", "audience": "api"}
 
 
 async def test_a_client_fetches_its_own_token_without_a_store(provider: FakeOAuth) -> None:
-    """Nobody has to be asked, so nothing has to be kept."""
+    """Needs no store, because nobody logs in."""
     config = AuthConfig(auth_scheme=provider.own_scheme(), raw_auth_credential=provider.client())
     tool = AuthenticatedFunctionTool(read_calendar, auth_config=config)
-    assert await ran(tool, ToolContext(function_call_id="fc-1"), day="x") == "x: True"
+    assert await run_call(tool, ToolContext(function_call_id="fc-1"), day="x") == "x: True"
 
 
-async def test_a_token_in_the_configuration_is_used_while_it_lasts(
+async def test_a_token_in_the_configuration_is_used_until_it_expires(
     provider: FakeOAuth, store: InMemoryCredentialService
 ) -> None:
-    """Afterwards the user is asked."""
+    """Requests a login after that."""
     for seconds, answer in ((600, "x: True"), (-600, "Pending User Authorization.")):
         config = login(provider, access_token=CANARY, expires_at=int(time.time()) + seconds)
         tool = AuthenticatedFunctionTool(read_calendar, auth_config=config)
-        assert await ran(tool, calling(store), day="x") == answer
+        assert await run_call(tool, calling(store), day="x") == answer
 
 
 def account(token_uri: str) -> ServiceAccount:
@@ -252,32 +249,32 @@ def account(token_uri: str) -> ServiceAccount:
 
 
 async def test_a_service_account_gets_a_bearer_token(provider: FakeOAuth) -> None:
-    """Fetched once for many calls."""
+    """Fetches the token once for many calls."""
     raw = AuthCredential(
         auth_type=AuthCredentialTypes.SERVICE_ACCOUNT, service_account=account(f"{provider.url}/token")
     )
     config = AuthConfig(auth_scheme=HTTPBearer(), raw_auth_credential=raw)
     tool = AuthenticatedFunctionTool(read_calendar, auth_config=config)
-    calls = [ran(tool, ToolContext(function_call_id=f"fc-{number}"), day="x") for number in range(3)]
+    calls = [run_call(tool, ToolContext(function_call_id=f"fc-{number}"), day="x") for number in range(3)]
     assert await asyncio.gather(*calls) == ["x: True"] * 3
     assert len(provider.token_requests) == 1
 
 
-async def test_a_service_account_that_is_refused_is_said_to_be_without_its_key(provider: FakeOAuth) -> None:
-    """By its address only."""
+async def test_the_error_of_a_refused_service_account_omits_its_key(provider: FakeOAuth) -> None:
+    """The error contains only the address of the account."""
     provider.down = True
-    given = account(f"{provider.url}/nowhere")
-    raw = AuthCredential(auth_type=AuthCredentialTypes.SERVICE_ACCOUNT, service_account=given)
+    service_account = account(f"{provider.url}/nowhere")
+    raw = AuthCredential(auth_type=AuthCredentialTypes.SERVICE_ACCOUNT, service_account=service_account)
     config = AuthConfig(auth_scheme=HTTPBearer(), raw_auth_credential=raw)
     tool = AuthenticatedFunctionTool(read_calendar, auth_config=config)
     with pytest.raises(AuthorizationFailed, match=r"not issue a token for robot@p\.example") as caught:
-        await ran(tool, ToolContext(function_call_id="fc-1"), day="x")
+        await run_call(tool, ToolContext(function_call_id="fc-1"), day="x")
     assert "PRIVATE" not in str(caught.value)
     assert CANARY not in str(caught.value)
 
 
-async def test_a_service_of_adks_kind_can_be_awaited(provider: FakeOAuth) -> None:
-    """Load and save work with it; logins need a store, and the error says so."""
+async def test_an_asynchronous_service_for_adk_can_be_used(provider: FakeOAuth) -> None:
+    """Loading and saving work; logins need a store, and the error says so."""
 
     class Service(BaseCredentialService):
         def __init__(self) -> None:
@@ -290,10 +287,10 @@ async def test_a_service_of_adks_kind_can_be_awaited(provider: FakeOAuth) -> Non
             self.kept[f"{callback_context.user_id} {auth_config.key}"] = auth_config.exchanged_auth_credential
 
     context = ToolContext(function_call_id="fc-1", user_id="ann", services=Services(credentials=Service()))
-    given = BEARER.model_copy(update={"exchanged_auth_credential": bearer()})
-    await context.save_credential(given)
+    config = BEARER.model_copy(update={"exchanged_auth_credential": bearer()})
+    await context.save_credential(config)
     assert await context.load_credential(BEARER) == bearer()
-    assert await ran(AuthenticatedFunctionTool(read_calendar, auth_config=BEARER), context, day="x") == "x: True"
+    assert await run_call(AuthenticatedFunctionTool(read_calendar, auth_config=BEARER), context, day="x") == "x: True"
     with pytest.raises(ValueError, match="needs a CredentialStore, but the worker has a Service"):
         context.request_credential(BEARER)
 
@@ -306,34 +303,34 @@ async def test_a_service_of_adks_kind_can_be_awaited(provider: FakeOAuth) -> Non
         (lambda token: [{token + "": [str(token)]}], {"result": [{HIDDEN: [HIDDEN]}]}),
     ],
 )
-async def test_what_a_tool_returns_is_cleared_of_its_credentials(
+async def test_credentials_are_removed_from_results(
     store: InMemoryCredentialService, make: Callable[[str], Any], response: JsonObject
 ) -> None:
-    """However they got into it; the model and the history read a placeholder."""
-    context = await given_a_token(store)
+    """The model and the history receive a placeholder, wherever a credential was in the result."""
+    context = await context_with_token(store)
     token = token_of(context.get_auth_response(BEARER))
     assert token is not None
     assert create_outcome(make(token), context=context).response == response
 
 
-async def given_a_token(store: InMemoryCredentialService) -> ToolContext:
-    """Return the context of a call whose user has given a bearer token."""
+async def context_with_token(store: InMemoryCredentialService) -> ToolContext:
+    """Return the context of a call whose user has provided a bearer token."""
     calling(store).request_credential(BEARER)
     await store.authorize(credential=CANARY, call=("inv", "fc-1"))
     return calling(store)
 
 
-async def test_an_error_is_cleared_of_credentials(store: InMemoryCredentialService) -> None:
+async def test_credentials_are_removed_from_errors(store: InMemoryCredentialService) -> None:
     """HTTP libraries quote addresses and headers."""
-    context = await given_a_token(store)
+    context = await context_with_token(store)
     token = token_of(context.get_auth_response(BEARER))
     outcome = create_failure_outcome(RuntimeError(f"401 for https://x/?key={token}"), context=context)
     assert outcome.response == {"error": f"401 for https://x/?key={HIDDEN}", "error_type": "RuntimeError"}
 
 
-async def test_returning_a_credential_returns_what_is_not_secret(store: InMemoryCredentialService) -> None:
-    """Of which kind it is."""
-    context = await given_a_token(store)
+async def test_a_returned_credential_shows_only_its_type(store: InMemoryCredentialService) -> None:
+    """The response contains no secret."""
+    context = await context_with_token(store)
     outcome = create_outcome(context.get_auth_response(BEARER), context=context)
     assert outcome.response is not None
     assert outcome.response["result"]["auth_type"] == "http"
@@ -341,8 +338,8 @@ async def test_returning_a_credential_returns_what_is_not_secret(store: InMemory
 
 
 async def test_a_secret_in_state_is_refused(store: InMemoryCredentialService) -> None:
-    """At the write when it is a part of a credential, else when the call is recorded; the tool is said to have run."""
-    context = await given_a_token(store)
+    """Refuses a part of a credential at the write, and other secrets when the call is recorded, after the tool ran."""
+    context = await context_with_token(store)
     token = token_of(context.get_auth_response(BEARER))
     context.state["cache"] = {"header": f"Bearer {token}"}
     outcome = create_outcome("done", context=context)
@@ -351,7 +348,7 @@ async def test_a_secret_in_state_is_refused(store: InMemoryCredentialService) ->
     assert outcome.response["error"].startswith(
         "The tool ran, but none of its state changes and actions were saved: the value is partly a credential"
     )
-    other = await given_a_token(InMemoryCredentialService())
+    other = await context_with_token(InMemoryCredentialService())
     part = other.get_auth_response(BEARER)
     with pytest.raises(Exception, match="part of a credential"):
         other.state["token"] = token_of(part)
@@ -360,7 +357,7 @@ async def test_a_secret_in_state_is_refused(store: InMemoryCredentialService) ->
 async def test_a_request_is_recorded_as_json_without_secrets(
     provider: FakeOAuth, store: InMemoryCredentialService
 ) -> None:
-    """The outcome of the first run is what enters history."""
+    """The outcome of the first run enters the history."""
     context = calling(store)
     context.request_credential(login(provider))
     data = create_outcome({"pending": True}, context=context).encode().decode()
@@ -371,12 +368,12 @@ async def test_a_request_is_recorded_as_json_without_secrets(
     assert kept["config"]["exchangedAuthCredential"]["oauth2"]["codeVerifier"] not in data
 
 
-async def test_tokens_a_program_saves_are_used(provider: FakeOAuth, store: InMemoryCredentialService) -> None:
-    """For instance from a login that the application has of its own."""
+async def test_tokens_saved_by_a_program_are_used(provider: FakeOAuth, store: InMemoryCredentialService) -> None:
+    """An application may have a login of its own."""
     await logged_in(provider, store, login(provider))
     tokens = calling(store).get_auth_response(login(provider))
     other = InMemoryCredentialService()
     await calling(other).save_credential(login(provider).model_copy(update={"exchanged_auth_credential": tokens}))
-    found = await calling(other).load_credential(login(provider))
-    assert isinstance(found and found.oauth2, OAuth2Auth)
-    assert token_of(found) == token_of(tokens)
+    credential = await calling(other).load_credential(login(provider))
+    assert isinstance(credential and credential.oauth2, OAuth2Auth)
+    assert token_of(credential) == token_of(tokens)

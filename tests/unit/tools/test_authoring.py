@@ -1,4 +1,4 @@
-"""The tools of an agent, and every mistake in how it was declared."""
+"""The tools of an agent, and mistakes in their declarations."""
 
 import copy
 import gc
@@ -23,7 +23,7 @@ def pay(amount: float) -> None: ...
 def ask(question: str) -> None: ...
 
 
-def messages(agent: LlmAgent) -> list[str]:
+def problems_of(agent: LlmAgent) -> list[str]:
     return [str(problem) for problem in authoring_problems(agent)]
 
 
@@ -31,7 +31,7 @@ def messages(agent: LlmAgent) -> list[str]:
 
 
 def test_functions_become_tools_and_tools_are_kept() -> None:
-    """In the agent's order."""
+    """Keeps the order of the agent's tools."""
     asking = LongRunningFunctionTool(ask)
     tools = tools_of(LlmAgent(name="a", tools=[pay, asking]))
     assert list(tools) == ["pay", "ask"]
@@ -40,7 +40,7 @@ def test_functions_become_tools_and_tools_are_kept() -> None:
 
 
 def test_the_same_tools_are_returned_until_they_change() -> None:
-    """Declarations are costly; replaced, added and removed tools are noticed."""
+    """Declarations are costly; replaced, added and removed tools are still noticed."""
     agent = LlmAgent(name="a", tools=[pay])
     first = tools_of(agent)["pay"]
     assert tools_of(agent)["pay"] is first
@@ -52,15 +52,15 @@ def test_the_same_tools_are_returned_until_they_change() -> None:
     assert list(tools_of(agent)) == ["pay"]
 
 
-def test_what_is_returned_may_be_modified() -> None:
-    """It is a new dictionary each time."""
+def test_the_returned_dictionary_may_be_modified() -> None:
+    """Each call returns a new dictionary."""
     agent = LlmAgent(name="a", tools=[pay])
     tools_of(agent).clear()
     assert list(tools_of(agent)) == ["pay"]
 
 
-def test_an_agent_is_not_kept_alive() -> None:
-    """Not even when a tool refers to it."""
+def test_the_cache_keeps_no_agent_alive() -> None:
+    """Holds even if a tool refers to its agent."""
 
     class Desk:
         def __init__(self) -> None:
@@ -74,8 +74,8 @@ def test_an_agent_is_not_kept_alive() -> None:
     assert agent() is None
 
 
-def test_an_agent_is_the_same_after_its_tools_were_resolved() -> None:
-    """Copies, comparisons and dumps do not show it."""
+def test_resolving_tools_does_not_change_an_agent() -> None:
+    """Copies, comparisons and dumps of the agent stay the same."""
     agent = LlmAgent(name="a", tools=[pay])
     before = (repr(agent), agent.model_dump())
     tools_of(agent)
@@ -85,8 +85,8 @@ def test_an_agent_is_the_same_after_its_tools_were_resolved() -> None:
     assert list(tools_of(agent.model_copy(update={"tools": [ask]}))) == ["ask"]
 
 
-def test_two_tools_of_one_name_are_refused() -> None:
-    """ADK advertises both and runs the last."""
+def test_two_tools_with_one_name_are_refused() -> None:
+    """ADK declares both and runs the last."""
     with pytest.raises(ToolNameTaken) as raised:
         tools_of(LlmAgent(name="a", tools=[pay, FunctionTool(pay)]))
     assert str(raised.value) == "Agent 'a' has two tools named 'pay'; rename one of them."
@@ -104,14 +104,14 @@ def test_two_tools_of_one_name_are_refused() -> None:
     ],
 )
 def test_reserved_names_are_refused(name: str) -> None:
-    """The framework's own calls go by them."""
+    """Calls of the framework use these names."""
     with pytest.raises(InvalidTool) as raised:
         tools_of(LlmAgent(name="a", tools=[BaseTool(name=name, description="")]))
     assert str(raised.value) == f"Tool {name!r}: the name is reserved for the framework; rename the function."
 
 
 def test_exit_loop_may_be_written_by_hand() -> None:
-    """ADK's guide to loops has its readers do so."""
+    """ADK's guide to loops contains such a function."""
 
     def exit_loop(tool_context: Any) -> None:
         tool_context.actions.escalate = True
@@ -120,14 +120,14 @@ def test_exit_loop_may_be_written_by_hand() -> None:
 
 
 @pytest.mark.parametrize("name", ["<lambda>", "größe", "1st", "", "a b", "x" * 129, "a\n"])
-def test_names_that_models_do_not_take_are_refused(name: str) -> None:
+def test_names_that_models_refuse_are_refused(name: str) -> None:
     """A provider would reject every request of the agent."""
     with pytest.raises(InvalidTool, match="models do not accept this name"):
         tools_of(LlmAgent(name="a", tools=[BaseTool(name=name, description="")]))
 
 
 class Forgetful(BaseTool):
-    """Leaves out what every tool begins with."""
+    """A tool without the attributes of every tool."""
 
     def __init__(self) -> None:
         pass
@@ -147,8 +147,8 @@ class Forgetful(BaseTool):
         (dict, "Tool 'dict': `tools` contains the class; use a function that creates an instance."),
     ],
 )
-def test_what_is_no_tool_is_refused(item: object, message: str) -> None:
-    """With what was found and what belongs there."""
+def test_a_value_that_is_not_a_tool_is_refused(item: object, message: str) -> None:
+    """The error names the value and the accepted types."""
     with pytest.raises(InvalidTool) as raised:
         tools_of(LlmAgent(name="a", tools=[item]))
     assert str(raised.value) == message
@@ -158,7 +158,7 @@ def test_what_is_no_tool_is_refused(item: object, message: str) -> None:
 
 
 def test_an_agent_without_mistakes_has_no_problems() -> None:
-    """Agent tools included."""
+    """Includes agents that are called as tools."""
     agent = LlmAgent(
         name="a",
         tools=[pay, AgentTool(LlmAgent(name="b", tools=[pay])), AgentTool(LlmAgent(name="c", tools=[ask]))],
@@ -167,7 +167,7 @@ def test_an_agent_without_mistakes_has_no_problems() -> None:
 
 
 def test_all_mistakes_of_a_tree_are_found_at_once() -> None:
-    """The deploy gate shows the whole list, not the first."""
+    """The check before a deployment shows the whole list."""
 
     def bad(client: object, where: "Nowhere") -> None: ...  # type: ignore[name-defined]  # noqa: F821
 
@@ -183,7 +183,7 @@ def test_all_mistakes_of_a_tree_are_found_at_once() -> None:
         name="root",
         tools=[pay, pay, AgentTool(called), Broken(name="broken", description=""), AgentTool(below)],
     )
-    assert messages(root) == [
+    assert problems_of(root) == [
         "Agent 'root' has two tools named 'pay'; rename one of them.",
         "Tool 'broken': `retries` is -1; use a whole number of at least 0.",
         "Tool 'broken': `_get_declaration` failed (OSError: no network).",
@@ -195,7 +195,7 @@ def test_all_mistakes_of_a_tree_are_found_at_once() -> None:
     ]
 
 
-def test_two_agents_of_one_name_are_named_with_their_places() -> None:
+def test_two_agents_with_one_name_are_reported_with_their_places() -> None:
     """Calls and answers are routed by name."""
     other = LlmAgent(name="other", tools=[AgentTool(LlmAgent(name="twin"))])
     root = LlmAgent(name="root", tools=[AgentTool(LlmAgent(name="twin")), pay, AgentTool(other)])
@@ -205,7 +205,7 @@ def test_two_agents_of_one_name_are_named_with_their_places() -> None:
 
 
 def test_one_agent_may_be_called_from_several_places() -> None:
-    """It is one agent, also when it calls itself."""
+    """It may even call itself."""
     shared = LlmAgent(name="shared")
     shared.tools.append(AgentTool(shared))
     other = LlmAgent(name="b", tools=[AgentTool(shared)])
@@ -220,14 +220,14 @@ def test_a_method_without_an_instance_is_a_mistake() -> None:
         def open(self, day: str) -> str:
             return day
 
-    assert messages(LlmAgent(name="a", tools=[Desk().open])) == []
-    assert messages(LlmAgent(name="a", tools=[Desk.open])) == [
+    assert problems_of(LlmAgent(name="a", tools=[Desk().open])) == []
+    assert problems_of(LlmAgent(name="a", tools=[Desk.open])) == [
         "Tool 'open': it is an unbound method; create an instance of the class and use its method."
     ]
 
 
-def test_a_predicate_that_asks_for_what_the_tool_does_not_take_is_a_mistake() -> None:
-    """It would raise at every call, and every call would wait for a person."""
+def test_a_predicate_with_an_unknown_parameter_is_a_mistake() -> None:
+    """It would raise at every call, and every call would need an approval."""
 
     def large(sum_of_money: float, tool_context: object, limit: int = 5) -> bool:
         return sum_of_money > limit
@@ -235,7 +235,7 @@ def test_a_predicate_that_asks_for_what_the_tool_does_not_take_is_a_mistake() ->
     def anything(**arguments: object) -> bool:
         return True
 
-    assert messages(LlmAgent(name="a", tools=[FunctionTool(pay, require_confirmation=anything)])) == []
-    assert messages(LlmAgent(name="a", tools=[FunctionTool(pay, require_confirmation=large)])) == [
+    assert problems_of(LlmAgent(name="a", tools=[FunctionTool(pay, require_confirmation=anything)])) == []
+    assert problems_of(LlmAgent(name="a", tools=[FunctionTool(pay, require_confirmation=large)])) == [
         "Tool 'pay': `require_confirmation` takes 'sum_of_money', which is not a parameter of the tool."
     ]

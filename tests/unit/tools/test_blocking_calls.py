@@ -74,21 +74,21 @@ async def not_blocking() -> None:
         (traced(by_module), "time.sleep"),
     ],
 )
-def test_a_blocking_call_in_a_coroutine_is_found(function: Callable[..., Any], name: str) -> None:
-    """It is found however the function was imported, also below a decorator, with the line of the call."""
-    [(found, place)] = find_blocking_calls(function)
-    assert found == name
+def test_a_blocking_call_in_a_coroutine_is_reported(function: Callable[..., Any], name: str) -> None:
+    """Reports the line of the call, however the function was imported and also below a decorator."""
+    [(call, place)] = find_blocking_calls(function)
+    assert call == name
     assert place.startswith(f"{__file__}:")
 
 
 @pytest.mark.parametrize("function", [in_a_thread, in_a_function_for_a_thread, in_a_plain_function, not_blocking, len])
-def test_calls_that_block_no_event_loop_are_not_reported(function: Callable[..., Any]) -> None:
+def test_calls_outside_the_event_loop_are_not_reported(function: Callable[..., Any]) -> None:
     """Threads may block, and code without a source is skipped."""
     assert list(find_blocking_calls(function)) == []
 
 
-def test_tools_that_models_know_little_about_are_listed() -> None:
-    """A partial's bound argument needs no type, and a context needs none either."""
+def test_parameters_without_types_are_listed() -> None:
+    """A partial's bound argument and the context need no type."""
 
     def pay(amount, to: str, tool_context) -> None:  # type: ignore[no-untyped-def]
         return None

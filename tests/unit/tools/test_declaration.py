@@ -1,4 +1,4 @@
-"""What a model is told about a function: name, description and JSON schema."""
+"""Declarations of functions for models: name, description and JSON schema."""
 
 import dataclasses
 import enum
@@ -37,7 +37,7 @@ class Row(TypedDict):
 
 
 class Unknowable:
-    """A class of which pydantic knows nothing."""
+    """A class without a JSON schema."""
 
 
 def schema_of(function: Callable[..., Any]) -> dict[str, Any] | None:
@@ -48,7 +48,7 @@ def schema_of(function: Callable[..., Any]) -> dict[str, Any] | None:
 
 
 def property_of(annotation: Any) -> Any:
-    """The schema of one parameter `a` without a default."""
+    """Return the schema of one parameter `a` without a default."""
 
     def f(a):  # type: ignore[no-untyped-def]
         return a
@@ -60,8 +60,8 @@ def property_of(annotation: Any) -> Any:
     return schema["properties"]["a"]
 
 
-def test_a_declaration_is_name_description_and_schema() -> None:
-    """The whole declaration is plain JSON in genai's camelCase; ADK 2.13 gives the same."""
+def test_a_declaration_has_name_description_and_schema() -> None:
+    """The whole declaration is plain JSON in genai's camelCase and equals ADK 2.13's."""
 
     def meet(
         topic: str, who: list[str], when: str | None = None, *args: int, tool_context: ToolContext, **kw: int
@@ -85,7 +85,7 @@ def test_a_declaration_is_name_description_and_schema() -> None:
 
 
 def test_a_function_without_parameters_or_docstring_declares_only_its_name() -> None:
-    """What is empty is left out of the declaration."""
+    """Leaves empty fields out of the declaration."""
 
     def ping() -> None: ...
 
@@ -127,13 +127,13 @@ def test_a_function_without_parameters_or_docstring_declares_only_its_name() -> 
         ),
     ],
 )
-def test_annotations_become_the_schema_adk_gives(annotation: Any, expected: object) -> None:
-    """Each row is what google-adk 2.13 declares for the annotation."""
+def test_annotations_become_adks_schema(annotation: Any, expected: object) -> None:
+    """Each row is google-adk 2.13's declaration of the annotation."""
     assert property_of(annotation) == expected
 
 
 def test_nested_types_are_described_under_defs() -> None:
-    """Enums list their values; models keep their field descriptions and defaults."""
+    """Lists the values of enums, and keeps field descriptions and defaults of models."""
 
     def f(color: Color, home: Address) -> None: ...
 
@@ -176,7 +176,7 @@ def test_defaults_are_declared_as_json() -> None:
 
 
 def test_a_default_without_a_json_form_is_not_declared() -> None:
-    """The parameter stays optional; only the model is not told what happens when it is left out."""
+    """The parameter is optional, but its default is omitted."""
 
     def f(limit: float = math.inf, marker: Any = object()) -> None: ...  # noqa: B008
 
@@ -188,8 +188,8 @@ def test_a_default_without_a_json_form_is_not_declared() -> None:
     }
 
 
-def test_parameters_may_have_names_that_pydantic_keeps_for_itself() -> None:
-    """ADK raises for some of these."""
+def test_parameters_may_have_names_reserved_by_pydantic() -> None:
+    """ADK raises for some of them."""
 
     def f(schema: str, model_config: int, _x: int, copy: bool = False) -> None: ...
 
@@ -199,8 +199,8 @@ def test_parameters_may_have_names_that_pydantic_keeps_for_itself() -> None:
     assert declared["required"] == ["schema", "model_config", "_x"]
 
 
-def test_a_field_as_default_is_a_description_of_the_parameter() -> None:
-    """`a: int = Field(ge=1)` is written by people who know FastAPI; without a default it is mandatory."""
+def test_a_field_as_default_describes_the_parameter() -> None:
+    """`a: int = Field(ge=1)` is common in FastAPI; without a default it is mandatory."""
 
     def f(a: int = Field(ge=1, description="at least one"), b: int = Field(default=3)) -> None: ...
 
@@ -266,15 +266,15 @@ def test_name_and_description_come_from_the_callable(function: Callable[..., Any
     assert (tool.name, tool.description) == (name, description)
 
 
-def test_an_instance_may_name_itself() -> None:
-    """A callable object with a `__name__` of its own goes by it."""
+def test_an_instance_may_have_its_own_name() -> None:
+    """A callable object is named by its `__name__`."""
     search = Search()
     search.__name__ = "find"  # type: ignore[attr-defined]
     assert FunctionTool(search).name == "find"
 
 
-def test_partials_declare_what_is_still_open() -> None:
-    """What was bound is gone."""
+def test_partials_declare_their_unbound_parameters() -> None:
+    """Bound parameters are left out."""
     by_position = schema_of(functools.partial(plain_function, 1))
     by_keyword = schema_of(functools.partial(plain_function, b=7))
     assert by_position is not None
@@ -284,7 +284,7 @@ def test_partials_declare_what_is_still_open() -> None:
 
 
 def test_args_sections_describe_parameters() -> None:
-    """Google-style `Args:` give descriptions, joined to one line; ADK knows none."""
+    """Reads Google-style `Args:` sections, which ADK ignores, and joins each description to one line."""
 
     def pay(amount: float, color: Color, note: str = "") -> None:
         """Pay somebody.
@@ -304,7 +304,7 @@ def test_args_sections_describe_parameters() -> None:
     }
 
 
-def test_a_field_description_wins_over_the_docstring() -> None:
+def test_a_field_description_precedes_the_docstring() -> None:
     """Field(description=...) is nearer to the parameter."""
 
     def pay(amount: Annotated[float, Field(description="In cents.")]) -> None:
@@ -320,8 +320,8 @@ def test_a_field_description_wins_over_the_docstring() -> None:
 
 
 @pytest.mark.parametrize("doc", ["Args:\n", "Args:\nx", "Args:\n    : nothing", "Returns:\n:", "\x00Args:\n  a"])
-def test_a_docstring_that_is_no_google_style_describes_nothing(doc: str) -> None:
-    """A strange docstring is never an error."""
+def test_a_docstring_in_another_style_describes_no_parameters(doc: str) -> None:
+    """An unusual docstring is never an error."""
 
     def f(a: int) -> None: ...
 

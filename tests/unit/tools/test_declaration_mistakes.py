@@ -1,4 +1,4 @@
-"""What no model can be told: refused where it is declared, with the parameter and the remedy."""
+"""Parameters that cannot be declared are refused with their name and the remedy."""
 
 import sys
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from waystation.tools.long_running_tool import LongRunningFunctionTool
 
 
 def test_a_parameter_of_an_unknown_class_is_named_with_the_remedy() -> None:
-    """Every parameter at fault is named, and those in order are not."""
+    """Names every invalid parameter, and no valid one."""
 
     def f(good: int, bad: Unknowable, worse: Callable[[], int]) -> None: ...
 
@@ -31,7 +31,7 @@ def test_a_parameter_of_an_unknown_class_is_named_with_the_remedy() -> None:
 
 
 def test_an_unresolvable_annotation_is_named_with_the_remedy() -> None:
-    """ADK drops the whole schema in silence."""
+    """ADK drops the whole schema without a message."""
 
     def f(good: "int", bad: "Nowhere") -> None: ...  # type: ignore[name-defined]  # noqa: F821
 
@@ -43,8 +43,8 @@ def test_an_unresolvable_annotation_is_named_with_the_remedy() -> None:
     )
 
 
-def test_an_unresolvable_return_annotation_does_not_matter() -> None:
-    """Models are not told what a function returns."""
+def test_an_unresolvable_return_annotation_is_accepted() -> None:
+    """Declarations contain no return types."""
 
     def f(a: "int") -> "Nowhere":  # type: ignore[name-defined]  # noqa: F821
         ...
@@ -54,7 +54,7 @@ def test_an_unresolvable_return_annotation_does_not_matter() -> None:
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="pydantic reads typing.TypedDict from Python 3.12 on")
 def test_a_typeddict_of_typing_is_refused_with_the_remedy() -> None:
-    """Before Python 3.12 pydantic can only read the one of typing_extensions."""
+    """Before Python 3.12, pydantic supports only the one of typing_extensions."""
 
     def f(row: Row) -> None: ...
 
@@ -62,20 +62,20 @@ def test_a_typeddict_of_typing_is_refused_with_the_remedy() -> None:
         FunctionTool(f)._get_declaration()
 
 
-def test_a_builtin_without_a_signature_is_no_tool() -> None:
-    """Python itself does not know its parameters."""
+def test_a_builtin_without_a_signature_is_refused() -> None:
+    """Python does not know its parameters."""
     with pytest.raises(InvalidTool, match="its signature cannot be read"):
         FunctionTool(max)._get_declaration()
 
 
-def test_what_is_not_callable_is_no_tool() -> None:
+def test_a_value_that_is_not_callable_is_refused() -> None:
     """The message is ADK's."""
     with pytest.raises(TypeError, match="Expected a callable object, got int"):
         FunctionTool(3)  # type: ignore[arg-type]
 
 
 def test_description_is_not_accepted() -> None:
-    """As in ADK: the function's own docstring is used."""
+    """The docstring of the function is used, as in ADK."""
     with pytest.raises(TypeError, match="unexpected keyword argument 'description'"):
         FunctionTool(plain_function, description="x")  # type: ignore[call-arg]
 
@@ -101,8 +101,8 @@ class Custom(BaseTool):
         return self.declared
 
 
-def test_a_genai_declaration_is_understood() -> None:
-    """A BaseTool written for ADK returns a FunctionDeclaration, whose Schema becomes JSON schema."""
+def test_a_genai_declaration_is_converted() -> None:
+    """A tool written for ADK returns a FunctionDeclaration, whose Schema becomes JSON schema."""
     declared = types.FunctionDeclaration(
         name="custom",
         description="A tool.",
@@ -121,8 +121,8 @@ def test_a_genai_declaration_is_understood() -> None:
     }
 
 
-def test_a_tool_may_stay_unknown_to_models() -> None:
-    """`None` is a declaration too."""
+def test_a_tool_may_be_undeclared() -> None:
+    """`None` is a valid declaration."""
     assert declare(Custom(None)) is None
 
 
@@ -146,14 +146,14 @@ def test_a_tool_may_stay_unknown_to_models() -> None:
     ],
 )
 def test_an_unusable_declaration_is_refused(declared: Any, message: str) -> None:
-    """Whatever a `_get_declaration` does, it is an InvalidTool that names the tool."""
+    """Any error in `_get_declaration` becomes an InvalidTool that names the tool."""
     with pytest.raises(InvalidTool) as raised:
         declare(Custom(declared))
     assert str(raised.value) == message
 
 
 def test_a_declaration_may_be_modified() -> None:
-    """Each one is a copy, so prefixing a name does not change the tool."""
+    """Each declaration is a copy, so a prefix does not change the tool."""
     tool = FunctionTool(plain_function)
     first = tool._get_declaration()
     assert first is not None

@@ -1,4 +1,4 @@
-"""Arguments that a person gives instead of those that were shown: taken as the tool will take them, or refused."""
+"""Edited arguments of an approver are converted as the tool will receive them, or refused."""
 
 import datetime
 import enum
@@ -38,18 +38,18 @@ def pay(
     """Pay."""
 
 
-def edited(args: JsonObject, shown: JsonObject | None = None, tool: BaseTool | None = None) -> JsonObject:
-    return (tool or FunctionTool(pay)).edited(args, shown or {})
+def edited(args: JsonObject, displayed: JsonObject | None = None, tool: BaseTool | None = None) -> JsonObject:
+    return (tool or FunctionTool(pay)).edited(args, displayed or {})
 
 
-def test_arguments_are_converted_as_the_function_will_have_them() -> None:
-    """And written as JSON again, under the names that the tool declares; defaults are not spelt out."""
-    given = {"amount": "5", "on": "2026-11-21", "to": {"name": "Rose", "accountNumber": "7"}, "speed": "fast"}
-    assert edited(given) == {**given, "amount": 5}
+def test_arguments_are_converted_as_the_function_receives_them() -> None:
+    """The result is JSON with the names that the tool declares, without added defaults."""
+    edits = {"amount": "5", "on": "2026-11-21", "to": {"name": "Rose", "accountNumber": "7"}, "speed": "fast"}
+    assert edited(edits) == {**edits, "amount": 5}
     assert edited({"amount": 5.0}) == {"amount": 5}
 
 
-def test_what_converts_stays_the_same_when_it_is_converted_again() -> None:
+def test_a_second_conversion_changes_nothing() -> None:
     """The approver's arguments are converted once more when the tool runs."""
     once = edited({"amount": "5", "on": "2026-11-21T00:00:00", "to": {"name": "Rose", "account": "7"}})
     assert edited(once) == once
@@ -66,39 +66,39 @@ def test_what_converts_stays_the_same_when_it_is_converted_again() -> None:
         ({"amount": 5, "tool_context": {}}, "it has no parameter 'tool_context'"),
     ],
 )
-def test_what_does_not_fit_is_named(args: JsonObject, problem: str) -> None:
-    """Each mistake once, in words for a person."""
+def test_an_invalid_argument_is_named(args: JsonObject, problem: str) -> None:
+    """Reports each mistake once, in words for a person."""
     with pytest.raises(ValueError, match=problem) as raised:
         edited(args)
     assert "You could retry" not in str(raised.value)
 
 
-def test_all_mistakes_are_told_at_once() -> None:
-    """A form is filled in again as a whole."""
+def test_all_mistakes_are_reported_at_once() -> None:
+    """Approvers submit a form as a whole."""
     with pytest.raises(ValueError, match=r"no parameter 'a'.*'amount' is missing.*Parameter 'speed'") as raised:
         edited({"a": 1, "speed": "faster"})
     assert str(raised.value).count("amount") == 1
 
 
-def test_what_the_model_made_up_is_dropped() -> None:
-    """The function never sees it; a person who leaves it in the form makes no mistake."""
-    assert edited({"amount": 5, "made_up": 1}, shown={"amount": 6, "made_up": 1}) == {"amount": 5}
+def test_arguments_invented_by_the_model_are_dropped() -> None:
+    """The function never receives them; an approver who leaves them in the form makes no mistake."""
+    assert edited({"amount": 5, "made_up": 1}, displayed={"amount": 6, "made_up": 1}) == {"amount": 5}
     with pytest.raises(ValueError, match="no parameter 'made_up'"):
-        edited({"amount": 5, "made_up": 2}, shown={"amount": 6, "made_up": 1})
+        edited({"amount": 5, "made_up": 2}, displayed={"amount": 6, "made_up": 1})
 
 
-def test_a_value_that_is_not_written_as_it_was_read_stays_as_it_was_sent() -> None:
-    """Such as a secret, which pydantic writes as asterisks."""
+def test_a_value_that_does_not_survive_a_round_trip_is_kept_unchanged() -> None:
+    """Pydantic writes a secret as asterisks, for example."""
 
     def log_in(password: SecretStr, times: int) -> None:
         """Log in."""
 
-    given = {"password": "tea", "times": "3"}
-    assert edited(given, tool=FunctionTool(log_in)) == given
+    edits = {"password": "tea", "times": "3"}
+    assert edited(edits, tool=FunctionTool(log_in)) == edits
 
 
 class Remote(BaseTool):
-    """A tool that only a schema describes."""
+    """A tool that has only a schema."""
 
     def __init__(self, schema: Any) -> None:
         super().__init__(name="remote", description="")
@@ -117,8 +117,8 @@ SCHEMA = {
 }
 
 
-def test_other_tools_are_asked_by_their_schema() -> None:
-    """References within it are followed."""
+def test_other_tools_are_validated_by_their_schema() -> None:
+    """Follows references within the schema."""
     good = {"amount": 5, "to": {"name": "Rose"}}
     assert edited(good, tool=Remote(SCHEMA)) == good
     assert edited({"whatever": 1}, tool=Remote(None)) == {"whatever": 1}
@@ -128,8 +128,8 @@ def test_other_tools_are_asked_by_their_schema() -> None:
         edited({"amount": 5, "amuont": 5}, tool=Remote(SCHEMA))
 
 
-def test_a_value_that_does_not_fit_is_not_repeated_at_length() -> None:
-    """What is refused is recorded, and shown."""
+def test_an_invalid_value_is_cut_in_the_error() -> None:
+    """The refusal is recorded and displayed."""
     with pytest.raises(ValueError, match="is not of type") as raised:
         edited({"amount": "x" * 10_000}, tool=Remote(SCHEMA))
     assert len(str(raised.value)) < 300
@@ -143,14 +143,14 @@ def test_a_value_that_does_not_fit_is_not_repeated_at_length() -> None:
         ({"$ref": "#"}, "it is infinitely recursive"),
     ],
 )
-def test_a_schema_that_cannot_be_used_is_told(schema: JsonObject, problem: str) -> None:
-    """And not raised as whatever the library raises."""
+def test_an_unusable_schema_is_reported(schema: JsonObject, problem: str) -> None:
+    """Errors of the library become a refusal."""
     with pytest.raises(ValueError, match=problem):
         edited({"a": 1}, tool=Remote(schema))
 
 
-def test_nothing_is_ever_fetched() -> None:
-    """Whose server a schema comes from could have us call anybody."""
+def test_references_are_never_fetched() -> None:
+    """The server of a schema could make workers send requests to anyone."""
     with serving() as service:
         schema = {"properties": {"a": {"$ref": f"{service.url}/schema"}}}
         with pytest.raises(ValueError, match=f"the reference '{service.url}/schema' cannot be resolved"):
@@ -158,8 +158,8 @@ def test_nothing_is_ever_fetched() -> None:
         assert service.requests == []
 
 
-def test_tools_of_other_frameworks_are_asked_by_their_own_model() -> None:
-    """LangChain's, here."""
+def test_tools_of_other_frameworks_are_validated_by_their_own_model() -> None:
+    """Uses LangChain's model as an example."""
 
     class Table(BaseModel):
         guests: int = Field(le=8)

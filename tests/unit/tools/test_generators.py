@@ -1,4 +1,4 @@
-"""Generators as tools: the one value that they yield is the result."""
+"""Generators as tools: their only yielded value is the result."""
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
@@ -46,13 +46,13 @@ class Callable_:
 
 
 @pytest.mark.parametrize("function", [one, one_asynchronously, none_before, returning, Callable_()])
-async def test_the_one_value_that_is_yielded_is_the_result(function: Callable[..., Any]) -> None:
-    """Source: adk-semantics 1.8. None is no value, and what a generator returns is not looked at."""
+async def test_the_only_yielded_value_is_the_result(function: Callable[..., Any]) -> None:
+    """Skips None and ignores the return value of the generator. Source: adk-semantics 1.8."""
     assert await call(function) == "done"
 
 
 async def test_a_generator_that_yields_nothing_has_no_result() -> None:
-    """As if it had returned None."""
+    """Behaves as if it had returned None."""
 
     def nothing() -> Iterator[int]:
         yield from ()
@@ -60,8 +60,8 @@ async def test_a_generator_that_yields_nothing_has_no_result() -> None:
     assert await call(nothing) is None
 
 
-async def test_a_model_that_is_yielded_is_the_response_itself() -> None:
-    """And not under `result`, as one that is returned: ADK makes a dictionary of it first."""
+async def test_a_yielded_model_is_the_response_itself() -> None:
+    """A returned model is under `result`; ADK converts a yielded one to a dictionary first."""
 
     def report() -> Iterator[Report]:
         yield Report()
@@ -70,7 +70,7 @@ async def test_a_model_that_is_yielded_is_the_response_itself() -> None:
 
 
 async def test_media_may_be_yielded() -> None:
-    """A Part stays one, so that its data is told apart from the response."""
+    """A Part stays a Part, so that its data is separated from the response."""
 
     def draw() -> Iterator[types.Part]:
         yield types.Part.from_bytes(data=b"abc", mime_type="image/png")
@@ -81,7 +81,7 @@ async def test_media_may_be_yielded() -> None:
 
 @pytest.mark.parametrize("first", ["a", 0, False])
 async def test_a_second_value_is_a_mistake(first: object) -> None:
-    """In ADK's words; the generator is closed, so that it can clean up."""
+    """Raises ADK's error and closes the generator, so that it can clean up."""
     closed = []
 
     def two() -> Iterator[object]:
@@ -105,7 +105,7 @@ async def test_a_second_value_is_a_mistake(first: object) -> None:
 
 
 async def test_events_cannot_be_yielded() -> None:
-    """What a tool does besides answering goes through its context, so that it is recorded with the call."""
+    """A tool acts through its context, which records the actions with the call."""
 
     def speak() -> Iterator[Any]:
         yield Event(author="speak")
@@ -115,7 +115,7 @@ async def test_events_cannot_be_yielded() -> None:
 
 
 async def test_a_generator_has_arguments_and_context_like_any_function() -> None:
-    """Coerced, and injected."""
+    """Converts the arguments and injects the context."""
 
     def count(n: int, tool_context: ToolContext) -> Iterator[object]:
         tool_context.state["n"] = n

@@ -1,4 +1,4 @@
-"""What author code gives to a context is looked at where it is given: value, argument and remedy are named."""
+"""Invalid arguments of context methods are refused at once, with value, argument and remedy."""
 
 from typing import Any
 
@@ -12,23 +12,23 @@ from waystation.worker.service_setup import create_temporary_services
 
 
 def context() -> ToolContext:
-    """Return the context of a call of a worker that keeps everything."""
+    """Return the context of a call in a worker with all services."""
     session = Session(id="s", app_name="shop", user_id="ann")
     return ToolContext(function_call_id="fc-1", session=session, services=create_temporary_services(), tool_name="pay")
 
 
-async def told(method: str, *given: Any, **named: Any) -> str:
-    """Return what the model is told of a tool that calls a method wrongly."""
+async def error_of(method: str, *arguments: Any, **named: Any) -> str:
+    """Return the model's response for a tool that calls a method wrongly."""
     used = context()
     try:
-        await getattr(used, method)(*given, **named)
-    except Exception as error:  # noqa: BLE001  # whatever it is, the model is told of it
+        await getattr(used, method)(*arguments, **named)
+    except Exception as error:  # noqa: BLE001  # the model receives any error
         return str((create_failure_outcome(error, context=used).response or {})["error"])
     raise AssertionError(method)
 
 
 @pytest.mark.parametrize(
-    ("method", "given", "text"),
+    ("method", "arguments", "text"),
     [
         ("request_confirmation", {"hint": 3}, "ToolConfirmation: `hint` is 3; use text."),
         ("request_confirmation", {"payload": {"of": object}}, "'payload.of' is a value of type builtins.type, which"),
@@ -71,15 +71,17 @@ async def told(method: str, *given: Any, **named: Any) -> str:
     ],
 )
 async def test_a_wrong_argument_is_named_with_its_value_and_the_remedy(
-    method: str, given: dict[str, Any], text: str
+    method: str, arguments: dict[str, Any], text: str
 ) -> None:
-    """Not by an error about code of ours; of a credential only the type is told."""
-    assert (await told(method, **given)).startswith(text)
+    """The error is not about internal code; for a credential it contains only the type."""
+    assert (await error_of(method, **arguments)).startswith(text)
 
 
-async def test_a_heartbeat_that_cannot_be_told_is_named() -> None:
-    """With the place in it."""
-    assert (await told("heartbeat", 1, {"x": b"1"})).startswith("'heartbeat[1].x' is bytes, which cannot be recorded;")
+async def test_a_heartbeat_that_cannot_be_sent_is_named() -> None:
+    """The error contains the place of the value."""
+    assert (await error_of("heartbeat", 1, {"x": b"1"})).startswith(
+        "'heartbeat[1].x' is bytes, which cannot be recorded;"
+    )
 
 
 @pytest.mark.parametrize(
@@ -90,16 +92,16 @@ async def test_a_heartbeat_that_cannot_be_told_is_named() -> None:
         ("transfer", "x", "Actions: there is no field `transfer`."),
     ],
 )
-async def test_a_wrong_action_is_told_in_one_line(name: str, value: Any, text: str) -> None:
-    """Nothing of pydantic's own layout."""
+async def test_a_wrong_action_is_reported_in_one_line(name: str, value: Any, text: str) -> None:
+    """The error does not use pydantic's layout."""
     used = context()
     with pytest.raises(ValueError, match=name) as raised:
         setattr(used.actions, name, value)
     assert (create_failure_outcome(raised.value, context=used).response or {})["error"] == text
 
 
-async def test_an_action_that_became_wrong_in_place_is_told_in_one_line() -> None:
-    """When the actions are taken."""
+async def test_an_action_that_was_changed_in_place_is_reported_in_one_line() -> None:
+    """The error is raised when the actions are recorded."""
     used = context()
     used.actions.artifact_delta["report"] = "latest"  # type: ignore[assignment]
     assert (create_outcome("saved", context=used).response or {})["error"] == (
@@ -108,8 +110,8 @@ async def test_an_action_that_became_wrong_in_place_is_told_in_one_line() -> Non
     )
 
 
-async def test_a_key_of_state_that_is_no_text_is_told_to_be_one() -> None:
-    """The remedy is about the key; the value may be fine."""
+async def test_a_key_of_state_that_is_not_a_string_is_refused() -> None:
+    """The remedy is about the key, because the value may be valid."""
     used = context()
     with pytest.raises(StateRefused, match="it is under a key of type int, which has no JSON form; use text as keys"):
         used.state[3] = 1  # type: ignore[index]

@@ -1,6 +1,6 @@
-"""Whatever a tool returns, raises or writes, the outcome decodes again from its own encoding.
+"""Any outcome of a tool decodes again from its own encoding.
 
-The server repeats an activity whose result it cannot take, and a workflow that cannot decode a result is stuck.
+The server retries an activity whose result it cannot accept, and a workflow that cannot decode a result is stuck.
 """
 
 import collections
@@ -71,7 +71,7 @@ def generator() -> Iterator[int]:
 
 
 def read_back(outcome: ToolOutcome) -> ToolOutcome:
-    """The recorded form leaves out the ID of the call."""
+    """Return the outcome as it is read back; the recorded form omits the ID of the call."""
     read = ToolOutcome.model_validate(decode(outcome.encode()))
     return read.model_copy(update={"function_call_id": outcome.function_call_id})
 
@@ -114,28 +114,28 @@ RECORDABLE: dict[str, tuple[object, object]] = {
 @pytest.mark.parametrize("name", UNRECORDABLE)
 @pytest.mark.parametrize("long_running", [False, True])
 def test_a_value_that_cannot_be_recorded_becomes_an_error_response(name: str, long_running: bool) -> None:
-    """The model is told what is wrong, that the tool ran, and the call is closed."""
-    make, found = UNRECORDABLE[name]
+    """The error says what is wrong and that the tool ran, and the call is closed."""
+    make, problem = UNRECORDABLE[name]
     outcome = create_outcome(make(), context=ToolContext(function_call_id="fc-1"), long_running=long_running)
     assert outcome.response is not None
     assert outcome.response["error"].startswith("The tool ran, but its result cannot be ")
-    assert found in outcome.response["error"]
+    assert problem in outcome.response["error"]
     assert outcome.response["error"].endswith(" Do not call it again for this reason alone.")
     assert outcome.final
     assert read_back(outcome) == outcome
 
 
 @pytest.mark.parametrize("name", RECORDABLE)
-def test_a_value_that_can_be_recorded_is(name: str) -> None:
-    """In its JSON form, and it reads back the same."""
+def test_a_value_that_can_be_recorded_survives_a_round_trip(name: str) -> None:
+    """It is recorded in its JSON form."""
     value, form = RECORDABLE[name]
     outcome = create_outcome({"it": value}, context=ToolContext(function_call_id="fc-1"))
     assert outcome.response == {"it": form}
     assert read_back(outcome) == outcome
 
 
-def test_a_value_without_truth_is_no_silence() -> None:
-    """Long-running tools are asked whether they returned something; this cannot be answered."""
+def test_a_value_without_a_truth_value_is_an_error() -> None:
+    """Long-running tools may return a falsy value, which cannot be decided here."""
     outcome = create_outcome(Truthless(), context=ToolContext(), long_running=True)
     assert outcome.response == {
         "error": "The tool ran, but its result cannot be read: neither true nor false. Do not call it again for this "
@@ -145,7 +145,7 @@ def test_a_value_without_truth_is_no_silence() -> None:
 
 
 def test_an_exception_class_may_have_any_name() -> None:
-    """Its name is cleaned and cut like its text."""
+    """Cleans and cuts the name like the text."""
     strange = type("é" * 1_000_000, (Exception,), {})
     outcome = create_failure_outcome(strange("no"), context=ToolContext(function_call_id="fc-1"))
     assert outcome.error_type is not None
@@ -184,12 +184,12 @@ values = st.recursive(
 def test_every_outcome_decodes_again(
     value: object, written: dict[str, object], inside: object, long_running: bool
 ) -> None:
-    """Whatever was returned, written to state and put into state in place."""
+    """Tries all kinds of results, of writes to state, and of changes in place."""
     context = ToolContext(state={"kept": {}}, function_call_id="fc-1")
     for key, item in written.items():
         try:
             context.state[key] = item
-        except Exception:  # noqa: BLE001  # a tool may go on after a refusal
+        except Exception:  # noqa: BLE001  # a tool may continue after a refusal
             continue
     if isinstance(context.state["kept"], dict):
         context.state["kept"]["inside"] = inside
@@ -200,7 +200,7 @@ def test_every_outcome_decodes_again(
 @settings(max_examples=drawn_examples(200), deadline=None)
 @given(message=text, name=st.text(min_size=1).filter(lambda name: "\0" not in name))
 def test_every_failure_decodes_again(message: str, name: str) -> None:
-    """Whatever the exception says and is called."""
+    """Tries all kinds of messages and class names."""
     error = type(name, (Exception,), {})(message)
     outcome = create_failure_outcome(error, context=ToolContext(function_call_id="fc-1"))
     assert outcome.response is not None

@@ -1,4 +1,4 @@
-"""Declarations are made once, and nobody can tell: whatever a declaration says of a tool is what the tool is now."""
+"""Declarations are cached, but always describe the current tool."""
 
 import functools
 
@@ -20,8 +20,8 @@ def weigh(grams: int) -> int:
     return grams
 
 
-def test_who_changes_a_declaration_changes_no_other() -> None:
-    """Models and callbacks may edit what a request declares."""
+def test_changing_a_declaration_changes_no_other() -> None:
+    """Models and callbacks may edit the declarations of a request."""
     tool = FunctionTool(weigh)
     first, second = declare(tool), declare(tool)
     assert first is not None
@@ -31,7 +31,7 @@ def test_who_changes_a_declaration_changes_no_other() -> None:
 
 @pytest.mark.parametrize("kind", [FunctionTool, LongRunningFunctionTool])
 def test_a_new_name_or_description_is_declared(kind: type[FunctionTool]) -> None:
-    """Tools are often renamed after they were made."""
+    """Tools are often renamed after they were created."""
     tool = kind(weigh)
     declare(tool)
     tool.name, tool.description = "scales", "Weigh it."
@@ -40,8 +40,8 @@ def test_a_new_name_or_description_is_declared(kind: type[FunctionTool]) -> None
     assert (declared["name"], declared["description"].splitlines()[0]) == ("scales", "Weigh it.")
 
 
-def test_vertex_is_told_what_it_needs_whenever_it_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The environment is read at each call, as google-genai does."""
+def test_declarations_follow_the_choice_of_vertex(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reads the environment at each call, as google-genai does."""
     tool = FunctionTool(weigh)
     assert "responseJsonSchema" not in (declare(tool) or {})
     monkeypatch.setenv("GOOGLE_GENAI_USE_VERTEXAI", "1")
@@ -49,7 +49,7 @@ def test_vertex_is_told_what_it_needs_whenever_it_is_chosen(monkeypatch: pytest.
 
 
 class Moody(FunctionTool):
-    """Author's code that says something else each time."""
+    """A tool whose declaration differs each time."""
 
     told = 0
 
@@ -59,15 +59,15 @@ class Moody(FunctionTool):
         return {"name": self.name, "parametersJsonSchema": {"type": "object", "properties": properties}}
 
 
-def test_an_authors_own_declaration_is_asked_for_each_time() -> None:
-    """An approval is bound to the parameters as they are, too."""
+def test_a_custom_declaration_is_never_cached() -> None:
+    """An approval is bound to the current parameters, too."""
     tool = Moody(weigh)
     assert declare(tool) != declare(tool)
     assert parameters_digest(tool) != parameters_digest(tool)
 
 
 class Wrapped(FunctionTool):
-    """Author's code around ours, with our name and all that is marked on it."""
+    """A decorator around our method with the same name and attributes."""
 
     told = 0
 
@@ -77,8 +77,8 @@ class Wrapped(FunctionTool):
         return {**(super()._get_declaration() or {}), "description": f"Weigh something, for the {self.told}. time."}
 
 
-def test_what_an_author_puts_around_a_declaration_is_asked_each_time() -> None:
-    """Also when it takes on everything that our own function has."""
+def test_a_decorated_declaration_is_never_cached() -> None:
+    """Holds even if the decorator copies all attributes of our method."""
     tool = Wrapped(weigh)
     assert declare(tool) != declare(tool)
 
@@ -88,8 +88,8 @@ async def tools_of(agent: Agent) -> dict[str, BaseTool]:
     return await tools_for(agent, Contexts.of(Conversation(log), work))
 
 
-async def test_whom_an_agent_may_transfer_to_is_declared_as_it_is_now() -> None:
-    """ADK's own tools are kept until the tree of agents changes."""
+async def test_transfer_targets_are_declared_as_they_are_now() -> None:
+    """ADK's own tools are cached until the tree of agents changes."""
     agent = Agent(name="top", model=ScriptedModel(), sub_agents=[Agent(name="left", model=ScriptedModel())])
     one, same = await tools_of(agent), await tools_of(agent)
     assert one["transfer_to_agent"] is same["transfer_to_agent"]
@@ -99,13 +99,13 @@ async def test_whom_an_agent_may_transfer_to_is_declared_as_it_is_now() -> None:
     assert declared["parametersJsonSchema"]["properties"]["agent_name"]["enum"] == ["left", "right"]
 
 
-async def test_an_output_schema_is_told_as_it_is_now() -> None:
-    """One that is a dictionary can be changed in place."""
+async def test_an_output_schema_is_declared_as_it_is_now() -> None:
+    """A schema that is a dictionary can be changed in place."""
     schema: JsonObject = {"type": "object", "properties": {"answer": {"type": "string"}}}
     agent = Agent(name="top", model=ScriptedModel(), output_schema=schema)
     log, work = Log("i-1"), AgentRun(0, AgentSpec(name="top"), None, None, entered_at=0)
     first = await build_request(agent, Contexts.of(Conversation(log), work), {}, 1)
     agent.output_schema["properties"]["reason"] = {"type": "string"}
     second = await build_request(agent, Contexts.of(Conversation(log), work), {}, 1)
-    told = [list(request.config["responseJsonSchema"]["properties"]) for request in (first, second)]
-    assert told == [["answer"], ["answer", "reason"]]
+    properties = [list(request.config["responseJsonSchema"]["properties"]) for request in (first, second)]
+    assert properties == [["answer"], ["answer", "reason"]]

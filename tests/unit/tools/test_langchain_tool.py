@@ -1,4 +1,4 @@
-"""LangChain's tools, by the real langchain-core."""
+"""LangChain's tools, with the real langchain-core."""
 
 from typing import Annotated, Any
 
@@ -58,7 +58,7 @@ class Forecast(BaseTool):
 
 
 class Duck:
-    """Has what ADK asks for, and is no LangChain tool."""
+    """An object that meets ADK's requirements but is not a LangChain tool."""
 
     name = "duck"
     description = "Quacks."
@@ -138,7 +138,7 @@ async def call(wrapped: LangchainTool, args: JsonObject, context: ToolContext | 
     ],
 )
 def test_a_tool_is_declared_by_its_own_schema(wrapped: LangchainTool, expected: JsonObject) -> None:
-    """Under its own name and description, unless others are given."""
+    """Uses the tool's name and description unless others are given."""
     assert declared(wrapped) == expected
 
 
@@ -154,10 +154,10 @@ def test_a_tool_is_declared_by_its_own_schema(wrapped: LangchainTool, expected: 
         (LangchainTool(Duck()), {"times": "2"}, "quackquack"),
     ],
 )
-async def test_a_tool_is_run_with_the_arguments_it_knows(
+async def test_a_tool_receives_the_arguments_of_its_schema(
     wrapped: LangchainTool, args: JsonObject, result: object
 ) -> None:
-    """Coerced by its schema; LangChain gives it a run manager when it takes one."""
+    """Converts them by the schema, and passes a run manager if the tool takes one."""
     assert await call(wrapped, args) == result
 
 
@@ -168,16 +168,16 @@ async def test_a_tool_is_run_with_the_arguments_it_knows(
         ({"a": "x"}, "failed due to argument validation errors:\nParameter 'a': expected type 'int', validation error"),
     ],
 )
-async def test_arguments_that_do_not_fit_are_answered(args: JsonObject, error: str) -> None:
-    """As for any function."""
+async def test_invalid_arguments_are_reported_to_the_model(args: JsonObject, error: str) -> None:
+    """Handles them as for any function."""
     outcome = create_outcome(await call(LangchainTool(add), args), context=ToolContext(function_call_id="fc-1"))
     assert outcome.response is not None
     assert error in outcome.response["error"]
     assert outcome.error_type == "InvalidArguments"
 
 
-async def test_return_direct_has_the_last_word() -> None:
-    """The model is not called with the result, unless that is an error."""
+async def test_return_direct_ends_the_invocation() -> None:
+    """The model is called only if the result is an error."""
     answered, refused = ToolContext(), ToolContext()
     assert await call(LangchainTool(look_up), {"query": "x"}, answered) == "found x"
     await call(LangchainTool(look_up), {}, refused)
@@ -185,8 +185,8 @@ async def test_return_direct_has_the_last_word() -> None:
     assert refused.actions.skip_summarization is None
 
 
-async def test_langchain_may_handle_a_tools_errors() -> None:
-    """A tool that does not is one that raises."""
+async def test_langchain_may_handle_the_errors_of_a_tool() -> None:
+    """A tool without a handler raises."""
 
     def fail() -> str:
         raise ToolException("closed today")
@@ -197,8 +197,8 @@ async def test_langchain_may_handle_a_tools_errors() -> None:
         await call(LangchainTool(StructuredTool.from_function(func=fail, name="f", description="d")), {})
 
 
-async def test_what_langchain_injects_is_neither_asked_of_models_nor_missed() -> None:
-    """The id of the call and LangChain's configuration are there as when LangChain runs the tool."""
+async def test_injected_arguments_are_not_declared() -> None:
+    """Provides the ID of the call and LangChain's configuration, as LangChain does."""
 
     @tool
     def note(
@@ -215,8 +215,8 @@ async def test_what_langchain_injects_is_neither_asked_of_models_nor_missed() ->
     assert "'text': expected type 'str'" in (await call(wrapped, {"text": 1}, context))["error"]
 
 
-def test_what_nobody_injects_is_refused() -> None:
-    """Every call of such a tool would be refused, and the model could do nothing about it."""
+def test_an_argument_that_nothing_injects_is_refused() -> None:
+    """Every call of such a tool would fail, and the model could not correct it."""
 
     @tool
     def note(text: str, kept: Kept) -> str:
@@ -227,8 +227,8 @@ def test_what_nobody_injects_is_refused() -> None:
         LangchainTool(note)
 
 
-def test_what_cannot_be_run_is_refused() -> None:
-    """In ADK's words."""
+def test_an_object_that_cannot_run_is_refused() -> None:
+    """The error has ADK's text."""
     with pytest.raises(ValueError, match=r"^Tool must be a Langchain tool, have a 'run' or '_run' method\.$"):
         LangchainTool(object())
     with pytest.raises(ValueError, match=r"^Forecast is a class; wrap an instance: LangchainTool\(Forecast\(…\)\)\.$"):

@@ -1,4 +1,4 @@
-"""McpToolset against real servers, over stdio and over streamable HTTP. Source: adk-semantics 10."""
+"""McpToolset with real servers, over stdio and over streamable HTTP. Source: adk-semantics 10."""
 
 import asyncio
 import sys
@@ -31,7 +31,7 @@ def port() -> Iterator[str]:
 
 @pytest.fixture(scope="module", params=["stdio", "http"])
 async def make(request: pytest.FixtureRequest) -> AsyncIterator[Make]:
-    """Make toolsets over each transport; those without settings are one. They are closed in the end."""
+    """Make toolsets over each transport, one for all without settings, and close them at the end."""
     made: list[McpToolset] = []
 
     def one(**settings: Any) -> McpToolset:
@@ -52,7 +52,7 @@ async def make(request: pytest.FixtureRequest) -> AsyncIterator[Make]:
 
 @pytest.fixture(scope="module")
 async def local() -> AsyncIterator[McpToolset]:
-    """Tools of one program."""
+    """Return the tools of one program."""
     toolset = stdio()
     yield toolset
     await toolset.close()
@@ -62,7 +62,7 @@ async def local() -> AsyncIterator[McpToolset]:
 
 
 async def test_tools_are_listed_by_name(make: Make) -> None:
-    """Servers promise no order; a name that is reserved is left out."""
+    """Servers promise no order; reserved names are left out."""
     names = list(await list_tools(LlmAgent(name="a", tools=[make()]), at))
     assert names == sorted(names)
     assert "add" in names
@@ -88,7 +88,7 @@ for line in sys.stdin:
 
 
 async def test_an_invalid_tool_does_not_remove_the_others(logs: list[MutableMapping[str, Any]]) -> None:
-    """Only the tools that are not valid in MCP are left out of a server's listing, and each is logged once."""
+    """Leaves out only the invalid tools of a server's listing, and logs each once."""
     program = StdioServerParameters(command=sys.executable, args=["-c", LISTING_SERVER])
     toolset = McpToolset(connection_params=StdioConnectionParams(server_params=program, timeout=30))
     for _ in range(2):
@@ -99,7 +99,7 @@ async def test_an_invalid_tool_does_not_remove_the_others(logs: list[MutableMapp
 
 
 async def test_unknown_protocol_version_does_not_end_the_connection() -> None:
-    """Anything that the server sends may have a field of that name, and an error would end the task that reads."""
+    """Any message of the server may have a field with that name, and an error would end the task that reads."""
     tools = {"tools": [{"name": "add", "inputSchema": {"type": "object"}}]}
 
     async def stream() -> AsyncIterator[SimpleNamespace]:
@@ -110,8 +110,8 @@ async def test_unknown_protocol_version_does_not_end_the_connection() -> None:
     assert read[1:] == [{"tools": []}, {"last": True}]
 
 
-async def test_a_tool_is_declared_with_its_servers_schemas(make: Make) -> None:
-    """As they are."""
+async def test_a_tool_is_declared_with_the_schemas_of_its_server(make: Make) -> None:
+    """The schemas are unchanged."""
     (tool,) = await make(tool_filter=["add"]).get_tools(at())
     declared = declare(tool)
     assert declared is not None
@@ -121,8 +121,8 @@ async def test_a_tool_is_declared_with_its_servers_schemas(make: Make) -> None:
     assert declared["responseJsonSchema"]["properties"]["total"]["type"] == "integer"
 
 
-async def test_filter_and_prefix(make: Make) -> None:
-    """The filter knows the server's names, the model the longer ones."""
+async def test_a_filter_sees_names_without_the_prefix(make: Make) -> None:
+    """The model sees the names with the prefix."""
     toolset = make(tool_filter=lambda tool, readonly_context: tool.name in ("add", "fail"), tool_name_prefix="math")
     tools = await list_tools(LlmAgent(name="a", tools=[toolset]), at)
     assert list(tools) == ["math_add", "math_fail"]
@@ -131,7 +131,7 @@ async def test_filter_and_prefix(make: Make) -> None:
 
 
 async def test_an_invocation_uses_one_listing(local: McpToolset) -> None:
-    """Another one asks again; each task may be that of another activity."""
+    """Another invocation lists the tools again; each task may belong to another activity."""
     await local.get_tools(at("i-1"))
     (first, second) = [await local._list_tools(at("i-1")) for _ in range(2)]
     assert first is second
@@ -139,14 +139,14 @@ async def test_an_invocation_uses_one_listing(local: McpToolset) -> None:
 
 
 async def test_a_listing_may_be_shared_for_a_time() -> None:
-    """With ADK's setting, which counts in seconds."""
+    """Uses ADK's setting, which counts seconds."""
     toolset = stdio(tool_list_cache_ttl_seconds=3600)
     assert await toolset._list_tools(at("i-1")) is await toolset._list_tools(at("i-2"))
     await toolset.close()
 
 
-async def test_a_tool_that_the_server_adds_is_seen() -> None:
-    """At the latest by the next invocation."""
+async def test_an_added_tool_is_found() -> None:
+    """The next invocation sees it at the latest."""
     toolset = stdio()
     assert text(await call(toolset, "grow")) == "ok"
     grown = next(tool for tool in await toolset.get_tools(at("i-2")) if tool.name == "grown")
@@ -157,8 +157,8 @@ async def test_a_tool_that_the_server_adds_is_seen() -> None:
 # Calling
 
 
-async def test_a_result_is_given_as_it_came(make: Make) -> None:
-    """With the protocol's names, as ADK gives it."""
+async def test_a_result_is_returned_unchanged(make: Make) -> None:
+    """Keeps the names of the protocol, as ADK does."""
     result = await call(make(), "add", a=1, b=2)
     assert result["structuredContent"] == {"total": 3}
     assert result["content"][0]["type"] == "text"
@@ -167,27 +167,27 @@ async def test_a_result_is_given_as_it_came(make: Make) -> None:
     assert create_outcome(result, context=ToolContext()).response == result
 
 
-async def test_an_error_of_the_tool_is_told(make: Make) -> None:
-    """It is a result like any other, and the model reads it."""
+async def test_an_error_of_the_tool_is_a_result(make: Make) -> None:
+    """The model reads it like any other result."""
     result = await call(make(), "fail", reason="out of paper")
     assert result["isError"] is True
     assert "out of paper" in text(result)
 
 
 async def test_a_call_that_the_server_refuses_raises(make: Make) -> None:
-    """The activity tells the model."""
+    """The activity reports the error to the model."""
     with pytest.raises(McpCallFailed, match="MCP tool execution failed: Come back tomorrow"):
         await call(make(), "refuse")
 
 
 async def test_calls_of_many_tasks_share_a_session(local: McpToolset) -> None:
-    """The program is started once; anyio's scopes are not entered here and left there."""
+    """The program is started once; anyio's scopes are entered and left in one task."""
     answers = await asyncio.gather(*(call(local, "process") for _ in range(8)))
     assert len({text(answer) for answer in answers}) == 1
 
 
-async def test_a_call_that_is_given_up_leaves_the_session_as_it_was(make: Make) -> None:
-    """Other calls go on in it."""
+async def test_a_cancelled_call_does_not_end_the_session(make: Make) -> None:
+    """Other calls continue in the session."""
     running = asyncio.Event()
     toolset = make()
     before = text(await call(toolset, "process"))
@@ -201,25 +201,25 @@ async def test_a_call_that_is_given_up_leaves_the_session_as_it_was(make: Make) 
 
 
 async def test_progress_is_a_heartbeat(make: Make) -> None:
-    """And is told to the author's callback, which may be made for each call."""
-    told: list[Any] = []
+    """Reports progress to the author's callback, too, which may be created for each call."""
+    reports: list[Any] = []
     beats: list[Any] = []
 
     async def on_progress(progress: float, total: float | None, message: str | None) -> None:
-        told.append((progress, total, message))
+        reports.append((progress, total, message))
 
     def factory(tool_name: str, *, callback_context: Any = None, **_: Any) -> Callable[..., Awaitable[None]]:
-        told.append((tool_name, callback_context.function_call_id))
+        reports.append((tool_name, callback_context.function_call_id))
         return on_progress
 
     context = ToolContext(function_call_id="fc-1", heartbeat=lambda *details: beats.append(details))
     assert text(await call(make(progress_callback=factory), "steps", context=context)) == "done"
-    assert told == [("steps", "fc-1"), (1, 2, "half"), (2, 2, "whole")]
+    assert reports == [("steps", "fc-1"), (1, 2, "half"), (2, 2, "whole")]
     assert len(beats) == 2
 
 
-async def test_resources_are_read(make: Make) -> None:
-    """By their names."""
+async def test_resources_are_read_by_name(make: Make) -> None:
+    """Lists and reads resources."""
     toolset = make()
     assert await toolset.list_resources(at()) == ["today"]
     assert (await toolset.get_resource_info("today", at()))["mimeType"] == "text/plain"
@@ -240,21 +240,21 @@ async def test_resources_are_read(make: Make) -> None:
         (lambda a: a > 100, {"a": 5}, False),
     ],
 )
-async def test_a_person_may_have_to_agree(local: McpToolset, required: Any, args: Any, expected: bool) -> None:
-    """Always, or by those of the arguments that the function takes."""
+async def test_a_tool_may_need_a_confirmation(local: McpToolset, required: Any, args: Any, expected: bool) -> None:
+    """Always, or by a predicate of its arguments."""
     local.require_confirmation = required
     (tool,) = [tool for tool in await local.get_tools(at()) if tool.name == "add"]
     assert await tool.check_require_confirmation(args, ToolContext()) is expected
 
 
-async def test_what_a_repetition_does_is_what_the_server_says(local: McpToolset) -> None:
-    """A server that says nothing is taken at its worst."""
+async def test_the_effect_of_a_tool_comes_from_the_server(local: McpToolset) -> None:
+    """A tool without annotations has the strictest effect."""
     effects = {tool.name: tool.effect for tool in await local.get_tools(at())}
     assert (effects["add"], effects["set_limit"], effects["pay"]) == ("read", "repeatable", "once")
 
 
-async def test_the_author_may_know_better() -> None:
-    """For one tool or all."""
+async def test_an_author_may_override_the_effect() -> None:
+    """The setting is for one tool or for all."""
     toolset = stdio(effect={"pay": "repeatable"})
     effects = {tool.name: tool.effect for tool in await toolset.get_tools(at())}
     assert (effects["pay"], effects["process"]) == ("repeatable", "once")
@@ -262,7 +262,7 @@ async def test_the_author_may_know_better() -> None:
 
 
 async def test_a_result_is_converted_outside_the_event_loop(local: McpToolset, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server can answer with many megabytes, and a worker's event loop must go on meanwhile."""
+    """A server can send many megabytes, and the worker's event loop must keep running."""
     threads: list[threading.Thread] = []
 
     def convert(result: Any) -> JsonObject:
@@ -276,7 +276,7 @@ async def test_a_result_is_converted_outside_the_event_loop(local: McpToolset, m
 
 
 async def test_a_response_with_too_many_values_is_not_validated(make: Make) -> None:
-    """`mcp` would block all threads for it. The tool has run, so the error says so, and the session can be used."""
+    """`mcp` would block all threads for it. The tool has run, so the error says so, and the session stays usable."""
     toolset = make()
     assert len((await call(toolset, "parts", count=3_000))["content"]) == 3_000
     with pytest.raises(FailedAfterEffect, match=r"more than 30,000 values.* ask for less"):
@@ -286,7 +286,7 @@ async def test_a_response_with_too_many_values_is_not_validated(make: Make) -> N
 
 @pytest.mark.parametrize("form", ["streams", "json"])
 async def test_the_size_of_a_response_over_http_is_limited(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Up to the limit of a result, a response is returned whole; above it, it is refused before it is parsed."""
+    """Returns a response up to the limit whole, and refuses a larger one before it is parsed."""
     monkeypatch.setattr("waystation.tools.mcp_tool.mcp_session_manager.MAX_RESULT_BYTES", 2_000_000)
     with http_server("0", form) as (port, _):
         toolset = over_http(port)

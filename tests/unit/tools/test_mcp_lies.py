@@ -24,8 +24,8 @@ def liar(lie: str, *, limit_s: float = 20.0) -> McpToolset:
     return McpToolset(connection_params=StdioConnectionParams(server_params=program, timeout=limit_s))
 
 
-async def test_a_server_that_tells_the_truth_is_believed() -> None:
-    """The control: the server by hand is one that works."""
+async def test_an_honest_server_works() -> None:
+    """This control shows that the server without a library works."""
     toolset = liar("")
     try:
         assert [tool.name for tool in await toolset.get_tools(at())] == ["add"]
@@ -34,8 +34,8 @@ async def test_a_server_that_tells_the_truth_is_believed() -> None:
         await toolset.close()
 
 
-async def test_a_listing_without_an_end_is_read_for_so_many_pages_only() -> None:
-    """The tools of the first pages are offered."""
+async def test_an_endless_listing_is_cut() -> None:
+    """Offers the tools of the first pages."""
     toolset = liar("endless")
     try:
         tools = await toolset.get_tools(at())
@@ -45,7 +45,7 @@ async def test_a_listing_without_an_end_is_read_for_so_many_pages_only() -> None
 
 
 async def test_a_listing_of_too_many_tools_is_cut(logs: list[MutableMapping[str, Any]]) -> None:
-    """No server makes a prompt of three thousand declarations; the log says that some are left out."""
+    """A prompt cannot contain thousands of declarations; the log says that some are left out."""
     toolset = liar("many")
     try:
         assert len(await toolset.get_tools(at())) == 1_000
@@ -54,8 +54,8 @@ async def test_a_listing_of_too_many_tools_is_cut(logs: list[MutableMapping[str,
         await toolset.close()
 
 
-async def test_a_flood_of_changed_lists_is_heard_out() -> None:
-    """Each call and listing comes back, however often the server says that its list has changed."""
+async def test_a_flood_of_notifications_does_not_block_calls() -> None:
+    """Each call and listing returns, however often the server says that its list has changed."""
     toolset = liar("flood")
     try:
         assert [tool.name for tool in await toolset.get_tools(at())] == ["add"]
@@ -92,7 +92,7 @@ async def test_odd_values_are_replaced_and_named() -> None:
 
 @pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
 async def test_half_an_emoji_is_replaced_over_http(kind: str) -> None:
-    """Also if it arrives in several chunks; other messages are unchanged."""
+    """Works if it arrives in several chunks; other messages are unchanged."""
     odd, fine = '{"result": {"text": "cut \\ud83d"}}', '{"result": {"text": "\\ud83d\\ude00"}}'
     text = odd if kind == "application/json" else f"event: message\r\ndata: {odd}\r\n\r\ndata: {fine}\n\n"
 
@@ -112,8 +112,8 @@ async def test_half_an_emoji_is_replaced_over_http(kind: str) -> None:
     assert [decode(message)["result"] for message in messages] == expected[: len(messages)]
 
 
-async def test_a_server_that_hangs_is_given_up() -> None:
-    """After the timeout of the connection."""
+async def test_a_server_that_hangs_times_out() -> None:
+    """Fails after the timeout of the connection."""
     toolset = liar("hanging", limit_s=0.5)
     try:
         with pytest.raises(McpConnectionError, match=r"0\.5 s"):

@@ -1,4 +1,4 @@
-"""The tools that look up what is remembered, as the model sees them."""
+"""The memory tools as the model sees them."""
 
 from typing import Any
 
@@ -24,8 +24,8 @@ No milk
 """
 
 
-async def remembering(*memories: MemoryEntry) -> Services:
-    """Return services with a memory that holds something of Ann's."""
+async def services_with(*memories: MemoryEntry) -> Services:
+    """Return services with memories of Ann."""
     service = InMemoryMemoryService()
     await service.add_memory(app_name="shop", user_id="ann", memories=memories)
     return Services(memory=service)
@@ -36,9 +36,9 @@ def entry(text: str, **more: Any) -> MemoryEntry:
     return MemoryEntry(content=types.Content(role="user", parts=[types.Part(text=text)]), **more)
 
 
-def context_of(services: Services, said: str = "Which tea, with milk?") -> ToolContext:
-    """Return a context of Ann's, who has said something."""
-    content = {"role": "user", "parts": [{"text": said}] if said else []}
+def context_of(services: Services, text: str = "Which tea, with milk?") -> ToolContext:
+    """Return a context of Ann, who has sent a message."""
+    content = {"role": "user", "parts": [{"text": text}] if text else []}
     return ToolContext(
         session=Session(id="s1", app_name="shop", user_id="ann"), services=services, user_content=content
     )
@@ -59,9 +59,9 @@ RESPONSE = types.Content(role="user", parts=[types.Part.from_function_response(n
 NOTES = (entry("I like {green} tea", author="user", timestamp="2026-01-02T03:04:05+00:00"), entry("No milk"))
 
 
-async def test_load_memory_returns_what_a_search_finds() -> None:
-    """As ADK's tool does: the memories, without what is not set in them."""
-    context = context_of(await remembering(entry("I like tea", id="m1", author="user")))
+async def test_load_memory_returns_the_found_memories() -> None:
+    """Returns them without empty fields, as ADK's tool does."""
+    context = context_of(await services_with(entry("I like tea", id="m1", author="user")))
     value = await load_memory_tool.run_async(args={"query": "tea"}, tool_context=context)
     assert create_outcome(value, context=context).response == {
         "result": {
@@ -78,7 +78,7 @@ async def test_load_memory_returns_what_a_search_finds() -> None:
 
 
 async def test_load_memory_is_declared_and_explained() -> None:
-    """With ADK's parameters."""
+    """The declaration has ADK's parameters."""
     request = LlmRequest(tools_dict={"load_memory": load_memory_tool})
     request.append_instructions(["Be brief."])
     await load_memory_tool.process_llm_request(tool_context=context_of(Services()), llm_request=request)
@@ -108,28 +108,26 @@ async def test_load_memory_is_declared_and_explained() -> None:
     ],
     ids=["first message", "later message", "two messages", "after a call", "after a call with something shown"],
 )
-async def test_what_is_remembered_is_put_before_the_current_turn(
-    before: list[types.Content], after: list[types.Content]
-) -> None:
-    """Before the user's last words, but after the response when the model goes on after a call."""
+async def test_memories_precede_the_current_turn(before: list[types.Content], after: list[types.Content]) -> None:
+    """They stand before the user's last message, or after the response if the model continues after a call."""
     request = LlmRequest(contents=[*before, *after])
-    services = await remembering(*NOTES)
+    services = await services_with(*NOTES)
     await preload_memory_tool.process_llm_request(tool_context=context_of(services), llm_request=request)
     assert request.contents == [*before, content(PRELOADED), *after]
     assert declared(request) == []
 
 
-@pytest.mark.parametrize("said", ["", "Nothing of that"])
-async def test_a_request_about_nothing_remembered_is_left_alone(said: str) -> None:
-    """Also when the message is an image without text."""
-    request = LlmRequest(contents=[content(said)])
-    services = await remembering(*NOTES)
-    await preload_memory_tool.process_llm_request(tool_context=context_of(services, said), llm_request=request)
-    assert request.contents == [content(said)]
+@pytest.mark.parametrize("text", ["", "Nothing of that"])
+async def test_a_request_without_matches_is_unchanged(text: str) -> None:
+    """Applies to an image without text, too."""
+    request = LlmRequest(contents=[content(text)])
+    services = await services_with(*NOTES)
+    await preload_memory_tool.process_llm_request(tool_context=context_of(services, text), llm_request=request)
+    assert request.contents == [content(text)]
 
 
-async def test_a_memory_that_fails_does_not_keep_the_model_from_answering() -> None:
-    """The request goes out without it; a worker without memory is such a case too."""
+async def test_a_failing_memory_does_not_block_the_model() -> None:
+    """The request is sent without memories, as in a worker without a memory service."""
 
     class Broken(BaseMemoryService):
         async def add_session_to_memory(self, session: Session) -> None:
@@ -144,6 +142,6 @@ async def test_a_memory_that_fails_does_not_keep_the_model_from_answering() -> N
         assert request.contents == [content("ask")]
 
 
-def test_preload_memory_is_unknown_to_models() -> None:
-    """They never call it."""
+def test_preload_memory_is_not_declared() -> None:
+    """Models never call it."""
     assert declare(preload_memory_tool) is None

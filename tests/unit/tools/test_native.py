@@ -1,4 +1,4 @@
-"""Tools that the model's provider runs."""
+"""Tools that run at the model's provider."""
 
 from typing import Any
 
@@ -67,7 +67,7 @@ TOOLS: list[tuple[NativeTool, dict[str, Any], str]] = [
 async def test_a_native_tool_is_one_genai_tool_in_the_request(
     tool: NativeTool, expected: dict[str, Any], title: str
 ) -> None:
-    """As JSON for the engine, and as genai's type for whoever calls ADK's hook; never as a declaration."""
+    """The engine receives JSON, and callers of ADK's hook genai's type; it is never a declaration."""
     assert declare(tool) is None
     assert tool.native_tool("gemini-3.5-flash", ReadonlyContext()) == expected
     request = LlmRequest(model="gemini-3.5-flash")
@@ -77,30 +77,30 @@ async def test_a_native_tool_is_one_genai_tool_in_the_request(
 
 
 @pytest.mark.parametrize(("tool", "expected", "title"), TOOLS, ids=lambda value: getattr(value, "name", ""))
-def test_other_models_have_no_such_tools(tool: NativeTool, expected: dict[str, Any], title: str) -> None:
-    """In ADK's words, where ADK has any."""
+def test_other_models_refuse_native_tools(tool: NativeTool, expected: dict[str, Any], title: str) -> None:
+    """The error has ADK's text where ADK has one."""
     with pytest.raises(ValueError, match=f"^{title} is not supported for model gpt-5$"):
         tool.native_tool("gpt-5", ReadonlyContext())
 
 
-async def test_a_tool_may_bring_its_model() -> None:
-    """`GoogleSearchTool(model=…)` has the request go to that model."""
+async def test_a_tool_may_set_the_model() -> None:
+    """`GoogleSearchTool(model=…)` sends the request to that model."""
     tool = GoogleSearchTool(model="gemini-3-flash")
     request = LlmRequest(model="gpt-5")
     await tool.process_llm_request(tool_context=ToolContext(), llm_request=request)
     assert request.model == "gemini-3-flash"
 
 
-def test_a_search_may_depend_on_the_situation() -> None:
-    """ADK's way to filter by what is in the state."""
+def test_a_search_may_depend_on_the_state() -> None:
+    """ADK's way to filter by values of the state."""
 
     class Mine(VertexAiSearchTool):
         def _build_vertex_ai_search_config(self, readonly_context: ReadonlyContext) -> types.VertexAISearch:
             return types.VertexAISearch(datastore=self.data_store_id, filter=f"user = {readonly_context.state['id']}")
 
     tool = Mine(data_store_id=STORE)
-    found = tool.native_tool("gemini-3.5-flash", ReadonlyContext(state={"id": 7}))
-    assert found == {"retrieval": {"vertexAiSearch": {"datastore": STORE, "filter": "user = 7"}}}
+    native_tool = tool.native_tool("gemini-3.5-flash", ReadonlyContext(state={"id": 7}))
+    assert native_tool == {"retrieval": {"vertexAiSearch": {"datastore": STORE, "filter": "user = 7"}}}
 
 
 @pytest.mark.parametrize(
@@ -112,14 +112,14 @@ def test_a_search_may_depend_on_the_situation() -> None:
         ({"data_store_id": STORE, "bypass_multi_tools_limit": True}, "move the tool to a separate agent"),
     ],
 )
-def test_search_settings_that_do_not_go_together_are_refused(settings: dict[str, Any], message: str) -> None:
-    """Where the tool is made."""
+def test_contradictory_search_settings_are_refused(settings: dict[str, Any], message: str) -> None:
+    """The error is raised when the tool is created."""
     with pytest.raises(ValueError, match=message):
         VertexAiSearchTool(**settings)
 
 
-def test_what_is_no_rag_resource_is_refused() -> None:
-    """Where the tool is made."""
+def test_an_invalid_rag_resource_is_refused() -> None:
+    """The error is raised when the tool is created."""
     with pytest.raises(TypeError, match="rag_corpus / rag_file_ids; got str"):
         VertexAiRagRetrieval(name="a", description="", rag_resources=["corpus"])
 
@@ -139,14 +139,14 @@ def test_what_is_no_rag_resource_is_refused() -> None:
         ("", False),
     ],
 )
-def test_which_names_are_geminis(model: str, gemini: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As google-adk reads them; the environment may say that all are."""
+def test_gemini_models_are_recognized_by_name(model: str, gemini: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Follows google-adk; the environment may declare every model a Gemini model."""
     assert is_gemini_model(model) is gemini
     monkeypatch.setenv("ADK_DISABLE_GEMINI_MODEL_ID_CHECK", "true")
     assert is_gemini_model(model)
 
 
 async def test_a_worker_cannot_run_a_native_tool() -> None:
-    """A model that calls it like a function is told so."""
+    """A model that calls it like a function receives an error."""
     with pytest.raises(RuntimeError, match="the model's provider runs it"):
         await GoogleSearchTool().run_async(args={}, tool_context=ToolContext())

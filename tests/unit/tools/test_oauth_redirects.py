@@ -1,4 +1,4 @@
-"""Providers whose token endpoint or metadata leads elsewhere: nothing secret is sent there."""
+"""Nothing secret is sent to a provider whose token endpoint or metadata leads elsewhere."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from http.server import BaseHTTPRequestHandler
 
 import pytest
 
-from tests.unit.tools.logins import auth_uri, calling, described, login
+from tests.unit.tools.logins import auth_uri, calling, config_with_issuer, login
 from waystation.auth import complete_authorization
 from waystation.auth.credential_service.in_memory_credential_service import InMemoryCredentialService
 from waystation.core import AuthorizationFailed, JsonObject
@@ -17,7 +17,7 @@ Reply = tuple[int, JsonObject, dict[str, str]]
 
 @dataclass(kw_only=True)
 class Misleading(FakeOAuth):
-    """A provider that redirects requests, or whose metadata names other endpoints."""
+    """A provider that redirects requests or whose metadata names other endpoints."""
 
     status: int = 200
     """With which it answers requests for tokens and metadata."""
@@ -41,7 +41,7 @@ class Misleading(FakeOAuth):
 
 @pytest.fixture
 def misleading() -> Iterator[Misleading]:
-    """A provider that leads elsewhere."""
+    """Return a provider that leads elsewhere."""
     with Misleading() as provider:
         yield provider
 
@@ -68,7 +68,7 @@ def test_a_redirect_of_the_metadata_is_not_followed(
     """A login would otherwise lead to a page of another server."""
     misleading.status, misleading.location = status, f"{provider.url}/.well-known/oauth-authorization-server"
     with pytest.raises(AuthorizationFailed, match="Provider metadata was not found"):
-        calling(store).request_credential(described(misleading, "issuer"))
+        calling(store).request_credential(config_with_issuer(misleading, "issuer"))
 
 
 @pytest.mark.parametrize("name", ["token_endpoint", "authorization_endpoint"])
@@ -82,10 +82,10 @@ def test_a_redirect_of_the_metadata_is_not_followed(
         "x",
     ],
 )
-def test_metadata_names_only_private_endpoints(
+def test_metadata_must_use_https(
     misleading: Misleading, store: InMemoryCredentialService, name: str, endpoint: str
 ) -> None:
-    """The worker sends secrets to these addresses, and the user opens them: only https, or this machine."""
+    """The worker sends secrets to these addresses, and the user opens them: only https or this machine is accepted."""
     misleading.name, misleading.endpoint = name, endpoint
     with pytest.raises(AuthorizationFailed, match="Provider metadata was not found"):
-        calling(store).request_credential(described(misleading, "issuer"))
+        calling(store).request_credential(config_with_issuer(misleading, "issuer"))

@@ -1,4 +1,4 @@
-"""OpenAPIToolset against a real service: what is sent, and what comes back."""
+"""OpenAPIToolset with a real service: requests and responses."""
 
 import json
 from collections.abc import Iterator
@@ -33,9 +33,9 @@ FIELDS = {"type": "object", "properties": {"name": {"type": "string"}, "tags": {
 # What is sent
 
 
-async def test_arguments_go_where_the_specification_says(service: Service) -> None:
-    """Path, query, header, cookie and body, each under the service's own name."""
-    asked = tool(
+async def test_arguments_are_sent_where_the_specification_says(service: Service) -> None:
+    """Fills path, query, header, cookie and body, each under the service's own name."""
+    pet_tool = tool(
         spec(
             service.url + "/v1/",
             "/pets/{petId}",
@@ -50,7 +50,7 @@ async def test_arguments_go_where_the_specification_says(service: Service) -> No
         )
     )
     answer = await call(
-        asked, pet_id="a b/ü", max_age=True, x_trace=7, session_id="s 1;", name="Rex", tags=[1, None], unknown="x"
+        pet_tool, pet_id="a b/ü", max_age=True, x_trace=7, session_id="s 1;", name="Rex", tags=[1, None], unknown="x"
     )
     assert (answer["method"], answer["target"]) == ("POST", "/v1/pets/a%20b%2F%C3%BC?maxAge=true")
     assert answer["headers"]["x-trace"] == "7"
@@ -94,10 +94,8 @@ OPEN = {"type": "object", "properties": {"R": {}}, "additionalProperties": {}}
         ({}, [0.00001, 3.0, -2.5], "q=0.00001&q=3&q=-2.5"),
     ],
 )
-async def test_a_query_is_written_in_the_style_of_the_parameter(
-    service: Service, fields: Any, value: Any, query: str
-) -> None:
-    """And cannot have parameters that the specification does not have, or that are others'. Source: OpenAPI 3.1.1."""
+async def test_a_query_has_the_style_of_the_parameter(service: Service, fields: Any, value: Any, query: str) -> None:
+    """It cannot contain unknown parameters or replace others. Source: OpenAPI 3.1.1."""
     await call(tool(spec(service.url, parameters=[parameter("q", **fields), parameter("other")])), q=value)
     assert service.requests[-1]["target"].partition("?")[2] == query
 
@@ -113,13 +111,13 @@ async def test_a_query_is_written_in_the_style_of_the_parameter(
         ("matrix", True, ";p=a%2Fb", ";p=blue;p=bl%7Ck;p=7", ";R=100;G=true"),
     ],
 )
-async def test_a_path_is_written_in_the_style_of_the_parameter(
+async def test_a_path_has_the_style_of_the_parameter(
     service: Service, style: str, explode: bool, text: str, array: str, fields: str
 ) -> None:
-    """As in RFC 6570."""
-    asked = tool(spec(service.url, "/x/{p}", parameters=[parameter("p", "path", style=style, explode=explode)]))
+    """Follows RFC 6570."""
+    path_tool = tool(spec(service.url, "/x/{p}", parameters=[parameter("p", "path", style=style, explode=explode)]))
     for value, expected in (("a/b", text), (LIST, array), (RGB, fields)):
-        assert (await call(asked, p=value))["target"] == f"/x/{expected}"
+        assert (await call(path_tool, p=value))["target"] == f"/x/{expected}"
 
 
 @pytest.mark.parametrize(
@@ -136,18 +134,20 @@ async def test_a_path_is_written_in_the_style_of_the_parameter(
 async def test_headers_and_cookies_have_styles(
     service: Service, explode: bool, value: Any, header: str | None, cookie: str | None
 ) -> None:
-    """`simple` and `form`. Several values of a cookie are several cookies, because `&` would be part of a value."""
+    """Supports `simple` and `form`. Several values of a cookie are several cookies, because `&` would be part of a
+    value.
+    """
     schema: Any = {"properties": {"a": {}}}
     both = [parameter("h", where, schema=schema, explode=explode) for where in ("header", "cookie")]
     headers = (await call(tool(spec(service.url, parameters=both)), h=value, h_0=value))["headers"]
     assert (headers.get("h"), headers.get("cookie")) == (header, cookie)
 
 
-async def test_a_parameter_may_be_a_json_text(service: Service) -> None:
-    """When the specification gives it a media type instead of a schema."""
+async def test_a_parameter_may_be_json(service: Service) -> None:
+    """The specification gives it a media type instead of a schema."""
     content = {"application/json": {"schema": {"type": "object"}}}
-    given = [{"name": "q", "in": where, "content": content} for where in ("query", "header")]
-    answer = await call(tool(spec(service.url, parameters=given)), q={"a": ["ü"]}, q_0={"a": ["ü"]})
+    parameters = [{"name": "q", "in": where, "content": content} for where in ("query", "header")]
+    answer = await call(tool(spec(service.url, parameters=parameters)), q={"a": ["ü"]}, q_0={"a": ["ü"]})
     assert answer["target"] == "/echo?q=%7B%22a%22%3A%5B%22%C3%BC%22%5D%7D"
     assert answer["headers"]["q"] == '{"a":["\\u00fc"]}'
 
@@ -171,24 +171,22 @@ DEEP = {"style": "deepObject", "explode": True}
         ({"type": "string"}, "text/plain", {}, ""),
     ],
 )
-async def test_a_body_is_written_in_its_media_type(
-    service: Service, schema: Any, media_type: str, args: Any, sent: str
-) -> None:
-    """With the type's parameters, such as the charset."""
+async def test_a_body_has_its_media_type(service: Service, schema: Any, media_type: str, args: Any, sent: str) -> None:
+    """Keeps parameters of the type, such as the charset."""
     answer = await call(tool(spec(service.url, method="post", requestBody=body(schema, media_type))), **args)
     assert (answer["body"], answer["headers"].get("content-type")) == (sent, media_type if sent else None)
 
 
 @pytest.mark.parametrize("media_types", [["application/xml", "application/json"], ["text/xml", "application/a+json"]])
 async def test_json_is_preferred_over_xml(service: Service, media_types: list[str]) -> None:
-    """In requests by the choice of the body, in responses by a header. Nothing writes JSON as XML."""
+    """Applies to the request body and, by a header, to the response. JSON is never written as XML."""
     content = {media_type: {"schema": FIELDS} for media_type in media_types}
     answer = await call(tool(spec(service.url, method="post", requestBody={"content": content})), name="Rex")
     assert (answer["body"], answer["headers"]["content-type"]) == ('{"name": "Rex"}', media_types[1])
     assert answer["headers"]["accept"].startswith("application/json, ")
 
 
-async def test_a_request_that_reads_has_no_empty_body(service: Service) -> None:
+async def test_a_reading_request_has_no_empty_body(service: Service) -> None:
     """Many servers refuse a GET with a body; Stripe's specification declares an empty form for each of them."""
     answer = await call(tool(spec(service.url, requestBody=body({"type": "object", "properties": {}}, FORM))))
     assert (answer["body"], answer["headers"].get("content-type")) == ("", None)
@@ -212,7 +210,7 @@ async def test_a_request_that_reads_has_no_empty_body(service: Service) -> None:
 async def test_a_field_of_a_form_has_the_encoding_of_the_specification(
     service: Service, encoding: Any, value: Any, sent: str
 ) -> None:
-    """Which counts for the model's keys, too: none of them becomes another field."""
+    """The encoding covers the model's keys, too: none of them becomes another field."""
     schema = {"type": "object", "properties": {"f": {"type": "object"}, "name": {"type": "string"}}}
     request = body(schema, FORM, encoding={"f": encoding})
     assert (await call(tool(spec(service.url, method="post", requestBody=request)), f=value))["body"] == sent
@@ -241,7 +239,7 @@ TYPED = "\r\nContent-Type: {}\r\n\r\n"
 async def test_a_multipart_form_has_a_part_for_each_value(
     service: Service, schema: Any, encoding: Any, value: Any, parts: list[str]
 ) -> None:
-    """A file is one only where the specification says so. httpx chooses the boundary."""
+    """A value is a file only if the specification says so. httpx chooses the boundary."""
     request = body({"type": "object", "properties": {"f": schema}}, PARTS, encoding={"f": encoding})
     answer = await call(tool(spec(service.url, method="post", requestBody=request)), f=value)
     assert answer["headers"]["content-type"].startswith("multipart/form-data; boundary=")
@@ -249,42 +247,44 @@ async def test_a_multipart_form_has_a_part_for_each_value(
     assert ("filename" in answer["body"]) is any("filename" in part for part in parts) or "X-A" in answer["body"]
 
 
-async def test_a_required_argument_that_is_missing_has_its_default(service: Service) -> None:
-    """As in ADK."""
-    given = parameter("q", required=True, schema={"type": "string", "default": "all"})
-    await call(tool(spec(service.url, parameters=[given])))
+async def test_a_missing_required_argument_has_its_default(service: Service) -> None:
+    """Follows ADK."""
+    query = parameter("q", required=True, schema={"type": "string", "default": "all"})
+    await call(tool(spec(service.url, parameters=[query])))
     assert service.requests[-1]["target"] == "/echo?q=all"
 
 
 async def test_a_query_in_the_path_is_kept(service: Service) -> None:
-    """Some services tell their operations apart by it, others by a fragment. An argument of that name replaces it."""
-    asked = tool(spec(service.url, "/echo?action=list&q=0#x", parameters=[parameter("q")]))
-    assert (await call(asked))["target"] == "/echo?action=list&q=0"
-    assert (await call(asked, q="x"))["target"] == "/echo?action=list&q=x"
+    """Some services distinguish operations by a query or fragment. An argument with the same name replaces it."""
+    query_tool = tool(spec(service.url, "/echo?action=list&q=0#x", parameters=[parameter("q")]))
+    assert (await call(query_tool))["target"] == "/echo?action=list&q=0"
+    assert (await call(query_tool, q="x"))["target"] == "/echo?action=list&q=x"
 
 
-async def test_headers_of_the_author(service: Service) -> None:
-    """For each context, and over arguments."""
+async def test_an_author_may_add_headers(service: Service) -> None:
+    """Computes them for each context; they override arguments."""
 
     async def provider(context: ReadonlyContext) -> dict[str, str]:
         return {"X-Tenant": str(context.state["tenant"])}
 
-    asked = tool(spec(service.url, parameters=[parameter("x-tenant", "header")]), header_provider=provider)
-    asked.set_default_headers({"X-Default": "d", "X-Tenant": "default"})
-    await asked.run_async(args={"x_tenant": "evil"}, tool_context=ToolContext(state={"tenant": "t1"}))
+    tenant_tool = tool(spec(service.url, parameters=[parameter("x-tenant", "header")]), header_provider=provider)
+    tenant_tool.set_default_headers({"X-Default": "d", "X-Tenant": "default"})
+    await tenant_tool.run_async(args={"x_tenant": "evil"}, tool_context=ToolContext(state={"tenant": "t1"}))
     headers = service.requests[-1]["headers"]
     assert (headers["x-tenant"], headers["x-default"]) == ("t1", "d")
 
 
-async def test_a_client_of_the_author(service: Service) -> None:
-    """A new one for each request."""
-    asked = tool(spec(service.url), httpx_client_factory=lambda: httpx2.AsyncClient(headers={"X-Made": "by hand"}))
+async def test_an_author_may_provide_the_client(service: Service) -> None:
+    """Creates a new one for each request."""
+    client_tool = tool(
+        spec(service.url), httpx_client_factory=lambda: httpx2.AsyncClient(headers={"X-Made": "by hand"})
+    )
     for _ in range(2):
-        assert (await call(asked))["headers"]["x-made"] == "by hand"
+        assert (await call(client_tool))["headers"]["x-made"] == "by hand"
 
 
 def test_a_server_variable_without_a_default_is_reported() -> None:
-    """By `waystation worker check`, before a request goes to a host with braces."""
+    """`waystation worker check` reports it before a request goes to a host with braces."""
     (problem,) = tool(spec("https://{region}.pets.example")).setting_problems()
     assert "('https://{region}.pets.example'); pass `server_url`." in problem
 
@@ -292,8 +292,8 @@ def test_a_server_variable_without_a_default_is_reported() -> None:
 # What comes back
 
 
-async def test_json_is_given_as_it_is(service: Service) -> None:
-    """Whatever is no object is wrapped like any tool's result."""
+async def test_json_is_returned_unchanged(service: Service) -> None:
+    """A value that is not an object is wrapped like any tool's result."""
     answer = await call(tool(spec(service.url)))
     assert create_outcome(answer, context=ToolContext()).response == answer
 
@@ -317,13 +317,13 @@ async def test_json_is_given_as_it_is(service: Service) -> None:
     ],
 )
 async def test_a_response_is_json_or_text(service: Service, media_type: str, reply: bytes, answer: Any) -> None:
-    """In the encoding that the service names or that JSON implies. One wrong byte does not lose the rest."""
+    """Uses the encoding that the service names or that JSON implies. One wrong byte does not lose the rest."""
     service.media_type, service.reply = media_type, reply
     assert await call(tool(spec(service.url, "/reply"))) == answer
 
 
 @pytest.mark.parametrize("odd", ["NaN", "-1e400", "18446744073709551615", "1" * 5000, '"cut \\ud83d"'])
-async def test_one_odd_value_does_not_lose_the_response(service: Service, odd: str) -> None:
+async def test_one_invalid_value_does_not_lose_the_response(service: Service, odd: str) -> None:
     """The outcome names it, and the rest arrives."""
     service.media_type, service.reply = "application/json", f'{{"id": 7, "odd": {odd}}}'.encode()
     response = create_outcome(await call(tool(spec(service.url, "/reply"))), context=ToolContext()).response
@@ -332,8 +332,8 @@ async def test_one_odd_value_does_not_lose_the_response(service: Service, odd: s
     assert "odd" in str(response["replaced_values"])
 
 
-async def test_nothing_is_an_empty_text(service: Service) -> None:
-    """As in ADK."""
+async def test_an_empty_response_is_an_empty_text(service: Service) -> None:
+    """Follows ADK."""
     assert await call(tool(spec(service.url, "/empty"))) == {"text": ""}
 
 
@@ -361,28 +361,28 @@ async def test_a_binary_response_is_an_artifact(service: Service, media_type: st
 
 
 async def test_a_binary_response_that_cannot_be_saved_does_not_repeat_the_request(service: Service) -> None:
-    """The service has done its work."""
+    """The service has already acted."""
     service.media_type, service.reply = "image/png", b"\x89PNG"
     with pytest.raises(FailedAfterEffect, match="Artifact service is not initialized") as raised:
         await call(tool(spec(service.url, "/reply", "post")))
     assert raised.value.value == {"artifact": None, "mime_type": "image/png", "bytes": 4}
 
 
-async def test_an_error_of_the_service_is_told(service: Service) -> None:
-    """In ADK's words, so that the model may try again."""
+async def test_an_error_of_the_service_reaches_the_model(service: Service) -> None:
+    """Uses ADK's text, so that the model may try again."""
     answer = await call(tool(spec(service.url, "/missing")))
     assert answer == {"error": ERROR.format("ask", "Status Code: 404, no such pet")}
 
 
 async def test_a_response_that_is_too_large_is_not_read(service: Service) -> None:
-    """It could not be recorded."""
+    """Such a response could not be recorded."""
     assert await call(tool(spec(service.url, "/large"))) == {
         "error": ERROR.format("ask", "The response is over 2000000 bytes.")
     }
 
 
-async def test_a_service_that_is_not_there_raises() -> None:
-    """The activity tells the model, and may try again if the author allows it."""
+async def test_an_unreachable_service_raises() -> None:
+    """The activity reports it to the model, and retries if the author allows it."""
     with serving() as gone:
         url = gone.url
     with pytest.raises(httpx2.ConnectError):
@@ -407,21 +407,21 @@ async def test_a_service_that_is_not_there_raises() -> None:
         ("post", {"idempotency_header": "Idempotency-Key"}, "repeatable"),
     ],
 )
-def test_what_a_repetition_does_follows_from_the_method(method: str, settings: Any, effect: str) -> None:
-    """As HTTP promises, unless the author knows better."""
+def test_the_effect_follows_from_the_method(method: str, settings: Any, effect: str) -> None:
+    """Uses the guarantees of HTTP unless the author sets the effect."""
     assert tool(spec("https://pets.example", method=method), **settings).effect == effect
 
 
-async def test_a_key_for_repetitions_is_sent_when_asked_for(service: Service) -> None:
-    """The same over all attempts at a call; reading needs none."""
-    asked = tool(spec(service.url, method="post"), idempotency_header="Idempotency-Key")
-    assert (await call(asked))["headers"]["idempotency-key"] == "i-1/fc-1"
-    asked = tool(spec(service.url), idempotency_header="Idempotency-Key")
-    assert "idempotency-key" not in (await call(asked))["headers"]
+async def test_an_idempotency_key_is_sent_if_it_is_configured(service: Service) -> None:
+    """All attempts of a call send the same key; reading needs none."""
+    keyed_tool = tool(spec(service.url, method="post"), idempotency_header="Idempotency-Key")
+    assert (await call(keyed_tool))["headers"]["idempotency-key"] == "i-1/fc-1"
+    keyed_tool = tool(spec(service.url), idempotency_header="Idempotency-Key")
+    assert "idempotency-key" not in (await call(keyed_tool))["headers"]
 
 
 @pytest.mark.parametrize(("required", "expected"), [(True, True), (False, False), (lambda name: name == "Rex", True)])
-async def test_a_person_may_have_to_agree(required: Any, expected: bool) -> None:
-    """Always, or by those of the arguments that the function takes."""
-    asked = tool(spec("https://pets.example"), require_confirmation=required)
-    assert await asked.check_require_confirmation({"name": "Rex", "age": 1}, ToolContext()) is expected
+async def test_a_tool_may_need_a_confirmation(required: Any, expected: bool) -> None:
+    """Always, or by a predicate of its arguments."""
+    confirmed_tool = tool(spec("https://pets.example"), require_confirmation=required)
+    assert await confirmed_tool.check_require_confirmation({"name": "Rex", "age": 1}, ToolContext()) is expected

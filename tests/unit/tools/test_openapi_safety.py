@@ -1,4 +1,4 @@
-"""OpenAPIToolset against a real service: where requests may go, and what they carry. With hostile arguments."""
+"""OpenAPIToolset restricts where requests go and what they contain, for hostile arguments, too."""
 
 import base64
 import logging
@@ -39,10 +39,10 @@ def service(running: Service) -> Service:
 @pytest.mark.parametrize(
     "value", ["..", ".", "a/../b", "..\\secret", "a/./b", "", None, "\ud800"], ids=lambda value: repr(value)
 )
-async def test_a_path_cannot_be_left(service: Service, value: Any) -> None:
-    """Neither by dots, nor by an empty segment, which would name the whole collection."""
-    asked = tool(spec(service.url, "/pets/{id}", "delete", parameters=[parameter("id", "path", required=True)]))
-    answer = await call(asked, id=value)
+async def test_an_argument_cannot_leave_the_path(service: Service, value: Any) -> None:
+    """Refuses dots and an empty segment, which would name the whole collection."""
+    pet_tool = tool(spec(service.url, "/pets/{id}", "delete", parameters=[parameter("id", "path", required=True)]))
+    answer = await call(pet_tool, id=value)
     assert set(answer) == {"error"}
     assert service.requests == []
 
@@ -61,35 +61,35 @@ async def test_a_path_cannot_be_left(service: Service, value: Any) -> None:
     ],
 )
 async def test_an_argument_stays_in_its_segment(service: Service, value: Any, target: str) -> None:
-    """Whatever is in it."""
-    asked = tool(spec(service.url, "/pets/{id}", parameters=[parameter("id", "path", required=True)]))
-    assert (await call(asked, id=value))["target"] == target
+    """Escapes any text."""
+    pet_tool = tool(spec(service.url, "/pets/{id}", parameters=[parameter("id", "path", required=True)]))
+    assert (await call(pet_tool, id=value))["target"] == target
 
 
 @pytest.mark.parametrize("value", ["a\r\nX-Admin: 1", "a\nb", "a\x00b", "ü"])
-async def test_a_header_cannot_bring_another_one(service: Service, value: str) -> None:
-    """The model is told."""
+async def test_a_header_cannot_add_another_one(service: Service, value: str) -> None:
+    """The model receives an error."""
     answer = await call(tool(spec(service.url, parameters=[parameter("X-Trace", "header")])), x_trace=value)
     assert answer == {"error": ERROR.format("ask", "Header parameter 'X-Trace' must be printable ASCII, on one line.")}
     assert service.requests == []
 
 
-async def test_a_cookie_cannot_bring_another_one(service: Service) -> None:
-    """Nor a header."""
-    asked = tool(spec(service.url, parameters=[parameter("a", "cookie")]))
-    answer = await call(asked, a="1; admin=1\r\nX: y, z")
+async def test_a_cookie_cannot_add_another_one(service: Service) -> None:
+    """It cannot add a header either."""
+    cookie_tool = tool(spec(service.url, parameters=[parameter("a", "cookie")]))
+    answer = await call(cookie_tool, a="1; admin=1\r\nX: y, z")
     assert answer["headers"]["cookie"] == "a=1%3B%20admin=1%0D%0AX:%20y%2C%20z"
 
 
 async def test_redirects_are_not_followed(service: Service) -> None:
-    """They may lead anywhere; the model is told of the status."""
+    """They may lead anywhere; the model receives the status."""
     answer = await call(tool(spec(service.url, "/moved")))
     assert answer == {"error": ERROR.format("ask", "Status Code: 302, ")}
     assert [request["target"] for request in service.requests] == ["/moved"]
 
 
 async def test_requests_go_only_to_allowed_hosts(service: Service) -> None:
-    """The specification's servers unless the author names others."""
+    """These are the specification's servers unless the author names others."""
     document = spec(service.url)
     refused = await call(tool(document, allowed_hosts=["pets.example"]))
     assert refused == {
@@ -107,14 +107,14 @@ async def test_requests_go_only_to_allowed_hosts(service: Service) -> None:
     "host",
     ["127.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]", "10.1.2.3", "169.254.169.254", "0.0.0.0", "2130706433"],
 )
-async def test_private_networks_are_closed_unless_opened(host: str) -> None:
-    """As in ADK: a specification from elsewhere must not reach into the worker's network."""
+async def test_private_networks_are_closed_by_default(host: str) -> None:
+    """A foreign specification must not reach into the worker's network. Follows ADK."""
     answer = await call(tool(spec(f"http://{host}:9"), allow_private_network_access=False))
     assert "is in a private network" in answer["error"] or "Unknown host" in answer["error"]
 
 
 async def test_a_path_that_continues_the_host_is_refused(service: Service) -> None:
-    """`https://pets.example` and `.evil.example/` would be another host."""
+    """`https://pets.example` and `.evil.example/` together would be another host."""
     document = spec("http://127.0.0.1", ".evil.example/x")
     answer = await call(tool(document))
     assert "does not begin with '/'" in answer["error"]
@@ -166,37 +166,37 @@ def secured(service: Service, scheme: dict[str, Any]) -> dict[str, Any]:
 async def test_a_credential_is_sent_as_the_scheme_says(
     service: Service, scheme: Any, credential: Any, where: str, sent: str
 ) -> None:
-    """That of the operation, or one that is given for all."""
-    for asked in (
+    """Uses the scheme of the operation, or one for all operations."""
+    for authenticated_tool in (
         tool(secured(service, scheme), auth_credential=credential),
         tool(spec(service.url), auth_scheme=scheme, auth_credential=credential),
     ):
-        assert (await call(asked))["headers"][where] == sent
+        assert (await call(authenticated_tool))["headers"][where] == sent
 
 
 async def test_a_key_in_the_query_is_not_logged(service: Service, caplog: pytest.LogCaptureFixture) -> None:
-    """httpx writes the whole URL of each request; nor can an argument replace the key."""
+    """httpx logs the whole URL of each request; an argument cannot replace the key."""
     scheme = {"type": "apiKey", "in": "query", "name": "key"}
     document = spec(service.url, parameters=[parameter("key"), parameter("q")])
-    asked = tool(document, auth_scheme=scheme, auth_credential={"auth_type": "apiKey", "api_key": SECRET})
+    authenticated_tool = tool(document, auth_scheme=scheme, auth_credential={"auth_type": "apiKey", "api_key": SECRET})
     with caplog.at_level(logging.DEBUG):
-        await call(asked, key="mine", q="x")
+        await call(authenticated_tool, key="mine", q="x")
     assert service.requests[-1]["target"] == f"/echo?q=x&key={SECRET}"
     assert SECRET not in caplog.text
-    assert SECRET not in repr(asked)
+    assert SECRET not in repr(authenticated_tool)
 
 
 @pytest.mark.parametrize("where", ["header", "cookie"])
 @pytest.mark.parametrize("ending", ["\n", "ü"])
-async def test_a_credential_that_a_header_cannot_have_is_not_shown(service: Service, where: str, ending: str) -> None:
-    """httpx writes it into its error, in a form that is not masked: often the last line of a file ends with it."""
-    asked = tool(
+async def test_a_credential_that_is_invalid_in_a_header_is_not_shown(service: Service, where: str, ending: str) -> None:
+    """httpx includes it in its error, in an unmasked form. The last line of a file often ends with a line break."""
+    authenticated_tool = tool(
         spec(service.url),
         auth_scheme={"type": "apiKey", "in": where, "name": "X-Key"},
         auth_credential={"auth_type": "apiKey", "api_key": SECRET + ending},
     )
     with pytest.raises(InvalidTool, match=r"the header '(X-Key|Cookie)' cannot be sent; use printable") as raised:
-        await call(asked)
+        await call(authenticated_tool)
     assert SECRET not in str(raised.value)
 
 
@@ -204,16 +204,16 @@ async def test_a_credential_that_a_header_cannot_have_is_not_shown(service: Serv
     "encoding",
     [{"contentType": "text/plain\r\nX-Evil: 1"}, {"headers": {"X-A": {"schema": {"const": "1\r\nX-Evil: 1"}}}}],
 )
-async def test_a_part_of_a_form_cannot_bring_a_header(service: Service, encoding: Any) -> None:
-    """The specification may be by somebody else. A header that cannot be sent is left out, as among parameters."""
+async def test_a_part_of_a_form_cannot_add_a_header(service: Service, encoding: Any) -> None:
+    """The specification may be foreign. Leaves out headers that cannot be sent, as among parameters."""
     schema = {"type": "object", "properties": {"f": {"type": "string"}}}
     content = {"multipart/form-data": {"schema": schema, "encoding": {"f": encoding}}}
     answer = await call(tool(spec(service.url, method="post", requestBody={"content": content})), f="x")
     assert "X-Evil" not in answer["body"]
 
 
-async def test_a_media_type_cannot_bring_a_header(service: Service) -> None:
-    """It is refused as a header of the settings is."""
+async def test_a_media_type_cannot_add_a_header(service: Service) -> None:
+    """Refuses it like a header of the settings."""
     content = {"text/plain\r\nX-Evil: 1": {"schema": {"type": "string"}}}
     with pytest.raises(InvalidTool, match="the header 'Content-Type' cannot be sent"):
         await call(tool(spec(service.url, method="post", requestBody={"content": content})), body="x")
@@ -221,63 +221,63 @@ async def test_a_media_type_cannot_bring_a_header(service: Service) -> None:
 
 
 async def test_credentials_that_are_required_together_are_all_sent(service: Service) -> None:
-    """The user is asked for those that are missing, one after the other."""
+    """Requests the missing ones from the user, one after the other."""
     schemes = {name: {"type": "apiKey", "in": "header", "name": f"X-{name}"} for name in ("app", "api")}
     document = {**spec(service.url, security=[{"app": [], "api": []}]), "components": {"securitySchemes": schemes}}
     key = {"auth_type": "apiKey", "api_key": SECRET}
-    given = {"app": key, "api": {**key, "api_key": "second"}}
-    headers = (await call(tool(document, auth_credential=given)))["headers"]
+    credentials = {"app": key, "api": {**key, "api_key": "second"}}
+    headers = (await call(tool(document, auth_credential=credentials)))["headers"]
     assert (headers["x-app"], headers["x-api"]) == (SECRET, "second")
     services = Services(credentials=InMemoryCredentialService())
-    asked = tool(document, auth_credential={"app": None, "api": None}, credential_key="pets")
+    authenticated_tool = tool(document, auth_credential={"app": None, "api": None}, credential_key="pets")
     for name in schemes:
         context = ToolContext(function_call_id="fc-1", user_id="ann", services=services)
-        assert (await asked.run_async(args={}, tool_context=context))["pending"]
+        assert (await authenticated_tool.run_async(args={}, tool_context=context))["pending"]
         (requested,) = context.recorded_actions().requested_auth_configs.values()
         assert (requested["authScheme"]["name"], requested["credentialKey"]) == (f"X-{name}", f"pets_{name}")
         config = AuthConfig.model_validate({"auth_scheme": schemes[name], "credential_key": f"pets_{name}"})
         config.exchanged_auth_credential = AuthCredential(auth_type=AuthCredentialTypes.API_KEY, api_key=name)
         await context.save_credential(config)
     context = ToolContext(function_call_id="fc-1", user_id="ann", services=services)
-    headers = (await asked.run_async(args={}, tool_context=context))["headers"]
+    headers = (await authenticated_tool.run_async(args={}, tool_context=context))["headers"]
     assert (headers["x-app"], headers["x-api"]) == ("app", "api")
 
 
 async def test_an_argument_cannot_replace_the_credential(service: Service) -> None:
-    """Whatever the case of its header."""
+    """Compares names of headers without case."""
     scheme = {"type": "apiKey", "in": "header", "name": "X-Key"}
     document = spec(service.url, parameters=[parameter("x-key", "header")])
-    asked = tool(document, auth_scheme=scheme, auth_credential={"auth_type": "apiKey", "api_key": SECRET})
-    assert (await call(asked, x_key="mine"))["headers"]["x-key"] == SECRET
+    authenticated_tool = tool(document, auth_scheme=scheme, auth_credential={"auth_type": "apiKey", "api_key": SECRET})
+    assert (await call(authenticated_tool, x_key="mine"))["headers"]["x-key"] == SECRET
 
 
-async def test_optional_authentication_asks_nobody(service: Service) -> None:
-    """An empty requirement says so."""
+async def test_optional_authentication_requests_no_login(service: Service) -> None:
+    """An empty requirement makes it optional."""
     document = spec(service.url, security=[{}, {"main": []}])
     document["components"] = {"securitySchemes": {"main": {"type": "apiKey", "in": "header", "name": "X-Key"}}}
     assert (await call(tool(document)))["method"] == "GET"
 
 
-async def test_a_user_is_asked_for_what_is_missing(service: Service) -> None:
-    """The tool runs again when it is there. Source: adk-semantics 11.2."""
+async def test_a_missing_credential_is_requested_from_the_user(service: Service) -> None:
+    """The tool runs again after the login. Source: adk-semantics 11.2."""
     store = InMemoryCredentialService()
     scheme = {"type": "apiKey", "in": "header", "name": "X-Key"}
-    asked = tool(secured(service, scheme), credential_key="pets")
+    authenticated_tool = tool(secured(service, scheme), credential_key="pets")
     context = ToolContext(function_call_id="fc-1", user_id="ann", services=Services(credentials=store))
     pending = {"pending": True, "message": "Needs your authorization to access your data."}
-    assert await asked.run_async(args={}, tool_context=context) == pending
+    assert await authenticated_tool.run_async(args={}, tool_context=context) == pending
     assert context.recorded_actions().requested_auth_configs.keys() == {"fc-1"}
     assert service.requests == []
     config = AuthConfig.model_validate({"auth_scheme": scheme, "credential_key": "pets"})
     config.exchanged_auth_credential = AuthCredential(auth_type=AuthCredentialTypes.API_KEY, api_key=SECRET)
     await context.save_credential(config)
-    answer = await asked.run_async(args={}, tool_context=context)
+    answer = await authenticated_tool.run_async(args={}, tool_context=context)
     assert answer["headers"]["x-key"] == SECRET
     assert SECRET in set(context.secrets_given())
 
 
-def test_a_credential_that_cannot_be_used_is_reported() -> None:
-    """By `waystation worker check`, without showing it."""
+def test_an_unusable_credential_is_reported() -> None:
+    """`waystation worker check` reports it without showing it."""
     toolset = OpenAPIToolset(
         spec_dict=spec("https://pets.example"),
         auth_scheme={"type": "http", "scheme": "bearer"},
@@ -293,8 +293,8 @@ def test_a_credential_that_cannot_be_used_is_reported() -> None:
 # Addresses
 
 
-async def test_a_public_host_is_connected_to_as_it_was_checked() -> None:
-    """A second look-up could say something else."""
+async def test_the_checked_address_of_a_host_is_used() -> None:
+    """A second DNS lookup could return another address."""
     checked = await check_destination("http://8.8.8.8/x", allowed={"8.8.8.8"}, named=(), private=False)
     assert checked == "8.8.8.8"
     assert await check_destination("http://8.8.8.8/x", allowed={"8.8.8.8"}, named={"8.8.8.8"}, private=False) is None
@@ -319,20 +319,20 @@ async def test_a_public_host_is_connected_to_as_it_was_checked() -> None:
     ],
 )
 async def test_an_ipv6_form_of_a_private_address_is_refused(address: str) -> None:
-    """A gateway of the network would turn it into the private address."""
+    """A gateway of the network would translate it into the private address."""
     with pytest.raises(DestinationRefused):
         await check_destination(f"http://[{address}]/x", allowed={address}, named=(), private=False)
 
 
 @pytest.mark.parametrize("address", ["64:ff9b::808:808", "2002:808:808::1", "::ffff:8.8.8.8", "2606:4700::1111"])
 async def test_an_ipv6_form_of_a_public_address_is_allowed(address: str) -> None:
-    """Networks without IPv4 reach public services so."""
+    """Networks without IPv4 reach public services this way."""
     assert await check_destination(f"http://[{address}]/x", allowed={address}, named=(), private=False)
 
 
-async def test_a_checked_address_is_asked_under_the_hosts_name(service: Service) -> None:
-    """Services with many names tell them apart by it."""
-    asked = tool(spec(f"http://pets.example:{service.server_port}"))
+async def test_a_request_to_a_checked_address_has_the_name_of_the_host(service: Service) -> None:
+    """Services with many names need it."""
+    host_tool = tool(spec(f"http://pets.example:{service.server_port}"))
     request = Request(method="GET", url=f"http://pets.example:{service.server_port}/echo")
-    answer = await asked._answer(request, "127.0.0.1", ToolContext())
+    answer = await host_tool._answer(request, "127.0.0.1", ToolContext())
     assert answer["headers"]["host"] == f"pets.example:{service.server_port}"

@@ -26,7 +26,7 @@ BILLION_LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
 def spec(
     *, version: str = "3.1.0", servers: Any = None, schemas: Any = None, more: Any = None, **paths: Any
 ) -> dict[str, Any]:
-    """A specification with these paths; `more` are those whose names are no arguments of Python."""
+    """Return a specification with these paths; `more` has paths that are not Python identifiers."""
     return {
         "openapi": version,
         "info": {"title": "Pets", "version": "1"},
@@ -51,9 +51,9 @@ def parameter(name: str, location: str = "query", schema: Any = None, **fields: 
 def declared(document: dict[str, Any], name: str, **settings: Any) -> dict[str, Any]:
     tool = OpenAPIToolset(spec_dict=document, **settings).get_tool(name)
     assert tool is not None
-    found = declare(tool)
-    assert found is not None
-    return found
+    declaration = declare(tool)
+    assert declaration is not None
+    return declaration
 
 
 def arguments(document: dict[str, Any], name: str, **settings: Any) -> dict[str, Any]:
@@ -75,14 +75,14 @@ def arguments(document: dict[str, Any], name: str, **settings: Any) -> dict[str,
     ],
 )
 def test_a_tool_is_named_after_its_operation(operation_id: str | None, name: str) -> None:
-    """In snake case, at most sixty characters; without an id, after path and method."""
+    """Uses snake case and at most sixty characters; without an ID, the name comes from path and method."""
     fields = {"operationId": operation_id} if operation_id else {}
     document = spec(pets={"get": operation(**fields)})
     assert declared(document, name)["name"] == name
 
 
 async def test_operations_with_one_name_are_numbered() -> None:
-    """In the order of the document."""
+    """Follows the order of the document."""
     long = "y" * 70
     document = spec(
         a={"get": operation(operationId="list"), "post": operation(operationId="List")},
@@ -92,8 +92,8 @@ async def test_operations_with_one_name_are_numbered() -> None:
     assert [tool.name for tool in tools] == ["list", "list_2", "y" * 60, "y" * 58 + "_2"]
 
 
-def test_the_description_is_the_operations() -> None:
-    """Or its summary."""
+def test_the_description_comes_from_the_operation() -> None:
+    """Falls back to its summary."""
     document = spec(
         a={"get": operation(operationId="a", description="All of it.", summary="Short.")},
         b={"get": operation(operationId="b", summary="Short.")},
@@ -102,8 +102,8 @@ def test_the_description_is_the_operations() -> None:
     assert declared(document, "b")["description"] == "Short."
 
 
-async def test_filter_and_prefix() -> None:
-    """As for every toolset."""
+async def test_a_filter_sees_names_without_the_prefix() -> None:
+    """Works as for every toolset."""
     document = spec(a={"get": operation(operationId="a")}, b={"get": operation(operationId="b")})
     toolset = OpenAPIToolset(spec_dict=document, tool_filter=["b"], tool_name_prefix="pets")
     assert list(await list_tools(LlmAgent(name="x", tools=[toolset]), ReadonlyContext)) == ["pets_b"]
@@ -113,7 +113,7 @@ async def test_filter_and_prefix() -> None:
 
 
 def test_parameters_and_body_become_one_schema() -> None:
-    """As ADK writes it."""
+    """Equals ADK's schema."""
     document = spec(
         more={
             "pets/{petId}": {
@@ -176,11 +176,11 @@ NODE = {"type": "object", "properties": {"n": STRING}, "allOf": [{"$ref": "#/com
 )
 @pytest.mark.parametrize("required", [True, False])
 def test_a_body_that_cannot_be_split_is_one_argument(schema: Any, name: str, required: bool) -> None:
-    """Under ADK's names, and required if the specification requires the body."""
-    given = body(schema, description="What to add.", required=required)
-    found = arguments(spec(a={"post": operation(operationId="a", requestBody=given)}), "a")
-    assert found["properties"] == {name: {**schema, "description": "What to add."}}
-    assert found["required"] == ([name] if required else [])
+    """Uses ADK's names; the argument is required if the specification requires the body."""
+    request_body = body(schema, description="What to add.", required=required)
+    parameters = arguments(spec(a={"post": operation(operationId="a", requestBody=request_body)}), "a")
+    assert parameters["properties"] == {name: {**schema, "description": "What to add."}}
+    assert parameters["required"] == ([name] if required else [])
 
 
 @pytest.mark.parametrize(
@@ -213,22 +213,22 @@ def test_a_body_that_cannot_be_split_is_one_argument(schema: Any, name: str, req
     ],
 )
 def test_a_body_is_split_into_its_properties(schema: Any, properties: Any, required: Any) -> None:
-    """Those of `allOf` included, without those that only responses have."""
+    """Includes properties of `allOf`, without those that only responses have."""
     schemas = {
         "Tagged": {"type": "object", "properties": {"tag": STRING}},
         "ID": {"type": "object", "properties": {"id": {"$ref": "#/components/schemas/Number"}}},
         "Number": {"type": "integer", "readOnly": True},
     }
     document = spec(schemas=schemas, a={"post": operation(operationId="a", requestBody=body(schema))})
-    found = arguments(document, "a", preserve_property_names=True)
-    assert {key.removeprefix("param_"): value for key, value in found["properties"].items()} == properties
-    assert found["required"] == required
+    parameters = arguments(document, "a", preserve_property_names=True)
+    assert {key.removeprefix("param_"): value for key, value in parameters["properties"].items()} == properties
+    assert parameters["required"] == required
 
 
-def test_a_body_that_applies_itself_is_split_into_its_properties() -> None:
-    """The schema says nothing more by that. No validator can check a body that does it."""
-    given = body({"$ref": "#/components/schemas/Node"})
-    document = spec(schemas={"Node": NODE}, a={"post": operation(operationId="a", requestBody=given)})
+def test_a_recursive_allof_is_split_into_its_properties() -> None:
+    """The recursion adds no condition, and no validator could check it."""
+    request_body = body({"$ref": "#/components/schemas/Node"})
+    document = spec(schemas={"Node": NODE}, a={"post": operation(operationId="a", requestBody=request_body)})
     assert arguments(document, "a")["properties"] == {"n": STRING}
 
 
@@ -242,19 +242,19 @@ def test_a_body_that_applies_itself_is_split_into_its_properties() -> None:
     ],
 )
 def test_json_is_preferred(media_types: list[str], chosen: int, declared: list[str]) -> None:
-    """Then forms. The model writes a body in any other media type itself, as a string."""
-    given = {"content": {media_type: {"schema": NAMED} for media_type in media_types}}
-    document = spec(a={"post": operation(operationId="a", requestBody=given)})
+    """Forms come next. In any other media type, the model writes the body as a string."""
+    request_body = {"content": {media_type: {"schema": NAMED} for media_type in media_types}}
+    document = spec(a={"post": operation(operationId="a", requestBody=request_body)})
     tool = OpenAPIToolset(spec_dict=document).get_tool("a")
     assert tool is not None
     assert tool.operation.media_type == media_types[chosen]
-    found = arguments(document, "a")["properties"]
-    assert list(found) == declared
-    assert all(schema["type"] == "string" for schema in found.values())
+    properties = arguments(document, "a")["properties"]
+    assert list(properties) == declared
+    assert all(schema["type"] == "string" for schema in properties.values())
 
 
-def test_names_that_clash_are_numbered() -> None:
-    """`id` of path, query and body."""
+def test_conflicting_names_are_numbered() -> None:
+    """Numbers an `id` in path, query and body."""
     document = spec(
         more={
             "a/{id}": {
@@ -269,15 +269,15 @@ def test_names_that_clash_are_numbered() -> None:
     assert list(arguments(document, "a")["properties"]) == ["id", "id_1", "id_0", "id_2"]
 
 
-def test_names_of_python_and_of_the_service() -> None:
-    """`from` is no argument of Python; the service's own spelling is kept on request."""
+def test_names_are_python_identifiers() -> None:
+    """Renames `from`, for example; an option keeps the spelling of the service."""
     document = spec(a={"get": operation(operationId="a", parameters=[parameter("from"), parameter("maxAge")])})
     assert list(arguments(document, "a")["properties"]) == ["param_from", "max_age"]
     assert list(arguments(document, "a", preserve_property_names=True)["properties"]) == ["param_from", "maxAge"]
 
 
-def test_headers_that_openapi_reserves_are_no_arguments() -> None:
-    """A model must not choose who it is, or which host it talks to."""
+def test_reserved_headers_are_not_arguments() -> None:
+    """A model must not choose its identity or the host."""
     names = ["Authorization", "accept", "Content-Type", "Host", "Cookie", "", "X Y", "X-Own"]
     document = spec(a={"get": operation(operationId="a", parameters=[parameter(name, "header") for name in names])})
     assert list(arguments(document, "a")["properties"]) == ["x_own"]
@@ -289,8 +289,8 @@ def test_headers_that_openapi_reserves_are_no_arguments() -> None:
 PET = {"type": "object", "properties": {"name": {"type": "string"}, "tag": {"$ref": "#/components/schemas/Tag"}}}
 
 
-def test_references_are_written_out() -> None:
-    """In schemas, parameters and bodies."""
+def test_references_are_resolved() -> None:
+    """Resolves them in schemas, parameters and bodies."""
     document = spec(
         schemas={"Pet": PET, "Tag": {"type": "string", "enum": ["a", "b"]}},
         a={
@@ -319,8 +319,8 @@ def test_references_are_written_out() -> None:
         {"get": {"$ref": "#/components/pathItems/B/get"}},
     ],
 )
-def test_references_may_stand_for_parameters_and_paths(item: Any) -> None:
-    """Also for those of other paths. What is beside the reference of a path overrides its target."""
+def test_parameters_and_paths_may_be_references(item: Any) -> None:
+    """They may refer to other paths. Fields next to the reference of a path override its target."""
     first = {"get": operation(operationId="a", parameters=[parameter("id", "path")])}
     document = spec(more={"a/{id}": first, "b/{id}": item})
     second = {"get": {**first["get"], "operationId": "b"}}
@@ -328,8 +328,8 @@ def test_references_may_stand_for_parameters_and_paths(item: Any) -> None:
     assert arguments(document, "b")["required"] == ["id"]
 
 
-def test_a_schema_that_refers_to_itself_is_kept_whole() -> None:
-    """Under `$defs`, as for functions."""
+def test_a_recursive_schema_is_kept_whole() -> None:
+    """It is under `$defs`, as for functions."""
     node = {
         "type": "object",
         "properties": {"next": {"$ref": "#/components/schemas/Node"}, "value": {"type": "integer"}},
@@ -348,8 +348,8 @@ def test_a_schema_that_refers_to_itself_is_kept_whole() -> None:
     }
 
 
-def test_references_that_stand_for_very_much_are_kept() -> None:
-    """Each schema has the next one twice: written out, twenty of them are a million."""
+def test_references_that_would_multiply_are_kept() -> None:
+    """Each of twenty schemas contains the next one twice, which would become a million schemas."""
     schemas = {
         f"S{i}": {"type": "object", "properties": {side: {"$ref": f"#/components/schemas/S{i + 1}"} for side in "lr"}}
         for i in range(20)
@@ -358,14 +358,14 @@ def test_references_that_stand_for_very_much_are_kept() -> None:
     document = spec(
         schemas=schemas, a={"post": operation(operationId="a", requestBody=body({"$ref": "#/components/schemas/S0"}))}
     )
-    found = arguments(document, "a")
-    assert len(json.dumps(found)) < 10_000
-    assert found["properties"]["l"] == {"$ref": "#/$defs/S1"}
-    assert set(found["$defs"]) == {f"S{i}" for i in range(1, 21)}
+    parameters = arguments(document, "a")
+    assert len(json.dumps(parameters)) < 10_000
+    assert parameters["properties"]["l"] == {"$ref": "#/$defs/S1"}
+    assert set(parameters["$defs"]) == {f"S{i}" for i in range(1, 21)}
 
 
 @pytest.mark.parametrize("ref", ["#/components/schemas/Gone", "https://elsewhere.example/pet.json", "other.yaml#/Pet"])
-def test_a_reference_to_nothing_is_named(ref: str) -> None:
+def test_a_dangling_reference_is_named(ref: str) -> None:
     """Nothing is fetched."""
     document = spec(a={"post": operation(operationId="a", requestBody=body({"$ref": ref}))})
     with pytest.raises(InvalidTool) as raised:
@@ -377,7 +377,7 @@ def test_a_reference_to_nothing_is_named(ref: str) -> None:
 
 
 def test_a_parameter_that_refers_to_itself_is_named() -> None:
-    """Rather than followed for ever."""
+    """The reference is not followed forever."""
     document = spec(a={"get": operation(operationId="a", parameters=[{"$ref": "#/components/parameters/A"}])})
     document["components"]["parameters"] = {"A": {"$ref": "#/components/parameters/A"}}
     with pytest.raises(InvalidTool, match="does not exist in the document"):
@@ -423,7 +423,7 @@ NULL = {"type": "null"}
     ],
 )
 def test_schemas_become_json_schemas(schema: Any, declared: Any) -> None:
-    """Only schemas are converted. Values in them stay as they are, but for numbers that JSON does not have."""
+    """Converts only schemas. Values in them stay the same, except numbers that JSON does not have."""
     text = {"type": "string", "maxLength": 9, "$defs": {"Part": {"type": "integer"}}}
     document = spec(
         schemas={"Text": text}, a={"get": operation(operationId="a", parameters=[parameter("n", schema=schema)])}
@@ -431,8 +431,8 @@ def test_schemas_become_json_schemas(schema: Any, declared: Any) -> None:
     assert arguments(document, "a")["properties"]["n"] == declared
 
 
-def test_openapi_3_0_ignores_what_is_beside_a_reference() -> None:
-    """Except for annotations, and `nullable`, which many generators write there."""
+def test_openapi_3_0_ignores_fields_next_to_a_reference() -> None:
+    """Keeps annotations and `nullable`, which many generators write there."""
     schema = {"$ref": "#/components/schemas/Text", "maxLength": 5, "description": "D.", "nullable": True}
     document = spec(
         version="3.0.3",
@@ -442,8 +442,8 @@ def test_openapi_3_0_ignores_what_is_beside_a_reference() -> None:
     assert arguments(document, "a")["properties"]["n"] == {"type": ["string", "null"], "description": "D."}
 
 
-def test_types_that_are_none_are_left_out() -> None:
-    """Some generators write `Any`, or shout."""
+def test_invalid_types_are_left_out() -> None:
+    """Some generators write `Any` or uppercase names."""
     document = spec(
         version="3.0.0",
         a={
@@ -457,7 +457,7 @@ def test_types_that_are_none_are_left_out() -> None:
 
 
 def test_a_specification_may_be_text() -> None:
-    """JSON, or YAML, in which responses have numbers for keys and dates are dates."""
+    """It is JSON or YAML; in YAML, responses have numbers as keys, and dates are dates."""
     document = spec(a={"get": operation(operationId="a")})
     assert OpenAPIToolset(spec_str=json.dumps(document)).get_tool("a") is not None
     text = """
@@ -492,13 +492,13 @@ def test_a_specification_may_be_text() -> None:
     ],
 )
 def test_yaml_is_read_as_yaml_1_2(text: str, value: Any) -> None:
-    """Keys are strings as they are written."""
+    """Keys stay strings as they are written."""
     document = f"\ufeffvalue: {text}\nmerged: {{<<: &base {{{text or '~'}: key}}}}"
     assert load(document, "yaml") == {"value": value, "merged": {text or "~": "key"}}
 
 
-def test_mistakes_in_parts_that_are_not_used_are_harmless() -> None:
-    """Such as a version that YAML takes for a number."""
+def test_mistakes_in_unused_parts_are_harmless() -> None:
+    """An example is a version that YAML reads as a number."""
     document = spec(a={"get": operation(operationId="a", externalDocs=7, tags=7, responses={200: 7})})
     document["paths"]["/a"]["get"] |= {"description": 7, "parameters": [parameter("n", description=7)]}
     document |= {"openapi": 3.1, "info": {"version": 1.0}, "tags": [{"name": 7}], "x-own": 7}
@@ -526,13 +526,13 @@ LARGE = f"openapi: 3.1.0\nservers: [{{url: 'https://a.example'}}]\npaths: {{}}\n
 """A short document that stands for more than 100,000 values."""
 
 
-async def test_a_specification_can_be_parsed_beside_the_event_loop() -> None:
+async def test_a_specification_is_parsed_outside_the_event_loop() -> None:
     """The worker keeps sending heartbeats and accepting answers."""
     assert await ticks_during(OpenAPIToolset.create(spec_str=LARGE, spec_str_type="yaml")) > 10
 
 
-async def test_a_toolset_with_a_plain_function_parses_beside_the_event_loop() -> None:
-    """The usual shape of a toolset that builds another one at run time."""
+async def test_a_nested_toolset_is_parsed_outside_the_event_loop() -> None:
+    """A toolset with a plain function often builds another one at run time."""
 
     class Remote(BaseToolset):
         def get_tools(self, readonly_context: Any = None) -> Any:
@@ -543,7 +543,7 @@ async def test_a_toolset_with_a_plain_function_parses_beside_the_event_loop() ->
 
 
 async def test_a_mistake_in_a_specification_parsed_in_a_thread_is_raised() -> None:
-    """As by the class itself."""
+    """Raises the same error as the class itself."""
     with pytest.raises(InvalidTool, match="the specification must be an object"):
         await OpenAPIToolset.create(spec_str="[]")
 
@@ -581,21 +581,21 @@ async def test_a_mistake_in_a_specification_parsed_in_a_thread_is_raised() -> No
         ),
     ],
 )
-def test_a_specification_that_cannot_be_used_says_where(settings: dict[str, Any], message: str) -> None:
-    """Where the toolset is made."""
+def test_an_unusable_specification_is_refused_with_the_place(settings: dict[str, Any], message: str) -> None:
+    """The error is raised when the toolset is created."""
     with pytest.raises(InvalidTool) as raised:
         OpenAPIToolset(**settings)
     assert str(raised.value).startswith(f"Tool 'OpenAPIToolset': {message}")
 
 
 def test_an_unknown_kind_of_text_is_refused() -> None:
-    """With ADK's words."""
+    """The error has ADK's text."""
     with pytest.raises(ValueError, match="Unsupported spec type: toml"):
         OpenAPIToolset(spec_str="x", spec_str_type="toml")  # type: ignore[arg-type]  # which is the point
 
 
 def test_a_specification_without_an_address_is_reported() -> None:
-    """By `waystation worker check`; `server_url` mends it."""
+    """`waystation worker check` reports it; `server_url` corrects it."""
     document = spec(servers=[{"url": "/v1"}], a={"get": operation(operationId="a")})
     (problem,) = authoring_problems(LlmAgent(name="x", tools=[OpenAPIToolset(spec_dict=document)]))
     assert str(problem) == (
@@ -607,7 +607,7 @@ def test_a_specification_without_an_address_is_reported() -> None:
 
 
 def test_a_path_variable_without_a_parameter_is_reported() -> None:
-    """Once for all operations that are offered."""
+    """Reports it once for all offered operations."""
     document = spec(more={"a/{id}": {"get": operation(operationId="a"), "put": operation(operationId="b")}})
     (problem,) = OpenAPIToolset(spec_dict=document).setting_problems()
     assert problem == (
@@ -635,8 +635,8 @@ LOGIN = {"type": "http", "scheme": "bearer"}
         ([{"tls": []}], {}, {""}, 0),
     ],
 )
-def test_one_of_the_required_sets_of_schemes_is_used(security: Any, settings: Any, chosen: Any, problems: int) -> None:
-    """All schemes of a set are needed, so a credential that is missing is reported."""
+def test_one_complete_set_of_schemes_is_used(security: Any, settings: Any, chosen: Any, problems: int) -> None:
+    """All schemes of a set are needed, so a missing credential is reported."""
     document = spec(a={"get": operation(operationId="a", security=security)})
     document["components"]["securitySchemes"] = {**KEYS, "login": LOGIN, "again": LOGIN, "tls": {"type": "mutualTLS"}}
     toolset = OpenAPIToolset(spec_dict=document, **settings)
@@ -648,20 +648,20 @@ def test_one_of_the_required_sets_of_schemes_is_used(security: Any, settings: An
 
 @pytest.mark.parametrize("depth", [200, 5000])
 def test_a_chain_of_references_may_be_long(depth: int) -> None:
-    """References are kept where writing them out would be too deep."""
+    """Keeps references if resolving them would nest too deeply."""
     schemas: dict[str, Any] = {f"S{n}": {"$ref": f"#/components/schemas/S{n + 1}"} for n in range(depth)}
     schemas[f"S{depth}"] = STRING
-    given = body({"$ref": "#/components/schemas/S0"})
+    request_body = body({"$ref": "#/components/schemas/S0"})
     assert (
         "body"
-        in arguments(spec(schemas=schemas, a={"post": operation(operationId="a", requestBody=given)}), "a")[
+        in arguments(spec(schemas=schemas, a={"post": operation(operationId="a", requestBody=request_body)}), "a")[
             "properties"
         ]
     )
 
 
 def test_schemas_that_are_nested_too_deeply_are_refused() -> None:
-    """5,000 of them are a mistake of the service."""
+    """A schema of 5,000 levels is a mistake of the service."""
     schema: Any = STRING
     for _ in range(5000):
         schema = {"type": "array", "items": schema}
@@ -670,25 +670,25 @@ def test_schemas_that_are_nested_too_deeply_are_refused() -> None:
 
 
 def test_parts_of_a_schema_that_multiply_are_read_once() -> None:
-    """Each `allOf` has the next one twice, so sixty of them would be read 2**60 times."""
+    """Each `allOf` contains the next one twice, so sixty of them would be read 2**60 times."""
     schemas: dict[str, Any] = {
         f"S{n}": {"type": "object", "allOf": [{"$ref": f"#/components/schemas/S{n + 1}"}] * 2} for n in range(60)
     }
     schemas["S60"] = {"properties": {"name": STRING, "id": {"type": "integer", "readOnly": True}}}
-    given = body({"$ref": "#/components/schemas/S0"})
-    document = spec(schemas=schemas, a={"post": operation(operationId="a", requestBody=given)})
+    request_body = body({"$ref": "#/components/schemas/S0"})
+    document = spec(schemas=schemas, a={"post": operation(operationId="a", requestBody=request_body)})
     assert arguments(document, "a")["properties"] == {"name": STRING}
 
 
-def test_mappings_that_are_merged_again_and_again_are_read_once() -> None:
-    """Each mapping merges the one before it ten times: without that, thirty are 10**30 keys."""
+def test_mappings_that_are_merged_repeatedly_are_read_once() -> None:
+    """Each mapping merges the previous one ten times, so thirty would have 10**30 keys."""
     merges = "".join(f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 10)}]}}\n" for n in range(1, 30))
     assert load(f"a0: &a0 {{x: 1, y: 2}}\n{merges}", "yaml")["a29"] == {"x": 1, "y": 2}
 
 
 @pytest.mark.parametrize("server", ["https://pets.example:99999", "https://[pets.example"])
 def test_a_server_that_is_not_a_url_is_reported(server: str) -> None:
-    """By `waystation worker check`, rather than as an error of Python."""
+    """`waystation worker check` reports it instead of a Python error."""
     document = spec(servers=[{"url": server}], a={"get": operation(operationId="a")})
     (problem,) = OpenAPIToolset(spec_dict=document).setting_problems()
     assert f"is not absolute ({server!r})" in problem

@@ -1,4 +1,4 @@
-"""From what a tool returned or raised to what is recorded."""
+"""From the result or exception of a tool to its record."""
 
 import dataclasses
 import math
@@ -20,7 +20,7 @@ def context(**state: Any) -> ToolContext:
     return ToolContext(function_call_id="fc-1", tool_name="pay", state=state)
 
 
-def returned(value: object, *, long_running: bool = False) -> ToolOutcome:
+def record_result(value: object, *, long_running: bool = False) -> ToolOutcome:
     return create_outcome(value, context=context(), long_running=long_running)
 
 
@@ -50,40 +50,40 @@ class Point:
         ({1: "a"}, {"1": "a"}),
     ],
 )
-def test_a_dict_is_the_response_and_anything_else_its_result(value: object, response: Any) -> None:
-    """As in ADK, where a database writes the events."""
-    assert returned(value) == ToolOutcome(function_call_id="fc-1", response=response)
+def test_a_dict_is_the_response_and_other_values_are_its_result(value: object, response: Any) -> None:
+    """Follows ADK with a database session service."""
+    assert record_result(value) == ToolOutcome(function_call_id="fc-1", response=response)
 
 
 def test_actions_and_duration_are_part_of_the_outcome() -> None:
-    """Without actions there are none."""
+    """The actions are None if there are none."""
     acting = context()
     acting.state["paid"] = True
     acting.actions.escalate = True
     outcome = create_outcome("ok", context=acting, duration_s=0.5)
     assert outcome.actions == EventActions(state_delta={"paid": True}, escalate=True)
     assert outcome.duration_s == 0.5
-    assert returned("ok").actions is None
+    assert record_result("ok").actions is None
 
 
 # Long-running tools
 
 
 @pytest.mark.parametrize("value", [None, {}, 0, "", False, []])
-def test_a_long_running_tool_that_returns_nothing_waits_in_silence(value: object) -> None:
-    """No response, and the call stays open."""
-    assert returned(value, long_running=True) == ToolOutcome(function_call_id="fc-1", response=None, final=False)
+def test_a_long_running_tool_that_returns_nothing_stays_open(value: object) -> None:
+    """The call has no response."""
+    assert record_result(value, long_running=True) == ToolOutcome(function_call_id="fc-1", response=None, final=False)
 
 
-def test_a_long_running_tool_may_answer_meanwhile() -> None:
-    """The model is told at once, and the call stays open."""
-    assert returned({"ticket": 1}, long_running=True) == ToolOutcome(
+def test_a_long_running_tool_may_return_an_interim_response() -> None:
+    """The model receives it at once, and the call stays open."""
+    assert record_result({"ticket": 1}, long_running=True) == ToolOutcome(
         function_call_id="fc-1", response={"ticket": 1}, final=False
     )
-    assert returned("pending", long_running=True).response == {"result": "pending"}
+    assert record_result("pending", long_running=True).response == {"result": "pending"}
 
 
-def test_what_a_silent_long_running_tool_wrote_to_state_is_kept() -> None:
+def test_the_state_of_a_silent_long_running_tool_is_kept() -> None:
     """ADK loses it."""
     writing = context()
     writing.state["asked"] = "dana"
@@ -105,31 +105,31 @@ async def test_refused_arguments_close_a_long_running_call() -> None:
 
 
 def test_a_long_running_tool_that_raises_is_closed() -> None:
-    """The model is told, as with any tool."""
+    """The model receives the error, as for any tool."""
     assert create_failure_outcome(ValueError("no"), context=context()).final
 
 
 # Whole responses
 
 
-def test_a_function_response_is_used_as_it_stands() -> None:
-    """Only its name and id are the engine's business."""
+def test_a_function_response_is_used_unchanged() -> None:
+    """Only its name and ID are set by the engine."""
     value = types.FunctionResponse(
         id="x",
         name="y",
         response={"a": 1},
         parts=[types.FunctionResponsePart.from_bytes(data=b"abc", mime_type="image/png")],
     )
-    assert returned(value) == ToolOutcome(
+    assert record_result(value) == ToolOutcome(
         function_call_id="fc-1",
         response={"a": 1},
         parts=({"inlineData": {"mimeType": "image/png", "data": "YWJj"}},),
     )
 
 
-def test_media_inside_a_function_response_is_taken_out_too() -> None:
-    """Wherever else it may be in a result."""
-    outcome = returned(types.FunctionResponse(response={"a": 1, "image": PNG}))
+def test_media_inside_a_function_response_is_separated_too() -> None:
+    """Works at any depth of a result."""
+    outcome = record_result(types.FunctionResponse(response={"a": 1, "image": PNG}))
     assert (outcome.response, outcome.parts) == ({"a": 1}, (PNG_JSON,))
 
 
@@ -144,8 +144,8 @@ def test_media_inside_a_function_response_is_taken_out_too() -> None:
     ],
 )
 def test_will_continue_false_closes_a_long_running_call(value: object, response: object, final: bool) -> None:
-    """A long-running tool can so answer for good."""
-    outcome = returned(value, long_running=True)
+    """The tool returns its final response this way."""
+    outcome = record_result(value, long_running=True)
     assert (outcome.response, outcome.final) == (response, final)
 
 
@@ -158,9 +158,12 @@ PNG_JSON = {"inlineData": {"mimeType": "image/png", "data": "YWJj"}}
 FILE_JSON = {"fileData": {"fileUri": "gs://x", "mimeType": "text/csv"}}
 
 
-def test_what_is_not_set_in_a_model_is_left_out() -> None:
-    """As ADK's sessions store it; None in a dictionary stays."""
-    assert returned({"part": [types.Part(text="a")], "none": None}).response == {"part": [{"text": "a"}], "none": None}
+def test_unset_fields_of_a_model_are_left_out() -> None:
+    """None in a dictionary stays. Follows ADK's sessions."""
+    assert record_result({"part": [types.Part(text="a")], "none": None}).response == {
+        "part": [{"text": "a"}],
+        "none": None,
+    }
 
 
 @pytest.mark.parametrize(
@@ -177,9 +180,9 @@ def test_what_is_not_set_in_a_model_is_left_out() -> None:
         (types.Part(text="hello"), {"result": {"text": "hello"}}, ()),
     ],
 )
-def test_media_is_taken_out_of_the_result(value: object, response: Any, parts: Any) -> None:
-    """Each row is what google-adk 2.13 makes of the value."""
-    assert returned(value) == ToolOutcome(function_call_id="fc-1", response=response, parts=parts)
+def test_media_is_separated_from_the_result(value: object, response: Any, parts: Any) -> None:
+    """Each row is google-adk 2.13's form of the value."""
+    assert record_result(value) == ToolOutcome(function_call_id="fc-1", response=response, parts=parts)
 
 
 # Exceptions
@@ -219,8 +222,8 @@ class LyingError(Exception):
         ),
     ],
 )
-def test_an_exception_is_told_to_the_model(error: BaseException, text: str, name: str) -> None:
-    """With its text and the name of its class, whatever they are."""
+def test_an_exception_is_reported_to_the_model(error: BaseException, text: str, name: str) -> None:
+    """The response has its text and the name of its class."""
     assert create_failure_outcome(error, context=context()) == ToolOutcome(
         function_call_id="fc-1", response={"error": text, "error_type": name}, error_type=name
     )
@@ -228,15 +231,15 @@ def test_an_exception_is_told_to_the_model(error: BaseException, text: str, name
 
 @pytest.mark.parametrize("text", ["x" * 3_000_000, "é" * 3_000_000, "\ud800" * 3_000_000])
 def test_a_long_text_is_cut(text: str) -> None:
-    """To 4 KiB of UTF-8, and it says so."""
-    told = describe_error(ValueError(text))
-    assert len(told.encode()) <= 4096
-    assert len(told.encode()) > 4090
-    assert told.endswith(" … (cut)")
+    """The limit is 4 KiB of UTF-8, and the text says that it was cut."""
+    description = describe_error(ValueError(text))
+    assert len(description.encode()) <= 4096
+    assert len(description.encode()) > 4090
+    assert description.endswith(" … (cut)")
 
 
-def test_what_a_tool_wrote_before_it_raised_is_kept() -> None:
-    """As in ADK, when somebody recovers from the exception."""
+def test_state_written_before_an_exception_is_kept() -> None:
+    """Applies when a callback recovers from the exception, as in ADK."""
     writing = context()
     writing.state["step"] = 1
     assert create_failure_outcome(ValueError("no"), context=writing).actions == EventActions(state_delta={"step": 1})
@@ -245,8 +248,8 @@ def test_what_a_tool_wrote_before_it_raised_is_kept() -> None:
 # What cannot be recorded
 
 
-def test_a_result_that_is_no_json_is_told_and_the_tool_did_run() -> None:
-    """The model must not repeat the effect because of it; state is kept."""
+def test_a_result_that_is_not_json_says_that_the_tool_ran() -> None:
+    """The model must not repeat the effect; the state is kept."""
     writing = context()
     writing.state["paid"] = True
     outcome = create_outcome(b"x", context=writing)
@@ -259,9 +262,9 @@ def test_a_result_that_is_no_json_is_told_and_the_tool_did_run() -> None:
     assert outcome.actions == EventActions(state_delta={"paid": True})
 
 
-def test_a_result_over_the_limit_is_told_and_the_tool_did_run() -> None:
-    """The server would fail the activity, and repeat it."""
-    outcome = returned("x" * 33_000_000)
+def test_a_result_over_the_limit_says_that_the_tool_ran() -> None:
+    """The server would fail the activity and retry it."""
+    outcome = record_result("x" * 33_000_000)
     assert outcome.response == {
         "error": "The tool ran, but its result cannot be returned to you: the value is 33,000,018 bytes of JSON (the "
         "limit is 32,000,000), which cannot be recorded; return less, or save it as an artifact and return its name. "
@@ -271,13 +274,13 @@ def test_a_result_over_the_limit_is_told_and_the_tool_did_run() -> None:
 
 
 def test_media_counts_towards_the_limit() -> None:
-    """It is in the same payload."""
-    outcome = returned(types.Part.from_bytes(data=b"x" * 25_000_000, mime_type="image/png"))
+    """The media is in the same payload."""
+    outcome = record_result(types.Part.from_bytes(data=b"x" * 25_000_000, mime_type="image/png"))
     assert (outcome.error_type, outcome.parts) == ("TooLarge", ())
 
 
-def test_a_part_of_the_state_that_is_no_json_is_replaced_and_named() -> None:
-    """The rest of the state is kept, also if the part was written in place, or beside a result with another."""
+def test_a_part_of_the_state_that_is_not_json_is_replaced_and_named() -> None:
+    """Keeps the rest of the state, also if the part was written in place, or if the result has such a part, too."""
     writing = context(prefs={})
     writing.state["paid"] = [math.nan, True]
     writing.state["prefs"]["client"] = object()
@@ -293,8 +296,8 @@ def test_a_part_of_the_state_that_is_no_json_is_replaced_and_named() -> None:
     assert outcome.actions == EventActions(state_delta={"paid": ["NaN", True], "prefs": {"client": "<object>"}})
 
 
-def test_an_exception_is_told_even_if_the_state_written_before_is_refused() -> None:
-    """It is what the model has to know first."""
+def test_an_exception_is_reported_even_if_the_state_is_refused() -> None:
+    """The model needs the exception first."""
     writing = context(prefs={})
     writing.state["prefs"]["client"] = Secret("hunter2222")
     outcome = create_failure_outcome(ValueError("no"), context=writing)
@@ -303,7 +306,7 @@ def test_an_exception_is_told_even_if_the_state_written_before_is_refused() -> N
 
 
 def test_no_secret_reaches_the_note_on_a_replaced_value() -> None:
-    """Neither one in a key, nor one that is part of a credential."""
+    """Hides a secret in a key and one that is part of a credential."""
     used = context()
     used.note_credential(AuthCredential(auth_type=AuthCredentialTypes.API_KEY, api_key="hunter2222"))
     outcome = create_outcome({"hunter2222": math.nan}, context=used)
@@ -312,8 +315,8 @@ def test_no_secret_reaches_the_note_on_a_replaced_value() -> None:
     assert (outcome.error_type, "hunter" in str(outcome.response)) == ("NotJson", False)
 
 
-def test_state_over_the_limit_is_told_and_none_of_it_is_kept() -> None:
-    """Counted apart from the result."""
+def test_state_over_the_limit_is_reported_and_dropped() -> None:
+    """Its size is counted apart from the result."""
     writing = context()
     writing.state["big"] = "x" * 1_000_001
     outcome = create_outcome("ok", context=writing)
@@ -323,8 +326,8 @@ def test_state_over_the_limit_is_told_and_none_of_it_is_kept() -> None:
     assert create_outcome("y" * 900_000, context=fitting).error_type is None
 
 
-def test_actions_that_cannot_be_recorded_are_told() -> None:
-    """A name with a lone surrogate can be written and never be read."""
+def test_actions_that_cannot_be_recorded_are_reported() -> None:
+    """A name with a lone surrogate could be written but never read."""
     acting = context()
     acting.actions.artifact_delta["\ud800"] = 1
     outcome = create_outcome("ok", context=acting)
@@ -333,11 +336,11 @@ def test_actions_that_cannot_be_recorded_are_told() -> None:
     assert outcome.actions is None
 
 
-async def test_a_tool_that_returns_an_exception_did_not_raise() -> None:
-    """It is a value like any other, and no JSON."""
+async def test_a_returned_exception_was_not_raised() -> None:
+    """It is an ordinary value that is not JSON."""
 
     def confused() -> Exception:
         return ValueError("x")
 
     value = await FunctionTool(confused).run_async(args={}, tool_context=context())
-    assert returned(value).error_type == "NotJson"
+    assert record_result(value).error_type == "NotJson"

@@ -1,4 +1,4 @@
-"""What an approval is bound to of a tool: its parameters, and no words about them."""
+"""An approval is bound to the parameters of a tool, but not to their descriptions."""
 
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -27,8 +27,8 @@ def digest_of(schema: Any) -> str:
     return parameters_digest(Declared(schema))
 
 
-def test_words_do_not_count() -> None:
-    """Docstrings, descriptions and titles on every level."""
+def test_descriptions_do_not_change_the_digest() -> None:
+    """Ignores docstrings, descriptions and titles at every level."""
 
     def pay(amount: int, to: dict[str, list[int]] | None = None) -> None:
         """Pay."""
@@ -37,7 +37,7 @@ def test_words_do_not_count() -> None:
 
     def described(
         amount: Annotated[int, Field(description="How much.", title="Sum")],
-        to: dict[str, list[Annotated[int, Field(description="Whom.")]]] | None = None,
+        to: dict[str, list[Annotated[int, Field(description="The receivers.")]]] | None = None,
     ) -> None:
         """Do pay.
 
@@ -57,8 +57,8 @@ def bounded(amount: Annotated[int, Field(le=5)]) -> None: ...
 
 
 @pytest.mark.parametrize("changed", [other_type, other_name, further, defaulted, bounded])
-def test_whatever_else_changes_counts(changed: Callable[..., None]) -> None:
-    """Types, names, further parameters, defaults and bounds."""
+def test_any_other_change_changes_the_digest(changed: Callable[..., None]) -> None:
+    """Tries types, names, additional parameters, defaults and bounds."""
 
     def pay(amount: int) -> None: ...
 
@@ -66,7 +66,7 @@ def test_whatever_else_changes_counts(changed: Callable[..., None]) -> None:
 
 
 def test_a_parameter_may_be_called_description() -> None:
-    """A name is no text, in `$defs` neither."""
+    """Its name counts, also in `$defs`."""
     text, number = {"type": "string"}, {"type": "integer"}
     for keyword in ("properties", "$defs", "definitions", "patternProperties"):
         with_text = {"type": "object", keyword: {"description": text, "title": text}}
@@ -75,27 +75,27 @@ def test_a_parameter_may_be_called_description() -> None:
 
 
 def test_a_parameter_may_be_called_default() -> None:
-    """What is said of it are words, and no value of its."""
-    said = [{"properties": {"default": {"type": "string", "description": text}}} for text in "ab"]
-    assert digest_of(said[0]) == digest_of(said[1])
+    """Its description is text and not a default value."""
+    schemas = [{"properties": {"default": {"type": "string", "description": text}}} for text in "ab"]
+    assert digest_of(schemas[0]) == digest_of(schemas[1])
 
 
-def test_values_are_no_schemas() -> None:
+def test_values_are_not_schemas() -> None:
     """A default that is an object keeps all its keys."""
     for keyword in ("default", "const", "enum", "examples"):
         changed = [{"properties": {"x": {keyword: [{"description": text}]}}} for text in "ab"]
         assert digest_of(changed[0]) != digest_of(changed[1])
 
 
-def test_the_order_of_properties_does_not_count_and_that_of_lists_does() -> None:
-    """As in the digest of the arguments."""
+def test_only_the_order_of_lists_counts() -> None:
+    """The order of properties does not, as in the digest of the arguments."""
     one, other = {"type": "string"}, {"type": "integer"}
     assert digest_of({"properties": {"a": one, "b": other}}) == digest_of({"properties": {"b": other, "a": one}})
     assert digest_of({"anyOf": [one, other]}) != digest_of({"anyOf": [other, one]})
 
 
-def test_a_tool_without_a_declaration_has_a_digest_too() -> None:
-    """So has one whose declaration does not work any more: nothing may fail once the tool has run."""
+def test_a_tool_without_a_declaration_has_a_digest() -> None:
+    """A declaration that fails has one, too, because nothing may fail after the tool ran."""
     hidden = BaseTool(name="it", description="")
     assert parameters_digest(hidden) == parameters_digest(Declared("no schema"))
     assert parameters_digest(hidden) != digest_of({"type": "object"})

@@ -1,4 +1,4 @@
-"""Where author code raised, as logs and errors name it."""
+"""Logs and errors name the line of author code that raised."""
 
 import inspect
 import json
@@ -23,7 +23,7 @@ def library() -> None:
 
 
 def leaving() -> None:
-    """Raise what is turned into an ordinary exception."""
+    """Raise an exception that is converted to an ordinary one."""
     raise SystemExit(3)
 
 
@@ -33,14 +33,14 @@ async def wrong(tool_context: ToolContext) -> None:
 
 
 @pytest.mark.parametrize("function", [own, library, leaving, wrong])
-async def test_it_is_the_authors_last_line(function: Callable[..., Any]) -> None:
-    """Not the line of Python, of a package or of ours at which it was noticed."""
+async def test_the_line_is_the_authors_last_one(function: Callable[..., Any]) -> None:
+    """It is not a line of Python, of a package or of Waystation."""
     with pytest.raises(Exception, match=r"\w") as raised:
         await FunctionTool(function).run_async(args={}, tool_context=ToolContext())
     line = inspect.getsourcelines(function)[1] + 2
     assert find_author_line(raised.value) == f"{__file__}:{line}"
 
 
-def test_what_was_never_raised_has_no_place() -> None:
-    """Such as an exception that a tool returns."""
+def test_an_exception_that_was_not_raised_has_no_line() -> None:
+    """A tool may return one, for example."""
     assert find_author_line(ValueError("x")) is None

@@ -17,7 +17,7 @@ def context() -> ToolContext:
 
 
 def test_request_input_is_declared_as_in_adk() -> None:
-    """But for the words of the description."""
+    """Only the words of the description differ."""
     declared = declare(request_input)
     assert declared is not None
     schema = declared["parametersJsonSchema"]
@@ -35,16 +35,16 @@ def test_request_input_is_declared_as_in_adk() -> None:
     assert declared["description"].endswith(NOTE)
 
 
-async def test_request_input_waits_in_silence() -> None:
+async def test_request_input_has_no_interim_response() -> None:
     """The person's answer is the response."""
-    given = context()
-    answered = await request_input.run_async(args={"message": "Which city?"}, tool_context=given)
-    outcome = create_outcome(answered, context=given, long_running=request_input.is_long_running)
+    call_context = context()
+    result = await request_input.run_async(args={"message": "Which city?"}, tool_context=call_context)
+    outcome = create_outcome(result, context=call_context, long_running=request_input.is_long_running)
     assert (outcome.response, outcome.final, outcome.actions) == (None, False, None)
 
 
-def test_only_the_ready_made_tool_may_have_the_reserved_name() -> None:
-    """A function of that name would not be what readers of the history take it for."""
+def test_only_the_built_in_tool_may_have_the_reserved_name() -> None:
+    """Readers of the history rely on the name."""
 
     def adk_request_input(message: str) -> None: ...
 
@@ -53,28 +53,28 @@ def test_only_the_ready_made_tool_may_have_the_reserved_name() -> None:
 
 
 async def test_get_user_choice_waits_without_calling_the_model() -> None:
-    """It sets `skip_summarization`, as in ADK."""
+    """Sets `skip_summarization`, as in ADK."""
     declared = declare(get_user_choice_tool)
     assert declared is not None
     assert declared["name"] == "get_user_choice"
     assert declared["parametersJsonSchema"]["properties"] == {
         "options": {"title": "Options", "type": "array", "items": {"type": "string"}}
     }
-    given = context()
-    answered = await get_user_choice_tool.run_async(args={"options": ["red", "green"]}, tool_context=given)
-    outcome = create_outcome(answered, context=given, long_running=True)
+    call_context = context()
+    answered = await get_user_choice_tool.run_async(args={"options": ["red", "green"]}, tool_context=call_context)
+    outcome = create_outcome(answered, context=call_context, long_running=True)
     assert (outcome.response, outcome.final) == (None, False)
     assert outcome.actions is not None
     assert outcome.actions.skip_summarization is True
 
 
 async def test_exit_loop_escalates() -> None:
-    """It has no parameters, and its result is nothing that the model would have to be told."""
+    """It has no parameters and no result for the model."""
     tool = FunctionTool(exit_loop)
     declared = declare(tool)
     assert declared is not None
     assert declared.keys() == {"name", "description"}
-    given = context()
-    assert await tool.run_async(args={}, tool_context=given) is None
-    actions = given.recorded_actions()
+    call_context = context()
+    assert await tool.run_async(args={}, tool_context=call_context) is None
+    actions = call_context.recorded_actions()
     assert (actions.escalate, actions.skip_summarization) == (True, True)

@@ -1,4 +1,4 @@
-"""Logins that do not count, and what is said of them: never a secret, nor a provider's text."""
+"""Refused logins, whose errors contain neither secrets nor text of the provider."""
 
 import asyncio
 import logging
@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
 
-from tests.unit.tools.logins import auth_uri, calling, described, logged_in, login
+from tests.unit.tools.logins import auth_uri, calling, config_with_issuer, logged_in, login
 from waystation.auth import (
     AuthConfig,
     AuthCredential,
@@ -33,7 +33,7 @@ from waystation.tools.tool_context import ToolContext
 
 
 @pytest.mark.parametrize(
-    ("ended_at", "said"),
+    ("ended_at", "problem"),
     [
         ("https://me/cb?code=abc&state=forged", "No pending login has this state"),
         ("https://me/cb?code=abc", "must contain a `code` and a `state`"),
@@ -44,17 +44,15 @@ from waystation.tools.tool_context import ToolContext
         ("https://me/cb?error=%3Cscript%3E", "The provider refused the login: with an error"),
     ],
 )
-async def test_an_address_that_is_no_login_of_ours_is_refused(
-    store: InMemoryCredentialService, ended_at: str, said: str
-) -> None:
-    """And nothing of it is repeated but a plain error code."""
-    with pytest.raises(AuthorizationFailed, match=said) as caught:
+async def test_an_unknown_address_is_refused(store: InMemoryCredentialService, ended_at: str, problem: str) -> None:
+    """The error repeats at most a plain error code."""
+    with pytest.raises(AuthorizationFailed, match=problem) as caught:
         await complete_authorization(store, auth_response_uri=ended_at)
     assert "abc" not in str(caught.value)
 
 
 async def test_a_login_counts_once(provider: FakeOAuth, store: InMemoryCredentialService) -> None:
-    """Its state is worthless afterwards."""
+    """Its state is invalid afterward."""
     context = calling(store)
     context.request_credential(login(provider))
     ended_at = provider.log_in(auth_uri(context))
@@ -63,7 +61,7 @@ async def test_a_login_counts_once(provider: FakeOAuth, store: InMemoryCredentia
         await complete_authorization(store, auth_response_uri=ended_at)
 
 
-async def test_two_who_finish_one_login_at_once_exchange_its_code_once(
+async def test_a_login_that_is_finished_twice_at_once_exchanges_its_code_once(
     provider: FakeOAuth, store: InMemoryCredentialService
 ) -> None:
     """A browser may send the callback twice."""
@@ -77,7 +75,7 @@ async def test_two_who_finish_one_login_at_once_exchange_its_code_once(
 
 
 async def test_a_login_for_another_call_is_refused(provider: FakeOAuth, store: InMemoryCredentialService) -> None:
-    """When the client says which call it means; the login can still be finished for its own."""
+    """The client names the call; the login can still be finished for its own call."""
     context = calling(store)
     context.request_credential(login(provider))
     ended_at = provider.log_in(auth_uri(context))
@@ -90,9 +88,9 @@ async def test_a_login_for_another_call_is_refused(provider: FakeOAuth, store: I
 async def test_a_login_that_ends_at_another_provider_is_refused(
     provider: FakeOAuth, store: InMemoryCredentialService, kind: str
 ) -> None:
-    """Its code is sent to nobody; a login that ends where it began is finished. Source: RFC 9207."""
+    """Sends its code to nobody, and accepts a login that ends where it began. Source: RFC 9207."""
     context = calling(store)
-    context.request_credential(described(provider, kind))
+    context.request_credential(config_with_issuer(provider, kind))
     ended_at = provider.log_in(auth_uri(context))
     with pytest.raises(AuthorizationFailed, match="ended at another provider"):
         await complete_authorization(store, auth_response_uri=f"{ended_at}&iss=https%3A%2F%2Fmallory.example")
@@ -101,10 +99,10 @@ async def test_a_login_that_ends_at_another_provider_is_refused(
     assert len(provider.token_requests) == 1
 
 
-async def test_a_stolen_code_is_worthless_without_its_verifier(
+async def test_a_stolen_code_is_useless_without_its_verifier(
     provider: FakeOAuth, store: InMemoryCredentialService
 ) -> None:
-    """A code of one login does not pass in another: the provider sees that the verifier differs."""
+    """The provider notices that the verifier belongs to another login."""
     ann, bob = calling(store), calling(store, user_id="bob")
     ann.request_credential(login(provider))
     bob.request_credential(login(provider))
@@ -115,7 +113,7 @@ async def test_a_stolen_code_is_worthless_without_its_verifier(
 
 
 async def test_no_error_quotes_a_secret(provider: FakeOAuth, store: InMemoryCredentialService) -> None:
-    """This provider repeats everything that it was sent."""
+    """The provider repeats everything that it received."""
     context = calling(store)
     context.request_credential(
         login(provider, client_secret="wrong-secret", token_endpoint_auth_method="client_secret_post")
@@ -126,8 +124,10 @@ async def test_no_error_quotes_a_secret(provider: FakeOAuth, store: InMemoryCred
     assert caught.value.__cause__ is None
 
 
-async def test_a_provider_that_is_down_is_said_to_be(provider: FakeOAuth, store: InMemoryCredentialService) -> None:
-    """And the login can be finished later, with the same address."""
+async def test_an_unavailable_provider_is_reported_as_such(
+    provider: FakeOAuth, store: InMemoryCredentialService
+) -> None:
+    """The login can be finished later with the same address."""
     context = calling(store)
     context.request_credential(login(provider))
     ended_at = provider.log_in(auth_uri(context))
@@ -139,27 +139,27 @@ async def test_a_provider_that_is_down_is_said_to_be(provider: FakeOAuth, store:
 
 
 @pytest.mark.parametrize(
-    ("scheme", "text", "said"),
+    ("scheme", "text", "problem"),
     [(HTTPBase(scheme="basic"), "no-colon", "user:password"), (HTTPBearer(), " ", "empty")],
 )
-async def test_a_text_that_is_no_credential_is_refused(
-    store: InMemoryCredentialService, scheme: Any, text: str, said: str
+async def test_a_text_that_is_not_a_credential_is_refused(
+    store: InMemoryCredentialService, scheme: Any, text: str, problem: str
 ) -> None:
-    """And the call can still be given one."""
+    """The call still accepts a credential."""
     calling(store).request_credential(AuthConfig(auth_scheme=scheme))
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=problem):
         await provide_credential(store, "inv", "fc-1", text)
     await provide_credential(store, "inv", "fc-1", "ann:secret")
 
 
-async def test_a_call_that_asked_for_nothing_is_given_nothing(store: InMemoryCredentialService) -> None:
-    """The usual reason is another store."""
+async def test_a_call_without_a_request_receives_no_credential(store: InMemoryCredentialService) -> None:
+    """The usual reason is that the program uses another store."""
     with pytest.raises(AuthorizationFailed, match="same store as the workers"):
         await provide_credential(store, "inv", "fc-1", "key")
 
 
 @pytest.mark.parametrize(
-    ("scheme", "raw", "said"),
+    ("scheme", "raw", "problem"),
     [
         ("login", None, "Auth Scheme oauth2 requires auth_credential."),
         ("login", {"authType": "oauth2"}, "Auth Scheme oauth2 requires oauth2 in auth_credential."),
@@ -174,10 +174,10 @@ async def test_a_call_that_asked_for_nothing_is_given_nothing(store: InMemoryCre
         ("silent", {"authType": "oauth2", "oauth2": {"clientId": "c"}}, "OAuth scheme info is missing"),
     ],
 )
-def test_a_configuration_that_cannot_lead_to_a_login_is_refused(
-    provider: FakeOAuth, store: InMemoryCredentialService, scheme: str, raw: JsonObject | None, said: str
+def test_a_configuration_without_a_usable_login_is_refused(
+    provider: FakeOAuth, store: InMemoryCredentialService, scheme: str, raw: JsonObject | None, problem: str
 ) -> None:
-    """In ADK's words where it has some."""
+    """The error has ADK's text where ADK has one."""
     schemes = {
         "login": provider.scheme(),
         "own": provider.own_scheme(),
@@ -186,15 +186,15 @@ def test_a_configuration_that_cannot_lead_to_a_login_is_refused(
             flows=OAuthFlows(authorizationCode=OAuthFlowAuthorizationCode(authorizationUrl="", tokenUrl=""))
         ),
     }
-    given = None if raw is None else AuthCredential.model_validate(raw)
-    with pytest.raises(ValueError, match=said.replace(".", r"\.")):
-        calling(store).request_credential(AuthConfig(auth_scheme=schemes[scheme], raw_auth_credential=given))
+    credential = None if raw is None else AuthCredential.model_validate(raw)
+    with pytest.raises(ValueError, match=problem.replace(".", r"\.")):
+        calling(store).request_credential(AuthConfig(auth_scheme=schemes[scheme], raw_auth_credential=credential))
 
 
-def test_another_issuers_description_is_not_believed(provider: FakeOAuth, store: InMemoryCredentialService) -> None:
-    """It would send the user's login there."""
+def test_a_description_of_another_issuer_is_refused(provider: FakeOAuth, store: InMemoryCredentialService) -> None:
+    """It would send the user's login to that issuer."""
     issuer = provider.url.replace("127.0.0.1", "localhost")
-    config = described(provider, "issuer")
+    config = config_with_issuer(provider, "issuer")
     assert isinstance(config.auth_scheme, ExtendedOAuth2)
     config.auth_scheme.issuer_url = issuer
     with pytest.raises(AuthorizationFailed, match="Provider metadata was not found"):
@@ -202,8 +202,8 @@ def test_another_issuers_description_is_not_believed(provider: FakeOAuth, store:
 
 
 def test_an_openid_document_must_name_its_issuer(provider: FakeOAuth, store: InMemoryCredentialService) -> None:
-    """OpenID Connect Discovery 4.3: the issuer in the document is the one that its URL begins with."""
-    config = described(provider, "document")
+    """OpenID Connect Discovery 4.3: the document's issuer is the beginning of its URL."""
+    config = config_with_issuer(provider, "document")
     assert isinstance(config.auth_scheme, OpenIdConnect)
     config.auth_scheme.openIdConnectUrl = config.auth_scheme.openIdConnectUrl.replace("127.0.0.1", "localhost")
     with pytest.raises(AuthorizationFailed, match="Provider metadata was not found"):
@@ -213,7 +213,7 @@ def test_an_openid_document_must_name_its_issuer(provider: FakeOAuth, store: InM
 async def test_nothing_secret_is_logged(
     provider: FakeOAuth, store: InMemoryCredentialService, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Not even by the HTTP client at its most talkative."""
+    """Includes the HTTP client's debug log."""
     caplog.set_level(logging.DEBUG)
     provider.lifetime_s = 10
     config = login(provider, token_endpoint_auth_method="client_secret_post")
@@ -223,15 +223,15 @@ async def test_nothing_secret_is_logged(
     assert not any(secret in caplog.text for secret in provider.secrets)
 
 
-def test_only_a_tool_call_can_ask() -> None:
-    """Callbacks and instruction providers have nothing that could wait."""
+def test_only_a_tool_call_can_request_a_login() -> None:
+    """Callbacks and instruction providers cannot wait."""
     config = AuthConfig(auth_scheme=HTTPBearer())
     with pytest.raises(ValueError, match="request_credential requires function_call_id"):
         ToolContext(services=Services(credentials=InMemoryCredentialService())).request_credential(config)
 
 
-async def test_without_a_service_asking_is_an_error_and_looking_finds_nothing() -> None:
-    """In ADK's words."""
+async def test_requesting_a_login_needs_a_service() -> None:
+    """Without one, reading finds nothing, and requesting raises ADK's error."""
     context = ToolContext(function_call_id="fc-1")
     config = AuthConfig(auth_scheme=HTTPBearer())
     assert context.get_auth_response(config) is None
@@ -246,7 +246,7 @@ async def test_without_a_service_asking_is_an_error_and_looking_finds_nothing() 
 
 
 @pytest.mark.parametrize("missing", ["authlib.oauth2", "cryptography.hazmat.primitives.ciphers.aead"])
-def test_what_has_to_be_installed_is_named(
+def test_a_missing_package_is_named(
     provider: FakeOAuth, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str
 ) -> None:
     """Workers whose tools need no login run without it."""

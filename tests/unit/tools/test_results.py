@@ -1,4 +1,4 @@
-"""Whatever a tool returns or raises: what the model is told."""
+"""The model receives a response for any result or exception of a tool."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -15,28 +15,28 @@ from waystation.tools.tool_context import ToolContext
 
 
 class Receipt(BaseModel):
-    """What a tool may return instead of a dictionary."""
+    """A value that a tool returns instead of a dictionary."""
 
     number: int
     on: date
 
 
 class Lying(str):
-    """Text whose length is a lie."""
+    """A string whose length is wrong."""
 
     def __len__(self) -> int:
         return 1
 
 
 class Unprintable(Exception):
-    """An exception that cannot be shown."""
+    """An exception that cannot be formatted."""
 
     def __str__(self) -> str:
         raise RuntimeError("no")
 
 
 class Shy:
-    """An object that raises when it is looked at."""
+    """An object that raises when it is read."""
 
     def __bool__(self) -> bool:
         raise RuntimeError("no")
@@ -55,14 +55,14 @@ def generate() -> Iterator[int]:
 
 
 def circular() -> list[Any]:
-    """Return a list that holds itself."""
+    """Return a list that contains itself."""
     value: list[Any] = []
     value.append(value)
     return value
 
 
 def ran_but(problem: str, error_type: str = "NotJson") -> JsonObject:
-    """Return what the model is told of a result that cannot be recorded."""
+    """Return the model's response for a result that cannot be recorded."""
     return {
         "error": f"The tool ran, but its result cannot be returned to you: {problem}. "
         "Do not call it again for this reason alone.",
@@ -85,16 +85,16 @@ REFUSED: dict[str, tuple[Callable[[], Any], JsonObject]] = {
     "an object that raises when it is looked at": (Shy, ran_but("")),
     "a class": (lambda: Receipt, ran_but("")),
 }
-"""What cannot be recorded, and what the model is told; the last two name a path or a type that does not matter."""
+"""Values that cannot be recorded, and their responses; those of the last two name an arbitrary path or type."""
 
 
 def replaced(value: Any, *notes: str) -> JsonObject:
-    """Return the response with a value `it` of which parts are replaced, and a value that is recorded as it is."""
+    """Return the response with a value `it` whose parts are replaced, and a value that is recorded unchanged."""
     return {"it": value, "id": 7, "replaced_values": list(notes)}
 
 
 class Odd(BaseModel):
-    """A model of which pydantic cannot write each field as JSON."""
+    """A model with a field that pydantic cannot write as JSON."""
 
     data: bytes
     number: int = 1
@@ -153,7 +153,7 @@ REPLACED: dict[str, tuple[Callable[[], Any], JsonObject]] = {
     ),
     "a long path": (lambda: {"x" * 300: math.nan}, replaced({"x" * 300: "NaN"}, "a value at a long path was replaced")),
 }
-"""Values of which a part cannot be recorded, and the response that the model reads."""
+"""Values with a part that cannot be recorded, and the response that the model reads."""
 
 RECORDED: dict[str, tuple[Callable[[], Any], JsonObject]] = {
     "None": (lambda: None, {"result": None}),
@@ -170,7 +170,7 @@ RECORDED: dict[str, tuple[Callable[[], Any], JsonObject]] = {
     "nesting 60 deep": (lambda: {"n": nested(60)}, {"n": nested(60)}),
     "0.9 MB": (lambda: {"text": "x" * 900_000}, {"text": "x" * 900_000}),
 }
-"""What a tool may return, and the response that the model reads."""
+"""Results of tools, and the response that the model reads."""
 
 
 RAISED: dict[str, tuple[Callable[[], BaseException], JsonObject]] = {
@@ -201,14 +201,14 @@ RAISED: dict[str, tuple[Callable[[], BaseException], JsonObject]] = {
 
 
 def outcome_of_call(function: Callable[[], Any]) -> ToolOutcome:
-    """Return the outcome of a tool that returns what this function does."""
+    """Return the outcome of a tool that returns the result of this function."""
     context = ToolContext(function_call_id="fc-1", tool_name="work")
     return create_outcome(function(), context=context, long_running=False)
 
 
 @pytest.mark.parametrize("form", REFUSED)
-def test_a_result_that_cannot_be_recorded_is_told(form: str) -> None:
-    """The call is closed with an error that says that the tool did run."""
+def test_a_result_that_cannot_be_recorded_is_an_error(form: str) -> None:
+    """The call is closed with an error that says that the tool ran."""
     value, response = REFUSED[form]
     read = outcome_of_call(value).response
     assert read is not None
@@ -220,7 +220,7 @@ def test_a_result_that_cannot_be_recorded_is_told(form: str) -> None:
 
 
 @pytest.mark.parametrize("form", REPLACED)
-def test_the_part_of_a_result_that_cannot_be_recorded_is_replaced_and_named(form: str) -> None:
+def test_an_unrecordable_part_of_a_result_is_replaced_and_named(form: str) -> None:
     """The rest arrives, and the call has no error."""
     value, response = REPLACED[form]
     outcome = outcome_of_call(lambda: {"it": value(), "id": 7})
@@ -229,7 +229,7 @@ def test_the_part_of_a_result_that_cannot_be_recorded_is_replaced_and_named(form
 
 
 @pytest.mark.parametrize("own", [3, None, "text", {"a": 1}])
-def test_a_field_of_the_tool_with_the_name_of_the_notes_is_kept(own: Any) -> None:
+def test_a_field_with_the_name_of_the_notes_is_kept(own: Any) -> None:
     """The notes get another name, unless the tool's own value is a list."""
     outcome = outcome_of_call(lambda: {"it": math.nan, "replaced_values": own})
     assert outcome.response == {"it": "NaN", "replaced_values": own, "_replaced_values": ["it was the number nan"]}
@@ -243,8 +243,8 @@ def test_a_result_that_can_be_recorded_is_the_response(form: str) -> None:
 
 
 @pytest.mark.parametrize("form", RAISED)
-async def test_what_a_tool_raises_is_told(form: str) -> None:
-    """An exception is an answer to the model."""
+async def test_an_exception_is_reported_to_the_model(form: str) -> None:
+    """An exception becomes the response to the call."""
     error, response = RAISED[form]
 
     def fail() -> Any:

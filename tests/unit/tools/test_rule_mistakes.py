@@ -1,4 +1,4 @@
-"""A rule that matches nothing protects nothing; `waystation worker check` says so."""
+"""`waystation worker check` reports rules that match nothing."""
 
 from typing import Any
 
@@ -25,20 +25,20 @@ def book(guests: int) -> None:
 
 
 class Nothing(BaseToolset):
-    """A toolset of which nobody knows what it gives."""
+    """A toolset with unknown tools."""
 
     async def get_tools(self, readonly_context: Any = None) -> list[BaseTool]:
         return []
 
 
 def problems(*rules: ApprovalRule, tools: tuple[Any, ...] = (pay, book)) -> list[str]:
-    """Return what is said of an agent with these rules and tools."""
+    """Return the problems of an agent with these rules and tools."""
     agent = Agent(name="clerk", tools=list(tools), approval_rules=list(rules))
     return [str(problem) for problem in authoring_problems(agent)]
 
 
-def test_rules_that_match_something_are_no_mistake() -> None:
-    """By pattern, by amount, by predicate; an amount that but one of the tools has; a predicate with a default."""
+def test_a_rule_that_matches_something_is_valid() -> None:
+    """Matches by pattern, by amount, by predicate, by an amount of one tool, and by a predicate with a default."""
     assert (
         problems(
             ApprovalRule(POLICY),
@@ -52,8 +52,8 @@ def test_rules_that_match_something_are_no_mistake() -> None:
     )
 
 
-def test_a_pattern_that_no_tool_has_is_named() -> None:
-    """With the tools that there are; each pattern of a rule has to match one."""
+def test_a_pattern_without_a_match_is_named() -> None:
+    """Lists the existing tools; each pattern of a rule must match one."""
     (problem,) = problems(ApprovalRule(POLICY), ApprovalRule(POLICY, tools=("pay", "bok*")))
     assert problem == (
         "Agent 'clerk': approval rule 2 names tools 'bok*', which match no tool; the tools are: book, pay."
@@ -61,31 +61,31 @@ def test_a_pattern_that_no_tool_has_is_named() -> None:
 
 
 def test_an_amount_that_no_tool_takes_is_named() -> None:
-    """A misspelt one would never be over."""
+    """A misspelled amount would never exceed the limit."""
     (problem,) = problems(ApprovalRule(POLICY, over={"amuont": 5}))
     assert "has a limit for 'amuont', which is not a parameter of any of its tools" in problem
 
 
 def test_a_predicate_that_would_always_raise_is_named() -> None:
-    """Every call of the tool would wait."""
+    """Every call of the tool would need an approval."""
     (problem,) = problems(ApprovalRule(POLICY, when=lambda amount: amount > 5))
     assert "with the parameter 'amount', which 'book' does not have" in problem
 
 
 def test_all_mistakes_are_reported_together() -> None:
-    """Of all rules, beside those of the tools."""
+    """Includes those of all rules and of the tools."""
     rules = (ApprovalRule(POLICY, tools="x"), ApprovalRule(POLICY, over={"y": 1}))
     assert len(problems(*rules, tools=(pay, lambda amount: None))) == 3
 
 
 @pytest.mark.parametrize("rule", [{"tools": "remote_*"}, {"over": {"sum": 5}}])
-def test_what_a_toolset_gives_is_not_known(rule: JsonObject) -> None:
-    """So nothing is said of rules that may be about that."""
+def test_rules_for_unknown_tools_are_not_reported(rule: JsonObject) -> None:
+    """Such rules may match the tools of a toolset."""
     assert problems(ApprovalRule(POLICY, **rule), tools=(pay, Nothing())) == []
 
 
-def test_the_rules_of_an_app_are_about_the_tools_of_all_agents() -> None:
-    """Also of those that are called as tools, which are themselves no tools of which a rule could be."""
+def test_the_rules_of_an_app_apply_to_the_tools_of_all_agents() -> None:
+    """Includes agents that are called as tools, but these agents themselves match no rule."""
     helper = Agent(name="helper", tools=[book])
     root = Agent(name="clerk", tools=[pay, AgentTool(helper)])
     rules = [ApprovalRule(POLICY, tools=name) for name in ("pay", "book", "helper")]
@@ -93,8 +93,8 @@ def test_the_rules_of_an_app_are_about_the_tools_of_all_agents() -> None:
     assert str(problem).startswith("Agent 'clerk': in its app, approval rule 3 names tools 'helper'")
 
 
-def test_policies_that_nobody_can_have_meant_are_named() -> None:
-    """Of a rule, and of a tool."""
+def test_contradictory_policies_are_named() -> None:
+    """Reports the policy of a rule and of a tool."""
     never = ApprovalPolicy(approvers=("ann",), quorum=2)
     [of_rule] = problems(ApprovalRule(never))
     assert "approval rule 1 has a policy that requires 2 people (`quorum`), but names only ann" in of_rule

@@ -1,4 +1,4 @@
-"""How functions of all kinds are called."""
+"""Functions of all kinds are called."""
 
 import asyncio
 import contextvars
@@ -59,7 +59,7 @@ def wrapped() -> Awaitable[int]:
     "function", [thread, functools.partial(thread), Sync(), Sync().method, Sync.static, lambda: thread()]
 )
 async def test_sync_functions_run_in_threads(function: Callable[..., Any]) -> None:
-    """They would block every other call of the worker otherwise."""
+    """Otherwise they would block every other call of the worker."""
     assert await call(function) != threading.get_ident()
 
 
@@ -68,7 +68,7 @@ async def test_sync_functions_run_in_threads(function: Callable[..., Any]) -> No
     [athread, functools.partial(athread), Async(), Async().method, Async.of_class, wrapped, lambda: athread()],
 )
 async def test_async_functions_run_on_the_event_loop(function: Callable[..., Any]) -> None:
-    """Coroutines that a sync wrapper returns are awaited there too."""
+    """Coroutines from a sync wrapper are awaited on the loop, too."""
     assert await call(function) == threading.get_ident()
 
 
@@ -85,8 +85,8 @@ async def test_context_variables_reach_sync_functions() -> None:
     assert await call(lambda: tenant.get()) == "acme"
 
 
-async def test_an_exception_is_the_callers() -> None:
-    """Nothing is caught here; what becomes of it is for the activity to decide."""
+async def test_an_exception_reaches_the_caller() -> None:
+    """The activity decides how to handle it."""
 
     def fail() -> None:
         raise ValueError("no")
@@ -118,7 +118,7 @@ async def acancelled() -> None:
 
 
 @pytest.mark.parametrize(
-    ("function", "shown"),
+    ("function", "cause"),
     [
         (stop_iteration, "StopIteration()"),
         (leave, "SystemExit(3)"),
@@ -127,25 +127,25 @@ async def acancelled() -> None:
         (acancelled, "CancelledError()"),
     ],
 )
-async def test_what_would_harm_the_event_loop_becomes_an_ordinary_exception(
-    function: Callable[..., Any], shown: str
-) -> None:
-    """StopIteration in a thread hangs its caller, SystemExit ends the worker, CancelledError looks like ours."""
+async def test_a_dangerous_exception_becomes_an_ordinary_one(function: Callable[..., Any], cause: str) -> None:
+    """StopIteration in a thread hangs its caller, SystemExit ends the worker, and CancelledError looks like
+    Waystation's.
+    """
     with pytest.raises(RuntimeError) as raised:
         await asyncio.wait_for(call(function), timeout=10)
-    assert str(raised.value) == f"{shown} was raised out of the tool."
+    assert str(raised.value) == f"{cause} was raised out of the tool."
 
 
 async def test_a_real_cancellation_passes() -> None:
     """Cancelling the call cancels an async tool."""
-    started, seen = asyncio.Event(), []
+    started, cancelled_in = asyncio.Event(), []
 
     async def wait() -> None:
         started.set()
         try:
             await asyncio.sleep(60)
         except asyncio.CancelledError:
-            seen.append("cancelled")
+            cancelled_in.append("cancelled")
             raise
 
     running = asyncio.ensure_future(call(wait))
@@ -153,4 +153,4 @@ async def test_a_real_cancellation_passes() -> None:
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
-    assert seen == ["cancelled"]
+    assert cancelled_in == ["cancelled"]

@@ -1,4 +1,4 @@
-"""Artifacts and memory as tools reach them."""
+"""Artifacts and memory as tools use them."""
 
 import asyncio
 from typing import Any
@@ -34,12 +34,12 @@ def context_of(services: Services | None = None, *, attempt: int = 1, session: s
 
 
 async def run(function: Any, context: ToolContext) -> ToolOutcome:
-    """Call a function as a tool and return what is recorded."""
+    """Call a function as a tool and return its outcome."""
     return create_outcome(await FunctionTool(function).run_async(args={}, tool_context=context), context=context)
 
 
-async def test_an_artifact_is_kept_for_the_session_and_recorded() -> None:
-    """Its number is returned and in the actions; the same session finds it, another does not."""
+async def test_an_artifact_is_saved_for_the_session_and_recorded() -> None:
+    """Its version is returned and in the actions; the same session finds it, and another does not."""
     context = context_of()
     assert await context.save_artifact("f.txt", TEXT, {"by": "ann"}) == 0
     assert await context.save_artifact("user:g.txt", TEXT) == 0
@@ -59,9 +59,7 @@ async def test_an_artifact_is_kept_for_the_session_and_recorded() -> None:
 
 @pytest.mark.parametrize(("name", "version"), [("f", None), ("f", 0), ("user:g", None)])
 @pytest.mark.parametrize("tool", [False, True], ids=["context", "load_artifacts"])
-async def test_an_artifact_that_the_conversation_saved_elsewhere_is_an_error(
-    name: str, version: int | None, tool: bool
-) -> None:
+async def test_a_missing_artifact_of_the_conversation_is_an_error(name: str, version: int | None, tool: bool) -> None:
     """The error names the option, because the worker probably uses another store than the one that saved it."""
     delta = EventActions(artifact_delta={"f": 1, "user:g": 0})
     event = Event(id="e1", invocation_id="i", author="a", timestamp=0, actions=delta)
@@ -77,19 +75,19 @@ async def test_an_artifact_that_the_conversation_saved_elsewhere_is_an_error(
         await load
 
 
-async def test_an_attempt_at_the_same_call_saves_nothing_twice() -> None:
-    """What it saves again has the version of then, also several under one name; what is new gets a new one."""
+async def test_another_attempt_of_a_call_saves_nothing_twice() -> None:
+    """A repeated save returns the earlier version, also for several under one name; new content gets a new version."""
     services = Services(artifacts=InMemoryArtifactService())
     other = types.Part.from_text(text="other")
     first = context_of(services)
     assert [await first.save_artifact("f", part) for part in (TEXT, TEXT)] == [0, 1]
-    again = context_of(services, attempt=2)
-    assert [await again.save_artifact("f", part) for part in (TEXT, TEXT, other)] == [0, 1, 2]
-    assert again.recorded_actions().artifact_delta == {"f": 2}
+    second_attempt = context_of(services, attempt=2)
+    assert [await second_attempt.save_artifact("f", part) for part in (TEXT, TEXT, other)] == [0, 1, 2]
+    assert second_attempt.recorded_actions().artifact_delta == {"f": 2}
 
 
 async def test_another_call_saves_again() -> None:
-    """The same content too: each call has a version of its own."""
+    """The same content gets a new version for each call."""
     services = Services(artifacts=InMemoryArtifactService())
     await context_of(services).save_artifact("f", TEXT)
     later = ToolContext(
@@ -98,12 +96,12 @@ async def test_another_call_saves_again() -> None:
     assert await later.save_artifact("f", TEXT) == 1
 
 
-async def test_a_service_made_for_adk_is_used_as_it_is() -> None:
+async def test_a_service_made_for_adk_is_used_unchanged() -> None:
     """It need not know about attempts."""
 
     class Foreign:
-        async def save_artifact(self, **given: Any) -> int:
-            assert set(given) == {"app_name", "user_id", "session_id", "filename", "artifact", "custom_metadata"}
+        async def save_artifact(self, **arguments: Any) -> int:
+            assert set(arguments) == {"app_name", "user_id", "session_id", "filename", "artifact", "custom_metadata"}
             return 7
 
     service: Any = Foreign()
@@ -111,24 +109,24 @@ async def test_a_service_made_for_adk_is_used_as_it_is() -> None:
     assert await context_of(Services(artifacts=service)).save_artifact("f", TEXT) == 7
 
 
-async def test_memory_is_the_users() -> None:
-    """What a session said, some events, and what was noted; each can be found and forgotten."""
+async def test_memory_belongs_to_the_user() -> None:
+    """Adds a session, events and a note; each can be found and deleted."""
     context = context_of()
     await context.add_session_to_memory()
     await context.add_events_to_memory(events=context.session.events)
     await context.add_memory(memories=[MemoryEntry(content=types.Content(parts=[TEXT]), id="note")])
-    found = [memory.id for memory in (await context.search_memory("hello, tea?")).memories]
-    assert found == ["e1", "note"]
+    memory_ids = [memory.id for memory in (await context.search_memory("hello, tea?")).memories]
+    assert memory_ids == ["e1", "note"]
     await context.delete_memory("e1")
     other = context_of(context._services, session="s2")
     assert [memory.id for memory in (await other.search_memory("hello, tea?")).memories] == ["note"]
 
 
-async def test_without_services_adks_errors_say_so() -> None:
-    """ValueErrors with ADK's texts."""
+async def test_missing_services_raise_adks_errors() -> None:
+    """Raises ValueErrors with ADK's texts."""
     context = ToolContext()
     memory = "memory service is not available."
-    for asked, text in (
+    for operation, text in (
         (context.list_artifacts(), "Artifact service is not initialized."),
         (context.load_artifact("f"), "Artifact service is not initialized."),
         (context.save_artifact("f", TEXT), "Artifact service is not initialized."),
@@ -140,11 +138,11 @@ async def test_without_services_adks_errors_say_so() -> None:
         (context.delete_memory("e1"), f"Cannot delete memory: {memory}"),
     ):
         with pytest.raises(ValueError, match=f"^{text}$"):
-            await asked
+            await operation
 
 
-async def test_a_forgotten_await_is_told() -> None:
-    """Nothing was saved, so the call does not look as if it had worked; what it wrote to state is kept."""
+async def test_a_forgotten_await_is_an_error() -> None:
+    """Nothing was saved, so the call must not look successful; state that it wrote is kept."""
 
     async def save(tool_context: ToolContext) -> dict[str, str]:
         """Save."""
@@ -161,8 +159,8 @@ async def test_a_forgotten_await_is_told() -> None:
     assert await context.list_artifacts() == []
 
 
-async def test_a_result_that_was_not_awaited_is_told() -> None:
-    """As the seed samples of ADK's guide have it, in an async and in a sync tool."""
+async def test_a_returned_coroutine_is_an_error() -> None:
+    """Samples of ADK's guide contain this mistake, in async and in sync tools."""
 
     async def save(tool_context: ToolContext) -> dict[str, Any]:
         """Save."""
@@ -182,7 +180,7 @@ async def test_a_result_that_was_not_awaited_is_told() -> None:
     assert "Write `await tool_context.search_memory(...)`" in str(outcome.response)
 
 
-async def test_an_error_of_another_kind_is_told_as_it_is() -> None:
+async def test_an_unrelated_error_is_reported_unchanged() -> None:
     """A forgotten await hides no error that it cannot have caused."""
 
     async def pay(tool_context: ToolContext) -> None:
@@ -207,8 +205,8 @@ USES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("use", USES.values(), ids=USES)
-async def test_using_what_was_not_awaited_is_told(use: Any) -> None:
-    """Python says only that a coroutine cannot be used so; the model and the author read which method it is."""
+async def test_using_an_unawaited_result_is_an_error(use: Any) -> None:
+    """Python's own message does not name the method; this error does."""
 
     async def tool(tool_context: ToolContext) -> Any:
         """Use it."""
@@ -221,16 +219,16 @@ async def test_using_what_was_not_awaited_is_told(use: Any) -> None:
     assert "The call to `list_artifacts` of the context did nothing, because it was" in str(outcome.response)
 
 
-def test_wrong_arguments_are_told_at_once() -> None:
-    """At the call, as for any function, not when it is awaited."""
+def test_wrong_arguments_raise_at_the_call() -> None:
+    """They do not wait until the result is awaited."""
     context = context_of()
     with pytest.raises(TypeError, match="missing 1 required positional argument: 'artifact'"):
         context.save_artifact("f")  # type: ignore[call-arg,unused-coroutine]  # the mistake
     assert context.not_awaited() is None
 
 
-async def test_it_is_a_coroutine_for_asyncio() -> None:
-    """Tasks, gather, time-outs and loops of one's own take it; one that is closed was not forgotten."""
+async def test_the_result_is_a_coroutine_for_asyncio() -> None:
+    """Tasks, gather, timeouts and custom loops accept it; a closed one does not count as forgotten."""
     context = context_of()
     await asyncio.gather(*(context.save_artifact(name, TEXT) for name in "ab"))
     task = asyncio.create_task(context.save_artifact("c", TEXT))
@@ -240,8 +238,8 @@ async def test_it_is_a_coroutine_for_asyncio() -> None:
     assert context.not_awaited() is None
 
 
-async def test_a_sync_tool_may_return_what_is_to_be_awaited() -> None:
-    """It is awaited for it."""
+async def test_a_sync_tool_may_return_an_awaitable() -> None:
+    """The caller awaits it."""
 
     def names(tool_context: ToolContext) -> Any:
         """List."""

@@ -135,5 +135,5 @@ class Loose(BaseModel):
 
 
 def test_a_model_that_allows_fields_passes_them() -> None:
-    """This is the author's choice, as with `additionalProperties`."""
+    """This is the author's choice, like `additionalProperties`."""
     assert ActivityTool("do", schema=Loose).prepare({"a": 1}) == {"a": 1}

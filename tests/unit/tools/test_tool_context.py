@@ -1,4 +1,4 @@
-"""What a tool is given besides its arguments."""
+"""The context of a tool."""
 
 import threading
 from contextlib import suppress
@@ -17,13 +17,13 @@ from waystation.tools.tool_context import Actions, CallbackContext, Context, Too
 
 
 def test_tool_context_has_three_names() -> None:
-    """ADK's code annotates with any of them."""
+    """Code for ADK uses any of them in annotations."""
     assert Context is ToolContext
     assert CallbackContext is ToolContext
 
 
-def test_it_tells_who_calls() -> None:
-    """Everything is read only."""
+def test_a_context_identifies_the_call() -> None:
+    """All these attributes are read-only."""
     context = ToolContext(
         function_call_id="fc-1",
         invocation_id="e-1",
@@ -44,14 +44,14 @@ def test_it_tells_who_calls() -> None:
 
 
 def test_a_mock_of_a_context_has_the_attributes_of_adk() -> None:
-    """`Mock(spec=…)` takes them from the class."""
+    """`Mock(spec=…)` reads them from the class."""
     names = {"agent_name", "branch", "invocation_id", "run_config", "session", "state", "user_content", "user_id"}
     names |= {"function_call_id", "tool_confirmation", "attempt_count", "actions"}
     assert names <= set(dir(Mock(spec=ToolContext)))
 
 
-def test_a_test_needs_none_of_it() -> None:
-    """Authors call their tools with what the tools use."""
+def test_a_test_can_create_a_context() -> None:
+    """Authors pass only what their tools use."""
     context = ToolContext(state={"cart": ["x"]})
     assert context.state["cart"] == ["x"]
     assert (context.function_call_id, context.session_id, context.tool_confirmation) == (None, None, None)
@@ -66,14 +66,14 @@ def test_user_content_is_a_genai_content() -> None:
     assert context.user_content == types.Content(role="user", parts=[types.Part(text="hello")])
 
 
-def test_a_heartbeat_carries_no_credential() -> None:
-    """The server would keep it, and show it to whoever describes the workflow."""
+def test_a_heartbeat_contains_no_credential() -> None:
+    """The server would store it and show it to anyone who describes the workflow."""
     with pytest.raises(NotJson):
         ToolContext().heartbeat({"token": Secret("hunter2-hunter2")})
 
 
 def test_heartbeats_and_cancellation_come_from_the_engine() -> None:
-    """Whatever was handed in is called."""
+    """Calls the functions that the engine passes."""
     beats: list[object] = []
     aborted = threading.Event()
     context = ToolContext(heartbeat=lambda *details: beats.append(details), is_aborted=aborted.is_set)
@@ -88,13 +88,13 @@ def test_heartbeats_and_cancellation_come_from_the_engine() -> None:
 # Actions
 
 
-def test_a_call_that_does_nothing_else_records_no_actions() -> None:
-    """The usual case."""
+def test_a_call_without_actions_records_none() -> None:
+    """This is the usual case."""
     assert ToolContext().recorded_actions() == EventActions()
 
 
 def test_actions_and_state_are_recorded_together() -> None:
-    """Under ADK's names."""
+    """Uses ADK's names."""
     context = ToolContext(state={"old": 1})
     context.state["new"] = 2
     del context.state["old"]
@@ -112,8 +112,8 @@ def test_actions_and_state_are_recorded_together() -> None:
     )
 
 
-def test_the_state_delta_of_actions_is_the_states() -> None:
-    """Some tools written for ADK write there."""
+def test_the_state_delta_of_actions_belongs_to_the_state() -> None:
+    """Some tools written for ADK write to it."""
     context = ToolContext(state={"a": 1})
     context.state["b"] = 2
     context.actions.state_delta["c"] = 3
@@ -128,15 +128,15 @@ def test_the_state_delta_of_actions_is_the_states() -> None:
         context.actions.state_delta["x"] = object()
 
 
-@pytest.mark.parametrize("name", ["skip_summarisation", "transfer_to", "route"])
+@pytest.mark.parametrize("name", ["skip_summary", "transfer_to", "route"])
 def test_an_unknown_action_is_an_error(name: str) -> None:
-    """A misspelt one would otherwise do nothing, in silence."""
+    """Otherwise a misspelled action would have no effect and no message."""
     with pytest.raises(ValueError, match=name):
         setattr(ToolContext().actions, name, True)
 
 
-def test_an_action_of_the_wrong_type_is_an_error_where_it_is_set() -> None:
-    """In the tool, and not when the outcome is recorded."""
+def test_an_action_of_the_wrong_type_raises_where_it_is_set() -> None:
+    """It raises in the tool, not when the outcome is recorded."""
     with pytest.raises(ValidationError):
         ToolContext().actions.transfer_to_agent = 7  # type: ignore[assignment]
 
@@ -147,8 +147,8 @@ def test_contexts_do_not_share_actions() -> None:
     assert ToolContext().actions.artifact_delta == {}
 
 
-def test_a_threads_first_action_counts_beside_anothers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tool may use threads of its own, and actions are made when they are first asked for."""
+def test_simultaneous_first_actions_of_threads_all_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tool may use its own threads, and actions are created at their first use."""
     make, both = Actions.over, threading.Barrier(2)
 
     def slowly(state: State) -> Actions:
@@ -171,7 +171,7 @@ def test_a_threads_first_action_counts_beside_anothers(monkeypatch: pytest.Monke
 
 
 def test_adks_invocation_context_is_refused_with_the_remedy() -> None:
-    """Code that looks for it with `hasattr` continues without it."""
+    """Code that tests for it with `hasattr` continues without it."""
     context = ToolContext(session=Session(id="s1"))
     assert not hasattr(context, "_invocation_context")
     with pytest.raises(AttributeError, match="Use the context's own `session`"):
@@ -181,7 +181,7 @@ def test_adks_invocation_context_is_refused_with_the_remedy() -> None:
 
 
 def test_events_of_the_session_are_those_of_adk() -> None:
-    """They are a list of events with genai's types; an event is converted when it is first read."""
+    """They form a list of events with genai's types; an event is converted when it is first read."""
     content = {"role": "model", "parts": [{"functionCall": {"id": "fc-1", "name": "pay", "args": {"n": 1}}}]}
     recorded = core.Event(invocation_id="i", author="clerk", timestamp=5.0, content=content)
     own = Event(author="user", timestamp=7.0)

@@ -24,7 +24,7 @@ def ask(question: str) -> None:
 
 
 def test_settings_are_kept_as_attributes() -> None:
-    """The annotated call is made from them."""
+    """The annotated call is built from them."""
     tool = FunctionTool(
         ask,
         timeout=timedelta(seconds=30),
@@ -41,7 +41,7 @@ def test_settings_are_kept_as_attributes() -> None:
 
 
 def test_long_running_functions_have_the_same_settings() -> None:
-    """All but `quick` and those of a confirmation, which ADK does not take either; and what an answer has to be."""
+    """Lacks `quick` and the settings of a confirmation, like ADK; adds the schema of an answer."""
     settings = set(inspect.signature(FunctionTool).parameters)
     assert set(inspect.signature(LongRunningFunctionTool).parameters) == settings - {
         "require_confirmation",
@@ -72,7 +72,7 @@ def test_a_tool_that_cannot_be_quick_is_refused(settings: Any, problem: str) -> 
     [(False, None, "repeatable"), (True, None, "once"), (True, "repeatable", "repeatable"), (False, "read", "read")],
 )
 def test_a_confirmed_call_happens_once_unless_declared_otherwise(confirmed: bool, declared: Any, expected: str) -> None:
-    """Who approved a payment approved one payment."""
+    """An approval covers one payment."""
     assert FunctionTool(ask, effect=declared).effect_when(confirmed=confirmed) == expected
 
 
@@ -103,14 +103,14 @@ def test_a_confirmed_call_happens_once_unless_declared_otherwise(confirmed: bool
     ],
 )
 def test_a_setting_with_a_wrong_value_is_refused(settings: dict[str, Any], message: str) -> None:
-    """Where it is written, with the remedy."""
+    """Raises when the tool is created, with the remedy."""
     with pytest.raises(InvalidTool) as raised:
         FunctionTool(ask, **settings)
     assert str(raised.value) == message
 
 
 def test_several_wrong_settings_are_named_together() -> None:
-    """Mended in one go."""
+    """One error names all of them."""
     with pytest.raises(InvalidTool, match=r"`timeout` is 1; .* `retries` is -1; "):
         FunctionTool(ask, timeout=1, retries=-1)  # type: ignore[arg-type]
 
@@ -118,7 +118,7 @@ def test_several_wrong_settings_are_named_together() -> None:
 # BaseTool
 
 
-async def test_a_custom_tool_sets_what_differs_in_its_body() -> None:
+async def test_a_custom_tool_overrides_settings_in_its_body() -> None:
     """Settings have defaults on the class."""
 
     class Weather(BaseTool):
@@ -135,7 +135,7 @@ async def test_a_custom_tool_sets_what_differs_in_its_body() -> None:
 
 
 def test_a_custom_tool_may_set_its_name_itself() -> None:
-    """Without `super().__init__()`, as some tools of ADK do; what ADK's constructor takes is taken here."""
+    """Works without `super().__init__()`, as in some tools for ADK; the arguments of ADK's constructor are accepted."""
 
     class Plain(BaseTool):
         def __init__(self) -> None:
@@ -145,8 +145,8 @@ def test_a_custom_tool_may_set_its_name_itself() -> None:
     assert BaseTool(name="x", description="", behavior="BLOCKING", response_scheduling="SILENT").behavior == "BLOCKING"
 
 
-async def test_a_custom_tool_without_run_async_says_so() -> None:
-    """Rather than answering None."""
+async def test_a_custom_tool_without_run_async_raises() -> None:
+    """It does not return None."""
     with pytest.raises(NotImplementedError, match="BaseTool has no run_async"):
         await BaseTool(name="x", description="").run_async(args={}, tool_context=ToolContext())
 
@@ -199,8 +199,8 @@ def test_an_agent_tool_takes_a_request() -> None:
         ({}, "{}"),
     ],
 )
-def test_an_agent_is_told_the_request_or_else_all_arguments(args: dict[str, Any], message: str) -> None:
-    """Models do not always keep to the declaration."""
+def test_an_agent_receives_the_request_or_else_all_arguments(args: dict[str, Any], message: str) -> None:
+    """Models do not always follow the declaration."""
     assert AgentTool(clerk()).message_for(args) == message
 
 
@@ -215,7 +215,7 @@ async def test_an_agent_tool_cannot_be_run_by_a_tool() -> None:
 
 
 def test_only_an_agent_can_be_an_agent_tool() -> None:
-    """A function passed by mistake is named at once."""
+    """The error names a function that was passed by mistake."""
     with pytest.raises(TypeError, match="Expected an agent, got function"):
         AgentTool(ask)  # type: ignore[arg-type]
     assert AgentTool(clerk(), skip_summarization=True).skip_summarization

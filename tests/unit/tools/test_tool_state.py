@@ -1,4 +1,4 @@
-"""State as a tool reads and writes it."""
+"""Tools read and write state."""
 
 import datetime
 import math
@@ -46,7 +46,7 @@ def test_a_tool_reads_its_own_writes() -> None:
 
 
 def test_adks_methods_work() -> None:
-    """The whole API of ADK's State."""
+    """Covers the whole API of ADK's State."""
     state = State({"a": 1})
     assert state.get("x") is None
     assert state.get("x", 5) == 5
@@ -62,8 +62,8 @@ def test_adks_methods_work() -> None:
         state["x"]
 
 
-def test_it_is_a_whole_mapping() -> None:
-    """ADK's is not: no `del`, `pop`, `keys`, `items`, `len` or `dict()`."""
+def test_state_is_a_whole_mapping() -> None:
+    """ADK's state lacks `del`, `pop`, `keys`, `items`, `len` and `dict()`."""
     state = State({"a": 1, "b": 2})
     state["c"] = 3
     del state["a"]
@@ -76,8 +76,8 @@ def test_it_is_a_whole_mapping() -> None:
         del state["a"]
 
 
-def test_nothing_changed_is_no_delta() -> None:
-    """Reading is not changing."""
+def test_reading_creates_no_delta() -> None:
+    """An unchanged state has no delta."""
     state = State({"a": {"b": [1]}})
     assert state["a"]["b"] == [1]
     assert not state.has_delta()
@@ -88,7 +88,7 @@ def test_nothing_changed_is_no_delta() -> None:
 
 
 def test_a_write_is_recorded_even_if_it_changes_nothing() -> None:
-    """As in ADK; it also wins over a parallel call's write."""
+    """Follows ADK; such a write also wins over a parallel call's write."""
     state = State({"a": 1})
     state["a"] = 1
     assert state.delta() == ({"a": 1}, ())
@@ -102,8 +102,8 @@ def test_none_is_a_value_and_del_removes() -> None:
     assert state.delta() == ({"a": None}, ("b",))
 
 
-def test_deleting_what_this_call_added_leaves_no_trace() -> None:
-    """There is nothing to remove from the invocation's state."""
+def test_deleting_a_new_key_leaves_no_trace() -> None:
+    """The invocation's state does not contain it."""
     state = State({})
     state["a"] = 1
     del state["a"]
@@ -111,8 +111,8 @@ def test_deleting_what_this_call_added_leaves_no_trace() -> None:
     assert not state.has_delta()
 
 
-def test_what_is_deleted_and_written_again_is_written() -> None:
-    """And reads as new."""
+def test_a_deleted_key_can_be_written_again() -> None:
+    """It reads as a new key."""
     state = State({"a": {"old": 1}})
     del state["a"]
     assert "a" not in state
@@ -135,7 +135,7 @@ CHANGES: list[tuple[Callable[[State], object], dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("change", "delta"), CHANGES)
 def test_changes_inside_a_value_are_found(change: Callable[[State], object], delta: dict[str, Any]) -> None:
-    """Lists and dictionaries may be changed in place, however deep; True is not 1."""
+    """Lists and dictionaries may be changed in place at any depth; True is not 1."""
     current = {"prefs": {"theme": "light", "deep": {"n": 1}}, "items": [1, 2]}
     state = State(current)
     change(state)
@@ -144,7 +144,7 @@ def test_changes_inside_a_value_are_found(change: Callable[[State], object], del
     assert current == {"prefs": {"theme": "light", "deep": {"n": 1}}, "items": [1, 2]}
 
 
-def test_a_value_that_was_written_may_be_changed_afterwards() -> None:
+def test_a_written_value_may_be_changed_afterward() -> None:
     """The list in state is the list that was written, as in ADK."""
     state, items = State({}), [1]
     state["items"] = items
@@ -153,8 +153,8 @@ def test_a_value_that_was_written_may_be_changed_afterwards() -> None:
     assert state.delta() == ({"items": [1, 2, 3]}, ())
 
 
-def test_a_delta_shares_nothing_with_what_the_tool_holds() -> None:
-    """A thread that goes on cannot change what is recorded."""
+def test_a_delta_is_a_copy() -> None:
+    """A thread that keeps running cannot change the record."""
     state, items = State({}), [1]
     state["items"] = items
     delta, _ = state.delta()
@@ -162,8 +162,8 @@ def test_a_delta_shares_nothing_with_what_the_tool_holds() -> None:
     assert delta == {"items": [1]}
 
 
-def test_a_tool_reads_what_the_next_one_will_read() -> None:
-    """What is not plain JSON is replaced by its JSON form at the write."""
+def test_a_tool_reads_the_recorded_form() -> None:
+    """Values that are not plain JSON are replaced by their JSON form at the write."""
     state = State({})
     state["at"] = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
     state["pair"] = (1, {2})
@@ -175,7 +175,7 @@ def test_a_tool_reads_what_the_next_one_will_read() -> None:
 
 
 def test_only_keys_that_are_read_are_copied() -> None:
-    """The state of a long session is large, and shared."""
+    """The state of a long session is large and shared."""
     current = Watched(a=[1], b=[2], c=[3])
     state = State(current)
     assert "b" in state
@@ -189,8 +189,8 @@ def test_only_keys_that_are_read_are_copied() -> None:
     assert current.reads == ["a"]
 
 
-def test_the_state_it_looks_at_may_be_read_only() -> None:
-    """Nothing is ever written to it."""
+def test_the_underlying_state_may_be_read_only() -> None:
+    """It is never written to."""
     state = State(MappingProxyType({"a": 1, "b": [1]}))
     state["a"] = 2
     state["b"].append(2)
@@ -198,8 +198,8 @@ def test_the_state_it_looks_at_may_be_read_only() -> None:
     assert state.delta() == ({"a": 2}, ("b",))
 
 
-def test_to_dict_is_independent() -> None:
-    """Changing it changes no state; changes in place are in it."""
+def test_to_dict_returns_a_copy() -> None:
+    """Changing it changes no state; it includes changes in place."""
     state = State({"a": [1], "b": [1]})
     state["a"].append(2)
     copied = state.to_dict()
@@ -234,8 +234,8 @@ def test_to_dict_is_independent() -> None:
         ),
     ],
 )
-def test_what_is_no_json_is_refused_at_the_write(key: Any, value: object, message: str) -> None:
-    """With the key, the tool, what was found and the remedy; the state is as before."""
+def test_a_value_that_is_not_json_is_refused_at_the_write(key: Any, value: object, message: str) -> None:
+    """The error has the key, the tool, the value and the remedy; the state is unchanged."""
     state = State({}, tool="pay")
     with pytest.raises(StateRefused) as raised:
         state[key] = value
@@ -243,8 +243,8 @@ def test_what_is_no_json_is_refused_at_the_write(key: Any, value: object, messag
     assert state.delta() == ({}, ())
 
 
-def test_a_value_that_cannot_be_read_is_refused() -> None:
-    """Whatever it raises when it is looked at."""
+def test_an_unreadable_value_is_refused() -> None:
+    """Handles any exception that it raises."""
 
     class Broken(dict[str, int]):
         def items(self) -> Any:
@@ -255,8 +255,8 @@ def test_a_value_that_cannot_be_read_is_refused() -> None:
         state["x"] = Broken(a=1)
 
 
-def test_a_part_that_is_no_json_is_replaced() -> None:
-    """The tool reads what is stored; a change in place is only seen with the delta; a new value has no notes."""
+def test_a_part_that_is_not_json_is_replaced() -> None:
+    """The tool reads the stored value; a change in place is noticed with the delta; a new value has no notes."""
     state = State({"prefs": {}}, tool="pay")
     state["seen"] = {"at": math.nan}
     state["gone"] = state["new"] = [math.inf]
@@ -272,13 +272,13 @@ def test_a_part_that_is_no_json_is_replaced() -> None:
 
 
 def test_a_lone_surrogate_in_a_key_is_refused() -> None:
-    """It could be recorded and never read back."""
+    """It could be recorded but never read back."""
     with pytest.raises(StateRefused, match="lone surrogate"):
         State({})["\ud800"] = 1
 
 
-def test_threads_may_share_it() -> None:
-    """A sync tool may spread its work."""
+def test_threads_may_share_a_state() -> None:
+    """A sync tool may distribute its work."""
     state = State({"list": []})
 
     def work(n: int) -> None:

@@ -9,12 +9,12 @@ from waystation import tools
 
 
 def test_the_public_names_exist() -> None:
-    """What is exported exists."""
+    """Every exported name exists."""
     assert all(hasattr(tools, name) for name in tools.__all__)
 
 
 def test_importing_tools_imports_neither_genai_nor_temporal() -> None:
-    """Google's library takes a second, and tools do not know what schedules them."""
+    """Google's library takes a second to import, and tools do not know what schedules them."""
     code = (
         "import sys\n"
         "from waystation.tools import FunctionTool, ToolContext\n"
@@ -40,12 +40,12 @@ def test_importing_tools_imports_neither_genai_nor_temporal() -> None:
         "from waystation.tools.openapi_tool.openapi_spec_parser.rest_api_tool import RestApiTool",
     ],
 )
-def test_toolsets_are_where_adk_has_them(line: str) -> None:
-    """Outside the flat list, since they need extras."""
-    found: dict[str, object] = {}
-    exec(line, found)
-    for name in found.keys() - {"__builtins__"}:
-        assert found[name] is getattr(tools, name, found[name])
+def test_toolsets_have_the_module_names_of_adk(line: str) -> None:
+    """They are outside the flat list, because they need extras."""
+    names: dict[str, object] = {}
+    exec(line, names)
+    for name in names.keys() - {"__builtins__"}:
+        assert names[name] is getattr(tools, name, names[name])
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_toolsets_are_where_adk_has_them(line: str) -> None:
     ],
 )
 def test_a_missing_extra_is_named(missing: str, line: str, message: str) -> None:
-    """And everything else works without it."""
+    """All other names work without it."""
     code = (
         f"import sys\nsys.modules[{missing!r}] = None\nfrom waystation import *\nfrom waystation.tools import *\n"
         f"try:\n    {line}\nexcept ImportError as error:\n    print(error)"

@@ -1,4 +1,4 @@
-"""Toolsets: which tools they give, under which names, and when they are asked. Source: adk-semantics 10."""
+"""Toolsets: their tools, their names, and when they are listed. Source: adk-semantics 10."""
 
 import asyncio
 import inspect
@@ -34,7 +34,7 @@ def sub(a: int, b: int) -> int:
 
 
 class Calculator(BaseToolset):
-    """Gives two tools, the second once the state says `advanced`, and counts how often it is asked."""
+    """A toolset with two tools, the second only if the state has `advanced`; it counts its listings."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -73,8 +73,8 @@ async def test_a_toolset_is_expanded_in_place() -> None:
     assert await names(first, Calculator(), last) == ["first", "add", "sub", "last"]
 
 
-async def test_a_prefix_names_copies() -> None:
-    """Advertised and called under the longer name; the tools themselves keep theirs."""
+async def test_a_prefix_renames_copies() -> None:
+    """The longer name is declared and called; the tools themselves keep their names."""
     calculator = Calculator(tool_name_prefix="calc")
     tools = await list_tools(agent(calculator), at)
     assert list(tools) == ["calc_add", "calc_sub"]
@@ -87,15 +87,15 @@ async def test_a_prefix_names_copies() -> None:
     assert await tools["calc_add"].run_async(args={"a": 1, "b": 2}, tool_context=ToolContext()) == 3
 
 
-async def test_a_renamed_tool_answers_under_its_new_name() -> None:
-    """Also when arguments are missing: the model knows no other name."""
+async def test_a_renamed_tool_reports_its_new_name() -> None:
+    """The model knows no other name, for example when arguments are missing."""
     tools = await list_tools(agent(Calculator(tool_name_prefix="calc")), at)
     refused = await tools["calc_add"].run_async(args={}, tool_context=ToolContext())
     assert refused["error"].startswith("Invoking `calc_add()` failed")
 
 
 async def test_a_declaration_of_genai_is_renamed_without_being_changed() -> None:
-    """As tools written for ADK return it, often the same object each time."""
+    """Tools written for ADK often return the same object each time."""
     from google.genai import types
 
     class Lookup(BaseTool):
@@ -112,7 +112,7 @@ async def test_a_declaration_of_genai_is_renamed_without_being_changed() -> None
     assert declare(lookup) == {"name": "lookup", "description": "Look it up."}
 
 
-async def test_a_tool_without_declaration_stays_without() -> None:
+async def test_a_tool_without_a_declaration_gets_none() -> None:
     """It may still change the request."""
     calculator = Calculator(tool_name_prefix="my")
     calculator.tools = [BaseTool(name="search", description="")]
@@ -120,7 +120,7 @@ async def test_a_tool_without_declaration_stays_without() -> None:
 
 
 async def test_a_toolset_replaces_no_tool_of_an_earlier_one(logs: Logs) -> None:
-    """The tools of the first toolset count, and the others are logged."""
+    """The tool of the first toolset counts, and the others are logged."""
     first, second = Calculator(), Calculator()
     tools = await list_tools(agent(first, second), at)
     assert list(tools) == ["add", "sub"]
@@ -131,19 +131,19 @@ async def test_a_toolset_replaces_no_tool_of_an_earlier_one(logs: Logs) -> None:
     ]
 
 
-@pytest.mark.parametrize("wanted", [None, "add"])
-async def test_a_toolset_replaces_no_declared_tool(wanted: str | None) -> None:
-    """Neither before nor after it in the list: an MCP server chooses the names of its tools."""
+@pytest.mark.parametrize("name", [None, "add"])
+async def test_a_toolset_replaces_no_declared_tool(name: str | None) -> None:
+    """Holds before and after it in the list, because an MCP server chooses the names of its tools."""
     protected = FunctionTool(add, require_confirmation=True)
     for tools in ([protected, Calculator()], [Calculator(), protected]):
-        listed = await list_tools(agent(*tools), at, wanted=wanted)
+        listed = await list_tools(agent(*tools), at, wanted=name)
         assert listed["add"] is protected
         assert listed.origins["add"] == "declared"
 
 
 @pytest.mark.parametrize("name", ["exit_loop", "load_artifacts", "transfer_to_agent", "adk_run_code"])
-async def test_a_toolset_has_no_names_of_the_framework(name: str, logs: Logs) -> None:
-    """Models know what they mean, and readers would take them for the framework's own. With a prefix, they differ."""
+async def test_a_toolset_cannot_use_reserved_names(name: str, logs: Logs) -> None:
+    """Models know their meaning, and readers would take them for the framework's own. With a prefix, they differ."""
     calculator = Calculator()
     calculator.tools = [FunctionTool(add, name=name)]
     assert await names(calculator) == []
@@ -175,8 +175,8 @@ def test_a_name_that_ends_with_a_number_is_not_the_origin_of_another_toolset() -
     assert origins == ["toolset:Calculator#2", "toolset:Calculator", "toolset:Calculator#3"]
 
 
-async def test_two_declared_tools_with_one_name_stay_a_mistake() -> None:
-    """Nothing dynamic is involved, so it can be mended."""
+async def test_two_declared_tools_with_one_name_are_a_mistake() -> None:
+    """The author can correct it."""
     with pytest.raises(ToolNameTaken):
         await list_tools(agent(add, FunctionTool(add), Calculator()), at)
 
@@ -186,12 +186,12 @@ async def test_two_declared_tools_with_one_name_stay_a_mistake() -> None:
 
 @pytest.mark.parametrize("selected", [["add"], ("add",), {"add"}])
 async def test_a_filter_names_tools_without_their_prefix(selected: Any) -> None:
-    """The names that the toolset's author knows."""
+    """The filter has the names of the toolset's author."""
     assert await names(Calculator(tool_filter=selected, tool_name_prefix="calc")) == ["calc_add"]
 
 
 async def test_a_filter_may_be_a_function_of_tool_and_context() -> None:
-    """It is given what `get_tools` is given."""
+    """The function receives the arguments of `get_tools`."""
 
     def allowed(tool: BaseTool, readonly_context: ReadonlyContext | None = None) -> bool:
         return readonly_context is not None and tool.name in readonly_context.state["allowed"]
@@ -200,8 +200,8 @@ async def test_a_filter_may_be_a_function_of_tool_and_context() -> None:
     assert await names(Calculator(tool_filter=allowed), context=at(allowed=["sub"])) == ["sub"]
 
 
-async def test_an_empty_filter_lets_everything_through() -> None:
-    """As in ADK."""
+async def test_an_empty_filter_selects_everything() -> None:
+    """Follows ADK."""
     assert await names(Calculator(tool_filter=[])) == ["add", "sub"]
 
 
@@ -209,14 +209,14 @@ async def test_an_empty_filter_lets_everything_through() -> None:
 
 
 async def test_tools_follow_the_state_within_an_invocation() -> None:
-    """Each model call asks again: a tool that a call unlocks is there for the next."""
+    """Each model call lists the tools again, so a tool that a call unlocks is in the next list."""
     calculator = Calculator()
     assert await names(calculator, context=at(advanced=False)) == ["add"]
     assert await names(calculator, context=at(advanced=True)) == ["add", "sub"]
 
 
-async def test_a_toolset_may_be_asked_once_per_invocation() -> None:
-    """`_use_invocation_cache` is ADK's name; several invocations at a time do not disturb each other."""
+async def test_a_toolset_may_be_listed_once_per_invocation() -> None:
+    """`_use_invocation_cache` is ADK's name; simultaneous invocations do not disturb each other."""
     calculator = Calculator()
     calculator._use_invocation_cache = True
     for invocation in ("i-1", "i-2", "i-1", "i-2"):
@@ -225,7 +225,7 @@ async def test_a_toolset_may_be_asked_once_per_invocation() -> None:
     assert calculator.asked == 2
 
 
-async def test_what_is_remembered_is_bounded() -> None:
+async def test_cached_listings_are_bounded() -> None:
     """A worker serves invocations for months."""
     calculator = Calculator()
     calculator._use_invocation_cache = True
@@ -234,8 +234,8 @@ async def test_what_is_remembered_is_bounded() -> None:
     assert len(calculator.__dict__["_tools_by_invocation"]) == 64
 
 
-async def test_without_an_invocation_nothing_is_remembered() -> None:
-    """A list made outside belongs to nobody."""
+async def test_a_listing_without_an_invocation_is_not_cached() -> None:
+    """It belongs to no invocation."""
     calculator = Calculator()
     calculator._use_invocation_cache = True
     await calculator.get_tools_with_prefix()
@@ -243,8 +243,8 @@ async def test_without_an_invocation_nothing_is_remembered() -> None:
     assert calculator.asked == 2
 
 
-async def test_toolsets_that_cannot_give_a_tool_are_not_asked_for_it() -> None:
-    """Asking may need a network: neither those of another prefix, nor any if a declared tool has that name."""
+async def test_only_toolsets_that_may_have_a_tool_are_listed() -> None:
+    """Listing may need a network: skips toolsets with another prefix, and all if a declared tool has the name."""
     before, other, after = Calculator(), Calculator(tool_name_prefix="other"), Calculator(tool_name_prefix="calc")
     declared = agent(before, add, other, after)
     assert (await list_tools(declared, at, wanted="add"))["add"].name == "add"
@@ -256,8 +256,8 @@ async def test_toolsets_that_cannot_give_a_tool_are_not_asked_for_it() -> None:
 # What goes wrong
 
 
-async def test_a_subclass_may_forget_to_call_super() -> None:
-    """ADK's guide shows one that does."""
+async def test_a_subclass_may_omit_super() -> None:
+    """ADK's guide contains such a class."""
 
     class Forgetful(BaseToolset):
         def __init__(self) -> None:
@@ -270,8 +270,8 @@ async def test_a_subclass_may_forget_to_call_super() -> None:
     assert authoring_problems(agent(Forgetful())) == []
 
 
-async def test_functions_and_a_plain_method_are_understood() -> None:
-    """What they mean is plain."""
+async def test_functions_and_a_sync_method_are_accepted() -> None:
+    """Their meaning is clear."""
 
     class Plain(BaseToolset):
         def get_tools(self, readonly_context: ReadonlyContext | None = None) -> Any:
@@ -281,7 +281,7 @@ async def test_functions_and_a_plain_method_are_understood() -> None:
 
 
 async def test_a_toolset_that_raises_is_left_out(logs: Logs) -> None:
-    """Where is logged, and not its text, since that may quote credentials."""
+    """Logs the place but not the text, which may quote credentials."""
 
     class Broken(BaseToolset):
         async def get_tools(self, readonly_context: ReadonlyContext | None = None) -> list[BaseTool]:
@@ -311,10 +311,10 @@ async def test_a_toolset_that_raises_is_left_out(logs: Logs) -> None:
         (LookupError(), False, False),
     ],
 )
-async def test_only_a_required_toolset_that_is_not_available_is_waited_for(
+async def test_only_an_unavailable_required_toolset_is_waited_for(
     error: Exception, optional: bool, must_wait: bool
 ) -> None:
-    """Waiting does not correct the mistakes of authors."""
+    """Waiting does not correct mistakes of authors."""
 
     class Away(BaseToolset):
         async def get_tools(self, readonly_context: ReadonlyContext | None = None) -> list[BaseTool]:
@@ -327,26 +327,26 @@ async def test_only_a_required_toolset_that_is_not_available_is_waited_for(
 
 
 @pytest.mark.parametrize(
-    ("given", "reason"),
+    ("value", "reason"),
     [
         (None, "`get_tools` returned None; return a list of tools."),
         ("add", "`get_tools` returned a str; return a list of tools."),
         ([add, 3], "`get_tools` returned a list that contains an int; return BaseTools and functions."),
     ],
 )
-async def test_what_is_no_list_of_tools_is_named(logs: Logs, given: Any, reason: str) -> None:
-    """With what to return instead."""
+async def test_an_invalid_list_of_tools_is_named(logs: Logs, value: Any, reason: str) -> None:
+    """The error names the expected return value."""
 
     class Wrong(BaseToolset):
         async def get_tools(self, readonly_context: ReadonlyContext | None = None) -> Any:
-            return given
+            return value
 
     assert await names(Wrong(), context=at()) == []
     assert [entry["reason"] for entry in logs] == [f"Tool 'Wrong': {reason}"]
 
 
-async def test_a_toolset_that_never_answers_is_left_out(logs: Logs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would hold the model call up in silence."""
+async def test_a_toolset_that_hangs_is_left_out(logs: Logs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise it would block the model call."""
 
     class Hanging(BaseToolset):
         async def get_tools(self, readonly_context: ReadonlyContext | None = None) -> list[BaseTool]:
@@ -358,7 +358,7 @@ async def test_a_toolset_that_never_answers_is_left_out(logs: Logs, monkeypatch:
     assert [(line["event"], line["error_type"]) for line in logs] == [("toolset.failed", "TimeoutError")]
 
 
-async def test_a_tool_that_no_model_takes_is_left_out_alone(logs: Logs) -> None:
+async def test_an_invalid_tool_is_left_out_alone(logs: Logs) -> None:
     """The other tools of its toolset are kept."""
 
     def transfer_to_agent(agent_name: str) -> None: ...
@@ -378,7 +378,7 @@ async def test_a_tool_that_no_model_takes_is_left_out_alone(logs: Logs) -> None:
 
 
 async def test_an_agent_cannot_come_from_a_toolset(logs: Logs) -> None:
-    """It would be a child workflow of an agent that no worker knows; one that is declared elsewhere is known."""
+    """No worker would know the agent of its child workflow, unless it is declared elsewhere."""
     clerk = LlmAgent(name="clerk")
     calculator = Calculator()
     calculator.tools = [AgentTool(clerk)]
@@ -387,15 +387,15 @@ async def test_an_agent_cannot_come_from_a_toolset(logs: Logs) -> None:
     assert await names(calculator, AgentTool(clerk)) == ["clerk"]
 
 
-def test_static_tools_are_known_without_asking_toolsets() -> None:
-    """Asking may need a network."""
+def test_static_tools_are_known_without_listing_toolsets() -> None:
+    """Listing may need a network."""
     calculator = Calculator()
     assert list(tools_of(agent(add, calculator))) == ["add"]
     assert calculator.asked == 0
 
 
 def test_mistakes_in_a_declared_toolset_are_reported() -> None:
-    """Those that can be known without asking it."""
+    """Reports those that are visible without listing it."""
     problems = authoring_problems(
         agent(
             Calculator, Calculator(tool_filter="add"), Calculator(tool_filter=3), Calculator(tool_name_prefix="no way")
@@ -413,7 +413,7 @@ def test_mistakes_in_a_declared_toolset_are_reported() -> None:
 
 
 class Closing(Calculator):
-    """Notes that it was closed."""
+    """A toolset that records its closing."""
 
     def __init__(self, problem: BaseException | None = None, wait: asyncio.Event | None = None) -> None:
         super().__init__()
@@ -428,7 +428,7 @@ class Closing(Calculator):
 
 
 async def test_every_toolset_is_closed_once(logs: Logs) -> None:
-    """Those of agents that are called as tools too, and after others that fail or hang."""
+    """Includes toolsets of agents that are called as tools, even if others fail or hang."""
     shared, below = Closing(), Closing()
     broken, hanging = Closing(ConnectionError("gone")), Closing(wait=asyncio.Event())
     clerk = LlmAgent(name="clerk", tools=[shared, below])

@@ -1,4 +1,4 @@
-"""Declarations for Vertex AI; each expectation is what google-adk 2.13 declares."""
+"""Declarations for Vertex AI, compared with those of google-adk 2.13."""
 
 import datetime
 from collections.abc import AsyncGenerator, Callable, Generator
@@ -82,13 +82,13 @@ def returning(annotation: Any) -> Callable[..., Any]:
         ("Unknown", None),
     ],
 )
-def test_the_result_is_declared_where_it_can_be(annotation: Any, schema: object) -> None:
-    """From the return annotation; one that cannot be described is left out."""
+def test_the_result_is_declared_if_possible(annotation: Any, schema: object) -> None:
+    """Uses the return annotation and leaves out one that cannot be described."""
     assert declared(returning(annotation)).get("responseJsonSchema") == schema
 
 
-def test_a_function_that_does_not_say_what_it_returns_declares_nothing() -> None:
-    """Unlike one that returns None."""
+def test_a_function_without_a_return_annotation_declares_no_result() -> None:
+    """A function that returns None declares it."""
 
     def f():  # type: ignore[no-untyped-def]  # which is the point
         ...
@@ -97,7 +97,7 @@ def test_a_function_that_does_not_say_what_it_returns_declares_nothing() -> None
 
 
 def test_null_among_the_choices_becomes_nullable() -> None:
-    """Vertex AI wants a type beside every choice."""
+    """Vertex AI requires a type in every choice."""
 
     def f(a: str | None, b: Address | None = None, c: list[int | None] | None = None) -> None: ...
 
@@ -115,25 +115,25 @@ def test_null_among_the_choices_becomes_nullable() -> None:
 
 
 @pytest.mark.parametrize(
-    ("enterprise", "vertex", "told"),
+    ("enterprise", "vertex", "declares_result"),
     [("1", None, True), ("true", "0", True), ("0", "1", False), (None, "1", True), (None, "yes", False)],
 )
-def test_the_environment_decides(
-    monkeypatch: pytest.MonkeyPatch, enterprise: str | None, vertex: str | None, told: bool
+def test_the_environment_chooses_vertex(
+    monkeypatch: pytest.MonkeyPatch, enterprise: str | None, vertex: str | None, declares_result: bool
 ) -> None:
-    """As google-genai reads it: the newer variable wins, and only `1` and `true` count."""
+    """Follows google-genai: the newer variable wins, and only `1` and `true` count."""
     for name, value in (("ENTERPRISE", enterprise), ("VERTEXAI", vertex)):
         monkeypatch.delenv(f"GOOGLE_GENAI_USE_{name}", raising=False)
         if value is not None:
             monkeypatch.setenv(f"GOOGLE_GENAI_USE_{name}", value)
-    assert ("responseJsonSchema" in declared(returning(str))) is told
+    assert ("responseJsonSchema" in declared(returning(str))) is declares_result
 
 
 @pytest.mark.parametrize(("output_schema", "kind"), [(None, "string"), (Address, "object")])
-def test_a_called_agent_says_whether_it_answers_with_an_object(
+def test_a_called_agent_declares_an_object_result(
     monkeypatch: pytest.MonkeyPatch, output_schema: Any, kind: str
 ) -> None:
-    """As the last agent of a sequence does; the Gemini API is not told. Source: adk-semantics 4.1."""
+    """The last agent of a sequence sets it; the schema is not sent to the Gemini API. Source: adk-semantics 4.1."""
     last = Agent(name="last", output_schema=output_schema)
     tool = AgentTool(SequentialAgent(name="team", sub_agents=[Agent(name="first"), last]))
     monkeypatch.setenv("GOOGLE_GENAI_USE_VERTEXAI", "1")

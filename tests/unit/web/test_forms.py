@@ -12,7 +12,7 @@ SCHEMA = {
     "type": "object",
     "required": ["who", "many", "sure", "size"],
     "properties": {
-        "who": {"type": "string", "description": "Whom to ask."},
+        "who": {"type": "string", "description": "The person to ask."},
         "many": {"type": "integer", "minimum": 1, "maximum": 9},
         "share": {"type": "number"},
         "sure": {"type": "boolean"},
@@ -54,7 +54,11 @@ def test_a_schema_gives_a_field_of_the_right_kind_for_each_property() -> None:
     }
     assert [field.key for field in fields if field.required] == ["who", "many", "sure", "size"]
     assert fields[4].choices == (('"small"', "small"), ('"large"', "large"), ("3", "3"))
-    assert (fields[0].text, fields[1].bounds, fields[9].value) == ("Whom to ask.", (("min", "1"), ("max", "9")), "yes")
+    assert (fields[0].text, fields[1].bounds, fields[9].value) == (
+        "The person to ask.",
+        (("min", "1"), ("max", "9")),
+        "yes",
+    )
 
 
 def test_filled_fields_become_values_and_empty_ones_are_omitted() -> None:
@@ -75,16 +79,16 @@ def test_a_time_without_a_zone_has_the_zone_of_the_server(set_zone: SetZone) -> 
     """Adds the offset of the server at that time; a given zone is kept."""
     set_zone("Europe/Berlin")
     fields = forms.make_schema_fields({"properties": {"at": {"type": "string", "format": "date-time"}}}) or []
-    for given, expected in (
+    for text, expected in (
         ("2026-10-25T01:59", "2026-10-25T01:59:00+02:00"),
         ("2026-10-25T03:00", "2026-10-25T03:00:00+01:00"),
         ("2026-10-25T03:00Z", "2026-10-25T03:00:00+00:00"),
     ):
-        assert forms.parse_fields(fields, filled(at=given)) == {"at": expected}
+        assert forms.parse_fields(fields, filled(at=text)) == {"at": expected}
 
 
 @pytest.mark.parametrize(
-    ("key", "given", "error"),
+    ("key", "text", "error"),
     [
         ("who", "", "Fill this in."),
         ("many", "3.5", "Enter a whole number."),
@@ -99,12 +103,12 @@ def test_a_time_without_a_zone_has_the_zone_of_the_server(set_zone: SetZone) -> 
         ("rest", "[" * 100 + "]" * 100, "This value cannot be recorded: it contains nesting deeper than 64 levels."),
     ],
 )
-def test_an_invalid_value_is_reported_at_its_field(key: str, given: str, error: str) -> None:
+def test_an_invalid_value_is_reported_at_its_field(key: str, text: str, error: str) -> None:
     """The invalid text stays in its field."""
     with pytest.raises(forms.InvalidInput) as raised:
-        forms.parse_fields(forms.make_schema_fields(SCHEMA) or [], filled(**{key: given}))
+        forms.parse_fields(forms.make_schema_fields(SCHEMA) or [], filled(**{key: text}))
     (field,) = [field for field in raised.value.fields or () if field.key == key]
-    assert (field.error, field.value) == (error, given)
+    assert (field.error, field.value) == (error, text)
 
 
 @pytest.mark.parametrize("schema", [{}, {"type": "string"}, {"type": "object"}, {"properties": []}, {"$ref": "#/x"}])

@@ -54,20 +54,20 @@ GOLDEN = {
 }
 
 
-@pytest.mark.parametrize(("given", "expected"), GOLDEN.values(), ids=GOLDEN)
-def test_a_hostile_string_is_displayed_unambiguously(given: str, expected: str) -> None:
+@pytest.mark.parametrize(("value", "expected"), GOLDEN.values(), ids=GOLDEN)
+def test_a_hostile_string_is_displayed_unambiguously(value: str, expected: str) -> None:
     """The display is JSON of the same text, and readable characters stay."""
-    reads = str(text_safety.format_value(given))
+    reads = str(text_safety.format_value(value))
     assert reads == expected
-    assert json.loads(reads) == given
+    assert json.loads(reads) == value
 
 
 @pytest.mark.parametrize("place", ["value", "name", "inner"])
 def test_padding_hides_no_tail(place: str) -> None:
     """Shows the end of 200,000 characters, with the number omitted."""
     long = "pay alice" + " " * 200_000 + "and eve 9,000"
-    given: Any = {"value": long, "name": {long: 1}, "inner": [{"a": [long]}]}[place]
-    reads = text_safety.format_value(given)
+    value: Any = {"value": long, "name": {long: 1}, "inner": [{"a": [long]}]}[place]
+    reads = text_safety.format_value(value)
     assert "and eve 9,000" in str(reads)
     assert len(str(reads)) < 2_200
     assert any(" omitted " in piece.text for piece in reads.pieces if piece.kind == "gap")
@@ -85,7 +85,7 @@ def test_only_escaped_characters_are_highlighted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "remarks"),
+    ("text", "remarks"),
     [
         ("plain", ()),
         ("привет", ()),
@@ -94,9 +94,9 @@ def test_only_escaped_characters_are_highlighted() -> None:
         ("\u200b\u200b", ("2 invisible characters, escaped here",)),
     ],
 )
-def test_invisible_differences_are_reported(given: str, remarks: tuple[str, ...]) -> None:
+def test_invisible_differences_are_reported(text: str, remarks: tuple[str, ...]) -> None:
     """Remarks count invisible characters and name words that mix alphabets."""
-    assert text_safety.format_value(given).remarks == remarks
+    assert text_safety.format_value(text).remarks == remarks
 
 
 def test_a_call_on_one_line_shows_no_secrets_and_no_hidden_characters() -> None:

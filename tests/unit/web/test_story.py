@@ -11,8 +11,8 @@ def test_each_notification_is_described() -> None:
     occasions = ("asked", "reminder1", "escalation12", "expired", "later")
     noticed: list[Body] = [Notified("fc-1", occasion, report) for occasion in occasions]
     log = log_of(user_message("go"), model_calls("pay", gated=True), noticed, expired("fc-1"))
-    told = [text for _, text in story(log, log.state.calls["fc-1"]) if text.startswith("notified")]
-    assert told == [
+    lines = [text for _, text in story(log, log.state.calls["fc-1"]) if text.startswith("notified")]
+    assert lines == [
         f"notified mail: {what}; failed: chat"
         for what in (
             "the call is pending",

@@ -1,4 +1,4 @@
-"""What workflows read from payloads."""
+"""Reading payloads in workflows."""
 
 import pytest
 from temporalio.api.common.v1 import Payload
@@ -7,7 +7,7 @@ from waystation.workflows.ports import data_of
 
 
 @pytest.mark.parametrize("encoding", [b"json/plain", b"json/protobuf"])
-def test_json_is_read_as_it_stands(encoding: bytes) -> None:
+def test_json_is_read_unchanged(encoding: bytes) -> None:
     """The core parses it."""
     assert data_of(Payload(metadata={"encoding": encoding}, data=b"{}")) == b"{}"
 
@@ -24,6 +24,6 @@ def test_json_is_read_as_it_stands(encoding: bytes) -> None:
         {"encoding": b"binary/encrypted"},
     ],
 )
-def test_any_other_encoding_reads_as_broken_json(metadata: dict[str, bytes]) -> None:
-    """Even if the bytes are JSON: nobody said so."""
+def test_any_other_encoding_is_invalid_json(metadata: dict[str, bytes]) -> None:
+    """Even bytes that are JSON are invalid if their encoding does not say so."""
     assert data_of(Payload(metadata=metadata, data=b'{"agent": "greeter", "message": "hi"}')) == b""
