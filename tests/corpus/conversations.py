@@ -9,11 +9,11 @@ from typing import Any
 from temporalio.client import WorkflowFailureError
 
 from tests.corpus.machine import without_machine
-from tests.server.sessions.conftest import heard_events
+from tests.server.sessions.conftest import settled_events
 from tests.server.sessions.test_sending import Held
 from tests.server.sessions.test_waiting import parked, paying
 from tests.server.sessions.turnstile import HeldReadings, decided
-from tests.server.workflows.outside import Gate, heard_joined
+from tests.server.workflows.outside import Gate, wait_for_joined_messages
 from waystation.agents import Agent
 from waystation.client import Session
 from waystation.embedded import EmbeddedServer
@@ -43,7 +43,7 @@ class Conversation:
 
 
 async def _over(session: Session) -> None:
-    await heard_events(session)
+    await settled_events(session)
     await session.close()
     await session.handle.result()
 
@@ -76,7 +76,7 @@ async def interrupt(session: Session, holds: Holds) -> None:
     await holds.model.asked.wait()
     await session.send("two", when_busy="join")
     last = await session.send("three")
-    await heard_joined(await first.invocation())
+    await wait_for_joined_messages(await first.invocation())
     holds.model.go.set()
     await last.result()
     await _over(session)

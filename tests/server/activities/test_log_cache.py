@@ -112,7 +112,7 @@ async def test_an_unknown_run_is_read_once_for_all_of_its_positions(
     assert (views.reads, pages.cold, pages.tail) == (1, 1, 0)
 
 
-async def test_what_is_new_is_read_from_the_end(env: AgentEnvironment, temporal: Client, pages: Pages) -> None:
+async def test_new_entries_are_read_from_the_end(env: AgentEnvironment, temporal: Client, pages: Pages) -> None:
     """After an answer only the tail of the history is read, and the log equals that of a fresh reader."""
     views, run = LogCache(temporal), await recorded(await waits(env))
     await run.at(views, run.positions[-1])
@@ -156,7 +156,7 @@ def in_workers(monkeypatch: pytest.MonkeyPatch) -> list[LogCache]:
     return made
 
 
-async def test_a_process_that_made_everything_reads_nothing(serve: Serve, in_workers: list[LogCache]) -> None:
+async def test_a_process_that_produced_all_results_reads_nothing(serve: Serve, in_workers: list[LogCache]) -> None:
     """A single worker does not read back its own results, however many calls an invocation makes."""
     # One at a time: of two at once the second may be taken first, and then reads what only the first one names.
     turns = [calls(("note", {"word": f"{turn}"})) for turn in range(10)]
@@ -180,7 +180,7 @@ async def test_an_answer_is_not_read_back(serve: Serve, in_workers: list[LogCach
     assert [str(ref).partition(".")[0] for ref in run.sources._bodies] == ["m3"]
 
 
-async def test_looks_at_one_run_at_the_same_time_share_one_read(
+async def test_simultaneous_reads_of_one_run_share_one_request(
     env: AgentEnvironment, temporal: Client, pages: Pages
 ) -> None:
     """Parallel tools of a process without a cached log read the history once."""
@@ -190,7 +190,7 @@ async def test_looks_at_one_run_at_the_same_time_share_one_read(
     assert (views.reads, pages.cold, pages.tail) == (1, 1, 0)
 
 
-async def test_looks_at_several_runs_do_not_mix(env: AgentEnvironment, temporal: Client) -> None:
+async def test_reads_of_several_runs_do_not_mix(env: AgentEnvironment, temporal: Client) -> None:
     """Every run has its own log."""
     views = LogCache(temporal)
     runs = [await recorded(await waits(env)) for _ in range(3)]
@@ -200,9 +200,7 @@ async def test_looks_at_several_runs_do_not_mix(env: AgentEnvironment, temporal:
     assert views.reads == 3
 
 
-async def test_a_result_of_an_attempt_that_was_not_recorded_is_never_used(
-    env: AgentEnvironment, temporal: Client
-) -> None:
+async def test_an_unrecorded_result_of_an_attempt_is_never_used(env: AgentEnvironment, temporal: Client) -> None:
     """If the server discarded the attempt that produced a cached result, the recorded result is used."""
     run = await recorded(await waits(env))
     bodies = {str(entry.ref): entry.body for entry in (await run.at(LogCache(temporal), run.positions[-1])).entries}
@@ -223,7 +221,7 @@ async def test_a_result_of_an_attempt_that_was_not_recorded_is_never_used(
 
 
 async def test_an_answer_whose_workflow_task_was_lost_is_never_used(env: AgentEnvironment, temporal: Client) -> None:
-    """An update may get the number of another one that arrived in a lost task. Then the recorded one is used."""
+    """An update may get the number of another one that arrived in a lost task. The recorded one is used."""
     views, run = LogCache(temporal), await recorded(await waits(env))
     await run.at(views, run.positions[-1])
     lost = Answer(function_call_id="fc-3", action="respond", response={"said": "no"})
@@ -235,7 +233,7 @@ async def test_an_answer_whose_workflow_task_was_lost_is_never_used(env: AgentEn
     assert views.reads == 2
 
 
-async def test_the_run_used_longest_ago_goes_first(env: AgentEnvironment, temporal: Client) -> None:
+async def test_the_least_recently_used_run_is_evicted_first(env: AgentEnvironment, temporal: Client) -> None:
     """With room for two runs, a third one evicts the least recently used."""
     views = LogCache(temporal, max_runs=2)
     one, two, three = [await recorded(await waits(env)) for _ in range(3)]
@@ -258,7 +256,7 @@ async def test_content_is_bounded(env: AgentEnvironment, temporal: Client) -> No
     assert views.reads == 3
 
 
-async def test_results_made_here_count_as_content(env: AgentEnvironment, temporal: Client) -> None:
+async def test_local_results_count_as_content(env: AgentEnvironment, temporal: Client) -> None:
     """A large result evicts other runs at the next read."""
     views = LogCache(temporal, max_bytes=1_000_000)
     one, two = [await recorded(await waits(env)) for _ in range(2)]
@@ -271,8 +269,8 @@ async def test_results_made_here_count_as_content(env: AgentEnvironment, tempora
     assert views.reads == 3
 
 
-async def test_a_run_that_is_dropped_while_it_is_read_leaves_no_trace(env: AgentEnvironment, temporal: Client) -> None:
-    """With room for one run and several reads at once, the cache holds one run in the end."""
+async def test_a_run_that_is_evicted_during_a_read_leaves_no_trace(env: AgentEnvironment, temporal: Client) -> None:
+    """With room for one run and several simultaneous reads, the cache holds one run in the end."""
     views = LogCache(temporal, max_runs=1)
     runs = [await recorded(await waits(env)) for _ in range(3)]
     logs = await asyncio.gather(*(run.at(views, run.positions[-1]) for run in runs * 4))
@@ -310,7 +308,7 @@ async def test_a_position_beyond_the_history_is_refused(env: AgentEnvironment, t
         await run.at(views, Position(at=99, new=("m9.dddddd",)))
 
 
-async def test_what_no_command_names_is_found_all_the_same(env: AgentEnvironment, temporal: Client) -> None:
+async def test_entries_that_no_command_names_are_still_found(env: AgentEnvironment, temporal: Client) -> None:
     """The whole history is read when a command assumes entries that no command names."""
     views, run = LogCache(temporal), await recorded(await waits(env))
     last = run.positions[-1]
@@ -355,7 +353,7 @@ def test_a_log_catches_up_as_far_as_it_can(position: Position, reached: bool, re
     assert [str(entry.ref) for entry in log.entries] == refs
 
 
-def test_a_log_that_is_further_on_stays_as_it_is() -> None:
+def test_a_log_beyond_the_position_is_unchanged() -> None:
     """A position behind the log changes nothing, and an overlapping one adds only new entries."""
     log, sources = Log("i"), Sources()
     sources.learn(Started([START]))

@@ -6,7 +6,7 @@ from tests.programs import logged, run
 from tests.unit.activities.test_model_names import BARE
 
 
-def test_a_worker_that_would_fail_whatever_waits_does_not_start(tmp_path: Path) -> None:
+def test_a_worker_without_usable_models_does_not_start(tmp_path: Path) -> None:
     """The worker reports the problem before it connects; `check` also runs without keys."""
     package = tmp_path / "bare"
     package.mkdir()

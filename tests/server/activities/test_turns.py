@@ -53,39 +53,39 @@ async def parked(invocation: Invocation, call: str) -> None:
 
 async def entries(invocation: Invocation) -> list[tuple[str, Any]]:
     """Return the entries of a fresh reader."""
-    return told((await invocation.log()).entries)
+    return facts_of((await invocation.log()).entries)
 
 
-def told(entries: list[Entry]) -> list[tuple[str, Any]]:
+def facts_of(entries: list[Entry]) -> list[tuple[str, Any]]:
     return [(str(entry.ref), entry.body) for entry in entries]
 
 
-async def test_only_what_is_new_is_read(env: AgentEnvironment, temporal: Client, pages: Pages) -> None:
+async def test_only_new_events_are_read(env: AgentEnvironment, temporal: Client, pages: Pages) -> None:
     """Each time the invocation waits again, only its last events are read."""
     invocation = await env.client.start("asker", "go")
     reader = TurnReader(temporal, invocation.id, env.client.blobs.get)
     for number in range(1, 5):
         await parked(invocation, f"fc-{number}")
-        assert told((await reader.log()).entries) == await entries(invocation)
+        assert facts_of((await reader.log()).entries) == await entries(invocation)
         await invocation.respond({"said": "yes"})
     await invocation.result()
-    assert told((await reader.log()).entries) == await entries(invocation)
+    assert facts_of((await reader.log()).entries) == await entries(invocation)
     assert (pages.cold, pages.tail >= 4) == (1, True)
 
 
-async def test_it_is_read_on_in_further_runs(env: AgentEnvironment, temporal: Client, pages: Pages) -> None:
+async def test_a_reader_continues_in_later_runs(env: AgentEnvironment, temporal: Client, pages: Pages) -> None:
     """The end of the known run and the next run are read; earlier runs are not read again."""
-    given = {"agent": "asker", "message": "go", "cut_after": 20}
+    params = {"agent": "asker", "message": "go", "cut_after": 20}
     queue = env.client.task_queue
-    handle = await env.temporal.start_workflow(WORKFLOW, given, id=f"long-{queue}", task_queue=queue)
+    handle = await env.temporal.start_workflow(WORKFLOW, params, id=f"long-{queue}", task_queue=queue)
     invocation = Invocation(env.client, handle)
     reader = TurnReader(temporal, invocation.id, env.client.blobs.get)
     for number in range(1, 5):
         await parked(invocation, f"fc-{number}")
-        assert told((await reader.log()).entries) == await entries(invocation)
+        assert facts_of((await reader.log()).entries) == await entries(invocation)
         await invocation.respond({"said": "yes"})
     await invocation.result()
-    assert told((await reader.log()).entries) == await entries(invocation)
+    assert facts_of((await reader.log()).entries) == await entries(invocation)
     runs = len(await invocation.histories())
     assert runs > 1
     assert pages.cold == runs
@@ -110,8 +110,8 @@ async def test_an_invocation_that_was_reset_is_read_anew(env: AgentEnvironment, 
     for number in range(1, 5):
         await parked(invocation, f"fc-{number}")
         log = await reader.log()
-        assert told(log.entries) == await entries(invocation)
+        assert facts_of(log.entries) == await entries(invocation)
         assert log.entries[1] not in before
         await invocation.respond({"said": "again"})
     await env.client.invocation(invocation.id).result()
-    assert told((await reader.log()).entries) == await entries(invocation)
+    assert facts_of((await reader.log()).entries) == await entries(invocation)

@@ -1,4 +1,4 @@
-"""Agents that ask people, and how it is seen that they do."""
+"""Agents that ask people, and helpers that observe their calls."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,11 +11,11 @@ from waystation.testing import FunctionModel, calls, responses, says
 
 
 def ask(purpose: str) -> None:
-    """Ask somebody."""
+    """Ask a person."""
 
 
 def asks_once(name: str, args: Any) -> FunctionModel:
-    """Return a model that makes one call in every invocation, and then says what was answered."""
+    """Return a model that makes one call in every invocation, and then reports the answer."""
 
     def reply(request: LlmRequest) -> LlmResponse:
         told = responses(request)
@@ -25,22 +25,22 @@ def asks_once(name: str, args: Any) -> FunctionModel:
 
 
 def asker(name: str = "asker", purpose: str = "x") -> Agent:
-    """Return an agent that asks somebody by a long-running call."""
+    """Return an agent that asks a person by a long-running call."""
     return Agent(name=name, model=asks_once("ask", {"purpose": purpose}), tools=[LongRunningFunctionTool(ask)])
 
 
 def payer(pay: Any, name: str = "payer") -> Agent:
-    """Return an agent that pays 5 once somebody has confirmed it."""
+    """Return an agent that pays 5 after a confirmation."""
     return Agent(name=name, model=asks_once("pay", {"amount": 5}), tools=[FunctionTool(pay, require_confirmation=True)])
 
 
 def boss(child: Agent) -> Agent:
-    """Return an agent that has another one work."""
+    """Return an agent that calls another one."""
     return Agent(name="boss", model=asks_once(child.name, {"request": "go"}), tools=[AgentTool(child)])
 
 
 async def listed(client: AgentClient, count: int, **wanted: Any) -> list[PendingCall]:
-    """Wait until visibility lists so many calls, and return them."""
+    """Wait until visibility lists this many calls, and return them."""
 
     async def look() -> tuple[list[PendingCall]] | None:
         found = [call async for call in client.approvals.each(**wanted)]
@@ -52,5 +52,5 @@ async def listed(client: AgentClient, count: int, **wanted: Any) -> list[Pending
 
 
 def ids(found: Sequence[PendingCall]) -> list[str]:
-    """Return by what calls are answered."""
+    """Return the IDs by which calls are answered."""
     return [call.approval_id for call in found]

@@ -1,4 +1,4 @@
-"""As for all workflows: none may have a workflow task that failed."""
+"""After every test, verify that no workflow task failed."""
 
 from tests.server.workflows.conftest import serve, serve_and_skip, skipping_server
 

@@ -1,4 +1,4 @@
-"""Many calls are answered in one go: one result for each, nothing lost and nothing done twice."""
+"""Answering many calls at once yields one result for each, loses nothing and does nothing twice."""
 
 import asyncio
 import subprocess
@@ -15,12 +15,12 @@ from waystation.core import AnswerUnconfirmed, DigestMismatch, JsonObject, Unkno
 
 
 def words(outcomes: list[Outcome]) -> dict[str, str]:
-    """Return what became of each answer, in a word."""
+    """Return the outcome of each answer as one word."""
     return {each.approval_id: "counted" if each.receipt else type(each.error).__name__ for each in outcomes}
 
 
-async def test_each_call_gets_a_result_of_its_own_and_a_refusal_stops_nothing(serve: Serve) -> None:
-    """Unknown, malformed and answered ones among good ones; one that is named twice is answered once."""
+async def test_each_call_has_its_own_result_and_a_refusal_stops_nothing(serve: Serve) -> None:
+    """Mixes unknown, malformed and answered calls with valid ones; a call that is named twice is answered once."""
     till = Till()
     async with serve(payer(till.pay)) as env:
         started = [await env.client.start("payer", str(n)) for n in range(3)]
@@ -42,8 +42,8 @@ async def test_each_call_gets_a_result_of_its_own_and_a_refusal_stops_nothing(se
         assert till.paid == [5, 5, 5]
 
 
-async def test_calls_of_a_list_are_answered_as_they_were_shown(serve: Serve) -> None:
-    """Each answer carries the digest of its call, so another one by the time it arrives is not answered."""
+async def test_listed_calls_are_answered_as_they_were_displayed(serve: Serve) -> None:
+    """Each answer has the digest of its call, so a call that changed in the meantime is not answered."""
     till = Till()
     async with serve(payer(till.pay)) as env:
         user = env.client.task_queue
@@ -59,8 +59,8 @@ async def test_calls_of_a_list_are_answered_as_they_were_shown(serve: Serve) -> 
         assert till.paid == [5, 5]
 
 
-async def test_no_more_answers_than_allowed_are_under_way_at_a_time(serve: Serve) -> None:
-    """So many calls ask neither for much memory nor for all of the server."""
+async def test_the_number_of_simultaneous_answers_is_limited(serve: Serve) -> None:
+    """A large list takes neither much memory nor the whole server."""
     async with serve(asker()) as env:
         under_way, most = 0, 0
 
@@ -79,8 +79,8 @@ async def test_no_more_answers_than_allowed_are_under_way_at_a_time(serve: Serve
         assert most == 3
 
 
-async def test_progress_is_told_once_although_it_is_sent_again(serve: Serve) -> None:
-    """It does not settle the call, so a second one would count; its id says that it is the same."""
+async def test_progress_that_is_sent_again_counts_once(serve: Serve) -> None:
+    """Progress does not close the call, so its ID identifies the repetition."""
     async with serve(asker()) as env:
         invocation = await until_waiting(env.client.start("asker", "go"), "fc-1")
         told = []
@@ -93,8 +93,8 @@ async def test_progress_is_told_once_although_it_is_sent_again(serve: Serve) -> 
         await approve_and_finish(invocation)
 
 
-async def test_an_answer_that_no_worker_takes_is_told_as_unknown_not_as_failed(serve: Serve) -> None:
-    """Hazard: an update that timed out is applied later. A signal is taken at once, and applied when a worker comes."""
+async def test_an_answer_without_a_worker_is_unknown_and_not_failed(serve: Serve) -> None:
+    """Hazard: an update that timed out is applied later. A signal is accepted at once and applied by a later worker."""
     till = Till()
     async with serve(payer(till.pay), verify=False) as env:
         queue = env.client.task_queue
@@ -124,8 +124,8 @@ asyncio.run(main())
 """
 
 
-async def test_whoever_is_killed_while_answering_many_goes_on_when_run_again(serve: Serve) -> None:
-    """Every call is approved exactly once, whatever had arrived before."""
+async def test_an_interrupted_list_of_answers_can_be_sent_again(serve: Serve) -> None:
+    """Every call is approved exactly once, whatever had arrived before the program was killed."""
     till = Till()
     async with serve(payer(till.pay)) as env:
         user = env.client.task_queue
@@ -149,7 +149,7 @@ async def test_whoever_is_killed_while_answering_many_goes_on_when_run_again(ser
 
 
 async def test_an_id_of_a_sibling_invocation_answers_nothing_here(serve: Serve) -> None:
-    """Hazard: an answer by the id of another invocation. A call of the same number elsewhere still waits."""
+    """Hazard: an answer with the ID of another invocation. A call with the same number elsewhere keeps waiting."""
     till = Till()
     async with serve(payer(till.pay)) as env:
         one, other = [await env.client.start("payer", n) for n in ("one", "other")]

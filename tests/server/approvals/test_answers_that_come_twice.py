@@ -1,4 +1,4 @@
-"""Decisions that come twice, too late, for nothing, or while nobody serves: the first that is recorded stands."""
+"""Of decisions that come twice, too late, or without a worker, the first recorded one counts."""
 
 import asyncio
 from datetime import timedelta
@@ -28,26 +28,26 @@ from waystation.tools.long_running_tool import LongRunningFunctionTool
 
 
 def ask() -> None:
-    """Ask somebody."""
+    """Ask a person."""
 
 
 def busy(till: Till) -> Agent:
-    """Return an agent that pays 5 when confirmed, and waits for something else, too."""
+    """Return an agent that pays 5 after a confirmation, and waits for another answer, too."""
     model = ScriptedModel(calls(("pay", {"amount": 5}), ("ask", {})), says("Done."))
     tools = [FunctionTool(till.pay, require_confirmation=True), LongRunningFunctionTool(ask)]
     return Agent(name="busy", model=model, tools=tools)
 
 
 async def end(invocation: Invocation) -> None:
-    """Answer what else waits."""
+    """Answer the other pending call."""
     await waiting(invocation, "fc-2")
     await approve_and_finish(invocation, "fc-2")
 
 
 @pytest.mark.parametrize("times", [2, 5])
 @pytest.mark.parametrize("signal", [True, False], ids=["signal", "update"])
-async def test_a_decision_that_is_sent_again_and_again_has_one_effect(serve: Serve, times: int, signal: bool) -> None:
-    """Hazard: a double click, or a request that the network repeats. The rest hear that it is answered."""
+async def test_a_repeated_decision_has_one_effect(serve: Serve, times: int, signal: bool) -> None:
+    """Hazard: a double click, or a request that the network repeats. The later ones are refused as already answered."""
     till = Till()
     async with serve(busy(till)) as env:
         invocation = await until_waiting(env.client.start("busy", "go"), "fc-1", "fc-2")
@@ -64,7 +64,7 @@ async def test_a_decision_that_is_sent_again_and_again_has_one_effect(serve: Ser
 @pytest.mark.parametrize(("first", "second"), [("approve", "reject"), ("reject", "approve")])
 @pytest.mark.parametrize("signal", [True, False], ids=["signal", "update"])
 async def test_the_opposite_decision_changes_nothing(serve: Serve, first: Action, second: Action, signal: bool) -> None:
-    """Hazard: the opposite after the first. It is refused, and the message says what was decided, and by whom."""
+    """Hazard: the opposite of the first decision. The refusal names the first decision and its approver."""
     till = Till()
     async with serve(busy(till)) as env:
         invocation = await until_waiting(env.client.start("busy", "go"), "fc-1", "fc-2")
@@ -81,8 +81,8 @@ async def test_the_opposite_decision_changes_nothing(serve: Serve, first: Action
             assert ignored_in((await invocation.log()).state.events) == ["AlreadyAnswered"]
 
 
-async def test_a_used_update_id_never_makes_the_client_believe_that_its_decision_counted(serve: Serve) -> None:
-    """Hazard: the server answers a used id with its first outcome, so a rejection would read as accepted."""
+async def test_a_used_update_id_never_confirms_another_decision(serve: Serve) -> None:
+    """Hazard: the server answers a used ID with its first outcome, so a rejection would read as accepted."""
     till = Till()
     async with serve(busy(till)) as env:
         invocation = await until_waiting(env.client.start("busy", "go"), "fc-1", "fc-2")
@@ -94,7 +94,7 @@ async def test_a_used_update_id_never_makes_the_client_believe_that_its_decision
 
 
 async def test_the_same_answer_sent_again_gets_the_first_receipt(serve: Serve) -> None:
-    """The sender did not receive the first one. The call runs once, other content is a conflict, and so is the end."""
+    """The sender did not receive the first one. The call runs once; other content or an ended invocation fails."""
     till = Till()
     async with serve(busy(till)) as env:
         invocation = await until_waiting(env.client.start("busy", "go"), "fc-1", "fc-2")
@@ -108,8 +108,8 @@ async def test_the_same_answer_sent_again_gets_the_first_receipt(serve: Serve) -
         assert ignored_in((await invocation.log()).state.events) == ["AlreadyAnswered"]
 
 
-async def test_a_signal_outlives_the_server_and_an_unconfirmed_update_is_called_that(tmp_path: Path) -> None:
-    """Hazard: an update without a worker is lost with the server. It was never said to count; a signal is kept."""
+async def test_a_signal_survives_the_server_and_an_unconfirmed_update_is_reported(tmp_path: Path) -> None:
+    """Hazard: an update without a worker is lost with the server. It was never confirmed; a signal is kept."""
     till = Till()
     async with EmbeddedServer(db_filename=tmp_path / "db") as server:
         async with AgentEnvironment(payer(till.pay), asker(), server=server, task_queue="q") as env:

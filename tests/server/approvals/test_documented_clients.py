@@ -55,7 +55,7 @@ async def test_typescript_starts_approves_and_reads_the_result(serve: Serve, tmp
     assert lines[3:] == ["completed They said {'status': 'approved'}."]
 
 
-async def test_a_token_that_typescript_seals_says_who_answers(tmp_path: Path, openid: FakeOpenId) -> None:
+async def test_a_token_sealed_by_typescript_identifies_the_approver(tmp_path: Path, openid: FakeOpenId) -> None:
     """The token, made with jose and canonicalize from npm, is valid for that answer only."""
     keys = installed(tmp_path / "identity", openid)
     (tmp_path / "node_modules").symlink_to(NODE)
@@ -88,7 +88,7 @@ async def test_python_with_temporals_client_alone_does_the_same(serve: Serve, tm
     assert lines[1] == "They said {'status': 'approved'}."
 
 
-async def test_the_python_that_finds_and_answers_works(serve: Serve, tmp_path: Path) -> None:
+async def test_the_documented_python_program_finds_and_answers_calls(serve: Serve, tmp_path: Path) -> None:
     """The first program of the page lists and approves a pending call."""
 
     def ask_for_approval(purpose: str) -> None:
@@ -105,7 +105,7 @@ async def test_the_python_that_finds_and_answers_works(serve: Serve, tmp_path: P
     assert lines == [f"{invocation.id}/fc-1 clerk ask_for_approval {{'purpose': 'x'}}", "approve"]
 
 
-def test_the_answer_that_is_shown_is_one() -> None:
+def test_the_documented_answer_is_valid() -> None:
     """The engine parses the JSON of the page as an answer."""
     answer = Answer.model_validate_json(blocks(PAGE, "json")[0])
     assert (answer.action, answer.comment) == ("approve", "enjoy")

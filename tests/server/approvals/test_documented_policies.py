@@ -19,8 +19,8 @@ REFERENCE = (DOCS / "reference" / "approval-policies.md").read_text()
 
 
 @pytest.fixture(scope="module")
-def shown(tmp_path_factory: pytest.TempPathFactory) -> Registry:
-    """The agents of both sections, without mistakes."""
+def documented_agents(tmp_path_factory: pytest.TempPathFactory) -> Registry:
+    """Return the agents of both sections, without mistakes."""
     folder = tmp_path_factory.mktemp("approvals")
     for number, heading in enumerate(("## Set a policy", "## Apply rules to an agent or an app")):
         (block,) = blocks(section(PAGE, heading), "python")
@@ -40,18 +40,18 @@ def app_of(registry: Registry, name: str) -> App:
 
 @pytest.mark.parametrize(("heading", "kind"), [("## Policies", ApprovalPolicy), ("## Rules", ApprovalRule)])
 def test_every_field_has_a_row(heading: str, kind: type) -> None:
-    """The reference page lists all fields, and nothing else."""
+    """The reference page lists exactly the existing fields."""
     names = set(ApprovalPolicy.model_fields) if kind is ApprovalPolicy else {field.name for field in fields(kind)}
     rows = re.findall(r"^\| (`.*?) \|", section(REFERENCE, heading), re.MULTILINE)
     assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == names - {"policy"}
 
 
-async def test_policies(serve: Serve, shown: Registry) -> None:
+async def test_policies(serve: Serve, documented_agents: Registry) -> None:
     """Both kinds of tools wait, each under its own policy."""
     model = ScriptedModel(
         calls(("refund", {"order": "o", "amount": 5}), ("ask_lawyer", {"question": "q"})), says("Done.")
     )
-    async with serve(app_of(shown, "support_agent"), model=model) as env:
+    async with serve(app_of(documented_agents, "support_agent"), model=model) as env:
         invocation = await env.client.start("support_agent", "go")
         refund, asked = await waiting(invocation, "fc-1", "fc-2")
         await invocation.cancel()
@@ -60,11 +60,11 @@ async def test_policies(serve: Serve, shown: Registry) -> None:
     assert (asked.response_schema or {})["required"] == ["granted"]
 
 
-async def test_rules(serve: Serve, shown: Registry) -> None:
+async def test_rules(serve: Serve, documented_agents: Registry) -> None:
     """Calls wait by amount, by predicate and by default; a read does not."""
     paid = [{"payee": "Rose", "amount": 5000}, {"payee": "Rose Ltd", "amount": 5}, {"payee": "Rose", "amount": 5}]
     model = ScriptedModel(calls(*(("pay", args) for args in paid), ("rate", {"currency": "CHF"})), says("Done."))
-    async with serve(app_of(shown, "treasury_agent"), model=model) as env:
+    async with serve(app_of(documented_agents, "treasury_agent"), model=model) as env:
         invocation = await env.client.start("treasury_agent", "go")
         pending = await waiting(invocation, "fc-1", "fc-2", "fc-3")
         await invocation.cancel()

@@ -39,7 +39,7 @@ def pay(amount: int) -> str:
 
 
 class FakeSlack:
-    """Slack's API, as far as the program uses it: it keeps the messages."""
+    """A fake of Slack's API that keeps the messages."""
 
     def __init__(self) -> None:
         self.posted: list[dict[str, Any]] = []
@@ -77,7 +77,7 @@ async def listening(app: Starlette) -> AsyncIterator[str]:
 
 
 async def click(base: str, button: dict[str, Any], user: str, secret: str = SIGNING_SECRET) -> int:
-    """Send what Slack sends when a person clicks a button; return the status of the response."""
+    """Send Slack's request for a click on a button; return the status of the response."""
     payload = {
         "type": "block_actions",
         "team": {"id": "T1"},

@@ -1,10 +1,11 @@
-"""A person changes the arguments of a call: validated as the tool takes them; what runs is what the person said."""
+"""Edited arguments are validated like the tool's input, and run as the approver wrote them."""
 
 from typing import Any
 
 import pytest
 
 from tests.server.conftest import Serve
+from tests.server.workflows.author_code import pay
 from tests.server.workflows.outside import (
     answer_and_finish,
     approve_and_finish,
@@ -14,7 +15,6 @@ from tests.server.workflows.outside import (
     until_waiting,
     waiting,
 )
-from tests.server.workflows.said import pay
 from waystation.agents import Agent, ApprovalRule, SequentialAgent
 from waystation.client.agent_client import Invocation
 from waystation.core import AnswerRefused, ApprovalPolicy, DigestMismatch, InvalidAnswer, JsonObject, NotAllowed
@@ -30,35 +30,35 @@ def clerk(tool: Any, args: JsonObject, name: str = "pay", **settings: Any) -> Ag
     return Agent(name="clerk", model=model, tools=[tool], **settings)
 
 
-def told(agent: Agent) -> list[tuple[str, JsonObject]]:
-    """Return what the tools answered."""
+def tool_responses(agent: Agent) -> list[tuple[str, JsonObject]]:
+    """Return the responses of the tools."""
     assert isinstance(agent.model, ScriptedModel)
     return responses(agent.model.requests[-1])
 
 
 async def refused(invocation: Invocation, args: JsonObject, **answer: Any) -> AnswerRefused:
-    """Edit in vain; return why."""
+    """Send an edit that is refused, and return the reason."""
     with pytest.raises(AnswerRefused) as raised:
         await invocation.answer("edit", "fc-1", args=args, **answer)
     return raised.value
 
 
 async def test_edited_arguments_are_converted_and_run(serve: Serve) -> None:
-    """What is recorded, and bound, is what the function takes."""
+    """The record and the digest contain the converted arguments."""
     agent = clerk(FunctionTool(pay, require_confirmation=True), {"amount": 500, "made_up": True})
     async with serve(agent) as env:
         invocation, call = await until_call(env.client.start("clerk", "go"), "fc-1")
         await answer_and_finish(invocation, "edit", "fc-1", args={"amount": "50", "made_up": True}, digest=call.digest)
         log = await invocation.log()
-    assert told(agent) == [
+    assert tool_responses(agent) == [
         ("pay", {"paid": 50, "edited": {"args": {"amount": {"from": 500, "to": 50}, "made_up": {"from": True}}}})
     ]
     assert log.state.calls["fc-1"].args == {"amount": 50}
 
 
 @pytest.mark.parametrize("signal", [False, True])
-async def test_arguments_that_do_not_fit_are_refused_and_the_call_waits_on(serve: Serve, signal: bool) -> None:
-    """Whoever sends an update is told what is wrong; of a signal, readers of the events are."""
+async def test_invalid_arguments_are_refused_and_the_call_stays_pending(serve: Serve, signal: bool) -> None:
+    """The sender of an update receives the error; the error of a signal is in the events."""
     agent = clerk(FunctionTool(pay, require_confirmation=True), {"amount": 500})
     async with serve(agent) as env:
         invocation = await until_waiting(env.client.start("clerk", "go"), "fc-1")
@@ -76,11 +76,11 @@ async def test_arguments_that_do_not_fit_are_refused_and_the_call_waits_on(serve
         assert "do not fit 'pay': it has no parameter 'amuont'; parameter 'amount' is missing" in message
         await waiting(invocation, "fc-1")
         await approve_and_finish(invocation, "fc-1")
-    assert told(agent) == [("pay", {"paid": 500})]
+    assert tool_responses(agent) == [("pay", {"paid": 500})]
 
 
-async def test_nobody_edits_a_call_past_a_rule(serve: Serve) -> None:
-    """Who may approve small amounts cannot make a large one of them; the other way it is theirs to say."""
+async def test_an_edit_cannot_bypass_a_rule(serve: Serve) -> None:
+    """An approver of small amounts cannot turn one into a large amount; the opposite is allowed."""
     large, small = (
         ApprovalPolicy(approvers=("eve",), verified=False),
         ApprovalPolicy(approvers=("dana",), verified=False),
@@ -93,11 +93,13 @@ async def test_nobody_edits_a_call_past_a_rule(serve: Serve) -> None:
         assert isinstance(error, NotAllowed)
         assert "needs different approvers" in str(error)
         await answer_and_finish(invocation, "edit", "fc-1", args={"amount": 99}, by="dana")
-    assert told(agent) == [("pay", {"paid": 99, "edited": {"by": "dana", "args": {"amount": {"from": 500, "to": 99}}}})]
+    assert tool_responses(agent) == [
+        ("pay", {"paid": 99, "edited": {"by": "dana", "args": {"amount": {"from": 500, "to": 99}}}})
+    ]
 
 
-async def test_whoever_may_not_answer_is_not_told_what_would_fit(serve: Serve) -> None:
-    """Authority comes before content."""
+async def test_an_unauthorized_approver_learns_nothing_about_arguments(serve: Serve) -> None:
+    """Checks authorization before content."""
     policy = ApprovalPolicy(approvers=("dana",), verified=False)
     agent = clerk(FunctionTool(pay, approval=policy), {"amount": 500})
     async with serve(agent) as env:
@@ -109,7 +111,7 @@ async def test_whoever_may_not_answer_is_not_told_what_would_fit(serve: Serve) -
 
 
 class Remote(BaseTool):
-    """A tool that a schema describes."""
+    """A tool that has only a schema."""
 
     def __init__(self) -> None:
         super().__init__(name="remote", description="Remote.")
@@ -123,20 +125,20 @@ class Remote(BaseTool):
 
 
 class Remotes(BaseToolset):
-    """A toolset, whose tools rules are about too."""
+    """A toolset with tools to which rules apply."""
 
     async def get_tools(self, readonly_context: Any = None) -> list[BaseTool]:
         return [Remote()]
 
 
-async def test_the_arguments_of_other_tools_fit_their_schema(serve: Serve) -> None:
-    """Here those of a toolset, gated by a rule."""
+async def test_edited_arguments_of_other_tools_match_their_schema(serve: Serve) -> None:
+    """Edits a call of a toolset's tool that a rule gates."""
     agent = clerk(Remotes(), {"count": 1}, "remote", approval_rules=[ApprovalRule(ApprovalPolicy(), tools="rem*")])
     async with serve(agent) as env:
         invocation = await until_waiting(env.client.start("clerk", "go"), "fc-1")
         assert "count: 11 is greater than the maximum of 10" in str(await refused(invocation, {"count": 11}))
         await answer_and_finish(invocation, "edit", "fc-1", args={"count": 9})
-    assert told(agent) == [("remote", {"count": 9, "edited": {"args": {"count": {"from": 1, "to": 9}}}})]
+    assert tool_responses(agent) == [("remote", {"count": 9, "edited": {"args": {"count": {"from": 1, "to": 9}}}})]
 
 
 def pay_with_fee(amount: int, fee: int = 0) -> dict[str, int]:
@@ -162,10 +164,10 @@ TOOL_CHANGED = Agent(name="clerk", model="x", tools=[FunctionTool(pay_with_fee, 
     ],
     ids=["agent-gone", "tool-gone", "no-model", "tool-changed"],
 )
-async def test_after_a_deploy_an_edit_is_refused_with_a_reason(
+async def test_after_a_deployment_an_edit_is_refused_with_a_reason(
     serve: Serve, after: Agent | SequentialAgent, kind: type[AnswerRefused], problem: str
 ) -> None:
-    """And the call waits on: it can be rejected."""
+    """The call stays pending and can be rejected."""
     async with serve(clerk(FunctionTool(pay, require_confirmation=True), {"amount": 5}), verify=False) as env:
         invocation = await until_waiting(env.client.start("clerk", "go"), "fc-1")
         await quiet(invocation)

@@ -1,4 +1,4 @@
-"""What is recorded of the policy by which a call waits, and what of it runs."""
+"""The policy of a pending call is recorded, and applies to what runs."""
 
 from datetime import timedelta
 from typing import Any
@@ -7,6 +7,7 @@ import pytest
 from pydantic import BaseModel
 
 from tests.server.conftest import Serve
+from tests.server.workflows.author_code import pay
 from tests.server.workflows.outside import (
     answer_and_finish,
     approve_and_finish,
@@ -14,7 +15,6 @@ from tests.server.workflows.outside import (
     until_waiting,
     waiting,
 )
-from tests.server.workflows.said import pay
 from waystation.agents import Agent, ApprovalRule
 from waystation.apps import App
 from waystation.client.agent_client import Invocation
@@ -29,7 +29,7 @@ POLICY = ApprovalPolicy(deadline=timedelta(hours=1), comment=True)
 
 
 async def recorded(invocation: Invocation) -> list[Call]:
-    """Return the calls of all replies, as they are recorded."""
+    """Return the recorded calls of all replies."""
     entries = (await invocation.log()).entries
     return [call for entry in entries if isinstance(entry.body, ModelReplied) for call in entry.body.reply.calls]
 
@@ -47,8 +47,8 @@ def order(part: str) -> None:
     """Order a part."""
 
 
-async def test_the_policy_in_force_is_recorded_with_the_call(serve: Serve) -> None:
-    """And the digest of the tool's parameters; of a call about which nobody is asked, neither."""
+async def test_the_policy_is_recorded_with_the_call(serve: Serve) -> None:
+    """Records the digest of the tool's parameters, too, but neither for a call that needs no approval."""
     paying = FunctionTool(pay, approval=POLICY)
     ordering = LongRunningFunctionTool(order, response_schema=Ruling)
 
@@ -71,8 +71,8 @@ async def test_the_policy_in_force_is_recorded_with_the_call(serve: Serve) -> No
     assert (looked.approval, looked.declared, looked.response_schema) == (None, None, None)
 
 
-async def test_a_large_schema_of_responses_is_no_part_of_the_memo(serve: Serve) -> None:
-    """Whoever looks at the one call finds it."""
+async def test_a_large_response_schema_is_not_in_the_memo(serve: Serve) -> None:
+    """Reading the one call shows it."""
     schema = {"type": "object", "properties": {f"field_{n}": {"type": "string"} for n in range(100)}}
     tool = LongRunningFunctionTool(order, response_schema=schema)
     async with serve(clerk(("order", {"part": "x"}), tools=[tool])) as env:
@@ -82,8 +82,8 @@ async def test_a_large_schema_of_responses_is_no_part_of_the_memo(serve: Serve) 
     assert (list(listed.response_schema or {}), found.response_schema) == (["omitted_bytes"], schema)
 
 
-async def test_the_rules_of_an_agent_come_before_those_of_its_app(serve: Serve) -> None:
-    """The app's hold for every agent of the tree."""
+async def test_the_rules_of_an_agent_precede_those_of_its_app(serve: Serve) -> None:
+    """The app's rules apply to every agent of the tree."""
     by_agent, by_app = ApprovalPolicy(deadline=timedelta(hours=1)), ApprovalPolicy(deadline=timedelta(hours=2))
     agent = clerk(
         ("pay", {"amount": 500}),
@@ -103,8 +103,10 @@ async def test_the_rules_of_an_agent_come_before_those_of_its_app(serve: Serve) 
 
 
 @pytest.mark.parametrize("callback", [None, lambda tool, args, tool_context: None])
-async def test_rules_are_not_about_transfers(serve: Serve, callback: Any) -> None:
-    """Nor about giving the structured answer: nothing is done by them. Callbacks have transfers run like tools."""
+async def test_rules_do_not_apply_to_transfers(serve: Serve, callback: Any) -> None:
+    """They do not apply to the structured answer either, because both change nothing. Callbacks see transfers as tool
+    calls.
+    """
     rule = ApprovalRule(POLICY)
     expert = Agent(
         name="expert",
@@ -124,8 +126,8 @@ async def test_rules_are_not_about_transfers(serve: Serve, callback: Any) -> Non
     assert result.text == '{"granted": true}'
 
 
-async def test_what_callbacks_made_of_the_arguments_is_what_a_person_sees_and_what_runs(serve: Serve) -> None:
-    """The callback runs again before the tool does, and changes nothing then."""
+async def test_arguments_changed_by_callbacks_are_displayed_and_run(serve: Serve) -> None:
+    """The callback runs again before the tool and changes nothing then."""
 
     def rounded(tool: Any, args: dict[str, Any], tool_context: ToolContext) -> None:
         args["amount"] = round(args["amount"], -2)
@@ -144,8 +146,8 @@ async def test_what_callbacks_made_of_the_arguments_is_what_a_person_sees_and_wh
     assert responses(agent.model.requests[-1]) == [("pay", {"paid": 100})]  # type: ignore[union-attr]  # as above
 
 
-async def test_the_same_holds_for_a_tool_that_asks_from_inside(serve: Serve) -> None:
-    """What is shown is what it asked about."""
+async def test_a_tool_that_asks_displays_its_own_arguments(serve: Serve) -> None:
+    """The displayed arguments are those of its question."""
 
     def book(days: int, tool_context: ToolContext) -> dict[str, int]:
         """Book."""
@@ -167,7 +169,7 @@ async def test_the_same_holds_for_a_tool_that_asks_from_inside(serve: Serve) -> 
 
 
 async def test_a_callback_cannot_take_a_call_past_a_rule(serve: Serve) -> None:
-    """Nobody was asked about what it made of the arguments, so the tool does not run."""
+    """Nobody approved the changed arguments, so the tool does not run."""
 
     def more(tool: Any, args: dict[str, Any], tool_context: ToolContext) -> None:
         args["amount"] *= 100

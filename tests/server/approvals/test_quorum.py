@@ -1,4 +1,4 @@
-"""Several people have to approve a call: different ones, who may, all of them what will run."""
+"""A quorum needs approvals of several authorized people for the same arguments."""
 
 from typing import Any
 
@@ -23,22 +23,22 @@ from waystation.tools.long_running_tool import LongRunningFunctionTool
 
 
 def payer(till: Till, **policy: Any) -> Agent:
-    """Return an agent that pays 5 once two people have approved it; who they are is what they say."""
+    """Return an agent that pays 5 after two approvals with unverified names."""
     given = ApprovalPolicy(**{"quorum": 2, "verified": False, **policy})
     model = ScriptedModel(calls(("pay", {"amount": 5})), says("Done."))
     return Agent(name="payer", model=model, tools=[FunctionTool(till.pay, approval=given)])
 
 
-async def begun(env: AgentEnvironment, **given: Any) -> Invocation:
-    """Start the agent, and wait until the call waits."""
+async def start_pending(env: AgentEnvironment, **given: Any) -> Invocation:
+    """Start the agent, and wait until the call is pending."""
     return await until_waiting(env.client.start("payer", "pay 5", **given), "fc-1")
 
 
 async def test_a_call_waits_until_enough_people_have_approved_it(serve: Serve) -> None:
-    """The first is told how many lack, and everybody sees who has approved."""
+    """The first receipt contains the number of missing approvals, and everyone sees the approvers."""
     till = Till()
     async with serve(payer(till)) as env:
-        invocation = await begun(env)
+        invocation = await start_pending(env)
         first = await invocation.approve(by="ann")
         (pending,) = await waiting(invocation, "fc-1")
         assert (first["approved_by"], first["lacking"]) == (["ann"], 1)
@@ -58,13 +58,13 @@ SEQUENCES: list[tuple[list[tuple[str, str | None]], str]] = [
 
 
 @pytest.mark.parametrize(("answers", "refused"), SEQUENCES)
-async def test_a_quorum_is_of_different_people_who_may(
+async def test_a_quorum_counts_different_authorized_people(
     serve: Serve, answers: list[tuple[str, str | None]], refused: str
 ) -> None:
-    """Nobody counts twice, nor somebody who says nothing of themselves, who asked for it, or who was not named."""
+    """Refuses a second vote, a vote without a name, the requester's vote, and one of an unnamed person."""
     till = Till()
     async with serve(payer(till, approvers=("ann", "bob", "user"), not_requester=True)) as env:
-        invocation = await begun(env, user_id="user")
+        invocation = await start_pending(env, user_id="user")
         *before, (action, by) = answers
         for earlier, name in before:
             await invocation.answer(earlier, "fc-1", by=name)  # type: ignore[arg-type]
@@ -73,11 +73,11 @@ async def test_a_quorum_is_of_different_people_who_may(
     assert till.paid == []
 
 
-async def test_one_who_rejects_ends_it(serve: Serve) -> None:
-    """However many have approved."""
+async def test_one_rejection_closes_the_call(serve: Serve) -> None:
+    """Holds for any number of earlier approvals."""
     till = Till()
     async with serve(payer(till, quorum=3)) as env:
-        invocation = await begun(env)
+        invocation = await start_pending(env)
         await invocation.approve(by="ann")
         await invocation.approve(by="bob")
         await reject_and_finish(invocation, by="cy")
@@ -85,11 +85,11 @@ async def test_one_who_rejects_ends_it(serve: Serve) -> None:
     assert till.paid == []
 
 
-async def test_whoever_changes_the_arguments_is_the_first_to_approve_the_changed_call(serve: Serve) -> None:
-    """Those who approved the call as it was have to look again: the digest that they saw is no longer its own."""
+async def test_the_editor_is_the_first_to_approve_the_changed_call(serve: Serve) -> None:
+    """Earlier approvers must approve again, because the digest that they saw no longer matches."""
     till = Till()
     async with serve(payer(till)) as env:
-        invocation = await begun(env)
+        invocation = await start_pending(env)
         (before,) = await invocation.pending()
         await invocation.approve(by="ann")
         told = await invocation.answer("edit", "fc-1", by="bob", args={"amount": 4})
@@ -101,8 +101,8 @@ async def test_whoever_changes_the_arguments_is_the_first_to_approve_the_changed
     assert till.paid == [4]
 
 
-async def test_what_was_approved_so_far_outlives_a_run(serve: Serve) -> None:
-    """The invocation goes on in a further run between two approvals."""
+async def test_votes_survive_continue_as_new(serve: Serve) -> None:
+    """The invocation continues in another run between two approvals."""
     till = Till()
     async with serve(payer(till)) as env:
         handle = await env.client.temporal.start_workflow(
@@ -122,8 +122,8 @@ async def test_what_was_approved_so_far_outlives_a_run(serve: Serve) -> None:
     assert till.paid == [5]
 
 
-async def test_a_long_running_call_is_answered_by_several(serve: Serve) -> None:
-    """It is approved when the last of them has approved; progress is told meanwhile."""
+async def test_a_long_running_call_may_have_a_quorum(serve: Serve) -> None:
+    """The last approval answers it; progress reaches the model until then."""
 
     def ask(purpose: str) -> dict[str, str]:
         """Ask somebody."""
@@ -133,17 +133,17 @@ async def test_a_long_running_call_is_answered_by_several(serve: Serve) -> None:
     model = ScriptedModel(calls(("ask", {"purpose": "x"})), says("Asked."), says("Approved."))
     agent = Agent(name="payer", model=model, tools=[LongRunningFunctionTool(ask, approval=policy)])
     async with serve(agent) as env:
-        invocation = await begun(env)
+        invocation = await start_pending(env)
         await invocation.approve(by="ann")
         result = await approve_and_finish(invocation, by="bob")
     assert result.text == "Approved."
 
 
-async def test_whoever_triggered_the_invocation_may_be_kept_from_answering(serve: Serve) -> None:
-    """Neither the one who asked nor the user whom the agent serves, in whatever spelling."""
+async def test_a_policy_may_exclude_the_requester(serve: Serve) -> None:
+    """Excludes the person who asked and the user of the agent, in any spelling."""
     till = Till()
     async with serve(payer(till, quorum=1, not_requester=True)) as env:
-        invocation = await begun(env, user_id="ann", requester="bob")
+        invocation = await start_pending(env, user_id="ann", requester="bob")
         for name in ("bob", "Bob ", "mailto:bob", "ann", "ANN"):
             assert await refusal(invocation.approve(by=name)) == "NotAllowed"
         await approve_and_finish(invocation, by="cleo")

@@ -1,4 +1,4 @@
-"""An operator resets an invocation to a moment before somebody answered."""
+"""An operator resets an invocation to a moment before an answer."""
 
 import pytest
 from temporalio.api.enums.v1 import ResetReapplyExcludeType
@@ -20,7 +20,7 @@ ANSWERS = (
 
 
 class Cashier:
-    """Pays, and counts what is paid under each key once, as a provider with idempotency keys does."""
+    """A till that counts payments once per key, like a provider with idempotency keys."""
 
     def __init__(self) -> None:
         self.paid: dict[str, int] = {}
@@ -36,23 +36,24 @@ class Cashier:
 async def reset(
     env: AgentEnvironment, invocation: Invocation, task: int, *, without: tuple[int, ...] = ()
 ) -> Invocation:
-    """Have an invocation do its `task`th workflow task anew, and what follows.
+    """Reset an invocation to its `task`th workflow task.
 
-    Its call begins to wait in the second, and the third takes the answer; `without` says what is not sent again.
+    Its call is pending after the second, and the third processes the answer; `without` lists events that are not sent
+    again.
     """
     await outside.reset(env.temporal, await invocation.history(), task, without=without)
     return env.client.invocation(invocation.id)
 
 
 def payer(cashier: Cashier) -> Agent:
-    """Return an agent that pays 5 once somebody has confirmed it."""
+    """Return an agent that pays 5 after a confirmation."""
     model = ScriptedModel(calls(("pay", {"amount": 5})), says("Paid."), says("Paid."), says("Paid."))
     return Agent(name="payer", model=model, tools=[FunctionTool(cashier.pay, require_confirmation=True)])
 
 
 @pytest.mark.parametrize("signal", [True, False])
-async def test_an_answer_that_is_sent_again_by_a_reset_has_its_effect_once(serve: Serve, signal: bool) -> None:
-    """The tool runs under the key that it had, which holds no run id; whoever is paid knows the key."""
+async def test_an_answer_that_a_reset_repeats_has_one_effect(serve: Serve, signal: bool) -> None:
+    """The tool runs again with the same idempotency key without a run ID, so the provider recognizes it."""
     cashier = Cashier()
     async with serve(payer(cashier), tasks_may_fail=True) as env:
         invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
@@ -64,8 +65,8 @@ async def test_an_answer_that_is_sent_again_by_a_reset_has_its_effect_once(serve
 
 
 @pytest.mark.parametrize("signal", [True, False])
-async def test_an_answer_that_comes_before_its_question_does_not_count(serve: Serve, signal: bool) -> None:
-    """The server sends it again before the run knows of the call: recorded as ignored, and somebody is asked again."""
+async def test_an_answer_that_precedes_its_question_does_not_count(serve: Serve, signal: bool) -> None:
+    """The server repeats it before the run knows the call: it is recorded as ignored, and the approver is asked again."""
     cashier = Cashier()
     async with serve(payer(cashier), tasks_may_fail=True) as env:
         invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
@@ -78,7 +79,7 @@ async def test_an_answer_that_comes_before_its_question_does_not_count(serve: Se
 
 
 async def test_a_reset_may_leave_answers_out(serve: Serve) -> None:
-    """As `temporal workflow reset --reapply-exclude All` does: somebody is asked again."""
+    """`temporal workflow reset --reapply-exclude All` does so, and the approver is asked again."""
     cashier = Cashier()
     async with serve(payer(cashier), tasks_may_fail=True) as env:
         invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
@@ -90,8 +91,8 @@ async def test_a_reset_may_leave_answers_out(serve: Serve) -> None:
     assert cashier.runs == 1
 
 
-async def test_who_follows_an_invocation_that_is_reset_sees_how_it_goes_on(serve: Serve) -> None:
-    """The run that was followed was terminated; the invocation was not."""
+async def test_a_reader_follows_an_invocation_over_a_reset(serve: Serve) -> None:
+    """The run that was followed was terminated, but the invocation was not."""
     async with serve(payer(Cashier()), tasks_may_fail=True) as env:
         invocation = await env.client.start("payer", "go")
         was_reset = False
@@ -104,8 +105,8 @@ async def test_who_follows_an_invocation_that_is_reset_sees_how_it_goes_on(serve
         assert log.state.result().text == "Paid."
 
 
-async def test_an_audit_says_that_the_invocation_was_reset(serve: Serve) -> None:
-    """So that nobody takes the account of the new run for all that was ever done."""
+async def test_an_audit_names_the_reset(serve: Serve) -> None:
+    """Otherwise the account of the new run would look complete."""
     async with serve(payer(Cashier()), tasks_may_fail=True) as env:
         invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
         before = (await invocation.handle.describe()).run_id

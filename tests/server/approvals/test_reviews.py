@@ -1,4 +1,4 @@
-"""What an activity finds of an answer: whose token it carries, and whether its response is what the tool takes."""
+"""An activity verifies an answer: its token and its response."""
 
 import asyncio
 from pathlib import Path
@@ -63,8 +63,8 @@ RULED = LongRunningFunctionTool(ask, response_schema=Ruling)
 ASKER = Agent(name="asker", model=asks_once("ask", {"purpose": "x"}), tools=[RULED])
 
 
-async def begun(env: AgentEnvironment, agent: str = "payer") -> Invocation:
-    """Return an invocation that waits for a person."""
+async def start_pending(env: AgentEnvironment, agent: str = "payer") -> Invocation:
+    """Return an invocation with a pending call."""
     return await until_waiting(env.client.start(agent, "go"), "fc-1")
 
 
@@ -72,10 +72,10 @@ async def reviews(invocation: Invocation) -> list[Verification]:
     return [e.body.review for e in (await invocation.log()).entries if isinstance(e.body, AnswerVerified)]
 
 
-async def test_who_answered_is_verified_and_recorded(serve: Serve, there: Installation) -> None:
-    """The subject and the roles; the token is in no history but encrypted."""
+async def test_the_approver_is_verified_and_recorded(serve: Serve, there: Installation) -> None:
+    """Records the subject and the roles; the history contains the token only encrypted."""
     async with serve(PAYER, identity=there.worker) as env:
-        invocation = await begun(env)
+        invocation = await start_pending(env)
         client = AgentClient(
             env.temporal,
             task_queue=env.client.task_queue,
@@ -95,7 +95,7 @@ async def test_who_answered_is_verified_and_recorded(serve: Serve, there: Instal
 async def test_a_token_for_another_call_is_refused(serve: Serve, there: Installation) -> None:
     """It was sealed for one answer to one call."""
     async with serve(PAYER, identity=there.worker) as env:
-        first, second = await begun(env), await begun(env)
+        first, second = await start_pending(env), await start_pending(env)
         answer = await deciding.sealed(there, first, there.provider.token())
         fields = {name: answer[name] for name in ("digest", "run", "token")}
         with pytest.raises(NotAllowed):
@@ -106,9 +106,9 @@ async def test_a_token_for_another_call_is_refused(serve: Serve, there: Installa
 
 
 async def test_without_a_configuration_a_token_proves_nothing(serve: Serve, there: Installation) -> None:
-    """The refusal says what to do; the call waits on."""
+    """The refusal has the remedy, and the call stays pending."""
     async with serve(PAYER) as env:
-        invocation = await begun(env)
+        invocation = await start_pending(env)
         answer = {"function_call_id": "fc-1", "action": "approve"}
         sealed = there.sealer.seal("token", namespace="default", approval_id=f"{invocation.id}/fc-1", answer=answer)
         with pytest.raises(NotAllowed, match="Start them with --identity FILE"):
@@ -118,7 +118,7 @@ async def test_without_a_configuration_a_token_proves_nothing(serve: Serve, ther
 
 
 class Provider:
-    """An identity provider that fails at first, in a way that passes or does not."""
+    """An identity provider that fails at first, temporarily or permanently."""
 
     def __init__(self, *errors: Exception) -> None:
         self.errors = list(errors)
@@ -130,21 +130,21 @@ class Provider:
 
 
 async def sealed(there: Installation, invocation: Invocation) -> JsonObject:
-    """Return the fields of an answer with a token of somebody."""
+    """Return the fields of an answer with a token."""
     (call,) = await invocation.pending()
     return {"token": there.seal("token"), "digest": call.digest, "run": call.run}
 
 
-async def test_an_identity_provider_that_is_away_is_asked_again(serve: Serve, there: Installation) -> None:
+async def test_an_unavailable_identity_provider_causes_a_retry(serve: Serve, there: Installation) -> None:
     """The answer is neither lost nor refused."""
     async with serve(PAYER, identity=Provider(IdentityUnavailable("It is away."))) as env:
-        invocation = await begun(env)
+        invocation = await start_pending(env)
         await invocation.approve("fc-1", **await sealed(there, invocation))
         assert "'paid': 5" in (await invocation.result()).text
 
 
 class SlowProvider(Provider):
-    """An identity provider that does not answer until it is let."""
+    """An identity provider that does not answer until the test allows it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -156,15 +156,13 @@ class SlowProvider(Provider):
         return await super().verify(token, namespace=namespace, approval_id=approval_id, answer=answer)
 
 
-async def test_who_is_overtaken_while_their_answer_is_looked_into_is_told_which_one_stands(
-    serve: Serve, there: Installation
-) -> None:
-    """Not that an update failed: the server knows nothing of answers when an invocation ends before one is taken."""
+async def test_an_answer_that_loses_a_race_is_refused_with_the_winner(serve: Serve, there: Installation) -> None:
+    """The sender does not get a failed update, which the server reports when an invocation ends first."""
     provider = SlowProvider()
     confirmed = FunctionTool(pay, require_confirmation=True)
     agent = Agent(name="payer", model=asks_once("pay", {"amount": 5}), tools=[confirmed])
     async with serve(agent, identity=provider) as env:
-        invocation = await begun(env)
+        invocation = await start_pending(env)
         slow = asyncio.create_task(invocation.approve("fc-1", **await sealed(there, invocation)))
         await provider.asked.wait()
         await reject_and_finish(invocation, "fc-1", by="erin")
@@ -173,21 +171,21 @@ async def test_who_is_overtaken_while_their_answer_is_looked_into_is_told_which_
         provider.let.set()
 
 
-async def test_whatever_verification_raises_refuses_the_answer(serve: Serve, there: Installation) -> None:
+async def test_any_error_of_the_verification_refuses_the_answer(serve: Serve, there: Installation) -> None:
     """A forged token must not keep the activity busy."""
     async with serve(PAYER, identity=Provider(ZeroDivisionError("secret"))) as env:
-        invocation = await begun(env)
+        invocation = await start_pending(env)
         with pytest.raises(NotAllowed, match=r"could not be verified \(ZeroDivisionError\)"):
             await invocation.approve("fc-1", **await sealed(there, invocation))
         await approve_and_finish(invocation, "fc-1", **await sealed(there, invocation))
 
 
-async def test_whoever_may_not_answer_is_not_told_what_would_fit(serve: Serve, there: Installation) -> None:
-    """Authority comes before content, once it is known who answers."""
+async def test_an_unauthorized_approver_learns_nothing_about_the_response(serve: Serve, there: Installation) -> None:
+    """Checks authorization before content, once the approver is verified."""
     policy = ApprovalPolicy(approvers=("eve@example.com",))
     agent = Agent(name="payer", model=asks_once("pay", {"amount": 5}), tools=[FunctionTool(pay, approval=policy)])
     async with serve(agent, identity=Provider()) as env:
-        invocation = await begun(env)
+        invocation = await start_pending(env)
         with pytest.raises(NotAllowed, match=r"'dana@example\.com' may not answer"):
             await invocation.answer("edit", "fc-1", args={"amuont": 5}, **await sealed(there, invocation))
         await invocation.cancel()
@@ -201,12 +199,12 @@ async def test_whoever_may_not_answer_is_not_told_what_would_fit(serve: Serve, t
         ("approve", {"granted": 5}, "granted: 5 is not of type 'boolean'"),
     ],
 )
-async def test_a_response_has_to_be_what_the_tool_takes(
+async def test_a_response_must_match_the_schema_of_the_tool(
     serve: Serve, action: Any, response: JsonObject, problem: str
 ) -> None:
-    """The schema that was recorded with the call; the call waits on."""
+    """Uses the schema that was recorded with the call, which stays pending."""
     async with serve(ASKER) as env:
-        invocation = await begun(env, "asker")
+        invocation = await start_pending(env, "asker")
         with pytest.raises(InvalidAnswer, match=problem):
             await invocation.answer(action, "fc-1", response=response)
         await invocation.respond({"granted": True}, "fc-1")
@@ -217,9 +215,9 @@ async def test_a_response_has_to_be_what_the_tool_takes(
     "answer", [{"action": "approve"}, {"action": "reject"}, {"action": "approve", "comment": "ok"}]
 )
 async def test_an_answer_without_a_response_needs_none(serve: Serve, answer: JsonObject) -> None:
-    """The schema is of the response, if there is one."""
+    """The schema applies only to a response."""
     async with serve(ASKER) as env:
-        invocation = await begun(env, "asker")
+        invocation = await start_pending(env, "asker")
         await answer_and_finish(invocation, answer.pop("action"), "fc-1", **answer)
         with pytest.raises(AlreadyAnswered):
             await invocation.approve("fc-1")

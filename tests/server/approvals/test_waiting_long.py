@@ -1,10 +1,10 @@
-"""While nobody answers: people are reminded, further ones are asked, and in the end the call expires."""
+"""A pending call without an answer causes reminders and escalations, and finally expires."""
 
 from datetime import timedelta
 from typing import Any
 
+from tests.server.workflows.author_code import failure
 from tests.server.workflows.outside import Till, approve_and_finish, refusal, waiting
-from tests.server.workflows.said import failure
 from tests.server.workflows.skipping import DAY, SkipTime
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
@@ -14,14 +14,14 @@ from waystation.tools.function_tool import FunctionTool
 
 
 def payer(till: Till, **policy: Any) -> Agent:
-    """Return an agent that pays 5 when its policy lets it."""
+    """Return an agent that pays 5 when its policy allows it."""
     given = ApprovalPolicy(**{"approvers": ("ann",), "verified": False, "deadline": 7 * DAY, **policy})
     model = ScriptedModel(calls(("pay", {"amount": 5})), says("Told."))
     return Agent(name="payer", model=model, tools=[FunctionTool(till.pay, approval=given)])
 
 
 async def timeline(invocation: Invocation) -> list[tuple[str, float]]:
-    """Return what time alone brought about, with the days since the call began to wait."""
+    """Return the events that time alone caused, with the days since the call began to wait."""
     log = await invocation.log()
     began = log.state.calls["fc-1"].requested_at or 0.0
     kinds = (ReminderDue, DeadlinePassed)
@@ -29,8 +29,8 @@ async def timeline(invocation: Invocation) -> list[tuple[str, float]]:
     return [(kind, round((time - began) / DAY.total_seconds(), 2)) for kind, time in found]
 
 
-async def test_further_people_may_answer_once_they_are_asked(serve_and_skip: SkipTime) -> None:
-    """Not before; and those who were asked first still may."""
+async def test_an_escalation_adds_approvers(serve_and_skip: SkipTime) -> None:
+    """They may answer only after it; the first approvers still may."""
     till, verified = Till(), list[Invocation]()
     agent = payer(till, escalation=(Escalation(after=2 * DAY, to=("boss",)),))
     async with serve_and_skip(agent, verified) as clock:
@@ -45,7 +45,7 @@ async def test_further_people_may_answer_once_they_are_asked(serve_and_skip: Ski
 
 
 async def test_a_chain_of_reminders_and_escalations_ends_with_the_deadline(serve_and_skip: SkipTime) -> None:
-    """Seven days pass: each notice comes at its time, and nothing is approved."""
+    """Seven days pass: each notification comes at its time, and nothing is approved."""
     till, verified = Till(), list[Invocation]()
     steps = (Escalation(after=5 * DAY, to=("chief",)), Escalation(after=3 * DAY, to=("boss",)))
     agent = payer(till, reminders=(DAY, 4 * DAY), escalation=steps)
@@ -71,8 +71,8 @@ async def test_a_chain_of_reminders_and_escalations_ends_with_the_deadline(serve
     assert (result.text, till.paid) == ("Told.", [])
 
 
-async def test_a_policy_may_end_the_invocation_when_nobody_answers(serve_and_skip: SkipTime) -> None:
-    """It fails with a type of its own."""
+async def test_a_policy_may_fail_the_invocation_on_expiry(serve_and_skip: SkipTime) -> None:
+    """The failure has its own type."""
     till, verified = Till(), list[Invocation]()
     async with serve_and_skip(payer(till, on_expiry="fail"), verified) as clock:
         invocation = await clock.client.start("payer", "pay 5")

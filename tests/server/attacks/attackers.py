@@ -1,4 +1,4 @@
-"""What somebody does who may write to the namespace and run workers, but holds no key and may approve nothing."""
+"""An attacker who may write to the namespace and run workers, but has no key and may approve nothing."""
 
 import json
 import uuid
@@ -57,7 +57,7 @@ def pays() -> FunctionModel:
 
 @workflow.defn(dynamic=True, sandboxed=False)
 class Script:
-    """A workflow of any type, which does what its input says."""
+    """A workflow of any type that follows the plan in its input."""
 
     @workflow.run
     async def run(self, args: Sequence[RawValue]) -> Any:
@@ -80,11 +80,11 @@ class Script:
 
     @workflow.signal(dynamic=True)
     def signalled(self, name: str, args: Sequence[RawValue]) -> None:
-        """Take every signal, as a session would."""
+        """Accept every signal, as a session would."""
 
 
 async def _outcome(step: JsonObject, mark: str) -> JsonObject:
-    """Run an activity; its input may name the mark of the result before it."""
+    """Run an activity; its input may name the mark of the previous result."""
     try:
         result: JsonObject = await workflow.execute_activity(
             step["type"],
@@ -107,7 +107,7 @@ class Attacker:
     task_queue: str
 
     async def script(self, type: str, plan: JsonObject, *, id: str = "") -> WorkflowHandle[Any, Any]:
-        """Start a workflow of this type, which does what the plan says."""
+        """Start a workflow of this type that follows the plan."""
         id = id or f"{type}-{uuid.uuid4()}"
         return await self.temporal.start_workflow(type, plan, id=id, task_queue=self.task_queue)
 
@@ -130,7 +130,7 @@ class Attacker:
         return env.client.invocation(handle.id)
 
     async def lie(self, queue: str, activity_type: str, result: JsonObject) -> None:
-        """Poll a queue for one activity, as any worker may, and return a result of one's own."""
+        """Poll a queue for one activity, as any worker may, and return a forged result."""
         polled = await self.temporal.workflow_service.poll_activity_task_queue(
             PollActivityTaskQueueRequest(namespace="default", task_queue=TaskQueue(name=queue), identity="a worker"),
             timeout=timedelta(seconds=20),
@@ -144,7 +144,7 @@ class Attacker:
         )
 
     async def command(self, queue: str, activity_id: str, activity_type: str, params: JsonObject) -> None:
-        """Poll a queue for one workflow task, as any worker may, and have an activity run."""
+        """Poll a queue for one workflow task, as any worker may, and run an activity."""
         polled = await self.temporal.workflow_service.poll_workflow_task_queue(
             PollWorkflowTaskQueueRequest(namespace="default", task_queue=TaskQueue(name=queue), identity="a worker"),
             timeout=timedelta(seconds=20),
@@ -179,7 +179,9 @@ async def started(invocation: Invocation) -> bool:
 
 
 async def settled(invocation: Invocation, till: Till) -> list[PendingCall]:
-    """Wait until an invocation waits for approvers, paid or ended; return what waits, and see that nothing was paid."""
+    """Wait until an invocation waits for approvers, paid or ended; return the pending calls, and verify that nothing
+    was paid.
+    """
 
     async def look() -> tuple[list[PendingCall]] | None:
         if till.paid or (await invocation.handle.describe()).status != WorkflowExecutionStatus.RUNNING:
@@ -194,7 +196,7 @@ async def settled(invocation: Invocation, till: Till) -> list[PendingCall]:
 
 
 async def recorded_reply(invocation: Invocation) -> JsonObject:
-    """Return what the first model call of an invocation returned, as anybody may read it in the history."""
+    """Return the result of an invocation's first model call, which anyone may read in the history."""
     for event in (await invocation.handle.fetch_history()).events:
         for payload in event.activity_task_completed_event_attributes.result.payloads:
             result: JsonObject = json.loads(payload.data)
@@ -224,7 +226,7 @@ async def activity_ended(invocation: Invocation, activity_id: str) -> JsonObject
 
 
 async def agree(env: AgentEnvironment, there: Installation, invocation: Invocation, **options: Any) -> None:
-    """Have both approvers approve the first call."""
+    """Approve the first call as both approvers."""
     await waiting(invocation, "fc-1")
     for subject in (ANN, BOB):
         token = there.provider.token(subject)

@@ -1,4 +1,4 @@
-"""An installation with keys of its own, and workers of somebody who has none of them."""
+"""An installation with keys, and workers of an attacker without keys."""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -22,7 +22,7 @@ __all__ = ["open_server", "there"]
 
 @pytest.fixture
 async def serve(serve: Serve, server: EmbeddedServer) -> AsyncIterator[Serve]:
-    """As everywhere; what still waits in the end is terminated, since other tests count what waits."""
+    """Serve as usual, but terminate pending invocations at the end, because other tests count them."""
     queues: set[str] = set()
 
     @contextlib.asynccontextmanager
@@ -41,7 +41,7 @@ async def serve(serve: Serve, server: EmbeddedServer) -> AsyncIterator[Serve]:
 
 @pytest.fixture
 async def attacker(server: EmbeddedServer, request: pytest.FixtureRequest) -> AsyncIterator[Attacker]:
-    """Somebody with a stock client and a stock worker of their own, on a task queue of their own."""
+    """Return an attacker with a stock client and a stock worker on another task queue."""
     client = await Client.connect(server.address)
     queue = f"attacker-{abs(hash(request.node.nodeid))}"
     async with Worker(client, task_queue=queue, workflows=[Script]):

@@ -1,4 +1,4 @@
-"""Somebody polls the queue of the activities and lies about results; the activity that runs the tool is genuine."""
+"""An attacker polls the activity queue and forges results; the activity that runs the tool is genuine."""
 
 from typing import Any
 
@@ -15,8 +15,8 @@ from waystation.core import ANSWER_SIGNAL, JsonObject
 EVE = "eve@example.com"
 
 
-async def test_a_worker_that_joins_late_pays_what_both_approved(serve: Serve, there: Installation) -> None:
-    """The control: workflows and activities are served by different workers, and all of them are genuine."""
+async def test_a_late_worker_pays_after_both_approvals(serve: Serve, there: Installation) -> None:
+    """This control uses different genuine workers for workflows and activities."""
     till = Till()
     async with serve(payer(till), identity=there.worker, activities=False, verify=False) as env:
         shared: dict[str, Any] = {"task_queue": env.client.task_queue, "workflows": False, "verify": False}
@@ -28,7 +28,7 @@ async def test_a_worker_that_joins_late_pays_what_both_approved(serve: Serve, th
 
 
 async def honest_reply(serve: Serve, there: Installation) -> JsonObject:
-    """Return what a genuine worker returns for the model call, which anybody may read."""
+    """Return a genuine worker's result of the model call, which anyone may read."""
     async with serve(payer(Till()), identity=there.worker, verify=False) as env:
         invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
         reply = await recorded_reply(invocation)
@@ -40,7 +40,7 @@ async def honest_reply(serve: Serve, there: Installation) -> JsonObject:
 async def test_a_forged_model_reply_without_its_approval_gets_nothing_paid(
     serve: Serve, there: Installation, attacker: Attacker, left: set[str]
 ) -> None:
-    """The call is the model's, as it seems, and says that no approval is needed."""
+    """The forged call claims that no approval is needed."""
     till, reply = Till(), await honest_reply(serve, there)
     reply["calls"] = [{name: value for name, value in reply["calls"][0].items() if name in {"id", *left}}]
     async with serve(payer(till), identity=there.worker, activities=False, verify=False) as env:
@@ -54,7 +54,7 @@ async def test_a_forged_model_reply_without_its_approval_gets_nothing_paid(
 async def test_a_forged_model_reply_that_names_other_approvers_gets_nothing_paid(
     serve: Serve, there: Installation, attacker: Attacker
 ) -> None:
-    """Eve has an account, and proves who she is; but the tool's policy does not name her."""
+    """Eve proves her identity, but the tool's policy does not name her."""
     till, reply = Till(), await honest_reply(serve, there)
     reply["calls"][0]["approval"] = {"approvers": [EVE]}
     async with serve(payer(till), identity=there.worker, activities=False, verify=False) as env:
@@ -68,10 +68,8 @@ async def test_a_forged_model_reply_that_names_other_approvers_gets_nothing_paid
             await _decided(invocation, till)
 
 
-async def test_a_forged_review_of_answers_gets_nothing_paid(
-    serve: Serve, there: Installation, attacker: Attacker
-) -> None:
-    """The lie is that both approvers sent what Eve sent."""
+async def test_a_forged_verification_gets_nothing_paid(serve: Serve, there: Installation, attacker: Attacker) -> None:
+    """It claims that both approvers sent Eve's answer."""
     till = Till()
     async with serve(payer(till), identity=there.worker, verify=False) as env:
         invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
@@ -92,7 +90,7 @@ async def test_a_forged_review_of_answers_gets_nothing_paid(
 
 
 async def _decided(invocation: Invocation, till: Till) -> None:
-    """Wait until Eve's answer was reviewed, and what it let run has ended; see that nothing was paid."""
+    """Wait until Eve's answer was verified and its effects ended; verify that nothing was paid."""
     await activity_ended(invocation, "r:s1")
     await quiet(invocation)
     assert till.paid == []

@@ -1,4 +1,4 @@
-"""Answers that race, are sent again by a reset while they are in flight, or go to the call of another invocation."""
+"""Answers that race, are repeated by a reset in flight, or are sent to another invocation's call."""
 
 import asyncio
 import base64
@@ -61,10 +61,10 @@ async def by_http(env: AgentEnvironment, invocation: Invocation, answer: JsonObj
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations((by_signal, by_update, by_http))))
-async def test_of_answers_that_race_over_three_channels_one_counts(
+async def test_one_of_three_racing_answers_counts(
     serve: Serve, open_server: EmbeddedServer, there: Installation, order: Sequence[Send]
 ) -> None:
-    """Two approvals and a rejection at once: the call is paid once if an approval won, and never if it did not."""
+    """Sends two approvals and a rejection at once: the call is paid once if an approval won, and never otherwise."""
     till = Till()
     async with serve(payer(till, EITHER), server=open_server, identity=there.worker, verify=False) as env:
         invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
@@ -81,10 +81,10 @@ async def test_of_answers_that_race_over_three_channels_one_counts(
         assert till.paid == ([5] if counted[0].review.who.subject == ANN else [])
 
 
-async def test_a_reset_while_an_answer_is_in_flight_has_it_count_once(
+async def test_a_reset_during_a_verification_counts_the_answer_once(
     serve: Serve, own_openid: FakeOpenId, there: Installation
 ) -> None:
-    """The approval is being verified when the reset comes, which sends it again; the call is paid once."""
+    """The reset repeats the approval while it is verified; the call is paid once."""
     till, own = Till(), installed(there.folder.parent / "own", own_openid)
     own_openid.keys_down = True
     async with serve(payer(till, EITHER), identity=own.worker, verify=False) as env:
@@ -103,7 +103,7 @@ async def _asked(provider: FakeOpenId) -> bool:
 
 
 async def test_a_reset_does_not_spend_an_approval_again(serve: Serve, there: Installation, attacker: Attacker) -> None:
-    """Whoever may write to the namespace may reset, but one approval by both lets a call run once."""
+    """Anyone who may write to the namespace may reset, but one approval by both lets a call run once."""
     till = Till()
     async with serve(payer(till, effect="once"), identity=there.worker, verify=False) as env:
         invocation = await env.client.start("payer", "go")
@@ -116,7 +116,7 @@ async def test_a_reset_does_not_spend_an_approval_again(serve: Serve, there: Ins
 
 
 async def at_rest(invocation: Invocation) -> None:
-    """Wait until a run that a reset started waits or has ended."""
+    """Wait until a run after a reset is waiting or has ended."""
 
     async def look() -> bool:
         description = (await invocation.handle.describe()).raw_description
@@ -126,10 +126,10 @@ async def at_rest(invocation: Invocation) -> None:
 
 
 @pytest.mark.parametrize("id", ["", 'the "best" id'], ids=["an ID", "an ID that the server cannot find"])
-async def test_an_approval_that_was_spent_in_one_reset_run_is_not_spent_in_another(
+async def test_an_approval_spent_in_one_reset_run_is_not_spent_in_another(
     serve: Serve, there: Installation, attacker: Attacker, id: str
 ) -> None:
-    """A run that still waited is reset twice: the call is approved and paid in the first run that this starts."""
+    """Resets a waiting run twice: the call is approved and paid in the first new run."""
     till = Till()
     async with serve(payer(till, EITHER), identity=there.worker, verify=False) as env:
         waited = await until_waiting(env.client.start("payer", "go", id=f"{id}{env.client.task_queue}"), "fc-1")
@@ -162,7 +162,7 @@ async def _replaced(invocation: Invocation, run_id: str) -> bool:
 
 
 class SlowTill(Till):
-    """A till at which somebody has time to interfere after the first payment."""
+    """A till that lets a test interfere after the first payment."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -176,10 +176,10 @@ class SlowTill(Till):
         return paid
 
 
-async def test_a_forged_request_of_a_tool_does_not_let_its_call_run_twice(
+async def test_a_forged_question_does_not_let_a_call_run_twice(
     serve: Serve, there: Installation, attacker: Attacker
 ) -> None:
-    """While the tool runs, somebody completes its activity: it asks once more, they say, and the approver agrees."""
+    """While the tool runs, an attacker completes its activity with another question, which the approver accepts."""
     till = SlowTill()
     async with serve(payer(till, EITHER), identity=there.worker, verify=False) as env:
         invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
@@ -201,10 +201,10 @@ async def test_a_forged_request_of_a_tool_does_not_let_its_call_run_twice(
 
 
 @pytest.mark.parametrize("numbered_from_1", [False, True], ids=["a second attempt", "a first attempt again"])
-async def test_an_activity_that_somebody_lets_fail_does_not_run_its_call_again(
+async def test_a_forged_failure_of_an_activity_does_not_run_its_call_again(
     serve: Serve, there: Installation, attacker: Attacker, numbered_from_1: bool
 ) -> None:
-    """While the tool runs, somebody allows retries, fails the activity, and has its attempts counted anew."""
+    """While the tool runs, an attacker allows retries, fails the activity, and resets its attempts."""
     till = SlowTill()
     async with serve(payer(till, EITHER), identity=there.worker, verify=False) as env:
         invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
@@ -243,8 +243,8 @@ def boss(till: Till) -> Agent:
     return Agent(name="boss", model=FunctionModel(act), tools=[AgentTool(payer(till, EITHER))])
 
 
-async def test_an_answer_to_the_call_of_one_called_agent_counts_for_no_other(serve: Serve, there: Installation) -> None:
-    """Neither for its sibling, nor for its caller, though all three calls have the same function call ID."""
+async def test_an_answer_to_one_called_agent_counts_for_no_other(serve: Serve, there: Installation) -> None:
+    """It counts neither for its sibling nor for its caller, although all three calls have the same function call ID."""
     till = Till()
     async with serve(boss(till), identity=there.worker, verify=False) as env:
         invocation = await env.client.start("boss", "go")

@@ -38,7 +38,7 @@ def adder(lie: Path) -> Agent:
 async def test_a_tool_that_changes_after_its_approval_does_not_run(
     serve: Serve, tmp_path: Path, lie: str, ran: bool
 ) -> None:
-    """Its parameters were another thing when the approver saw them; an honest server's tool runs, the control."""
+    """Its parameters differ from those that the approver saw. As a control, an honest server's tool runs."""
     file = tmp_path / "lie"
     file.write_text("")
     async with serve(adder(file), verify=False) as env:

@@ -1,4 +1,4 @@
-"""Invocations that a stranger's workflow starts as its children, with claims that only a real caller may make."""
+"""An attacker's workflow starts invocations as its children, with claims that only a real caller may make."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ PARENTS = ("Payroll", "AgentSession", "AgentInvocation")
 
 
 async def forged_approval(env: AgentEnvironment) -> JsonObject:
-    """Return a remembered approval for the payment, from what anybody may read in the history of another one."""
+    """Return a remembered approval for the payment, made of readable parts of another history."""
     invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
     (call,) = (await recorded_reply(invocation))["calls"]
     await invocation.handle.terminate()
@@ -40,10 +40,8 @@ async def forged_approval(env: AgentEnvironment) -> JsonObject:
     }
 
 
-async def test_both_approvers_may_have_an_approval_cover_the_next_call_of_their_session(
-    serve: Serve, there: Installation
-) -> None:
-    """The control: what is forged below is granted here by the approvers themselves."""
+async def test_both_approvers_may_remember_an_approval_for_their_session(serve: Serve, there: Installation) -> None:
+    """As a control, the approvers themselves grant what is forged below."""
     till = Till()
     async with serve(payer(till), identity=there.worker) as env:
         session = env.client.session(agent="payer", session_id=env.client.task_queue)
@@ -58,7 +56,7 @@ async def test_both_approvers_may_have_an_approval_cover_the_next_call_of_their_
 async def test_a_parent_that_claims_a_remembered_approval_gets_nothing_paid(
     serve: Serve, there: Installation, attacker: Attacker, parent: str
 ) -> None:
-    """Two verified approvers have to agree, whatever workflow starts the invocation and whatever it claims."""
+    """Two verified approvers must agree, whatever workflow starts the invocation and whatever it claims."""
     till = Till()
     async with serve(payer(till), identity=there.worker, verify=False) as env:
         params = {"agent": "payer", "message": "go", "standing": [await forged_approval(env)]}
@@ -72,7 +70,7 @@ async def test_a_parent_that_claims_a_remembered_approval_gets_nothing_paid(
 
 
 class Talker:
-    """An agent that says hello, and what its model was shown."""
+    """An agent that says hello, and the prompts of its model."""
 
     def __init__(self) -> None:
         self.shown: list[str] = []
@@ -87,8 +85,8 @@ class Talker:
         return Agent(name="talker", model=FunctionModel(act))
 
 
-async def test_a_workflow_that_reuses_the_id_of_a_session_is_not_shown_it(serve: Serve, attacker: Attacker) -> None:
-    """A session has closed, and a stranger runs a workflow of its type under its ID, for its very user."""
+async def test_a_workflow_with_the_id_of_a_session_does_not_see_it(serve: Serve, attacker: Attacker) -> None:
+    """After a session closed, an attacker runs a workflow of its type under its ID, for its user."""
     talker = Talker()
     async with serve(talker.agent(), verify=False) as env:
         names = {"agent": "talker", "user_id": "ann", "session_id": env.client.task_queue}
@@ -109,10 +107,10 @@ async def test_a_workflow_that_reuses_the_id_of_a_session_is_not_shown_it(serve:
 
 @pytest.mark.parametrize("user_id", ["eve", "ann"])
 @pytest.mark.parametrize("parent", PARENTS)
-async def test_a_parent_that_names_a_session_of_somebody_else_is_not_shown_it(
+async def test_a_parent_that_names_a_foreign_session_does_not_see_it(
     serve: Serve, attacker: Attacker, parent: str, user_id: str
 ) -> None:
-    """Only the session that really started an invocation is its session, even if the stranger names its very user."""
+    """Only the session that really started an invocation is its session, even if the attacker names its user."""
     talker = Talker()
     async with serve(talker.agent(), verify=False) as env:
         session = env.client.session(agent="talker", session_id=env.client.task_queue, user_id="ann")
@@ -138,10 +136,10 @@ async def test_a_parent_that_names_a_session_of_somebody_else_is_not_shown_it(
 
 @pytest.mark.parametrize("own", ["globex", None])
 @pytest.mark.parametrize("parent", PARENTS)
-async def test_a_parent_that_names_a_session_of_another_tenant_is_not_shown_it(
+async def test_a_parent_that_names_a_session_of_another_tenant_does_not_see_it(
     serve: Serve, attacker: Attacker, parent: str, own: str | None
 ) -> None:
-    """Whichever tenant the stranger's invocation names, and also if the name of its app looks like a tenant's key."""
+    """Holds for any tenant of the attacker's invocation, and if its app looks like a tenant's key."""
     talker = Talker()
     async with serve(talker.agent(), verify=False) as env:
         names = {"agent": "talker", "session_id": env.client.task_queue}

@@ -1,4 +1,4 @@
-"""Policies that bar whoever asked for a call from approving it, and somebody who asks under another name."""
+"""Policies bar the requester of a call from approving it, also under another name."""
 
 import json
 import unicodedata
@@ -48,10 +48,10 @@ ZOE = "zoë@example.com"
         "none",
     ],
 )
-async def test_whoever_asked_cannot_approve_under_whatever_name_they_asked(
+async def test_a_requester_cannot_approve_under_any_name(
     serve: Serve, there: Installation, attacker: Attacker, names: JsonObject
 ) -> None:
-    """Zoë starts the invocation with a stock client and names whom she likes; then she approves as herself."""
+    """Zoë starts the invocation with a stock client under any name, and then approves as herself."""
     till = Till()
     async with serve(payer(till, OTHERS), identity=there.worker, verify=False) as env:
         handle = await attacker.temporal.start_workflow(
@@ -67,8 +67,8 @@ async def test_whoever_asked_cannot_approve_under_whatever_name_they_asked(
         assert await settled(invocation, till)
 
 
-async def test_somebody_else_approves_what_a_verified_requester_asked_for(serve: Serve, there: Installation) -> None:
-    """The control: the start carries Zoë's sealed token, so Bob may approve and she may not."""
+async def test_another_person_approves_the_call_of_a_verified_requester(serve: Serve, there: Installation) -> None:
+    """As a control, the start has Zoë's sealed token, so Bob may approve and she may not."""
     till = Till()
     async with serve(payer(till, OTHERS), identity=there.worker, verify=False) as env:
         client = client_of(env, there)
@@ -81,7 +81,7 @@ async def test_somebody_else_approves_what_a_verified_requester_asked_for(serve:
 
 
 async def start_input(invocation: Invocation) -> JsonObject:
-    """Return what an invocation was started with, which anybody may read in its history."""
+    """Return the input of an invocation, which anyone may read in its history."""
     events = (await invocation.handle.fetch_history()).events
     (payload,) = events[0].workflow_execution_started_event_attributes.input.payloads
     found: JsonObject = json.loads(payload.data)
@@ -89,7 +89,7 @@ async def start_input(invocation: Invocation) -> JsonObject:
 
 
 async def bobs(env: AgentEnvironment, there: Installation) -> Invocation:
-    """Return an invocation that Bob proved to have asked for, and whose call waits."""
+    """Return an invocation with a pending call whose verified requester is Bob."""
     return await until_waiting(client_of(env, there).start("payer", "go", token=there.provider.token(BOB)), "fc-1")
 
 
@@ -101,7 +101,7 @@ async def bobs(env: AgentEnvironment, there: Installation) -> Invocation:
 async def test_a_token_of_another_start_proves_nothing(
     serve: Serve, there: Installation, attacker: Attacker, changes: JsonObject
 ) -> None:
-    """Zoë copies Bob's token from a history into a start of her own: it names another ID, or other content."""
+    """Zoë copies Bob's token from a history into her own start, with another ID or other content."""
     till = Till()
     async with serve(payer(till, OTHERS), identity=there.worker, verify=False) as env:
         asked = await bobs(env, there)
@@ -119,7 +119,7 @@ async def test_a_token_of_another_start_proves_nothing(
 async def test_a_token_does_not_prove_the_same_start_twice(
     serve: Serve, there: Installation, attacker: Attacker
 ) -> None:
-    """Zoë ends what Bob started, and starts just the same under its ID, while Bob's token is valid."""
+    """Zoë ends Bob's invocation and starts the same again under its ID, while Bob's token is valid."""
     till = Till()
     async with serve(payer(till, OTHERS), identity=there.worker, verify=False) as env:
         asked = await bobs(env, there)
@@ -137,7 +137,7 @@ async def test_a_token_does_not_prove_the_same_start_twice(
 async def test_a_proof_of_another_invocation_proves_nothing(
     serve: Serve, there: Installation, attacker: Attacker, parent: str
 ) -> None:
-    """Zoë copies from a history what a worker recorded of Bob into the input of her own start, or of a child."""
+    """Zoë copies a worker's record about Bob from a history into the input of her own start or child."""
     till = Till()
     async with serve(payer(till, OTHERS), identity=there.worker, verify=False) as env:
         proof = (await recorded_reply(await bobs(env, there)))["signed_request"]
@@ -161,7 +161,7 @@ async def test_a_proof_of_another_invocation_proves_nothing(
 async def test_a_forged_reply_that_names_another_requester_gets_nothing_paid(
     serve: Serve, there: Installation, attacker: Attacker, mac: bool
 ) -> None:
-    """Zoë's worker answers the model call, and says that Bob asked; no other worker has verified that."""
+    """Zoë's worker answers the model call with Bob as requester; no other worker has verified that."""
     till, shared = Till(), dict[str, Any](identity=there.worker, verify=False)
     async with serve(payer(till, OTHERS), **shared) as env:
         reply = await recorded_reply(await bobs(env, there))

@@ -1,4 +1,4 @@
-"""Approvals that somebody has count again: in forks, in later calls, and for a second invocation of the same ID."""
+"""An approval does not count again in forks, in later calls, or for a second invocation with the same ID."""
 
 import json
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ def ask(purpose: str) -> None:
 
 
 def asking_first(till: Till) -> Agent:
-    """Return an agent that asks its approver in a call of its own, and then pays in another."""
+    """Return an agent that asks its approver in one call, and then pays in another."""
 
     def act(request: LlmRequest) -> LlmResponse:
         _, told = latest_turn(request)
@@ -44,7 +44,7 @@ def asking_first(till: Till) -> Agent:
 
 
 def asking_inside(till: Till) -> Agent:
-    """Return an agent whose tool itself asks for the approval, in its own code."""
+    """Return an agent whose tool asks for the approval in its own code."""
 
     def pay(amount: int, tool_context: ToolContext) -> dict[str, int]:
         """Pay."""
@@ -61,7 +61,7 @@ def asking_inside(till: Till) -> Agent:
 
 
 async def approve(env: AgentEnvironment, there: Installation, invocation: Invocation, subject: str = ANN) -> None:
-    """Have an approver approve the first call."""
+    """Approve the first call."""
     await waiting(invocation, "fc-1")
     token = there.provider.token(subject)
     await client_of(env, there).invocation(invocation.id).approve("fc-1", token=token)
@@ -86,7 +86,7 @@ async def forked_at_every_event(env: AgentEnvironment, source: Invocation) -> li
     ids=["a call that asks", "a tool that asks", "a policy"],
 )
 async def test_no_fork_spends_the_approval_of_its_source(serve: Serve, there: Installation, agent: Any) -> None:
-    """The source pays once, the control; forks at each of its events pay nothing that was not approved again."""
+    """As a control, the source pays once; forks at each of its events pay nothing without a new approval."""
     till = Till()
     async with serve(agent(till), identity=there.worker, verify=False) as env:
         source = await env.client.start("payer", "go")
@@ -99,7 +99,7 @@ async def test_no_fork_spends_the_approval_of_its_source(serve: Serve, there: In
 
 
 async def test_a_supplied_result_is_not_the_answer_of_an_approver(serve: Serve, there: Installation) -> None:
-    """A call that takes the answers of verified approvers waits in the fork, whatever the fork was given for it."""
+    """A call for verified approvers is pending in the fork, whatever result the fork received."""
     till = Till()
     async with serve(asking_first(till), identity=there.worker, verify=False) as env:
         source = await until_waiting(env.client.start("payer", "go"), "fc-1")
@@ -114,7 +114,7 @@ async def test_a_supplied_result_is_not_the_answer_of_an_approver(serve: Serve, 
 
 
 async def test_a_fork_needs_the_consent_of_the_worker(serve: Serve) -> None:
-    """A worker without `--allow-forks` refuses it, and says how to allow it."""
+    """A worker without `--allow-forks` refuses it and names the option."""
     till = Till()
     async with serve(payer(till, SOLO), settings=Settings(), verify=False) as env:
         source = await until_waiting(env.client.start("payer", "go"), "fc-1")
@@ -140,7 +140,7 @@ def test_the_consent_to_forks_is_an_option_of_the_worker() -> None:
 
 
 async def answers_in(invocation: Invocation) -> list[JsonObject]:
-    """Return the answers that were sent, as anybody may read them in the history."""
+    """Return the sent answers, which anyone may read in the history."""
     found: list[JsonObject] = []
     for event in (await invocation.handle.fetch_history()).events:
         update = event.workflow_execution_update_accepted_event_attributes.accepted_request.input.args.payloads
@@ -149,7 +149,7 @@ async def answers_in(invocation: Invocation) -> list[JsonObject]:
     return found
 
 
-def pays_what_it_is_told() -> FunctionModel:
+def pays_the_amount() -> FunctionModel:
     """Return a model that pays the amount in the message."""
 
     def act(request: LlmRequest) -> LlmResponse:
@@ -160,12 +160,12 @@ def pays_what_it_is_told() -> FunctionModel:
 
 
 @pytest.mark.parametrize("amount", [5, 5_000])
-async def test_an_answer_to_an_invocation_does_not_count_in_a_later_one_of_the_same_id(
+async def test_an_answer_does_not_count_in_a_later_invocation_with_the_same_id(
     serve: Serve, there: Installation, attacker: Attacker, amount: int
 ) -> None:
-    """The sealed answers are in the history, where everybody may read them; sent again, they approve nothing."""
+    """The sealed answers are readable in the history, but approve nothing when they are sent again."""
     till = Till()
-    async with serve(payer(till, model=pays_what_it_is_told()), identity=there.worker, verify=False) as env:
+    async with serve(payer(till, model=pays_the_amount()), identity=there.worker, verify=False) as env:
         id = f"rent-{env.client.task_queue}"
         first = await env.client.start("payer", "5", id=id)
         await agree(env, there, first)
@@ -194,7 +194,7 @@ async def test_an_answer_to_an_invocation_does_not_count_in_a_later_one_of_the_s
 async def test_an_answer_with_a_token_names_the_run_and_the_digest(
     serve: Serve, there: Installation, changes: JsonObject, counts: bool
 ) -> None:
-    """A stock client that leaves one of them out, or names another run, approves nothing."""
+    """A stock client that omits one of them, or names another run, approves nothing."""
     till = Till()
     async with serve(payer(till, SOLO), identity=there.worker, verify=False) as env:
         invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
@@ -205,7 +205,7 @@ async def test_an_answer_with_a_token_names_the_run_and_the_digest(
 
 
 async def reviewed(invocation: Invocation, count: int) -> None:
-    """Wait until so many answers have counted, or were ignored, and what they let run has ended."""
+    """Wait until this many answers counted or were ignored, and their effects ended."""
 
     async def look() -> bool:
         kinds = [type(entry.body).__name__ for entry in (await invocation.log()).entries]
@@ -216,7 +216,7 @@ async def reviewed(invocation: Invocation, count: int) -> None:
 
 
 async def remember(env: AgentEnvironment, there: Installation, session_id: str, asked_for: Sequence[str]) -> Invocation:
-    """Have both approve a call in a session, some of them for later calls, too; send the second message."""
+    """Approve a call in a session as both approvers, some of them also for later calls; send the second message."""
     session = env.client.session(agent="payer", session_id=session_id)
     first = await (await session.send("go")).invocation()
     await waiting(first, "fc-1")
@@ -232,19 +232,19 @@ async def remember(env: AgentEnvironment, there: Installation, session_id: str, 
     "asked_for",
     [(), (ANN,), (BOB,)],
 )
-async def test_one_approver_does_not_have_an_approval_remembered_for_both(
+async def test_one_approver_cannot_remember_an_approval_for_both(
     serve: Serve, there: Installation, asked_for: Sequence[str]
 ) -> None:
-    """All who are counted have to ask for it, as `test_parents` shows that they may."""
+    """All approvers of a quorum must ask for it; `test_parents` shows that they may."""
     till = Till()
     async with serve(payer(till), identity=there.worker, verify=False) as env:
-        again = await remember(env, there, env.client.task_queue, asked_for)
+        second_turn = await remember(env, there, env.client.task_queue, asked_for)
         till.paid.remove(5)
-        assert await settled(again, till)
+        assert await settled(second_turn, till)
 
 
-async def test_both_approvers_together_have_it_remembered(serve: Serve, there: Installation) -> None:
-    """The control."""
+async def test_both_approvers_can_remember_an_approval(serve: Serve, there: Installation) -> None:
+    """This is the control."""
     till = Till()
     async with serve(payer(till), identity=there.worker, verify=False) as env:
         await (await remember(env, there, env.client.task_queue, (ANN, BOB))).result()

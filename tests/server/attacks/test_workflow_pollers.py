@@ -1,4 +1,4 @@
-"""Somebody polls the queue of the workflows, or runs a workflow of that type, and has a genuine worker run the tool."""
+"""An attacker polls the workflow queue, or runs a workflow of that type, so that a genuine worker runs the tool."""
 
 import json
 from typing import Any
@@ -19,7 +19,7 @@ CONFIRMED: JsonObject = {"hint": "", "confirmed": True, "payload": None}
 
 
 async def approved_input(serve: Serve, there: Installation) -> JsonObject:
-    """Return the input of a genuine, approved call, which anybody may read; and see that it paid: the control."""
+    """Return the input of a genuine, approved call, which anyone may read. As a control, verify that it paid."""
     till = Till()
     async with serve(payer(till), identity=there.worker, verify=False) as env:
         invocation = await env.client.start("payer", "go")
@@ -34,10 +34,10 @@ async def approved_input(serve: Serve, there: Installation) -> JsonObject:
 @pytest.mark.parametrize(
     ("approved", "forged"), [(False, False), (True, False), (False, True)], ids=["bare", "with digest", "forged reply"]
 )
-async def test_a_workflow_of_a_stranger_that_runs_the_tool_gets_nothing_paid(
+async def test_an_attackers_workflow_that_runs_the_tool_gets_nothing_paid(
     serve: Serve, there: Installation, attacker: Attacker, approved: bool, forged: bool
 ) -> None:
-    """It is of the right type and has the right history, up to what matters."""
+    """It has the right type, and the right history up to the approval."""
     till, pay = Till(), await approved_input(serve, there) if approved else PAY
     async with serve(payer(till), identity=there.worker, verify=False) as env:
         queue = env.client.task_queue
@@ -60,10 +60,10 @@ def _part() -> JsonObject:
 
 
 @pytest.mark.parametrize("approved", [False, True], ids=["no digest", "digest"])
-async def test_a_call_that_waits_is_not_run_at_the_command_of_a_stranger(
+async def test_a_pending_call_does_not_run_at_an_attackers_command(
     serve: Serve, there: Installation, attacker: Attacker, approved: bool
 ) -> None:
-    """The invocation is genuine, and so is its history; only one command is not."""
+    """The invocation and its history are genuine, except for one command."""
     till, pay = Till(), await approved_input(serve, there) if approved else PAY
     shared: dict[str, Any] = {"identity": there.worker, "verify": False}
     async with serve(payer(till), **shared) as env:
@@ -75,10 +75,10 @@ async def test_a_call_that_waits_is_not_run_at_the_command_of_a_stranger(
     assert till.paid == []
 
 
-async def test_an_approval_is_not_spent_again_at_the_command_of_a_stranger(
+async def test_an_approval_is_not_spent_again_at_an_attackers_command(
     serve: Serve, there: Installation, attacker: Attacker
 ) -> None:
-    """One approval, one payment: the genuine input of a call that has run does not run it once more."""
+    """The genuine input of a call that has run does not run it again."""
     till, shared = Till(), {"identity": there.worker, "verify": False}
     twice = [calls(("pay", {"amount": amount})) for amount in (5, 6)]
     agent = payer(till, model=ScriptedModel(*twice, says("Done.")), effect="once")

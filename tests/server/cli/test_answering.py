@@ -183,7 +183,7 @@ async def test_many_calls_are_answered_at_once(serve: Serve, waystation: Command
     ],
 )
 async def test_contradicting_options_are_refused(serve: Serve, waystation: Command, arguments: tuple[str, ...]) -> None:
-    """Contradicting options are refused before anything is sent."""
+    """Refuses them before anything is sent."""
     async with serve(asker()) as env:
         assert (await waystation(env, *arguments)).code == 2
 

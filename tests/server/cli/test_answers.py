@@ -112,8 +112,8 @@ async def test_a_long_running_call_receives_progress_and_a_response(serve: Serve
         assert given.response == {"status": "delivered"}
 
 
-async def test_an_action_that_a_call_does_not_take_exits_with_2(serve: Serve, waystation: Command) -> None:
-    """The call still waits, and the message lists the actions that it accepts."""
+async def test_an_action_that_a_call_does_not_accept_exits_with_2(serve: Serve, waystation: Command) -> None:
+    """The call stays pending, and the message lists the actions that it accepts."""
     async with serve(asking()) as env:
         invocation = await env.client.start("asker", "go")
         await waits(invocation)
@@ -180,7 +180,7 @@ async def test_several_pending_calls_need_an_id(serve: Serve, waystation: Comman
         await invocation.result()
 
 
-async def test_an_answer_that_no_worker_confirms_exits_with_7(
+async def test_an_answer_without_confirmation_exits_with_7(
     serve: Serve, waystation: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The message says that the answer may still count, not that it failed."""
@@ -197,8 +197,8 @@ async def test_an_answer_that_no_worker_confirms_exits_with_7(
         await env.client.invocation(id).handle.terminate()
 
 
-async def test_a_response_has_to_be_an_object(serve: Serve, waystation: Command) -> None:
-    """Anything but a JSON object is a usage error, and the call still waits."""
+async def test_a_response_must_be_an_object(serve: Serve, waystation: Command) -> None:
+    """Anything but a JSON object is a usage error, and the call stays pending."""
     async with serve(asking()) as env:
         invocation = await env.client.start("asker", "go")
         await waits(invocation)

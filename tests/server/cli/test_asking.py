@@ -1,4 +1,4 @@
-"""The interactive form of the commands that answer: they show the call and ask for missing fields."""
+"""The interactive forms of the answering commands show the call and ask for missing fields."""
 
 import asyncio
 import io
@@ -82,8 +82,8 @@ def test_edited_arguments_are_shown_as_a_diff_before_they_are_sent() -> None:
     assert person.prompts[-1] == "Send 'edit'? [y/N]"
 
 
-def test_without_an_editor_each_argument_is_asked_for() -> None:
-    """Strings are typed as they are and other values as JSON; an empty line keeps the value."""
+def test_without_an_editor_each_argument_is_requested() -> None:
+    """Strings are typed unquoted and other values as JSON; an empty line keeps the value."""
     person = Types("", "two", "2", "", "y")
     given, written = filled(person, call(args={"to": "dana", "amount": 9}), "edit")
     assert given["args"] == {"to": "dana", "amount": 2}
@@ -104,8 +104,8 @@ def test_unchanged_arguments_are_not_sent_as_an_edit() -> None:
         filled(Types("", editor=lambda text: text), call(), "edit")
 
 
-def test_a_response_is_asked_for_by_the_fields_of_its_schema() -> None:
-    """Prompts name the type of a field; optional fields can be omitted, and invalid input is asked for again."""
+def test_a_response_is_requested_by_the_fields_of_its_schema() -> None:
+    """Prompts name the type of a field; optional fields can be omitted, and invalid input is requested again."""
     schema = {
         "properties": {
             "decision": {"enum": ["yes", "no"], "description": "whether"},
@@ -133,7 +133,7 @@ def test_an_invalid_field_is_reported_with_an_example() -> None:
     assert '\'dana\' is not of type array; enter JSON, such as ["one", "two"].' in written
 
 
-def test_a_response_without_a_schema_is_asked_for_as_json() -> None:
+def test_a_response_without_a_schema_is_requested_as_json() -> None:
     """A response without a schema must be a JSON object."""
     person = Types("done", '{"status": "done"}', "", "y")
     given, written = filled(person, call(kind="long_running"), "respond")
@@ -141,8 +141,8 @@ def test_a_response_without_a_schema_is_asked_for_as_json() -> None:
     assert "is not valid JSON" in written
 
 
-def test_a_comment_that_the_policy_requires_is_asked_for_again() -> None:
-    """The comment is required for answers that decide a call, and not for claims or progress."""
+def test_a_required_comment_is_requested_again() -> None:
+    """Answers that decide a call need the comment, but not claims or progress."""
     given, _ = filled(Types("", "", "fine", "y"), call(policy=POLICY), "approve")
     assert given["comment"] == "fine"
     assert filled(Types("", "y"), call(policy=POLICY), "claim")[0]["comment"] is None
@@ -214,8 +214,8 @@ def test_a_long_list_is_shown_page_by_page() -> None:
     assert person.prompts == ["Which call (1 to 20, or Enter for 25 more)"]
 
 
-async def test_in_a_terminal_a_call_is_chosen_shown_and_approved(serve: Serve, tmp_path: Path) -> None:
-    """The real command runs in a real terminal without an id."""
+async def test_in_a_terminal_a_call_is_chosen_displayed_and_approved(serve: Serve, tmp_path: Path) -> None:
+    """Runs the real command in a real terminal without an ID."""
     till = Till()
     # Calls of other tests, if they still wait, would be listed on pages.
     async with empty_server() as server, serve(payer(till.pay), asker(), server=server) as env:
@@ -242,10 +242,8 @@ async def test_in_a_terminal_a_call_is_chosen_shown_and_approved(serve: Serve, t
 
 
 @pytest.mark.parametrize("question", ["Comment (optional)", "Send 'edit'?"])
-async def test_a_command_that_is_interrupted_at_a_question_sends_nothing(
-    serve: Serve, tmp_path: Path, question: str
-) -> None:
-    """Also when somebody types on: the command stops at once."""
+async def test_an_interrupted_command_sends_nothing(serve: Serve, tmp_path: Path, question: str) -> None:
+    """The command stops at once, even if the person keeps typing."""
     async with serve(payer(Till().pay), verify=False) as env:
         invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
         lines = {"Comment (optional)": "fine", "Send 'edit'?": "y"}
@@ -256,7 +254,7 @@ async def test_a_command_that_is_interrupted_at_a_question_sends_nothing(
         await invocation.handle.terminate()
 
 
-async def test_what_was_typed_before_a_question_does_not_answer_it(serve: Serve, tmp_path: Path) -> None:
+async def test_input_before_a_question_does_not_answer_it(serve: Serve, tmp_path: Path) -> None:
     """The person has not read the question."""
     async with serve(payer(Till().pay), verify=False) as env:
         invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
@@ -268,7 +266,7 @@ async def test_what_was_typed_before_a_question_does_not_answer_it(serve: Serve,
         await invocation.handle.terminate()
 
 
-async def test_in_a_terminal_arguments_are_edited_in_the_persons_editor(serve: Serve, tmp_path: Path) -> None:
+async def test_in_a_terminal_arguments_are_edited_in_the_users_editor(serve: Serve, tmp_path: Path) -> None:
     """The tool runs with the edited arguments after the person confirms the diff."""
     till = Till()
     async with serve(payer(till.pay)) as env:

@@ -18,7 +18,7 @@ from waystation.core import ApprovalPolicy
 from waystation.tools.function_tool import FunctionTool
 
 
-async def test_the_audit_of_an_exported_history_is_that_of_the_live_one(
+async def test_the_audit_of_an_exported_history_equals_that_of_the_live_one(
     serve: Serve, waystation: Command, tmp_path: Path
 ) -> None:
     """Hazard: no audit. The audit of a saved history is equal byte for byte, and includes refused answers."""
@@ -82,8 +82,8 @@ async def test_called_agents_are_in_the_audit_and_missing_ones_are_named(
         assert f"are missing: {top.id}/fc-1" in alone.err
 
 
-async def test_the_audit_of_a_session_is_that_of_all_of_its_invocations(serve: Serve, waystation: Command) -> None:
-    """The invocations of a session are in the order in which they began."""
+async def test_the_audit_of_a_session_covers_all_of_its_invocations(serve: Serve, waystation: Command) -> None:
+    """Lists the invocations in the order of their starts."""
     async with serve(asker()) as env:
         session = env.client.session(agent="asker", session_id=env.client.task_queue, user_id="dana")
         await session.send("go")
@@ -102,8 +102,9 @@ async def test_the_audit_of_a_session_is_that_of_all_of_its_invocations(serve: S
 async def test_an_audit_contains_verified_identities_and_no_tokens(
     serve: Serve, waystation: Command, tmp_path: Path, openid: FakeOpenId, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A claimed name stays a claim next to the verified identity, the login of the shell does not appear, and a refused
-    token is recorded with the reason and, if it is valid, with its person."""
+    """A claimed name stays a claim next to the verified identity, the shell's login is left out, and a refused token is
+    recorded with the reason and, if it is valid, with its person.
+    """
     there = installed(tmp_path / "identity", openid)
     till = Till()
     policy = ApprovalPolicy(approvers=("dana@example.com",))

@@ -28,8 +28,8 @@ API_KEY = "key-9d0b81aa5e"
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> Path:
-    """The file of the workers' credential store."""
+def credential_file(tmp_path: Path) -> Path:
+    """Return the file of the workers' credential store."""
     return tmp_path / "credentials"
 
 
@@ -61,14 +61,14 @@ async def authorize(env: AgentEnvironment, kept: Path, given: str, *arguments: s
     return ran.returncode, ran.stdout, ran.stderr
 
 
-async def test_a_user_logs_in_and_the_call_goes_on(serve: Serve, provider: FakeOAuth, kept: Path) -> None:
+async def test_a_user_logs_in_and_the_call_continues(serve: Serve, provider: FakeOAuth, credential_file: Path) -> None:
     """The command shows the link, and reads the address of the last page without showing it."""
     config = AuthConfig(auth_scheme=provider.scheme(), raw_auth_credential=provider.client())
-    async with serve(clerk(config), services=services(kept)) as env:
+    async with serve(clerk(config), services=services(credential_file)) as env:
         invocation, call = await until_call(env.client.start("clerk", "look"), "fc-1")
         uri = call.payload["exchangedAuthCredential"]["oauth2"]["authUri"]
         ended_at = provider.log_in(uri)
-        code, out, err = await authorize(env, kept, ended_at, invocation.id)
+        code, out, err = await authorize(env, credential_file, ended_at, invocation.id)
         assert (code, out) == (0, f'authorized look_up(what="it") [fc-1] of {invocation.id}\n')
         assert uri in err
         assert ended_at not in out + err
@@ -89,10 +89,10 @@ async def test_a_pending_login_shows_its_link_and_command(
 
 
 async def test_approving_a_credential_call_shows_how_to_store_the_credential(
-    serve: Serve, waystation: Command, kept: Path
+    serve: Serve, waystation: Command, credential_file: Path
 ) -> None:
     """The tool runs again and asks again, unless the credential reached the store in another way."""
-    async with serve(clerk(AuthConfig(auth_scheme=KEY)), services=services(kept)) as env:
+    async with serve(clerk(AuthConfig(auth_scheme=KEY)), services=services(credential_file)) as env:
         invocation = await until_waiting(env.client.start("clerk", "look"), "fc-1")
         ran = await waystation(env, "approve", invocation.id)
         assert "If the workers' store still has no credential, the tool asks again" in ran.out
@@ -105,17 +105,19 @@ async def test_approving_a_credential_call_shows_how_to_store_the_credential(
     ("scheme", "given"),
     [(KEY, API_KEY), (HTTPBase(scheme="basic"), f"ann:{API_KEY}"), (HTTPBase(scheme="bearer"), API_KEY)],
 )
-async def test_a_key_is_saved_only_in_the_store(serve: Serve, kept: Path, scheme: AuthScheme, given: str) -> None:
+async def test_a_key_is_saved_only_in_the_store(
+    serve: Serve, credential_file: Path, scheme: AuthScheme, given: str
+) -> None:
     """With `--json`, standard output contains only the receipt."""
-    async with serve(clerk(AuthConfig(auth_scheme=scheme)), services=services(kept)) as env:
+    async with serve(clerk(AuthConfig(auth_scheme=scheme)), services=services(credential_file)) as env:
         invocation = await until_waiting(env.client.start("clerk", "look"), "fc-1")
-        code, out, err = await authorize(env, kept, given, invocation.id, "fc-1", "--json", "--by", "ann")
+        code, out, err = await authorize(env, credential_file, given, invocation.id, "fc-1", "--json", "--by", "ann")
         assert code == 0
         receipt = {"accepted": True, "function_call_id": "fc-1", "tool": "look_up", "action": "approve"}
         assert json.loads(out) == receipt
         await invocation.result()
         history = b"".join(event.SerializeToString() for event in (await invocation.history()).events)
-        for place in (out.encode(), err.encode(), history, await asyncio.to_thread(kept.read_bytes)):
+        for place in (out.encode(), err.encode(), history, await asyncio.to_thread(credential_file.read_bytes)):
             assert API_KEY.encode() not in place
 
 
@@ -128,12 +130,14 @@ async def test_a_key_is_saved_only_in_the_store(serve: Serve, kept: Path, scheme
     ],
 )
 async def test_invalid_credentials_are_reported_in_one_line(
-    serve: Serve, kept: Path, given: str, arguments: tuple[str, ...], exit: int, said: str
+    serve: Serve, credential_file: Path, given: str, arguments: tuple[str, ...], exit: int, said: str
 ) -> None:
     """The call still waits, and the message does not contain the input."""
-    async with serve(clerk(AuthConfig(auth_scheme=HTTPBase(scheme="basic"))), services=services(kept)) as env:
+    async with serve(
+        clerk(AuthConfig(auth_scheme=HTTPBase(scheme="basic"))), services=services(credential_file)
+    ) as env:
         invocation = await until_waiting(env.client.start("clerk", "look"), "fc-1")
-        code, out, err = await authorize(env, kept, given, invocation.id, *arguments)
+        code, out, err = await authorize(env, credential_file, given, invocation.id, *arguments)
         assert (code, out) == (exit, "")
         assert said in err
         assert API_KEY not in err
@@ -141,9 +145,9 @@ async def test_invalid_credentials_are_reported_in_one_line(
         await reject_and_finish(invocation, "fc-1")
 
 
-async def test_another_store_than_the_workers_is_noticed(serve: Serve, kept: Path, tmp_path: Path) -> None:
+async def test_a_store_other_than_the_workers_is_reported(serve: Serve, credential_file: Path, tmp_path: Path) -> None:
     """Otherwise the tool would run again and find no credential."""
-    async with serve(clerk(AuthConfig(auth_scheme=KEY)), services=services(kept)) as env:
+    async with serve(clerk(AuthConfig(auth_scheme=KEY)), services=services(credential_file)) as env:
         invocation = await until_waiting(env.client.start("clerk", "look"), "fc-1")
         code, _, err = await authorize(env, tmp_path / "other", API_KEY, invocation.id)
         assert code == 1
@@ -152,11 +156,11 @@ async def test_another_store_than_the_workers_is_noticed(serve: Serve, kept: Pat
 
 
 async def test_calls_that_wait_for_a_credential_are_listed_with_their_command(
-    serve: Serve, waystation: Command, provider: FakeOAuth, kept: Path
+    serve: Serve, waystation: Command, provider: FakeOAuth, credential_file: Path
 ) -> None:
     """Both lists and the events show where to log in and the command that continues."""
     config = AuthConfig(auth_scheme=provider.scheme(), raw_auth_credential=provider.client())
-    async with serve(clerk(config), services=services(kept)) as env:
+    async with serve(clerk(config), services=services(credential_file)) as env:
         invocation, call = await until_call(env.client.start("clerk", "look"), "fc-1")
         shown = (await waystation(env, "pending", invocation.id)).out
         assert f"log in {call.payload['exchangedAuthCredential']['oauth2']['authUri']}" in " ".join(shown.split())
@@ -174,6 +178,6 @@ async def test_calls_that_wait_for_a_credential_are_listed_with_their_command(
         assert "no credential was provided" in (await waystation(env, "events", invocation.id)).out
 
 
-def test_command_line_and_worker_mean_the_same_file() -> None:
+def test_command_line_and_worker_use_the_same_file() -> None:
     """By default, `waystation authorize` and `waystation worker` use the same credential file."""
     assert parse_options(["--agents", "x"], "waystation worker").credentials == str(pending_calls.CREDENTIALS)

@@ -61,7 +61,7 @@ async def examine(serve: Serve, waystation: Command) -> AsyncIterator[Examine]:
         yield examine
 
 
-async def test_doctor_reports_keys_that_cannot_be_used_and_completes_all_other_checks(
+async def test_doctor_reports_unusable_keys_and_completes_all_other_checks(
     examine: Examine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The finding names the variable and the cause, and the other checks give the same results as without keys."""
@@ -75,7 +75,7 @@ async def test_doctor_reports_keys_that_cannot_be_used_and_completes_all_other_c
     assert found["encryption keys"]["fix"] == EncryptionKeys.create_command
 
 
-async def test_doctor_reports_a_store_of_user_keys_that_is_not_available(
+async def test_doctor_reports_an_unavailable_store_of_user_keys(
     examine: Examine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The finding names the store and the variable, also if the store is set without encryption keys."""

@@ -47,8 +47,8 @@ async def test_a_budget_can_be_raised_by_approving_a_request(serve: Serve, wayst
         assert "[budget-1] approved by" in told.out
 
 
-async def test_money_needs_a_table_of_prices(serve: Serve, waystation: Command, tmp_path: Path) -> None:
-    """A cost limit needs a file with prices by model."""
+async def test_a_cost_limit_needs_a_table_of_prices(serve: Serve, waystation: Command, tmp_path: Path) -> None:
+    """The table is a file with prices by model."""
     prices = tmp_path / "prices.json"
     prices.write_text(json.dumps({"*": {"prompt": 1, "output": 1}}))
     async with serve(agent(says("Noted."))) as env:

@@ -11,7 +11,7 @@ from tests.server.cli.conftest import Command
 from tests.server.conftest import Serve
 from tests.server.sessions.conftest import new_session
 from tests.server.sessions.test_client import asking
-from tests.server.workflows.test_continuing import add, begun, counting
+from tests.server.workflows.test_continuing import add, counting, start_with_cuts
 from waystation import stream_file
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
@@ -20,13 +20,13 @@ from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
 
 @pytest.fixture(autouse=True)
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The store of the workers and of the commands."""
+    """Return the store of the workers and of the commands."""
     monkeypatch.setenv("WAYSTATION_STORE", str(tmp_path / "store"))
 
 
-async def ended(env: AgentEnvironment) -> Invocation:
+async def run_with_several_runs(env: AgentEnvironment) -> Invocation:
     """Run an invocation through three runs or more."""
-    invocation = await begun(env, "adder", state={"base": 1}, cut_after=12)
+    invocation = await start_with_cuts(env, "adder", state={"base": 1}, cut_after=12)
     await invocation.result()
     return invocation
 
@@ -46,7 +46,7 @@ async def test_all_runs_are_saved_to_one_file_and_read_from_it(
 ) -> None:
     """Commands and streams see one invocation; a program that expects one run reads the last one."""
     async with serve(Agent(name="adder", model=counting(4), tools=[add])) as env:
-        invocation = await ended(env)
+        invocation = await run_with_several_runs(env)
         log, runs = await invocation.log(), await invocation.histories()
         path = tmp_path / "kept.json"
         path.write_text((await waystation(env, "history", invocation.id)).out)
@@ -63,7 +63,7 @@ async def test_all_runs_are_saved_to_one_file_and_read_from_it(
 async def test_an_invocation_replays_with_all_of_its_runs(serve: Serve, waystation: Command) -> None:
     """The table begins with the first event of the first run."""
     async with serve(Agent(name="adder", model=counting(4), tools=[add])) as env:
-        invocation = await ended(env)
+        invocation = await run_with_several_runs(env)
         shown = await waystation(env, "replay", invocation.id)
         events = sum(len(run.events) for run in await invocation.histories())
         runs = len(await invocation.histories())
@@ -72,10 +72,10 @@ async def test_an_invocation_replays_with_all_of_its_runs(serve: Serve, waystati
         assert '{"base": 1, "sum": 10}' in shown.out
 
 
-async def test_a_file_whose_runs_do_not_fit_is_refused(serve: Serve, waystation: Command, tmp_path: Path) -> None:
+async def test_a_file_with_inconsistent_runs_is_refused(serve: Serve, waystation: Command, tmp_path: Path) -> None:
     """The message names the run that differs, is missing or is damaged."""
     async with serve(Agent(name="adder", model=counting(4), tools=[add])) as env:
-        kept = json.loads((await waystation(env, "history", (await ended(env)).id)).out)
+        kept = json.loads((await waystation(env, "history", (await run_with_several_runs(env)).id)).out)
     path = tmp_path / "kept.json"
     earlier = kept["earlierRuns"]
     path.write_text(json.dumps({**kept, "earlierRuns": earlier[:-1]}))

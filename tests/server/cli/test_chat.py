@@ -28,7 +28,7 @@ async def typed(env: AgentEnvironment, text: str, *arguments: str) -> Ran:
     return Ran(result.exit_code, result.stdout, result.stderr)
 
 
-def said(ran: Ran) -> list[str]:
+def output_lines(ran: Ran) -> list[str]:
     """Return the output without times and placeholders."""
     return [line for line in map(without_time, ran.out.splitlines()) if line.startswith(("user: ", "asker: "))]
 
@@ -38,19 +38,19 @@ async def test_lines_are_answered_one_after_the_other(serve: Serve) -> None:
     async with serve(asking(), verify=False) as env:
         name = env.client.task_queue
         first = await typed(env, "one\n\ntwo\n", "--session", name)
-        assert (first.code, said(first)) == (
+        assert (first.code, output_lines(first)) == (
             0,
             ["user: one", "asker: You said one.", "user: two", "asker: You said two."],
         )
         again = await typed(env, "three", "--session", name)
-        assert said(again)[-3:] == ["asker: You said two.", "user: three", "asker: You said three."]
+        assert output_lines(again)[-3:] == ["asker: You said two.", "user: three", "asker: You said three."]
 
 
 async def test_two_slashes_send_a_message_that_begins_with_one(serve: Serve) -> None:
     """With one slash the line would be a command."""
     async with serve(asking(), verify=False) as env:
         ran = await typed(env, "//etc/hosts // is what?\n")
-        assert (ran.code, said(ran)[-1]) == (0, "asker: You said /etc/hosts // is what?.")
+        assert (ran.code, output_lines(ran)[-1]) == (0, "asker: You said /etc/hosts // is what?.")
 
 
 async def test_the_first_line_can_answer_a_call_from_before(serve: Serve) -> None:
@@ -59,7 +59,7 @@ async def test_the_first_line_can_answer_a_call_from_before(serve: Serve) -> Non
         name = env.client.task_queue
         assert (await typed(env, "buy\n", "--session", name)).code == 0
         ran = await typed(env, "/approve fine\n", "--session", name)
-        assert (ran.code, said(ran)[-1]) == (0, "asker: They said approved.")
+        assert (ran.code, output_lines(ran)[-1]) == (0, "asker: They said approved.")
         assert "/approve 1/fc-1" in ran.out
 
 
@@ -74,7 +74,7 @@ async def test_another_agents_session_is_refused(serve: Serve) -> None:
         assert (await command(*where, "chat", "asker", "--session", "")).code == 2
 
 
-async def test_a_store_that_cannot_be_asked_is_named_with_the_option(serve: Serve, waystation: Command) -> None:
+async def test_an_unavailable_store_is_named_with_the_option(serve: Serve, waystation: Command) -> None:
     """The command names --artifacts, because only workers know where they keep artifacts."""
     async with serve(asking(), verify=False) as env:
         ran = await waystation(env, "session", "delete", "any", "--artifacts", "nowhere://x")
@@ -95,12 +95,12 @@ async def test_a_conversation_continues_while_a_call_waits(serve: Serve) -> None
     async with serve(asking(), verify=False) as env:
         ran = await typed(env, "buy\nmeanwhile\n/pending\n/approve 1/fc-1 fine\n/pending\n")
         assert ran.code == 0
-        assert said(ran)[-3:] == ["user: meanwhile", "asker: You said meanwhile.", "asker: They said approved."]
+        assert output_lines(ran)[-3:] == ["user: meanwhile", "asker: You said meanwhile.", "asker: They said approved."]
         assert ran.out.count("/approve 1/fc-1") == 2
         assert "No calls are waiting for a person in this conversation." in ran.out
 
 
-async def test_json_is_one_record_for_each_thing_that_happens(serve: Serve) -> None:
+async def test_json_is_one_record_for_each_event(serve: Serve) -> None:
     """Standard output has records of sent messages, events, pending calls and answers, and nothing else."""
     async with serve(asking(), verify=False) as env:
         ran = await typed(env, 'buy\n/respond {"status": "ok"}\n/state\n', "--json")
@@ -134,7 +134,7 @@ async def test_a_failed_agent_is_reported_and_the_conversation_continues(serve: 
     model = ScriptedModel(ModelRefused("not this"), says("but that"))
     async with serve(Agent(name="asker", model=model), verify=False) as env:
         ran = await typed(env, "this\nthat\n")
-        assert (ran.code, "failed: ModelFailed" in ran.out, said(ran)[-1]) == (1, True, "asker: but that")
+        assert (ran.code, "failed: ModelFailed" in ran.out, output_lines(ran)[-1]) == (1, True, "asker: but that")
 
 
 async def test_an_unknown_agent_ends_the_conversation(serve: Serve) -> None:
@@ -148,8 +148,8 @@ async def test_an_unknown_agent_ends_the_conversation(serve: Serve) -> None:
         assert not [session async for session in env.client.sessions.list(agent="nobody")]
 
 
-async def test_a_closed_session_takes_nothing(serve: Serve, waystation: Command) -> None:
-    """This applies while a call in the session still waits, and after the session has ended."""
+async def test_a_closed_session_accepts_nothing(serve: Serve, waystation: Command) -> None:
+    """Holds while a call in the session is still pending, and after the session has ended."""
     async with serve(asking(), verify=False) as env:
         name = env.client.task_queue
         session = env.client.session(agent="asker", session_id=name)

@@ -1,4 +1,4 @@
-"""How a command finds the server and reports a missing one, and `waystation setup`."""
+"""A command finds the server or reports a missing one; `waystation setup` prepares a namespace."""
 
 import asyncio
 import re
@@ -76,7 +76,7 @@ async def test_an_unknown_namespace_exits_with_8(server: EmbeddedServer, given: 
 
 
 async def test_a_server_that_is_not_temporal_is_reported_as_such() -> None:
-    """For example the Web UI, whose address people see in a browser."""
+    """An example is the Web UI, whose address people see in a browser."""
 
     async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
@@ -184,7 +184,7 @@ async def test_setup_prints_the_command_for_temporal_cloud(
 
 
 def test_every_refusal_has_an_exit_code() -> None:
-    """A new error class must be given an exit code."""
+    """A new error class must have an exit code."""
     kinds = {kind: kind("no") for kind in errors.AnswerRefused.__subclasses__()}
     codes = {kind.__name__: to_problem(error, "here", None).exit for kind, error in kinds.items()}
     assert codes == {
@@ -237,7 +237,7 @@ async def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 
 def test_a_closed_pipe_is_not_reported_as_an_error() -> None:
-    """For example `| head`."""
+    """An example is `| head`."""
     kept = str(HISTORIES / "one-tool.json")
     program = [sys.executable, "-m", "waystation.cli", "replay", *[kept] * 5, "--json"]
     with subprocess.Popen(

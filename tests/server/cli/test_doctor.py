@@ -1,4 +1,4 @@
-"""`waystation doctor` finds faults that are planted in real servers, workers, stores and files."""
+"""`waystation doctor` finds planted faults in real servers, workers, stores and files."""
 
 import os
 import re
@@ -49,7 +49,7 @@ GEMINI_AGENT = 'from waystation.agents import Agent\n\nroot_agent = Agent(name="
 
 
 async def examine(server: EmbeddedServer, *options: str, doctor: Sequence[str] = ()) -> dict[str, JsonObject]:
-    """Return the problems that `waystation doctor` finds, by check. A queue that nobody polls is always one."""
+    """Return the problems that `waystation doctor` finds, by check. A queue without workers is always one."""
     ran = await command("--address", server.address, *options, "doctor", "--json", *doctor)
     problems = {record["check"]: record for record in ran.records if not record["ok"]}
     assert ran.code == (1 if problems else 0), ran.err
@@ -58,7 +58,7 @@ async def examine(server: EmbeddedServer, *options: str, doctor: Sequence[str] =
 
 
 async def until(look: Callable[[], Awaitable[T | None]], what: str) -> T:
-    """Look again and again until something is found, and return it."""
+    """Poll until a result is true, and return it."""
     found = await outside.until(look, what)
     assert found is not None
     return found
@@ -164,7 +164,7 @@ async def test_a_fault_in_a_named_store_is_found(
 
 
 async def test_usable_stores_are_not_reported(tmp_path: Path) -> None:
-    """Stores that do not exist yet are created when first needed, and not by the doctor."""
+    """Stores that do not exist yet are created at their first use, and not by the doctor."""
     names = ("artifacts", "memory", "credentials")
     options = [part for name in names for part in (f"--{name}", str(tmp_path / name))]
     async with empty_server() as server:
@@ -205,7 +205,7 @@ async def test_a_store_of_user_keys_that_cannot_be_used_is_found(
     [(GEMINI_AGENT, "GOOGLE_API_KEY"), ("root_agent = 1 / 0\n", "ZeroDivisionError"), ("agent = None\n", "root_agent")],
     ids=["no model key", "import error", "no agent"],
 )
-async def test_an_agent_that_no_worker_would_serve_is_found(
+async def test_an_unusable_agent_is_found(
     server: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str, text: str
 ) -> None:
     """The agent has no usable model, cannot be imported or does not exist."""
@@ -216,8 +216,8 @@ async def test_an_agent_that_no_worker_would_serve_is_found(
     assert text in problems["agents"]["text"]
 
 
-async def test_model_keys_are_not_claimed_to_be_right_without_agents(server: EmbeddedServer) -> None:
-    """Which keys are needed is known only from the agents."""
+async def test_model_keys_are_not_confirmed_without_agents(server: EmbeddedServer) -> None:
+    """The agents determine which keys are needed."""
     ran = await command("--address", server.address, "--task-queue", new_queue(), "doctor")
     assert "model keys: not checked; name the agents with --agents." in ran.out
     assert f"as in {Path.cwd()}; name others with --artifacts, --memory, --credentials" in ran.out
@@ -321,8 +321,8 @@ async def test_a_short_retention_is_found(server: EmbeddedServer) -> None:
         assert "only for 1 h" in problems["namespace"]["text"]
 
 
-async def test_an_absent_namespace_is_found(server: EmbeddedServer) -> None:
-    """Nothing else can be checked then."""
+async def test_a_missing_namespace_is_found(server: EmbeddedServer) -> None:
+    """No other check is possible."""
     problems = await examine(server, "--namespace", "absent", "--task-queue", new_queue())
     assert list(problems) == ["namespace"]
     assert problems["namespace"]["fix"] == "temporal operator namespace create absent"
@@ -346,7 +346,7 @@ async def rest() -> None:
     """Do nothing."""
 
 
-async def test_workers_of_another_version_are_found_and_missing_ones_too(server: EmbeddedServer) -> None:
+async def test_workers_of_another_version_and_missing_workers_are_found(server: EmbeddedServer) -> None:
     """The only worker polls for activities, and was built from another minor version."""
     client, queue = await Client.connect(server.address), new_queue()
     async with Worker(client, task_queue=queue, activities=[rest], build_id="0.99.1"):
@@ -361,7 +361,7 @@ async def test_workers_of_another_version_are_found_and_missing_ones_too(server:
 
 
 async def test_a_deployment_without_a_current_version_is_found(server: EmbeddedServer) -> None:
-    """Its worker polls, and receives nothing."""
+    """Its worker polls but receives nothing."""
     client, queue = await Client.connect(server.address), new_queue()
     version = WorkerDeploymentVersion(f"doctor-{uuid.uuid4()}", "7")
     config = WorkerDeploymentConfig(version=version, use_worker_versioning=True)
@@ -376,7 +376,7 @@ async def test_a_deployment_without_a_current_version_is_found(server: EmbeddedS
         assert f"--deployment-name {version.deployment_name} --build-id 7" in problem["fix"]
 
 
-async def test_invocations_that_no_worker_takes_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_invocations_without_a_worker_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """On the examined task queue they are a backlog; from another one, a task queue without workers."""
     monkeypatch.setattr(diagnosis, "MAX_BACKLOG_S", 0.0)
     async with empty_server() as server:
@@ -398,9 +398,7 @@ async def test_invocations_that_no_worker_takes_are_found(monkeypatch: pytest.Mo
     [("x", "--store is the store"), ("x" * 400_000, "other, but the worker")],
     ids=["small", "large"],
 )
-async def test_stores_other_than_those_of_the_workers_are_found(
-    serve: Serve, tmp_path: Path, purpose: str, told: str
-) -> None:
+async def test_differing_stores_are_found(serve: Serve, tmp_path: Path, purpose: str, told: str) -> None:
     """An open invocation recorded the worker's stores, in a reply that is itself in the store if it is large."""
     (tmp_path / "other").mkdir()
     async with serve(asker("stored_asker", purpose), verify=False) as env:
@@ -415,7 +413,7 @@ async def test_stores_other_than_those_of_the_workers_are_found(
 async def test_the_default_stores_of_another_folder_are_found(
     serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The stores that are not named are those of the current folder, as for the other commands."""
+    """Unnamed stores are those of the current folder, as for the other commands."""
     monkeypatch.chdir(tmp_path)
     services = Services(artifacts=ObjectStoreArtifactService(tmp_path / "artifacts"))
     (tmp_path / "artifacts").mkdir()
@@ -431,7 +429,7 @@ async def test_the_default_stores_of_another_folder_are_found(
 
 
 @pytest.mark.parametrize(("skew_s", "direction"), [(200.0, "ahead of"), (-200.0, "behind")])
-async def test_a_clock_that_is_wrong_is_found_and_makes_no_worker_look_ended(
+async def test_a_wrong_clock_is_found_and_ends_no_worker(
     serve: Serve, monkeypatch: pytest.MonkeyPatch, skew_s: float, direction: str
 ) -> None:
     """The server reports its time, and `doctor` computes the ages of polls from it."""

@@ -10,7 +10,7 @@ from tests.server.workflows.test_forks import Shop
 
 
 async def test_a_fork_is_started_followed_and_found(serve: Serve, waystation: Command) -> None:
-    """The output is the id, then the events, then the result."""
+    """Prints the ID, then the events, then the result."""
     shop = Shop()
     async with serve(shop.buyer(effect="read")) as env:
         source = await ended(env.client.start("buyer", "tea"))
@@ -31,8 +31,8 @@ async def test_a_fork_is_started_followed_and_found(serve: Serve, waystation: Co
         assert of.out.split("\n")[0] == f"{source.id}~1 is a fork of {source.id} from its event 3."
 
 
-async def test_calls_that_may_change_something_run_only_when_somebody_agrees(serve: Serve, waystation: Command) -> None:
-    """Without a terminal, --yes confirms; before that, nothing is started."""
+async def test_calls_with_effects_run_only_after_a_confirmation(serve: Serve, waystation: Command) -> None:
+    """Without a terminal, --yes confirms; nothing starts before that."""
     shop = Shop()
     async with serve(shop.buyer(effect="once")) as env:
         source = await ended(env.client.start("buyer", "tea"))
@@ -46,8 +46,8 @@ async def test_calls_that_may_change_something_run_only_when_somebody_agrees(ser
         assert shop.ran == ["price tea", "pay 7", "pay 7"]
 
 
-async def test_a_fork_gets_a_result_a_message_and_an_answer(serve: Serve, waystation: Command) -> None:
-    """A call with a given result does not run, and a call with a given answer is answered when it waits."""
+async def test_a_fork_accepts_a_result_a_message_and_an_answer(serve: Serve, waystation: Command) -> None:
+    """A call with a provided result does not run, and a call with a provided answer is answered when it is pending."""
     shop = Shop()
     async with serve(shop.buyer(require_confirmation=True)) as env:
         source = await until_waiting(env.client.start("buyer", "tea"), "fc-2")
@@ -94,7 +94,7 @@ async def test_an_unused_answer_is_reported(serve: Serve, waystation: Command) -
 async def test_mistakes_are_reported_with_a_remedy(
     serve: Serve, waystation: Command, arguments: tuple[str, ...], code: int, told: str
 ) -> None:
-    """Nothing of the source runs again after a mistake."""
+    """No work of the source runs again after a mistake."""
     shop = Shop()
     async with serve(shop.buyer(effect="read"), verify=False) as env:
         source = await ended(env.client.start("buyer", "tea"))

@@ -1,4 +1,4 @@
-"""`waystation doctor`, `retry` and `give-up`: what an operator sees of a held invocation, and does about it."""
+"""`waystation doctor`, `retry` and `give-up` show a held invocation to an operator and act on it."""
 
 from collections.abc import Callable
 
@@ -27,7 +27,7 @@ class Outage(ScriptedModel):
 WHY = "the model is not available: Overloaded (503)."
 
 
-async def test_an_operator_finds_a_held_invocation_and_why_it_is_held(serve: Serve, waystation: Command) -> None:
+async def test_an_operator_finds_a_held_invocation_and_the_reason(serve: Serve, waystation: Command) -> None:
     """`doctor` exits with 1; `pending` and `events` name the same reason."""
     agent = Agent(name="asker", model=Outage())
     async with empty_server() as server, serve(agent, server=server, verify=False, settings=quick()) as env:
@@ -57,9 +57,7 @@ async def test_an_operator_finds_a_held_invocation_and_why_it_is_held(serve: Ser
         assert "Overloaded (503). An operator gave up waiting." in ended.out
 
 
-async def test_an_invocation_that_is_not_held_is_neither_retried_nor_given_up(
-    serve: Serve, waystation: Command
-) -> None:
+async def test_an_invocation_without_a_hold_is_neither_retried_nor_given_up(serve: Serve, waystation: Command) -> None:
     """The exit code is that of an unknown call; an unknown invocation is reported as such."""
     async with serve(Agent(name="asker", model=ScriptedModel(says("hi")))) as env:
         invocation = await env.client.start("asker", "hi")

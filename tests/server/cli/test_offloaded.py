@@ -9,7 +9,7 @@ from tests.programs import command
 from tests.server.cli.conftest import Command
 from tests.server.cli.shell import Shell
 from tests.server.conftest import Serve
-from tests.server.sessions.conftest import heard_events, new_session
+from tests.server.sessions.conftest import new_session, settled_events
 from tests.server.streams.test_web import stream_of
 from tests.server.web.desk import begun, payer
 from tests.server.web.sites import page_of, path_of, site
@@ -36,14 +36,14 @@ def reader() -> Agent:
     return Agent(name="reader", model=ScriptedModel(calls(("read", {})), says("Read.")), tools=[read])
 
 
-async def done(env: AgentEnvironment) -> Invocation:
+async def run_to_end(env: AgentEnvironment) -> Invocation:
     """Run the agent."""
     invocation = await env.client.start("reader", "read")
     assert (await invocation.result()).text == "Read."
     return invocation
 
 
-async def elsewhere(env: AgentEnvironment, store: Path) -> AgentClient:
+async def client_with_another_store(env: AgentEnvironment, store: Path) -> AgentClient:
     """Return a client that shows histories, like `waystation web`, but with another store than the workers."""
     temporal = await connect(address=env.server.address, store=store, short_forms=True)
     return AgentClient(temporal, task_queue=env.client.task_queue, blobs=Blobs(store))
@@ -52,7 +52,7 @@ async def elsewhere(env: AgentEnvironment, store: Path) -> AgentClient:
 async def test_without_the_store_events_show_short_forms(serve: Serve, waystation: Command, tmp_path: Path) -> None:
     """All events are shown, also as JSON; stderr reports the short forms and the remedy."""
     async with serve(reader()) as env:
-        invocation = await done(env)
+        invocation = await run_to_end(env)
         for given in ((), ("--json",), ("--follow",)):
             ran = await waystation(env, "events", invocation.id, "--store", str(tmp_path), *given)
             assert (ran.code, SHORT in ran.out, len(ran.out) < 15_000) == (0, True, True)
@@ -62,12 +62,12 @@ async def test_without_the_store_events_show_short_forms(serve: Serve, waystatio
         assert shown.records[0]["title"].startswith("[offloaded: 300.0 kB, sha256 ")
 
 
-async def test_with_the_store_people_are_shown_the_beginning_and_programs_all_of_it(
+async def test_with_the_store_people_see_the_beginning_and_programs_everything(
     serve: Serve, waystation: Command, payload_store: Path
 ) -> None:
     """The store option works before and after the command."""
     async with serve(reader()) as env:
-        invocation = await done(env)
+        invocation = await run_to_end(env)
         ran = await waystation(env, "--store", str(payload_store), "events", invocation.id)
         assert ("reader: Read." in ran.out, len(ran.out) < 2_000, "offloaded" in ran.out, ran.err) == (
             *(True, True, False),
@@ -85,9 +85,9 @@ async def test_with_the_store_people_are_shown_the_beginning_and_programs_all_of
 async def test_a_history_is_replayed_only_with_all_of_its_values(
     serve: Serve, waystation: Command, payload_store: Path, tmp_path: Path
 ) -> None:
-    """Without the store the states are shown in short form and the history is not replayed; this includes files."""
+    """Without the store, shows the states in short form and does not replay the history, nor a file."""
     async with serve(reader()) as env:
-        invocation = await done(env)
+        invocation = await run_to_end(env)
         file = tmp_path / "history.json"
         file.write_text((await invocation.history()).to_json())
         for source in (invocation.id, str(file)):
@@ -107,7 +107,7 @@ async def test_a_session_is_shown_without_the_store(serve: Serve, waystation: Co
         await session.say("z" * 300_000)
         await session.say("and?")
         assert len(str(model.requests[1].contents[0])) > 300_000
-        await heard_events(session)
+        await settled_events(session)
         named = ("session", "show", session.given.session_id, "--user", "ann")
         ran = await waystation(env, *named, "--store", str(tmp_path))
         assert (ran.code, "clerk: Second." in ran.out, len(ran.out) < 5_000) == (0, True, True)
@@ -118,8 +118,8 @@ async def test_a_session_is_shown_without_the_store(serve: Serve, waystation: Co
 async def test_pages_and_streams_show_short_forms(serve: Serve, tmp_path: Path) -> None:
     """A page is complete without the store, and a stream has every event."""
     async with serve(reader()) as env:
-        invocation = await done(env)
-        async with site(await elsewhere(env, tmp_path)) as web, web.program() as program:
+        invocation = await run_to_end(env)
+        async with site(await client_with_another_store(env, tmp_path)) as web, web.program() as program:
             page = await program.get(page_of(invocation), headers={"Accept": "text/html"})
             assert ("[offloaded: " in page.text, "Read." in page.text, len(page.text) < 10_000) == (True, True, True)
             fields = await stream_of(program, f"{page_of(invocation)}/events")
@@ -127,10 +127,10 @@ async def test_pages_and_streams_show_short_forms(serve: Serve, tmp_path: Path) 
             assert any(SHORT in field["data"] for field in fields)
 
 
-async def test_a_page_without_short_forms_names_the_store_it_needs(serve: Serve, tmp_path: Path) -> None:
-    """This happens with a client that was not created for display only."""
+async def test_a_page_without_short_forms_names_the_missing_store(serve: Serve, tmp_path: Path) -> None:
+    """The client was not created for display only."""
     async with serve(reader()) as env:
-        invocation = await done(env)
+        invocation = await run_to_end(env)
         other = await AgentClient.connect(address=env.server.address, store=tmp_path)
         async with site(other) as web, web.program() as program:
             answer = await program.get(f"{page_of(invocation)}/events.json")
@@ -138,10 +138,10 @@ async def test_a_page_without_short_forms_names_the_store_it_needs(serve: Serve,
             assert "--store" in answer.json()["error"]["message"]
 
 
-async def test_a_call_is_not_approved_whose_arguments_are_elsewhere(
+async def test_a_call_with_unavailable_arguments_cannot_be_approved(
     serve: Serve, waystation: Command, tmp_path: Path
 ) -> None:
-    """Nobody approves what nobody can read. The error names the store, and the call can still be rejected."""
+    """Nobody can approve unreadable arguments. The error names the store, and the call can still be rejected."""
     async with serve(payer(till := Till(), {"amount": 5, "note": "x" * 300_000})) as env:
         invocation, id = await begun(env.client, "payer")
         problem = f"The store at {tmp_path.as_uri()} failed: it does not have the arguments of '{id}'."
@@ -154,11 +154,11 @@ async def test_a_call_is_not_approved_whose_arguments_are_elsewhere(
         assert till.paid == []
 
 
-async def test_a_page_does_not_offer_to_approve_arguments_that_are_elsewhere(serve: Serve, tmp_path: Path) -> None:
+async def test_a_page_offers_no_approval_of_unavailable_arguments(serve: Serve, tmp_path: Path) -> None:
     """Its banner names the store; forms that were opened before, and programs, are refused; a rejection counts."""
     async with serve(payer(Till(), {"amount": 5, "note": "x" * 300_000})) as env:
         path = path_of((await begun(env.client, "payer"))[1])
-        async with site(await elsewhere(env, tmp_path)) as web, web.browser() as me:
+        async with site(await client_with_another_store(env, tmp_path)) as web, web.browser() as me:
             for place in (path, f"/approvals/several?call={path.removeprefix('/approvals/')}"):
                 page = (await me.page(place)).text
                 parts = "so you cannot approve the call here", tmp_path.as_uri(), 'value="approve"', 'value="reject"'
@@ -174,7 +174,7 @@ async def test_the_inbox_of_another_store_has_a_banner(serve: Serve, tmp_path: P
     async with serve(payer(Till(), {"amount": 5})) as env:
         invocation, _ = await begun(env.client, "payer")
         await until(env.client.pending, "the call in the list")
-        for client, is_other in ((await elsewhere(env, tmp_path), True), (env.client, False)):
+        for client, is_other in ((await client_with_another_store(env, tmp_path), True), (env.client, False)):
             async with site(client) as web, web.browser() as me:
                 page = (await me.page("/approvals")).text
                 assert (tmp_path.as_uri() in page, "use another store" in page) == (is_other, is_other)
@@ -184,7 +184,7 @@ async def test_the_inbox_of_another_store_has_a_banner(serve: Serve, tmp_path: P
 async def test_another_process_reads_offloaded_values(serve: Serve, payload_store: Path, tmp_path: Path) -> None:
     """The other process has the same store, from an option or from the environment."""
     async with serve(reader()) as env:
-        invocation = await done(env)
+        invocation = await run_to_end(env)
         shell = Shell.at(tmp_path, env.server.address)
         whole = f'{{"result": "{"x" * LARGE}"}}'
         for line, environment in (

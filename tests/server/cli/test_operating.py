@@ -1,4 +1,4 @@
-"""`waystation workers`, `top` and `setup --dry-run`: what an operator sees of a real server."""
+"""`waystation workers`, `top` and `setup --dry-run` show a real server to an operator."""
 
 import asyncio
 import os
@@ -49,7 +49,7 @@ async def test_workers_and_invocations_are_listed(serve: Serve, waystation: Comm
 async def test_workers_that_no_longer_poll_do_not_count(
     serve: Serve, waystation: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server lists a worker that was killed for minutes. The exit code says that none is left."""
+    """The server lists a killed worker for minutes. The exit code says that none is left."""
     async with serve(asker("killed_asker")) as env:
         await until(lambda: is_polled(env.client), "a poll")
         monkeypatch.setattr(diagnosis, "SEEN_S", -1.0)  # as if none had polled lately
@@ -98,7 +98,7 @@ async def test_top_updates_the_counts_until_it_is_interrupted(serve: Serve) -> N
 async def test_top_reports_that_older_invocations_are_left_out(
     serve: Serve, waystation: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Printed once, as a table or as JSON, the counts come with the same warning as in the live view, on stderr."""
+    """Prints the same warning on stderr once, as a table or as JSON, and in the live view."""
     async with empty_server() as server, serve(asker("counted_asker"), server=server, verify=False) as env:
         invocations = [await env.client.start("counted_asker", "go") for _ in range(2)]
 

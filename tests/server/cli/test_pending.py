@@ -1,4 +1,4 @@
-"""`waystation pending`: calls that wait for a person, as text and as JSON."""
+"""`waystation pending` lists calls that wait for a person, as text and as JSON."""
 
 import asyncio
 import io
@@ -30,7 +30,7 @@ def call(**fields: Any) -> PendingCall:
     return PendingCall.model_validate({**given, **times, **what, **fields})
 
 
-def shown(calls: list[PendingCall], width: int) -> list[str]:
+def table_lines(calls: list[PendingCall], width: int) -> list[str]:
     """Return the lines of a list in a terminal with this width."""
     stream = io.StringIO()
     out = Output(page=width)
@@ -42,12 +42,12 @@ def shown(calls: list[PendingCall], width: int) -> list[str]:
 def test_titles_are_in_the_list() -> None:
     """In a wide and in a narrow terminal, before the call itself."""
     title = "Pay 9 € to dana"
-    assert any(f"{title}: pay(amount=9)" in line for line in shown([call(title=title)], 140))
-    assert f"{title}: pay(amount=9)" in shown([call(title=title)], 45)
+    assert any(f"{title}: pay(amount=9)" in line for line in table_lines([call(title=title)], 140))
+    assert f"{title}: pay(amount=9)" in table_lines([call(title=title)], 45)
 
 
 def offered(**fields: Any) -> list[str]:
-    """Return the commands offered for a call: those of this program and Temporal's."""
+    """Return the commands offered for a call: Waystation's and Temporal's."""
     stream = io.StringIO()
     out = Output(page=400)
     out.console = Console(file=stream, width=400, highlight=False, markup=False, emoji=False, color_system=None)
@@ -55,8 +55,8 @@ def offered(**fields: Any) -> list[str]:
     return [line.split(maxsplit=1)[1] for line in stream.getvalue().splitlines() if "payer-1 " in line]
 
 
-def told(**fields: Any) -> str:
-    """Return the full text shown for a call."""
+def call_text(**fields: Any) -> str:
+    """Return the full text about a call."""
     stream = io.StringIO()
     out = Output(page=400)
     out.console = Console(file=stream, width=10_000, highlight=False, markup=False, emoji=False, color_system=None)
@@ -66,9 +66,9 @@ def told(**fields: Any) -> str:
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_the_list_is_a_table_that_fits_and_ids_can_be_copied(width: int) -> None:
-    """Each row has the call, the time it has waited, the time left and the approvers."""
+    """Each row has the call, its waiting time, the time left and the approvers."""
     long = {"reason": "asked to be forgotten, by e-mail, on Tuesday"}
-    lines = shown([call(), call(invocation_id="clerk-2", args=long, policy=POLICY, approved_by=["bob"])], width)
+    lines = table_lines([call(), call(invocation_id="clerk-2", args=long, policy=POLICY, approved_by=["bob"])], width)
     assert max(map(len, lines)) <= width
     first, second = (next(line for line in lines if id in line) for id in ("payer-1/fc-1", "clerk-2/fc-1"))
     assert all(text in first for text in ("pay(amount=9)", "2 h", "24 h", "anyone"))
@@ -77,22 +77,22 @@ def test_the_list_is_a_table_that_fits_and_ids_can_be_copied(width: int) -> None
     assert lines[-1].endswith("waystation approve payer-1/fc-1")
 
 
-def test_an_id_that_leaves_no_room_has_a_line_of_its_own() -> None:
-    """An id is never cut or broken over lines."""
-    lines = shown([call(invocation_id="session/waystation/dana%40example.com/a-long-conversation/3")], 80)
+def test_a_long_id_has_its_own_line() -> None:
+    """An ID is never cut or broken over lines."""
+    lines = table_lines([call(invocation_id="session/waystation/dana%40example.com/a-long-conversation/3")], 80)
     assert "  session/waystation/dana%40example.com/a-long-conversation/3/fc-1" in lines
 
 
-def test_texts_of_agents_cannot_steer_the_terminal() -> None:
+def test_texts_of_agents_cannot_control_the_terminal() -> None:
     """Control characters and direction marks are shown as escapes."""
-    lines = shown([call(args={"to": "\x1b[2J\u202egnp"}, claimed_by="\x1b[31mmallory")], 120)
+    lines = table_lines([call(args={"to": "\x1b[2J\u202egnp"}, claimed_by="\x1b[31mmallory")], 120)
     assert not any(char in "".join(lines) for char in ("\x1b", "\u202e"))
 
 
 def test_the_terms_of_a_policy_are_shown() -> None:
     """The output lists every term that could refuse an answer."""
-    told = dict(words.list_terms(call(policy=POLICY, approved_by=["bob"], claimed_by="alice@example.com")))
-    assert told == {
+    terms = dict(words.list_terms(call(policy=POLICY, approved_by=["bob"], claimed_by="alice@example.com")))
+    assert terms == {
         "claimed": "by alice@example.com",
         "approver": "alice@example.com, role:finance",
         "excluded": "dana, the requester (not verified, so nobody can approve)",
@@ -101,10 +101,10 @@ def test_the_terms_of_a_policy_are_shown() -> None:
     }
 
 
-def test_a_verified_requester_is_shown_instead_of_the_claimed_one() -> None:
-    """A claim proves nothing, so only the verified name counts."""
-    told = dict(words.list_terms(call(policy=POLICY, verified_requesters=("eve@example.com",))))
-    assert told["excluded"] == "eve@example.com, the requester"
+def test_a_verified_requester_replaces_the_claimed_one() -> None:
+    """A claim proves nothing, so only the verified name is shown."""
+    terms = dict(words.list_terms(call(policy=POLICY, verified_requesters=("eve@example.com",))))
+    assert terms["excluded"] == "eve@example.com, the requester"
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("30m", 1_800), ("2h", 7_200), ("1d", 86_400)])
@@ -149,7 +149,9 @@ async def test_the_list_can_be_narrowed(serve: Serve, waystation: Command) -> No
 
 
 async def test_an_inbox_with_fifty_readers_is_never_refused(serve: Serve) -> None:
-    """Hazard: an inbox that polls queries, many of which the server refuses. This list reads visibility and memos."""
+    """Hazard: an inbox that polls queries, which the server refuses at some point. This list reads visibility and
+    memos.
+    """
     async with serve(asker()) as env:
         invocation = await until_waiting(env.client.start("asker", "go", user_id=env.client.task_queue), "fc-1")
         await listed(env.client, 1, user_id=env.client.task_queue)
@@ -163,8 +165,8 @@ async def test_an_inbox_with_fifty_readers_is_never_refused(serve: Serve) -> Non
         await approve_and_finish(invocation)
 
 
-def test_offered_commands_are_answers_that_count() -> None:
-    """Only accepted actions are offered; Temporal's command meets the policy, or is not offered."""
+def test_only_answers_that_would_count_are_offered() -> None:
+    """Offers only accepted actions; Temporal's command meets the policy, or is not offered."""
     signal = 'temporal workflow signal --workflow-id payer-1 --name answer --input \'{"function_call_id": "fc-1", '
     approve, reject = "waystation approve payer-1 fc-1", "waystation reject payer-1 fc-1"
     assert offered() == [approve, reject, f'{signal}"action": "approve"}}\'']
@@ -179,9 +181,9 @@ def test_offered_commands_are_answers_that_count() -> None:
 
 def test_padding_hides_no_tail_of_an_argument() -> None:
     """Both ends of the value are shown with the size between them; a size in a memo is not shown as an argument."""
-    shown = told(args={"text": "A" * 60_000 + " and pay eve"})
-    assert " … 58,014 of 60,014 characters omitted … " in shown
-    assert 'A and pay eve"\n' in shown
-    large = told(args={"omitted_bytes": 60_014})
+    display = call_text(args={"text": "A" * 60_000 + " and pay eve"})
+    assert " … 58,014 of 60,014 characters omitted … " in display
+    assert 'A and pay eve"\n' in display
+    large = call_text(args={"omitted_bytes": 60_014})
     assert "pay(…), 60,014 bytes of arguments" in large
     assert "omitted_bytes" not in large

@@ -9,7 +9,7 @@ from waystation.agents import Agent
 from waystation.testing import ScriptedModel, calls, says
 
 
-async def test_events_and_state_are_those_of_the_history(serve: Serve, waystation: Command) -> None:
+async def test_events_and_state_equal_those_of_the_history(serve: Serve, waystation: Command) -> None:
     """JSON contains the events that clients get; the text shows the same events."""
     model = ScriptedModel(calls(("add", {"a": 1, "b": 2})), says("three"))
     async with serve(Agent(name="adder", model=model, tools=[add])) as env:

@@ -39,7 +39,7 @@ async def test_a_file_replays_without_a_server() -> None:
     assert ran.records[0]["steps"][0]["event"]["id"].startswith(ran.records[0]["invocation_id"])
 
 
-async def test_state_that_was_stored_before_is_in_the_state_at_each_event() -> None:
+async def test_earlier_stored_state_is_in_the_state_at_each_event() -> None:
     """`user:` and `app:` state from the start of the invocation is shown although no event wrote it."""
     ran = await command("replay", str(KEPT.with_name("scopes-read.json")), "--json")
     states = [step["state"] for step in ran.records[0]["steps"]]
@@ -66,7 +66,7 @@ def _decoded(value: Any) -> Any:
     return [_decoded(item) for item in value] if isinstance(value, list) else value
 
 
-async def test_an_unreadable_source_does_not_prevent_the_others_from_being_replayed(tmp_path: Path) -> None:
+async def test_an_unreadable_source_does_not_stop_the_others(tmp_path: Path) -> None:
     """Unreadable sources are named; their exit code takes precedence over that of differing histories."""
     changed, empty = tmp_path / "changed.json", tmp_path / "empty.json"
     changed.write_text(KEPT.read_text().replace('"call_model"', '"call.another_model"'))
@@ -85,8 +85,8 @@ async def test_an_unreadable_source_does_not_prevent_the_others_from_being_repla
 @pytest.mark.parametrize("name", ["replay", "events", "history", "diff"])
 async def test_a_folder_is_reported_as_a_folder(tmp_path: Path, name: str) -> None:
     """The path of a folder is never looked up on a server."""
-    given = [str(tmp_path)] * (2 if name == "diff" else 1)
-    ran = await command("--address", "127.0.0.1:1", name, *given)
+    sources = [str(tmp_path)] * (2 if name == "diff" else 1)
+    ran = await command("--address", "127.0.0.1:1", name, *sources)
     assert (ran.code, f"{str(tmp_path)!r} is a folder, not a history file" in ran.err) == (2, True), ran.err
 
 

@@ -1,4 +1,4 @@
-"""Failures and retries are reported to people who follow; histories contain them only afterwards."""
+"""Failures and retries are reported to people who follow; histories contain them only afterward."""
 
 import asyncio
 import re
@@ -39,8 +39,8 @@ class Told:
 
 
 @pytest.fixture
-async def told(monkeypatch: pytest.MonkeyPatch) -> Told:
-    """Record remarks without their usual delay; they are still written."""
+async def failure_recorder(monkeypatch: pytest.MonkeyPatch) -> Told:
+    """Return a recorder of remarks without their usual delay; they are still written."""
     told, remark = Told(), Output.remark
 
     def remarked(out: Output, text: str) -> None:
@@ -68,36 +68,39 @@ def struggling(told: Told, name: str = "asker") -> Agent:
 
 @pytest.mark.parametrize("json", [(), ("--json",)])
 async def test_retries_are_reported_with_the_reason(
-    serve: Serve, waystation: Command, told: Told, json: tuple[str, ...]
+    serve: Serve, waystation: Command, failure_recorder: Told, json: tuple[str, ...]
 ) -> None:
     """The remark on stderr has the model's agent, the number of failures and the reason."""
-    async with serve(struggling(told), verify=False) as env:
+    async with serve(struggling(failure_recorder), verify=False) as env:
         ran = await waystation(env, "run", "asker", "hi", *json)
-        assert (ran.code, told.lines[0] in ran.err, "failed" in ran.out) == (0, True, False)
-        [line] = told.lines
+        assert (ran.code, failure_recorder.lines[0] in ran.err, "failed" in ran.out) == (0, True, False)
+        [line] = failure_recorder.lines
         assert re.fullmatch(rf"The model of asker failed twice; {THEN} ModelUnavailable: Busy now", line)
 
 
-async def test_a_conversation_reports_retries(serve: Serve, told: Told) -> None:
+async def test_a_conversation_reports_retries(serve: Serve, failure_recorder: Told) -> None:
     """A chat reports retries like a single invocation."""
-    async with serve(struggling(told), verify=False) as env:
+    async with serve(struggling(failure_recorder), verify=False) as env:
         ran = await typed(env, "hi\n")
         assert (ran.code, "asker: At last." in ran.out) == (0, True)
-        assert [line.split("; ")[0] for line in told.lines] == ["The model of asker failed twice"]
+        assert [line.split("; ")[0] for line in failure_recorder.lines] == ["The model of asker failed twice"]
 
 
-async def test_retries_of_called_agents_are_reported(serve: Serve, waystation: Command, told: Told) -> None:
+async def test_retries_of_called_agents_are_reported(serve: Serve, waystation: Command, failure_recorder: Told) -> None:
     """Called agents are named by their invocation ids, which other commands accept."""
-    called = struggling(told, "asked")
+    called = struggling(failure_recorder, "asked")
     model = ScriptedModel(calls(("asked", {"request": "go on"})), says("done"))
     async with serve(Agent(name="asker", model=model, tools=[AgentTool(called)]), verify=False) as env:
         invocation = await env.client.start("asker", "hi")
         ran = await waystation(env, "events", invocation.id, "--follow")
-        assert (ran.code, told.lines[0].split("; ")[0]) == (0, f"The model of {invocation.id}/fc-1 failed twice")
+        assert (ran.code, failure_recorder.lines[0].split("; ")[0]) == (
+            0,
+            f"The model of {invocation.id}/fc-1 failed twice",
+        )
 
 
 async def test_a_retry_with_a_long_delay_is_reported_after_the_first_failure(
-    serve: Serve, waystation: Command, told: Told
+    serve: Serve, waystation: Command, failure_recorder: Told
 ) -> None:
     """The remark has the time of the next attempt, also from commands that do not follow."""
     model = ScriptedModel(ModelOverloaded("Busy now", retry_after_s=300))
@@ -112,7 +115,7 @@ async def test_a_retry_with_a_long_delay_is_reported_after_the_first_failure(
 
 
 async def test_a_retried_tool_is_named_with_its_call_and_reported_once(
-    serve: Serve, waystation: Command, told: Told
+    serve: Serve, waystation: Command, failure_recorder: Told
 ) -> None:
     """An exception of the tool is named by its class, as in the history."""
 
@@ -124,19 +127,21 @@ async def test_a_retried_tool_is_named_with_its_call_and_reported_once(
     async with serve(Agent(name="asker", model=model, tools=[FunctionTool(pay, retries=9)]), verify=False) as env:
         invocation = await env.client.start("asker", "hi")
         looking = Watch(env.client, Output(), invocation.id)
-        while not told.lines:
+        while not failure_recorder.lines:
             await looking.look_for_retries()
             await asyncio.sleep(0.05)
         assert re.fullmatch(
             rf"asker's call pay \[fc-1\] failed twice; {THEN} ConnectionError: pay raised and will be retried\.",
-            told.lines[0],
+            failure_recorder.lines[0],
         )
         await looking.look_for_retries()
-        assert len(told.lines) == 1
+        assert len(failure_recorder.lines) == 1
         await invocation.handle.terminate()
 
 
-async def test_a_retry_without_a_worker_is_reported(serve: Serve, told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_retry_without_a_worker_is_reported(
+    serve: Serve, failure_recorder: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """After a crash, the remark has the start of the wait instead of reporting a running attempt."""
     monkeypatch.setattr(invocations, "SOON_S", 0.2)
     model = ScriptedModel(ModelOverloaded("Busy now", retry_after_s=2))
@@ -144,14 +149,14 @@ async def test_a_retry_without_a_worker_is_reported(serve: Serve, told: Told, mo
         invocation = await env.client.start("asker", "hi")
         await failed(env, invocation.id)
     line = rf"The model of \S+ failed once; its next attempt has been waiting for a worker since {TIME}\."
-    while not any(re.match(line, each) for each in told.lines):
+    while not any(re.match(line, each) for each in failure_recorder.lines):
         await Watch(env.client, Output(), invocation.id).look_for_retries()
         await asyncio.sleep(0.2)
     await invocation.handle.terminate()
 
 
 async def test_a_first_attempt_without_a_worker_is_reported(
-    serve: Serve, told: Told, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, failure_recorder: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The remark names the task queue, which may be a tool's own queue without workers."""
 
@@ -167,21 +172,24 @@ async def test_a_first_attempt_without_a_worker_is_reported(
             looking.take(log, ())
             if log.state.calls:
                 break
-        while not told.lines:
+        while not failure_recorder.lines:
             await looking.look_for_retries()
             await asyncio.sleep(0.05)
         await invocation.cancel()
     line = rf"artist's call draw \[fc-1\] has been waiting since {TIME} for a worker that polls 'with-graphics'\."
-    assert re.fullmatch(line, told.lines[-1])
+    assert re.fullmatch(line, failure_recorder.lines[-1])
 
 
-async def test_pending_calls_cause_no_further_requests(serve: Serve, told: Told) -> None:
+async def test_pending_calls_cause_no_further_requests(serve: Serve, failure_recorder: Told) -> None:
     """Waiting causes no requests to the server."""
     model = ScriptedModel(calls(("ask", {"purpose": "x"})))
     async with serve(Agent(name="asker", model=model, tools=[LongRunningFunctionTool(ask)]), verify=False) as env:
         invocation = await env.client.start("asker", "hi")
         await waits(invocation)
-        assert (await Watch(env.client, Output(), invocation.id).look_for_retries(), told.lines) == (None, [])
+        assert (await Watch(env.client, Output(), invocation.id).look_for_retries(), failure_recorder.lines) == (
+            None,
+            [],
+        )
 
 
 async def failed(env: AgentEnvironment, id: str) -> None:

@@ -29,7 +29,7 @@ def add(a: int, b: int, tool_context: ToolContext) -> dict[str, int]:
 
 
 def ask(purpose: str) -> dict[str, str]:
-    """Ask somebody."""
+    """Ask a person."""
     return {"status": "pending", "purpose": purpose}
 
 
@@ -71,8 +71,8 @@ async def test_an_invocation_is_followed_to_its_end(serve: Serve, waystation: Co
         ]
 
 
-async def test_json_is_one_record_for_each_thing_that_happens(serve: Serve, waystation: Command) -> None:
-    """Standard output has the id, then events, then the result, and nothing else."""
+async def test_json_is_one_record_for_each_event(serve: Serve, waystation: Command) -> None:
+    """Standard output has the ID, then events, then the result, and nothing else."""
     model = ScriptedModel(calls(("add", {"a": 1, "b": 2})), says("three"))
     async with serve(Agent(name="adder", model=model, tools=[add])) as env:
         ran = await waystation(env, "run", "adder", "?", "--state", '{"k": [1]}', "--user", "dana", "--json")
@@ -116,7 +116,7 @@ async def follow_until_pending(env: AgentEnvironment, id: str) -> asyncio.subpro
     return process
 
 
-async def test_a_waiting_invocation_is_followed_until_somebody_answers(serve: Serve) -> None:
+async def test_a_waiting_invocation_is_followed_until_its_answer(serve: Serve) -> None:
     """Without --detach the command continues, and an answer from another process completes the invocation."""
     async with serve(asking()) as env:
         id = f"followed-{env.client.task_queue}"
@@ -182,7 +182,7 @@ async def test_a_failed_invocation_exits_with_1_and_the_reason(serve: Serve, way
         assert (recorded.code, recorded.records[-1]["error"]["type"]) == (1, "ModelFailed")
 
 
-async def test_an_agent_that_no_worker_has_announced_is_not_started(serve: Serve, waystation: Command) -> None:
+async def test_an_agent_without_an_announcement_is_not_started(serve: Serve, waystation: Command) -> None:
     """The message names the agents that workers have announced."""
     async with serve(Agent(name="speaker", model=ScriptedModel())) as env:
         ran = await waystation(env, "run", "nobody", "hello")
@@ -246,7 +246,7 @@ async def test_a_pipe_gets_plain_text(serve: Serve, waystation: Command) -> None
         assert f"speaker: {text.strip()}" in ran.out
 
 
-async def test_events_are_json_as_clients_in_other_languages_read_it(serve: Serve, waystation: Command) -> None:
+async def test_events_are_json_for_clients_in_other_languages(serve: Serve, waystation: Command) -> None:
     """JSON escapes control characters and reads back unchanged."""
     text = "\x1b]0;owned\x07 \u202e \x9b2J é 漢"
     async with serve(Agent(name="speaker", model=ScriptedModel(says(text)))) as env:

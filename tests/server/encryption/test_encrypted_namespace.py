@@ -124,7 +124,7 @@ def write_keys(file: Path, *names: str) -> None:
 
 
 async def look(customer: str, tool_context: ToolContext, note: dict[str, str]) -> dict[str, Any]:
-    """Look a customer up."""
+    """Look up a customer."""
     for prefix, place in (("", "session"), ("user:", "user"), ("app:", "app"), ("temp:", "temp")):
         tool_context.state[f"{prefix}seen"] = canary(place)
     tool_context.state[canary("statekey")] = 1
@@ -141,7 +141,7 @@ def fail(reason: str) -> None:
 
 
 def ask(question: str) -> dict[str, str]:
-    """Ask somebody."""
+    """Ask a person."""
     return {"status": canary("notice")}
 
 
@@ -167,7 +167,7 @@ def agent() -> Agent:
 
 @pytest.fixture
 async def db_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[EmbeddedServer, Path]]:
-    """A server that writes its data to a file in a folder of its own."""
+    """Run a server that writes its data to a file in its own folder."""
     folder = tmp_path_factory.mktemp("server")
     async with EmbeddedServer(db_filename=folder / "temporal.db") as server:
         yield server, folder
@@ -175,7 +175,7 @@ async def db_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[t
 
 @pytest.fixture
 def keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A key file with one key, with encryption and the keys of users switched on."""
+    """Create a key file with one key, with encryption and user keys switched on."""
     file = tmp_path / "encryption.json"
     write_keys(file, "first")
     monkeypatch.setenv(ENCRYPTION_VARIABLE, str(file))
@@ -312,7 +312,9 @@ async def test_without_encryption_each_text_is_found(
     logs: list[MutableMapping[str, Any]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """So the texts are planted where they are looked for. Logs, metrics and spans contain names, but no content."""
+    """This shows that the texts are planted where the test searches. Logs, metrics and spans contain names, but no
+    content.
+    """
     for name in (ENCRYPTION_VARIABLE, USER_KEYS_VARIABLE):
         monkeypatch.delenv(name, raising=False)
     server, database = db_server
@@ -336,7 +338,7 @@ def asker() -> Agent:
 
 
 def restart_with(keys: Path, *names: str) -> None:
-    """Read other keys than before, as processes do when they start."""
+    """Read other keys, as processes do when they start."""
     file = keys.with_name(f"{'-'.join(names) or 'none'}.json")
     write_keys(file, *names)
     os.environ[ENCRYPTION_VARIABLE] = str(file)

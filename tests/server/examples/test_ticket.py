@@ -8,7 +8,7 @@ import pytest
 from tests.paths import EXAMPLES
 from tests.server.conftest import Serve
 from tests.server.examples.conftest import answered, texts
-from tests.server.workflows.outside import asked, until, waiting
+from tests.server.workflows.outside import until, wait_for_model_calls, waiting
 from waystation.agents.registry import Registry, Root
 from waystation.core import Event
 from waystation.testing import ScriptedModel, calls, responses, says
@@ -40,12 +40,12 @@ async def test_the_model_hears_of_each_news_but_the_quiet_one(serve: Serve, root
     )
     async with serve(root.agent, model=model) as env:
         invocation = await env.client.start("ticket_agent", "The printer smells burnt!")
-        await asked(model, 2)
+        await wait_for_model_calls(model, 2)
         (call,) = await waiting(invocation, "fc-1")
         assert (call.kind, call.tool, call.args) == ("long_running", "create_ticket", PRINTER)
         await desk.assign(invocation, "Ada takes it")
         await desk.report(invocation, "a new fuse is on its way")
-        await asked(model, 3)
+        await wait_for_model_calls(model, 3)
         await desk.close(invocation, "the fuse was changed")
         assert (await invocation.result()).text == "It is mended."
         events = [event async for event in invocation.events()]

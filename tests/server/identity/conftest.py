@@ -1,4 +1,4 @@
-"""An installation with keys of its own, and a server with an HTTP API that every web page reaches."""
+"""An installation with keys, and a server with an HTTP API that every web page can reach."""
 
 from collections.abc import AsyncIterator
 
@@ -14,7 +14,7 @@ __all__ = ["there"]
 
 @pytest.fixture
 async def open_server() -> AsyncIterator[EmbeddedServer]:
-    """A server whose HTTP API has Temporal's defaults, or the cluster of `make test-cluster`."""
+    """Run a server whose HTTP API has Temporal's defaults, or return the cluster of `make test-cluster`."""
     if address := find_cluster():
         yield server_at(address)
         return

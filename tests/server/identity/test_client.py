@@ -1,4 +1,4 @@
-"""Answers with a token, as clients and the command line send them."""
+"""Clients and the command line send answers with a token."""
 
 import json
 from pathlib import Path
@@ -26,7 +26,7 @@ from waystation.testing import AgentEnvironment
 
 
 async def waiting(env: AgentEnvironment) -> Invocation:
-    """Return an invocation that waits for a person."""
+    """Return an invocation with a pending call."""
     invocation = await env.client.start("asker", "go")
     async for _ in invocation.follow():
         if await invocation.pending():
@@ -35,7 +35,7 @@ async def waiting(env: AgentEnvironment) -> Invocation:
 
 
 async def sent(invocation: Invocation) -> Answer:
-    """Return the answer that was sent, as the history has it."""
+    """Return the sent answer from the history."""
     for event in (await invocation.history()).events:
         accepted = event.workflow_execution_update_accepted_event_attributes.accepted_request
         for payloads in (
@@ -53,7 +53,7 @@ def client_of(env: AgentEnvironment, identity: Any) -> AgentClient:
 
 
 async def verified(there: Installation, invocation: Invocation) -> str:
-    """Return who sent the answer, as a worker finds it in the history, where nothing of the token may be read."""
+    """Return the sender as a worker verifies it, from a history that reveals nothing of the token."""
     answer = await sent(invocation)
     assert answer.token is not None
     assert is_encrypted(answer.token)
@@ -65,7 +65,7 @@ async def verified(there: Installation, invocation: Invocation) -> str:
 
 
 async def test_a_token_is_sealed_before_it_is_sent(serve: Serve, there: Installation) -> None:
-    """For this answer to this call; the history holds nothing that anybody could use."""
+    """It is sealed for this answer to this call; the history contains nothing that others could use."""
     async with serve(asker(), verify=False) as env:
         invocation = await waiting(env)
         client = client_of(env, there.folder / "clients.toml")
@@ -75,8 +75,8 @@ async def test_a_token_is_sealed_before_it_is_sent(serve: Serve, there: Installa
         assert await verified(there, invocation) == "dana@example.com"
 
 
-async def test_the_gateway_signs_for_the_very_answer(serve: Serve, there: Installation) -> None:
-    """The client hands it the answer, and seals what it signed."""
+async def test_the_gateway_signs_exactly_this_answer(serve: Serve, there: Installation) -> None:
+    """The client passes the answer to it, and seals the signed token."""
     async with serve(asker(), verify=False) as env:
         invocation = await waiting(env)
         client = client_of(env, there.folder / "gateway.toml")
@@ -85,8 +85,8 @@ async def test_the_gateway_signs_for_the_very_answer(serve: Serve, there: Instal
         assert await verified(there, invocation) == "eve"
 
 
-async def test_a_token_that_is_sealed_is_sent_as_it_is(serve: Serve, there: Installation) -> None:
-    """By somebody else, who has the key; this client needs none."""
+async def test_a_sealed_token_is_sent_unchanged(serve: Serve, there: Installation) -> None:
+    """Another program with the key sealed it; this client needs no key."""
     async with serve(asker(), verify=False) as env:
         invocation = await waiting(env)
         answer = {"function_call_id": "fc-1", "action": "reject"}
@@ -103,7 +103,7 @@ async def test_a_token_that_is_sealed_is_sent_as_it_is(serve: Serve, there: Inst
 async def test_a_token_is_never_sent_readable(
     serve: Serve, there: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without the workers' key nothing is sent at all; nor a token that is too long."""
+    """Sends nothing without the workers' key or with a token that is too long."""
     monkeypatch.delenv(CLIENT_IDENTITY_ENV, raising=False)
     async with serve(asker(), verify=False) as env:
         invocation = await waiting(env)
@@ -117,10 +117,10 @@ async def test_a_token_is_never_sent_readable(
 
 
 @pytest.mark.parametrize(("source", "variable"), [("file", CLIENT_IDENTITY_ENV), ("variable", IDENTITY_ENV)])
-async def test_the_command_line_takes_a_token_from_a_file_or_a_variable(
+async def test_the_command_line_reads_a_token_from_a_file_or_a_variable(
     serve: Serve, there: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, variable: str
 ) -> None:
-    """And never as an argument, which every user of the machine could read. The variable of workers still works."""
+    """An argument would be visible to every user of the machine. The variable of workers still works."""
     monkeypatch.setenv(variable, str(there.folder / "clients.toml"))
     options: tuple[str, ...] = ()
     if source == "file":
@@ -140,10 +140,10 @@ async def test_the_command_line_takes_a_token_from_a_file_or_a_variable(
     ("content", "problem"),
     [(None, "No such file"), ("", "does not contain a token"), ("é", "does not contain a token")],
 )
-async def test_a_file_without_a_token_is_a_mistake_in_usage(
+async def test_a_file_without_a_token_is_a_usage_error(
     serve: Serve, there: Installation, tmp_path: Path, content: str | None, problem: str
 ) -> None:
-    """The answer is not sent without it: then it would be somebody's claim."""
+    """Without the token, the answer would be an unverified claim."""
     file = tmp_path / "token"
     if content is not None:
         file.write_text(content)
@@ -156,8 +156,8 @@ async def test_a_file_without_a_token_is_a_mistake_in_usage(
         assert await invocation.pending()
 
 
-async def test_keys_are_made_by_a_command_which_shows_none_and_overwrites_nothing(tmp_path: Path) -> None:
-    """`waystation identity init`."""
+async def test_a_command_creates_keys_without_showing_or_overwriting_any(tmp_path: Path) -> None:
+    """Runs `waystation identity init`."""
     ran = await command("identity", "init", str(tmp_path / "keys"))
     assert ran.code == 0
     assert "workers.toml" in ran.out

@@ -1,4 +1,4 @@
-"""Who may decide: whole answers on a real server, with workers that verify them."""
+"""Workers verify the identity of each answer on a real server."""
 
 import base64
 import json
@@ -41,12 +41,12 @@ def pay(amount: int) -> str:
 
 
 def payer(policy: ApprovalPolicy = FINANCE) -> Agent:
-    """Return an agent that pays once those agree whom a policy names."""
+    """Return an agent that pays after the approvals that a policy requires."""
     return Agent(name="payer", model=asks_once("pay", {"amount": 5}), tools=[FunctionTool(pay, approval=policy)])
 
 
-async def asked(env: AgentEnvironment, agent: str = "payer") -> Invocation:
-    """Return an invocation that waits."""
+async def start_pending(env: AgentEnvironment, agent: str = "payer") -> Invocation:
+    """Return an invocation with a pending call."""
     invocation = await until_waiting(env.client.start(agent, "go", user_id="user-1"))
     return invocation
 
@@ -58,7 +58,7 @@ def client_of(env: AgentEnvironment, there: Installation) -> AgentClient:
 
 
 async def sealed(there: Installation, invocation: Invocation, token: str, **answer: Any) -> JsonObject:
-    """Return an answer to an invocation's call as it is now, with its token."""
+    """Return an answer to the invocation's current call, with its token."""
     state = (await invocation.log()).state
     shown = {"digest": state.calls["fc-1"].digest, "run": state.run}
     given = {"function_call_id": "fc-1", "action": "approve", **shown} | answer
@@ -67,7 +67,7 @@ async def sealed(there: Installation, invocation: Invocation, token: str, **answ
 
 
 async def no_secret(there: Installation, *invocations: Invocation) -> None:
-    """See that no history holds anything that somebody could use."""
+    """Verify that no history contains anything that others could use."""
     for invocation in invocations:
         text = (await invocation.history()).to_json()
         data = text + "".join(base64.b64decode(part).decode(errors="replace") for part in _payloads(json.loads(text)))
@@ -86,11 +86,11 @@ def _payloads(value: Any) -> list[str]:
             return []
 
 
-async def test_whoever_the_policy_names_decides_with_a_token(serve: Serve, there: Installation) -> None:
-    """By subject or by role; who it was is recorded, the token is not."""
+async def test_an_approver_of_the_policy_decides_with_a_token(serve: Serve, there: Installation) -> None:
+    """The policy names a subject or a role; the identity is recorded, and the token is not."""
     async with serve(payer(), identity=there.worker) as env:
         client = client_of(env, there)
-        by_name, by_role = await asked(env), await asked(env)
+        by_name, by_role = await start_pending(env), await start_pending(env)
         token = there.provider.token("dana@example.com", roles=[])
         await client.invocation(by_name.id).approve(token=token)
         signer = there.gateway.signer("frank", ["finance"])
@@ -103,10 +103,10 @@ async def test_whoever_the_policy_names_decides_with_a_token(serve: Serve, there
         await no_secret(there, by_name, by_role)
 
 
-async def test_a_token_of_somebody_else_decides_nothing(serve: Serve, there: Installation) -> None:
-    """Though it proves who they are."""
+async def test_a_token_of_another_person_decides_nothing(serve: Serve, there: Installation) -> None:
+    """It proves an identity that the policy does not name."""
     async with serve(payer(), identity=there.worker) as env:
-        invocation = await asked(env)
+        invocation = await start_pending(env)
         token = there.provider.token(NOBODY, roles=["interns"])
         with pytest.raises(NotAllowed):
             await client_of(env, there).invocation(invocation.id).approve(token=token)
@@ -115,10 +115,10 @@ async def test_a_token_of_somebody_else_decides_nothing(serve: Serve, there: Ins
         await invocation.result()
 
 
-async def test_an_identity_that_is_only_claimed_decides_nothing(serve: Serve, there: Installation) -> None:
-    """Neither the client's identity, nor a header of the request, nor any field of the answer is proof."""
+async def test_a_claimed_identity_decides_nothing(serve: Serve, there: Installation) -> None:
+    """Neither the client's identity, nor a header, nor a field of the answer is proof."""
     async with serve(payer(), identity=there.worker) as env:
-        invocation = await asked(env)
+        invocation = await start_pending(env)
         posing = await Client.connect(
             env.server.address,
             identity="dana@example.com",
@@ -146,11 +146,11 @@ async def test_an_identity_that_is_only_claimed_decides_nothing(serve: Serve, th
         assert sum(isinstance(entry.body, AnswerIgnored) for entry in log.entries) == len(bodies)
 
 
-async def test_a_token_that_was_used_is_good_for_nothing_more(serve: Serve, there: Installation) -> None:
-    """Neither for the next call, nor for another invocation, nor a second time where two have to agree."""
+async def test_a_used_token_is_not_valid_again(serve: Serve, there: Installation) -> None:
+    """It counts neither for the next call, nor for another invocation, nor twice for a quorum."""
     two = ApprovalPolicy(approvers=("role:finance",), quorum=2)
     async with serve(payer(two), identity=there.worker) as env:
-        first, second = await asked(env), await asked(env)
+        first, second = await start_pending(env), await start_pending(env)
         answer = await sealed(there, first, there.provider.token("dana@example.com"))
         fields = {name: value for name, value in answer.items() if name not in ("function_call_id", "action")}
         await first.approve("fc-1", **fields)
@@ -166,11 +166,11 @@ async def test_a_token_that_was_used_is_good_for_nothing_more(serve: Serve, ther
         await no_secret(there, first, second)
 
 
-async def test_a_person_does_not_count_twice_by_a_letter_of_another_script(serve: Serve, there: Installation) -> None:
-    """One name has a Cyrillic letter that looks the same. The refusal shows the letter, and names the scripts."""
+async def test_a_person_does_not_count_twice_with_a_letter_of_another_script(serve: Serve, there: Installation) -> None:
+    """One name has a Cyrillic letter that looks the same. The refusal shows the letter and names the scripts."""
     two = ApprovalPolicy(approvers=("role:finance",), quorum=2)
     async with serve(payer(two), identity=there.worker) as env:
-        invocation = await asked(env)
+        invocation = await start_pending(env)
         client = client_of(env, there).invocation(invocation.id)
         with pytest.raises(NotAllowed, match=r"'d\\u0430na@example.com' may not approve .* Cyrillic and Latin"):
             await client.approve(token=there.provider.token("d\u0430na@example.com"))
@@ -180,12 +180,10 @@ async def test_a_person_does_not_count_twice_by_a_letter_of_another_script(serve
         await invocation.result()
 
 
-async def test_a_token_that_is_not_encrypted_is_refused_and_said_to_be_revoked(
-    serve: Serve, there: Installation
-) -> None:
-    """By update it leaves no trace. By signal it does, which nobody can prevent, and the record says what to do."""
+async def test_a_plaintext_token_is_refused_with_a_request_to_revoke_it(serve: Serve, there: Installation) -> None:
+    """An update leaves no trace. A signal does, which cannot be prevented, and its record contains the remedy."""
     async with serve(payer(), identity=there.worker) as env:
-        invocation = await asked(env)
+        invocation = await start_pending(env)
         plain = {"function_call_id": "fc-1", "action": "approve", "token": there.provider.token("dana@example.com")}
         before = len((await invocation.history()).events)
         with pytest.raises(WaystationError, match="not encrypted"):
@@ -207,21 +205,21 @@ async def test_a_token_that_is_not_encrypted_is_refused_and_said_to_be_revoked(
 
 
 async def _sent_as_it_is(invocation: Invocation, answer: JsonObject) -> None:
-    """Send an answer as a client does that seals nothing."""
+    """Send an answer with a client that seals nothing."""
     try:
         await invocation.handle.execute_update(ANSWER_UPDATE, answer)
     except WorkflowUpdateFailedError as error:
         raise translate_answer_error(error) or error from None
 
 
-async def test_an_answer_waits_for_a_provider_that_is_down(
+async def test_an_answer_waits_for_an_unavailable_provider(
     serve: Serve, tmp_path: Path, own_openid: FakeOpenId
 ) -> None:
-    """It is not refused, and counts once the provider can be asked."""
+    """It is not refused, and counts once the provider is available."""
     there = installed(tmp_path / "identity", own_openid)
     own_openid.keys_down = True
     async with serve(payer(), identity=there.worker) as env:
-        invocation = await asked(env)
+        invocation = await start_pending(env)
         client = client_of(env, there)
         await client.invocation(invocation.id).approve("fc-1", token=own_openid.token(), signal=True)
 

@@ -1,4 +1,4 @@
-"""Requests with a token: whoever proves to have asked for a call is kept from approving it."""
+"""Starts with a token: their verified requester may not approve."""
 
 import asyncio
 from pathlib import Path
@@ -14,10 +14,10 @@ from tests.server.workflows.outside import (
     approve_and_finish,
     cut,
     failure,
-    heard_joined,
     refusal,
     until,
     until_waiting,
+    wait_for_joined_messages,
     waiting,
 )
 from tests.unit.identity.conftest import Installation
@@ -35,7 +35,7 @@ OTHERS = ApprovalPolicy(not_requester=True)
 
 
 class Held:
-    """A model that pays when it is told to, and is held at any other message."""
+    """A model that pays for the message `pay`, and is held at any other message."""
 
     def __init__(self) -> None:
         self.asked, self.go = asyncio.Event(), asyncio.Event()
@@ -65,7 +65,7 @@ def payer(till: Till, policy: ApprovalPolicy = OTHERS) -> Agent:
 
 
 async def refused(env: AgentEnvironment, there: Installation, invocation: Invocation, *subjects: str) -> None:
-    """See that these people may not approve the first call of an invocation."""
+    """Verify that these people may not approve the first call of an invocation."""
     await waiting(invocation, "fc-1")
     for subject in subjects:
         token = there.provider.token(subject)
@@ -74,13 +74,13 @@ async def refused(env: AgentEnvironment, there: Installation, invocation: Invoca
 
 
 async def approved(env: AgentEnvironment, there: Installation, invocation: Invocation, subject: str) -> None:
-    """Have somebody approve the first call of an invocation."""
+    """Approve the first call of an invocation."""
     await waiting(invocation, "fc-1")
     await client_of(env, there).invocation(invocation.id).approve("fc-1", token=there.provider.token(subject))
 
 
-async def test_a_request_of_nobody_verified_can_be_rejected_or_waived(serve: Serve, there: Installation) -> None:
-    """Nobody can approve the call, and the refusal says what to do instead."""
+async def test_a_call_of_an_unverified_requester_can_be_rejected_or_waived(serve: Serve, there: Installation) -> None:
+    """Nobody can approve the call, and the refusal names the alternatives."""
     till = Till()
     async with serve(payer(till), identity=there.worker) as env:
         client = client_of(env, there)
@@ -95,7 +95,7 @@ async def test_a_request_of_nobody_verified_can_be_rejected_or_waived(serve: Ser
 
 
 async def test_the_token_of_a_start_is_not_recorded_and_costs_no_event(serve: Serve, there: Installation) -> None:
-    """The model call verifies it, which runs anyway."""
+    """The model call, which runs anyway, verifies it."""
     till = Till()
     async with serve(payer(till, ApprovalPolicy(verified=False)), identity=there.worker) as env:
         client = client_of(env, there)
@@ -110,7 +110,7 @@ async def test_the_token_of_a_start_is_not_recorded_and_costs_no_event(serve: Se
 
 
 async def test_an_invalid_token_fails_the_invocation(serve: Serve, there: Installation) -> None:
-    """The error says what is wrong with the token, and nothing has run."""
+    """The error names the problem, and nothing has run."""
     till = Till()
     async with serve(payer(till), identity=there.worker) as env:
         client = client_of(env, there)
@@ -120,24 +120,24 @@ async def test_an_invalid_token_fails_the_invocation(serve: Serve, there: Instal
     assert "expired" in error.message
 
 
-async def test_a_worker_that_verifies_nobody_ignores_a_token(serve: Serve, there: Installation) -> None:
+async def test_a_worker_without_verification_ignores_a_token(serve: Serve, there: Installation) -> None:
     """The web server sends one with each start. The requester counts as unverified."""
     async with serve(payer(Till())) as env:
-        asked = await client_of(env, there).start("payer", "go", token=there.provider.token(ANN))
-        (call,) = await waiting(asked, "fc-1")
+        invocation = await client_of(env, there).start("payer", "go", token=there.provider.token(ANN))
+        (call,) = await waiting(invocation, "fc-1")
         assert call.verified_requesters == ()
-        await asked.handle.terminate()
+        await invocation.handle.terminate()
 
 
 async def test_a_client_without_a_key_sends_no_token(serve: Serve) -> None:
-    """It names the variable that it lacks, and starts nothing."""
+    """The error names the missing variable, and nothing starts."""
     async with serve(payer(Till())) as env:
         with pytest.raises(InvalidConfiguration, match="WAYSTATION_CLIENT_IDENTITY"):
             await env.client.start("payer", "go", token="a.b.c")
 
 
 async def test_the_requester_is_known_in_later_runs(serve: Serve, there: Installation) -> None:
-    """The invocation continues as new before anybody answers."""
+    """The invocation continues as new before the answer."""
     till = Till()
     async with serve(payer(till), identity=there.worker) as env:
         client, params = client_of(env, there), {"agent": "payer", "message": "go", "cut_after": 20}
@@ -172,8 +172,8 @@ async def test_a_called_agent_has_the_requester_of_its_caller(serve: Serve, ther
     assert till.paid == [5]
 
 
-async def test_a_fork_has_a_requester_of_its_own(serve: Serve, there: Installation) -> None:
-    """Ann asked for the source, and Bob for the fork: he may not approve there. Without a token, nobody may."""
+async def test_a_fork_has_its_own_requester(serve: Serve, there: Installation) -> None:
+    """Ann started the source and Bob the fork, so he may not approve there. Without a token, nobody may."""
     till = Till()
     async with serve(payer(till), identity=there.worker) as env:
         client = client_of(env, there)
@@ -189,8 +189,8 @@ async def test_a_fork_has_a_requester_of_its_own(serve: Serve, there: Installati
     assert till.paid == [5]
 
 
-async def test_each_message_of_a_session_has_a_requester_of_its_own(serve: Serve, there: Installation) -> None:
-    """Ann sends one message and Bob the next; a message that is sent again is not another request."""
+async def test_each_message_of_a_session_has_its_own_requester(serve: Serve, there: Installation) -> None:
+    """Ann sends one message and Bob the next; a repeated message is not another request."""
     till = Till()
     async with serve(payer(till), identity=there.worker) as env:
         session = client_of(env, there).session(agent="payer", session_id=env.client.task_queue)
@@ -207,7 +207,7 @@ async def test_each_message_of_a_session_has_a_requester_of_its_own(serve: Serve
 
 
 async def test_a_message_with_a_token_counts_once(serve: Serve, there: Installation) -> None:
-    """A stranger who sends a recorded message again begins nothing, and without its ID the token is refused."""
+    """An attacker who repeats a recorded message starts nothing, and without its ID the token is refused."""
     till = Till()
     async with serve(payer(till, ApprovalPolicy(verified=False)), identity=there.worker) as env:
         session = client_of(env, there).session(agent="payer", session_id=env.client.task_queue)
@@ -227,8 +227,10 @@ async def test_a_message_with_a_token_counts_once(serve: Serve, there: Installat
 
 
 @pytest.mark.parametrize("token", [True, False])
-async def test_whoever_joins_an_invocation_is_a_requester_too(serve: Serve, there: Installation, token: bool) -> None:
-    """Ann began it and Bob joined, so Cleo has to approve; had Bob proven nothing, nobody could."""
+async def test_a_person_who_joins_an_invocation_is_a_requester_too(
+    serve: Serve, there: Installation, token: bool
+) -> None:
+    """Ann started it and Bob joined, so Cleo must approve; without Bob's token, nobody could."""
     till, held = Till(), Held()
     async with serve(held.agent(till), identity=there.worker) as env:
         session = client_of(env, there).session(agent="payer", session_id=env.client.task_queue)
@@ -236,7 +238,7 @@ async def test_whoever_joins_an_invocation_is_a_requester_too(serve: Serve, ther
         await held.asked.wait()
         await session.send("pay", when_busy="join", token=there.provider.token(BOB) if token else None)
         asked = await first.invocation()
-        await heard_joined(asked)
+        await wait_for_joined_messages(asked)
         held.go.set()
         await refused(env, there, asked, ANN, BOB, *(() if token else (CLEO,)))
         if token:
@@ -248,10 +250,10 @@ async def test_whoever_joins_an_invocation_is_a_requester_too(serve: Serve, ther
 
 
 @pytest.mark.parametrize("name", ["run", "fork", "chat"])
-async def test_commands_that_start_something_take_a_token(
+async def test_commands_that_start_an_invocation_accept_a_token(
     serve: Serve, there: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """From a file, or from the variable that `waystation approve` takes it from."""
+    """Reads it from a file, or from the same variable as `waystation approve`."""
     monkeypatch.setenv(CLIENT_IDENTITY_ENV, str(there.folder / "clients.toml"))
     (tmp_path / "token").write_text(there.provider.token(ANN))
     async with serve(payer(Till()), identity=there.worker) as env:

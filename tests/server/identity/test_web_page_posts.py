@@ -7,7 +7,7 @@ import httpx2
 import psutil
 
 from tests.server.conftest import Serve
-from tests.server.identity.test_deciding import asked, client_of, payer
+from tests.server.identity.test_deciding import client_of, payer, start_pending
 from tests.server.workflows.outside import until
 from tests.tiers import SERVER_HTTP_ADDRESS, find_cluster
 from tests.unit.identity.conftest import Installation
@@ -43,9 +43,9 @@ async def http_api(server: EmbeddedServer) -> str:
 async def test_a_web_page_that_posts_an_answer_decides_nothing(
     serve: Serve, open_server: EmbeddedServer, there: Installation
 ) -> None:
-    """The server takes the request, as it was seen to; the workflow does not take it for an approval."""
+    """The server is configured to accept the request, but the workflow does not count it as an approval."""
     async with serve(payer(), server=open_server, identity=there.worker) as env:
-        invocation = await asked(env)
+        invocation = await start_pending(env)
         answer = {"function_call_id": "fc-1", "action": "approve", "by": "dana@example.com"}
         encoded = {
             "metadata": {"encoding": base64.b64encode(b"json/plain").decode()},

@@ -1,4 +1,4 @@
-"""How a worker process reads the configuration of identities."""
+"""A worker process reads the configuration of identities."""
 
 from pathlib import Path
 
@@ -6,8 +6,8 @@ from tests.programs import logged, run
 from waystation.identity import write_examples
 
 
-def test_a_worker_looks_at_its_configuration_before_it_serves(tmp_path: Path) -> None:
-    """`waystation worker check`, too; the option wins over the variable."""
+def test_a_worker_validates_its_configuration_before_it_serves(tmp_path: Path) -> None:
+    """So does `waystation worker check`; the option overrides the variable."""
     write_examples(tmp_path)
     mistaken = tmp_path / "mistaken.toml"
     mistaken.write_text("[envelope]\n")

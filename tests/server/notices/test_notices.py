@@ -17,8 +17,8 @@ from temporalio import activity
 from tests.fakes.webhook_receiver import Received, WebhookReceiver
 from tests.server.approvals.asking import asks_once
 from tests.server.conftest import Serve
+from tests.server.workflows.author_code import failure
 from tests.server.workflows.outside import approve_and_finish, until, until_waiting
-from tests.server.workflows.said import failure
 from tests.unit.identity.conftest import KEY
 from tests.unit.notices.conftest import channels, webhook
 from waystation.activities.notifications import Channel, Channels, Notification
@@ -56,7 +56,7 @@ async def reported(invocation: Invocation, occasion: str = "asked") -> NoticeRep
     return found
 
 
-async def told(receiver: WebhookReceiver, count: int = 1) -> list[Received]:
+async def received(receiver: WebhookReceiver, count: int = 1) -> list[Received]:
     """Wait until a receiver has accepted a number of notifications, and return them."""
 
     async def look() -> list[Received] | None:
@@ -67,9 +67,7 @@ async def told(receiver: WebhookReceiver, count: int = 1) -> list[Received]:
     return found
 
 
-async def test_who_a_policy_names_is_told_once_that_a_call_waits(
-    serve: Serve, tmp_path: Path, receiver: WebhookReceiver
-) -> None:
+async def test_approvers_of_a_policy_are_notified_once(serve: Serve, tmp_path: Path, receiver: WebhookReceiver) -> None:
     """The channel gets one signed request with a link; the history only has the name of the channel."""
     known = channels(tmp_path, webhook(tmp_path, "finance", receiver), inbox="https://approvals.example.com")
     links = Links(KEY, namespace="default", lifetime=timedelta(days=1))
@@ -109,17 +107,16 @@ async def test_who_a_policy_names_is_told_once_that_a_call_waits(
         await approve_and_finish(invocation)
 
 
-async def test_a_worker_has_people_told_of_whatever_waits(
+async def test_default_channels_are_used_without_a_policy(
     serve: Serve, tmp_path: Path, receiver: WebhookReceiver
 ) -> None:
-    """The worker's default channels are used for calls whose policy names none; without a configuration nothing is
-    sent."""
+    """They apply to calls whose policy names none; without a configuration nothing is sent."""
     known = channels(tmp_path, webhook(tmp_path, "all", receiver), default=["all"], inbox="https://inbox.example")
     async with serve(payer(None), channels=known) as env:
         invocation = await env.client.start("payer", "go")
         assert (await reported(invocation)).delivered == ("all",)
         await invocation.approve(by="erin")
-        asked, decided = await told(receiver, 2)
+        asked, decided = await received(receiver, 2)
         # No key signs links here: whoever follows this one logs in first.
         page = f"https://inbox.example/approvals/{quote(f'{invocation.id}/fc-1', safe='')}"
         assert asked.body["data"]["link"] == page
@@ -131,10 +128,12 @@ async def test_a_worker_has_people_told_of_whatever_waits(
         assert not any(isinstance(entry.body, Notified) for entry in (await quiet.log()).entries)
 
 
-async def test_a_notice_that_is_not_taken_is_sent_again_under_the_same_id_and_only_to_who_lacks_it(
+async def test_a_failed_notification_is_retried_under_the_same_id(
     serve: Serve, tmp_path: Path, receiver: WebhookReceiver, other_receiver: WebhookReceiver
 ) -> None:
-    """Later attempts know the completed deliveries, even for single addresses of a channel."""
+    """Sends it only to receivers that lack it: later attempts know the completed deliveries, even for single addresses
+    of a channel.
+    """
     receiver.statuses = [503]
     good = f'urls = ["{other_receiver.apprise_url}"]\n'
     known = channels(tmp_path, webhook(tmp_path, "finance", receiver) + good)
@@ -149,10 +148,10 @@ async def test_a_notice_that_is_not_taken_is_sent_again_under_the_same_id_and_on
         await approve_and_finish(invocation)
 
 
-async def test_another_worker_goes_on_where_one_has_stopped(
+async def test_another_worker_continues_the_deliveries_of_a_stopped_one(
     serve: Serve, tmp_path: Path, receiver: WebhookReceiver, other_receiver: WebhookReceiver
 ) -> None:
-    """The next worker reads the completed deliveries from the heartbeats on the server."""
+    """It reads the completed deliveries from the heartbeats on the server."""
     receiver.statuses = [503] * 99
     good = f'urls = ["{other_receiver.apprise_url}"]\n'
     known = channels(tmp_path, webhook(tmp_path, "finance", receiver) + good)
@@ -172,8 +171,8 @@ async def test_another_worker_goes_on_where_one_has_stopped(
         await approve_and_finish(going_on)
 
 
-async def test_each_event_has_an_id_of_its_own(serve: Serve, tmp_path: Path, receiver: WebhookReceiver) -> None:
-    """A pending call, a reminder, an escalation and an answer have different ids."""
+async def test_each_event_has_its_own_id(serve: Serve, tmp_path: Path, receiver: WebhookReceiver) -> None:
+    """A pending call, a reminder, an escalation and an answer have different IDs."""
     policy = ApprovalPolicy(
         approvers=("dana", "role:finance"),
         verified=None,
@@ -186,17 +185,17 @@ async def test_each_event_has_an_id_of_its_own(serve: Serve, tmp_path: Path, rec
     async with serve(payer(policy), channels=known) as env:
         invocation = await env.client.start("payer", "go")
         await reported(invocation, "escalation2")
-        await told(receiver, 3)
+        await received(receiver, 3)
         await invocation.handle.cancel()
         kinds = [request.body["data"]["occasion"] for request in receiver.taken]
         assert sorted(kinds) == ["asked", "escalation", "reminder"]
         assert len({request.id for request in receiver.taken}) == 3
 
 
-async def test_a_channel_that_refuses_for_good_is_recorded_and_not_tried_again(
+async def test_a_permanent_refusal_is_recorded_and_not_retried(
     serve: Serve, tmp_path: Path, receiver: WebhookReceiver, logs: list[MutableMapping[str, Any]]
 ) -> None:
-    """A permanent refusal or an unknown channel blocks nothing, and no address is recorded."""
+    """Neither a permanent refusal nor an unknown channel blocks anything, and no address is recorded."""
     receiver.statuses = [410] * 9
     policy = ApprovalPolicy(notify=("finance", "nobody"))
     known = channels(tmp_path, webhook(tmp_path, "finance", receiver))
@@ -209,10 +208,10 @@ async def test_a_channel_that_refuses_for_good_is_recorded_and_not_tried_again(
     assert receiver.url not in str(logs)
 
 
-async def test_a_channel_that_refuses_for_good_is_not_tried_again_for_the_sake_of_another(
+async def test_a_permanent_refusal_is_not_retried_together_with_another_channel(
     serve: Serve, tmp_path: Path, receiver: WebhookReceiver, other_receiver: WebhookReceiver
 ) -> None:
-    """Only the channel that is down is retried, not the one that refused."""
+    """Retries only the unavailable channel, not the one that refused."""
     receiver.statuses, other_receiver.statuses = [410], [503, 503]
     policy = ApprovalPolicy(notify=("finance", "board"))
     known = channels(tmp_path, webhook(tmp_path, "finance", receiver), webhook(tmp_path, "board", other_receiver))
@@ -224,7 +223,7 @@ async def test_a_channel_that_refuses_for_good_is_not_tried_again_for_the_sake_o
         await approve_and_finish(invocation)
 
 
-async def test_nobody_waits_for_a_notice(serve: Serve, tmp_path: Path, receiver: WebhookReceiver) -> None:
+async def test_nothing_waits_for_a_notification(serve: Serve, tmp_path: Path, receiver: WebhookReceiver) -> None:
     """The agent continues and finishes while a channel accepts nothing."""
     receiver.statuses = [503] * 999
     known = channels(tmp_path, webhook(tmp_path, "finance", receiver))
@@ -236,7 +235,7 @@ async def test_nobody_waits_for_a_notice(serve: Serve, tmp_path: Path, receiver:
         assert receiver.secret not in history
 
 
-async def test_people_are_told_that_an_invocation_fails_because_nobody_answered(
+async def test_approvers_are_notified_of_an_expiry_that_fails_the_invocation(
     serve: Serve, tmp_path: Path, receiver: WebhookReceiver
 ) -> None:
     """The notification survives the end of the invocation, and is recorded before it."""
@@ -244,11 +243,11 @@ async def test_people_are_told_that_an_invocation_fails_because_nobody_answered(
     async with serve(payer(policy), channels=channels(tmp_path, webhook(tmp_path, "finance", receiver))) as env:
         invocation = await env.client.start("payer", "go")
         assert (await failure(invocation))[0] == "Expired"
-    assert sorted(got.body["data"]["occasion"] for got in await told(receiver, 2)) == ["asked", "expired"]
+    assert sorted(got.body["data"]["occasion"] for got in await received(receiver, 2)) == ["asked", "expired"]
     assert (await reported(invocation, "expired")).delivered == ("finance",)
 
 
-async def test_a_failure_waits_not_long_for_who_cannot_be_told(
+async def test_a_failure_waits_only_briefly_for_an_unavailable_channel(
     serve: Serve, tmp_path: Path, receiver: WebhookReceiver
 ) -> None:
     """A channel that accepts nothing does not delay the failure for long."""
@@ -261,13 +260,13 @@ async def test_a_failure_waits_not_long_for_who_cannot_be_told(
     assert receiver.taken == []
 
 
-async def test_who_is_being_told_when_an_invocation_ends_hears_it_to_the_end(serve: Serve) -> None:
-    """A running delivery is completed, although the server reports to its heartbeat that the activity is gone."""
+async def test_a_running_delivery_is_completed_after_the_end_of_the_invocation(serve: Serve) -> None:
+    """The server reports to its heartbeat that the activity is gone, but the delivery continues."""
 
     taken = asyncio.Event()
 
     async def deliver(notice: Notification, id: str) -> None:
-        """Take a decision only after the invocation has ended."""
+        """Finish only after the invocation has ended."""
         if notice.record["type"] == "waystation.approval.decided":
             while not activity.is_cancelled():
                 await asyncio.sleep(0.02)
@@ -280,7 +279,7 @@ async def test_who_is_being_told_when_an_invocation_ends_hears_it_to_the_end(ser
         await taken.wait()
 
 
-async def test_a_summary_holds_no_secret_and_no_second_line(
+async def test_a_summary_has_no_secret_and_no_second_line(
     serve: Serve, tmp_path: Path, receiver: WebhookReceiver
 ) -> None:
     """Secrets and line breaks in arguments never reach a summary."""
@@ -288,7 +287,7 @@ async def test_a_summary_holds_no_secret_and_no_second_line(
     known = channels(tmp_path, f'[channels.finance]\nurls = "{receiver.apprise_url}"\n')
     async with serve(payer(args=args, hint="Because\r\nI say so"), channels=known) as env:
         invocation = await env.client.start("payer", "go", user_id="dana\nBcc: y")
-        (got,) = await told(receiver)
+        (got,) = await received(receiver)
         assert "hunter22" not in str(got.body)
         assert "\u202e" not in str(got.body)
         title, text = got.body["title"], got.body["message"]
@@ -300,7 +299,7 @@ async def test_a_summary_holds_no_secret_and_no_second_line(
 
 
 class Mailbox:
-    """Accepts messages over SMTP."""
+    """An SMTP server that keeps its messages."""
 
     def __init__(self) -> None:
         self.taken: list[EmailMessage] = []
@@ -325,7 +324,7 @@ def mailbox() -> Iterator[tuple[Mailbox, int]]:
         controller.stop()
 
 
-async def test_people_are_told_by_mail(serve: Serve, tmp_path: Path, mailbox: tuple[Mailbox, int]) -> None:
+async def test_approvers_are_notified_by_mail(serve: Serve, tmp_path: Path, mailbox: tuple[Mailbox, int]) -> None:
     """The mail has the link of the owner of the channel."""
     box, port = mailbox
     url = f"mailto://127.0.0.1:{port}?from=agents@example.com&to=dana@example.com&mode=insecure"

@@ -9,7 +9,7 @@ from tests.chaos.answering import Outcome
 from tests.chaos.chaos_plan import SendAnswer
 from tests.chaos.report import Figures, check_answers, check_effects, counted_if_hung, format_table
 from tests.server.processes.ledger import Ledger
-from tests.unit.core.story import answered, model_called, model_calls, log_of, tool_lost, tool_returned, user_message
+from tests.unit.core.story import answered, log_of, model_called, model_calls, tool_lost, tool_returned, user_message
 from waystation.core import AnswerIgnored, Body, Log
 
 KEY = "inv/fc-1"
@@ -18,7 +18,9 @@ KEY = "inv/fc-1"
 def approved_call(*more: AnswerIgnored) -> Log:
     """Return the log of a payment that the answer `update-0` approved."""
     approval = answered("fc-1", by="update-0", comment="update-0")
-    return log_of(user_message("pay"), model_calls("pay", gated=True), approval, list(more), tool_returned("fc-1", {"paid": 5}))
+    return log_of(
+        user_message("pay"), model_calls("pay", gated=True), approval, list(more), tool_returned("fc-1", {"paid": 5})
+    )
 
 
 def sent(tag: str) -> SendAnswer:

@@ -1,4 +1,4 @@
-"""Planted texts: none of them is left in a redacted file, neither plain nor in Base64."""
+"""No planted text is left in a redacted file, neither plain nor in Base64."""
 
 import base64
 import binascii
@@ -60,14 +60,14 @@ def texts_in(held: Any) -> Iterator[str]:
                 yield base64.b64decode(held, validate=True).decode(errors="replace")
 
 
-def found_in(held: Any, places: Iterable[str] = PLACES) -> set[str]:
+def find_texts(held: Any, places: Iterable[str] = PLACES) -> set[str]:
     """Return the places whose planted texts are in a file."""
     all_of_it = "\n".join(texts_in(held))
     return {place for place in places if canary(place) in all_of_it}
 
 
 def look(customer: str, tool_context: ToolContext) -> dict[str, Any]:
-    """Look a customer up."""
+    """Look up a customer."""
     tool_context.state["seen"] = canary("delta")
     tool_context.state[f"notes on {canary('statekey')}"] = 1
     tool_context.actions.artifact_delta[f"{canary('artifact')}.txt"] = 0
@@ -75,7 +75,7 @@ def look(customer: str, tool_context: ToolContext) -> dict[str, Any]:
 
 
 def fail(reason: str) -> None:
-    """Fail."""
+    """Raise."""
     raise ValueError(canary("raised"))
 
 
@@ -98,8 +98,8 @@ def agent() -> Agent:
 
 
 @pytest.fixture
-async def planted(serve: Serve) -> tuple[SavedHistory, DataConverter]:
-    """An invocation with a planted text wherever one fits."""
+async def planted_histories(serve: Serve) -> tuple[SavedHistory, DataConverter]:
+    """Return an invocation with a planted text in every possible place."""
     async with serve(agent(), offload_over=10_000, verify=False) as env:
         invocation = await env.client.start(
             "teller",
@@ -143,11 +143,11 @@ async def decoded(saved: SavedHistory, converter: DataConverter) -> SavedHistory
     return SavedHistory(histories, [await decoded(agent, converter) for agent in saved.called])
 
 
-async def test_no_text_is_left_anywhere(planted: tuple[SavedHistory, DataConverter], tmp_path: Path) -> None:
+async def test_no_text_is_left_anywhere(planted_histories: tuple[SavedHistory, DataConverter], tmp_path: Path) -> None:
     """Texts, keys, names of people, payloads and Temporal's own texts are all hidden, except what the ID contains."""
-    assert found_in(format_saved_history(await decoded(*planted))) == set(PLACES)
-    redacted = await redact(planted[0], ["text"], converter=planted[1])
-    assert found_in(format_saved_history(redacted)) == found_in(planted[0].histories[0].workflow_id)
+    assert find_texts(format_saved_history(await decoded(*planted_histories))) == set(PLACES)
+    redacted = await redact(planted_histories[0], ["text"], converter=planted_histories[1])
+    assert find_texts(format_saved_history(redacted)) == find_texts(planted_histories[0].histories[0].workflow_id)
     file = tmp_path / "redacted.json"
     file.write_text(json.dumps(format_saved_history(redacted)))
     recording = await Recording.read(file)
@@ -159,35 +159,47 @@ async def test_no_text_is_left_anywhere(planted: tuple[SavedHistory, DataConvert
     assert len(looked["text"]) == len(canary("large")) * 2_000
 
 
-async def test_what_would_not_replay_is_not_written(
-    planted: tuple[SavedHistory, DataConverter], monkeypatch: pytest.MonkeyPatch
+async def test_a_redaction_that_does_not_replay_is_not_written(
+    planted_histories: tuple[SavedHistory, DataConverter], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A redaction that breaks the replay is an error; here the digests of calls are not recomputed."""
+    """Raises an error; here the digests of calls are not recomputed."""
     monkeypatch.setattr(redaction, "_recompute", lambda *_: {})
     with pytest.raises(NotRedacted, match=r"would not replay: recorded: wait for approval of pay"):
-        await redact(planted[0], ["text"], converter=planted[1])
+        await redact(planted_histories[0], ["text"], converter=planted_histories[1])
 
 
-async def test_secrets_are_hidden_wherever_they_are_repeated(planted: tuple[SavedHistory, DataConverter]) -> None:
-    """Secrets are found by the name of the field and the form of the text; everything else stays."""
-    held = "\n".join(texts_in(format_saved_history(await redact(planted[0], ["secrets"], converter=planted[1]))))
+async def test_secrets_are_hidden_in_every_repetition(planted_histories: tuple[SavedHistory, DataConverter]) -> None:
+    """Finds secrets by the name of the field and the form of the text; everything else stays."""
+    held = "\n".join(
+        texts_in(format_saved_history(await redact(planted_histories[0], ["secrets"], converter=planted_histories[1])))
+    )
     assert "hunter2" not in held
     assert "sk-a1" not in held
     assert canary("message") in held
     assert "dana@example.com" in held
 
 
-async def test_a_field_is_hidden_by_its_name_and_in_other_texts(planted: tuple[SavedHistory, DataConverter]) -> None:
+async def test_a_field_is_hidden_by_its_name_and_in_other_texts(
+    planted_histories: tuple[SavedHistory, DataConverter],
+) -> None:
     """A rule matches the end of a path, and its values are also hidden where the model repeats them."""
-    held = "\n".join(texts_in(format_saved_history(await redact(planted[0], ["field:args.to"], converter=planted[1]))))
+    held = "\n".join(
+        texts_in(
+            format_saved_history(await redact(planted_histories[0], ["field:args.to"], converter=planted_histories[1]))
+        )
+    )
     assert "dana@example.com" not in held
     assert canary("argument") in held
-    held = "\n".join(texts_in(format_saved_history(await redact(planted[0], ["field:other.to"], converter=planted[1]))))
+    held = "\n".join(
+        texts_in(
+            format_saved_history(await redact(planted_histories[0], ["field:other.to"], converter=planted_histories[1]))
+        )
+    )
     assert "dana@example.com" in held
 
 
 def test_a_failure_is_hidden_with_its_causes_and_its_stack() -> None:
-    """A failure is hidden with its causes, its stack and the activity's last heartbeat."""
+    """Hides its causes, its stack and the activity's last heartbeat."""
     places = ("message", "trace", "beat", "cause")
     event = HistoryEvent(event_type=EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED)
     failure = event.activity_task_failed_event_attributes.failure
@@ -198,7 +210,7 @@ def test_a_failure_is_hidden_with_its_causes_and_its_stack() -> None:
     started = HistoryEvent(event_id=1)
     started.workflow_execution_started_event_attributes.workflow_type.name = "AgentInvocation"
     redacted = redact_history(WorkflowHistory("x", [started, event]), Redactor(Rules(text=True)))
-    assert found_in(redacted.to_json_dict(), places) == set()
+    assert find_texts(redacted.to_json_dict(), places) == set()
 
 
 async def test_the_command_writes_a_redacted_file(waystation: Command, serve: Serve, tmp_path: Path) -> None:
@@ -209,11 +221,11 @@ async def test_the_command_writes_a_redacted_file(waystation: Command, serve: Se
         await invocation.result()
         whole = (await waystation(env, "history", invocation.id)).out
         ran = await waystation(env, "history", invocation.id, "--redact", "text")
-    assert found_in(json.loads(whole)) == {"message", "model"}
-    assert (ran.code, found_in(json.loads(ran.out))) == (0, set())
+    assert find_texts(json.loads(whole)) == {"message", "model"}
+    assert (ran.code, find_texts(json.loads(ran.out))) == (0, set())
     file = tmp_path / "whole.json"
     file.write_text(whole)
-    assert found_in(json.loads((await command("history", str(file), "--redact", "text")).out)) == set()
+    assert find_texts(json.loads((await command("history", str(file), "--redact", "text")).out)) == set()
     refused = await command("history", str(file), "--redact", "names")
     assert (refused.code, refused.out) == (2, "")
     assert "'names' is not a valid rule" in refused.err

@@ -1,4 +1,4 @@
-"""Files and invocations that Waystation cannot read are refused in one line with cause and remedy."""
+"""Unreadable files and invocations are refused in one line with cause and remedy."""
 
 import asyncio
 import base64
@@ -190,8 +190,8 @@ async def test_every_command_that_takes_files_refuses_them(
     assert (ran.code, ran.out, cause in ran.err) == (2, "", True), ran
 
 
-async def test_what_is_no_file_is_refused_and_never_waited_for(tmp_path: Path) -> None:
-    """A folder and an unfed pipe are refused at once."""
+async def test_a_source_that_is_not_a_file_is_refused_at_once(tmp_path: Path) -> None:
+    """Neither a folder nor an unfed pipe blocks the command."""
     (tmp_path / "folder.json").mkdir()
     os.mkfifo(tmp_path / "pipe.json")
     for name, cause in (("folder.json", "is a folder"), ("pipe.json", "is not a regular file")):
@@ -213,10 +213,10 @@ async def test_a_file_beyond_all_limits_is_refused_before_it_is_read(
 
 
 @pytest.mark.parametrize("count", range(1, 25, 3))
-async def test_a_tail_that_is_missing_is_no_fault(tmp_path: Path, count: int) -> None:
+async def test_a_missing_tail_is_accepted(tmp_path: Path, count: int) -> None:
     """A history without its last events is valid."""
-    found = json.loads(KEPT.read_text())
-    (tmp_path / "open.json").write_text(json.dumps({"events": found["events"][:count]}))
+    history = json.loads(KEPT.read_text())
+    (tmp_path / "open.json").write_text(json.dumps({"events": history["events"][:count]}))
     whole = await Recording.read(KEPT)
     cut = await Recording.read(tmp_path / "open.json")
     assert [event.id for event in cut.events] == [event.id for event in whole.events][: len(cut.events)]
@@ -241,27 +241,27 @@ def decoded(value: Any, *, metadata: bool) -> Any:
 
 @pytest.mark.parametrize("metadata", [True, False], ids=["with metadata", "older"])
 @pytest.mark.parametrize("path", sampled(CORPUS), ids=lambda path: path.stem)
-async def test_a_decoded_download_of_the_web_ui_says_the_same(tmp_path: Path, path: Path, metadata: bool) -> None:
-    """A decoded download is read as the same history, including markers, memo and failures."""
-    found = decoded(json.loads(await asyncio.to_thread(path.read_text)), metadata=metadata)
-    (tmp_path / path.name).write_text(json.dumps(found))
+async def test_a_decoded_download_of_the_web_ui_is_equivalent(tmp_path: Path, path: Path, metadata: bool) -> None:
+    """It is read as the same history, including markers, memo and failures."""
+    history = decoded(json.loads(await asyncio.to_thread(path.read_text)), metadata=metadata)
+    (tmp_path / path.name).write_text(json.dumps(history))
     store = str(HISTORIES / "store")
     whole, read = [await Recording.read(each, store=store) for each in (path, tmp_path / path.name)]
     assert read.log.entries == whole.log.entries
     assert read.events == whole.events
 
 
-async def test_an_answer_of_the_servers_http_api_is_a_history(tmp_path: Path) -> None:
-    """A one-page answer of the server's HTTP API and a bare list of events are valid histories."""
-    found = json.loads(KEPT.read_text())
-    for number, shape in enumerate(({"history": found, "nextPageToken": ""}, found["events"])):
+async def test_a_response_of_the_servers_http_api_is_a_history(tmp_path: Path) -> None:
+    """A one-page response of the server's HTTP API and a bare list of events are valid histories."""
+    history = json.loads(KEPT.read_text())
+    for number, shape in enumerate(({"history": history, "nextPageToken": ""}, history["events"])):
         path = tmp_path / f"{number}.json"
         path.write_text(json.dumps(shape))
         assert (await Recording.read(path)).events == (await Recording.read(KEPT)).events
 
 
-def test_workflows_set_no_marks_that_readers_do_not_know() -> None:
-    """Workflows record no other markers, because readers attribute others to newer versions."""
+def test_workflows_record_only_known_markers() -> None:
+    """Readers attribute other markers to newer versions."""
     sources = "".join(path.read_text() for path in sorted((ROOT / "workflows").glob("*.py")))
     changes = {"ids.CANCEL_STARTED", "ids.FILLED", "ids.FLUSH_BEFORE_PARKING", "ids.JOIN_IN_ORDER"}
     assert set(re.findall(r"workflow\.patched\((.+?)\)", sources)) == {"mark", *changes}
@@ -274,7 +274,7 @@ def test_workflows_set_no_marks_that_readers_do_not_know() -> None:
     assert not ids.is_known_mark("another-1")
 
 
-async def test_an_input_that_is_no_json_is_a_history_of_ours(serve: Serve) -> None:
+async def test_an_input_that_is_not_json_is_a_readable_history(serve: Serve) -> None:
     """The history of an invocation that failed because of its input is valid."""
     async with serve(Agent(name="quiet", model=ScriptedModel()), verify=False) as env:
         payload = Payload(metadata={"encoding": b"binary/plain"}, data=b"\x00")
@@ -320,7 +320,7 @@ def codec_server() -> Iterator[str]:
             serving.join()
 
 
-async def test_what_a_codec_hides_is_refused_and_the_remedies_work(server: EmbeddedServer, tmp_path: Path) -> None:
+async def test_an_encoded_history_is_refused_and_the_remedies_work(server: EmbeddedServer, tmp_path: Path) -> None:
     """An encoded history is refused, and is readable after a codec server or with the converter."""
     converter = dataclasses.replace(temporalio.converter.default(), payload_codec=Veil())
     temporal = await Client.connect(server.address, data_converter=converter)

@@ -1,4 +1,4 @@
-"""Before a deployment: whether a build and its agents can continue all open workflows."""
+"""Before a deployment, verify whether a build and its agents can continue all open workflows."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -43,12 +43,12 @@ root_agent = Agent(
 
 
 def pay(amount: int, to: str = "dana") -> dict[str, Any]:
-    """Pay somebody."""
+    """Pay a person."""
     return {"paid": amount}
 
 
 def ask(what: str) -> dict[str, Any]:
-    """Ask somebody."""
+    """Ask a person."""
     return {"asked": what}
 
 
@@ -63,14 +63,14 @@ PAYS = calls(("pay", {"amount": 200}))
 
 @pytest.fixture
 async def own_server() -> AsyncIterator[EmbeddedServer]:
-    """A server without workflows of other tests."""
+    """Run a server without workflows of other tests."""
     async with empty_server() as server:
         yield server
 
 
 @pytest.fixture
 def agents(tmp_path: Path) -> Path:
-    """The folder of the agents to deploy."""
+    """Return the folder of the agents to deploy."""
     (tmp_path / "agents" / "clerk").mkdir(parents=True)
     deployed(tmp_path / "agents", AGENT)
     return tmp_path / "agents"
@@ -117,21 +117,24 @@ async def misfit(server: EmbeddedServer, agents: Path, *replies: Any) -> dict[st
     return lacks
 
 
-async def test_what_is_open_replays(own_server: EmbeddedServer, agents: Path) -> None:
-    """Open invocations, sessions and scopes replay, and their present agents have no misfits."""
-    seen: list[tuple[int, int]] = []
+async def test_open_workflows_replay(own_server: EmbeddedServer, agents: Path) -> None:
+    """Open invocations, sessions and scopes replay, and their current agents have no misfits."""
+    progress: list[tuple[int, int]] = []
     async with AgentEnvironment(clerk(PAYS, PAYS), server=own_server) as env:
         await parked(env, "one")
         await listed(env, "one", *await talking(env))
         report = await gate(
-            env.client, agents=[agents], processes=2, progress=lambda found, total: seen.append((found.checked, total))
+            env.client,
+            agents=[agents],
+            processes=2,
+            progress=lambda found, total: progress.append((found.checked, total)),
         )
     assert (report.passes, report.tools_checked, dict(report.counts)) == (True, True, {"replays": 3})
-    assert seen == [(1, 3), (2, 3), (3, 3)]
+    assert progress == [(1, 3), (2, 3), (3, 3)]
 
 
-async def test_what_would_break_is_found(own_server: EmbeddedServer) -> None:
-    """A divergence is described as by `waystation replay`, and does not stop the check of others."""
+async def test_a_breaking_change_is_found(own_server: EmbeddedServer) -> None:
+    """Describes a divergence like `waystation replay`, and checks the others nevertheless."""
     async with AgentEnvironment(clerk(PAYS), server=own_server) as env:
         await parked(env, "good")
         defaults = WorkflowSettings()
@@ -149,8 +152,8 @@ async def test_what_would_break_is_found(own_server: EmbeddedServer) -> None:
     assert found.divergence["now"] == "the same with 600.0"
 
 
-async def test_a_tool_that_a_parked_call_needs_is_gone(own_server: EmbeddedServer, agents: Path) -> None:
-    """A missing tool of a pending call is a misfit, because an approval could not run it."""
+async def test_a_removed_tool_of_a_pending_call_is_found(own_server: EmbeddedServer, agents: Path) -> None:
+    """An approval could not run the call."""
     deployed(agents, AGENT.replace("FunctionTool(pay, require_confirmation=True), ", ""))
     lacks = await misfit(own_server, agents, PAYS)
     assert lacks == {

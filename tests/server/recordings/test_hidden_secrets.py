@@ -1,4 +1,4 @@
-"""Values whose names suggest secrets are hidden in every output that people read, and complete in JSON."""
+"""Values whose names suggest secrets are hidden in every output for people, and complete in JSON."""
 
 import asyncio
 import io
@@ -31,7 +31,7 @@ CANARY = "hunter2"
 
 
 class Recorded(NamedTuple):
-    """What was recorded of two invocations whose secrets differ."""
+    """The record of two invocations whose secrets differ."""
 
     files: list[str]
     pending: PendingCall
@@ -89,7 +89,7 @@ async def test_web_pages_hide_secrets(server: EmbeddedServer, payload_store: Pat
 
 @pytest.fixture(scope="module")
 def first(recorded: Recorded) -> str:
-    """The history file of the first invocation."""
+    """Return the history file of the first invocation."""
     return recorded.files[0]
 
 
@@ -107,7 +107,7 @@ TEXTS = {
 }
 
 
-async def ran(recorded: Recorded, *arguments: str) -> Ran:
+async def run_on(recorded: Recorded, *arguments: str) -> Ran:
     """Run a command on the history files."""
     return await command(*(dict(zip(("FIRST", "SECOND"), recorded.files, strict=True)).get(a, a) for a in arguments))
 
@@ -115,7 +115,7 @@ async def ran(recorded: Recorded, *arguments: str) -> Ran:
 @pytest.mark.parametrize("output", TEXTS)
 async def test_commands_hide_values_whose_names_suggest_secrets(recorded: Recorded, output: str) -> None:
     """The text shows that there is a value, but not which."""
-    done = await ran(recorded, *TEXTS[output])
+    done = await run_on(recorded, *TEXTS[output])
     assert CANARY not in done.out + done.err
     assert "…" in done.out
 
@@ -123,7 +123,7 @@ async def test_commands_hide_values_whose_names_suggest_secrets(recorded: Record
 @pytest.mark.parametrize("output", [output for output in TEXTS if output != "diff"])
 async def test_json_is_complete(recorded: Recorded, output: str) -> None:
     """JSON is for programs, which compare digests and replay histories."""
-    assert CANARY in (await ran(recorded, *TEXTS[output], "--json")).out
+    assert CANARY in (await run_on(recorded, *TEXTS[output], "--json")).out
 
 
 def test_the_debugger_hides_secrets(first: str) -> None:
@@ -154,7 +154,7 @@ def on_paper(write: Any) -> str:
     ids=["pending", "pending with details", "approve"],
 )
 def test_a_pending_call_hides_secrets(recorded: Recorded, write: Any) -> None:
-    """The list, the details and the question before an answer show the same."""
+    """The list, the details and the question before an answer all hide them."""
     assert CANARY in str(recorded.pending.args)
     text = on_paper(lambda out: write(out, recorded.pending))
     assert "log_in" in text

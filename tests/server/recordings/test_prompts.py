@@ -1,4 +1,4 @@
-"""The reconstructed prompt of a moment is what the model got."""
+"""The reconstructed prompt of a moment equals the model's request."""
 
 from typing import Any
 
@@ -42,15 +42,15 @@ def look(page: int) -> dict[str, Any]:
     return {"page": page, "text": "x" * 1_000}
 
 
-def seen(request: LlmRequest) -> tuple[Any, ...]:
-    """Return the request that a model got."""
+def request_parts(request: LlmRequest) -> tuple[Any, ...]:
+    """Return the request that a model received."""
     return (
         *(request.model, request.system_instruction, list(request.contents)),
         *(list(request.tools), list(request.native_tools), request.config),
     )
 
 
-def shown(prompt: Prompt) -> tuple[Any, ...]:
+def prompt_parts(prompt: Prompt) -> tuple[Any, ...]:
     """Return the same parts of a prompt."""
     return (
         *(prompt.model, prompt.instruction, list(prompt.contents)),
@@ -73,7 +73,7 @@ async def recorded(invocation: Invocation) -> Recording:
     return await Recording.of(invocation)
 
 
-async def test_every_prompt_is_exactly_what_the_model_was_given(serve: Serve) -> None:
+async def test_every_prompt_equals_the_models_request(serve: Serve) -> None:
     """Instruction with state, tool schemas, settings and conversation are those of the request."""
     model = ScriptedModel(calls(("add", {"a": 1, "b": 2})), calls(("add", {"a": 3, "b": 4})), says("seven"))
     agent = Agent(
@@ -86,12 +86,12 @@ async def test_every_prompt_is_exactly_what_the_model_was_given(serve: Serve) ->
     async with serve(agent) as env:
         recording = await recorded(await env.client.start("adder", "go"))
     found = await prompts(recording, agent)
-    assert [shown(prompt) for prompt in found] == [seen(request) for request in model.requests]
+    assert [prompt_parts(prompt) for prompt in found] == [request_parts(request) for request in model.requests]
     assert [prompt.exact for prompt in found] == [True] * 3
     assert "The sum so far is 3." in (found[1].instruction or "")
 
 
-async def test_agents_of_a_tree_are_shown_what_they_were_shown(serve: Serve) -> None:
+async def test_agents_of_a_tree_have_the_prompts_that_they_received(serve: Serve) -> None:
     """After a transfer the prompt has the other agent's tools, and quotes the first agent."""
     model, other = ScriptedModel(calls(("transfer_to_agent", {"agent_name": "payer"}))), ScriptedModel(says("Paid."))
     payer = Agent(name="payer", model=other, description="Pays.", tools=[pay])
@@ -100,12 +100,14 @@ async def test_agents_of_a_tree_are_shown_what_they_were_shown(serve: Serve) -> 
         recording = await recorded(await env.client.start("clerk", "pay 5"))
     found = await prompts(recording, agent)
     assert [prompt.agent for prompt in found] == ["clerk", "payer"]
-    assert [shown(prompt) for prompt in found] == [seen(request) for request in (*model.requests, *other.requests)]
+    assert [prompt_parts(prompt) for prompt in found] == [
+        request_parts(request) for request in (*model.requests, *other.requests)
+    ]
     assert [prompt.exact for prompt in found] == [True, True]
 
 
-async def test_a_called_agent_has_prompts_of_its_own(serve: Serve) -> None:
-    """A called agent's prompts are in its own recording, which the caller's recording holds."""
+async def test_a_called_agent_has_its_own_prompts(serve: Serve) -> None:
+    """They are in its own recording, which the caller's recording contains."""
     other = ScriptedModel(says("It is 4."))
     agent = Agent(
         name="clerk",
@@ -115,11 +117,11 @@ async def test_a_called_agent_has_prompts_of_its_own(serve: Serve) -> None:
     async with serve(agent) as env:
         recording = await recorded(await env.client.start("clerk", "go"))
     (prompt,) = await prompts(recording.called["fc-1"], agent)
-    assert (shown(prompt), prompt.exact) == (seen(other.requests[0]), True)
+    assert (prompt_parts(prompt), prompt.exact) == (request_parts(other.requests[0]), True)
 
 
-async def test_what_was_said_before_in_a_session_is_in_the_prompt(serve: Serve) -> None:
-    """Earlier invocations come from the session's recording; without it a remark names what is missing."""
+async def test_earlier_messages_of_a_session_are_in_the_prompt(serve: Serve) -> None:
+    """They come from the session's recording; without it a remark names the missing part."""
     model = ScriptedModel(says("Hello Ann."), says("You are Ann."))
     agent = Agent(name="clerk", model=model)
     async with serve(agent) as env:
@@ -131,14 +133,14 @@ async def test_what_was_said_before_in_a_session_is_in_the_prompt(serve: Serve) 
         recording = await Recording.of(invocation)
         whole = await Recording.of(env.client.invocation(session.id))
         (prompt,) = await prompts(recording, agent, session=whole)
-        assert (shown(prompt), prompt.exact) == (seen(model.requests[1]), True)
+        assert (prompt_parts(prompt), prompt.exact) == (request_parts(model.requests[1]), True)
         (alone,) = await prompts(recording, agent)
         assert len(alone.contents) == 1
         assert alone.exact is None
         assert any("Earlier invocations of session" in remark for remark in alone.remarks)
 
 
-async def test_a_summary_that_was_made_for_a_prompt_is_in_it(serve: Serve) -> None:
+async def test_a_summary_made_for_a_prompt_is_in_it(serve: Serve) -> None:
     """A summary replaces the events it covers, from the prompt it was made for."""
     model = ScriptedModel(*(calls(("look", {"page": n})) for n in range(6)), says("all read"))
     writer = LlmEventSummarizer(ScriptedModel(*(says(f"summary {n}") for n in range(6))))
@@ -154,19 +156,22 @@ async def test_a_summary_that_was_made_for_a_prompt_is_in_it(serve: Serve) -> No
     assert [list(prompt.contents) for prompt in bare] == [list(request.contents) for request in model.requests]
 
 
-async def test_where_agents_only_begin_others_the_prompt_is_of_the_first_that_has_a_model(serve: Serve) -> None:
-    """A sequence calls no model, so the prompt is that of its first agent with one."""
+async def test_the_prompt_of_a_composite_is_that_of_its_first_agent_with_a_model(serve: Serve) -> None:
+    """A sequence itself calls no model."""
     first, second = ScriptedModel(says("one")), ScriptedModel(says("two"))
     agent = SequentialAgent(name="both", sub_agents=[Agent(name="a", model=first), Agent(name="b", model=second)])
     async with serve(agent) as env:
         recording = await recorded(await env.client.start("both", "go"))
     found = [await prompt_at(recording, number, agents=Registry.of(agent)) for number in (0, 1, 3)]
     assert [prompt.agent for prompt in found] == ["a", "a", "b"]
-    assert [shown(prompt) for prompt in found[1:]] == [seen(first.requests[0]), seen(second.requests[0])]
+    assert [prompt_parts(prompt) for prompt in found[1:]] == [
+        request_parts(first.requests[0]),
+        request_parts(second.requests[0]),
+    ]
 
 
 async def test_stored_state_of_the_user_is_in_the_instruction(serve: Serve) -> None:
-    """`user:` state that was read or written by a callback is in the instruction, although no event has it."""
+    """`user:` state that a callback read or wrote is in the instruction, although no event has it."""
 
     def learn(tool_context: ToolContext) -> str:
         """Learn the name."""
@@ -185,10 +190,10 @@ async def test_stored_state_of_the_user_is_in_the_instruction(serve: Serve) -> N
         recording = await recorded(await env.client.start("clerk", "Who am I?", user_id=user))
     (prompt,) = await prompts(recording, agent)
     assert "Serve Ann on Monday." in (prompt.instruction or "")
-    assert (shown(prompt), prompt.exact) == (seen(model.requests[2]), True)
+    assert (prompt_parts(prompt), prompt.exact) == (request_parts(model.requests[2]), True)
 
 
-async def test_a_model_that_was_told_to_wrap_up_had_no_tools() -> None:
+async def test_a_model_that_wraps_up_has_no_tools() -> None:
     """The instruction names the used-up budget, and the prompt has no tools."""
     recording = await Recording.read(HISTORIES / "budget-wraps-up.json")
     found = await prompts(recording, SCENARIOS["budget-wraps-up"].agent())
@@ -197,8 +202,8 @@ async def test_a_model_that_was_told_to_wrap_up_had_no_tools() -> None:
     assert "Do not call tools" in (found[-1].instruction or "")
 
 
-async def test_an_agent_that_has_changed_is_told_from_the_recorded_one(serve: Serve) -> None:
-    """With a changed agent the prompt is the present one, and says so."""
+async def test_a_changed_agent_is_distinguished_from_the_recorded_one(serve: Serve) -> None:
+    """The prompt is that of the current agent, and says so."""
     model = ScriptedModel(says("yes"))
     async with serve(Agent(name="clerk", model=model, instruction="Be brief.")) as env:
         recording = await recorded(await env.client.start("clerk", "go"))
@@ -210,7 +215,7 @@ async def test_an_agent_that_has_changed_is_told_from_the_recorded_one(serve: Se
         await prompts(recording, Agent(name="other", model=model))
 
 
-async def test_callbacks_run_only_when_asked_for(serve: Serve) -> None:
+async def test_callbacks_run_only_on_request(serve: Serve) -> None:
     """Without `callbacks` a remark says that callbacks may have changed the prompt."""
     ran: list[str] = []
 
@@ -228,12 +233,12 @@ async def test_callbacks_run_only_when_asked_for(serve: Serve) -> None:
     assert (ran, prompt.contents[0]["parts"][0]["text"], prompt.exact) == ([], "go", None)
     assert any("before_model_callback" in remark and "did not run" in remark for remark in prompt.remarks)
     prompt = await prompt_at(recording, 2, agents=Registry.of(agent), callbacks=True)
-    assert (ran, shown(prompt), prompt.exact) == (["clerk"], seen(model.requests[0]), None)
+    assert (ran, prompt_parts(prompt), prompt.exact) == (["clerk"], request_parts(model.requests[0]), None)
     assert len(model.requests) == 1
 
 
-async def test_callbacks_are_shown_what_was_said_before_in_a_session(serve: Serve) -> None:
-    """Callbacks get the conversation of that time."""
+async def test_callbacks_see_earlier_messages_of_a_session(serve: Serve) -> None:
+    """They receive the conversation of that time."""
 
     def look(callback_context: CallbackContext, llm_request: EditableRequest) -> None:
         llm_request.contents[-1].parts = [*(llm_request.contents[-1].parts or ()), types.Part(text="!")]
@@ -247,12 +252,12 @@ async def test_callbacks_are_shown_what_was_said_before_in_a_session(serve: Serv
         recording = await Recording.of(env.client.invocation(f"{session.id}/2"))
         whole = await Recording.of(env.client.invocation(session.id))
         prompt = await prompt_at(recording, 2, agents=Registry.of(agent), callbacks=True, session=whole)
-    assert shown(prompt) == seen(model.requests[1])
+    assert prompt_parts(prompt) == request_parts(model.requests[1])
     assert len(prompt.contents) == 3
 
 
-async def test_an_instruction_that_is_a_function_is_asked_anew(serve: Serve) -> None:
-    """The former result of an instruction function is unknown."""
+async def test_an_instruction_function_is_called_again(serve: Serve) -> None:
+    """Its earlier result is unknown."""
 
     def instruction(context: ReadonlyContext) -> str:
         return f"Serve {context.state.get('name')}."
@@ -266,7 +271,7 @@ async def test_an_instruction_that_is_a_function_is_asked_anew(serve: Serve) -> 
     assert any("it is a function: instruction" in remark for remark in prompt.remarks)
 
 
-async def test_the_prompt_of_an_event_is_the_one_that_gave_it_or_comes_next(serve: Serve) -> None:
+async def test_an_event_has_the_prompt_of_its_model_call_or_of_the_next_one(serve: Serve) -> None:
     """An event of a model has the prompt of its call; any other event has the next prompt."""
     model = ScriptedModel(calls(("pay", {"amount": 5})), says("Paid."))
     agent = Agent(name="clerk", model=model, tools=[FunctionTool(pay, require_confirmation=True)])
@@ -281,7 +286,7 @@ async def test_the_prompt_of_an_event_is_the_one_that_gave_it_or_comes_next(serv
     assert [list(found[number].contents) for number in (0, 6)] == [list(each.contents) for each in model.requests]
 
 
-async def test_after_the_last_model_call_the_prompt_is_what_would_be_given() -> None:
+async def test_after_the_last_model_call_the_prompt_is_hypothetical() -> None:
     """After an approval that expired, the prompt is that of a model call that never happened."""
     recording = await Recording.read(HISTORIES / "cancelled-while-waiting.json")
     last = await prompt_at(recording)
@@ -289,7 +294,7 @@ async def test_after_the_last_model_call_the_prompt_is_what_would_be_given() -> 
     assert last.contents[-1]["parts"][0]["functionResponse"]["name"]
 
 
-async def test_without_the_agent_the_contents_are_there_and_how_to_get_the_rest() -> None:
+async def test_without_the_agent_the_contents_are_available() -> None:
     """A file alone is enough for the contents, and a remark names the option for the rest."""
     prompt = await prompt_at(await Recording.read(HISTORIES / "one-tool.json"), 4)
     assert [content["role"] for content in prompt.contents] == ["user", "model", "user"]
@@ -297,14 +302,14 @@ async def test_without_the_agent_the_contents_are_there_and_how_to_get_the_rest(
     assert any("--agents" in remark for remark in prompt.remarks)
 
 
-async def test_where_no_agent_began_there_is_no_prompt() -> None:
-    """An invocation with a refused input has no prompt."""
+async def test_an_invocation_without_an_agent_run_has_no_prompt() -> None:
+    """Its input was refused."""
     with pytest.raises(NoPrompt, match="no model was called after event 0"):
         await prompt_at(await Recording.read(HISTORIES / "invalid-input.json"), 0)
 
 
 async def test_every_moment_of_every_kept_history_has_a_prompt() -> None:
-    """Every moment has a prompt, with called agents, branches, cuts and ends from outside."""
+    """Covers called agents, branches, continued runs and ends by others."""
     for path in sorted(HISTORIES.glob("*.json")):
         if path.name.endswith(".held.json") or path.stem == "invalid-input":
             continue

@@ -1,4 +1,4 @@
-"""Redacted invocations of several runs: carried state is hidden, too."""
+"""Redacting invocations with several runs hides carried state, too."""
 
 import asyncio
 import json
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import approve_and_finish, cut, until_waiting, waiting
-from tests.server.workflows.test_continuing import begun
+from tests.server.workflows.test_continuing import start_with_cuts
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core import ApprovalPolicy
@@ -41,7 +41,7 @@ async def test_an_approval_with_a_digest_counts_across_runs(serve: Serve, tmp_pa
     )
     agent = Agent(name="payer", model=model, tools=[FunctionTool(pay, approval=policy), AgentTool(helper)])
     async with serve(agent) as env:
-        invocation = await begun(env, "payer", cut_after=30)
+        invocation = await start_with_cuts(env, "payer", cut_after=30)
         (call,) = await waiting(invocation, "fc-2")
         await invocation.answer("approve", "fc-2", signal=True, by="eve", digest=call.digest)
         await invocation.approve(by="ann", digest=call.digest)

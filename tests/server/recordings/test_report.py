@@ -101,7 +101,7 @@ def used(response: LlmResponse) -> LlmResponse:
     return response.model_copy(update={"usage": Usage(output_tokens=3, total_tokens=3)})
 
 
-async def test_a_report_tells_what_an_invocation_and_those_it_called_did(serve: Serve) -> None:
+async def test_a_report_covers_an_invocation_and_its_called_agents(serve: Serve) -> None:
     """The report has model calls with cost, retries with reasons, answers and state changes, also of called agents."""
     tries: list[int] = []
 
@@ -128,15 +128,25 @@ async def test_a_report_tells_what_an_invocation_and_those_it_called_did(serve: 
         assert (waiting["timeline"][-1]["kind"], waiting["timeline"][-1]["open"]) == ("wait", True)
         await approve_and_finish(invocation, by="dana", comment="Go on.")
         found = report(await Recording.of(invocation))
-    told = found.to_json()
-    assert (told["agent"], told["message"], told["status"]) == ("payer", "Pay.", "completed")
-    assert told["result"]["text"] == "Paid."
-    assert [span["kind"] for span in told["timeline"]] == ["model", "agent", "model", "wait", "tool", "model"]
-    assert [(call["number"], call["cost"]) for call in told["model_calls"]] == [(1, 6e-06), (2, 6e-06), (3, 6e-06)]
-    assert told["spent"]["cost"] == pytest.approx(1.8e-05)
-    assert [line["kind"] for line in told["people"]] == ["requested", "answered", "decided", "started", "finished"]
-    assert told["people"][1]["comment"] == "Go on."
-    below = told["called"]["fc-1"]
+    made_report = found.to_json()
+    assert (made_report["agent"], made_report["message"], made_report["status"]) == ("payer", "Pay.", "completed")
+    assert made_report["result"]["text"] == "Paid."
+    assert [span["kind"] for span in made_report["timeline"]] == ["model", "agent", "model", "wait", "tool", "model"]
+    assert [(call["number"], call["cost"]) for call in made_report["model_calls"]] == [
+        (1, 6e-06),
+        (2, 6e-06),
+        (3, 6e-06),
+    ]
+    assert made_report["spent"]["cost"] == pytest.approx(1.8e-05)
+    assert [line["kind"] for line in made_report["people"]] == [
+        "requested",
+        "answered",
+        "decided",
+        "started",
+        "finished",
+    ]
+    assert made_report["people"][1]["comment"] == "Go on."
+    below = made_report["called"]["fc-1"]
     assert [each["attempts"] for each in below["attempts"]] == [2]
     assert "the archive did not answer" not in json.dumps(below["attempts"])
     assert below["attempts"][0]["last_failure"]["error_type"] == "TimeoutError"
@@ -151,19 +161,21 @@ async def test_a_report_tells_what_an_invocation_and_those_it_called_did(serve: 
 async def test_every_kept_history_has_a_page(path: Path) -> None:
     """The page of every kept history is valid HTML with all events."""
     recording = await Recording.read(path, store=str(HISTORIES / "store"))
-    found = report(recording)
-    assert [each["event"] for each in found.to_json()["events"]] == [event.to_json() for event in recording.events]
-    page = Page(found.html())
+    made_report = report(recording)
+    assert [each["event"] for each in made_report.to_json()["events"]] == [
+        event.to_json() for event in recording.events
+    ]
+    page = Page(made_report.html())
     assert {f"e{recording.events_before + n}" for n in range(1, len(recording.events) + 1)} <= set(page.ids)
 
 
-async def test_prompts_are_told_by_what_was_said_before() -> None:
-    """Each rebuilt prompt equals what the model saw, and repeated parts are references to events."""
+async def test_prompts_are_described_by_references_to_events() -> None:
+    """Each rebuilt prompt equals the model's request, and repeated parts are references to events."""
     recording = await Recording.read(HISTORIES / "many-steps.json")
-    told = report(recording).to_json()
+    made_report = report(recording).to_json()
     shown: dict[int, list[JsonObject]] = {}
-    parts = {event["number"]: event["event"]["content"]["parts"] for event in told["events"]}
-    for call in told["model_calls"]:
+    parts = {event["number"]: event["event"]["content"]["parts"] for event in made_report["events"]}
+    for call in made_report["model_calls"]:
         made = call["prompt"]
         begins = made.get("begins_as", {"model_call": 0, "contents": 0})
         known = shown.get(begins["model_call"], [])[: begins["contents"]]
@@ -183,8 +195,8 @@ def without_ids(contents: list[JsonObject]) -> Any:
     return plain
 
 
-async def test_a_change_of_the_definition_is_told_between_the_calls_that_it_lies_between(tmp_path: Path) -> None:
-    """The change is detected by the digests in the replies."""
+async def test_a_change_of_the_definition_is_placed_between_its_calls(tmp_path: Path) -> None:
+    """The digests in the replies show the change."""
     (history,) = read_history_file(HISTORIES / "many-steps.json").histories
     replies = [
         payload
@@ -202,8 +214,8 @@ async def test_a_change_of_the_definition_is_told_between_the_calls_that_it_lies
     assert "changed between model call 3 and 4" in Page(found.html()).text
 
 
-async def test_what_models_and_tools_say_is_never_markup_and_is_clipped(serve: Serve) -> None:
-    """Tags are text, direction marks are escaped, and a clipped text shows its length."""
+async def test_text_of_models_and_tools_is_never_markup_and_is_cut(serve: Serve) -> None:
+    """Tags are text, direction marks are escaped, and a cut text shows its length."""
     bad = "</script></style><script>alert(1)</script><img src=x onerror=alert(2)>\u202e"
 
     def tool(tool_context: ToolContext) -> dict[str, str]:
@@ -248,7 +260,7 @@ def long(rounds: int) -> Recording:
     return Recording("long", [history], log)
 
 
-async def test_of_very_many_events_the_first_and_the_last_are_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_page_shows_the_first_and_last_of_many_events(monkeypatch: pytest.MonkeyPatch) -> None:
     """The page gives the number of omitted events and where to find all."""
     monkeypatch.setattr(html_pages, "FIRST", 2)
     monkeypatch.setattr(html_pages, "LAST", 5)
@@ -261,8 +273,8 @@ async def test_of_very_many_events_the_first_and_the_last_are_on_the_page(monkey
 
 async def test_a_notebook_shows_the_page_in_a_frame() -> None:
     """The page cannot affect the notebook."""
-    found = report(await Recording.read(HISTORIES / "one-tool.json"))
-    frame = found._repr_html_()
+    made_report = report(await Recording.read(HISTORIES / "one-tool.json"))
+    frame = made_report._repr_html_()
     assert frame.startswith('<iframe srcdoc="&lt;!doctype html&gt;')
     assert 'sandbox="allow-scripts"' in frame
     assert frame.count('"') == 12
@@ -279,7 +291,7 @@ async def test_the_command_writes_a_page_or_json(tmp_path: Path) -> None:
     assert (ran.code, ran.records[0]["status"]) == (0, "completed")
 
 
-async def test_what_has_no_report_exits_with_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_recording_without_a_report_exits_with_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A session, and a missing jinja2, are usage errors with the remedy."""
     session = tmp_path / "session.json"
     session.write_text((HISTORIES / "one-tool.json").read_text().replace('"AgentInvocation"', '"AgentSession"'))
@@ -298,7 +310,7 @@ async def test_a_page_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     assert (ran.code, ran.err) == (2, f"waystation: {str(tmp_path)!r} cannot be written: Is a directory.\n")
 
 
-async def test_a_fork_says_where_it_goes_on_from() -> None:
+async def test_a_fork_names_its_source() -> None:
     """The source of the fork is on the page and in the JSON."""
     made = report(await Recording.read(HISTORIES / "forked-fork.json"))
     assert made.to_json()["fork"] == {"invocation_id": "forked", "event": 3}

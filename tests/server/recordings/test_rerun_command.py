@@ -42,7 +42,7 @@ root_agent = Agent(
 
 @pytest.fixture
 def agents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A folder with the agent of the corpus, under another name."""
+    """Return a folder with the agent of the corpus, under another name."""
     name = f"clerk_{tmp_path.name.replace('-', '_')}"
     package = tmp_path / "agents" / name
     package.mkdir(parents=True)
@@ -52,33 +52,35 @@ def agents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(package.parent)
 
 
-def kept(name: str) -> str:
+def history_file(name: str) -> str:
     """Return the file of a history of the corpus."""
     return str(HISTORIES / f"{name}.json")
 
 
-async def test_a_tool_that_reads_runs_unasked(agents: str) -> None:
-    """A tool with the effect `read` runs without a question, and the JSON has both sides."""
-    ran = await command("rerun", kept("one-tool"), "3", "--agents", agents, "--json")
+async def test_a_reading_tool_runs_without_a_question(agents: str) -> None:
+    """A tool with the effect `read` needs no confirmation, and the JSON has both sides."""
+    ran = await command("rerun", history_file("one-tool"), "3", "--agents", agents, "--json")
     (found,) = ran.records
     assert ran.code == 0
     assert found["recorded"]["response"] == found["now"]["response"] == {"sum": 3}
     assert [each["place"] for each in found["differences"]] == ["state.temp:last"]
 
 
-async def test_other_arguments_may_be_given(agents: str) -> None:
-    """With other arguments the comparison is with the recorded result."""
-    ran = await command("rerun", kept("one-tool"), "3", "--agents", agents, "--args", '{"a": 5, "b": 5}', "--json")
+async def test_other_arguments_may_be_passed(agents: str) -> None:
+    """The comparison is with the recorded result."""
+    ran = await command(
+        "rerun", history_file("one-tool"), "3", "--agents", agents, "--args", '{"a": 5, "b": 5}', "--json"
+    )
     assert ran.records[0]["now"]["response"] == {"sum": 10}
 
 
-async def test_a_tool_with_an_effect_does_not_run_where_nobody_can_be_asked(agents: str) -> None:
-    """Without a terminal, a tool with an effect needs `--yes`."""
-    refused = await command("rerun", kept("confirmation-edited"), "5", "--agents", agents)
+async def test_a_tool_with_an_effect_needs_a_confirmation(agents: str) -> None:
+    """Without a terminal, it needs `--yes`."""
+    refused = await command("rerun", history_file("confirmation-edited"), "5", "--agents", agents)
     assert refused.code == 2
     assert "`once`" in refused.err
     assert "--yes" in refused.err
-    ran = await command("rerun", kept("confirmation-edited"), "5", "--agents", agents, "--yes")
+    ran = await command("rerun", history_file("confirmation-edited"), "5", "--agents", agents, "--yes")
     assert ran.code == 0
     assert ran.out.startswith("as recorded  pay(amount=5)")
 
@@ -87,7 +89,7 @@ async def test_a_tool_with_an_effect_does_not_run_where_nobody_can_be_asked(agen
 async def test_a_person_is_asked_first(agents: str, monkeypatch: pytest.MonkeyPatch, typed: str, code: int) -> None:
     """The question shows the call, its effect and its key."""
     monkeypatch.setattr(reruns, "find_person", lambda: Types(typed))
-    ran = await command("rerun", kept("confirmation-edited"), "5", "--agents", agents)
+    ran = await command("rerun", history_file("confirmation-edited"), "5", "--agents", agents)
     assert ran.code == code
     assert "pay(amount=5)" in ran.out
     assert "effect is `once`" in ran.out
@@ -96,19 +98,19 @@ async def test_a_person_is_asked_first(agents: str, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(("typed", "code"), [("pay", 0), ("y", 5)])
-async def test_an_unapproved_call_is_asked_for_by_its_name(
+async def test_an_unapproved_call_is_confirmed_by_its_name(
     agents: str, monkeypatch: pytest.MonkeyPatch, typed: str, code: int
 ) -> None:
-    """An unapproved call is confirmed by typing the name of the tool, not by `y`."""
+    """The person types the name of the tool, because `y` is not enough."""
     monkeypatch.setattr(reruns, "find_person", lambda: Types(typed))
-    ran = await command("rerun", kept("confirmation-rejected"), "2", "--agents", agents)
+    ran = await command("rerun", history_file("confirmation-rejected"), "2", "--agents", agents)
     assert ran.code == code
     assert "This call was never approved: someone rejected it." in ran.out
 
 
-async def test_a_script_has_to_say_unapproved(agents: str) -> None:
+async def test_a_script_needs_the_option_unapproved(agents: str) -> None:
     """`--yes` covers only approved calls."""
-    given = ("rerun", kept("confirmation-rejected"), "2", "--agents", agents, "--yes")
+    given = ("rerun", history_file("confirmation-rejected"), "2", "--agents", agents, "--yes")
     refused = await command(*given)
     assert (refused.code, refused.out) == (5, "")
     assert "never approved" in refused.err
@@ -118,25 +120,25 @@ async def test_a_script_has_to_say_unapproved(agents: str) -> None:
 async def test_a_prompt_is_written_edited_and_sent(agents: str, tmp_path: Path) -> None:
     """The written file holds the complete prompt."""
     file = tmp_path / "prompt.json"
-    wrote = await command("rerun", kept("one-tool"), "4", "--agents", agents, "--write-prompt", str(file))
+    wrote = await command("rerun", history_file("one-tool"), "4", "--agents", agents, "--write-prompt", str(file))
     assert (wrote.code, wrote.out) == (0, "")
     held = json.loads(file.read_text())
     assert held["systemInstruction"].startswith("Be brief.")
     held["systemInstruction"] = "Rhyme."
     file.write_text(json.dumps(held))
-    ran = await command("rerun", kept("one-tool"), "4", "--agents", agents, "--prompt", str(file), "--json")
+    ran = await command("rerun", history_file("one-tool"), "4", "--agents", agents, "--prompt", str(file), "--json")
     assert ran.records[0]["now"]["text"].startswith("'Rhyme.' [{")
     assert [each["place"] for each in ran.records[0]["edited"]] == ["systemInstruction"]
 
 
-async def test_an_agent_that_is_not_there_is_missed_where_it_was_looked_for(tmp_path: Path) -> None:
+async def test_a_missing_agent_is_named_with_the_option(tmp_path: Path) -> None:
     """The message names `--agents`, not a worker."""
     package = tmp_path / f"other_{tmp_path.name.replace('-', '_')}"
     package.mkdir()
     (package / "agent.py").write_text(
         "from waystation.agents import Agent\nroot_agent = Agent(name='other', model='m')\n"
     )
-    ran = await command("rerun", kept("one-tool"), "4", "--agents", str(tmp_path))
+    ran = await command("rerun", history_file("one-tool"), "4", "--agents", str(tmp_path))
     assert ran.code == 2
     assert ran.err == ("waystation: The --agents folders contain no agent 'clerk'. They contain: other.\n")
 
@@ -148,28 +150,26 @@ async def test_a_prompt_is_edited_in_an_editor(agents: str, monkeypatch: pytest.
         "find_person",
         lambda: Types(editor=lambda text: text.replace("Be brief.", "Rhyme.").replace('"3"', '"4"')),
     )
-    ran = await command("rerun", kept("one-tool"), "2", "--model-call", "--edit", "--agents", agents)
+    ran = await command("rerun", history_file("one-tool"), "2", "--model-call", "--edit", "--agents", agents)
     assert ran.code == 0
     assert ran.out.startswith("edited  systemInstruction\ndiffers  model call 1 of clerk")
 
 
-async def test_a_prompt_that_was_broken_in_an_editor_is_edited_again(
-    agents: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_prompt_broken_in_an_editor_is_edited_again(agents: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The editor opens again with the invalid text and the error; giving up runs nothing."""
-    seen: list[str] = []
+    texts: list[str] = []
 
     def editor(text: str) -> str:
-        seen.append(text)
-        return text.replace("Be brief.", 'Rhyme."') if len(seen) == 1 else text.replace('Rhyme."', "Rhyme.")
+        texts.append(text)
+        return text.replace("Be brief.", 'Rhyme."') if len(texts) == 1 else text.replace('Rhyme."', "Rhyme.")
 
-    given = ("rerun", kept("one-tool"), "2", "--model-call", "--edit", "--agents", agents)
+    given = ("rerun", history_file("one-tool"), "2", "--model-call", "--edit", "--agents", agents)
     monkeypatch.setattr(reruns, "find_person", lambda: Types("y", editor=editor))
     ran = await command(*given)
     assert ran.code == 0
     assert ran.out.startswith("The prompt is not valid: Invalid JSON: ")
     assert "edited  systemInstruction" in ran.out
-    assert 'Rhyme."' in seen[1]
+    assert 'Rhyme."' in texts[1]
     monkeypatch.setattr(reruns, "find_person", lambda: Types("n", editor=lambda _: "{"))
     assert (await command(*given)).err == "waystation: Nothing was run.\n"
 
@@ -186,33 +186,35 @@ async def test_a_prompt_that_was_broken_in_an_editor_is_edited_again(
         (("called-agent", "2"), 6, "calls an agent"),
     ],
 )
-async def test_what_cannot_be_run_is_refused(agents: str, given: tuple[str, ...], code: int, said: str) -> None:
+async def test_an_impossible_rerun_is_refused(agents: str, given: tuple[str, ...], code: int, said: str) -> None:
     """One line has the cause and the remedy."""
     name, *rest = given
-    ran = await command("rerun", kept(name), *rest, "--agents", agents)
+    ran = await command("rerun", history_file(name), *rest, "--agents", agents)
     assert (ran.code, ran.out) == (code, "")
     assert said in ran.err
 
 
-async def test_a_prompt_that_cannot_be_read_is_named(agents: str, tmp_path: Path) -> None:
+async def test_an_unreadable_prompt_is_named(agents: str, tmp_path: Path) -> None:
     """A missing file and a binary file are refused."""
     absent, binary = tmp_path / "absent", tmp_path / "binary"
     binary.write_bytes(b"\xff\xfe{")
     for file, cause in ((absent, "No such file or directory"), (binary, "it is not UTF-8 text")):
-        ran = await command("rerun", kept("one-tool"), "2", "--agents", agents, "--model-call", "--prompt", str(file))
+        ran = await command(
+            "rerun", history_file("one-tool"), "2", "--agents", agents, "--model-call", "--prompt", str(file)
+        )
         assert (ran.code, ran.err) == (2, f"waystation: {str(file)!r} cannot be read: {cause}.\n")
 
 
 async def test_a_folder_without_the_agent_is_named(tmp_path: Path) -> None:
     """Nothing runs without the agent."""
     none = str(tmp_path / "none")
-    for asked in (("rerun", kept("one-tool"), "3"), ("prompt", kept("one-tool"), "--at", "3")):
-        ran = await command(*asked, "--agents", none)
+    for arguments in (("rerun", history_file("one-tool"), "3"), ("prompt", history_file("one-tool"), "--at", "3")):
+        ran = await command(*arguments, "--agents", none)
         assert ran.code == 2
         assert f"waystation: {none}: the folder does not exist" in ran.err
 
 
-async def test_a_step_of_a_called_agent_is_run_again(
+async def test_a_step_of_a_called_agent_is_rerun(
     serve: Serve, waystation: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A called agent's events are addressed in the file of its caller."""
@@ -238,10 +240,10 @@ async def test_a_step_of_a_called_agent_is_run_again(
     assert "Calls that called an agent: fc-1" in (await command(*given, "--called", "fc-9")).err
 
 
-async def test_a_model_call_of_a_session_has_what_was_said_before(
+async def test_a_model_call_of_a_session_has_its_earlier_messages(
     serve: Serve, waystation: Command, agents: str
 ) -> None:
-    """Earlier invocations are read from the server, and the invocation does not change."""
+    """Reads earlier invocations from the server without changing the invocation."""
     agent = Agent(name="clerk", model=FunctionModel(lambda request: f"You said {user_text(request)}."))
     async with serve(agent) as env:
         session = env.client.session(agent="clerk", session_id="s-rerun")

@@ -1,4 +1,4 @@
-"""The step debugger: the cursor in a recording and its terminal."""
+"""The step debugger has a cursor in a recording and a terminal."""
 
 import asyncio
 import pdb
@@ -33,7 +33,7 @@ from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.agent_tool import AgentTool
 
 
-async def walk(name: str) -> Cursor:
+async def cursor_in(name: str) -> Cursor:
     """Return a cursor in a history of the corpus."""
     return Cursor(await Recording.read(HISTORIES / f"{name}.json", store=str(HISTORIES / "store")))
 
@@ -51,9 +51,9 @@ async def debugged(name: str, *commands: str, options: tuple[str, ...] = ()) -> 
     return Ran(result.exit_code, result.stdout, result.stderr)
 
 
-async def test_a_walk_goes_from_event_to_event_and_back() -> None:
-    """The cursor moves by events, and stays at either end."""
-    here = await walk("confirmation-approved")
+async def test_a_cursor_moves_from_event_to_event_and_back() -> None:
+    """It stays at either end."""
+    here = await cursor_in("confirmation-approved")
     assert (here.moment.number, here.previous()) == (0, False)
     seen = []
     while here.next():
@@ -70,9 +70,9 @@ async def test_a_walk_goes_from_event_to_event_and_back() -> None:
     assert here.moment.number == 4
 
 
-async def test_steps_stop_where_no_event_was_made_too() -> None:
+async def test_steps_include_entries_without_an_event() -> None:
     """Log entries without an event, such as a deadline, are positions after the event before."""
-    here = await walk("confirmation-expired")
+    here = await cursor_in("confirmation-expired")
     places = [(here.position.is_event, body(here))]
     while here.step():
         places.append((here.position.is_event, body(here)))
@@ -85,9 +85,9 @@ async def test_steps_stop_where_no_event_was_made_too() -> None:
     assert (count, here.moment.number) == (len(places) - 1, 0)
 
 
-async def test_a_walk_finds_waits_tools_and_changes_of_the_state() -> None:
-    """The cursor finds pending calls, tools and state changes in both directions."""
-    here = await walk("confirmation-approved")
+async def test_a_cursor_finds_waits_tools_and_state_changes() -> None:
+    """Finds them in both directions."""
+    here = await cursor_in("confirmation-approved")
     assert (here.next_wait(), here.moment.number, len(here.moment.pending)) == (True, 2, 1)
     assert (here.next_tool(), isinstance(body(here), CallReturned)) == (True, True)
     here.go(0)
@@ -101,9 +101,9 @@ async def test_a_walk_finds_waits_tools_and_changes_of_the_state() -> None:
 
 
 @pytest.mark.parametrize("name", ["asks-for-confirmation", "parallel-tools", "called-agent", "needs-login"])
-async def test_a_walk_stops_once_for_each_report_of_a_tool(name: str) -> None:
+async def test_a_cursor_stops_once_per_tool_result(name: str) -> None:
     """A tool result with several events is one position."""
-    here = await walk(name)
+    here = await cursor_in(name)
     reports = [e for e in here.recording.log.entries if isinstance(e.body, CallReturned | CallLost | ChildReturned)]
     stops = []
     while here.next_tool():
@@ -111,18 +111,18 @@ async def test_a_walk_stops_once_for_each_report_of_a_tool(name: str) -> None:
     assert stops == reports
 
 
-async def test_a_walk_searches_what_was_said_and_done() -> None:
+async def test_a_cursor_searches_texts_and_entries() -> None:
     """The search ignores case, and includes entries without an event."""
-    here = await walk("confirmation-approved")
+    here = await cursor_in("confirmation-approved")
     assert (here.search("PAID."), here.moment.number) == (True, 6)
     assert here.search("paid.") is False
     assert (here.search("note(", back=True), here.moment.number) == (True, 2)
-    expired = await walk("confirmation-expired")
+    expired = await cursor_in("confirmation-expired")
     assert expired.search("model call 1 starts")
     assert isinstance(body(expired), ModelCalled)
 
 
-async def test_a_walk_goes_into_called_agents_and_out_again(serve: Serve) -> None:
+async def test_a_cursor_enters_called_agents_and_returns(serve: Serve) -> None:
     """Leaving a called agent returns to the position of the call."""
     counter = Agent(name="counter", model=ScriptedModel(says("It is 4.")))
     agent = Agent(
@@ -142,7 +142,7 @@ async def test_a_walk_goes_into_called_agents_and_out_again(serve: Serve) -> Non
     assert here.into("fc-9") is False
 
 
-async def test_attempts_and_durations_are_those_of_the_history(serve: Serve) -> None:
+async def test_attempts_and_durations_come_from_the_history(serve: Serve) -> None:
     """Attempts have their count, their times and the failure of the attempt before."""
     model = ScriptedModel(ModelOverloaded("busy", retry_after_s=0.01), says("yes"))
     async with serve(Agent(name="clerk", model=model)) as env:
@@ -161,13 +161,13 @@ async def test_attempts_and_durations_are_those_of_the_history(serve: Serve) -> 
 
 
 @pytest.mark.parametrize("name", ["parallel-tools", "continued", "budget-asks-approved", "branches-one-waits"])
-async def test_every_place_of_a_history_can_be_shown(name: str) -> None:
-    """Every position has a representation, without rebuilding the log."""
-    here = await walk(name)
-    shown = [here._repr_html_()]
+async def test_every_position_of_a_history_has_a_display(name: str) -> None:
+    """Displaying a position does not rebuild the log."""
+    here = await cursor_in(name)
+    displays = [here._repr_html_()]
     while here.step():
-        shown.append(here._repr_html_())
-    assert len(set(shown)) == len(shown)
+        displays.append(here._repr_html_())
+    assert len(set(displays)) == len(displays)
 
 
 async def test_piped_commands_step_through_a_file() -> None:
@@ -185,13 +185,13 @@ async def test_piped_commands_step_through_a_file() -> None:
 
 
 async def test_an_empty_line_repeats_the_latest_move() -> None:
-    """An empty line repeats the last move."""
+    """Repeats the last command that moved the cursor."""
     screens = (await debugged("many-steps", "t", "", "")).out.split("(debug) ")
     assert [f"event {number} of" in screens[index] for index, number in ((1, 3), (2, 5), (3, 7))] == [True] * 3
 
 
-async def test_commands_that_cannot_be_followed_say_why() -> None:
-    """An impossible command has an error message and does not move the cursor."""
+async def test_an_impossible_command_is_reported() -> None:
+    """The error message has the reason, and the cursor stays."""
     ran = await debugged(
         "one-tool",
         "?",
@@ -222,8 +222,8 @@ async def test_commands_that_cannot_be_followed_say_why() -> None:
     assert ran.code == 0
 
 
-async def test_a_debugger_begins_where_it_is_told(tmp_path: Path) -> None:
-    """The debugger starts at the given event, with agents for prompts."""
+async def test_a_debugger_starts_at_the_given_event(tmp_path: Path) -> None:
+    """The option `--agents` provides agents for prompts."""
     package = tmp_path / "stepped_clerks"
     package.mkdir()
     code = "from waystation import Agent\nroot_agent = Agent(name='clerk', model='m', instruction='Be brief.')\n"
@@ -235,7 +235,7 @@ async def test_a_debugger_begins_where_it_is_told(tmp_path: Path) -> None:
 
 
 async def test_in_a_terminal_keys_act_at_once() -> None:
-    """Keys act without Enter; commands with arguments are lines."""
+    """Keys need no Enter; commands with arguments are lines."""
     code, _ = await in_terminal(
         *("-m", "waystation.cli", "debug", str(HISTORIES / "confirmation-approved.json")),
         typed=[
@@ -250,10 +250,10 @@ async def test_in_a_terminal_keys_act_at_once() -> None:
     assert code == 0
 
 
-async def test_pdb_stops_in_the_workflow_code_that_makes_an_event() -> None:
-    """pdb stops just before the entry is applied, and quitting continues the replay."""
+async def test_pdb_stops_in_the_workflow_code_of_an_event() -> None:
+    """It stops just before the entry is applied, and quitting continues the replay."""
     path = str(HISTORIES / "confirmation-approved.json")
-    code, shown = await in_terminal(
+    code, screen = await in_terminal(
         *("-m", "waystation.cli", "debug", path, "--at", "4", "--pdb"),
         typed=[
             ("(Pdb) ", b"p body.answer.action, self.log.state.event_count\r"),
@@ -262,14 +262,14 @@ async def test_pdb_stops_in_the_workflow_code_that_makes_an_event() -> None:
             ("4", b"q\r"),
         ],
     )
-    assert code == 0, shown
-    assert "Just before event 4 of confirmation-approved" in shown
-    assert "workflows/scheduler.py" in shown[: shown.index("('approve', 3)")]
+    assert code == 0, screen
+    assert "Just before event 4 of confirmation-approved" in screen
+    assert "workflows/scheduler.py" in screen[: screen.index("('approve', 3)")]
 
 
-async def test_a_debugger_of_ones_own_is_given_the_frame_and_then_all_is_as_before() -> None:
-    """Another debugger stops once, and a divergence of the code is returned."""
-    recording = (await walk("confirmation-approved")).recording
+async def test_another_debugger_receives_the_frame() -> None:
+    """It stops once, and a divergence of the code is returned."""
+    recording = (await cursor_in("confirmation-approved")).recording
     frames: list[FrameType] = []
 
     class Noting(pdb.Pdb):
@@ -285,9 +285,9 @@ async def test_a_debugger_of_ones_own_is_given_the_frame_and_then_all_is_as_befo
     assert frame.f_locals["self"].state.event_count == 6  # the frame is looked at when all is over
 
 
-async def test_pdb_is_left_for_the_walk_again() -> None:
-    """Leaving pdb returns to the position of the cursor."""
-    code, shown = await in_terminal(
+async def test_leaving_pdb_returns_to_the_cursor() -> None:
+    """The cursor has its earlier position."""
+    code, screen = await in_terminal(
         *("-m", "waystation.cli", "debug", str(HISTORIES / "one-tool.json"), "--at", "3"),
         typed=[
             ("event 3 of 4", b":pdb\r"),
@@ -297,7 +297,7 @@ async def test_pdb_is_left_for_the_walk_again() -> None:
             ("event 2 of 4", b"q"),
         ],
     )
-    assert code == 0, shown
+    assert code == 0, screen
 
 
 async def test_pdb_needs_an_event_and_its_run() -> None:

@@ -37,19 +37,19 @@ from waystation.tools.function_tool import FunctionTool
 INVOCATIONS = [path for path in sorted(HISTORIES.glob("*.json")) if not path.name.endswith(".held.json")]
 
 
-async def recorded(name: str) -> Recording:
+async def read_history(name: str) -> Recording:
     """Read a history of the corpus."""
     return await Recording.read(HISTORIES / f"{name}.json", store=str(HISTORIES / "store"))
 
 
-def kept(name: str) -> str:
+def history_path(name: str) -> str:
     """Return the path of a history of the corpus."""
     return str(HISTORIES / f"{name}.json")
 
 
-async def test_a_moment_holds_what_the_log_held_then() -> None:
+async def test_a_moment_has_the_state_of_its_time() -> None:
     """A moment has the state, the pending calls and the event of that time."""
-    recording = await recorded("confirmation-approved")
+    recording = await read_history("confirmation-approved")
     moments = list(recording.moments())
     assert [moment.number for moment in moments] == [1, 2, 3, 4, 5, 6]
     assert [moment.event for moment in moments] == list(recording.events)
@@ -62,8 +62,8 @@ async def test_a_moment_holds_what_the_log_held_then() -> None:
 
 
 @pytest.mark.parametrize("path", INVOCATIONS, ids=lambda path: path.stem)
-async def test_moments_of_every_kept_history_are_those_of_its_log(path: Path) -> None:
-    """Moments equal those of a log that is rebuilt up to them."""
+async def test_moments_of_every_kept_history_equal_those_of_its_log(path: Path) -> None:
+    """A log that is rebuilt up to a moment gives the same moment."""
     recording = await Recording.read(path, store=str(HISTORIES / "store"))
     for entries, point in list(enumerate(recording.course))[:: max(1, len(recording.course) // 8)]:
         log = recording.after(entries)
@@ -72,23 +72,23 @@ async def test_moments_of_every_kept_history_are_those_of_its_log(path: Path) ->
     assert (last.state, last.number) == (recording.log.state.session.values, recording.log.state.event_count)
 
 
-async def test_the_state_at_an_event_has_nothing_of_a_later_one() -> None:
-    """The state excludes later events of the same log entry."""
-    recording = await recorded("callbacks")
+async def test_the_state_at_an_event_excludes_later_events() -> None:
+    """Holds for later events of the same log entry, too."""
+    recording = await read_history("callbacks")
     assert [(moment.entries, moment.state["calls"]) for moment in list(recording.moments())[1:3]] == [(3, 1), (3, 4)]
 
 
-async def test_a_number_that_is_none_is_refused_with_those_there_are() -> None:
-    """The error of an invalid event number has the valid range."""
+async def test_an_unknown_event_number_is_refused_with_the_valid_range() -> None:
+    """Raises NoSuchEvent."""
     with pytest.raises(NoSuchEvent, match="has events 0 to 6"):
-        (await recorded("confirmation-approved")).moment(7)
-    ran = await command("state", kept("confirmation-approved"), "--at", "7")
+        (await read_history("confirmation-approved")).moment(7)
+    ran = await command("state", history_path("confirmation-approved"), "--at", "7")
     assert (ran.code, "has events 0 to 6" in ran.err) == (6, True)
 
 
-async def test_what_changed_between_two_moments() -> None:
-    """A difference has state keys, events, and calls that became pending or were answered."""
-    recording = await recorded("confirmation-approved")
+async def test_a_difference_of_two_moments_lists_changes() -> None:
+    """Lists state keys, events, and calls that became pending or were answered."""
+    recording = await read_history("confirmation-approved")
     changed = difference(recording.moment(1), recording.moment(6))
     assert (changed.state.added, changed.state.changed, changed.state.removed) == ({"notes": {"x": True}}, {}, {})
     assert [event.index for event in changed.events] == [1, 2, 3, 4, 5]
@@ -99,24 +99,24 @@ async def test_what_changed_between_two_moments() -> None:
     assert not difference(recording.moment(4), recording.moment(4))
 
 
-async def test_what_was_added_to_a_prompt() -> None:
+async def test_a_difference_of_two_prompts_lists_added_contents() -> None:
     """The later prompt has the contents added since."""
-    recording = await recorded("one-tool")
+    recording = await read_history("one-tool")
     changed = difference(await prompt_at(recording, 2), await prompt_at(recording, 4))
     assert [(sign, content["role"]) for sign, content in changed.contents] == [("+", "model"), ("+", "user")]
     assert not any((changed.instruction, changed.tools, changed.config))
 
 
-async def test_two_invocations_are_compared_by_what_happened() -> None:
-    """Ids and times are ignored; the first differing event comes with its state."""
-    left, right = await recorded("confirmation-approved"), await recorded("confirmation-rejected")
+async def test_two_invocations_are_compared_by_their_events() -> None:
+    """Ignores IDs and times; the first differing event comes with its state."""
+    left, right = await read_history("confirmation-approved"), await read_history("confirmation-rejected")
     apart = difference(left, right)
     assert apart.first
     assert (apart.first.left, apart.first.right) == (2, 2)
     assert [(pair.left, pair.right, pair.same) for pair in apart.pairs][:3] == [
         *((1, 1, True), (2, 2, False), (3, 3, True)),
     ]
-    assert not difference(left, await recorded("confirmation-approved"))
+    assert not difference(left, await read_history("confirmation-approved"))
     assert difference(left, left).first is None
 
 
@@ -140,8 +140,8 @@ def made(
     return Recording(id, [WorkflowHistory(id, [])], log)
 
 
-def test_ids_of_calls_are_no_difference() -> None:
-    """Call ids and the order of keys are ignored, values are compared."""
+def test_differing_call_ids_are_not_a_difference() -> None:
+    """Ignores call IDs and the order of keys, but compares values."""
     assert not difference(made("fc-1"), made("fc-7"))
     apart = difference(made("fc-1", kept=True), made("fc-7", kept=1))
     assert apart.first == Pair(3, 3, same=False)
@@ -157,17 +157,17 @@ def test_ids_of_calls_are_no_difference() -> None:
     assert not Changes.between({"x": {"a": 1, "b": 2}}, {"x": {"b": 2, "a": 1}})
 
 
-async def test_an_invocation_that_goes_on_longer_differs_where_the_other_ends() -> None:
+async def test_a_longer_invocation_differs_where_the_other_ends() -> None:
     """Additional events have no counterpart, and the state is compared with the last one of the other."""
-    apart = difference(await recorded("one-tool"), await recorded("many-steps"))
+    apart = difference(await read_history("one-tool"), await read_history("many-steps"))
     assert apart.first
     lefts = [pair.left for pair in apart.pairs if pair.left]
     rights = [pair.right for pair in apart.pairs if pair.right]
     assert (lefts, rights) == (list(range(1, len(lefts) + 1)), list(range(1, len(rights) + 1)))
 
 
-async def test_notebooks_are_given_html_in_which_nothing_is_markup(serve: Serve) -> None:
-    """Texts are escaped, and there are no scripts."""
+async def test_notebooks_show_text_without_markup(serve: Serve) -> None:
+    """Escapes texts, and contains no scripts."""
     text = "<script>alert(1)</script> [bold]x[/bold] \x1b[31m"
     agent = Agent(name="clerk", model=ScriptedModel(says(text)))
     async with serve(agent) as env:
@@ -183,8 +183,8 @@ async def test_notebooks_are_given_html_in_which_nothing_is_markup(serve: Serve)
         assert "&lt;script&gt;" in html or each is shown[4]
 
 
-def test_a_long_recording_shows_where_it_begins_and_ends() -> None:
-    """A long recording is shortened in a notebook."""
+def test_a_long_recording_shows_its_beginning_and_end() -> None:
+    """A notebook shows a shortened recording."""
     log = Log("long")
     log.append(START, 0.0, Began(InvocationInput(agent="clerk", message="go")))
     for number in range(1, 301):
@@ -196,9 +196,9 @@ def test_a_long_recording_shows_where_it_begins_and_ends() -> None:
     assert "message 150" not in difference(recording, recording)._repr_html_()
 
 
-async def test_commands_look_back_in_a_file() -> None:
+async def test_commands_show_moments_of_a_file() -> None:
     """The commands work on a file without a server, as text and as JSON."""
-    path = kept("confirmation-approved")
+    path = history_path("confirmation-approved")
     assert "  1  " in (await command("events", path)).out
     up_to = await command("events", path, "--at", "3", "--json")
     assert [record["id"].rpartition("/e")[2] for record in up_to.records] == ["1", "2", "3"]
@@ -217,13 +217,13 @@ async def test_commands_look_back_in_a_file() -> None:
     assert "No calls were waiting" in (await command("pending", path)).out
 
 
-async def test_the_prompt_command_needs_the_agent_for_all_of_it(tmp_path: Path) -> None:
+async def test_the_prompt_command_needs_the_agent_for_the_instruction(tmp_path: Path) -> None:
     """With `--agents` the prompt has the instruction, and says whether the agent has changed."""
     package = tmp_path / "travelled_clerks"
     package.mkdir()
     code = "from waystation import Agent\nroot_agent = Agent(name='clerk', model='m', instruction='Be brief.')\n"
     (package / "agent.py").write_text(code)
-    path = kept("one-tool")
+    path = history_path("one-tool")
     bare = await command("prompt", path, "--at", "2")
     assert ("contents (1)" in bare.out, "--agents" in bare.out) == (True, True)
     ran = await command("prompt", path, "--at", "2", "--agents", str(tmp_path))
@@ -234,8 +234,8 @@ async def test_the_prompt_command_needs_the_agent_for_all_of_it(tmp_path: Path) 
     assert [each["sign"] for each in changed["contents"]] == ["+", "+"]
 
 
-async def test_a_session_is_not_looked_at_as_an_invocation(serve: Serve) -> None:
-    """For a session the message asks for one of its invocations."""
+async def test_a_session_is_not_an_invocation(serve: Serve) -> None:
+    """The message asks for one of the session's invocations."""
     async with serve(Agent(name="clerk", model=ScriptedModel(says("Hello.")))) as env:
         session = env.client.session(agent="clerk", session_id=f"t-{env.client.task_queue}", user_id="ann")
         await (await session.send("Hi.")).result()
@@ -254,16 +254,16 @@ async def test_a_session_is_not_looked_at_as_an_invocation(serve: Serve) -> None
             ), given
 
 
-async def test_only_its_own_session_says_what_was_said_before() -> None:
-    """A history of something else, and of another session, is refused."""
+async def test_earlier_messages_come_only_from_the_own_session() -> None:
+    """Refuses a history of something else, and of another session."""
     other = str(HISTORIES / "called-agent.json")
-    ran = await command("prompt", kept("one-tool"), "--at", "3", "--session", other)
+    ran = await command("prompt", history_path("one-tool"), "--at", "3", "--session", other)
     assert (ran.code, ran.err) == (
         2,
         f"waystation: --session {other!r} is a history of 'AgentInvocation', not of a session.\n",
     )
     session = next(str(path) for path in sorted((HISTORIES / "sessions").rglob("*.json")) if ".held." not in path.name)
-    ran = await command("prompt", kept("one-tool"), "--at", "3", "--session", session)
+    ran = await command("prompt", history_path("one-tool"), "--at", "3", "--session", session)
     assert (ran.code, "does not belong to a session" in ran.err) == (2, True)
 
 
@@ -276,13 +276,13 @@ async def test_a_session_in_a_file_is_the_wrong_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shown", ["events", "state", "prompt"])
-async def test_a_moment_and_a_difference_are_not_asked_for_together(shown: str) -> None:
-    """Options that exclude each other are refused."""
-    ran = await command(shown, kept("one-tool"), "--at", "1", "--diff", "1", "2")
+async def test_a_moment_and_a_difference_exclude_each_other(shown: str) -> None:
+    """The command refuses both options together."""
+    ran = await command(shown, history_path("one-tool"), "--at", "1", "--diff", "1", "2")
     assert (ran.code, "use only one of these options" in ran.err) == (2, True)
 
 
-async def test_of_two_invocations_the_one_that_is_lacking_is_named(serve: Serve) -> None:
+async def test_a_missing_invocation_of_a_comparison_is_named(serve: Serve) -> None:
     """The error of `diff` names the invocation that does not exist."""
     async with serve(Agent(name="clerk", model=ScriptedModel(says("Hello.")))) as env:
         first = await ended(env.client.start("clerk", "go"))
@@ -290,9 +290,9 @@ async def test_of_two_invocations_the_one_that_is_lacking_is_named(serve: Serve)
     assert (ran.code, "Invocation 'absent-one' not found" in ran.err) == (6, True)
 
 
-async def test_the_diff_command_says_where_two_invocations_part() -> None:
+async def test_the_diff_command_names_the_first_difference() -> None:
     """The exit code is 1 if the invocations differ, as with `diff`."""
-    left, right = kept("confirmation-approved"), kept("confirmation-edited")
+    left, right = history_path("confirmation-approved"), history_path("confirmation-edited")
     ran = await command("diff", left, right)
     assert (ran.code, "First difference: event 2 on the left, event 2 on the right." in ran.out) == (1, True)
     (record,) = (await command("diff", left, right, "--json")).records
@@ -301,8 +301,8 @@ async def test_the_diff_command_says_where_two_invocations_part() -> None:
     assert (same.code, "Both recordings have the same events." in same.out) == (0, True)
 
 
-async def test_a_called_agent_is_looked_at_through_the_call(serve: Serve, tmp_path: Path) -> None:
-    """A called agent is addressed by its call, and an unknown call is answered with the known ones."""
+async def test_a_called_agent_is_addressed_by_its_call(serve: Serve, tmp_path: Path) -> None:
+    """An unknown call is answered with the known ones."""
     from waystation.tools.agent_tool import AgentTool
 
     counter = Agent(name="counter", model=ScriptedModel(says("It is 4.")))
@@ -323,7 +323,7 @@ async def test_a_called_agent_is_looked_at_through_the_call(serve: Serve, tmp_pa
     assert (ran.code, "Calls that called an agent: fc-1" in ran.err) == (6, True)
 
 
-async def test_what_a_called_agent_waited_for_is_found_through_the_call(tmp_path: Path) -> None:
+async def test_pending_calls_of_a_called_agent_are_found_in_a_file(tmp_path: Path) -> None:
     """In a file, a called agent has no other name than its call."""
     whole, child = (json.loads((HISTORIES / f"called-agent-waits{end}.json").read_text()) for end in ("", "-child"))
     (tmp_path / "kept.json").write_text(json.dumps({**whole, "calledAgents": [child]}))
@@ -332,16 +332,16 @@ async def test_what_a_called_agent_waited_for_is_found_through_the_call(tmp_path
 
 
 @pytest.mark.parametrize("option", ["--agent", "--tool", "--person", "--older-than", "--below"])
-async def test_what_waited_at_a_moment_is_not_narrowed(option: str) -> None:
+async def test_pending_calls_of_a_moment_cannot_be_filtered(option: str) -> None:
     """Filters are refused together with a moment."""
-    ran = await command("pending", kept("confirmation-approved"), "--at", "3", option, "1h")
+    ran = await command("pending", history_path("confirmation-approved"), "--at", "3", option, "1h")
     assert (ran.code, f"Invalid value for {option}: cannot be used with a file or a past moment" in ran.err) == (
         2,
         True,
     )
 
 
-async def test_what_goes_on_is_looked_at_as_well(serve: Serve) -> None:
+async def test_a_running_invocation_has_moments(serve: Serve) -> None:
     """`--at` works on a running invocation; following a moment is refused."""
     model = ScriptedModel(calls(("pay", {"amount": 5})), says("Paid."))
 
@@ -359,9 +359,9 @@ async def test_what_goes_on_is_looked_at_as_well(serve: Serve) -> None:
         await approve_and_finish(invocation)
 
 
-async def test_a_long_history_is_walked_backwards_without_building_it_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_long_history_is_traversed_backwards_without_a_rebuild(monkeypatch: pytest.MonkeyPatch) -> None:
     """The log is read once for any number of moments in any order."""
-    recording = await recorded("many-steps")
+    recording = await read_history("many-steps")
     assert recording.course
     monkeypatch.setattr(Recording, "after", None)  # what builds a log up to an entry
     seen = [(moment.state, len(moment.pending)) for moment in reversed(list(recording.moments()))]

@@ -1,4 +1,4 @@
-"""Every test of sessions ends with a look at its sessions: they replay, and readers see what the workflow holds."""
+"""After every test of sessions, replay them and compare what readers see with the workflow's state."""
 
 import contextlib
 import itertools
@@ -28,7 +28,7 @@ async def verify(
     invocations: bool = True,
     settings: WorkflowSettings | None = None,
 ) -> None:
-    """Check every run of a session, and its invocations; compare what readers see with what the workflow holds.
+    """Check every run of a session and its invocations, and compare what readers see with the workflow's state.
 
     Tests with many invocations leave these to the others.
     """
@@ -72,13 +72,13 @@ def _timeless(event: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture(autouse=True)
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep what leaves history in a folder of the test's own."""
+    """Return a folder of the test for payloads outside the history."""
     monkeypatch.setenv("WAYSTATION_STORE", str(tmp_path / "store"))
 
 
 @pytest.fixture
 def converse(serve: Serve, verification: Verification) -> Converse:
-    """Serve agents, and converse with the first of them in a session of its own."""
+    """Serve agents, and yield a new session with the first of them."""
 
     @contextlib.asynccontextmanager
     async def conversing(
@@ -95,17 +95,17 @@ def converse(serve: Serve, verification: Verification) -> Converse:
 
 
 def new_session(env: AgentEnvironment, agent: str, *, cut_after: int | None = None) -> Session:
-    """Return a session that nobody has begun."""
+    """Return a session that does not exist yet."""
     session = env.client.session(agent=agent, session_id=f"s{next(_names)}-{env.client.task_queue}", user_id="ann")
     if cut_after is not None:
         session.given = session.given.model_copy(update={"cut_after": cut_after})
     return session
 
 
-async def heard_events(session: Session) -> list[Event]:
-    """Return the events once the session has heard of every invocation that is over.
+async def settled_events(session: Session) -> list[Event]:
+    """Return the events once the session has the end of every finished invocation.
 
-    A client may be given a result a moment before the session is.
+    A client may receive a result a moment before the session does.
     """
 
     async def look() -> bool:

@@ -1,4 +1,4 @@
-"""What outsiders may send to sessions: refused where it enters, and nobody else suffers."""
+"""Sessions refuse invalid input at once, without affecting other messages."""
 
 import asyncio
 import functools
@@ -20,7 +20,7 @@ from waystation.testing import assert_replays
 
 @pytest.mark.parametrize("state", [{"a": object()}, {"a": float("nan")}, {"a": "\ud800"}])
 async def test_a_state_that_is_not_json_is_refused(converse: Converse, state: dict[str, Any]) -> None:
-    """Before anything is sent, by the value's place."""
+    """The client refuses it, with the place of the value."""
     async with converse(asking()) as session:
         assert isinstance(session.client, AgentClient)
         for start in (session.create, functools.partial(session.client.start, "asker", "hello")):
@@ -33,7 +33,7 @@ async def test_a_state_that_is_not_json_is_refused(converse: Converse, state: di
 
 
 async def test_a_message_without_an_argument_is_refused(converse: Converse) -> None:
-    """As any other that is none; `temporal workflow update` sends it so when `--input` is left out."""
+    """`temporal workflow update` sends one when `--input` is omitted."""
     async with converse(asking()) as session:
         await session.say("hello")
         with pytest.raises(WorkflowUpdateFailedError) as refused:
@@ -44,8 +44,8 @@ async def test_a_message_without_an_argument_is_refused(converse: Converse) -> N
 
 
 @pytest.mark.parametrize("name", ["n" * 64_000, "é" * 400, ""])
-async def test_a_name_that_makes_no_id_is_refused(serve: Serve, name: str) -> None:
-    """Whoever uses it, before anything is sent."""
+async def test_a_name_that_is_not_valid_in_an_id_is_refused(serve: Serve, name: str) -> None:
+    """The client refuses it before anything is sent."""
     async with serve(asking(), verify=False) as env:
         with pytest.raises(ValueError, match=r"characters|empty"):
             env.client.session(agent="asker", session_id=name)
@@ -53,8 +53,8 @@ async def test_a_name_that_makes_no_id_is_refused(serve: Serve, name: str) -> No
             await env.client.sessions.delete("s", user_id=name)
 
 
-async def test_a_message_id_that_is_repeated_leads_to_the_same_invocation(converse: Converse) -> None:
-    """Also at once, and after the answer."""
+async def test_a_repeated_message_id_leads_to_the_same_invocation(converse: Converse) -> None:
+    """Holds for simultaneous messages and after the answer."""
     async with converse(asking()) as session:
         sent = await asyncio.gather(*(session.send("hello", message_id="m") for _ in range(20)))
         assert len({one.id for one in sent}) == 1
@@ -64,8 +64,8 @@ async def test_a_message_id_that_is_repeated_leads_to_the_same_invocation(conver
         assert (await session.say("other", message_id="m")).text == "You said hello."
 
 
-async def test_a_large_message_that_no_worker_finds_is_refused_once_and_for_all(serve: Serve, tmp_path: Path) -> None:
-    """Sent from another store: an update is told so, a signal is noted, also for workers that would find it later."""
+async def test_a_large_message_without_its_store_is_refused_for_good(serve: Serve, tmp_path: Path) -> None:
+    """An update is refused and a signal is recorded, also for workers that would find the message later."""
     async with serve(asking(), verify=False, store=tmp_path / "workers") as env:
         session = new_session(env, "asker")
         await session.say("hello")

@@ -1,4 +1,4 @@
-"""Sessions as programs see them: handles of messages that wait, following, listing."""
+"""Sessions in programs: handles of queued messages, following, and lists."""
 
 import asyncio
 import gc
@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from tests.server.conftest import Serve
-from tests.server.sessions.conftest import Converse, heard_events, new_session
+from tests.server.sessions.conftest import Converse, new_session, settled_events
 from tests.server.sessions.test_conversation import words
 from waystation.agents import Agent
 from waystation.client import Session, connect
@@ -22,12 +22,12 @@ from waystation.tools.long_running_tool import LongRunningFunctionTool
 
 
 def ask(purpose: str) -> dict[str, str]:
-    """Ask somebody."""
+    """Ask a person."""
     return {"status": "pending"}
 
 
 def asking() -> Agent:
-    """Return an agent that asks somebody when it is told to buy, and says back anything else."""
+    """Return an agent that asks a person for the message `buy`, and repeats any other message."""
 
     def reply(request: LlmRequest) -> LlmResponse:
         last = request.contents[-1]["parts"][-1]
@@ -39,24 +39,24 @@ def asking() -> Agent:
 
 
 async def waits(session: Session, number: int) -> PendingCall:
-    """Wait until a call of an invocation waits."""
+    """Wait until a call of an invocation is pending."""
     async for log in session.invocation(number).follow():
         if log.state.waiting() and not is_working(log.state):
             return log.state.pending()[0]
     raise AssertionError("the invocation ended")
 
 
-async def test_a_message_and_its_answer_are_one_call(converse: Converse) -> None:
-    """`say` sends and waits."""
+async def test_say_sends_a_message_and_returns_its_answer(converse: Converse) -> None:
+    """One call sends and waits."""
     async with converse(asking()) as session:
         assert (await session.say("hello")).text == "You said hello."
         assert (await session.say("again", message_id="m")).text == "You said again."
         assert (await session.say("again", message_id="m")).text == "You said again."
-        assert len(await heard_events(session)) == 4
+        assert len(await settled_events(session)) == 4
 
 
-async def test_a_handle_of_a_message_that_waits_for_its_turn_waits_too(converse: Converse) -> None:
-    """Result, events and answers; also over continuations of the session, and when nobody read it before."""
+async def test_a_handle_of_a_queued_message_waits(converse: Converse) -> None:
+    """Covers result, events and answers, also if the session continues as new, and if nobody read it before."""
     async with converse(asking(), cut_after=1) as session:
         first, second, third = [await session.send(text) for text in ("one", "buy", "three")]
         assert [sent.status for sent in (first, second, third)] == ["started", "queued", "queued"]
@@ -69,8 +69,8 @@ async def test_a_handle_of_a_message_that_waits_for_its_turn_waits_too(converse:
         assert [event.author async for event in third.stream()] == ["user", "asker"]
 
 
-async def test_all_that_waits_in_a_conversation_is_listed(converse: Converse) -> None:
-    """And can be answered while the talk goes on."""
+async def test_all_pending_calls_of_a_conversation_are_listed(converse: Converse) -> None:
+    """They can be answered while the conversation continues."""
     async with converse(asking()) as session:
         await session.send("buy")
         await waits(session, 1)
@@ -87,7 +87,7 @@ async def test_all_that_waits_in_a_conversation_is_listed(converse: Converse) ->
 
 
 async def test_a_conversation_is_followed_through_all_its_invocations(converse: Converse) -> None:
-    """What was said comes first, then what is said, each event once, until the session ends."""
+    """Yields earlier events first and then new ones, each once, until the session ends."""
     async with converse(asking(), cut_after=2) as session:
         await session.say("one")
         await session.send("buy")
@@ -116,8 +116,8 @@ async def test_a_conversation_is_followed_through_all_its_invocations(converse: 
         assert words(heard)[-1] == "asker: They said approved."
 
 
-async def test_there_is_nothing_to_follow_in_a_session_that_does_not_exist(serve: Serve) -> None:
-    """Nor to read, nor to close, nor to wait for."""
+async def test_a_missing_session_cannot_be_followed(serve: Serve) -> None:
+    """It can neither be read, nor closed, nor waited for."""
     async with serve(asking(), verify=False) as env:
         session = new_session(env, "asker")
         with pytest.raises(errors.UnknownSession, match="ann"):
@@ -130,8 +130,8 @@ async def test_there_is_nothing_to_follow_in_a_session_that_does_not_exist(serve
             await session.send("hello", create=False)
 
 
-async def test_a_session_that_ended_never_begins_what_waits(converse: Converse) -> None:
-    """Who waits for it hears so."""
+async def test_an_ended_session_never_starts_queued_messages(converse: Converse) -> None:
+    """A caller that waits for one gets an error."""
     async with converse(Agent(name="clerk", model=ScriptedModel(says("Hello.")))) as session:
         await session.say("hi")
         await session.close()
@@ -142,8 +142,8 @@ async def test_a_session_that_ended_never_begins_what_waits(converse: Converse) 
             await session.send("hi")
 
 
-async def test_who_stops_waiting_for_a_confirmation_is_told_nothing_else(server: EmbeddedServer) -> None:
-    """A time-out of the caller's is one, and Ctrl-C is no message that nobody confirmed."""
+async def test_a_caller_that_stops_waiting_gets_its_own_error(server: EmbeddedServer) -> None:
+    """A timeout of the caller stays one, and Ctrl-C does not become an unconfirmed message."""
     client = AgentClient(await connect(address=server.address), task_queue=f"nobody-{uuid.uuid4().hex}")
     session = client.session(agent="asker", session_id=client.task_queue)
     with pytest.raises(TimeoutError):
@@ -153,8 +153,8 @@ async def test_who_stops_waiting_for_a_confirmation_is_told_nothing_else(server:
         await session.send("hello", confirm_within=timedelta(seconds=0.3))
 
 
-async def test_a_refusal_leaves_nothing_of_which_the_loop_complains(converse: Converse) -> None:
-    """The error is raised, and is not kept elsewhere for nobody."""
+async def test_a_refusal_is_raised_only_once(converse: Converse) -> None:
+    """The event loop does not report an exception that nobody retrieved."""
     complaints: list[object] = []
     async with converse(asking()) as session:
         await session.say("hello")
@@ -172,8 +172,8 @@ async def test_a_refusal_leaves_nothing_of_which_the_loop_complains(converse: Co
 
 
 @pytest.mark.parametrize("name", ["", "x" * 2_000])
-async def test_a_name_that_is_none_is_refused_at_once(server: EmbeddedServer, name: str) -> None:
-    """In one line, without the name, which may be long."""
+async def test_an_invalid_name_is_refused_at_once(server: EmbeddedServer, name: str) -> None:
+    """The error is one line without the name, which may be long."""
     client = AgentClient(await connect(address=server.address))
     with pytest.raises(ValueError, match=r"\A[^\n]{20,150}\Z"):
         client.session(agent="asker", session_id=name)

@@ -1,4 +1,4 @@
-"""Sessions that go on in further runs, and invocations of theirs that do, at hostile moments."""
+"""Sessions and their invocations continue as new at inconvenient moments."""
 
 import asyncio
 from pathlib import Path
@@ -8,7 +8,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.api.workflow.v1 import PendingActivityInfo
 
 from tests.server.conftest import Serve
-from tests.server.sessions.conftest import Converse, heard_events, new_session, verify
+from tests.server.sessions.conftest import Converse, new_session, settled_events, verify
 from tests.server.sessions.test_conversation import words
 from tests.server.sessions.test_sending import echo
 from tests.server.workflows.outside import Gate, until
@@ -21,8 +21,8 @@ LARGE = "x" * 60_000
 """Two of these are more than a run of a session carries as it stands."""
 
 
-async def given(session: Session) -> SessionInput:
-    """Return what the present run of a session was given."""
+async def current_input(session: Session) -> SessionInput:
+    """Return the input of the current run of a session."""
     first = (await session.handle.fetch_history()).events[0]
     return SessionInput.model_validate_json(
         read_json_payloads(first.workflow_execution_started_event_attributes.input.payloads)[0]
@@ -30,21 +30,21 @@ async def given(session: Session) -> SessionInput:
 
 
 class HeldBlobs(Blobs):
-    """A store that keeps whoever brings something waiting, once it is closed."""
+    """A store that lets writers wait while it is closed."""
 
     def __init__(self, place: Path) -> None:
         super().__init__(place)
         self.gate: Gate | None = None
 
     async def put(self, data: bytes, *, workflow_id: str = "") -> str:
-        """Keep bytes when the gate is open."""
+        """Store bytes when the gate is open."""
         if self.gate:
             await self.gate.passed()
         return await super().put(data, workflow_id=workflow_id)
 
 
 async def test_no_message_is_lost_between_runs(serve: Serve) -> None:
-    """Four clients send while the session goes on in a new run after every other answer."""
+    """Four clients send while the session continues as new after every second answer."""
     async with serve(echo(), verify=False) as env:  # replaying all of them takes a minute
         session = new_session(env, "clerk", cut_after=2)
         await session.create()
@@ -56,13 +56,13 @@ async def test_no_message_is_lost_between_runs(serve: Serve) -> None:
 
         heard = await asyncio.gather(*(talk(client, number) for number, client in enumerate(clients)))
         assert heard == [[f"heard {number}.{n}" for n in range(2)] for number in range(4)]
-        assert (await given(session)).carried
-        shown = words(await heard_events(session))
+        assert (await current_input(session)).carried
+        shown = words(await settled_events(session))
         assert (len(shown), len(set(shown))) == (16, 16)
 
 
-async def test_a_message_that_joins_too_late_is_answered_all_the_same(converse: Converse) -> None:
-    """The turn that it was to join has just ended, or ends meanwhile: each message is answered once."""
+async def test_a_message_that_joins_too_late_is_still_answered(converse: Converse) -> None:
+    """The turn has just ended, or ends in the meantime: each message is answered once."""
     async with converse(echo(), invocations=False) as session:
         sent = []
         for number in range(2):
@@ -80,13 +80,13 @@ async def test_a_message_that_joins_too_late_is_answered_all_the_same(converse: 
 
 
 @pytest.mark.parametrize("when_busy", ["join", "reject"])
-async def test_an_idle_session_is_known_to_be_idle_after_a_restart(serve: Serve, when_busy: Busy) -> None:
-    """A cold worker is given the end of the turn, long known, together with the message, and the message first."""
+async def test_an_idle_session_stays_idle_after_a_restart(serve: Serve, when_busy: Busy) -> None:
+    """A cold worker receives the old end of the turn together with the new message, and the message first."""
     async with serve(echo(), verify=False) as env:
         session = new_session(env, "clerk")
         for text in ("one", "two"):
             await session.say(text)
-        await heard_events(session)
+        await settled_events(session)
         await until(lambda: at_rest(session), "a session that knows of the end")
     async with serve(echo(), task_queue=env.client.task_queue, verify=False):
         third = await session.send("three", when_busy=when_busy)
@@ -97,13 +97,13 @@ async def test_an_idle_session_is_known_to_be_idle_after_a_restart(serve: Serve,
 
 
 async def at_rest(session: Session) -> bool:
-    """Whether a session has nothing to do."""
+    """Return whether a session has no work."""
     last = (await session.handle.fetch_history()).events[-1].event_type
     return last == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
 
 
 async def readings_in(session: Session) -> int:
-    """How often the present run of a session has had invocations read."""
+    """Return how often the current run of a session has read invocations."""
     events = (await session.handle.fetch_history()).events
     return sum(e.activity_task_scheduled_event_attributes.activity_type.name == COLLECT.name for e in events)
 
@@ -122,20 +122,20 @@ async def parked_at(session: Session, number: int) -> None:
 
 
 async def attempts(id: str, session: Session) -> list[PendingActivityInfo]:
-    """Return the activities of a workflow that failed and will be tried again."""
+    """Return the failed activities of a workflow that will be retried."""
     described = await session.client.temporal.get_workflow_handle(id).describe()
     return [each for each in described.raw_description.pending_activities if each.HasField("last_failure")]
 
 
-async def test_a_store_that_comes_back_is_read_and_what_waited_for_it_goes_on(serve: Serve, tmp_path: Path) -> None:
-    """A cold worker needs what was put there; until it is, whoever looks is told which store, and what to set."""
+async def test_a_session_continues_when_its_store_is_back(serve: Serve, tmp_path: Path) -> None:
+    """A cold worker needs the stored data; until then, readers get the name of the store and the setting."""
     agent, store = echo(), tmp_path / "store"
     async with serve(agent, blobs=Blobs(store), verify=False) as env:
         session = new_session(env, "clerk", cut_after=2)
         for _ in range(2):
             await session.say(LARGE)
         await until(lambda: _cut(session), "a cut")
-    assert (await given(session)).segments
+    assert (await current_input(session)).segments
     store.rename(tmp_path / "away")
     async with serve(agent, blobs=Blobs(store), task_queue=env.client.task_queue, verify=False):
         sent = await session.send("hello")
@@ -149,9 +149,9 @@ async def test_a_store_that_comes_back_is_read_and_what_waited_for_it_goes_on(se
         assert failed.last_failure.application_failure_info.type in ("StoreFailed", "BlobMissing")
         (tmp_path / "away").rename(store)
         assert (await sent.result()).text == "heard hello"
-        assert len(await heard_events(session)) == 6
+        assert len(await settled_events(session)) == 6
         await verify(session, invocations=False)
 
 
 async def _cut(session: Session) -> bool:
-    return (await given(session)).carried is not None
+    return (await current_input(session)).carried is not None

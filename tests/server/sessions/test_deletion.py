@@ -1,4 +1,4 @@
-"""Deleting sessions: everything that is theirs, and nothing else."""
+"""Deleting a session deletes exactly its own data."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -10,7 +10,7 @@ from google.genai import types
 from temporalio.client import Client, WorkflowExecution
 
 from tests.server.conftest import Serve
-from tests.server.sessions.conftest import heard_events, new_session
+from tests.server.sessions.conftest import new_session, settled_events
 from tests.server.sessions.test_client import asking, waits
 from waystation.agents import Agent
 from waystation.artifacts import InMemoryArtifactService
@@ -26,7 +26,7 @@ from waystation.tools.tool_context import ToolContext
 
 
 async def listed(client: AgentClient, prefix: str) -> list[str]:
-    """Return the ids of the workflows below a name."""
+    """Return the IDs of the workflows below a name."""
     query = f"WorkflowId STARTS_WITH '{prefix}'"
     return sorted({run.id async for run in client.temporal.list_workflows(query)})
 
@@ -38,7 +38,7 @@ async def until_listed(client: AgentClient, prefix: str, count: int) -> None:
 
 
 async def keep(text: str, tool_context: ToolContext) -> str:
-    """Keep a text."""
+    """Store a text."""
     await tool_context.save_artifact("note.txt", types.Part.from_text(text=text))
     await tool_context.save_artifact("user:note.txt", types.Part.from_text(text=text))
     await tool_context.add_session_to_memory()
@@ -46,35 +46,35 @@ async def keep(text: str, tool_context: ToolContext) -> str:
 
 
 def keeper() -> Agent:
-    """Return an agent that keeps what it is told."""
+    """Return an agent that stores each message."""
     return Agent(name="keeper", model=ScriptedModel(calls(("keep", {"text": "tea"})), says("Kept.")), tools=[keep])
 
 
-def of(session: Session) -> dict[str, Any]:
+def names_of(session: Session) -> dict[str, Any]:
     """Return the names of a session."""
     return {"session_id": session.given.session_id, "user_id": session.given.user_id}
 
 
-async def test_all_that_is_a_sessions_is_deleted(serve: Serve) -> None:
-    """Workflows, artifacts and memories; what is the user's stays; it may be asked for twice."""
+async def test_all_data_of_a_session_is_deleted(serve: Serve) -> None:
+    """Deletes workflows, artifacts and memories, but not the user's; it may be repeated."""
     services = Services(artifacts=InMemoryArtifactService(), memory=InMemoryMemoryService())
     async with serve(keeper(), services=services, verify=False) as env:
         session = new_session(env, "keeper")
         await session.say("tea please")
         stores: dict[str, Any] = {"artifacts": services.artifacts, "memory": services.memory}
-        deleted = await env.client.sessions.delete(**of(session), **stores)
+        deleted = await env.client.sessions.delete(**names_of(session), **stores)
         assert deleted.workflows == [session.id, f"{session.id}/1"]
         assert (deleted.artifacts, deleted.memories, deleted.left) == (["note.txt"], 1, [])
         assert deleted.stopped == [session.id]
-        again = await env.client.sessions.delete(**of(session), **stores)
+        again = await env.client.sessions.delete(**names_of(session), **stores)
         assert (again.artifacts, again.memories, again.stopped) == ([], 0, [])
         where = {"app_name": "waystation", "user_id": "ann", "session_id": session.given.session_id}
         assert services.artifacts is not None
         assert await services.artifacts.list_artifact_keys(**where) == ["user:note.txt"]
 
 
-async def test_a_workflow_whose_id_looks_like_an_invocation_of_the_session_stays(serve: Serve) -> None:
-    """The recorded parent shows what the session has started, and the recorded source what was forked from it."""
+async def test_a_workflow_whose_id_only_looks_like_the_sessions_stays(serve: Serve) -> None:
+    """The recorded parent identifies the session's invocations, and the recorded source their forks."""
     async with serve(asking(), verify=False) as env:
         session = new_session(env, "asker")
         await session.send("buy")
@@ -84,21 +84,21 @@ async def test_a_workflow_whose_id_looks_like_an_invocation_of_the_session_stays
         for number, type in ((2, WORKFLOW), (3, "Shipping")):
             await env.temporal.start_workflow(type, params, id=f"{session.id}/{number}", task_queue="nobody")
         await until_listed(env.client, session.id, 5)
-        deleted = await env.client.sessions.delete(**of(session))
+        deleted = await env.client.sessions.delete(**names_of(session))
         assert deleted.workflows == [session.id, f"{session.id}/1", fork.id]
 
 
 async def listing_nothing(*_: object, **__: object) -> AsyncIterator[WorkflowExecution]:
-    """Be a visibility that lags far behind."""
+    """Return an empty list, like a visibility that lags far behind."""
     listed: list[WorkflowExecution] = []
     for execution in listed:
         yield execution
 
 
-async def test_what_visibility_has_not_heard_of_yet_is_deleted_too(
+async def test_workflows_that_visibility_does_not_list_yet_are_deleted(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A session that is deleted right after its answers leaves none of its invocations behind."""
+    """Deleting a session right after its answers leaves none of its invocations."""
     async with serve(asking(), verify=False) as env:
         session = new_session(env, "asker")
         await session.say("one")
@@ -107,23 +107,23 @@ async def test_what_visibility_has_not_heard_of_yet_is_deleted_too(
         await waits(session, 3)
         with monkeypatch.context() as late:
             late.setattr(Client, "list_workflows", listing_nothing)
-            deleted = await env.client.sessions.delete(**of(session))
+            deleted = await env.client.sessions.delete(**names_of(session))
         assert deleted.workflows == [session.id, *(f"{session.id}/{number}" for number in (1, 2, 3))]
         assert deleted.stopped == [session.id, f"{session.id}/3"]
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["listed", "not listed yet"])
-async def test_what_goes_on_is_stopped_first(serve: Serve, monkeypatch: pytest.MonkeyPatch, late: bool) -> None:
-    """Calls that wait, agents that were called, and messages in the queue; tools hear of it."""
-    begun, told = asyncio.Event(), asyncio.Event()
+async def test_running_work_is_stopped_first(serve: Serve, monkeypatch: pytest.MonkeyPatch, late: bool) -> None:
+    """Stops pending calls, called agents and queued messages; tools are cancelled."""
+    started, cancelled = asyncio.Event(), asyncio.Event()
 
     async def work() -> str:
-        """Work until told to stop."""
-        begun.set()
+        """Work until cancelled."""
+        started.set()
         try:
             await asyncio.sleep(60)
         except asyncio.CancelledError:
-            told.set()
+            cancelled.set()
             raise
         return "done"
 
@@ -133,29 +133,29 @@ async def test_what_goes_on_is_stopped_first(serve: Serve, monkeypatch: pytest.M
         session = new_session(env, "boss")
         await session.send("go")
         await session.send("and then")
-        await asyncio.wait_for(begun.wait(), 20)
+        await asyncio.wait_for(started.wait(), 20)
         if late:
             monkeypatch.setattr(Client, "list_workflows", listing_nothing)
         else:
             await until_listed(env.client, session.id, 3)
-        deleted = await env.client.sessions.delete(**of(session))
+        deleted = await env.client.sessions.delete(**names_of(session))
         assert deleted.workflows == [session.id, f"{session.id}/1", f"{session.id}/1/fc-1"]
         assert deleted.stopped == deleted.workflows
-        await asyncio.wait_for(told.wait(), 20)
+        await asyncio.wait_for(cancelled.wait(), 20)
         assert deleted.left == ["artifacts: no artifact service was given", "memories: no memory service was given"]
 
 
-async def test_a_session_in_which_nothing_goes_on_is_not_waited_for(serve: Serve) -> None:
-    """A worker could cancel it, but there is none, and nothing would be told of it."""
+async def test_an_idle_session_is_deleted_without_waiting(serve: Serve) -> None:
+    """No worker is running, and none is needed."""
     async with serve(asking(), verify=False) as env:
         session = new_session(env, "asker")
         await session.say("one")
-    deleted = await asyncio.wait_for(env.client.sessions.delete(**of(session), grace=timedelta(hours=1)), 20)
+    deleted = await asyncio.wait_for(env.client.sessions.delete(**names_of(session), grace=timedelta(hours=1)), 20)
     assert deleted.stopped == [session.id]
 
 
 async def test_no_worker_has_to_run(serve: Serve) -> None:
-    """What waits for a person is terminated then; all runs of a session that continued are deleted."""
+    """Terminates pending invocations and deletes all runs of the session."""
     async with serve(asking(), verify=False) as env:
         session = new_session(env, "asker", cut_after=1)
         await session.say("one")
@@ -163,25 +163,25 @@ async def test_no_worker_has_to_run(serve: Serve) -> None:
         await session.send("buy")
         await waits(session, 3)
         await until_listed(env.client, session.id, 4)
-    deleted = await env.client.sessions.delete(**of(session), grace=timedelta(milliseconds=100))
+    deleted = await env.client.sessions.delete(**names_of(session), grace=timedelta(milliseconds=100))
     assert set(deleted.workflows) == {session.id, *(f"{session.id}/{n}" for n in (1, 2, 3))}
     assert deleted.runs > 4
     assert set(deleted.stopped) == {session.id, f"{session.id}/3"}
 
 
-async def test_a_session_that_was_deleted_begins_anew() -> None:
-    """Under the same name, with nothing of what was, once the server has forgotten it."""
+async def test_a_deleted_session_can_start_over() -> None:
+    """The new session with the same name has no old data, once the server has deleted it."""
     # Servers usually look every 30 s.
     soon = {f"history.{queue}ProcessorUpdateAckInterval": "1s" for queue in ("transfer", "visibility")}
     async with EmbeddedServer(dynamic_config=soon) as server, AgentEnvironment(asking(), server=server) as env:
         session = new_session(env, "asker")
         await session.say("one")
-        await env.client.sessions.delete(**of(session))
-        while await env.client.sessions.delete(**of(session)):
+        await env.client.sessions.delete(**names_of(session))
+        while await env.client.sessions.delete(**names_of(session)):
             await asyncio.sleep(0.1)  # the server does not tell when it is done
-        again = env.client.session(agent="asker", **of(session))
+        again = env.client.session(agent="asker", **names_of(session))
         await again.say("two")
-        assert len(await heard_events(again)) == 2
+        assert len(await settled_events(again)) == 2
 
 
 @pytest.mark.parametrize(
@@ -197,8 +197,8 @@ async def test_a_session_that_was_deleted_begins_anew() -> None:
         (("..", ".."), ("a", "s")),
     ],
 )
-async def test_sessions_of_others_stay(serve: Serve, mine: tuple[str, str], theirs: tuple[str, str]) -> None:
-    """Whatever they are called."""
+async def test_other_sessions_stay(serve: Serve, mine: tuple[str, str], theirs: tuple[str, str]) -> None:
+    """Holds for sessions with similar names."""
     async with serve(asking(), verify=False) as env:
         app = env.client.task_queue
         both = [
@@ -213,8 +213,8 @@ async def test_sessions_of_others_stay(serve: Serve, mine: tuple[str, str], thei
         assert (await both[1].say("still there?")).text == "You said still there?."
 
 
-async def test_sessions_are_listed_without_asking_anyone(serve: Serve) -> None:
-    """With their names as they were given, and what they do; one that continued is listed once."""
+async def test_sessions_are_listed_without_a_worker(serve: Serve) -> None:
+    """Lists their original names and states; one that continued as new is listed once."""
     async with serve(asking(), verify=False) as env:
         app = env.client.task_queue
         odd = env.client.session(agent="asker", app=app, user_id="a/b %", session_id="ü ' \n")

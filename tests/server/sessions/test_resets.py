@@ -8,7 +8,7 @@ from waystation.testing import assert_replays
 
 
 async def test_a_session_that_was_reset_replays(serve: Serve) -> None:
-    """Its invocations are told the id that the run has since; a replay knows it by the one that it had before."""
+    """Its invocations receive the new run ID, and a replay uses the earlier one."""
     async with serve(echo(), verify=False) as env:
         session = new_session(env, "clerk")
         await session.say("one")
@@ -18,8 +18,8 @@ async def test_a_session_that_was_reset_replays(serve: Serve) -> None:
         await assert_replays(await again.handle.fetch_history())
 
 
-async def test_who_talks_in_a_session_that_is_reset_goes_on_talking(serve: Serve) -> None:
-    """Though the run in which it was said that an invocation had begun was terminated."""
+async def test_a_conversation_continues_after_a_reset(serve: Serve) -> None:
+    """The run that started the invocation was terminated."""
     async with serve(echo(), verify=False) as env:
         session = new_session(env, "clerk")
         await session.say("one")
@@ -29,7 +29,7 @@ async def test_who_talks_in_a_session_that_is_reset_goes_on_talking(serve: Serve
 
 
 async def test_a_session_that_was_reset_is_listed_once(serve: Serve) -> None:
-    """As it is now, and not as the run that was terminated."""
+    """Lists the current run, not the terminated one."""
     async with serve(echo(), verify=False) as env:
         session = new_session(env, "clerk")
         await session.say("one")

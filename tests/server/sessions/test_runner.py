@@ -159,7 +159,7 @@ async def test_confirmations_in_one_message_yield_all_responses() -> None:
     assert texts(events) == ["Paid."]
 
 
-async def test_state_beside_a_function_response_is_refused() -> None:
+async def test_state_next_to_a_function_response_is_refused() -> None:
     """The state of a waiting invocation cannot be changed from outside, so the change is not dropped silently."""
     runner = await runner_of(Agent(name="stateful", model=ScriptedModel()), "s")
     message = answer(types.FunctionResponse(id="fc-1", name="ask", response={}))
@@ -337,7 +337,7 @@ async def test_same_message_in_another_run_is_a_new_message() -> None:
     assert replies == [["One."], ["Two."], ["Three."]]
 
 
-async def test_killed_program_with_a_database_begins_anew_if_nothing_is_open() -> None:
+async def test_a_killed_program_with_a_database_starts_over_if_nothing_is_open() -> None:
     """As in ADK, the session that it created exists and cannot be created again."""
     agent = Agent(name="killed", model=ScriptedModel(says("One.")))
     first = await start_program(agent)
@@ -347,7 +347,7 @@ async def test_killed_program_with_a_database_begins_anew_if_nothing_is_open() -
         await start_program(agent)
 
 
-async def test_killed_program_with_a_database_resumes_if_told_to(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_killed_program_with_a_database_may_resume(monkeypatch: pytest.MonkeyPatch) -> None:
     """It creates its session again, and its messages yield the recorded replies."""
     agent = Agent(name="resumed", model=ScriptedModel(says("One."), says("Two.")))
     first = await start_program(agent)
@@ -359,7 +359,7 @@ async def test_killed_program_with_a_database_resumes_if_told_to(monkeypatch: py
 
 
 async def test_resumed_program_does_not_take_over_a_session_of_an_earlier_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only what the interrupted run created can be created again."""
+    """A program can create again only what the interrupted run created."""
     agent = Agent(name="earlier", model=ScriptedModel())
     end((await start_program(agent, "old")).session_service.run)
     kill((await start_program(agent, "new")).session_service.run)
@@ -437,8 +437,8 @@ async def test_resumed_program_sends_its_answer_to_a_call_of_an_earlier_run(monk
     assert texts(await send(third, respond("approved", will_continue=False))) == ["Approved."]
 
 
-async def test_in_memory_runner_needs_nothing_but_an_agent() -> None:
-    """It has services of its own, and artifacts that a tool saves can be loaded."""
+async def test_an_in_memory_runner_needs_only_an_agent() -> None:
+    """It has its own services, and artifacts that a tool saves can be loaded."""
 
     async def save(tool_context: ToolContext) -> int:
         """Save a note."""

@@ -1,4 +1,4 @@
-"""What a session takes, and what it refuses."""
+"""A session accepts or refuses messages."""
 
 import asyncio
 from types import SimpleNamespace
@@ -9,10 +9,10 @@ from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
 from tests.server.conftest import Serve
-from tests.server.sessions.conftest import Converse, heard_events, new_session
+from tests.server.sessions.conftest import Converse, new_session, settled_events
 from tests.server.sessions.test_conversation import texts, words
 from tests.server.sessions.turnstile import Late
-from tests.server.workflows.outside import bytes_of, heard_joined
+from tests.server.workflows.outside import bytes_of, wait_for_joined_messages
 from waystation.agents import Agent
 from waystation.client import Sent, Session
 from waystation.core import (
@@ -37,7 +37,7 @@ def echo() -> Agent:
 
 
 class Held:
-    """A model that answers its first message only when it is let go."""
+    """A model that answers its first message only when the test allows it."""
 
     def __init__(self) -> None:
         self.go = asyncio.Event()
@@ -54,18 +54,18 @@ class Held:
         return Agent(name="clerk", model=FunctionModel(self))
 
 
-async def test_the_same_message_id_counts_once(converse: Converse) -> None:
+async def test_a_message_id_counts_once(converse: Converse) -> None:
     """Sending can be repeated; the receipt says so."""
     async with converse(echo()) as session:
         first = await session.send("hi", message_id="m-1")
         await first.result()
         again = await session.send("hi", message_id="m-1")
         assert (again.invocation_id, again.duplicate) == (first.invocation_id, True)
-        assert words(await heard_events(session)) == ["user: hi", "clerk: heard hi"]
+        assert words(await settled_events(session)) == ["user: hi", "clerk: heard hi"]
 
 
-async def test_a_busy_session_refuses_what_is_not_to_wait(converse: Converse) -> None:
-    """`reject` is typed, and leaves no trace in the conversation."""
+async def test_a_busy_session_refuses_a_message_with_reject(converse: Converse) -> None:
+    """The refusal has a type and leaves no trace in the conversation."""
     held = Held()
     async with converse(held.agent()) as session:
         first = await session.send("one")
@@ -73,22 +73,27 @@ async def test_a_busy_session_refuses_what_is_not_to_wait(converse: Converse) ->
             await session.send("two", when_busy="reject")
         held.go.set()
         await first.result()
-        assert words(await heard_events(session)) == ["user: one", "clerk: heard one"]
+        assert words(await settled_events(session)) == ["user: one", "clerk: heard one"]
 
 
-async def test_a_joined_message_reaches_the_agent_at_work(converse: Converse) -> None:
-    """It is told at its next model call, in the same invocation."""
+async def test_a_joined_message_reaches_the_running_agent(converse: Converse) -> None:
+    """The agent receives it with its next model call, in the same invocation."""
     held = Held()
     async with converse(held.agent()) as session:
         first = await session.send("one")
         await held.asked.wait()
         second = await session.send("two", when_busy="join")
         assert (second.status, second.invocation_id) == ("joined", first.invocation_id)
-        await heard_joined(await first.invocation())
+        await wait_for_joined_messages(await first.invocation())
         held.go.set()
         assert (await first.result()).text == "heard two"
         assert held.seen[-1] == ["one", "heard one", "two"]
-        assert words(await heard_events(session)) == ["user: one", "clerk: heard one", "user: two", "clerk: heard two"]
+        assert words(await settled_events(session)) == [
+            "user: one",
+            "clerk: heard one",
+            "user: two",
+            "clerk: heard two",
+        ]
 
 
 async def test_joined_messages_arrive_in_order(serve: Serve) -> None:
@@ -100,16 +105,16 @@ async def test_joined_messages_arrive_in_order(serve: Serve) -> None:
         await held.asked.wait()
         for text in ("two", "three"):
             await session.send(text, when_busy="join")
-        await heard_joined(await first.invocation(), 2)
+        await wait_for_joined_messages(await first.invocation(), 2)
         held.go.set()
         await first.result()
         assert held.seen[-1] == ["one", "heard one", "two", "three"]
 
 
-async def test_a_message_that_joins_too_late_is_followed_to_its_own_invocation(
+async def test_a_message_that_joins_too_late_gets_its_own_invocation(
     converse: Converse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`result` is never that of the invocation that missed the message, also for a sender that sent it again."""
+    """`result` is never that of the invocation that missed the message, also for a sender that repeats it."""
     missed, decide = AnswerIgnored("InvalidAnswer", "It arrived after the end."), decision.decide_signal
     monkeypatch.setattr(decision, "decide_signal", lambda *args: missed if args[1] == MESSAGE_SIGNAL else decide(*args))
     held = Held()
@@ -127,7 +132,7 @@ async def test_a_message_that_joins_too_late_is_followed_to_its_own_invocation(
 
 
 async def test_ten_thousand_messages_are_not_queued(converse: Converse) -> None:
-    """The queue is bounded, and the refusal says what to do."""
+    """The queue is bounded, and the refusal has the remedy."""
     held = Held()
     async with converse(held.agent()) as session:
         await session.send("one")
@@ -141,8 +146,8 @@ async def test_ten_thousand_messages_are_not_queued(converse: Converse) -> None:
         held.go.set()
 
 
-async def test_a_closed_session_takes_nothing(converse: Converse) -> None:
-    """What runs is finished first; then the session is over."""
+async def test_a_closed_session_accepts_no_messages(converse: Converse) -> None:
+    """The running invocation is finished first; then the session ends."""
     held = Held()
     async with converse(held.agent()) as session:
         first = await session.send("one")
@@ -156,24 +161,24 @@ async def test_a_closed_session_takes_nothing(converse: Converse) -> None:
             await session.send("three")
 
 
-async def test_an_unknown_session_is_told_as_such(serve: Serve) -> None:
-    """When it is not to be begun by the message."""
+async def test_an_unknown_session_is_reported(serve: Serve) -> None:
+    """Applies if the message must not create it."""
     async with serve(echo()) as env:
         with pytest.raises(UnknownSession):
             await new_session(env, "clerk").send("hi", create=False)
 
 
 async def test_two_clients_that_create_a_session_get_the_same(converse: Converse) -> None:
-    """Both messages are in it."""
+    """The session has both messages."""
     async with converse(echo()) as session:
         one, two = await asyncio.gather(session.send("a"), session.send("b"))
         await one.result()
         await two.result()
-        assert len(await heard_events(session)) == 4
+        assert len(await settled_events(session)) == 4
 
 
 async def test_creating_a_session_twice_is_refused(converse: Converse) -> None:
-    """With its state, or not at all."""
+    """Refuses it with and without state."""
     async with converse(echo()) as session:
         await session.create({"lang": "de"})
         with pytest.raises(SessionExists):
@@ -194,8 +199,8 @@ BAD: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("given", BAD.values(), ids=BAD.keys())
-async def test_a_bad_message_is_refused_or_noted(converse: Converse, given: Any) -> None:
-    """The update fails typed; the signal is counted; the session goes on."""
+async def test_an_invalid_message_is_refused_or_recorded(converse: Converse, given: Any) -> None:
+    """An update fails with a type, a signal is counted, and the session continues."""
     async with converse(echo()) as session:
         await session.create()
         with pytest.raises(Exception, match="Workflow update failed") as caught:
@@ -207,8 +212,8 @@ async def test_a_bad_message_is_refused_or_noted(converse: Converse, given: Any)
         assert (await session.handle.query("invocations"))["refused"] == 1
 
 
-async def test_signals_of_any_kind_do_not_stick_a_session(converse: Converse) -> None:
-    """Forged nudges, unknown names, no arguments."""
+async def test_no_signal_blocks_a_session(converse: Converse) -> None:
+    """Sends forged nudges, unknown names and no arguments."""
     async with converse(echo()) as session:
         await session.create()
         for name, args in (
@@ -223,8 +228,8 @@ async def test_signals_of_any_kind_do_not_stick_a_session(converse: Converse) ->
         assert (await (await session.send("hi")).result()).text == "heard hi"
 
 
-async def test_a_signal_begins_a_session_too(serve: Serve) -> None:
-    """Signal-with-start is for those who need no receipt."""
+async def test_a_signal_can_start_a_session(serve: Serve) -> None:
+    """Signal-with-start is for senders that need no receipt."""
     async with serve(echo()) as env:
         session = new_session(env, "clerk")
         await env.temporal.start_workflow(
@@ -239,8 +244,8 @@ async def test_a_signal_begins_a_session_too(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("given", [{}, "x", {"agent": "clerk", "session_id": "other"}, {"agent": 5, "session_id": "s"}])
-async def test_a_bad_start_fails_typed(serve: Serve, given: Any) -> None:
-    """Also one under the id of another session."""
+async def test_an_invalid_start_fails_with_a_type(serve: Serve, given: Any) -> None:
+    """Includes a start under the ID of another session."""
     async with serve(echo(), verify=False) as env:
         queue = env.client.task_queue
         id = f"session/waystation/user/bad-{queue}"
@@ -251,8 +256,8 @@ async def test_a_bad_start_fails_typed(serve: Serve, given: Any) -> None:
         assert caught.value.cause.type == "InvalidInput"
 
 
-def test_names_do_not_reach_into_one_another() -> None:
-    """A slash in a name is not one in the id; too long ones are refused."""
+def test_names_do_not_affect_each_others_ids() -> None:
+    """Escapes slashes in names, and refuses names that are too long."""
     client: Any = SimpleNamespace(blobs=None, temporal=None)
     assert Session(client, agent="a", session_id="b/c").id == "session/waystation/user/b%2Fc"
     with pytest.raises(ValueError, match="900"):
@@ -262,7 +267,7 @@ def test_names_do_not_reach_into_one_another() -> None:
 
 
 async def test_a_failed_invocation_stays_in_the_conversation(converse: Converse) -> None:
-    """What the user said is there, and that it failed; the next message is answered."""
+    """The conversation has the user's message and the failure; the next message is answered."""
     model = ScriptedModel(ModelRefused("no"), says("fine"))
     async with converse(Agent(name="clerk", model=model)) as session:
         first = await session.send("one")
@@ -270,12 +275,12 @@ async def test_a_failed_invocation_stays_in_the_conversation(converse: Converse)
             await first.result()
         assert (await (await session.send("two")).result()).text == "fine"
         assert texts(model.requests[1].contents) == ["one", "two"]
-        assert [event.error_code for event in await heard_events(session)] == [None, "ModelFailed", None, None]
+        assert [event.error_code for event in await settled_events(session)] == [None, "ModelFailed", None, None]
         assert [one["status"] for one in await session.invocations()] == ["failed", "completed"]
 
 
 async def test_cancelling_a_session_cancels_its_invocations(converse: Converse) -> None:
-    """None is left behind."""
+    """No invocation is left."""
     held = Held()
     async with converse(held.agent()) as session:
         first = await session.send("one")
@@ -289,7 +294,7 @@ async def test_cancelling_a_session_cancels_its_invocations(converse: Converse) 
 
 
 async def test_an_invocation_whose_start_is_late_is_cancelled_with_its_session(serve: Serve) -> None:
-    """The request to cancel it overtakes its start."""
+    """The cancellation arrives before the start."""
     async with serve(Held().agent(), interceptors=[Late("start", 1)], verify=False) as env:
         session = new_session(env, "clerk")
         sent = await session.send("one")
@@ -299,8 +304,8 @@ async def test_an_invocation_whose_start_is_late_is_cancelled_with_its_session(s
         assert (await sent.handle.describe()).status is WorkflowExecutionStatus.CANCELED
 
 
-async def test_a_message_waits_for_an_invocation_whose_start_is_late_in_a_closed_session(serve: Serve) -> None:
-    """The session is closed before the server knows the invocation, which has not failed for that reason."""
+async def test_a_message_waits_for_a_late_start_in_a_closed_session(serve: Serve) -> None:
+    """The session closes before the server has the invocation, which does not count as failed."""
     held = Held()
     held.go.set()
     async with serve(held.agent(), interceptors=[Late("start", 1)], verify=False) as env:

@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from tests.server.sessions.conftest import Converse, heard_events
+from tests.server.sessions.conftest import Converse, settled_events
 from tests.server.workflows.outside import Till, waiting
 from waystation.agents import Agent, SequentialAgent
 from waystation.client import Session
@@ -32,7 +32,7 @@ async def allowed(session: Session, call_id: str = "fc-1") -> None:
     await waiting(await first.invocation(), call_id)
     await (await first.invocation()).approve(by="ann", remember=True)
     await first.result()
-    await heard_events(session)  # the session, that is
+    await settled_events(session)  # the session, that is
 
 
 async def test_a_later_message_need_not_ask_again(converse: Converse) -> None:

@@ -1,9 +1,9 @@
-"""Conversations of many messages, of which older ones are summarised; the session keeps them all."""
+"""Older messages of long conversations are summarized; the session keeps them all."""
 
 import pytest
 
 from tests.server.conftest import Serve
-from tests.server.sessions.conftest import heard_events, new_session, verify
+from tests.server.sessions.conftest import new_session, settled_events, verify
 from tests.server.sessions.test_conversation import texts, words
 from waystation.agents import Agent
 from waystation.apps import App, EventsCompactionConfig, LlmEventSummarizer
@@ -18,7 +18,7 @@ FILLER = " " + "x" * 1_200
 
 
 class Talk:
-    """An agent that repeats what it hears, a summarizer that numbers its summaries, and what both were shown."""
+    """An agent that repeats its message, a summarizer that numbers its summaries, and the prompts of both."""
 
     def __init__(self, **config: int) -> None:
         self.shown: list[list[str]] = []
@@ -39,25 +39,25 @@ class Talk:
 
 
 async def said(env: AgentEnvironment, count: int, cut_after: int | None) -> Session:
-    """Send so many messages, one after the other."""
+    """Send this many messages, one after the other."""
     session = new_session(env, "clerk", cut_after=cut_after)
     for number in range(1, count + 1):
         assert (await session.say(f"m{number}{FILLER}")).text == f"heard m{number}"
     return session
 
 
-def conversed(count: int) -> list[str]:
-    """Return what is said in so many messages."""
+def texts_of_messages(count: int) -> list[str]:
+    """Return the texts of this many messages."""
     return [line for n in range(1, count + 1) for line in (f"user: m{n}{FILLER}", f"clerk: heard m{n}")]
 
 
 @pytest.mark.parametrize("cut_after", [None, 2], ids=["in one run", "in four runs"])
 async def test_a_window_slides_over_the_messages_of_a_conversation(serve: Serve, cut_after: int | None) -> None:
-    """After two further messages, with the one before them once more; what is newer is shown as it was said."""
+    """Summarizes after every two messages, together with the one before them; newer messages stay unchanged."""
     talk = Talk(compaction_interval=2, overlap_size=1)
     async with serve(talk.app, verify=False) as env:
         session = await said(env, 7, cut_after)
-        events = await heard_events(session)
+        events = await settled_events(session)
         await verify(session, invocations=False)
     assert talk.shown == [
         ["m1"],
@@ -70,4 +70,4 @@ async def test_a_window_slides_over_the_messages_of_a_conversation(serve: Serve,
     ]
     covered = [[f"m{n}" for n in range(1, 8) if f"m{n}{FILLER}" in text] for text in talk.summarised]
     assert covered == [["m1", "m2"], ["m2", "m3", "m4"], ["m4", "m5", "m6"]]
-    assert [line for line in words(events) if "summary" not in line] == conversed(7)
+    assert [line for line in words(events) if "summary" not in line] == texts_of_messages(7)

@@ -1,4 +1,4 @@
-"""Deleting a user: everything that is stored for them, nothing of others, and safe to repeat."""
+"""Deleting a user deletes all data of this user and no other, and can be repeated."""
 
 import asyncio
 import uuid
@@ -66,14 +66,15 @@ def secretary() -> Agent:
 
 
 class Desk:
-    """A desk where a secretary serves users, each with data in all stores."""
+    """An app whose secretary serves users, each with data in all stores."""
 
     def __init__(self, client: AgentClient, services: Services) -> None:
         self.client = client
         self.stores: dict[str, Any] = {name: getattr(services, name) for name in ("artifacts", "memory", "credentials")}
 
     async def serve_user(self, user: str) -> dict[str, str]:
-        """Open a session and an invocation that wait for a person, and a schedule. Return their IDs once all is listed.
+        """Open a session and an invocation that wait for a person, and a schedule. Return their IDs once all are
+        listed.
 
         State is written after the tool call that sets it, and visibility lists a workflow after its start.
         """
@@ -106,7 +107,7 @@ class Desk:
 
 @pytest.fixture
 async def desk(serve: Serve) -> AsyncIterator[Desk]:
-    """A desk whose stores are empty."""
+    """Return a desk with empty stores."""
     services = Services(
         artifacts=InMemoryArtifactService(), memory=InMemoryMemoryService(), credentials=InMemoryCredentialService()
     )
@@ -127,7 +128,7 @@ async def is_open(client: Client, workflow_id: str) -> bool:
 
 
 async def test_everything_of_a_user_is_deleted_and_nothing_of_others(desk: Desk) -> None:
-    """Open invocations, sessions, state, schedules, artifacts, memories and credentials, in all apps."""
+    """Covers open invocations, sessions, state, schedules, artifacts, memories and credentials, in all apps."""
     ann, bob = new_users()
     names, others = await desk.serve_user(ann), await desk.serve_user(bob)
     before = await desk.count_stored(bob)
@@ -149,7 +150,7 @@ async def test_everything_of_a_user_is_deleted_and_nothing_of_others(desk: Desk)
 
 
 async def test_a_dry_run_changes_nothing(desk: Desk) -> None:
-    """It lists what the deletion then deletes."""
+    """It lists exactly the data that the deletion then deletes."""
     ann, _ = new_users()
     names = await desk.serve_user(ann)
     dry = await desk.forget(ann, dry_run=True)

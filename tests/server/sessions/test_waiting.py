@@ -1,12 +1,12 @@
-"""An invocation waits for a person, and the conversation goes on."""
+"""A conversation continues while an invocation waits for a person."""
 
 import pytest
 from temporalio.api.enums.v1 import EventType
 
 from tests.server.conftest import Serve
-from tests.server.sessions.conftest import Converse, heard_events, new_session, verify
+from tests.server.sessions.conftest import Converse, new_session, settled_events, verify
 from tests.server.sessions.test_conversation import texts, words
-from tests.server.sessions.test_cuts import at_rest, given, readings_in
+from tests.server.sessions.test_cuts import at_rest, current_input, readings_in
 from tests.server.sessions.turnstile import Late, Turnstile
 from tests.server.workflows.outside import reject_and_finish, until, waiting
 from waystation.agents import Agent
@@ -29,7 +29,7 @@ def pay(amount: int, tool_context: ToolContext) -> dict[str, int]:
 
 
 def clerk(request: LlmRequest) -> Reply:
-    """Pays when told to, and otherwise says what it has heard."""
+    """Pay for the message `pay`, and repeat any other message."""
     said, answered = latest_turn(request)
     if request.contents[-1]["parts"][-1].get("functionResponse"):
         return says(f"paid: {answered[-1][1]}")
@@ -52,7 +52,7 @@ async def parked(session: Session, sent: Sent) -> None:
 
 
 async def test_a_message_is_answered_while_an_earlier_one_waits(converse: Converse) -> None:
-    """Both keep working: the new one at once, the waiting one when it is answered."""
+    """The new invocation runs at once, and the waiting one after its answer."""
     async with converse(paying()) as session:
         first = await session.send("pay")
         await parked(session, first)
@@ -65,7 +65,7 @@ async def test_a_message_is_answered_while_an_earlier_one_waits(converse: Conver
             return await session.state() == {"paid": 5}
 
         await until(heard, "what the first invocation wrote")
-        assert words(await heard_events(session)) == [
+        assert words(await settled_events(session)) == [
             "user: pay",
             "user: hello",
             "clerk: heard hello",
@@ -73,8 +73,8 @@ async def test_a_message_is_answered_while_an_earlier_one_waits(converse: Conver
         ]
 
 
-async def test_a_queued_message_begins_when_the_one_before_it_waits(converse: Converse) -> None:
-    """Waiting for a person is not being busy."""
+async def test_a_queued_message_starts_when_the_one_before_it_waits(converse: Converse) -> None:
+    """A session with a pending call is not busy."""
     async with converse(paying()) as session:
         first = await session.send("pay")
         second = await session.send("hello")
@@ -95,12 +95,12 @@ async def test_messages_need_no_timer(converse: Converse) -> None:
         assert len([event for event in events if is_local_activity(event)]) == 2
 
 
-async def test_an_open_call_is_shown_to_later_messages(converse: Converse) -> None:
+async def test_later_messages_see_a_pending_call(converse: Converse) -> None:
     """A model that does not see its call makes it again."""
-    seen: list[list[str]] = []
+    prompts: list[list[str]] = []
 
     def watched(request: LlmRequest) -> Reply:
-        seen.append(texts(request.contents))
+        prompts.append(texts(request.contents))
         return clerk(request)
 
     agent = Agent(name="clerk", model=FunctionModel(watched), tools=[FunctionTool(pay, require_confirmation=True)])
@@ -110,24 +110,24 @@ async def test_an_open_call_is_shown_to_later_messages(converse: Converse) -> No
         await (await session.send("hello")).result()
         await (await first.invocation()).approve()
         await first.result()
-    assert [text[:40] for text in seen[1]] == [
+    assert [text[:40] for text in prompts[1]] == [
         "pay",
         "{'functionCall': {'name': 'pay', 'args':",
         "{'functionResponse': {'name': 'pay', 're",
         "hello",
     ]
-    assert "'status': 'pending'" in seen[1][2]
-    assert len(seen[2]) == 3
+    assert "'status': 'pending'" in prompts[1][2]
+    assert len(prompts[2]) == 3
 
 
-async def test_what_has_ended_is_heard_out_before_a_message_is_answered(serve: Serve) -> None:
-    """One workflow task tells the session of both, and of the message first."""
-    seen: list[list[str]] = []
+async def test_an_ended_invocation_is_recorded_before_the_next_message(serve: Serve) -> None:
+    """One workflow task brings both, and the message first."""
+    prompts: list[list[str]] = []
     turnstile = Turnstile()
 
     def watched(request: LlmRequest) -> Reply:
-        seen.append(texts(request.contents))
-        if len(seen) == 2:
+        prompts.append(texts(request.contents))
+        if len(prompts) == 2:
             turnstile.close()
         return clerk(request)
 
@@ -149,8 +149,8 @@ async def test_what_has_ended_is_heard_out_before_a_message_is_answered(serve: S
         await session.handle.signal("send", {"message": "thanks"})
         turnstile.open()
         assert (await session.invocation(2).result()).text == "heard thanks"
-        assert seen[-1][-2:] == ["paid: {'paid': 5}", "thanks"]
-        assert words(await heard_events(session)) == [
+        assert prompts[-1][-2:] == ["paid: {'paid': 5}", "thanks"]
+        assert words(await settled_events(session)) == [
             "user: pay",
             "clerk: paid: {'paid': 5}",
             "user: thanks",
@@ -159,8 +159,8 @@ async def test_what_has_ended_is_heard_out_before_a_message_is_answered(serve: S
         await verify(session)
 
 
-async def test_what_was_done_before_a_further_wait_is_read_before_a_message_is_answered(converse: Converse) -> None:
-    """The sender knows of the second call, but the session does not. The first call is not pending for the model."""
+async def test_work_before_a_second_wait_is_read_before_a_message_is_answered(converse: Converse) -> None:
+    """The sender knows the second call, but the session does not. The first call is not pending for the model."""
 
     def twice(request: LlmRequest) -> Reply:
         said, answered = latest_turn(request)
@@ -179,9 +179,7 @@ async def test_what_was_done_before_a_further_wait_is_read_before_a_message_is_a
 
 
 @pytest.mark.parametrize("delay_s", [0, 0.1, 0.44, 2])
-async def test_a_message_waits_for_the_report_of_an_invocation_whose_end_is_late(
-    converse: Converse, delay_s: float
-) -> None:
+async def test_a_message_waits_for_a_late_end_of_an_invocation(converse: Converse, delay_s: float) -> None:
     """Its invocation starts with the state that the other one wrote, and after the other one's last event."""
     async with converse(paying(), invocations=False, interceptors=[Late(CHILD_ENDED_SIGNAL, delay_s)]) as session:
         first = await session.send("pay")
@@ -198,11 +196,11 @@ async def test_a_message_waits_for_the_report_of_an_invocation_whose_end_is_late
         started = (await second.log()).state.input
         assert started
         assert started.state == {"paid": 5, "thanked": True}
-        assert words(await heard_events(session))[1:3] == ["clerk: paid: {'paid': 5}", "user: thanks"]
+        assert words(await settled_events(session))[1:3] == ["clerk: paid: {'paid': 5}", "user: thanks"]
 
 
-async def test_a_message_follows_the_end_of_an_invocation_that_nobody_reports(converse: Converse) -> None:
-    """An operator terminates it, and the run of the session that started it has continued as new."""
+async def test_a_message_follows_an_unreported_end_of_an_invocation(converse: Converse) -> None:
+    """An operator terminates it after the session's run that started it continued as new."""
     async with converse(paying(), cut_after=2, invocations=False) as session:
         first = await session.send("pay")
         await parked(session, first)
@@ -210,7 +208,7 @@ async def test_a_message_follows_the_end_of_an_invocation_that_nobody_reports(co
 
         async def has_read() -> bool:
             is_read = await readings_in(session) == 1 and await at_rest(session)
-            return is_read and (await given(session)).carried is not None
+            return is_read and (await current_input(session)).carried is not None
 
         await until(has_read, "a further run of the session that has read what waits")
         await first.handle.terminate()
@@ -237,11 +235,11 @@ async def test_an_invocation_signals_its_wait_after_its_writes_to_user_state(ser
         assert [e.event_id > done.event_id for e in events if e.event_type == kind] == [True]
 
 
-async def test_what_an_invocation_did_between_its_waits_is_told_each_time(converse: Converse) -> None:
-    """What it wrote before the first wait and took back before the second is gone by then."""
+async def test_writes_between_two_waits_are_reported_each_time(converse: Converse) -> None:
+    """State that was written before the first wait and removed before the second is gone."""
 
     def ask(step: int, tool_context: ToolContext) -> dict[str, str]:
-        """Ask somebody."""
+        """Ask a person."""
         tool_context.state[f"step {step}"] = True
         if step > 1:
             del tool_context.state[f"step {step - 1}"]

@@ -1,4 +1,4 @@
-"""Workers held up for a test: they take workflow tasks one by one, so that one brings two things, or read late."""
+"""Delay workers in tests: they receive workflow tasks one by one, so that one task brings two events, or read late."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class Turnstile(CustomSlotSupplier):
-    """Lets a worker poll for one workflow task at a time; once it is closed, only for those that are let in."""
+    """Lets a worker poll for one workflow task at a time and, once it is closed, only for admitted tasks."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -44,7 +44,7 @@ class Turnstile(CustomSlotSupplier):
 
     @property
     def options(self) -> dict[str, Any]:
-        """What the worker is told."""
+        """Return the options of the worker."""
         others = FixedSizeSlotSupplier(10)
         tuner = WorkerTuner.create_composite(
             workflow_supplier=self, activity_supplier=others, local_activity_supplier=others, nexus_supplier=others
@@ -52,16 +52,16 @@ class Turnstile(CustomSlotSupplier):
         return {"tuner": tuner, "max_concurrent_activities": None, "max_concurrent_workflow_task_polls": 1}
 
     def close(self) -> None:
-        """Let nothing in after the poll that is under way, which takes one more task."""
+        """Admit nothing after the poll in flight, which receives one more task."""
         self._closed = True
 
     def open(self) -> None:
-        """Let everything in again."""
+        """Admit everything again."""
         self._closed = False
         self._next.set()
 
     async def let_in(self, *workflows: WorkflowHandle[Any, Any]) -> None:
-        """Let a task in, if one of these workflows has one that nobody has taken."""
+        """Admit a task, if one of these workflows has one that no worker has."""
         for handle in workflows:
             task = (await handle.describe()).raw_description.pending_workflow_task
             if not self._polls and task.state == PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_SCHEDULED:
@@ -75,21 +75,21 @@ class Turnstile(CustomSlotSupplier):
         return SlotPermit()
 
     def try_reserve_slot(self, ctx: SlotReserveContext) -> SlotPermit | None:
-        """Let nothing in without a poll."""
+        """Admit nothing without a poll."""
         return None
 
     def mark_slot_used(self, ctx: SlotMarkUsedContext) -> None:
-        """A poll has brought a task."""
+        """Record that a poll has received a task."""
         self._polls = False
         if not self._closed:
             self._loop.call_soon_threadsafe(self._next.set)
 
     def release_slot(self, ctx: SlotReleaseContext) -> None:
-        """A task is done."""
+        """Record that a task has finished."""
 
 
 class HeldReadings(Interceptor):
-    """Holds what reads invocations for a session, once it is told to."""
+    """Holds the activities that read invocations for a session, once a test asks for it."""
 
     def __init__(self) -> None:
         self.gate: Gate | None = None
@@ -108,7 +108,7 @@ class HeldReadings(Interceptor):
 
 
 async def decided(session: Session) -> None:
-    """Wait until a session has decided whether the next invocation begins: when all that had arrived was applied."""
+    """Wait until a session has applied everything that arrived and decided whether the next invocation starts."""
 
     async def look() -> bool:
         events = (await session.handle.fetch_history()).events
@@ -121,10 +121,10 @@ async def decided(session: Session) -> None:
 
 
 class Late(Interceptor):
-    """Has a message from one workflow to another arrive late, as on a busy cluster: the `nth` with a name of each run.
+    """Delays a message from one workflow to another, as on a busy cluster: the `nth` with a name in each run.
 
     A name is that of a signal, or `start` for the start of an invocation. After the signal `child_ended`, the end of
-    the invocation is late. A timer of the server delays it, in the workflow that it comes from.
+    the invocation is late. A timer of the server delays it, in the sending workflow.
     """
 
     def __init__(self, name: str, delay_s: float, *, nth: int = 1) -> None:

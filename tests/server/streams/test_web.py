@@ -1,4 +1,4 @@
-"""`waystation web`: streams for programs, pages for people, and nothing for strangers."""
+"""`waystation web` streams to programs, shows pages to people, and shows nothing to strangers."""
 
 import asyncio
 import json
@@ -22,8 +22,8 @@ from waystation.web.limits import Limits
 HOSTILE = "<script>alert(1)</script>\x1b[2J\u202e"
 
 
-async def sent(response: httpx.Response) -> AsyncIterator[dict[str, str]]:
-    """Yield the events of a stream, each as its fields; comments are passed over."""
+async def received(response: httpx.Response) -> AsyncIterator[dict[str, str]]:
+    """Yield the events of a stream, each as its fields; comments are skipped."""
     fields: dict[str, str] = {}
     async for line in response.aiter_lines():
         if line:
@@ -39,7 +39,7 @@ async def stream_of(program: httpx.AsyncClient, path: str, **headers: str) -> li
     """Return all events of a stream."""
     async with program.stream("GET", path, headers=headers) as response:
         assert response.status_code == 200, await response.aread()
-        return [fields async for fields in sent(response)]
+        return [fields async for fields in received(response)]
 
 
 async def test_a_stream_has_each_event_with_its_index_and_ends_with_the_status(serve: Serve) -> None:
@@ -71,7 +71,7 @@ async def test_partial_text_comes_when_it_is_asked_for(serve: Serve) -> None:
             program.stream("GET", f"{page_of(invocation)}/events?partial=1") as response,
         ):
             text, ids = "", []
-            async for fields in sent(response):
+            async for fields in received(response):
                 if fields.get("event") == "partial":
                     assert "id" not in fields
                     content = json.loads(fields["data"]).get("content") or {"parts": []}
@@ -97,7 +97,7 @@ async def test_fifty_readers_see_the_same_and_leave_nothing_behind(serve: Serve)
                 program.stream("GET", f"{page_of(invocation)}/events?partial=1", timeout=60) as response,
             ):
                 ids = []
-                async for fields in sent(response):
+                async for fields in received(response):
                     if "id" in fields:
                         ids.append(fields["id"])
                         reading.release()
@@ -147,10 +147,10 @@ async def test_too_many_streams_are_refused_and_not_queued(serve: Serve) -> None
         ("/static/../app.py", {}, 404),
     ],
 )
-async def test_what_is_not_there_is_refused_in_json(
+async def test_a_missing_invocation_is_refused_in_json(
     serve: Serve, path: str, headers: dict[str, str], status: int
 ) -> None:
-    """Each refusal says what it is about."""
+    """Each refusal names its subject."""
     async with serve(Agent(name="speaker", model=ScriptedModel())) as env, site(env.client) as web:
         host, port = web.url.removeprefix("http://").split(":")
         # Not through a client, which would tidy the path up.
@@ -165,7 +165,7 @@ async def test_what_is_not_there_is_refused_in_json(
 
 
 async def test_an_id_with_slashes_is_one_segment_of_the_path(serve: Serve) -> None:
-    """Called agents have such ids; the page links to itself in the same way."""
+    """Called agents have such IDs; the page links to itself in the same way."""
     async with serve(Agent(name="speaker", model=ScriptedModel("hi"))) as env, site(env.client) as web:
         id = f"{env.client.task_queue}/fc-1/events"
         await (await env.client.start("speaker", "go", id=id)).result()
@@ -176,8 +176,8 @@ async def test_an_id_with_slashes_is_one_segment_of_the_path(serve: Serve) -> No
             assert (await program.get("/", params={"id": id})).headers["location"] == f"/invocations/{escaped}"
 
 
-async def test_what_models_and_users_say_is_text_on_a_page(serve: Serve) -> None:
-    """Neither markup nor characters that steer get through; nothing on a page is inline."""
+async def test_text_of_models_and_users_stays_text_on_a_page(serve: Serve) -> None:
+    """Neither markup nor control characters pass; nothing on a page is inline."""
     async with serve(Agent(name="speaker", model=ScriptedModel(says(HOSTILE)))) as env, site(env.client) as web:
         invocation = await ended(env.client.start("speaker", HOSTILE))
         async with web.program(Accept="text/html") as program:
@@ -192,7 +192,7 @@ async def test_what_models_and_users_say_is_text_on_a_page(serve: Serve) -> None
 
 
 async def test_strangers_see_nothing(serve: Serve) -> None:
-    """Neither pages nor streams; and a page under a stranger's name is refused, token or not."""
+    """They get neither pages nor streams; a page under a stranger's name is refused with or without a token."""
     async with serve(Agent(name="speaker", model=ScriptedModel("secret"))) as env, site(env.client) as web:
         invocation = await env.client.start("speaker", "go")
         paths = ["/", *(f"{page_of(invocation)}{rest}" for rest in ("", "/rows", "/events", "/events.json"))]
@@ -209,8 +209,8 @@ async def test_strangers_see_nothing(serve: Serve) -> None:
         await invocation.result()
 
 
-async def test_a_browser_that_is_not_logged_in_gets_a_page(serve: Serve) -> None:
-    """With a language, a title and a heading, as every page; also for a link that was used."""
+async def test_a_browser_without_a_login_gets_a_page(serve: Serve) -> None:
+    """Like every page, it has a language, a title and a heading; a used link leads to it, too."""
     async with (
         serve(Agent(name="speaker", model=ScriptedModel())) as env,
         site(env.client) as web,
@@ -225,7 +225,7 @@ async def test_a_browser_that_is_not_logged_in_gets_a_page(serve: Serve) -> None
 
 
 async def test_a_login_link_works_once_for_one_browser(serve: Serve) -> None:
-    """Its cookie is out of reach of scripts and other sites; the server then tells the next link."""
+    """Scripts and other sites cannot read its cookie; the server then prints the next link."""
     async with serve(Agent(name="speaker", model=ScriptedModel())) as env, site(env.client) as web:
         (link,) = web.links
         async with httpx.AsyncClient(base_url=web.url) as browser, httpx.AsyncClient(base_url=web.url) as thief:
@@ -243,8 +243,8 @@ async def test_a_login_link_works_once_for_one_browser(serve: Serve) -> None:
             assert (await browser.get("/invocations")).status_code == 200
 
 
-async def test_every_answer_binds_the_browser(serve: Serve) -> None:
-    """Refusals, files and streams as well as pages; no other origin is let in."""
+async def test_every_response_restricts_the_browser(serve: Serve) -> None:
+    """Covers refusals, files, streams and pages; no other origin is allowed."""
     async with serve(Agent(name="speaker", model=ScriptedModel("hi"))) as env, site(env.client) as web:
         invocation = await ended(env.client.start("speaker", "go"))
         paths = (
@@ -264,8 +264,8 @@ async def test_every_answer_binds_the_browser(serve: Serve) -> None:
     assert "unsafe" not in HEADERS["Content-Security-Policy"]
 
 
-def test_it_listens_elsewhere_only_with_a_provider_and_a_name() -> None:
-    """The refusal says what is missing."""
+def test_other_addresses_need_a_provider_and_a_name() -> None:
+    """The refusal names the missing option."""
     check_host("127.0.0.1", names=())
     check_host("0.0.0.0", names=["inbox.example"], provider=True)
     for provider, names in ((False, ["inbox.example"]), (True, [])):
@@ -282,10 +282,10 @@ def test_it_listens_elsewhere_only_with_a_provider_and_a_name() -> None:
         (StoreFailed("s3://bucket", "gone"), "s3://bucket"),
     ],
 )
-async def test_a_server_or_store_that_does_not_answer_is_said_to_be_away(
+async def test_an_unavailable_server_or_store_is_reported(
     serve: Serve, monkeypatch: pytest.MonkeyPatch, error: Exception, said: str
 ) -> None:
-    """As a refusal that is worth another attempt, on pages and for programs."""
+    """The refusal allows another attempt, on pages and for programs."""
 
     async def away(_: object) -> None:
         raise error

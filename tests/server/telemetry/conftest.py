@@ -1,4 +1,4 @@
-"""Tests of telemetry also use the server on which time can be skipped."""
+"""Tests of telemetry also use the server that can skip time."""
 
 from tests.server.workflows.skipping import skipping_server
 

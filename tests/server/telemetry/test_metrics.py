@@ -27,7 +27,7 @@ class Counted:
 
     @property
     def counts(self) -> Counter[str]:
-        """How often each metric was recorded with each combination of labels, once the worker has ended."""
+        """Return how often each metric was recorded with each combination of labels, once the worker has ended."""
         self.export.close()
         for update in self._buffer.retrieve_updates():
             labels = (str(value) for _, value in sorted(update.attributes.items()))

@@ -55,18 +55,18 @@ def duration_s(span: ReadableSpan) -> float:
 
 
 def count(spans: list[ReadableSpan]) -> Counter[str]:
-    """Count the spans by name. Each has an ID of its own."""
+    """Count the spans by name, and verify that each has its own ID."""
     assert len({span.context.span_id for span in spans if span.context}) == len(spans)
     return Counter(span.name for span in spans)
 
 
 async def test_a_trace_covers_parallel_calls_a_called_agent_and_a_continued_run(serve: Serve) -> None:
     """Without a cache, each workflow task replays all earlier ones; nevertheless each fact has exactly one span."""
-    seen: list[tuple[str, str] | None] = []
+    contexts: list[tuple[str, str] | None] = []
 
     def look(number: int) -> int:
         """Look something up."""
-        seen.append(current_span())
+        contexts.append(current_span())
         return number
 
     helper = Agent(name="helper", model=ScriptedModel(calls(("look", {"number": 7})), says("seven")), tools=[look])
@@ -105,7 +105,7 @@ async def test_a_trace_covers_parallel_calls_a_called_agent_and_a_continued_run(
     assert ("invoke_agent asker", "trigger") in parents
     assert ("invoke_agent helper", "execute_tool helper") in parents
     looks = {f"{span.context.span_id:016x}" for span in spans if span.context and span.name == "execute_tool look"}
-    assert {span_id for _, span_id in filter(None, seen)} == looks
+    assert {span_id for _, span_id in filter(None, contexts)} == looks
 
 
 async def test_a_run_that_continues_as_new_keeps_the_trace(serve: Serve) -> None:

@@ -1,4 +1,4 @@
-"""A real browser, without a window, and an identity provider for logins."""
+"""A real browser without a window, and an identity provider for logins."""
 
 import os
 from collections.abc import AsyncIterator
@@ -30,7 +30,7 @@ def environment() -> dict[str, str | float | bool]:
 
 @pytest.fixture(scope="session")
 async def chromium() -> AsyncIterator[Browser]:
-    """A browser that all tests of this process share."""
+    """Run a browser that all tests of this process share."""
     async with async_playwright() as playwright:
         # Its sandbox refuses to work for root; it sees nothing but our own pages.
         args = ["--no-sandbox", "--disable-dev-shm-usage", "--host-resolver-rules=MAP mallory.example 127.0.0.1"]
@@ -43,11 +43,11 @@ async def chromium() -> AsyncIterator[Browser]:
 
 @pytest.fixture
 def openid(own_openid: FakeOpenId) -> FakeOpenId:
-    """An identity provider."""
+    """Run an identity provider."""
     return own_openid
 
 
 @pytest.fixture
 def there(tmp_path: Path, openid: FakeOpenId) -> Installation:
-    """An installation whose gateway uses the provider for logins."""
+    """Return an installation whose gateway uses the provider for logins."""
     return provider_installed(tmp_path, openid, f"[oidc.grant]\n{GRANT}")

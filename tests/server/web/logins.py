@@ -1,4 +1,4 @@
-"""Logging in to the web application at an identity provider."""
+"""Log in to the web application at an identity provider."""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -41,7 +41,7 @@ def gatekeeper(there: Installation, *, decide: bool = False) -> Gatekeeper:
 
 
 async def logged_in(http: httpx.AsyncClient, openid: FakeOpenId, next: str = "/approvals") -> httpx.Response:
-    """Log a person in at the provider, as a browser does."""
+    """Log in a person at the provider, as a browser does."""
     sent = await http.get(f"/login?{urlencode({'next': next})}")
     assert sent.status_code == 303
     ended = openid.log_in(sent.headers["location"])
@@ -55,7 +55,7 @@ def browser(url: str) -> httpx.AsyncClient:
 
 @contextlib.asynccontextmanager
 async def person(url: str, openid: FakeOpenId, *roles: str, subject: str = DANA) -> AsyncIterator[Browser]:
-    """Log a person with these roles of the provider in."""
+    """Log in a person with these roles of the provider."""
     openid.subject, openid.roles = subject, roles
     async with browser(url) as http:
         assert (await logged_in(http, openid)).status_code == 303

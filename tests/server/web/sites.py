@@ -1,4 +1,4 @@
-"""A web server on a port of its own, and browsers that are logged in to it."""
+"""A web server on its own port, and browsers that are logged in to it."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ TOKEN = "a-token-of-a-test-that-is-long-enough"
 
 
 class Site:
-    """A web server on a port of its own."""
+    """A web server on its own port."""
 
     def __init__(self, url: str, links: list[str], invocations: InvocationPages, table: list[RouteRow]) -> None:
         self.url, self.links, self.invocations, self.table = url, links, invocations, table
@@ -33,7 +33,7 @@ class Site:
 
     @contextlib.asynccontextmanager
     async def browser(self) -> AsyncIterator["Browser"]:
-        """Log a browser in."""
+        """Return a browser that is logged in."""
         async with httpx.AsyncClient(base_url=self.url, headers={"Accept": "text/html"}, timeout=30) as http:
             await http.get(self.links[-1])
             yield Browser(http)

@@ -28,7 +28,7 @@ new MutationObserver(report).observe(button, { childList: true });
 async def opened(
     chromium: Browser, web: Site, width: int = DESK, **options: Any
 ) -> AsyncIterator[tuple[Page, list[str]]]:
-    """Open a browser that is logged in; besides its page, return what it complained of."""
+    """Open a browser that is logged in; return its page and its complaints."""
     context = await chromium.new_context(base_url=web.url, viewport={"width": width, "height": 800}, **options)
     context.set_default_timeout(10_000)
     complaints: list[str] = []
@@ -85,8 +85,8 @@ async def test_an_impatient_double_click_pays_once(serve: Serve, chromium: Brows
             assert till.paid == [5]
 
 
-async def test_an_answer_that_is_being_sent_looks_like_it(serve: Serve, chromium: Browser) -> None:
-    """The button shows it before any response arrives, and screen readers say it."""
+async def test_a_pending_answer_is_indicated(serve: Serve, chromium: Browser) -> None:
+    """The button shows it before any response arrives, and screen readers announce it."""
     till, go_on = Till(), asyncio.Event()
 
     async def hold(route: Route) -> None:

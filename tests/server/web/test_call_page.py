@@ -14,14 +14,14 @@ from waystation.client.agent_client import Invocation
 from waystation.core import Event
 
 
-async def said_of(invocation: Invocation, function_call_id: str) -> list[Event]:
+async def response_events(invocation: Invocation, function_call_id: str) -> list[Event]:
     """Return the events with a response to a call."""
     events = (await invocation.log()).state.events
     parts = [(event, part) for event in events for part in (event.content or {}).get("parts") or ()]
     return [event for event, part in parts if part.get("functionResponse", {}).get("id") == function_call_id]
 
 
-async def test_a_page_shows_what_would_run_and_for_whom(serve: Serve) -> None:
+async def test_a_page_shows_the_call_and_its_context(serve: Serve) -> None:
     """The page shows tool, agent, arguments, size, digest, requester, conversation, policy, deadline and links."""
     agent = payer(Till(), {"amount": 5, "to": "acme"})
     async with (
@@ -53,7 +53,7 @@ async def test_a_page_shows_what_would_run_and_for_whom(serve: Serve) -> None:
         await invocation.reject()
 
 
-async def test_approving_runs_the_call_and_the_page_then_says_who_did_it(serve: Serve) -> None:
+async def test_approving_runs_the_call_and_the_page_names_the_approver(serve: Serve) -> None:
     """The name of the login is recorded as a claim, and the agent receives the comment."""
     till = Till()
     async with serve(payer(till, {"amount": 5})) as env, site(env.client) as web, web.browser() as me:
@@ -68,7 +68,7 @@ async def test_approving_runs_the_call_and_the_page_then_says_who_did_it(serve: 
         assert till.paid == [5]
 
 
-async def test_rejecting_does_not_run_it(serve: Serve) -> None:
+async def test_rejecting_does_not_run_the_call(serve: Serve) -> None:
     """The agent learns of the rejection."""
     till = Till()
     async with serve(payer(till, {"amount": 5})) as env, site(env.client) as web, web.browser() as me:
@@ -80,7 +80,7 @@ async def test_rejecting_does_not_run_it(serve: Serve) -> None:
         assert till.paid == []
 
 
-async def test_edited_arguments_are_shown_beside_those_before_and_only_then_sent(serve: Serve) -> None:
+async def test_edited_arguments_are_compared_before_they_are_sent(serve: Serve) -> None:
     """Editing leads from a form per argument over a page with the differences to the button that sends them."""
     till = Till()
     agent = payer(till, {"amount": 500, "to": "acme", "note": "two\nlines"})
@@ -118,9 +118,7 @@ async def test_edited_arguments_are_shown_beside_those_before_and_only_then_sent
         ({"json": '{"amount": 5.0}'}, "Approve with these arguments"),
     ],
 )
-async def test_what_was_edited_wrongly_is_shown_again_with_the_reason(
-    serve: Serve, fields: dict[str, str], said: str
-) -> None:
+async def test_an_invalid_edit_is_shown_again_with_the_reason(serve: Serve, fields: dict[str, str], said: str) -> None:
     """Arguments can also be edited as JSON."""
     async with serve(payer(Till(), {"amount": 5})) as env, site(env.client) as web, web.browser() as me:
         invocation, id = await begun(env.client, "payer")
@@ -130,7 +128,7 @@ async def test_what_was_edited_wrongly_is_shown_again_with_the_reason(
         await invocation.reject()
 
 
-async def test_arguments_that_the_tool_refuses_can_be_mended(serve: Serve) -> None:
+async def test_refused_arguments_can_be_corrected(serve: Serve) -> None:
     """The form shows the refused arguments again, with the reason."""
     async with serve(payer(Till(), {"amount": 5})) as env, site(env.client) as web, web.browser() as me:
         invocation, id = await begun(env.client, "payer")
@@ -143,7 +141,7 @@ async def test_arguments_that_the_tool_refuses_can_be_mended(serve: Serve) -> No
         await invocation.reject()
 
 
-async def test_a_question_is_answered_in_words_after_news_of_it(serve: Serve) -> None:
+async def test_a_question_accepts_progress_and_then_an_answer(serve: Serve) -> None:
     """Progress leaves the call pending. Text becomes the `result` of the response; an object is used unchanged."""
     async with serve(asker("Which day?")) as env, site(env.client) as web, web.browser() as me:
         invocation, id = await begun(env.client, "asker")
@@ -157,12 +155,12 @@ async def test_a_question_is_answered_in_words_after_news_of_it(serve: Serve) ->
         await invocation.result()
         told = [
             (event.content or {})["parts"][0]["functionResponse"]["response"]
-            for event in await said_of(invocation, "fc-1")
+            for event in await response_events(invocation, "fc-1")
         ]
         assert told[-2:] == [{"asked": "erin"}, {"result": "Friday"}]
 
 
-async def test_a_second_click_counts_once_and_shows_what_the_first_did(serve: Serve) -> None:
+async def test_a_second_click_counts_once_and_shows_the_first_result(serve: Serve) -> None:
     """Twenty simultaneous clicks give one answer, one payment and no error page."""
     till = Till()
     async with serve(payer(till, {"amount": 5})) as env, site(env.client) as web, web.browser() as me:
@@ -179,8 +177,8 @@ async def test_a_second_click_counts_once_and_shows_what_the_first_did(serve: Se
         assert len(answers) == 1
 
 
-async def test_another_person_who_comes_late_is_told_who_decided(serve: Serve) -> None:
-    """A late answer gets status 409 and the page with the decision, in a second tab, too."""
+async def test_a_late_answer_shows_who_decided(serve: Serve) -> None:
+    """It gets status 409 and the page with the decision, in a second tab, too."""
     till = Till()
     async with (
         serve(payer(till, {"amount": 5})) as env,
@@ -203,7 +201,7 @@ async def test_another_person_who_comes_late_is_told_who_decided(serve: Serve) -
         assert till.paid == []
 
 
-async def test_an_answer_is_for_what_was_shown(serve: Serve) -> None:
+async def test_an_answer_is_bound_to_the_displayed_call(serve: Serve) -> None:
     """A form with an old digest is refused, and the call stays pending."""
     till = Till()
     async with serve(payer(till, {"amount": 5})) as env, site(env.client) as web, web.browser() as me:
@@ -217,7 +215,7 @@ async def test_an_answer_is_for_what_was_shown(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("action", ["respond", "progress", "view", "", "approve-and-remember", "x"])
-async def test_only_what_the_call_takes_is_sent(serve: Serve, action: str) -> None:
+async def test_only_accepted_actions_are_sent(serve: Serve, action: str) -> None:
     """A forged form cannot send an action that the call does not accept."""
     async with serve(payer(Till(), {"amount": 5})) as env, site(env.client) as web, web.browser() as me:
         invocation, id = await begun(env.client, "payer")
@@ -228,8 +226,8 @@ async def test_only_what_the_call_takes_is_sent(serve: Serve, action: str) -> No
         await invocation.reject()
 
 
-async def test_unknown_and_closed_calls_have_pages_of_their_own(serve: Serve) -> None:
-    """Unknown and closed calls get an explanation, not a server error."""
+async def test_unknown_and_closed_calls_have_explaining_pages(serve: Serve) -> None:
+    """They do not cause a server error."""
     async with serve(payer(Till(), {"amount": 5}), verify=False) as env, site(env.client) as web, web.browser() as me:
         invocation, id = await begun(env.client, "payer")
         for unknown in ("nowhere/fc-1", f"{invocation.id}/fc-9", "nothing", f"{invocation.id}/", "/", "\u202e\x00/x"):
@@ -244,8 +242,8 @@ async def test_unknown_and_closed_calls_have_pages_of_their_own(serve: Serve) ->
         assert "the invocation is terminated" in page.text
 
 
-async def test_a_call_that_expired_says_so_and_takes_nothing(serve: Serve) -> None:
-    """An expired call is not approved and accepts no answer."""
+async def test_an_expired_call_accepts_nothing(serve: Serve) -> None:
+    """The page says that it expired and was not approved."""
     agent = payer(Till(), {"amount": 5}, deadline=timedelta(seconds=3))
     async with serve(agent) as env, site(env.client) as web, web.browser() as me:
         invocation, id = await begun(env.client, "payer")
@@ -259,8 +257,10 @@ async def test_a_call_that_expired_says_so_and_takes_nothing(serve: Serve) -> No
         assert "the deadline passed without an answer" in page.text
 
 
-async def test_what_no_worker_takes_is_not_called_failed(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An answer without a worker may still be applied later, and the page says so."""
+async def test_an_answer_without_a_worker_is_not_reported_as_failed(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may still be applied later, and the page says so."""
     async with serve(payer(Till(), {"amount": 5}), verify=False) as env, site(env.client) as web, web.browser() as me:
         invocation, id = await begun(env.client, "payer")
         fields = await me.fields(path_of(id))

@@ -1,4 +1,4 @@
-"""Agents and chats in a browser: what the pages show, what they send, and in whose name."""
+"""Agents and chats in a browser: what pages show, and in whose name they send."""
 
 import html
 import re
@@ -55,7 +55,7 @@ async def opened_session(env: AgentEnvironment, agent: str, **names: Any) -> Ses
 
 
 async def test_a_person_chats_with_an_agent_and_approves_in_the_chat(serve: Serve, chromium: Chromium) -> None:
-    """The whole way in a real browser, from the list of agents to the reply after the approval."""
+    """Tries the whole way in a real browser, from the list of agents to the reply after the approval."""
     till = Till()
 
     def pay(amount: float) -> dict[str, Any]:
@@ -83,7 +83,7 @@ async def test_a_person_chats_with_an_agent_and_approves_in_the_chat(serve: Serv
         assert complaints == []
 
 
-async def test_a_chat_says_if_the_server_does_not_answer(serve: Serve, chromium: Chromium) -> None:
+async def test_a_chat_reports_an_unavailable_server(serve: Serve, chromium: Chromium) -> None:
     """The typed text stays, and one sentence says whether the message or the answer may still count."""
     async with serve(payer(Till(), {"amount": 5})) as env, site(env.client) as web, opened(chromium, web) as (page, _):
         session = env.client.session(agent="payer", session_id=uuid.uuid4().hex, user_id="dana")

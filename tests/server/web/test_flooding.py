@@ -1,4 +1,4 @@
-"""Many connections, slow requests and many streams do not shut anybody out. The requests are sent over raw sockets."""
+"""Many connections, slow requests and many streams shut nobody out. The requests are sent over raw sockets."""
 
 import asyncio
 import contextlib
@@ -105,7 +105,7 @@ async def test_headers_have_a_deadline_that_more_bytes_do_not_extend(serve: Serv
 
 
 async def test_a_body_has_a_deadline(serve: Serve) -> None:
-    """The client is told to send the request again, and the connection is closed."""
+    """The response asks the client to send the request again, and closes the connection."""
     async with attacked(serve, Limits(body_s=0.2)) as sockets:
         reader = await sockets.send(HALF_BODY.replace("/login", "/logout"))
         async with asyncio.timeout(LIMIT_S):

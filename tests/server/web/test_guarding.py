@@ -46,7 +46,7 @@ def markup_of(page: str) -> list[str]:
     return re.findall(r"<[a-zA-Z!/][^>]*>", page)
 
 
-async def looked_at(me: Browser, id: str) -> None:
+async def visit_all_pages(me: Browser, id: str) -> None:
     """Open every page, as people, link previews and scanners do."""
     path = path_of(id)
     pages = ("/invocations", "/approvals", "/approvals/rows", f"/approvals/several?{urlencode({'call': id})}", path)
@@ -55,12 +55,12 @@ async def looked_at(me: Browser, id: str) -> None:
         assert (await me.http.head(page)).status_code == 200, page
 
 
-async def test_looking_at_a_page_changes_nothing(serve: Serve) -> None:
+async def test_opening_a_page_changes_nothing(serve: Serve) -> None:
     """GET and HEAD requests of every page add nothing to the history."""
     async with serve(payer(Till(), {"amount": 5})) as env, site(env.client) as web, web.browser() as me:
         invocation, id = await begun(env.client, "payer")
         before = len((await invocation.history()).events)
-        await looked_at(me, id)
+        await visit_all_pages(me, id)
         assert len((await invocation.history()).events) == before
         await invocation.reject()
 
@@ -111,7 +111,7 @@ async def test_a_forged_form_is_refused(serve: Serve) -> None:
         await invocation.reject()
 
 
-async def test_a_form_is_good_for_one_login_and_one_call(serve: Serve) -> None:
+async def test_a_form_is_valid_for_one_login_and_one_call(serve: Serve) -> None:
     """The form of another person or call, or of a program's token, does not answer a call."""
     agent = payer(Till(), {"amount": 5}, {"amount": 6})
     async with (
@@ -159,7 +159,7 @@ async def test_strangers_see_no_page_and_send_no_form(serve: Serve) -> None:
         await invocation.reject()
 
 
-async def test_whoever_logs_out_is_out(serve: Serve) -> None:
+async def test_a_person_who_logs_out_is_logged_out(serve: Serve) -> None:
     """Logging out takes a form, so that no image can do it, and leaves other browsers logged in."""
     async with serve(payer(Till())) as env, site(env.client) as web, web.browser() as me, web.browser() as they:
         cookies = dict(me.http.cookies)
@@ -187,8 +187,8 @@ async def test_event_streams_end_when_the_person_logs_out(serve: Serve) -> None:
         await invocation.reject()
 
 
-async def test_a_login_is_over_when_it_expires_or_is_displaced() -> None:
-    """What waits for the end of the login, such as a stream, then continues."""
+async def test_a_login_ends_when_it_expires_or_is_displaced() -> None:
+    """A stream that waits for the end of the login then continues."""
     await asyncio.wait_for(Login("dana", until=time.time() + 0.01).wait_until_over(), 30)
     logins, displaced = make_login_cache(1), Login("dana")
     logins["a"] = displaced
@@ -197,8 +197,8 @@ async def test_a_login_is_over_when_it_expires_or_is_displaced() -> None:
     assert not logins["b"].over.is_set()
 
 
-async def test_a_name_that_the_server_does_not_go_by_is_named_with_the_remedy(serve: Serve) -> None:
-    """A request for an unknown host name gets the setting to change, and nothing else."""
+async def test_an_unknown_host_name_is_refused_with_the_remedy(serve: Serve) -> None:
+    """The response names the setting to change, and nothing else."""
     async with serve(payer(Till())) as env, site(env.client, names=["inbox.example"]) as web, web.browser() as me:
         refused = await me.http.get("/approvals", headers={"Host": "evil.example"})
         assert refused.status_code == 400
@@ -209,7 +209,7 @@ async def test_a_name_that_the_server_does_not_go_by_is_named_with_the_remedy(se
         assert (await me.http.get("/approvals", headers={"Host": "inbox.example:8443"})).status_code == 200
 
 
-async def test_behind_a_proxy_that_changes_the_name_the_remedy_is_told(serve: Serve) -> None:
+async def test_a_proxy_that_changes_the_host_name_is_refused_with_the_remedy(serve: Serve) -> None:
     """With `--url` the message does not ask for it again."""
     url = "https://inbox.example:8443"
     async with (
@@ -222,7 +222,7 @@ async def test_behind_a_proxy_that_changes_the_name_the_remedy_is_told(serve: Se
         assert f"forward the browser's `Host` header, for {url}" in refused.text
 
 
-async def test_a_form_counts_also_where_a_proxy_leaves_the_port_out(serve: Serve) -> None:
+async def test_a_form_counts_if_a_proxy_omits_the_port(serve: Serve) -> None:
     """With `--url` the port may be missing, while another port of the host is still another site."""
     async with (
         serve(payer(Till(), {"amount": 5})) as env,
@@ -236,8 +236,8 @@ async def test_a_form_counts_also_where_a_proxy_leaves_the_port_out(serve: Serve
             assert (origin, sent.status_code) == (origin, status)
 
 
-async def test_a_request_that_is_refused_is_heard_out(serve: Serve) -> None:
-    """A refused request is read to its end, because a proxy that is cut off marks the server as broken."""
+async def test_a_refused_request_is_read_to_its_end(serve: Serve) -> None:
+    """A proxy that is cut off would mark the server as broken."""
     size = 3_000_000
     async with serve(payer(Till())) as env, site(env.client) as web, web.browser() as me:
         place = urlsplit(web.url)
@@ -255,7 +255,7 @@ async def test_a_request_that_is_refused_is_heard_out(serve: Serve) -> None:
             writer.close()
 
 
-async def test_nothing_that_is_said_becomes_markup(serve: Serve) -> None:
+async def test_no_text_becomes_markup(serve: Serve) -> None:
     """Arguments, hints, questions, comments and names are never markup, and pages have no inline code."""
 
     hostile = " ".join(XSS)
@@ -295,8 +295,8 @@ async def test_nothing_that_is_said_becomes_markup(serve: Serve) -> None:
         await invocation.result()
 
 
-async def test_forms_are_taken_within_bounds(serve: Serve) -> None:
-    """Forms that are too large, have too many fields or the wrong content type are refused."""
+async def test_forms_are_bounded(serve: Serve) -> None:
+    """Refuses forms that are too large, have too many fields or the wrong content type."""
     limits = Limits(body_bytes=10_000)
     async with serve(asker("?")) as env, site(env.client, limits=limits) as web, web.browser() as me:
         invocation, id = await begun(env.client, "asker")
@@ -321,7 +321,7 @@ async def test_forms_are_taken_within_bounds(serve: Serve) -> None:
         await invocation.reject()
 
 
-async def test_whoever_knocks_too_often_has_to_wait(serve: Serve) -> None:
+async def test_too_many_attempts_have_to_wait(serve: Serve) -> None:
     """Too many logins or forms are refused with the time to wait."""
     async with serve(payer(Till())) as env, site(env.client) as web, web.browser() as me:
         form = await me.fields("/approvals")
@@ -333,7 +333,7 @@ async def test_whoever_knocks_too_often_has_to_wait(serve: Serve) -> None:
         assert {page.status_code for page in guesses} == {403, 429}
 
 
-def test_counting_is_bounded_and_forgives_with_time() -> None:
+def test_rate_limits_are_bounded_and_refill() -> None:
     """Each client has a bucket that refills, and the least recently used buckets are dropped."""
     now = 0.0
     rate = RateLimit(2, per_s=10, clients=100, clock=lambda: now)
@@ -354,7 +354,7 @@ def test_counting_is_bounded_and_forgives_with_time() -> None:
 
 
 def test_logins_and_forms_are_bounded_and_logins_end() -> None:
-    """One login or form too many drops the first."""
+    """One login or form too many drops the oldest."""
     now = 0.0
     logins = make_login_cache(2, clock=lambda: now)
     for name, until in (("a", 9.0), ("b", 5.0), ("c", 9.0)):

@@ -1,4 +1,4 @@
-"""Pages of a held invocation."""
+"""The pages of a held invocation."""
 
 from tests.server.conftest import Serve
 from tests.server.web.sites import page_of, site
@@ -8,7 +8,7 @@ from waystation.core import ModelOverloaded
 from waystation.testing import FunctionModel
 
 
-async def test_the_pages_of_a_held_invocation_say_why_it_is_held(serve: Serve) -> None:
+async def test_the_pages_of_a_held_invocation_have_the_reason(serve: Serve) -> None:
     """The list has the status, and the page has the reason and the time."""
     agent = Agent(name="asker", model=FunctionModel(lambda request: ModelOverloaded("Overloaded (503).")))
     async with (

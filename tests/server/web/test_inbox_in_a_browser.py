@@ -23,7 +23,7 @@ TITLE = "Pay {amount:,.2f} to {to}"
 
 @pytest.fixture(scope="module")
 async def server() -> AsyncIterator[EmbeddedServer]:
-    """A server of its own, because other tests leave calls of an agent of this name pending."""
+    """Run a separate server, because other tests leave calls of an agent of this name pending."""
     async with empty_server() as server:
         yield server
 

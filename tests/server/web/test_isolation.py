@@ -65,7 +65,7 @@ class Member:
 
     @property
     def names(self) -> dict[str, Any]:
-        """The user, the app and the tenant."""
+        """Return the user, the app and the tenant."""
         return {"user_id": self.name, "app": self.name, "tenant": self.tenant}
 
     def is_shown_in(self, content: object) -> bool:
@@ -118,7 +118,7 @@ def listing(path: str) -> Read:
 
 
 def tool(kind: str) -> Read:
-    """Read what the tool `look` of one's own agent found."""
+    """Read the result of the tool `look` of one's own agent."""
 
     async def read(me: Member, _: Member) -> object:
         return me.found[kind]
@@ -206,7 +206,7 @@ KINDS: Mapping[str, Read] = {
 
 
 def clerk() -> Agent:
-    """Return an agent that keeps a secret, or looks for secrets and then asks a person about its own one."""
+    """Return an agent that stores a secret, or looks for secrets and then asks a person about its own one."""
 
     def act(request: LlmRequest) -> LlmResponse:
         text, told = latest_turn(request)
@@ -250,7 +250,7 @@ async def find_action(schedule: ScheduleHandle) -> str:
 
 
 async def looked(invocation: Invocation) -> JsonObject:
-    """Return what the tool `look` has found."""
+    """Return the results of the tool `look`."""
 
     async def find() -> JsonObject:
         events = (await invocation.log()).state.events
@@ -262,7 +262,7 @@ async def looked(invocation: Invocation) -> JsonObject:
 
 @pytest.fixture
 def there(tmp_path: Path, openid: FakeOpenId) -> Installation:
-    """An installation whose gateway uses the provider for logins."""
+    """Return an installation whose gateway uses the provider for logins."""
     return tenants_installed(tmp_path, openid)
 
 

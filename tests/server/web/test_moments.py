@@ -1,4 +1,4 @@
-"""Times on pages, with their zone for readers and as UTC for programs."""
+"""Times on pages have their zone for readers and are UTC for programs."""
 
 import re
 
@@ -10,7 +10,7 @@ from tests.server.workflows.outside import Till, reject_and_finish
 from waystation.presentation.html import format_moment, get_zone
 
 
-def test_a_moment_has_the_zone_that_held_then(set_zone: SetZone) -> None:
+def test_a_moment_has_the_zone_of_its_date(set_zone: SetZone) -> None:
     """Summer and winter have different zones, and programs read UTC."""
     set_zone("Europe/Berlin")
     assert format_moment(1_753_000_000) == '<time datetime="2025-07-20T08:26:40+00:00">2025-07-20 10:26:40 CEST</time>'

@@ -31,7 +31,7 @@ PUBLIC = '[oidc]\nissuer = "https://accounts.google.com"\nclient_id = "inbox"\n'
         (["--host", "0.0.0.0", "--url", "https://inbox.example"], "let people log in at a provider"),
     ],
 )
-async def test_what_cannot_be_served_is_said(
+async def test_an_invalid_option_is_reported(
     server: EmbeddedServer, tmp_path: Path, options: list[str], said: str
 ) -> None:
     """The error is one line with the remedy."""

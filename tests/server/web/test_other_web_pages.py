@@ -1,4 +1,4 @@
-"""Web pages of others, in a browser on the machine of a development server."""
+"""Foreign web pages in a browser on the machine of a development server."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""The effect of an approval policy on the page of a call."""
+"""An approval policy shapes the page of a call."""
 
 import html
 from datetime import timedelta
@@ -52,7 +52,7 @@ async def answers_in(invocation: Invocation) -> list[str]:
     ]
 
 
-async def test_a_response_is_filled_in_by_a_form_made_from_its_schema(serve: Serve) -> None:
+async def test_a_response_has_a_form_made_from_its_schema(serve: Serve) -> None:
     """Each property has a field of its kind; an invalid value is reported at its field and stays there."""
     async with serve(booker()) as env, site(env.client) as web, web.browser() as me:
         invocation, id = await begun(env.client, "booker")
@@ -77,7 +77,7 @@ async def test_a_response_is_filled_in_by_a_form_made_from_its_schema(serve: Ser
         assert call.response == {"room": "Blue", "seats": 12, "size": "large", "projector": True}
 
 
-async def test_a_comment_is_asked_for_where_the_policy_wants_one(serve: Serve) -> None:
+async def test_a_required_comment_has_a_field(serve: Serve) -> None:
     """Without the comment nothing is sent, and the form can be sent again."""
     agent = payer(Till(), {"amount": 5}, approval=ApprovalPolicy(comment=True, digest=True))
     async with serve(agent) as env, site(env.client) as web, web.browser() as me:
@@ -91,7 +91,7 @@ async def test_a_comment_is_asked_for_where_the_policy_wants_one(serve: Serve) -
         await invocation.result()
 
 
-async def test_only_the_actions_of_the_policy_are_offered_and_taken(serve: Serve) -> None:
+async def test_only_the_actions_of_the_policy_are_offered_and_accepted(serve: Serve) -> None:
     """A form with another action is refused before it is sent."""
     agent = payer(Till(), {"amount": 5}, approval=ApprovalPolicy(actions=("reject", "edit")))
     async with serve(agent) as env, site(env.client) as web, web.browser() as me:
@@ -106,7 +106,7 @@ async def test_only_the_actions_of_the_policy_are_offered_and_taken(serve: Serve
         await invocation.result()
 
 
-async def test_not_asking_again_is_a_button_of_its_own_that_says_what_it_covers(serve: Serve) -> None:
+async def test_remembering_has_its_own_button_with_its_scope(serve: Serve) -> None:
     """The button appears if the policy allows remembering, which is then recorded with the approval."""
     till = Till()
     policy = ApprovalPolicy(remember=timedelta(hours=2), remember_args=("to",))
@@ -124,7 +124,7 @@ async def test_not_asking_again_is_a_button_of_its_own_that_says_what_it_covers(
         assert (standing.tool, standing.args, standing.by) == ("pay", {"to": "acme"}, "dana")
 
 
-async def test_who_takes_a_call_on_is_shown_and_others_do_not_answer_it_meanwhile(serve: Serve) -> None:
+async def test_a_claim_is_shown_and_prevents_other_answers(serve: Serve) -> None:
     """The inbox shows claims, too, and any approver can release one."""
     agent = payer(Till(), {"amount": 5}, approval=ApprovalPolicy())
     async with (
@@ -159,7 +159,7 @@ async def test_who_takes_a_call_on_is_shown_and_others_do_not_answer_it_meanwhil
         assert await answers_in(invocation) == ["claim", "release", "reject"]
 
 
-async def test_escalation_and_deadline_of_the_policy_are_told(serve: Serve) -> None:
+async def test_escalation_and_deadline_of_the_policy_are_shown(serve: Serve) -> None:
     """The page shows the approvers after the escalation, the escalation and the deadline."""
     escalation = Escalation(after=timedelta(milliseconds=300), to=("boss",))
     policy = ApprovalPolicy(approvers=("dana",), verified=False, escalation=(escalation,), deadline=timedelta(hours=3))
@@ -188,9 +188,7 @@ async def test_escalation_and_deadline_of_the_policy_are_told(serve: Serve) -> N
     ("action", "said", "paid"),
     [("waive", "allowed without the required approval by dana", [5]), ("cancel", "closed by dana", [])],
 )
-async def test_an_operator_lets_a_call_through_or_closes_it(
-    serve: Serve, action: str, said: str, paid: list[int]
-) -> None:
+async def test_an_operator_waives_or_cancels_a_call(serve: Serve, action: str, said: str, paid: list[int]) -> None:
     """Both actions are in a section for operators and recorded as what they are."""
     till = Till()
     agent = payer(till, {"amount": 5}, approval=ApprovalPolicy())
@@ -202,7 +200,7 @@ async def test_an_operator_lets_a_call_through_or_closes_it(
         assert till.paid == paid
 
 
-async def test_where_nobody_can_vouch_a_call_that_needs_it_is_shown_but_not_answered(serve: Serve) -> None:
+async def test_without_verification_a_protected_call_is_shown_but_not_answered(serve: Serve) -> None:
     """The page tells the operator how to set up verification."""
     agent = payer(Till(), {"amount": 5}, approval=ApprovalPolicy(approvers=("dana",)))
     async with serve(agent, verify=False) as env, site(env.client) as web, web.browser() as me:

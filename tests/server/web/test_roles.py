@@ -219,7 +219,7 @@ async def test_the_list_has_only_the_invocations_of_a_person(
         await invocation.handle.terminate()
 
 
-async def test_the_default_user_id_is_nobody(serve: Serve, there: Installation, openid: FakeOpenId) -> None:
+async def test_the_default_user_id_belongs_to_nobody(serve: Serve, there: Installation, openid: FakeOpenId) -> None:
     """An account named `user` would otherwise own every invocation that was started without a user ID."""
     async with (
         serve(payer(Till(), {"amount": 5}), verify=False) as env,

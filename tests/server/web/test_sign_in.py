@@ -1,4 +1,4 @@
-"""Logins at a provider, identities that the gateway vouches for, and links that open one call."""
+"""Logins at a provider, identities verified by the gateway, and links that open one call."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -25,7 +25,7 @@ POLICY = ApprovalPolicy(approvers=("role:finance",), not_requester=True)
 
 @pytest.fixture
 def there(tmp_path: Path, openid: FakeOpenId) -> Installation:
-    """An installation whose gateway uses the provider for logins."""
+    """Return an installation whose gateway uses the provider for logins."""
     return provider_installed(tmp_path, openid)
 
 
@@ -34,7 +34,7 @@ def links(there: Installation) -> Links:
     return Links.of(Configuration.read(there.folder / "workers.toml"), namespace="default")
 
 
-async def test_who_logs_in_at_the_provider_answers_with_a_verified_identity(
+async def test_a_person_who_logs_in_answers_with_a_verified_identity(
     serve: Serve, there: Installation, openid: FakeOpenId
 ) -> None:
     """The gateway signs, the workers verify, the page shows the identity, and no secret is recorded."""
@@ -60,7 +60,7 @@ async def test_who_logs_in_at_the_provider_answers_with_a_verified_identity(
         assert [secret for secret in openid.secrets if secret in history] == []
 
 
-async def test_a_call_whose_requester_is_not_verified_can_only_be_rejected(
+async def test_a_call_with_an_unverified_requester_can_only_be_rejected(
     serve: Serve, there: Installation, openid: FakeOpenId
 ) -> None:
     """The page says why it offers nothing else."""
@@ -93,7 +93,7 @@ async def test_a_call_whose_requester_is_not_verified_can_only_be_rejected(
         ("dana@example.com", (), "may not answer", "You are logged in as dana@example.com, without any role."),
     ],
 )
-async def test_whom_the_policy_does_not_name_is_told_and_offered_nothing(
+async def test_an_unauthorized_person_is_offered_nothing(
     serve: Serve,
     there: Installation,
     openid: FakeOpenId,
@@ -128,10 +128,10 @@ async def test_whom_the_policy_does_not_name_is_told_and_offered_nothing(
         await invocation.handle.terminate()
 
 
-async def test_a_login_is_for_the_browser_that_began_it_and_for_once(
+async def test_a_login_is_valid_once_in_the_browser_that_began_it(
     serve: Serve, there: Installation, openid: FakeOpenId
 ) -> None:
-    """A stolen return address, a repeated one, or a refusal of the provider does not log anybody in."""
+    """A stolen return address, a repeated one, or a refusal of the provider logs nobody in."""
     async with (
         serve(payer(Till())) as env,
         site(env.client, gatekeeper=gatekeeper(there)) as web,
@@ -148,10 +148,10 @@ async def test_a_login_is_for_the_browser_that_began_it_and_for_once(
         assert (await thief.head("/login")).status_code == 405
 
 
-async def test_whoever_is_logged_out_is_sent_to_the_provider_and_not_to_a_printed_link(
+async def test_a_logged_out_person_is_sent_to_the_provider(
     serve: Serve, there: Installation, openid: FakeOpenId
 ) -> None:
-    """A form from a forgotten tab leads to the provider, too, and does nothing else."""
+    """A form from a forgotten tab leads to the provider, too, and does nothing else; no printed link is mentioned."""
     async with (
         serve(payer(Till(), {"amount": 5})) as env,
         site(env.client, gatekeeper=gatekeeper(there)) as web,
@@ -195,7 +195,7 @@ async def test_whoever_is_logged_out_is_sent_to_the_provider_and_not_to_a_printe
         ("/x?next=//evil.example", "/x?next=//evil.example"),
     ],
 )
-def test_after_the_login_a_browser_goes_to_a_page_of_this_server_only(given: str, path: str) -> None:
+def test_a_login_redirects_only_to_pages_of_this_server(given: str, path: str) -> None:
     """A link cannot redirect to another site."""
     assert sanitize_next(given) == path
 
@@ -222,7 +222,7 @@ async def test_a_login_that_starts_with_a_foreign_page_ends_on_this_server(
         assert (link.status_code, "evil.example" in link.text) == (403, False)
 
 
-async def followed(http: httpx.AsyncClient, token: str, **headers: str) -> httpx.Response:
+async def open_link(http: httpx.AsyncClient, token: str, **headers: str) -> httpx.Response:
     """Open a link to a call and post its token, as the script of the page does."""
     sent = {"Content-Type": "application/x-www-form-urlencoded", **headers}
     return await http.post("/link", content=urlencode({"link": token}), headers=sent, follow_redirects=True)
@@ -243,11 +243,11 @@ async def test_a_link_shows_one_call_and_decides_nothing(serve: Serve, there: In
         landed = await http.get(path_of(id))
         assert (landed.status_code, "requests approval of" in landed.text) == (401, False)
         for wrong in (f"{token[:-4]}AAAA", "x", "", "\x00", links(there).sign(id, lifetime=timedelta(seconds=-1))):
-            assert (await followed(http, wrong)).status_code == 403
-        assert (await followed(http, token, Origin="https://evil.example")).status_code == 403
+            assert (await open_link(http, wrong)).status_code == 403
+        assert (await open_link(http, token, Origin="https://evil.example")).status_code == 403
         assert (await http.get(f"/link?link={token}")).status_code == 405
         for _ in range(2):
-            page = (await followed(http, token)).text
+            page = (await open_link(http, token)).text
             assert "payer requests approval of pay" in page
             assert "This link only shows the call. Log in to answer." in page
             assert "<form" not in page
@@ -264,8 +264,8 @@ async def test_a_link_shows_one_call_and_decides_nothing(serve: Serve, there: In
         await invocation.reject("fc-2")
 
 
-async def test_a_link_that_holds_no_more_still_leads_to_its_call_by_a_login(serve: Serve, there: Installation) -> None:
-    """An expired link still leads to its call after a login, and no form can name another place."""
+async def test_an_expired_link_still_leads_to_its_call_after_a_login(serve: Serve, there: Installation) -> None:
+    """No form can name another place."""
     async with (
         serve(payer(Till(), {"amount": 5})) as env,
         site(env.client, gatekeeper=gatekeeper(there)) as web,
@@ -284,7 +284,7 @@ async def test_a_link_that_holds_no_more_still_leads_to_its_call_by_a_login(serv
         await invocation.reject()
 
 
-async def test_a_link_that_may_decide_does_so_once_and_by_a_form(serve: Serve, there: Installation) -> None:
+async def test_a_deciding_link_counts_once_and_needs_a_form(serve: Serve, there: Installation) -> None:
     """The configuration can let the recipient of a link answer; a link without recipient only shows the call."""
     till = Till()
     agent = payer(till, {"amount": 5}, approval=ApprovalPolicy(approvers=("dana@example.com",)))
@@ -297,9 +297,9 @@ async def test_a_link_that_may_decide_does_so_once_and_by_a_form(serve: Serve, t
         invocation, id = await begun(env.client, "payer")
         signer = links(there)
         for who in (None, "erin@example.com"):
-            assert 'value="approve"' not in (await followed(http, signer.sign(id, who))).text
+            assert 'value="approve"' not in (await open_link(http, signer.sign(id, who))).text
         mine = signer.sign(id, "dana@example.com")
-        fields, late = hidden((await followed(http, mine)).text), hidden((await followed(elsewhere, mine)).text)
+        fields, late = hidden((await open_link(http, mine)).text), hidden((await open_link(elsewhere, mine)).text)
         me, again = Browser(http), Browser(elsewhere)
         crossed = await me.send(
             path_of(id), {**fields, "action": "approve"}, headers={"Origin": "https://evil.example"}
@@ -313,8 +313,8 @@ async def test_a_link_that_may_decide_does_so_once_and_by_a_form(serve: Serve, t
         assert till.paid == [5]
 
 
-async def test_who_answers_by_a_link_is_told_in_whose_name(serve: Serve, there: Installation) -> None:
-    """Mails are forwarded, so the page names the person in whose name an answer counts."""
+async def test_a_link_names_the_person_in_whose_name_it_answers(serve: Serve, there: Installation) -> None:
+    """Mails are forwarded, so the page shows the name."""
     agent = payer(Till(), {"amount": 5}, approval=ApprovalPolicy(approvers=("dana@example.com",)))
     async with (
         serve(agent, identity=there.worker, verify=False) as env,
@@ -322,12 +322,12 @@ async def test_who_answers_by_a_link_is_told_in_whose_name(serve: Serve, there: 
         browser(web.url) as http,
     ):
         invocation, id = await begun(env.client, "payer")
-        page = await followed(http, links(there).sign(id, "dana@example.com"))
+        page = await open_link(http, links(there).sign(id, "dana@example.com"))
         assert "You answer as dana@example.com, the recipient of this link." in page.text
         await invocation.handle.terminate()
 
 
-async def test_whoever_logs_in_without_a_provider_is_told_of_the_printed_link(serve: Serve) -> None:
+async def test_without_a_provider_the_login_page_mentions_the_printed_link(serve: Serve) -> None:
     """A login page reached from a link to a call points to the server's terminal."""
     async with serve(payer(Till())) as env, site(env.client) as web, browser(web.url) as http:
         page = await http.get("/login?next=%2Fapprovals")
@@ -335,8 +335,8 @@ async def test_whoever_logs_in_without_a_provider_is_told_of_the_printed_link(se
         assert "To log in, open the newest link" in page.text
 
 
-async def test_a_link_to_another_call_takes_no_page_away(serve: Serve, there: Installation) -> None:
-    """Two links open side by side can both be answered."""
+async def test_links_to_two_calls_work_side_by_side(serve: Serve, there: Installation) -> None:
+    """Both calls can be answered."""
     till = Till()
     agent = payer(till, {"amount": 5}, {"amount": 6}, approval=ApprovalPolicy(approvers=("dana@example.com",)))
     async with (
@@ -347,7 +347,7 @@ async def test_a_link_to_another_call_takes_no_page_away(serve: Serve, there: In
         invocation, first = await begun(env.client, "payer")
         pages = [first, first.replace("fc-1", "fc-2")]
         signer, me = links(there), Browser(http)
-        forms = [hidden((await followed(http, signer.sign(id, "dana@example.com"))).text) for id in pages]
+        forms = [hidden((await open_link(http, signer.sign(id, "dana@example.com"))).text) for id in pages]
         for id, fields in zip(pages, forms, strict=True):
             page = await me.send(path_of(id), {**fields, "action": "approve"})
             assert "This call was approved by dana@example.com (identity verified)" in page.text
@@ -355,7 +355,7 @@ async def test_a_link_to_another_call_takes_no_page_away(serve: Serve, there: In
         assert sorted(till.paid) == [5, 6]
 
 
-async def test_a_quorum_is_of_different_people(serve: Serve, there: Installation, openid: FakeOpenId) -> None:
+async def test_a_quorum_needs_different_people(serve: Serve, there: Installation, openid: FakeOpenId) -> None:
     """The page shows who has approved so far, and the same person counts once."""
     till = Till()
     agent = payer(till, {"amount": 5}, approval=ApprovalPolicy(approvers=("role:finance",), quorum=2))
@@ -385,7 +385,7 @@ async def test_a_quorum_is_of_different_people(serve: Serve, there: Installation
         assert till.paid == [5]
 
 
-def test_logins_at_a_provider_need_a_gateway_that_vouches(there: Installation) -> None:
+def test_logins_at_a_provider_need_a_verifying_gateway(there: Installation) -> None:
     """With a gateway the server may listen on other addresses without a token for programs."""
     file = there.folder / "gateway.toml"
     check_host("0.0.0.0", names=["inbox.example"], provider=True)

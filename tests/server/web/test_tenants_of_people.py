@@ -23,7 +23,7 @@ EVERYTHING = tuple(f"{role}s" for role in sorted(ROLES))
 
 @pytest.fixture
 def there(tmp_path: Path, openid: FakeOpenId) -> Installation:
-    """An installation whose gateway uses the provider for logins."""
+    """Return an installation whose gateway uses the provider for logins."""
     return tenants_installed(tmp_path, openid)
 
 
@@ -35,7 +35,7 @@ def tenants_installed(folder: Path, openid: FakeOpenId) -> Installation:
 
 @contextlib.asynccontextmanager
 async def member(url: str, openid: FakeOpenId, tenant: str | None, *roles: str) -> AsyncIterator[Browser]:
-    """Log a person of a tenant in."""
+    """Log in a person of a tenant."""
     openid.claims = {"org": tenant}
     async with person(url, openid, *roles) as me:
         yield me
@@ -63,7 +63,7 @@ async def test_a_requester_of_another_tenant_does_not_see_the_invocation(
 
 
 async def test_a_token_of_another_tenant_decides_nothing(serve: Serve, there: Installation, openid: FakeOpenId) -> None:
-    """Workers check the tenant of a token that a person sends without the web server, although the role would do."""
+    """Workers check the tenant of a token that is sent without the web server, although the role would do."""
     async with serve(payer(), identity=there.worker) as env:
         invocation, _ = await begun(env.client, "payer", tenant="acme")
         answered = client_of(env, there).invocation(invocation.id)

@@ -25,7 +25,7 @@ ROW = (
 
 
 async def test_model_calls_tools_and_waits_are_drawn_in_their_order(serve: Serve) -> None:
-    """A wait ends with the answer, and the steps before and after it have bars of their own."""
+    """A wait ends with the answer, and the steps before and after it have their own bars."""
     async with serve(payer(Till(), {"amount": 5})) as env, site(env.client) as web, web.browser() as me:
         invocation, _ = await begun(env.client, "payer")
         path = f"{page_of(invocation)}/timeline"
@@ -76,7 +76,7 @@ async def test_attempts_and_changes_of_state_are_drawn(serve: Serve) -> None:
         assert page.count('class="change"') == 2
 
 
-def test_a_wait_of_weeks_leaves_steps_of_seconds_to_be_seen() -> None:
+def test_a_wait_of_weeks_leaves_short_steps_visible() -> None:
     """A long wait is cut and labeled with its length, while everything else keeps one scale."""
     scale = Scale([0.0, 2.0, 6.0, 6.0 + WEEKS, 8.0 + WEEKS])
     (cut,) = scale.breaks
@@ -98,7 +98,7 @@ def test_a_wait_of_weeks_leaves_steps_of_seconds_to_be_seen() -> None:
         ([1, 3, 12, 48], []),
     ],
 )
-def test_only_stretches_much_longer_than_all_shorter_ones_are_cut(lengths: list[float], cut: list[float]) -> None:
+def test_only_much_longer_stretches_are_cut(lengths: list[float], cut: list[float]) -> None:
     """Everything that fits one scale keeps it."""
     times = [sum(lengths[:count]) for count in range(len(lengths) + 1)]
     scale = Scale(times)

@@ -1,4 +1,4 @@
-"""Pages while the Temporal server does not answer."""
+"""Pages while the Temporal server is unavailable."""
 
 import contextlib
 from collections.abc import Iterator
@@ -31,8 +31,8 @@ def cut(name: str) -> Iterator[None]:
         yield
 
 
-async def test_an_answer_to_which_the_server_says_nothing_is_not_called_failed(serve: Serve) -> None:
-    """An unconfirmed answer may be recorded, so the page asks to check the call first."""
+async def test_an_unconfirmed_answer_is_not_reported_as_failed(serve: Serve) -> None:
+    """It may be recorded, so the page asks to check the call first."""
     async with serve(payer(Till(), {"amount": 5})) as env, site(env.client) as web, web.browser() as me:
         invocation, id = await begun(env.client, "payer")
         fields = await me.fields(path_of(id))
@@ -43,7 +43,7 @@ async def test_an_answer_to_which_the_server_says_nothing_is_not_called_failed(s
         assert f"{UNKNOWN} Check the call before you answer again." in page.text
 
 
-async def test_several_answers_to_which_the_server_says_nothing_are_told_each(serve: Serve) -> None:
+async def test_several_unconfirmed_answers_are_reported_one_by_one(serve: Serve) -> None:
     """Answers that were sent may count; calls that could not be read got no answer."""
     agent = payer(Till(), {"amount": 5}, {"amount": 6})
     async with serve(agent) as env, site(env.client) as web, web.browser() as me:

@@ -1,4 +1,4 @@
-"""Every workflow test ends with a look at its workflow tasks: none may have failed."""
+"""After every workflow test, verify that no workflow task failed."""
 
 import contextlib
 from collections.abc import AsyncIterator, Sequence
@@ -19,9 +19,9 @@ __all__ = ["serve", "serve_and_skip", "skipping_server"]
 
 @pytest.fixture
 def serve(serve: Serve) -> Serve:
-    """As everywhere, and besides: no workflow task of any invocation failed, which would have stuck it.
+    """Serve agents, and verify at the end that no workflow task of any invocation failed.
 
-    `adopt` names invocations that another worker began, to be verified with those begun here.
+    `adopt` names invocations that another worker started, to be verified together with those of this one.
     """
 
     @contextlib.asynccontextmanager

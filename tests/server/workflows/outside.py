@@ -1,4 +1,4 @@
-"""What a test sees and does of an invocation from outside, and things it holds on to inside the worker's process."""
+"""Start, observe and answer invocations as a client does, and hold tools and models at gates inside the worker."""
 
 import asyncio
 import dataclasses
@@ -71,36 +71,36 @@ LATE = limit_quick_calls(30)
 
 
 async def reset(client: Client, history: WorkflowHistory, task: int, *, without: Sequence[int] = ()) -> None:
-    """Have a run do its `task`th workflow task anew, and what follows; `without` says what is not sent again."""
+    """Reset a run to its `task`th workflow task; `without` lists events that are not sent again."""
     completed = [e.event_id for e in history.events if e.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED]
     execution = WorkflowExecution(workflow_id=history.workflow_id, run_id=find_run_id(history.events))
-    given = ResetWorkflowExecutionRequest(
+    request = ResetWorkflowExecutionRequest(
         namespace=client.namespace,
         workflow_execution=execution,
         workflow_task_finish_event_id=completed[task - 1],
         reset_reapply_exclude_types=without,  # type: ignore[arg-type]
         request_id=str(uuid.uuid4()),
     )
-    await client.workflow_service.reset_workflow_execution(given)
+    await client.workflow_service.reset_workflow_execution(request)
 
 
 async def until(look: Callable[[], Awaitable[T]], what: str) -> T:
-    """Look again and again until something true is seen, and return it.
+    """Poll until the result is true, and return it.
 
     Raises:
-        AssertionError: It was not seen in time.
+        AssertionError: The time is up.
     """
     try:
         async with asyncio.timeout(LIMIT_S):
-            while not (seen := await look()):
+            while not (value := await look()):
                 await asyncio.sleep(0.02)
     except TimeoutError:
         raise AssertionError(f"Not seen within {LIMIT_S:g} s: {what}") from None
-    return seen
+    return value
 
 
 async def waiting(invocation: Invocation, *function_call_ids: str) -> list[PendingCall]:
-    """Wait until exactly these calls wait for a person, in any order."""
+    """Wait until exactly these calls are pending, in any order."""
 
     async def look() -> list[PendingCall]:
         pending = await invocation.pending()
@@ -110,14 +110,14 @@ async def waiting(invocation: Invocation, *function_call_ids: str) -> list[Pendi
 
 
 async def until_waiting(start: Awaitable[Invocation], *function_call_ids: str) -> Invocation:
-    """Start an invocation, and return it when exactly these calls wait for a person, or else any."""
+    """Start an invocation, and return it when exactly these calls are pending, or else any."""
     invocation = await start
     await (waiting(invocation, *function_call_ids) if function_call_ids else until(invocation.pending, "a call"))
     return invocation
 
 
 async def until_call(start: Awaitable[Invocation], function_call_id: str) -> tuple[Invocation, PendingCall]:
-    """Start an invocation, and return it with its only pending call when this one waits for a person."""
+    """Start an invocation, and return it with its only pending call."""
     invocation = await start
     [call] = await waiting(invocation, function_call_id)
     return invocation, call
@@ -130,26 +130,26 @@ async def ended(start: Awaitable[Invocation]) -> Invocation:
     return invocation
 
 
-async def approve_and_finish(invocation: Invocation | Sent, *function_call_ids: str, **given: Any) -> InvocationResult:
+async def approve_and_finish(invocation: Invocation | Sent, *function_call_ids: str, **params: Any) -> InvocationResult:
     """Approve a call, the only one unless its ID is given, and return the result of the invocation."""
-    await invocation.approve(*function_call_ids, **given)
+    await invocation.approve(*function_call_ids, **params)
     return await invocation.result()
 
 
-async def reject_and_finish(invocation: Invocation | Sent, *function_call_ids: str, **given: Any) -> InvocationResult:
+async def reject_and_finish(invocation: Invocation | Sent, *function_call_ids: str, **params: Any) -> InvocationResult:
     """Reject a call, the only one unless its ID is given, and return the result of the invocation."""
-    await invocation.reject(*function_call_ids, **given)
+    await invocation.reject(*function_call_ids, **params)
     return await invocation.result()
 
 
-async def answer_and_finish(invocation: Invocation, action: Action, *call_ids: str, **given: Any) -> InvocationResult:
+async def answer_and_finish(invocation: Invocation, action: Action, *call_ids: str, **params: Any) -> InvocationResult:
     """Answer a call, the only one unless its ID is given, and return the result of the invocation."""
-    await invocation.answer(action, *call_ids, **given)
+    await invocation.answer(action, *call_ids, **params)
     return await invocation.result()
 
 
 async def held(invocation: Invocation) -> JsonObject:
-    """Wait until the status of an invocation is that of a held one, and return its only hold."""
+    """Wait until an invocation is held, and return its only hold."""
 
     async def look() -> list[JsonObject]:
         described = await invocation.handle.describe()
@@ -162,10 +162,10 @@ async def held(invocation: Invocation) -> JsonObject:
 
 
 async def quiet(invocation: Invocation) -> None:
-    """Wait until nothing is under way: no activity, and no workflow task.
+    """Wait until nothing is in flight: no activity, and no workflow task.
 
-    Refused updates then leave no trace. One that meets a workflow task under way leaves an empty one behind it, and
-    the SDK replays that with another clock than it ran with (its "workflow task chunking").
+    Refused updates then leave no trace. One that meets a running workflow task leaves an empty one behind, and the SDK
+    replays that with another clock than it ran with (its "workflow task chunking").
     """
 
     async def look() -> bool:
@@ -175,8 +175,8 @@ async def quiet(invocation: Invocation) -> None:
     await until(look, f"{invocation.id} at rest")
 
 
-async def asked(model: ScriptedModel, times: int) -> LlmRequest:
-    """Wait until the model was called so many times; return the latest request."""
+async def wait_for_model_calls(model: ScriptedModel, times: int) -> LlmRequest:
+    """Wait until the model was called this many times; return the latest request."""
 
     async def look() -> bool:
         return len(model.requests) >= times
@@ -185,8 +185,10 @@ async def asked(model: ScriptedModel, times: int) -> LlmRequest:
     return model.requests[times - 1]
 
 
-async def heard_joined(invocation: Invocation, count: int = 1) -> None:
-    """Wait until messages have reached an invocation at work: its session tells "joined" before it hands them on."""
+async def wait_for_joined_messages(invocation: Invocation, count: int = 1) -> None:
+    """Wait until messages have reached a running invocation, because its session reports "joined" before it delivers
+    them.
+    """
 
     async def look() -> bool:
         return sum(isinstance(entry.body, MessageJoined) for entry in (await invocation.log()).entries) >= count
@@ -195,20 +197,20 @@ async def heard_joined(invocation: Invocation, count: int = 1) -> None:
 
 
 async def responded(invocation: Invocation, *function_call_ids: str) -> Log:
-    """Wait until the events hold responses to exactly these calls, in this order; return the log."""
+    """Wait until the events have responses to exactly these calls, in this order; return the log."""
 
     async def look() -> Log | None:
         log = await invocation.log()
-        found = [part["id"] for event in log.state.events for part in event.function_responses()]
-        return log if found == list(function_call_ids) else None
+        call_ids = [part["id"] for event in log.state.events for part in event.function_responses()]
+        return log if call_ids == list(function_call_ids) else None
 
-    found = await until(look, f"responses to {function_call_ids} in {invocation.id}")
-    assert found is not None
-    return found
+    matching_log = await until(look, f"responses to {function_call_ids} in {invocation.id}")
+    assert matching_log is not None
+    return matching_log
 
 
 async def ignored(invocation: Invocation, count: int) -> list[str]:
-    """Wait until so many answers were recorded as ignored; return why, in order."""
+    """Wait until this many answers were recorded as ignored; return the reasons in order."""
 
     async def look() -> list[str]:
         reasons = ignored_in((await invocation.log()).state.events)
@@ -218,12 +220,12 @@ async def ignored(invocation: Invocation, count: int) -> list[str]:
 
 
 def ignored_in(events: list[Event]) -> list[str]:
-    """Return why answers were ignored, by the events that say so."""
+    """Return the reasons of ignored answers, by their events."""
     return [e.custom_metadata["ignored_answer"]["reason"] for e in events if e.custom_metadata]
 
 
 async def cut(invocation: Invocation) -> None:
-    """Have an invocation that waits go on in a further run: strangers send it so much that its history grows long."""
+    """Let a waiting invocation continue as new, by sending it signals until its history is long."""
     before = len(await invocation.histories())
 
     async def continued() -> bool:
@@ -234,12 +236,12 @@ async def cut(invocation: Invocation) -> None:
 
 
 async def event_count(invocation: Invocation) -> int:
-    """Return how many events Temporal has recorded."""
+    """Return the number of events in Temporal's history."""
     return len((await invocation.history()).events)
 
 
 async def refusal(answer: Awaitable[object]) -> str:
-    """Return the type of error with which an answer given by update was refused."""
+    """Return the type of error with which an update was refused."""
     with pytest.raises((AnswerRefused, WorkflowUpdateFailedError)) as caught:
         await answer
     error = caught.value
@@ -258,9 +260,9 @@ async def failure(invocation: Invocation) -> ApplicationError:
 
 
 def stuck_tasks(history: WorkflowHistory) -> list[str]:
-    """Return why workflow tasks failed.
+    """Return the causes of failed workflow tasks.
 
-    Two causes are no fault, and the task is given again: a completion that raced with a message, and a task that the
+    Two causes are not faults, and the task is repeated: a completion that raced with a message, and a task that the
     server takes back because a hundred events wait for its end.
     """
     harmless = (
@@ -281,18 +283,18 @@ def files_in(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
 
 
-def told(request: LlmRequest) -> list[JsonObject]:
-    """Return what the model is told that its calls gave, oldest first."""
+def tool_responses(request: LlmRequest) -> list[JsonObject]:
+    """Return the responses of tools in a request, oldest first."""
     return [response for _, response in responses(request)]
 
 
 def bytes_of(data: bytes, encoding: bytes | None = b"json/plain") -> RawValue:
-    """Return a payload of these very bytes."""
+    """Return a payload of exactly these bytes."""
     return RawValue(Payload(metadata={"encoding": encoding} if encoding is not None else {}, data=data))
 
 
 async def start_raw(client: AgentClient, id: str, *payloads: object) -> Invocation:
-    """Start an invocation with these very arguments."""
+    """Start an invocation with exactly these arguments."""
     handle = await client.temporal.start_workflow(
         "AgentInvocation", args=list(payloads), id=id, task_queue=client.task_queue
     )
@@ -300,28 +302,28 @@ async def start_raw(client: AgentClient, id: str, *payloads: object) -> Invocati
 
 
 class Gate:
-    """Holds whoever comes until the test opens it."""
+    """Holds callers until the test opens it."""
 
     def __init__(self) -> None:
         self._reached, self._opened = asyncio.Event(), asyncio.Event()
 
     async def passed(self) -> None:
-        """Stay here until it is open. For tools and models."""
+        """Wait until the gate is open. For tools and models."""
         self._reached.set()
         await self._opened.wait()
 
     async def reached(self) -> None:
-        """Wait until somebody stays here. For tests."""
+        """Wait until a caller waits at the gate. For tests."""
         async with asyncio.timeout(LIMIT_S):
             await self._reached.wait()
 
     def open(self) -> None:
-        """Let everybody through."""
+        """Let every caller through."""
         self._opened.set()
 
 
 class HeldModel(ScriptedModel):
-    """A scripted model of which one call is held at a gate."""
+    """A scripted model with one call that is held at a gate."""
 
     def __init__(self, *replies: Any, held_call: int) -> None:
         super().__init__(*replies)
@@ -336,7 +338,7 @@ class HeldModel(ScriptedModel):
 
 
 class Till:
-    """Tools whose side effect is counted."""
+    """Tools with a counted side effect."""
 
     def __init__(self) -> None:
         self.paid: list[int] = []

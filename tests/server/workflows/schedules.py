@@ -1,4 +1,6 @@
-"""Invocations whose tools, messages and answers come in a drawn order, and a strict comparison with their replays."""
+"""Run invocations whose tools, messages and answers come in a random order, and compare them strictly with their
+replays.
+"""
 
 import asyncio
 import contextlib
@@ -21,7 +23,7 @@ POLICIES: tuple[Policy | None, ...] = (None, "wrap_up", "stop", "ask")
 
 
 async def follow_schedule(client: AgentClient, seed: int) -> Invocation:
-    """Start an invocation and send it messages, at drawn moments; return it when it has ended."""
+    """Start an invocation and send it messages at random moments; return it when it has ended."""
     draw = random.Random(seed)
     batch: list[tuple[str, dict[str, Any]]] = [("ask", {})]  # calls of the agent `scheduled`
     batch += [("rest", {"seconds": round(draw.random() * 0.4, 3)}) for _ in range(draw.randint(1, 3))]
@@ -52,7 +54,7 @@ async def follow_schedule(client: AgentClient, seed: int) -> Invocation:
 
 
 class _ObservedRunner(UnsandboxedWorkflowRunner):
-    """Runs workflows, and returns the log of the latest one."""
+    """Runs workflows, and keeps the log of the latest one."""
 
     _latest: WorkflowInstance
 
@@ -66,14 +68,14 @@ class _ObservedRunner(UnsandboxedWorkflowRunner):
 
 
 def _entries_of(log: Log) -> list[tuple[str, float]]:
-    """Return references and times, without those of the cancellation with which the SDK evicts a workflow."""
+    """Return references and times, without the cancellation by which the SDK evicts a workflow."""
     return [(str(without_digest(entry.ref)), entry.time) for entry in log.entries if entry.time]
 
 
 async def assert_same_on_replay(invocation: Invocation) -> None:
-    """Replay an invocation and those that it called, whole and cut at the start of each workflow task.
+    """Replay an invocation and its called agents, whole and cut at the start of each workflow task.
 
-    Commands must have the same attributes, and entries the same order and times, as the history has them.
+    Commands must have the same attributes, and entries the same order and times, as in the history.
     """
     runner, is_harmless = _ObservedRunner(), divergence._is_harmless
     with pytest.MonkeyPatch.context() as patched:

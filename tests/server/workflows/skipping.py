@@ -1,4 +1,4 @@
-"""A server on which time can be skipped, so that days pass in seconds."""
+"""A server that can skip time, so that days pass in seconds."""
 
 import contextlib
 from collections.abc import AsyncIterator, Callable
@@ -20,14 +20,14 @@ DAY = timedelta(days=1)
 
 
 class Clock:
-    """A worker whose invocations live in a time of their own."""
+    """A worker whose invocations have their own time."""
 
     def __init__(self, environment: AgentEnvironment, skipper: TimeSkipper) -> None:
         self._skipper = skipper
         self.client = AgentClient(skipper.client, task_queue=environment.client.task_queue)
 
     async def forward(self, invocation: Invocation, by: timedelta) -> None:
-        """Let time pass for one invocation."""
+        """Skip time for one invocation."""
         await self._skipper.fast_forward(invocation.handle, by)
 
 
@@ -36,7 +36,7 @@ SkipTime: TypeAlias = Callable[..., contextlib.AbstractAsyncContextManager[Clock
 
 @pytest.fixture(scope="module")
 async def skipping_server() -> AsyncIterator[EmbeddedServer]:
-    """A server on which time can be skipped."""
+    """Run a server that can skip time."""
     async with EmbeddedServer(dynamic_config={"frontend.WorkflowTimeSkippingEnabled": True}) as server:
         yield server
 
@@ -45,7 +45,7 @@ async def skipping_server() -> AsyncIterator[EmbeddedServer]:
 def serve_and_skip(
     skipping_server: EmbeddedServer, verification: Verification, request: pytest.FixtureRequest
 ) -> SkipTime:
-    """Serve an agent; what is given as `verified` is checked at the end, as everywhere."""
+    """Serve an agent, and verify the invocations in `verified` at the end."""
 
     @contextlib.asynccontextmanager
     async def serving(agent: Agent, verified: list[Invocation]) -> AsyncIterator[Clock]:

@@ -29,40 +29,40 @@ class Refund(BaseModel):
     cents: int = 100
 
 
-seen: list[Any] = []
+received: list[Any] = []
 
 
 @activity.defn
 async def refund(params: dict[str, Any]) -> dict[str, Any]:
     """Take one object, as activities in most languages do."""
-    seen.append((activity.info().activity_id, params))
+    received.append((activity.info().activity_id, params))
     return {"refunded": params["order"]}
 
 
 @activity.defn
 async def move(source: str, target: str, cents: int = 5) -> str | None:
     """Move money between accounts."""
-    seen.append((source, target, cents))
+    received.append((source, target, cents))
     return None
 
 
 @activity.defn
 async def fail() -> None:
     """Fail at every attempt."""
-    seen.append(activity.info().attempt)
+    received.append(activity.info().attempt)
     raise ApplicationError("no such order", type="NotFound")
 
 
 @activity.defn
 async def hang() -> None:
     """Run until it is canceled."""
-    seen.append("hangs")
+    received.append("hangs")
     try:
         while True:
             activity.heartbeat()
             await asyncio.sleep(0.05)
     except asyncio.CancelledError:
-        seen.append("canceled")
+        received.append("canceled")
         raise
 
 
@@ -79,14 +79,14 @@ GIFTS: dict[str, Any] = {
 @activity.defn
 async def give(what: str) -> Any:
     """Return something."""
-    seen.append(what)
+    received.append(what)
     return GIFTS[what]
 
 
 @asynccontextmanager
 async def users_worker(env: AgentEnvironment, *activities: Callable[..., Any]) -> AsyncIterator[str]:
     """Run a worker of the user, which has no agent, with a client of its own."""
-    seen.clear()
+    received.clear()
     queue = f"{env.client.task_queue}-users"
     async with Worker(env.temporal, task_queue=queue, activities=activities):
         yield queue
@@ -111,7 +111,9 @@ def agent(tool: ActivityTool, *replies: Any, **options: Any) -> tuple[Agent, Scr
 
 
 async def test_an_activity_of_the_user_is_a_tool(serve: Serve) -> None:
-    """No other activity runs for the call. It receives the valid arguments as one object and returns the response."""
+    """Runs no other activity for the call. The activity receives the valid arguments as one object and returns the
+    response.
+    """
     clerk, model = agent(
         ActivityTool("refund", schema=Refund), calls(("refund", {"order": "A1", "extra": "dropped"})), says("done")
     )
@@ -120,12 +122,12 @@ async def test_an_activity_of_the_user_is_a_tool(serve: Serve) -> None:
         invocation = await env.client.start("clerk", "hi")
         assert (await invocation.result()).text == "done"
         assert scheduled(await invocation.history()) == ["call_model", "refund", "call_model"]
-    assert seen == [("fc-1.target", {"order": "A1"})]
+    assert received == [("fc-1.target", {"order": "A1"})]
     assert responses(model.requests[-1]) == [("refund", {"refunded": "A1"})]
 
 
 async def test_a_function_describes_arguments_that_are_passed_separately(serve: Serve) -> None:
-    """Its defaults are filled in. An activity that returns nothing gives the model a null."""
+    """Fills in defaults. An activity that returns nothing gives the model a null."""
     clerk, model = agent(
         ActivityTool("move", schema=move, effect="once"),
         calls(("move", {"source": "a", "target": "b"})),
@@ -134,12 +136,12 @@ async def test_a_function_describes_arguments_that_are_passed_separately(serve: 
     async with serve(clerk) as env, users_worker(env, move) as queue:
         clerk.tools[0].task_queue = queue
         assert (await env.client.run("clerk", "hi")).text == "done"
-    assert seen == [("a", "b", 5)]
+    assert received == [("a", "b", 5)]
     assert responses(model.requests[-1]) == [("move", {"result": None})]
 
 
 async def test_invalid_arguments_never_reach_the_activity(serve: Serve) -> None:
-    """The model gets the reasons instead, in the reply's own activity."""
+    """The model receives the reasons in the reply's own activity."""
     schema = {"type": "object", "properties": {"order": {"type": "string"}}}
     clerk, model = agent(
         ActivityTool("refund", schema=schema, task_queue="nobody"),
@@ -167,11 +169,11 @@ async def test_an_approver_edits_the_arguments_of_an_activity(serve: Serve) -> N
         await waiting(invocation)
         with pytest.raises(InvalidAnswer, match="cents: Input should be a valid integer"):
             await invocation.answer("edit", "fc-1", args={"order": "A1", "cents": "all"})
-        assert seen == []
+        assert received == []
         await answer_and_finish(invocation, "edit", "fc-1", args={"order": "A1", "cents": "5"})
         names = [name for name in scheduled(await invocation.history()) if name != "review_answer"]
         assert names == ["call_model", "clerk.refund", "refund", "call_model"]
-    assert seen == [("fc-1~1.target", {"order": "A1", "cents": 5})]
+    assert received == [("fc-1~1.target", {"order": "A1", "cents": 5})]
     assert responses(model.requests[-1]) == [("refund", {"refunded": "A1", "edited": {"args": {"cents": {"to": 5}}}})]
 
 
@@ -188,18 +190,22 @@ async def test_a_rejected_call_never_reaches_the_activity(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize(("effect", "retries", "attempts"), [("once", 0, [1]), ("repeatable", 1, [1, 2])])
-async def test_failures_follow_the_effect(serve: Serve, effect: Any, retries: int, attempts: list[int]) -> None:
-    """A call that must not run twice has one attempt, and any other as many as it has retries. The model sees why."""
+async def test_the_attempts_of_a_failing_activity_follow_its_effect(
+    serve: Serve, effect: Any, retries: int, attempts: list[int]
+) -> None:
+    """A call with the effect `once` has one attempt, and any other as many as it has retries. The model receives the
+    failure.
+    """
     clerk, model = agent(ActivityTool("fail", effect=effect, retries=retries), calls(("fail", {})), says("done"))
     async with serve(clerk) as env, users_worker(env, fail) as queue:
         clerk.tools[0].task_queue = queue
         await env.client.run("clerk", "hi")
-    assert seen == attempts
+    assert received == attempts
     assert responses(model.requests[-1]) == [("fail", {"error": "no such order", "error_type": "NotFound"})]
 
 
-async def test_an_activity_that_is_lost_is_not_repeated_silently(serve: Serve) -> None:
-    """A call that must not run twice and that does not end in time has an unknown outcome."""
+async def test_a_lost_activity_is_not_repeated_silently(serve: Serve) -> None:
+    """A call with the effect `once` that does not end in time has an unknown outcome."""
     clerk, model = agent(
         ActivityTool("hang", effect="once", timeout=timedelta(milliseconds=200)), calls(("hang", {})), says("done")
     )
@@ -209,7 +215,7 @@ async def test_an_activity_that_is_lost_is_not_repeated_silently(serve: Serve) -
     (_, response), *_ = responses(model.requests[-1])
     assert response["error_type"] == "OutcomeUnknown"
     assert "it was not repeated" in response["error"]
-    assert seen.count("hangs") == 1
+    assert received.count("hangs") == 1
 
 
 async def test_cancellation_reaches_the_activity(serve: Serve) -> None:
@@ -218,16 +224,18 @@ async def test_cancellation_reaches_the_activity(serve: Serve) -> None:
     async with serve(clerk) as env, users_worker(env, hang) as queue:
         clerk.tools[0].task_queue = queue
         invocation = await env.client.start("clerk", "hi")
-        while not seen:
+        while not received:
             await asyncio.sleep(0.01)
         await invocation.cancel()
         with pytest.raises(WorkflowFailureError):
             await invocation.result()
-    assert seen == ["hangs", "canceled"]
+    assert received == ["hangs", "canceled"]
 
 
 async def test_callbacks_process_the_call_and_its_result(serve: Serve) -> None:
-    """Those before the tool may change the arguments, which are then checked; those after it, the response."""
+    """A callback before the tool may change the arguments, which are then validated; one after it may change the
+    response.
+    """
 
     def before(tool: Any, args: dict[str, Any], tool_context: Any) -> None:
         args["order"] = "B2"
@@ -245,26 +253,26 @@ async def test_callbacks_process_the_call_and_its_result(serve: Serve) -> None:
     async with serve(clerk) as env, users_worker(env, refund) as queue:
         clerk.tools[0].task_queue = queue
         await env.client.run("clerk", "hi")
-    assert seen == [("fc-1.target", {"order": "B2"})]
+    assert received == [("fc-1.target", {"order": "B2"})]
     assert responses(model.requests[-1]) == [("refund", {"seen": {"refunded": "B2"}})]
 
 
 async def test_a_result_of_any_shape_reaches_the_model(serve: Serve) -> None:
-    """What cannot be recorded becomes an error, and the activity is not repeated."""
+    """A result that cannot be recorded becomes an error, and the activity is not repeated."""
     clerk, model = agent(
         ActivityTool("give", schema=give), calls(*(("give", {"what": what}) for what in GIFTS)), says("done")
     )
     async with serve(clerk) as env, users_worker(env, give) as queue:
         clerk.tools[0].task_queue = queue
         await env.client.run("clerk", "hi")
-    given = [response for _, response in responses(model.requests[-1])]
-    assert given[:3] == [{"result": [1, [2]]}, {"result": "text"}, {"result": 0.5}]
-    assert [response["error_type"] for response in given[3:]] == ["NotJson", "NotJson", "NotJson"]
-    assert sorted(seen) == sorted(GIFTS)
+    results = [response for _, response in responses(model.requests[-1])]
+    assert results[:3] == [{"result": [1, [2]]}, {"result": "text"}, {"result": 0.5}]
+    assert [response["error_type"] for response in results[3:]] == ["NotJson", "NotJson", "NotJson"]
+    assert sorted(received) == sorted(GIFTS)
 
 
 async def test_a_fork_inherits_the_result_of_an_activity(serve: Serve) -> None:
-    """What was recorded does not run again. `waystation rerun` does not run code of the user either."""
+    """A recorded result does not run again. `waystation rerun` does not run the user's code either."""
     model = FunctionModel(lambda request: says("done") if responses(request) else calls(("refund", {"order": "A1"})))
     tool = ActivityTool("refund", schema=Refund)
     async with serve(Agent(name="clerk", model=model, tools=[tool])) as env, users_worker(env, refund) as queue:
@@ -272,7 +280,7 @@ async def test_a_fork_inherits_the_result_of_an_activity(serve: Serve) -> None:
         source = await ended(env.client.start("clerk", "hi"))
         fork = await env.client.forks.start(source.id, 3)
         assert (await fork.result()).text == "done"
-        assert len(seen) == 1
+        assert len(received) == 1
         recording = await Recording.of(source)
         with pytest.raises(NoSuchActivity, match="runs the activity 'refund'"):
             find_tool_call(recording, "fc-1")

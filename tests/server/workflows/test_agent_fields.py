@@ -1,4 +1,4 @@
-"""What the fields of an LlmAgent do to its requests and answers. Source: adk-semantics 9.1 and 9.3."""
+"""Fields of an LlmAgent shape its requests and replies. Source: adk-semantics 9.1 and 9.3."""
 
 import json
 from typing import Any
@@ -37,7 +37,7 @@ def look(city: str) -> dict[str, int]:
 
 
 def speaks(name: str, *replies: Any, **fields: Any) -> Agent:
-    """Return an agent that says what is written down for it."""
+    """Return an agent with scripted replies."""
     return Agent(name=name, model=ScriptedModel(*replies), **fields)
 
 
@@ -52,8 +52,8 @@ def deltas(events: list[Event]) -> list[dict[str, Any]]:
     return [event.actions.state_delta for event in events if event.author != "user"]
 
 
-async def test_the_answer_is_stored_under_the_output_key_all_of_it(serve: Serve) -> None:
-    """Text beside a call counts; each event stores what was said so far, for the next agent to read."""
+async def test_the_whole_reply_is_stored_under_the_output_key(serve: Serve) -> None:
+    """Includes text next to a call; each event stores the text so far, so that the next agent can read it."""
     first = speaks(
         "first",
         calls(("look", {"city": "Bern"}), text="I am looking. "),
@@ -78,8 +78,8 @@ async def test_the_answer_is_stored_under_the_output_key_all_of_it(serve: Serve)
     )
 
 
-async def test_a_late_answer_begins_the_text_under_the_output_key_anew(serve: Serve) -> None:
-    """As ADK's next run does; what was said while the call waited is no part of the answer."""
+async def test_a_late_answer_restarts_the_text_under_the_output_key(serve: Serve) -> None:
+    """Follows ADK's next run; text from before the answer is left out."""
 
     def ask(city: str) -> dict[str, str]:
         return {"status": "pending"}
@@ -100,8 +100,8 @@ async def test_a_late_answer_begins_the_text_under_the_output_key_anew(serve: Se
         assert (await invocation.result()).state_delta == {"report": "It is warm."}
 
 
-async def test_an_output_schema_is_asked_for_and_parsed(serve: Serve) -> None:
-    """Without tools the model is given the schema; what is None is left out, a code fence is forgiven."""
+async def test_an_output_schema_is_requested_and_parsed(serve: Serve) -> None:
+    """Without tools the model receives the schema; leaves out None and accepts a code fence."""
     text = '```json\n{"city": "Bern", "degrees": 21, "wind": null}\n```'
     agent = speaks("weather", says(text), output_schema=Weather, output_key="now")
     async with serve(agent) as env:
@@ -120,8 +120,8 @@ async def test_an_output_schema_is_asked_for_and_parsed(serve: Serve) -> None:
     [("It is warm.", "value: Invalid JSON"), ('{"city": "Bern"}', "degrees: Field required")],
     ids=["not-json", "does-not-fit"],
 )
-async def test_an_answer_that_does_not_fit_its_schema_is_reported_twice(serve: Serve, text: str, problem: str) -> None:
-    """After the third one, the invocation stops. The text is kept, nothing is stored, and the reason is the problem."""
+async def test_a_reply_that_does_not_match_its_schema_is_reported_twice(serve: Serve, text: str, problem: str) -> None:
+    """After the third one, the invocation stops with the problem as reason, keeps the text, and stores nothing."""
     async with serve(speaks("weather", *[says(text)] * 3, output_schema=Weather, output_key="now")) as env:
         result = await env.client.run("weather", "Bern?")
     assert (result.status, result.text, result.output, result.state_delta) == ("stopped", text, None, {})
@@ -129,7 +129,7 @@ async def test_an_answer_that_does_not_fit_its_schema_is_reported_twice(serve: S
 
 
 async def test_with_tools_the_structured_answer_is_a_call(serve: Serve) -> None:
-    """The model is told so; an answer that does not fit is given back, the good one ends the turn as a text."""
+    """The instruction says so; an invalid answer is reported to the model, and a valid one ends the turn as a text."""
     agent = speaks(
         "weather",
         calls(("look", {"city": "Bern"})),
@@ -156,8 +156,8 @@ async def test_with_tools_the_structured_answer_is_a_call(serve: Serve) -> None:
     assert refused["error"].startswith("Validation Error found:\ndegrees: Field required\nRecall the set_model_resp")
 
 
-async def test_a_structured_list_is_wrapped_where_an_object_is_needed(serve: Serve) -> None:
-    """As a function's result would be."""
+async def test_a_structured_list_is_wrapped_in_an_object(serve: Serve) -> None:
+    """A function's result would be wrapped in the same way."""
     answer = calls(("set_model_response", {"items": [{"city": "Bern", "degrees": 21}]}))
     async with serve(speaks("weather", answer, tools=[look], output_schema=list[Weather], output_key="all")) as env:
         result = await env.client.run("weather", "all?")
@@ -165,8 +165,8 @@ async def test_a_structured_list_is_wrapped_where_an_object_is_needed(serve: Ser
     assert result.state_delta == {"all": [{"city": "Bern", "degrees": 21}]}
 
 
-async def test_a_called_agent_takes_and_gives_what_its_schemas_say(serve: Serve) -> None:
-    """Arguments that do not fit are told to the model; defaults are filled in. Source: adk-semantics 4.1 to 4.5."""
+async def test_a_called_agent_follows_its_schemas(serve: Serve) -> None:
+    """Reports invalid arguments to the model and fills in defaults. Source: adk-semantics 4.1 to 4.5."""
 
     class Place(BaseModel):
         city: str
@@ -192,8 +192,8 @@ async def test_a_called_agent_takes_and_gives_what_its_schemas_say(serve: Serve)
     assert declared["parametersJsonSchema"]["required"] == ["city"]
 
 
-async def test_instructions_come_in_adks_order(serve: Serve) -> None:
-    """Global, own, identity, transfer; providers may be coroutines and are not filled in."""
+async def test_instructions_have_adks_order(serve: Serve) -> None:
+    """The order is global, own, identity, transfer; providers may be coroutines, and their texts are not templates."""
 
     async def provide(context: ReadonlyContext) -> str:
         return f"For {context.agent_name}: {{name}} of {context.user_id}."
@@ -222,7 +222,7 @@ async def test_instructions_come_in_adks_order(serve: Serve) -> None:
 
 
 async def test_a_static_instruction_moves_the_other_into_the_contents(serve: Serve) -> None:
-    """The constant text leads the system instruction; what changes stands before what the user said last."""
+    """The constant text is the system instruction; the changing one precedes the user's last message."""
     agent = speaks(
         "guide",
         calls(("look", {"city": "Bern"})),
@@ -244,8 +244,8 @@ async def test_a_static_instruction_moves_the_other_into_the_contents(serve: Ser
     assert second.contents[-1] == first.contents[0]
 
 
-async def test_a_template_that_names_nothing_fails_the_invocation(serve: Serve) -> None:
-    """With ADK's words."""
+async def test_an_unknown_name_in_a_template_fails_the_invocation(serve: Serve) -> None:
+    """The error has ADK's text."""
     async with serve(speaks("guide", instruction="Now in {city}.")) as env:
         invocation = await env.client.start("guide", "hello")
         with pytest.raises(WorkflowFailureError) as failed:
@@ -255,8 +255,8 @@ async def test_a_template_that_names_nothing_fails_the_invocation(serve: Serve) 
     assert (cause.type, cause.message) == ("KeyError", "\"Context variable not found: `city` in agent 'guide'.\"")
 
 
-async def test_an_agent_may_be_shown_only_the_current_turn(serve: Serve) -> None:
-    """`include_contents="none"`: it begins with the latest word of the user or of another agent."""
+async def test_an_agent_may_see_only_the_current_turn(serve: Serve) -> None:
+    """With `include_contents="none"`, the turn begins at the latest words of the user or of another agent."""
     first = speaks("first", says("Bern."))
     second = speaks("second", says("ok"), include_contents="none")
     async with serve(SequentialAgent(name="team", sub_agents=[first, second])) as env:
@@ -266,8 +266,8 @@ async def test_an_agent_may_be_shown_only_the_current_turn(serve: Serve) -> None
     assert "where?" not in str(content)
 
 
-async def test_an_agent_hands_over_to_another_one(serve: Serve) -> None:
-    """Nothing has to be run for that: the call is answered at once. The other sees it quoted."""
+async def test_an_agent_transfers_to_another_one(serve: Serve) -> None:
+    """The transfer needs no activity, because the call is answered at once. The other agent sees it quoted."""
     support = speaks("support", says("On my way."), description="Urgent things.")
     desk = speaks("desk", calls(("transfer_to_agent", {"agent_name": "support"})), sub_agents=[support])
     async with serve(desk) as env:
@@ -284,8 +284,8 @@ async def test_an_agent_hands_over_to_another_one(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("around", [False, True], ids=["answered-at-once", "with-callbacks"])
-async def test_whom_an_agent_may_not_transfer_to_is_told_to_its_model(serve: Serve, around: bool) -> None:
-    """Unknown agents, and those that are out of reach; the invocation goes on."""
+async def test_a_forbidden_transfer_is_reported_to_the_model(serve: Serve, around: bool) -> None:
+    """Covers unknown agents and those that are out of reach; the invocation continues."""
     below = speaks("below")
     child = speaks("child", sub_agents=[below])
     fields: dict[str, Any] = {"before_tool_callback": lambda tool, args, tool_context: None} if around else {}
@@ -299,16 +299,16 @@ async def test_whom_an_agent_may_not_transfer_to_is_told_to_its_model(serve: Ser
     )
     async with serve(root) as env:
         assert (await env.client.run("root", "go")).text == "I stay."
-    told = [response["error"] for _, response in responses(model_of(root).requests[-1])]
-    assert told[:2] == [
+    errors = [response["error"] for _, response in responses(model_of(root).requests[-1])]
+    assert errors[:2] == [
         "Transfer target agent 'nobody' not found.",
         "Agent root is not allowed to transfer to agent below.",
     ]
-    assert told[2].startswith("Invoking `transfer_to_agent()` failed as the following mandatory input parameters")
+    assert errors[2].startswith("Invoking `transfer_to_agent()` failed as the following mandatory input parameters")
 
 
 async def test_any_tool_may_transfer(serve: Serve) -> None:
-    """Its own result is the response; a target that is not there is an error that the model reads."""
+    """Its own result is the response; an unknown target is an error for the model."""
 
     def escalate(to: str, tool_context: ToolContext) -> str:
         """Escalate."""
@@ -341,8 +341,8 @@ async def test_any_tool_may_transfer(serve: Serve) -> None:
     assert events[2].actions.transfer_to_agent is None
 
 
-async def test_sub_agents_may_be_set_after_the_agent_was_made(serve: Serve) -> None:
-    """As ADK's guide does it; the sub-agent then has no way back, as in ADK."""
+async def test_sub_agents_may_be_set_later(serve: Serve) -> None:
+    """ADK's guide does this; such a sub-agent cannot transfer back, as in ADK."""
     support = speaks("support", says("On my way."))
     desk = speaks("desk", calls(("transfer_to_agent", {"agent_name": "support"})))
     desk.sub_agents = [support]
@@ -351,8 +351,8 @@ async def test_sub_agents_may_be_set_after_the_agent_was_made(serve: Serve) -> N
     assert model_of(support).requests[0].tools == []
 
 
-async def test_the_models_own_code_execution_goes_into_the_request(serve: Serve) -> None:
-    """As the provider's own tool, beside function declarations."""
+async def test_the_models_own_code_execution_is_in_the_request(serve: Serve) -> None:
+    """It is the provider's own tool, next to function declarations."""
     agent = Agent(name="coder", model="gemini-3.5-flash", tools=[look], code_executor=BuiltInCodeExecutor())
     model = ScriptedModel(says("42"))
     async with serve(agent, model=model) as env:
@@ -360,8 +360,8 @@ async def test_the_models_own_code_execution_goes_into_the_request(serve: Serve)
     assert model.requests[0].genai_tools()[1] == {"codeExecution": {}}
 
 
-async def test_a_model_is_inherited_from_the_agent_above(serve: Serve) -> None:
-    """As in ADK."""
+async def test_a_model_is_inherited_from_the_parent(serve: Serve) -> None:
+    """Follows ADK."""
     child = Agent(name="child")
     model = ScriptedModel(calls(("transfer_to_agent", {"agent_name": "child"})), says("I am the child."))
     async with serve(Agent(name="root", model=model, sub_agents=[child])) as env:
@@ -369,7 +369,7 @@ async def test_a_model_is_inherited_from_the_agent_above(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("parts", [[], [{"text": "  "}], [{"text": "hm", "thought": True}]])
-async def test_a_model_that_stops_without_a_word_is_an_error(serve: Serve, parts: list[dict[str, Any]]) -> None:
+async def test_an_empty_reply_of_a_model_is_an_error(serve: Serve, parts: list[dict[str, Any]]) -> None:
     """Source: adk-semantics 9.4."""
     empty = LlmResponse(content={"role": "model", "parts": parts}, finish_reason="STOP")
     async with serve(speaks("mute", *[empty] * 3)) as env:
@@ -379,8 +379,8 @@ async def test_a_model_that_stops_without_a_word_is_an_error(serve: Serve, parts
     assert result.status == "stopped"
 
 
-async def test_artifacts_are_filled_into_instructions(serve: Serve) -> None:
-    """As text; one that is optional and not there is nothing. What callbacks saved before is there already."""
+async def test_artifacts_are_inserted_into_instructions(serve: Serve) -> None:
+    """Inserts text; an optional artifact that does not exist is empty. Callbacks may save one just before."""
 
     async def save(callback_context: CallbackContext) -> None:
         part = types.Part.from_bytes(data=b"Closed on Sundays.", mime_type="text/plain")

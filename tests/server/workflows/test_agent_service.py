@@ -50,14 +50,14 @@ async def test_a_workflow_runs_an_agent(serve: Serve) -> None:
             RunsOperation.run, args=[name, "clerk"], id=f"calls-{name}", task_queue=worker.task_queue
         )
         [id] = await wait_for_listed(env.temporal, f"WorkflowType = 'AgentInvocation' AND TaskQueue = '{name}'")
-        begun = (await env.client.invocation(id).history()).events[0]
+        started_event = (await env.client.invocation(id).history()).events[0]
     assert text == "hello"
-    assert begun.workflow_execution_started_event_attributes.priority.fairness_key == fairness_key(
+    assert started_event.workflow_execution_started_event_attributes.priority.fairness_key == fairness_key(
         DEFAULT_APP, DEFAULT_USER
     )
 
 
-async def test_a_canceled_workflow_cancels_the_agent_that_it_runs(serve: Serve) -> None:
+async def test_a_canceled_workflow_cancels_its_agent(serve: Serve) -> None:
     """The operation ends when the invocation is canceled. The pending call of the agent leaves the inbox."""
     agent = asker(f"asker_{uuid.uuid4().hex}")
     async with serve(agent) as env, endpoint(env) as name, callers(env.temporal, name) as worker:
@@ -91,8 +91,8 @@ async def test_a_workflow_of_another_namespace_runs_an_agent(serve: Serve) -> No
 
 
 @pytest.mark.parametrize("field", ["fork", "carried", "origin", "session", "standing"])
-async def test_a_caller_may_set_nothing_that_only_trusted_parts_set(field: str) -> None:
-    """A fork would read a conversation that the caller may not see. The refusal names the field."""
+async def test_a_caller_cannot_set_trusted_fields(field: str) -> None:
+    """A fork, for example, would read a conversation that the caller may not see. The refusal names the field."""
     context: Any = None  # it is refused before anything is started
     fields = {"agent": "clerk", "message": "hi", field: {"invocation_id": "of-somebody-else", "event": 2}}
     with pytest.raises(HandlerError, match=repr(field)) as refused:

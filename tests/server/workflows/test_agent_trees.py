@@ -36,12 +36,12 @@ async def linger(tool_context: ToolContext) -> None:
 
 
 def speaks(name: str, *replies: Any, **fields: Any) -> Agent:
-    """An agent that says what is written down for it."""
+    """Return an agent with scripted replies."""
     return Agent(name=name, model=ScriptedModel(*replies), **fields)
 
 
 async def lines(invocation: Invocation) -> list[str]:
-    """Return what was said, as `author: text`."""
+    """Return the texts of events, as `author: text`."""
     return [f"{event.author}: {text}" for event in (await invocation.log()).state.events for text in _texts(event)]
 
 
@@ -50,7 +50,7 @@ def _texts(event: Event) -> list[str]:
 
 
 async def test_a_sequence_of_agents_shares_one_conversation(serve: Serve) -> None:
-    """One workflow; the result is the last one's."""
+    """One workflow runs all of them, and the last one's text is the result."""
     team = SequentialAgent(name="team", sub_agents=[speaks("writer", says("draft")), speaks("editor", says("final"))])
     async with serve(team) as env:
         invocation = await env.client.start("team", "a poem")
@@ -61,8 +61,8 @@ async def test_a_sequence_of_agents_shares_one_conversation(serve: Serve) -> Non
         )
 
 
-async def test_a_sequence_waits_three_weeks_for_a_person_and_goes_on(serve: Serve) -> None:
-    """The agent that asked first hears the answer; then the next one works."""
+async def test_a_sequence_waits_three_weeks_for_a_person_and_continues(serve: Serve) -> None:
+    """The agent that asked receives the answer before the next one starts."""
     clerk = speaks("clerk", calls(("ask", {"question": "ok?"})), says("agreed"), tools=[LongRunningFunctionTool(ask)])
     team = SequentialAgent(name="team", sub_agents=[clerk, speaks("cashier", says("paid"))])
     async with serve(team) as env:
@@ -73,7 +73,7 @@ async def test_a_sequence_waits_three_weeks_for_a_person_and_goes_on(serve: Serv
 
 
 async def test_a_loop_ends_when_a_tool_escalates(serve: Serve) -> None:
-    """After that agent's own turn."""
+    """The agent of the tool finishes its own turn."""
     critic = speaks("critic", says("again"), calls(("stop", {})), says("good"), tools=[stop])
     loop = LoopAgent(name="loop", sub_agents=[speaks("poet", says("one"), says("two"), says("three")), critic])
     async with serve(loop) as env:
@@ -84,12 +84,12 @@ async def test_a_loop_ends_when_a_tool_escalates(serve: Serve) -> None:
         ]  # fmt: skip
 
 
-async def test_parallel_agents_do_not_see_one_another_and_the_next_one_sees_both(serve: Serve) -> None:
-    """Their calls run side by side, each with ids of its own."""
-    seen = []
+async def test_parallel_agents_do_not_see_each_other_and_the_next_one_sees_both(serve: Serve) -> None:
+    """Their calls run in parallel with different IDs."""
+    conversations = []
 
     def judge(request: Any) -> Any:
-        seen.append(str(request.contents))
+        conversations.append(str(request.contents))
         return says("judged")
 
     left = speaks("left", calls(("pay", {"amount": 1})), says("left says"), tools=[pay])
@@ -104,12 +104,12 @@ async def test_parallel_agents_do_not_see_one_another_and_the_next_one_sees_both
     for agent, other in ((left, "right"), (right, "left")):
         assert isinstance(agent.model, ScriptedModel)
         assert f"[{other}]" not in str(agent.model.requests[-1].contents)
-    assert "left says" in seen[0]
-    assert "right says" in seen[0]
+    assert "left says" in conversations[0]
+    assert "right says" in conversations[0]
 
 
 async def test_one_branch_waits_for_a_person_while_another_finishes(serve: Serve) -> None:
-    """The pause belongs to the branch."""
+    """A pending call pauses only its branch."""
     gated = FunctionTool(pay, require_confirmation=True)
     left = speaks("left", calls(("pay", {"amount": 1})), says("paid"), tools=[gated])
     right = speaks("right", says("done"))
@@ -123,8 +123,8 @@ async def test_one_branch_waits_for_a_person_while_another_finishes(serve: Serve
         assert (await approve_and_finish(invocation)).text == "paid"
 
 
-async def test_escalation_stops_what_runs_on_the_other_branches(serve: Serve) -> None:
-    """A tool there is cancelled, and its call is closed."""
+async def test_escalation_stops_the_other_branches(serve: Serve) -> None:
+    """Cancels a tool that runs there and closes its call."""
     slow = speaks("slow", calls(("linger", {})), tools=[linger])
     quick_model = ScriptedModel(calls(("ask", {"question": "now?"})), calls(("stop", {})), says("I have it"))
     quick = Agent(name="quick", model=quick_model, tools=[stop, LongRunningFunctionTool(ask)])
@@ -141,7 +141,7 @@ async def test_escalation_stops_what_runs_on_the_other_branches(serve: Serve) ->
 
 
 async def test_cancelling_stops_every_branch(serve: Serve) -> None:
-    """Whatever each of them does."""
+    """Holds for running tools and for pending calls."""
     gated = FunctionTool(pay, require_confirmation=True)
     left = speaks("left", calls(("pay", {"amount": 1})), tools=[gated])
     right = speaks("right", calls(("linger", {})), tools=[linger])
@@ -161,8 +161,8 @@ async def test_cancelling_stops_every_branch(serve: Serve) -> None:
         assert all(call.closed for call in (await invocation.log()).state.calls.values())
 
 
-async def test_an_agent_hands_the_conversation_over_and_the_result_says_to_whom(serve: Serve) -> None:
-    """The other one answers in the same invocation; the transfer takes no activity."""
+async def test_the_result_names_the_agent_that_took_over(serve: Serve) -> None:
+    """The other agent replies in the same invocation; the transfer takes no activity."""
     support = speaks("support", says("How can I help?"), description="Helps.")
     model = ScriptedModel(calls(("transfer_to_agent", {"agent_name": "support"})))
     async with serve(Agent(name="front", model=model, sub_agents=[support])) as env:
@@ -174,8 +174,8 @@ async def test_an_agent_hands_the_conversation_over_and_the_result_says_to_whom(
     assert [kind for kind in kinds if kind] == ["call_model", "call_model"]
 
 
-async def test_a_tool_hands_the_conversation_over(serve: Serve) -> None:
-    """By its actions, as in ADK's guide."""
+async def test_a_tool_transfers_the_conversation(serve: Serve) -> None:
+    """It sets the action, as in ADK's guide."""
 
     def check(message: str, tool_context: ToolContext) -> dict[str, str]:
         """Look at a message."""
@@ -188,8 +188,8 @@ async def test_a_tool_hands_the_conversation_over(serve: Serve) -> None:
         assert (await env.client.run("front", "fire")).text == "On our way."
 
 
-async def test_a_transfer_to_nobody_is_told_to_the_model(serve: Serve) -> None:
-    """ADK ends the run; here the model can mend it."""
+async def test_a_transfer_to_an_unknown_agent_is_reported_to_the_model(serve: Serve) -> None:
+    """ADK ends the run; here the model can correct it."""
     model = ScriptedModel(
         calls(("transfer_to_agent", {"agent_name": "nobody"})),
         calls(("transfer_to_agent", {"agent_name": "support"})),
@@ -201,7 +201,7 @@ async def test_a_transfer_to_nobody_is_told_to_the_model(serve: Serve) -> None:
 
 
 async def test_an_agent_as_a_tool_may_be_a_sequence(serve: Serve) -> None:
-    """Its last word is the result."""
+    """The text of its last agent is the result."""
     team = SequentialAgent(
         name="team", description="Writes.", sub_agents=[speaks("a", says("one")), speaks("b", says("two"))]
     )

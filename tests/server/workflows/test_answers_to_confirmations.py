@@ -1,4 +1,4 @@
-"""What approve, reject and edit do to a call that a person has to confirm."""
+"""Answers to a confirmation: approve, reject and edit."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from tests.server.workflows.outside import (
     approve_and_finish,
     reject_and_finish,
     responded,
-    told,
+    tool_responses,
     until_call,
     until_waiting,
     waiting,
@@ -31,7 +31,7 @@ def payer(till: Till, *replies: Any, tools: tuple[Any, ...] = ()) -> tuple[Agent
 
 
 async def test_an_approved_call_runs_once_and_is_recorded_in_adks_shapes(serve: Serve) -> None:
-    """Call, request to confirm, confirmation, response, text: ADK's events, with the engine's ids."""
+    """Records call, request, confirmation, response and text as ADK's events, with the engine's IDs."""
     till = Till()
     agent, model = payer(till, calls(("pay", {"amount": 5})), says("Paid."))
     async with serve(agent) as env:
@@ -39,7 +39,7 @@ async def test_an_approved_call_runs_once_and_is_recorded_in_adks_shapes(serve: 
         assert till.paid == []
         assert (await approve_and_finish(invocation, "fc-1")).text == "Paid."
         assert till.paid == [5]
-        assert told(model.requests[1]) == [{"paid": 5}]
+        assert tool_responses(model.requests[1]) == [{"paid": 5}]
         events = [event async for event in invocation.events()]
         called = {"id": "fc-1", "name": "pay", "args": {"amount": 5}}
         hint = (
@@ -95,32 +95,34 @@ async def test_an_approved_call_runs_once_and_is_recorded_in_adks_shapes(serve: 
         assert [event.id for event in events[:2]] == ["approved-call/e1", "approved-call/e2"]
 
 
-async def test_a_rejected_call_does_not_run_and_the_model_is_told_with_the_comment(serve: Serve) -> None:
-    """Rejecting does not end the invocation: the model reads ADK's words and the comment, and goes on."""
+async def test_a_rejected_call_does_not_run_and_the_model_receives_the_comment(serve: Serve) -> None:
+    """The invocation continues: the model reads ADK's text and the comment."""
     till = Till()
     agent, model = payer(till, calls(("pay", {"amount": 900})), says("Then not."))
     async with serve(agent) as env:
         invocation = await until_waiting(env.client.start("payer", "pay 900"), "fc-1")
         assert (await reject_and_finish(invocation, "fc-1", comment="too much", by="dana")).text == "Then not."
-        assert told(model.requests[1]) == [{"error": REJECTED, "comment": "too much"}]
+        assert tool_responses(model.requests[1]) == [{"error": REJECTED, "comment": "too much"}]
         assert till.paid == []
-        said = (await invocation.log()).state.events[3].function_responses()[0]["response"]
-        assert said == {"confirmed": False}
+        response = (await invocation.log()).state.events[3].function_responses()[0]["response"]
+        assert response == {"confirmed": False}
 
 
 async def test_an_edited_call_runs_with_the_arguments_of_the_approver(serve: Serve) -> None:
-    """The tool gets the edited arguments, and only those."""
+    """The tool receives only the edited arguments."""
     till = Till()
     agent, model = payer(till, calls(("pay", {"amount": 900})), says("Paid."))
     async with serve(agent) as env:
         invocation = await until_waiting(env.client.start("payer", "pay 900"), "fc-1")
         await answer_and_finish(invocation, "edit", "fc-1", args={"amount": 90})
         assert till.paid == [90]
-        assert told(model.requests[1]) == [{"paid": 90, "edited": {"args": {"amount": {"from": 900, "to": 90}}}}]
+        assert tool_responses(model.requests[1]) == [
+            {"paid": 90, "edited": {"args": {"amount": {"from": 900, "to": 90}}}}
+        ]
 
 
 async def test_edited_arguments_of_hundreds_of_kilobytes_reach_the_tool(serve: Serve) -> None:
-    """Arguments too large for the activity's input are read from the history."""
+    """Arguments that are too large for the activity's input are read from the history."""
     sizes: list[int] = []
 
     def write(text: str) -> str:
@@ -135,12 +137,12 @@ async def test_edited_arguments_of_hundreds_of_kilobytes_reach_the_tool(serve: S
         assert sizes == [300_000]
 
 
-async def test_the_response_of_an_approval_is_what_the_tool_finds_as_payload(serve: Serve) -> None:
-    """`tool_context.tool_confirmation` holds the hint, the agreement, and what the approver added."""
-    seen: list[Any] = []
+async def test_the_response_of_an_approval_is_the_payload_of_the_confirmation(serve: Serve) -> None:
+    """`tool_context.tool_confirmation` has the hint, the decision and the approver's response."""
+    confirmations: list[Any] = []
 
     def pay(amount: int, tool_context: ToolContext) -> str:
-        seen.append(tool_context.tool_confirmation)
+        confirmations.append(tool_context.tool_confirmation)
         return "ok"
 
     model = ScriptedModel(calls(("pay", {"amount": 5})), says("Paid."))
@@ -149,11 +151,11 @@ async def test_the_response_of_an_approval_is_what_the_tool_finds_as_payload(ser
         invocation = await env.client.start("payer", "pay 5")
         assert (await waiting(invocation, "fc-1"))[0].hint == "Pay this?"
         await approve_and_finish(invocation, "fc-1", response={"account": 7})
-        assert [(c.hint, c.confirmed, c.payload) for c in seen] == [("Pay this?", True, {"account": 7})]
+        assert [(c.hint, c.confirmed, c.payload) for c in confirmations] == [("Pay this?", True, {"account": 7})]
 
 
-async def test_an_answer_may_name_the_request_to_confirm_instead_of_the_call(serve: Serve) -> None:
-    """ADK clients know only the id of `adk_request_confirmation`; it stands for the call."""
+async def test_an_answer_may_name_the_confirmation_request_instead_of_the_call(serve: Serve) -> None:
+    """ADK clients know only the ID of `adk_request_confirmation`."""
     till = Till()
     agent, _ = payer(till, calls(("pay", {"amount": 5})), says("Paid."))
     async with serve(agent) as env:
@@ -168,8 +170,8 @@ async def test_an_answer_may_name_the_request_to_confirm_instead_of_the_call(ser
         assert till.paid == [5]
 
 
-async def test_confirmations_of_one_reply_are_answered_in_any_order_and_told_in_call_order(serve: Serve) -> None:
-    """The model hears of a batch once, when every call in it has a response."""
+async def test_confirmations_of_one_reply_may_be_answered_in_any_order(serve: Serve) -> None:
+    """The model receives the batch once, in call order, after every call has a response."""
     till = Till()
     agent, model = payer(till, calls(("pay", {"amount": 1}), ("pay", {"amount": 2})), says("Done."))
     async with serve(agent) as env:
@@ -179,12 +181,12 @@ async def test_confirmations_of_one_reply_are_answered_in_any_order_and_told_in_
         assert len(model.requests) == 1
         assert (await reject_and_finish(invocation, "fc-1")).text == "Done."
         assert till.paid == [2]
-        assert told(model.requests[1]) == [{"error": REJECTED}, {"paid": 2}]
+        assert tool_responses(model.requests[1]) == [{"error": REJECTED}, {"paid": 2}]
         assert len(model.requests) == 2
 
 
 async def test_a_sibling_without_confirmation_runs_at_once_and_the_model_waits(serve: Serve) -> None:
-    """Only the gated call waits; its sibling's response is recorded, and told together with it."""
+    """Only the gated call waits; the model receives both responses together."""
     till = Till()
 
     def look() -> JsonObject:
@@ -196,11 +198,11 @@ async def test_a_sibling_without_confirmation_runs_at_once_and_the_model_waits(s
         invocation = await until_waiting(env.client.start("payer", "look and pay"), "fc-1")
         await responded(invocation, "fc-2")
         await approve_and_finish(invocation, "fc-1")
-        assert told(model.requests[1]) == [{"paid": 5}, {"balance": 7}]
+        assert tool_responses(model.requests[1]) == [{"paid": 5}, {"balance": 7}]
         assert len(model.requests) == 2
 
 
-async def test_only_calls_for_which_the_predicate_says_so_wait(serve: Serve) -> None:
+async def test_only_calls_that_match_the_predicate_wait(serve: Serve) -> None:
     """`require_confirmation` may be a function of the arguments."""
     till = Till()
     model = ScriptedModel(calls(("pay", {"amount": 5}), ("pay", {"amount": 500})), says("Done."))
@@ -214,7 +216,7 @@ async def test_only_calls_for_which_the_predicate_says_so_wait(serve: Serve) -> 
 
 
 class Undecided(BaseTool):
-    """A tool that fails to say whether it needs a confirmation."""
+    """A tool whose check for a confirmation fails."""
 
     async def check_require_confirmation(self, args: JsonObject, tool_context: ToolContext) -> bool:
         """Raise."""
@@ -225,19 +227,19 @@ class Undecided(BaseTool):
         return "ran"
 
 
-async def test_a_tool_that_fails_to_say_whether_it_needs_a_confirmation_needs_one(serve: Serve) -> None:
-    """Nothing runs without a person because a check failed."""
+async def test_a_failing_check_requires_a_confirmation(serve: Serve) -> None:
+    """Nothing runs without an approval because a check failed."""
     model = ScriptedModel(calls(("undecided", {})), says("Done."))
     tool = Undecided(name="undecided", description="Cannot decide.")
     async with serve(Agent(name="agent", model=model, tools=[tool])) as env:
         invocation = await until_waiting(env.client.start("agent", "go"), "fc-1")
         await approve_and_finish(invocation, "fc-1")
-        assert told(model.requests[1]) == [{"result": "ran"}]
+        assert tool_responses(model.requests[1]) == [{"result": "ran"}]
         assert len(model.requests) == 2
 
 
-async def test_what_waits_is_described_from_outside(serve: Serve) -> None:
-    """An approver sees the call, its arguments and a digest, in the memo; no worker has to run for that."""
+async def test_a_pending_call_is_described_in_the_memo(serve: Serve) -> None:
+    """An approver sees the call, its arguments and a digest without a running worker."""
     agent, _ = payer(Till(), calls(("pay", {"amount": 5})), says("Done."))
     async with serve(agent) as env:
         invocation, call = await until_call(env.client.start("payer", "pay 5", id="described", user_id="ann"), "fc-1")

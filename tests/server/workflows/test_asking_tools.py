@@ -1,4 +1,4 @@
-"""Tools that ask a person from inside: they run again, and find the answer."""
+"""Tools that ask a person while they run are run again with the answer."""
 
 import asyncio
 from datetime import timedelta
@@ -38,7 +38,7 @@ def book(days: int, tool_context: ToolContext) -> dict[str, Any]:
 
 
 def read_calendar(day: str, tool_context: ToolContext) -> dict[str, str]:
-    """Read a calendar, once somebody has logged in."""
+    """Read a calendar after a login."""
     if "temp:asked" not in tool_context.state:
         tool_context.state["temp:asked"] = True
         tool_context.actions.requested_auth_configs[tool_context.function_call_id or ""] = CONFIG
@@ -46,8 +46,8 @@ def read_calendar(day: str, tool_context: ToolContext) -> dict[str, str]:
     return {day: "free"}
 
 
-async def test_the_model_goes_on_meanwhile_and_hears_the_answer(serve: Serve) -> None:
-    """The tool runs twice under one idempotency key; its state counts from both runs."""
+async def test_the_model_continues_until_the_answer_arrives(serve: Serve) -> None:
+    """The tool runs twice with one idempotency key; its state counts from both runs."""
     model = ScriptedModel(calls(("book", {"days": 5})), says("I have asked."), says("You have 3 days."))
     async with serve(Agent(name="hr", model=model, tools=[book])) as env:
         invocation, pending = await until_call(env.client.start("hr", "5 days off"), "fc-1")
@@ -59,8 +59,8 @@ async def test_the_model_goes_on_meanwhile_and_hears_the_answer(serve: Serve) ->
     assert responses(model.requests[2]) == [("book", {"booked": 3, "key": f"{invocation.id}/fc-1", "days": 3})]
 
 
-async def test_a_refusal_reaches_the_tool(serve: Serve) -> None:
-    """Which has to look at it; see adk-semantics 2.2."""
+async def test_a_rejection_reaches_the_tool(serve: Serve) -> None:
+    """The tool handles it; see adk-semantics 2.2."""
     model = ScriptedModel(calls(("book", {"days": 5})), says("I have asked."), says("No."))
     async with serve(Agent(name="hr", model=model, tools=[book])) as env:
         invocation = await until_waiting(env.client.start("hr", "5 days off"), "fc-1")
@@ -68,8 +68,8 @@ async def test_a_refusal_reaches_the_tool(serve: Serve) -> None:
     assert responses(model.requests[-1])[0][1]["status"] == "refused"
 
 
-async def test_nobody_answers_in_time(serve: Serve) -> None:
-    """The model is told, and the tool does not run again."""
+async def test_a_question_without_an_answer_expires(serve: Serve) -> None:
+    """The model receives the expiry, and the tool does not run again."""
     tool = FunctionTool(book, deadline=timedelta(seconds=0.5))
     model = ScriptedModel(calls(("book", {"days": 5})), says("I have asked."), says("Nobody answered."))
     async with serve(Agent(name="hr", model=model, tools=[tool])) as env:
@@ -78,7 +78,7 @@ async def test_nobody_answers_in_time(serve: Serve) -> None:
     assert responses(model.requests[-1])[0][1]["status"] == "expired"
 
 
-async def test_a_call_that_needs_a_login_holds_the_model_until_it_is_there(serve: Serve) -> None:
+async def test_a_call_that_needs_a_login_holds_the_model_back(serve: Serve) -> None:
     """The model is called once, with the result of the second run."""
     model = ScriptedModel(calls(("read_calendar", {"day": "monday"})), says("Monday is free."))
     async with serve(Agent(name="secretary", model=model, tools=[read_calendar])) as env:
@@ -89,8 +89,8 @@ async def test_a_call_that_needs_a_login_holds_the_model_until_it_is_there(serve
     assert responses(model.requests[-1]) == [("read_calendar", {"monday": "free"})]
 
 
-async def test_a_confirmed_call_that_then_needs_a_login_gets_both(serve: Serve) -> None:
-    """Two questions, one after the other; the answer to the second lets the tool run again."""
+async def test_a_confirmed_call_may_need_a_login_as_well(serve: Serve) -> None:
+    """Asks two questions, one after the other; the tool runs again after the second answer."""
     model = ScriptedModel(calls(("read_calendar", {"day": "monday"})), says("Monday is free."))
     tool = FunctionTool(read_calendar, require_confirmation=True)
     async with serve(Agent(name="secretary", model=model, tools=[tool])) as env:
@@ -108,9 +108,9 @@ async def logins(invocation: Invocation) -> list[PendingCall]:
 
 
 async def test_one_login_is_enough_for_two_calls(serve: Serve) -> None:
-    """Both run again at the first answer."""
-    wanted = calls(("read_calendar", {"day": "monday"}), ("read_calendar", {"day": "friday"}))
-    model = ScriptedModel(wanted, says("Both are free."))
+    """Both run again after the first answer."""
+    both_days = calls(("read_calendar", {"day": "monday"}), ("read_calendar", {"day": "friday"}))
+    model = ScriptedModel(both_days, says("Both are free."))
     async with serve(Agent(name="secretary", model=model, tools=[read_calendar])) as env:
         invocation = await env.client.start("secretary", "monday, friday?")
         both = await waiting(invocation, "fc-1", "fc-2")
@@ -119,8 +119,8 @@ async def test_one_login_is_enough_for_two_calls(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("signal", [True, False])
-async def test_an_answer_with_a_secret_in_it_does_not_count(serve: Serve, signal: bool) -> None:
-    """By update it is in no history; by signal it is recorded as ignored, with the advice to revoke it."""
+async def test_an_answer_with_a_secret_is_refused(serve: Serve, signal: bool) -> None:
+    """An update leaves no trace in the history; a signal is recorded as ignored, with the advice to revoke it."""
     model = ScriptedModel(calls(("read_calendar", {"day": "monday"})), says("Monday is free."))
     async with serve(Agent(name="secretary", model=model, tools=[read_calendar])) as env:
         invocation, pending = await until_call(env.client.start("secretary", "monday?"), "fc-1")

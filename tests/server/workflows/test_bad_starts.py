@@ -1,4 +1,4 @@
-"""An invocation that cannot begin fails at once, with a type that says why, and never sticks."""
+"""An invalid start fails the invocation at once with a typed reason and never blocks it."""
 
 import asyncio
 import gc
@@ -16,7 +16,7 @@ from waystation.core import InvalidInput, UnknownAgent, UnknownInvocation
 from waystation.testing import ScriptedModel, says
 
 
-def said(message: Any, **more: Any) -> dict[str, Any]:
+def input_with(message: Any, **more: Any) -> dict[str, Any]:
     """Return an input with this message."""
     return {"agent": "greeter", "message": message, **more}
 
@@ -35,8 +35,8 @@ def greeter() -> Agent:
 
 
 @pytest.mark.parametrize("form", BAD)
-async def test_an_input_that_is_none_fails_the_invocation_as_invalid(serve: Serve, form: str) -> None:
-    """FAILED, typed `InvalidInput`, with a message that repeats no content; one workflow task, and it did not fail."""
+async def test_an_invalid_input_fails_the_invocation(serve: Serve, form: str) -> None:
+    """The failure is an `InvalidInput` without content of the input, after one successful workflow task."""
     async with serve(greeter()) as env:
         invocation = await start_raw(env.client, f"bad-start-{form.replace(' ', '-')}", BAD[form])
         error = await failure(invocation)
@@ -55,8 +55,8 @@ async def test_an_input_that_is_none_fails_the_invocation_as_invalid(serve: Serv
     ("arguments", "error_type"),
     [
         ([], "TypeError"),
-        ([said("hi"), said("hi")], "TypeError"),
-        ([said("hi"), None, None], "TypeError"),
+        ([input_with("hi"), input_with("hi")], "TypeError"),
+        ([input_with("hi"), None, None], "TypeError"),
         ([bytes_of(b"{"), bytes_of(b"{", b"binary/encrypted")], "RuntimeError"),
     ],
     ids=["none", "two", "three", "two-broken"],
@@ -64,7 +64,7 @@ async def test_an_input_that_is_none_fails_the_invocation_as_invalid(serve: Serv
 async def test_a_wrong_number_of_arguments_fails_the_invocation(
     serve: Serve, arguments: list[Any], error_type: str, request: pytest.FixtureRequest
 ) -> None:
-    """FAILED at once by the SDK, which names its own error; a reader of the history is told what was wrong."""
+    """The SDK fails it with its own error; a reader of the history sees the reason."""
     # Not verified: the workflow's code is never reached, so it holds nothing that could be compared.
     async with serve(greeter(), verify=False) as env:
         invocation = await start_raw(env.client, f"arguments-{request.node.callspec.id}", *arguments)
@@ -76,8 +76,8 @@ async def test_a_wrong_number_of_arguments_fails_the_invocation(
     gc.collect()  # what the SDK never awaited
 
 
-async def test_an_unknown_agent_fails_the_invocation_naming_those_that_exist(serve: Serve) -> None:
-    """Names are looked up, never imported. The client does not start such an invocation in the first place."""
+async def test_an_unknown_agent_fails_the_invocation_naming_the_existing_ones(serve: Serve) -> None:
+    """Looks names up and never imports them. The client does not even start such an invocation."""
     names = ["never_announced", "", "os:system", "greeter.agent", "../greeter", "user", "é" * 300]
     async with serve(greeter(), Agent(name="waiter", model=ScriptedModel())) as env:
 
@@ -94,7 +94,7 @@ async def test_an_unknown_agent_fails_the_invocation_naming_those_that_exist(ser
             assert last.error_code == "UnknownAgent"
 
 
-async def test_the_result_of_an_invocation_that_does_not_exist_is_an_error_of_its_own(serve: Serve) -> None:
+async def test_the_result_of_a_missing_invocation_is_an_error(serve: Serve) -> None:
     """The message names the ID and what to check. A stream of its events ends in the same way."""
     async with serve(greeter()) as env:
         invocation = env.client.invocation("no-such-invocation")
@@ -107,17 +107,17 @@ async def test_the_result_of_an_invocation_that_does_not_exist_is_an_error_of_it
 
 
 async def test_unknown_fields_of_the_input_are_ignored(serve: Serve) -> None:
-    """A newer client may send more than this engine knows."""
+    """A newer client may send more fields."""
     async with serve(greeter()) as env:
-        invocation = await start_raw(env.client, "newer-client", said("hi", colour="red", budget={"coins": 3}))
+        invocation = await start_raw(env.client, "newer-client", input_with("hi", colour="red", budget={"coins": 3}))
         assert (await invocation.result()).text == "Hello."
 
 
-async def test_a_content_in_snake_case_is_a_good_message(serve: Serve) -> None:
-    """Genai reads both forms; what is recorded is camelCase."""
+async def test_a_content_in_snake_case_is_a_valid_message(serve: Serve) -> None:
+    """Genai accepts both forms; camelCase is recorded."""
     part = {"inline_data": {"mime_type": "text/plain", "data": "aGk="}}
     async with serve(greeter()) as env:
-        invocation = await start_raw(env.client, "snake-case", said({"parts": [part, {"text": "hi"}]}))
+        invocation = await start_raw(env.client, "snake-case", input_with({"parts": [part, {"text": "hi"}]}))
         await invocation.result()
         assert (await invocation.log()).state.events[0].content == {
             "role": "user",
@@ -125,8 +125,8 @@ async def test_a_content_in_snake_case_is_a_good_message(serve: Serve) -> None:
         }
 
 
-async def test_a_stock_clients_message_is_taken_up_to_the_servers_limit(serve: Serve) -> None:
-    """Near the limit it works; over it the client is told so, and nothing starts."""
+async def test_a_stock_client_may_send_up_to_the_servers_limit(serve: Serve) -> None:
+    """A message near the limit works; the client refuses a larger one, and nothing starts."""
     async with serve(greeter()) as env:
         temporal = Client(env.temporal.service_client, namespace=env.temporal.namespace)
         stock = AgentClient(temporal, task_queue=env.client.task_queue)
@@ -136,8 +136,8 @@ async def test_a_stock_clients_message_is_taken_up_to_the_servers_limit(serve: S
             await stock.start("greeter", "x" * 2_200_000)
 
 
-async def test_an_id_that_is_longer_than_the_server_accepts_is_named(serve: Serve) -> None:
-    """The error has the length and the limit. With keys of users, the name of the user is part of the ID."""
+async def test_an_id_that_is_too_long_for_the_server_is_refused(serve: Serve) -> None:
+    """The error has the length and the limit. With user keys, the user's name is part of the ID."""
     async with serve(greeter(), verify=False) as env:  # nothing to replay
         with pytest.raises(InvalidInput, match=r"The ID 'x+'… has 1,001 bytes; the server accepts 1,000\. Use shorter"):
             await env.client.start("greeter", "hi", id="x" * 1_001)

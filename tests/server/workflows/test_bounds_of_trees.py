@@ -1,4 +1,4 @@
-"""Trees of agents that would go on for ever end at the budget, and long ones cost the same at each step."""
+"""Endless trees of agents end at the budget, and each step of a long one costs the same."""
 
 import json
 from typing import Any
@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from tests.server.conftest import Serve
+from tests.server.workflows.author_code import content
 from tests.server.workflows.outside import approve_and_finish, until_waiting
-from tests.server.workflows.said import content
 from waystation.agents import Agent, BaseAgent, LoopAgent, ParallelAgent
 from waystation.client.agent_client import Invocation
 from waystation.core import Budget
@@ -28,12 +28,12 @@ def ask() -> None:
 
 
 def always(name: str, reply: LlmResponse, **fields: Any) -> Agent:
-    """Return an agent that always says the same."""
+    """Return an agent that repeats one reply."""
     return Agent(name=name, model=FunctionModel(lambda request: reply), **fields)
 
 
 async def scheduled(invocation: Invocation) -> list[str]:
-    """Return the names of the agents for which the model activity was scheduled, in order."""
+    """Return the names of the agents with scheduled model activities, in order."""
     attributes = [e.activity_task_scheduled_event_attributes for e in (await invocation.history()).events]
     return [
         json.loads(each.input.payloads[0].data)["agent"]
@@ -42,8 +42,8 @@ async def scheduled(invocation: Invocation) -> list[str]:
     ]
 
 
-async def test_a_loop_without_a_limit_in_which_nobody_escalates_ends_at_the_budget(serve: Serve) -> None:
-    """With what was said last, and why it stopped."""
+async def test_a_loop_without_a_limit_ends_at_the_budget(serve: Serve) -> None:
+    """The result has the last text and the reason."""
     loop = LoopAgent(name="loop", sub_agents=[always("a", says("more")), always("b", says("and more"))])
     async with serve(loop) as env:
         invocation = await env.client.start("loop", "go", budget=Budget(max_llm_calls=7))
@@ -56,8 +56,8 @@ async def test_a_loop_without_a_limit_in_which_nobody_escalates_ends_at_the_budg
     )
 
 
-async def test_agents_that_hand_over_to_one_another_for_ever_end_at_the_budget(serve: Serve) -> None:
-    """There is no other bound on transfers."""
+async def test_endless_transfers_end_at_the_budget(serve: Serve) -> None:
+    """No other limit applies to transfers."""
     there = calls(("transfer_to_agent", {"agent_name": "pong"}))
     back = calls(("transfer_to_agent", {"agent_name": "ping"}))
     ping = always("ping", there, sub_agents=[always("pong", back)])
@@ -68,8 +68,8 @@ async def test_agents_that_hand_over_to_one_another_for_ever_end_at_the_budget(s
     assert (result.status, result.reason) == ("stopped", "max_llm_calls: the limit of 9 model calls is used up")
 
 
-async def test_a_loop_in_which_callbacks_always_speak_ends_at_the_budget(serve: Serve) -> None:
-    """Although no model is ever called."""
+async def test_a_loop_of_skipped_agents_ends_at_the_budget(serve: Serve) -> None:
+    """It ends although no model is ever called."""
     closed = always("closed", says("never"), before_agent_callback=lambda callback_context: content("closed today"))
     async with serve(LoopAgent(name="loop", sub_agents=[closed])) as env:
         invocation = await env.client.start("loop", "go", budget=Budget(max_llm_calls=4))
@@ -79,28 +79,28 @@ async def test_a_loop_in_which_callbacks_always_speak_ends_at_the_budget(serve: 
 
 
 @pytest.mark.parametrize("limit", [1, 5, 7])
-async def test_parallel_agents_together_make_no_more_calls_than_the_budget_has(serve: Serve, limit: int) -> None:
-    """Calls in flight count: eight that begin at once do not each take the last one."""
+async def test_parallel_agents_share_the_budget_of_model_calls(serve: Serve, limit: int) -> None:
+    """Calls in flight count: eight agents that start together do not each take the last call."""
     agents: list[BaseAgent] = [always(f"a{number}", says("here")) for number in range(8)]
     async with serve(ParallelAgent(name="all", sub_agents=agents)) as env:
         invocation = await env.client.start("all", "go", budget=Budget(max_llm_calls=limit))
         result = await invocation.result()
-        asked = await scheduled(invocation)
-    assert asked[:1] == ["all"]
-    assert len(asked) - 1 <= limit
+        scheduled_agents = await scheduled(invocation)
+    assert scheduled_agents[:1] == ["all"]
+    assert len(scheduled_agents) - 1 <= limit
     assert (result.status, result.reason) == ("stopped", f"max_llm_calls: the limit of {limit} model calls is used up")
 
 
 async def test_a_budget_that_is_just_enough_is_enough(serve: Serve) -> None:
-    """For agents side by side, too."""
+    """Holds for parallel agents, too."""
     agents: list[BaseAgent] = [always(f"a{number}", says("here")) for number in range(8)]
     async with serve(ParallelAgent(name="all", sub_agents=agents)) as env:
         result = await env.client.run("all", "go", budget=Budget(max_llm_calls=8))
     assert (result.status, result.reason) == ("completed", None)
 
 
-async def test_a_branch_that_reaches_the_budget_closes_what_waits_on_another(serve: Serve) -> None:
-    """Nobody can answer it any more."""
+async def test_a_branch_that_reaches_the_budget_closes_pending_calls_of_another(serve: Serve) -> None:
+    """Nobody can answer them any more."""
     asker = always("asker", calls(("ask", {})), tools=[LongRunningFunctionTool(ask)])
     gate = Agent(name="gate", model=FunctionModel(lambda request: calls(("ask", {}))))
     gate.tools = [LongRunningFunctionTool(ask)]

@@ -1,4 +1,4 @@
-"""What an invocation may use, and what becomes of it when that is used up."""
+"""Budgets limit an invocation, and an exhausted one ends it or asks a person for more."""
 
 from dataclasses import replace
 from typing import Any
@@ -6,17 +6,17 @@ from typing import Any
 import pytest
 
 from tests.server.conftest import Serve
+from tests.server.workflows.author_code import failure
 from tests.server.workflows.outside import (
     Till,
     approve_and_finish,
     refusal,
     reject_and_finish,
-    told,
+    tool_responses,
     until_call,
     until_waiting,
     waiting,
 )
-from tests.server.workflows.said import failure
 from waystation.agents import Agent, BaseAgent, ParallelAgent, SequentialAgent
 from waystation.core import Budget, Grant, ModelOverloaded, Price, Usage
 from waystation.models import FallbackModel, LlmRequest, LlmResponse
@@ -27,7 +27,7 @@ WRAP_UP = "The budget of this task is used up (max_total_tokens: the limit of 10
 
 
 def using(tokens: int, reply: LlmResponse, **usage: int) -> LlmResponse:
-    """Return a reply for which the provider counts so many tokens."""
+    """Return a reply with this token count."""
     return replace(reply, usage=Usage(total_tokens=tokens, **usage))
 
 
@@ -42,8 +42,8 @@ def payer(*replies: LlmResponse | Exception, till: Till | None = None) -> tuple[
     return Agent(name="payer", model=model, tools=[till.pay]), model, till
 
 
-async def test_an_agent_whose_tokens_are_used_up_is_told_to_answer_now(serve: Serve) -> None:
-    """Its tools run, and one last request has their responses, no tools, and says why."""
+async def test_an_agent_that_used_up_its_tokens_wraps_up(serve: Serve) -> None:
+    """Its tools run, and one last request has their responses, no tools, and the reason."""
     agent, model, till = payer(pays(1), pays(2), using(5, says("Two were paid.")))
     async with serve(agent) as env:
         result = await env.client.run("payer", "pay", budget=Budget(max_total_tokens=100))
@@ -57,7 +57,7 @@ async def test_an_agent_whose_tokens_are_used_up_is_told_to_answer_now(serve: Se
     assert (result.spent.total_tokens, result.spent.model_calls, result.spent.tool_calls) == (125, 3, 2)
 
 
-async def test_an_answer_that_uses_up_the_budget_is_an_answer(serve: Serve) -> None:
+async def test_an_answer_that_uses_up_the_budget_is_complete(serve: Serve) -> None:
     """Nothing was cut, so nothing was stopped."""
     agent, model, _ = payer(using(500, says("Done.")))
     async with serve(agent) as env:
@@ -65,7 +65,7 @@ async def test_an_answer_that_uses_up_the_budget_is_an_answer(serve: Serve) -> N
     assert (result.status, result.reason, result.text, len(model.requests)) == ("completed", None, "Done.", 1)
 
 
-async def test_what_an_agent_calls_instead_of_wrapping_up_is_not_run(serve: Serve) -> None:
+async def test_calls_instead_of_wrapping_up_do_not_run(serve: Serve) -> None:
     """The event says so, and the model is not called again."""
     agent, model, till = payer(pays(1, 100), pays(2), says("never said"))
     async with serve(agent) as env:
@@ -79,8 +79,8 @@ async def test_what_an_agent_calls_instead_of_wrapping_up_is_not_run(serve: Serv
     }
 
 
-async def test_by_policy_nothing_more_is_said(serve: Serve) -> None:
-    """`stop` ends the invocation at the limit, as `max_llm_calls` does by default."""
+async def test_the_policy_stop_ends_the_invocation_at_the_limit(serve: Serve) -> None:
+    """`max_llm_calls` stops in this way by default."""
     agent, model, till = payer(pays(1, 100), says("never said"))
     async with serve(agent) as env:
         result = await env.client.run("payer", "pay", budget=Budget(max_total_tokens=100, on_exhausted="stop"))
@@ -88,8 +88,8 @@ async def test_by_policy_nothing_more_is_said(serve: Serve) -> None:
     assert (result.status, result.reason) == ("stopped", "max_total_tokens: the limit of 100 tokens is used up")
 
 
-async def test_model_calls_may_end_with_wrapping_up_too(serve: Serve) -> None:
-    """The last call is one beyond the limit."""
+async def test_a_limit_of_model_calls_may_allow_wrapping_up(serve: Serve) -> None:
+    """The last call is one above the limit."""
     agent, model, _ = payer(pays(1), pays(2), says("Two."))
     async with serve(agent) as env:
         result = await env.client.run("payer", "pay", budget=Budget(max_llm_calls=2, on_exhausted="wrap_up"))
@@ -97,8 +97,8 @@ async def test_model_calls_may_end_with_wrapping_up_too(serve: Serve) -> None:
     assert result.reason == "max_llm_calls: the limit of 2 model calls is used up"
 
 
-async def test_calls_of_tools_beyond_the_limit_are_not_run_and_the_model_is_told(serve: Serve) -> None:
-    """Those made first run; the others are answered."""
+async def test_tool_calls_above_the_limit_do_not_run(serve: Serve) -> None:
+    """The first calls run; the others are answered with an error."""
     batch = calls(*[("pay", {"amount": n}) for n in (1, 2, 3)])
     agent, model, till = payer(batch, says("Only two."))
     async with serve(agent) as env:
@@ -106,20 +106,20 @@ async def test_calls_of_tools_beyond_the_limit_are_not_run_and_the_model_is_told
     assert sorted(till.paid) == [1, 2]
     reason = "max_tool_calls: the limit of 2 tool calls is used up"
     refused = {"error": f"`pay` was not run: {reason}.", "error_type": "BudgetExhausted"}
-    assert told(model.requests[1]) == [{"paid": 1}, {"paid": 2}, refused]
+    assert tool_responses(model.requests[1]) == [{"paid": 1}, {"paid": 2}, refused]
     assert (result.status, result.reason, result.text) == ("stopped", reason, "Only two.")
 
 
-async def test_tool_calls_within_the_limit_leave_the_agent_alone(serve: Serve) -> None:
-    """The last call that is allowed is no reason to wrap up."""
+async def test_tool_calls_within_the_limit_do_not_end_the_turn(serve: Serve) -> None:
+    """The last allowed call is not a reason to wrap up."""
     agent, model, till = payer(pays(1), says("One."))
     async with serve(agent) as env:
         result = await env.client.run("payer", "pay", budget=Budget(max_tool_calls=1))
     assert (till.paid, result.status, bool(model.requests[1].tools)) == ([1], "completed", True)
 
 
-async def test_money_is_counted_by_the_table_of_prices(serve: Serve) -> None:
-    """Cached tokens, thoughts and all; the longest row that fits the model's name counts."""
+async def test_costs_follow_the_table_of_prices(serve: Serve) -> None:
+    """Counts cached tokens and thoughts; the longest matching name sets the price."""
     usage = {"prompt_tokens": 1_000, "cached_tokens": 400, "output_tokens": 100, "thoughts_tokens": 50}
     agent, model, _ = payer(using(1_150, calls(("pay", {"amount": 1})), **usage), says("Dear."))
     prices = {
@@ -135,7 +135,7 @@ async def test_money_is_counted_by_the_table_of_prices(serve: Serve) -> None:
     assert len(model.requests) == 2
 
 
-async def test_a_limit_of_the_cost_refuses_a_model_without_a_price(serve: Serve) -> None:
+async def test_a_cost_limit_refuses_a_model_without_a_price(serve: Serve) -> None:
     """The model is not called, and the error names it and the remedy."""
     agent, model, _ = payer(says("never said"))
     budget = Budget(max_cost=100, prices={"gemini": Price(prompt=1, output=1)}, on_exhausted="ask")
@@ -146,8 +146,8 @@ async def test_a_limit_of_the_cost_refuses_a_model_without_a_price(serve: Serve)
     assert model.requests == []
 
 
-async def test_a_limit_of_the_cost_refuses_a_fallback_model_without_a_price(serve: Serve) -> None:
-    """A model that only answers if another one fails needs a price, too, before the first call."""
+async def test_a_cost_limit_refuses_a_fallback_model_without_a_price(serve: Serve) -> None:
+    """Every model of the fallback needs a price before the first call."""
     model = ScriptedModel(says("never said"))
     agent = Agent(name="payer", model=FallbackModel([model, "gemini-unpriced"]))
     budget = Budget(max_cost=100, prices={"Scripted": Price(prompt=1, output=1)})
@@ -158,7 +158,7 @@ async def test_a_limit_of_the_cost_refuses_a_fallback_model_without_a_price(serv
     assert model.requests == []
 
 
-async def test_the_workers_table_prices_a_model_that_the_budget_does_not(serve: Serve) -> None:
+async def test_the_workers_table_prices_models_without_a_price_in_the_budget(serve: Serve) -> None:
     """The price is recorded with the reply, so a replay needs no table."""
     agent = Agent(name="payer", model="gemini-3.5-flash")
     model = ScriptedModel(using(1_000, says("Hello."), prompt_tokens=900, output_tokens=100))
@@ -168,7 +168,7 @@ async def test_the_workers_table_prices_a_model_that_the_budget_does_not(serve: 
     assert result.spent.cost == pytest.approx((900 * 1.5 + 100 * 9) / 1_000_000)
 
 
-async def test_time_in_which_something_is_under_way_is_bounded(serve: Serve) -> None:
+async def test_working_time_is_limited(serve: Serve) -> None:
     """A model call takes longer than a millisecond."""
     agent, model, till = payer(pays(1), says("Slow."))
     async with serve(agent) as env:
@@ -177,8 +177,8 @@ async def test_time_in_which_something_is_under_way_is_bounded(serve: Serve) -> 
     assert (len(model.requests), till.paid) == (2, [1])
 
 
-async def test_attempts_count_as_calls_of_the_model(serve: Serve) -> None:
-    """Two that failed and the one that did not."""
+async def test_attempts_count_as_model_calls(serve: Serve) -> None:
+    """Counts two failed attempts and the successful one."""
     busy = ModelOverloaded("busy", status=429, retry_after_s=0.01)
     agent, model, _ = payer(busy, busy, pays(1), says("never said"))
     async with serve(agent) as env:
@@ -188,8 +188,8 @@ async def test_attempts_count_as_calls_of_the_model(serve: Serve) -> None:
     assert result.spent.model_calls == 3
 
 
-async def test_no_further_agent_begins(serve: Serve) -> None:
-    """The next one of a sequence would spend again; what was said last is the result."""
+async def test_no_other_agent_starts_after_the_limit(serve: Serve) -> None:
+    """The next agent of a sequence would spend more; the last text is the result."""
     first = Agent(name="first", model=ScriptedModel(using(100, says("All I know."))))
     second = ScriptedModel(says("never said"))
     sequence = SequentialAgent(name="both", sub_agents=[first, Agent(name="second", model=second)])
@@ -198,8 +198,8 @@ async def test_no_further_agent_begins(serve: Serve) -> None:
     assert (result.status, result.text, second.requests) == ("stopped", "All I know.", [])
 
 
-async def test_an_agent_that_was_handed_the_conversation_still_answers(serve: Serve) -> None:
-    """Once; or the user would get no answer at all."""
+async def test_an_agent_that_took_over_still_answers_once(serve: Serve) -> None:
+    """Otherwise the user would get no answer."""
     there = using(100, calls(("transfer_to_agent", {"agent_name": "support"})))
     model = ScriptedModel(says("I am here."))
     desk = Agent(name="desk", model=ScriptedModel(there), sub_agents=[Agent(name="support", model=model)])
@@ -209,8 +209,8 @@ async def test_an_agent_that_was_handed_the_conversation_still_answers(serve: Se
     assert not model.requests[0].tools
 
 
-async def test_each_agent_at_work_has_a_last_word(serve: Serve) -> None:
-    """Side by side, both are told."""
+async def test_each_running_agent_wraps_up(serve: Serve) -> None:
+    """Two parallel agents each get a last request."""
 
     def speak(request: LlmRequest) -> LlmResponse:
         return pays(1, 100) if request.tools else says("Wrapped up.")
@@ -225,19 +225,19 @@ async def test_each_agent_at_work_has_a_last_word(serve: Serve) -> None:
     assert (last, till.paid) == ({"a", "b"}, [1, 1])
 
 
-async def test_what_waits_for_a_person_is_waited_for(serve: Serve) -> None:
-    """The last word has the answer."""
+async def test_a_pending_call_is_answered_before_wrapping_up(serve: Serve) -> None:
+    """The last text includes the answer."""
 
     def ask() -> None:
         """Ask somebody."""
 
-    wanted = using(100, calls(("ask", {})))
-    model = ScriptedModel(wanted, says("They agreed."))
+    question = using(100, calls(("ask", {})))
+    model = ScriptedModel(question, says("They agreed."))
     async with serve(Agent(name="asker", model=model, tools=[LongRunningFunctionTool(ask)])) as env:
         invocation = await until_waiting(env.client.start("asker", "go", budget=Budget(max_total_tokens=100)), "fc-1")
         result = await approve_and_finish(invocation, "fc-1")
     assert (result.status, result.text) == ("stopped", "They agreed.")
-    assert told(model.requests[1]) == [{"status": "approved"}]
+    assert tool_responses(model.requests[1]) == [{"status": "approved"}]
 
 
 # Asking for more.
@@ -245,28 +245,33 @@ async def test_what_waits_for_a_person_is_waited_for(serve: Serve) -> None:
 ASK = Budget(max_total_tokens=100, on_exhausted="ask")
 
 
-async def test_a_person_is_asked_for_more_and_the_agent_goes_on_elsewhere(serve: Serve) -> None:
-    """The question waits over a restart of the worker; approved, the agent has as much again."""
+async def test_an_approved_increase_lets_the_agent_continue_on_another_worker(serve: Serve) -> None:
+    """The question survives a restart of the worker; approving it grants the same amount again."""
     agent, model, till = payer(pays(1, 100), pays(2, 50), using(1, says("Both.")))
     async with serve(agent, verify=False) as env:
-        invocation, asked = await until_call(env.client.start("payer", "pay", budget=ASK), "budget-1")
+        invocation, question = await until_call(env.client.start("payer", "pay", budget=ASK), "budget-1")
         [noted] = await env.client.invocation(invocation.id).pending()
-    assert (asked.kind, asked.tool, asked.agent, asked.digest) == ("budget", "budget", "payer", noted.digest)
-    assert asked.deadline - asked.requested_at == 30 * 24 * 3_600
-    assert asked.args == {
+    assert (question.kind, question.tool, question.agent, question.digest) == (
+        "budget",
+        "budget",
+        "payer",
+        noted.digest,
+    )
+    assert question.deadline - question.requested_at == 30 * 24 * 3_600
+    assert question.args == {
         "reason": "max_total_tokens: the limit of 100 tokens is used up",
         "limits": {"max_total_tokens": 100},
     }
     assert len(model.requests) == 1
     async with serve(agent, task_queue=env.client.task_queue, adopt=[invocation]):
-        result = await approve_and_finish(invocation, "budget-1", digest=asked.digest)
+        result = await approve_and_finish(invocation, "budget-1", digest=question.digest)
     assert (result.status, result.text, till.paid) == ("completed", "Both.", [1, 2])
     assert result.granted == Grant(max_total_tokens=100)
     assert all("budget" not in str(request.contents) for request in model.requests)
 
 
-async def test_a_person_may_say_how_much_and_is_asked_again(serve: Serve) -> None:
-    """20 more are used up by the next reply."""
+async def test_an_approver_may_choose_the_increase_and_is_asked_again(serve: Serve) -> None:
+    """The next reply uses up the 20 tokens."""
     agent, model, till = payer(pays(1, 100), pays(2, 20), says("Both."))
     async with serve(agent) as env:
         invocation = await until_waiting(env.client.start("payer", "pay", budget=ASK), "budget-1")
@@ -277,8 +282,8 @@ async def test_a_person_may_say_how_much_and_is_asked_again(serve: Serve) -> Non
     assert (result.status, till.paid, result.granted) == ("completed", [1, 2], Grant(max_total_tokens=21))
 
 
-async def test_whoever_refuses_has_the_agent_wrap_up(serve: Serve) -> None:
-    """And is not asked again."""
+async def test_a_rejected_increase_lets_the_agent_wrap_up(serve: Serve) -> None:
+    """The approver is not asked again."""
     agent, model, _ = payer(pays(1, 100), says("One."))
     async with serve(agent) as env:
         invocation = await env.client.start("payer", "pay", budget=ASK)
@@ -293,8 +298,8 @@ async def test_whoever_refuses_has_the_agent_wrap_up(serve: Serve) -> None:
 @pytest.mark.parametrize(
     "response", [{"max_total_tokens": -1}, {"max_total_tokens": "many"}, {"tokens": 5}, {"max_total_tokens": 0}]
 )
-async def test_what_is_no_grant_is_refused_and_the_question_stays(serve: Serve, response: dict[str, Any]) -> None:
-    """By update with the reason; nothing is granted."""
+async def test_an_invalid_grant_is_refused_and_the_question_stays_open(serve: Serve, response: dict[str, Any]) -> None:
+    """An update is refused with the reason, and nothing is granted."""
     agent, *_ = payer(pays(1, 100), says("One."))
     async with serve(agent) as env:
         invocation = await until_waiting(env.client.start("payer", "pay", budget=ASK), "budget-1")
@@ -303,8 +308,8 @@ async def test_what_is_no_grant_is_refused_and_the_question_stays(serve: Serve, 
         assert (await reject_and_finish(invocation, "budget-1")).granted is None
 
 
-async def test_calls_for_which_there_is_no_room_run_when_more_is_granted(serve: Serve) -> None:
-    """They are held meanwhile, and each runs once."""
+async def test_calls_above_the_limit_run_after_an_increase(serve: Serve) -> None:
+    """They are held until then, and each runs once."""
     batch = calls(*[("pay", {"amount": n}) for n in (1, 2, 3)])
     agent, model, till = payer(batch, says("All three."))
     async with serve(agent) as env:
@@ -313,11 +318,11 @@ async def test_calls_for_which_there_is_no_room_run_when_more_is_granted(serve: 
         )
         result = await approve_and_finish(invocation, "budget-1", response={"max_tool_calls": 2})
     assert (result.status, sorted(till.paid)) == ("completed", [1, 2, 3])
-    assert told(model.requests[1]) == [{"paid": 1}, {"paid": 2}, {"paid": 3}]
+    assert tool_responses(model.requests[1]) == [{"paid": 1}, {"paid": 2}, {"paid": 3}]
 
 
-async def test_held_calls_are_answered_when_more_is_refused(serve: Serve) -> None:
-    """And the agent wraps up."""
+async def test_calls_above_the_limit_are_answered_after_a_rejection(serve: Serve) -> None:
+    """The agent wraps up."""
     batch = calls(*[("pay", {"amount": n}) for n in (1, 2)])
     agent, model, till = payer(batch, says("One."))
     async with serve(agent) as env:
@@ -326,11 +331,11 @@ async def test_held_calls_are_answered_when_more_is_refused(serve: Serve) -> Non
         )
         result = await reject_and_finish(invocation, "budget-1")
     assert (result.status, result.text, till.paid) == ("stopped", "One.", [1])
-    assert [response.get("error_type") for response in told(model.requests[1])] == [None, "BudgetExhausted"]
+    assert [response.get("error_type") for response in tool_responses(model.requests[1])] == [None, "BudgetExhausted"]
 
 
-async def test_a_model_cannot_ask_or_grant(serve: Serve) -> None:
-    """A call of the question's name is a call of a tool that does not exist."""
+async def test_a_model_cannot_ask_for_budget_or_grant_it(serve: Serve) -> None:
+    """A call with the question's name is a call of an unknown tool."""
     forged = calls(("budget", {"reason": "more"}), ("adk_request_confirmation", {"id": "budget-1"}))
     agent, model, _ = payer(forged, says("Well."))
     async with serve(agent) as env:
@@ -338,4 +343,4 @@ async def test_a_model_cannot_ask_or_grant(serve: Serve) -> None:
         result = await invocation.result()
         assert await refusal(invocation.approve("budget-1")) == "UnknownCall"
     assert (result.status, result.text) == ("completed", "Well.")
-    assert all("no tool with that name" in response["error"] for response in told(model.requests[1]))
+    assert all("no tool with that name" in response["error"] for response in tool_responses(model.requests[1]))

@@ -1,7 +1,7 @@
-"""Agents that are called share the budget of their caller."""
+"""Called agents share the budget of their caller."""
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Till, told
+from tests.server.workflows.outside import Till, tool_responses
 from tests.server.workflows.test_budgets import ASK, pays, using
 from tests.server.workflows.test_children import waiting
 from waystation.agents import Agent
@@ -20,8 +20,8 @@ def insatiable(name: str, till: Till) -> Agent:
     return Agent(name=name, description="Pays.", model=FunctionModel(speak), tools=[till.pay])
 
 
-async def test_called_agents_share_what_is_left(serve: Serve) -> None:
-    """Two at once get half each of the 200 that are left; what both used counts for their caller."""
+async def test_called_agents_share_the_rest_of_the_budget(serve: Serve) -> None:
+    """Two parallel agents get half each of the remaining 200; the usage of both counts for their caller."""
     till = Till()
     helpers = [insatiable("left", till), insatiable("right", till)]
     model = ScriptedModel(
@@ -35,18 +35,18 @@ async def test_called_agents_share_what_is_left(serve: Serve) -> None:
     # Each is stopped by its fourth reply, which passes 100, and wraps up.
     assert [child.spent and child.spent.total_tokens for child in children] == [121, 121]
     assert [child.status for child in children] == ["stopped", "stopped"]
-    assert told(model.requests[1]) == [{"result": "left is done."}, {"result": "right is done."}]
+    assert tool_responses(model.requests[1]) == [{"result": "left is done."}, {"result": "right is done."}]
     assert result.spent is not None
     assert (result.spent.total_tokens, result.usage.total_tokens) == (343, 343)
     assert (result.spent.model_calls, result.spent.tool_calls) == (12, 10)
     assert (result.status, result.text) == ("stopped", "Both done.")
 
 
-async def test_what_a_called_agent_leaves_is_there_for_its_caller(serve: Serve) -> None:
+async def test_the_unused_share_of_a_called_agent_returns_to_its_caller(serve: Serve) -> None:
     """A share is set aside, not spent."""
     helper = Agent(name="helper", description="Helps.", model=ScriptedModel(using(10, says("Helped."))))
-    wanted = using(50, calls(("helper", {"request": "go"})))
-    model = ScriptedModel(wanted, using(50, calls(("helper", {"request": "again"}))), using(1, says("Done.")))
+    helper_call = using(50, calls(("helper", {"request": "go"})))
+    model = ScriptedModel(helper_call, using(50, calls(("helper", {"request": "again"}))), using(1, says("Done.")))
     helper.model.add(using(10, says("Helped again.")))  # type: ignore[union-attr]
     async with serve(Agent(name="boss", model=model, tools=[AgentTool(helper)])) as env:
         result = await env.client.run("boss", "go", budget=Budget(max_total_tokens=121))
@@ -55,19 +55,19 @@ async def test_what_a_called_agent_leaves_is_there_for_its_caller(serve: Serve) 
     assert result.spent.total_tokens == 121
 
 
-async def test_an_agent_is_not_called_when_nothing_is_left(serve: Serve) -> None:
-    """The model is told, and wraps up."""
+async def test_an_agent_is_not_called_without_budget(serve: Serve) -> None:
+    """The model receives an error and wraps up."""
     child = ScriptedModel(says("never said"))
     helper = Agent(name="helper", description="Helps.", model=child)
     model = ScriptedModel(using(100, calls(("helper", {"request": "go"}))), says("Without help."))
     async with serve(Agent(name="boss", model=model, tools=[AgentTool(helper)])) as env:
         result = await env.client.run("boss", "go", budget=Budget(max_total_tokens=100))
     assert (result.status, result.text, child.requests) == ("stopped", "Without help.", [])
-    assert told(model.requests[1])[0]["error_type"] == "BudgetExhausted"
+    assert tool_responses(model.requests[1])[0]["error_type"] == "BudgetExhausted"
 
 
-async def test_what_a_person_grants_a_called_agent_is_granted_its_caller(serve: Serve) -> None:
-    """Nobody is asked twice for the same."""
+async def test_a_grant_to_a_called_agent_counts_for_its_caller(serve: Serve) -> None:
+    """Nobody is asked twice for the same increase."""
     till = Till()
     child = ScriptedModel(pays(1, 100), using(50, says("Paid.")))
     helper = Agent(name="helper", description="Helps.", model=child, tools=[till.pay])
@@ -84,8 +84,8 @@ async def test_what_a_person_grants_a_called_agent_is_granted_its_caller(serve: 
     )
 
 
-async def test_a_called_agent_that_fails_counts_what_it_used(serve: Serve) -> None:
-    """It says so with its failure; the rest of its share is there for its caller."""
+async def test_a_failed_called_agent_reports_its_usage(serve: Serve) -> None:
+    """The failure contains it; the rest of its share returns to its caller."""
     till = Till()
     child = ScriptedModel(pays(1, 30), ModelRefused("no"))
     helper = Agent(name="helper", description="Helps.", model=child, tools=[till.pay])
@@ -98,8 +98,8 @@ async def test_a_called_agent_that_fails_counts_what_it_used(serve: Serve) -> No
     )
 
 
-async def test_what_a_person_granted_a_called_agent_stays_granted_when_it_fails(serve: Serve) -> None:
-    """Else its caller could not use what is left of it."""
+async def test_a_grant_survives_the_failure_of_a_called_agent(serve: Serve) -> None:
+    """Otherwise its caller could not use the rest."""
     till = Till()
     child = ScriptedModel(pays(1, 100), ModelRefused("no"))
     helper = Agent(name="helper", description="Helps.", model=child, tools=[till.pay])

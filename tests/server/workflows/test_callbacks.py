@@ -1,4 +1,4 @@
-"""Callbacks around agents and models: allowed changes, and the events of their state.
+"""Callbacks around agents and models may make these changes, with these events.
 
 Source: adk-semantics 6.3 and 9.4.
 """
@@ -10,7 +10,7 @@ from typing import Any
 from google.genai import types
 
 from tests.server.conftest import Serve
-from tests.server.workflows.said import content, failure, heard, pay, said
+from tests.server.workflows.author_code import agent_events, content, failure, pay, texts_of
 from waystation.agents import Agent, SequentialAgent
 from waystation.apps import App
 from waystation.core import ModelRefused
@@ -20,7 +20,7 @@ from waystation.testing import ScriptedModel, says
 from waystation.tools.tool_context import CallbackContext
 
 
-async def test_before_agent_may_speak_for_the_agent(serve: Serve) -> None:
+async def test_before_agent_may_answer_for_the_agent(serve: Serve) -> None:
     """Its answer replaces the model, the children and `after_agent`."""
     model = ScriptedModel()
     order: list[str] = []
@@ -33,7 +33,7 @@ async def test_before_agent_may_speak_for_the_agent(serve: Serve) -> None:
     team = SequentialAgent(name="team", sub_agents=[quiet, Agent(name="next", model=ScriptedModel(says("Open.")))])
     async with serve(team) as env:
         invocation = await env.client.start("team", "hello")
-        assert said(await heard(invocation)) == ["Closed today.", "Open."]
+        assert texts_of(await agent_events(invocation)) == ["Closed today.", "Open."]
     assert (model.requests, order) == ([], [])
 
 
@@ -47,11 +47,11 @@ async def test_before_agent_of_a_composite_agent_skips_its_children(serve: Serve
     )
     async with serve(team) as env:
         invocation = await env.client.start("team", "hello")
-        assert said(await heard(invocation)) == ["No work today."]
+        assert texts_of(await agent_events(invocation)) == ["No work today."]
     assert model.requests == []
 
 
-async def test_state_written_around_an_agent_is_an_event_of_its_own(serve: Serve) -> None:
+async def test_state_written_around_an_agent_is_a_separate_event(serve: Serve) -> None:
     """The instruction sees state from `before_agent`; content from `after_agent` is additional. Source: 6.3."""
 
     def before(callback_context: CallbackContext) -> None:
@@ -71,9 +71,9 @@ async def test_state_written_around_an_agent_is_an_event_of_its_own(serve: Serve
     )
     async with serve(guide) as env:
         invocation = await env.client.start("guide", "hello")
-        events = await heard(invocation)
+        events = await agent_events(invocation)
         result = await invocation.result()
-    assert [(e.actions.state_delta, said([e])) for e in events] == [
+    assert [(e.actions.state_delta, texts_of([e])) for e in events] == [
         ({"city": "Bern"}, []),
         ({}, ["Hello."]),
         ({"seen": "Bern"}, ["Good bye."]),
@@ -96,7 +96,7 @@ async def test_before_model_may_change_the_request(serve: Serve) -> None:
     agent = Agent(name="kind", model=model, tools=[pay], before_model_callback=before)
     async with serve(agent) as env:
         invocation = await env.client.start("kind", "hello")
-        [event] = await heard(invocation)
+        [event] = await agent_events(invocation)
     [request] = model.requests
     assert request.contents == [
         {"role": "user", "parts": [{"text": "hello"}]},
@@ -108,7 +108,7 @@ async def test_before_model_may_change_the_request(serve: Serve) -> None:
     assert event.actions.state_delta == {"asked": True}
 
 
-async def test_before_model_may_answer_also_with_calls(serve: Serve) -> None:
+async def test_before_model_may_answer_with_calls(serve: Serve) -> None:
     """The model is not called, and the calls of the answer run."""
     answers = [
         LlmResponse(
@@ -128,10 +128,10 @@ async def test_before_model_may_answer_also_with_calls(serve: Serve) -> None:
     )
     async with serve(agent) as env:
         invocation = await env.client.start("payer", "pay")
-        called, returned, text = await heard(invocation)
+        called, returned, text = await agent_events(invocation)
     assert called.function_calls() == [{"name": "pay", "args": {"amount": 3}, "id": "fc-1"}]
     assert returned.function_responses() == [{"id": "fc-1", "name": "pay", "response": {"paid": 3}}]
-    assert (said([text]), model.requests) == (["Paid."], [])
+    assert (texts_of([text]), model.requests) == (["Paid."], [])
 
 
 async def test_after_model_may_replace_or_change_the_response(serve: Serve) -> None:
@@ -151,7 +151,7 @@ async def test_after_model_may_replace_or_change_the_response(serve: Serve) -> N
         assert (await env.client.run("louder", "x")).text == "HELLO!"
 
 
-async def test_what_callbacks_do_not_touch_goes_to_the_model_unchanged(serve: Serve) -> None:
+async def test_untouched_contents_reach_the_model_unchanged(serve: Serve) -> None:
     """Thought signatures and parts of unknown kinds keep their original form."""
     part = {"functionCall": {"name": "pay", "args": {"amount": 1}}, "thoughtSignature": "a+/b", "novel": {"x": 1}}
     model = ScriptedModel(LlmResponse(content={"role": "model", "parts": [part]}), says("Paid."))
@@ -167,12 +167,12 @@ async def test_what_callbacks_do_not_touch_goes_to_the_model_unchanged(serve: Se
     assert model.requests[1].contents[1] == {"role": "model", "parts": [part]}
 
 
-async def test_on_model_error_may_stand_in_for_a_model_that_failed(serve: Serve) -> None:
+async def test_on_model_error_may_replace_a_failed_model(serve: Serve) -> None:
     """An answer replaces the failed model; without one the invocation fails as usual."""
-    seen: list[str] = []
+    errors: list[str] = []
 
     def rescue(callback_context: CallbackContext, llm_request: Any, error: Exception) -> LlmResponse:
-        seen.append(type(error).__name__)
+        errors.append(type(error).__name__)
         return LlmResponse(content=content("I am tired."))
 
     async with serve(
@@ -185,7 +185,7 @@ async def test_on_model_error_may_stand_in_for_a_model_that_failed(serve: Serve)
     ) as env:
         assert (await env.client.run("rescued", "x")).text == "I am tired."
         assert await failure(await env.client.start("lost", "x")) == ("ModelFailed", "no")
-    assert seen == ["ModelRefused"]
+    assert errors == ["ModelRefused"]
 
 
 async def test_a_callback_that_raises_fails_the_invocation_without_its_text(serve: Serve) -> None:
@@ -209,8 +209,8 @@ async def test_a_callback_that_raises_fails_the_invocation_without_its_text(serv
     assert message.startswith("Error in plugin 'bad' during 'before_agent_callback' callback: KeyError at ")
 
 
-async def test_a_callback_that_returns_the_wrong_thing_is_told_what_to_return(serve: Serve) -> None:
-    """The failure names the expected type instead of a location in our code."""
+async def test_a_callback_with_a_wrong_result_fails_with_the_expected_type(serve: Serve) -> None:
+    """The failure names the expected type instead of a location in Waystation's code."""
 
     def number(callback_context: CallbackContext) -> int:
         return 42
@@ -231,8 +231,10 @@ async def test_a_callback_that_returns_the_wrong_thing_is_told_what_to_return(se
         )
 
 
-async def test_state_that_a_callback_cannot_store_is_named(serve: Serve, logs: list[MutableMapping[str, Any]]) -> None:
-    """The failure has the key of the invalid state, but not its value. A part of a value is replaced and logged."""
+async def test_invalid_state_of_a_callback_is_named(serve: Serve, logs: list[MutableMapping[str, Any]]) -> None:
+    """The failure has the key of the invalid state, but not its value. An invalid part of a value is replaced and
+    logged.
+    """
 
     def store(callback_context: CallbackContext) -> None:
         callback_context.state["ratio"] = math.nan
@@ -249,8 +251,10 @@ async def test_state_that_a_callback_cannot_store_is_named(serve: Serve, logs: l
     assert [entry["keys"] for entry in logs if entry["event"] == "state.values_replaced"] == [["ratio"]]
 
 
-async def test_the_log_says_why_a_model_call_failed(serve: Serve, logs: list[MutableMapping[str, Any]]) -> None:
-    """The log event has the recorded failure and the id of the invocation."""
+async def test_the_log_has_the_reason_of_a_failed_model_call(
+    serve: Serve, logs: list[MutableMapping[str, Any]]
+) -> None:
+    """The log event has the recorded failure and the ID of the invocation."""
 
     def instruct(context: Any) -> str:
         return str(context.state["nobody"])

@@ -1,4 +1,4 @@
-"""An agent is edited and its worker restarted while a call waits: the invocation goes on, with the new definition.
+"""An agent is edited while a call waits, and the invocation continues with the new definition.
 
 No workflow has seen the agent, so nothing can be non-deterministic; every test also replays the whole history.
 """
@@ -18,7 +18,7 @@ from tests.server.workflows.outside import (
     failure,
     held,
     quiet,
-    told,
+    tool_responses,
     until_waiting,
     waiting,
 )
@@ -44,7 +44,7 @@ def look() -> str:
 
 @dataclasses.dataclass
 class Continued:
-    """What became of an invocation that was begun with one agent and continued with another."""
+    """An invocation that began with one agent and continued with another."""
 
     text: str
     requests: list[LlmRequest]
@@ -60,7 +60,7 @@ async def continued(
     *waits: str,
     answer: Callable[[Invocation], Any] | None = None,
 ) -> Continued:
-    """Begin an invocation with `before` until these calls wait, restart the worker with `after`, answer, and finish."""
+    """Start an invocation with `before` until these calls wait, restart the worker with `after`, answer, and finish."""
     async with serve(before, verify=False) as env:
         queue = env.client.task_queue
         invocation = await until_waiting(env.client.start(before.name, "go"), *waits)
@@ -77,13 +77,13 @@ async def continued(
 
 
 def asker(*replies: Any, tools: Any = None, **fields: Any) -> Agent:
-    """Return an agent that asks somebody, by default with one tool."""
+    """Return an agent that asks someone, by default with one tool."""
     chosen = [LongRunningFunctionTool(ask)] if tools is None else tools
     return Agent(name="agent", model=ScriptedModel(*replies), tools=chosen, **fields)
 
 
-async def test_an_edited_prompt_is_used_from_the_next_model_call_on(serve: Serve) -> None:
-    """And the digests of the two replies differ, so that a debugger can say that the definition changed."""
+async def test_an_edited_prompt_applies_from_the_next_model_call(serve: Serve) -> None:
+    """The definition digests of the two replies differ, so a debugger can report the change."""
     before = asker(calls(("ask", {})), instruction="Be brief.")
     after = asker(says("Done."), instruction="Be kind.", description="Kind.")
     end = await continued(serve, before, after, "fc-1")
@@ -99,20 +99,20 @@ async def test_an_unchanged_agent_has_one_digest(serve: Serve) -> None:
 
 
 async def test_an_added_tool_can_be_called(serve: Serve) -> None:
-    """It is declared in the next request, and its calls run."""
+    """The next request declares it, and its calls run."""
     after = asker(calls(("look", {})), says("Done."), tools=[look, LongRunningFunctionTool(ask)])
     end = await continued(serve, asker(calls(("ask", {}))), after, "fc-1")
     assert end.text == "Done."
     assert [tool["name"] for tool in end.requests[0].tools] == ["look", "ask"]
-    assert told(end.requests[1]) == [{"status": "approved"}, {"result": "seen"}]
+    assert tool_responses(end.requests[1]) == [{"status": "approved"}, {"result": "seen"}]
     assert len(set(end.definitions)) == 2
 
 
-async def test_a_long_running_tool_that_was_removed_can_still_be_answered(serve: Serve) -> None:
-    """The answer needs no tool: it becomes the response, and the model goes on without the tool."""
+async def test_a_removed_long_running_tool_can_still_be_answered(serve: Serve) -> None:
+    """The answer becomes the response without the tool, and the model continues."""
     end = await continued(serve, asker(calls(("ask", {}))), asker(says("Done."), tools=[]), "fc-1")
     assert end.text == "Done."
-    assert told(end.requests[0]) == [{"status": "approved"}]
+    assert tool_responses(end.requests[0]) == [{"status": "approved"}]
     assert end.requests[0].tools == []
 
 
@@ -125,8 +125,8 @@ def payer(till: Till, *replies: Any, **settings: Any) -> Agent:
 PAY = calls(("pay", {"amount": 5}))
 
 
-async def test_a_call_whose_tool_is_removed_between_two_attempts_may_have_taken_effect(serve: Serve) -> None:
-    """If the hold is given up, the model receives that, and not only that there is no such tool."""
+async def test_a_call_whose_tool_is_removed_between_attempts_has_an_unknown_outcome(serve: Serve) -> None:
+    """If the hold is abandoned, the model learns that the call may have taken effect."""
     began = asyncio.Event()
 
     def book() -> None:
@@ -145,7 +145,7 @@ async def test_a_call_whose_tool_is_removed_between_two_attempts_may_have_taken_
         await env.client.held.give_up(invocation.id)
         await invocation.result()
     assert isinstance(after.model, ScriptedModel)
-    [response] = told(after.model.requests[0])
+    [response] = tool_responses(after.model.requests[0])
     assert response["error_type"] == "OutcomeUnknown"
     assert response["error"].startswith("An earlier attempt may have run `book`. Whether it took effect is unknown")
     assert "has no tool with this name" in response["error"]
@@ -168,18 +168,16 @@ async def test_a_call_whose_tool_is_removed_between_two_attempts_may_have_taken_
     ],
     ids=["most of them", "effect"],
 )
-async def test_changed_settings_of_a_tool_do_not_touch_the_call_that_waits(
-    serve: Serve, settings: dict[str, Any]
-) -> None:
-    """How a call is carried out was recorded when it was made."""
+async def test_changed_settings_of_a_tool_do_not_affect_a_pending_call(serve: Serve, settings: dict[str, Any]) -> None:
+    """The settings were recorded when the call was made."""
     till = Till()
     end = await continued(serve, payer(till, PAY), payer(till, says("Paid."), **settings), "fc-1")
     assert (end.text, till.paid) == ("Paid.", [5])
-    assert told(end.requests[0]) == [{"paid": 5}]
+    assert tool_responses(end.requests[0]) == [{"paid": 5}]
 
 
-async def test_a_dropped_confirmation_does_not_let_the_waiting_call_run(serve: Serve) -> None:
-    """It was asked for when the call was made: it still needs the answer, and a rejection still counts."""
+async def test_a_removed_confirmation_does_not_let_the_pending_call_run(serve: Serve) -> None:
+    """The call still needs its answer, and a rejection still counts."""
     till = Till()
 
     async def reject(invocation: Invocation) -> None:
@@ -190,11 +188,11 @@ async def test_a_dropped_confirmation_does_not_let_the_waiting_call_run(serve: S
     after = payer(till, says("Not paid."), require_confirmation=False)
     end = await continued(serve, payer(till, PAY), after, "fc-1", answer=reject)
     assert (end.text, till.paid) == ("Not paid.", [])
-    assert told(end.requests[0]) == [{"error": "This tool call is rejected."}]
+    assert tool_responses(end.requests[0]) == [{"error": "This tool call is rejected."}]
 
 
 def asks_from_inside(amount: int, tool_context: ToolContext) -> JsonObject:
-    """Pay, once somebody has agreed."""
+    """Pay after an approval."""
     if tool_context.tool_confirmation is None:
         tool_context.request_confirmation(hint="Really?")
     return {"status": "asked"}
@@ -204,10 +202,8 @@ asks_from_inside.__name__ = "pay"
 
 
 @pytest.mark.parametrize("change", ["confirmed-before", "by-a-rule", "without-context", "new-parameter"])
-async def test_a_rejected_call_of_a_tool_that_no_longer_asks_from_inside_does_not_run(
-    serve: Serve, change: str
-) -> None:
-    """As it is now it does not look whether a person has agreed: that was looked at before it would run."""
+async def test_a_rejected_call_of_a_tool_that_no_longer_asks_does_not_run(serve: Serve, change: str) -> None:
+    """The engine verifies the answer before the tool runs, because the tool no longer does."""
     paid = list[int]()
 
     def with_context(amount: int, tool_context: ToolContext) -> None:
@@ -232,11 +228,11 @@ async def test_a_rejected_call_of_a_tool_that_no_longer_asks_from_inside_does_no
     after = Agent(name="agent", model=ScriptedModel(says("Not paid.")), tools=[tools[change]], approval_rules=rules)
     end = await continued(serve, before, after, "fc-1", answer=lambda invocation: invocation.reject(comment="no"))
     assert (end.text, paid) == ("Not paid.", [])
-    assert told(end.requests[0]) == [{"error": "This tool call is rejected.", "comment": "no"}]
+    assert tool_responses(end.requests[0]) == [{"error": "This tool call is rejected.", "comment": "no"}]
 
 
-async def test_a_confirmation_that_was_added_is_asked_for_with_the_next_call(serve: Serve) -> None:
-    """Calls that were made before run as they were made; new ones wait."""
+async def test_an_added_confirmation_applies_from_the_next_call(serve: Serve) -> None:
+    """Earlier calls run as they were made; new ones wait."""
     till = Till()
     before = Agent(
         name="agent", model=ScriptedModel(calls(("ask", {}))), tools=[LongRunningFunctionTool(ask), till.pay]
@@ -256,7 +252,7 @@ async def test_a_confirmation_that_was_added_is_asked_for_with_the_next_call(ser
 
 @pytest.mark.parametrize("kind", ["new-parameter", "renamed-parameter", "other-type"])
 async def test_a_tool_with_another_signature_does_not_run_the_confirmed_call(serve: Serve, kind: str) -> None:
-    """A person agreed to a call of the tool as it was; the model is told, and may call the tool as it is."""
+    """The approver agreed to a call of the old tool; the model receives an error and may call the new one."""
     till, ran = Till(), list[Any]()
 
     def with_account(amount: int, account: str) -> None:
@@ -275,13 +271,13 @@ async def test_a_tool_with_another_signature_does_not_run_the_confirmed_call(ser
     after = Agent(name="agent", model=model, tools=[FunctionTool(function, require_confirmation=True)])
     end = await continued(serve, payer(till, PAY), after, "fc-1")
     assert (end.text, ran, till.paid) == ("Sorry.", [], [])
-    [response] = told(end.requests[0])
+    [response] = tool_responses(end.requests[0])
     assert response["error_type"] == "DigestMismatch"
     assert "its parameters changed after approval was requested" in response["error"]
 
 
 async def test_a_plain_tool_that_became_long_running_answers_as_it_was_called(serve: Serve) -> None:
-    """The call was made of a tool that returns its result; it is not waited for a second time."""
+    """The call was made to a tool that returns its result, so nobody has to answer it."""
     till = Till()
 
     def pay(amount: int) -> JsonObject:
@@ -292,28 +288,28 @@ async def test_a_plain_tool_that_became_long_running_answers_as_it_was_called(se
     after = Agent(name="agent", model=model, tools=[LongRunningFunctionTool(pay)])
     end = await continued(serve, payer(till, PAY), after, "fc-1")
     assert (end.text, till.paid) == ("Queued.", [5])
-    assert told(end.requests[0]) == [{"status": "queued"}]
+    assert tool_responses(end.requests[0]) == [{"status": "queued"}]
 
 
 async def test_a_tool_that_became_an_agent_does_not_run_the_confirmed_call(serve: Serve) -> None:
-    """What was confirmed is a tool's call; the model is told that it cannot be carried out."""
+    """The approver agreed to a tool call, so the model receives an error."""
     till = Till()
     called = Agent(name="pay", model=ScriptedModel(says("I am an agent.")))
     after = Agent(name="agent", model=ScriptedModel(says("Sorry.")), tools=[AgentTool(called)])
     end = await continued(serve, payer(till, PAY), after, "fc-1")
     assert (end.text, till.paid) == ("Sorry.", [])
-    assert told(end.requests[0])[0]["error_type"] == "DigestMismatch"
+    assert tool_responses(end.requests[0])[0]["error_type"] == "DigestMismatch"
 
 
-async def test_a_changed_model_is_used_from_the_next_call_on(serve: Serve) -> None:
+async def test_a_changed_model_is_used_from_the_next_call(serve: Serve) -> None:
     """The conversation is in the history, not in the model."""
     end = await continued(serve, asker(calls(("ask", {}))), asker(says("I am new here.")), "fc-1")
     assert end.text == "I am new here."
     assert [content["role"] for content in end.requests[0].contents] == ["user", "model", "user"]
 
 
-async def test_a_renamed_agent_that_comes_back_continues(serve: Serve) -> None:
-    """While nobody serves the agent the call simply waits; nothing is lost when the old name returns."""
+async def test_a_renamed_agent_continues_once_it_is_back(serve: Serve) -> None:
+    """Without the agent the call waits; nothing is lost when the old name returns."""
     before, other = asker(calls(("ask", {}))), Agent(name="renamed", model=ScriptedModel())
     async with serve(before, verify=False) as env:
         queue = env.client.task_queue
@@ -325,8 +321,8 @@ async def test_a_renamed_agent_that_comes_back_continues(serve: Serve) -> None:
         assert (await approve_and_finish(invocation, "fc-1")).text == "Done."
 
 
-async def test_an_agent_that_became_a_sequence_cannot_go_on_with_a_conversation(serve: Serve) -> None:
-    """It has no model any more; the invocation fails, typed, and says so."""
+async def test_an_agent_that_became_a_sequence_cannot_continue_a_conversation(serve: Serve) -> None:
+    """It has no model any more, so the invocation fails with a typed error."""
     line = SequentialAgent(name="agent", sub_agents=[Agent(name="step", model=ScriptedModel())])
     async with serve(asker(calls(("ask", {}))), verify=False) as env:
         queue = env.client.task_queue

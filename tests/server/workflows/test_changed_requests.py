@@ -8,7 +8,7 @@ from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
 from tests.server.conftest import Serve
-from tests.server.workflows.said import failure
+from tests.server.workflows.author_code import failure
 from waystation.agents import Agent
 from waystation.testing import ScriptedModel, calls, responses, says
 from waystation.tools.base_tool import BaseTool
@@ -30,7 +30,7 @@ class Advice(BaseTool):
         super().__init__(name="advice", description="")
 
     async def process_llm_request(self, *, tool_context: ToolContext, llm_request: Any) -> None:
-        """Add advice, by what is in the state."""
+        """Add advice that depends on the state."""
         llm_request.append_instructions([f"Advice for {tool_context.state['name']}."])
 
 
@@ -38,7 +38,7 @@ class Careful(FunctionTool):
     """A tool that declares itself and adds to the instruction."""
 
     async def process_llm_request(self, *, tool_context: ToolContext, llm_request: Any) -> None:
-        """Declare the tool, and advise how to use it."""
+        """Declare the tool, and add advice."""
         await super().process_llm_request(tool_context=tool_context, llm_request=llm_request)
         llm_request.append_instructions(["Pay little."])
 
@@ -51,7 +51,7 @@ class Desk(BaseToolset):
         return []
 
     async def process_llm_request(self, *, tool_context: ToolContext, llm_request: Any) -> None:
-        """Say it."""
+        """Add to the instruction."""
         llm_request.append_instructions(["Be at the desk."])
 
 
@@ -85,12 +85,12 @@ async def test_the_providers_own_tools_survive_a_callback(serve: Serve) -> None:
     async with serve(agent, model=model) as env:
         await env.client.run("a", "x")
     assert list(model.requests[0].native_tools) == [{"googleSearch": {}}, {"urlContext": {}}]
-    [(_, told)] = responses(model.requests[1])
-    assert "The tools you can call are: pay." in told["error"]
+    [(_, response)] = responses(model.requests[1])
+    assert "The tools you can call are: pay." in response["error"]
 
 
 async def test_a_tool_that_only_a_callback_adds_is_refused(serve: Serve) -> None:
-    """A tool that is not in the declaration is refused, because no worker could run it."""
+    """No worker could run it."""
 
     def add(callback_context: Any, llm_request: Any) -> None:
         llm_request.append_tools([FunctionTool(pay)])
@@ -104,7 +104,7 @@ async def test_a_tool_that_only_a_callback_adds_is_refused(serve: Serve) -> None
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "said"),
+    ("field", "value", "problem"),
     [
         ("contents", None, "`contents` of the request is None; it must be a list."),
         ("contents", "text", "`contents` of the request is a str; it must be a list."),
@@ -112,20 +112,20 @@ async def test_a_tool_that_only_a_callback_adds_is_refused(serve: Serve) -> None
         ("config", None, "A callback set `config` to None; use a genai GenerateContentConfig instead."),
     ],
 )
-async def test_a_request_that_a_callback_spoilt_fails_at_once(
-    serve: Serve, field: str, value: object, said: str
+async def test_a_request_broken_by_a_callback_fails_at_once(
+    serve: Serve, field: str, value: object, problem: str
 ) -> None:
-    """An invalid request fails without a retry; the message names the place."""
+    """The invocation fails without a retry; the message names the place."""
 
     def spoil(callback_context: Any, llm_request: Any) -> None:
         setattr(llm_request, field, value)
 
     async with serve(Agent(name="a", model=ScriptedModel(), before_model_callback=spoil)) as env:
-        assert await failure(await env.client.start("a", "x")) == ("TypeError", said)
+        assert await failure(await env.client.start("a", "x")) == ("TypeError", problem)
 
 
-async def test_a_response_that_a_callback_spoilt_fails_at_once(serve: Serve) -> None:
-    """An invalid response fails without a retry."""
+async def test_a_response_broken_by_a_callback_fails_at_once(serve: Serve) -> None:
+    """The invocation fails without a retry."""
 
     def spoil(callback_context: Any, llm_response: Any) -> None:
         llm_response.content = "text"
@@ -137,8 +137,8 @@ async def test_a_response_that_a_callback_spoilt_fails_at_once(serve: Serve) -> 
         )
 
 
-async def test_a_reply_that_a_callback_spoilt_is_not_the_models_mistake(serve: Serve) -> None:
-    """The failure blames the callback, because the model's reply was valid."""
+async def test_a_reply_broken_by_a_callback_is_not_the_models_mistake(serve: Serve) -> None:
+    """The failure names the callback, because the model's reply was valid."""
 
     def spoil(callback_context: Any, llm_response: Any) -> None:
         llm_response.content.parts = "text"

@@ -1,7 +1,8 @@
-"""A tree of agents is edited and its worker restarted while a call waits in it: what was recorded counts.
+"""A tree of agents is edited while a call waits in it, and the recorded tree applies.
 
-Which agents a composite runs, and how often, is recorded when it is entered. What an agent says and may do is looked up
-by its name when it works. Every test also replays the whole history, and sees that no workflow task failed.
+The agents of a composite and their number of rounds are recorded when it is entered. Instructions and permissions of an
+agent are looked up by its name when it runs. Every test also replays the whole history and verifies that no workflow
+task failed.
 """
 
 from collections.abc import Callable
@@ -10,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.server.conftest import Serve
+from tests.server.workflows.author_code import content
 from tests.server.workflows.outside import QUICK, approve_and_finish, failure, held, quiet, until_waiting
-from tests.server.workflows.said import content
 from waystation.agents import Agent, BaseAgent, LoopAgent, ParallelAgent, SequentialAgent
 from waystation.client.agent_client import Invocation
 from waystation.core import Event
@@ -31,7 +32,7 @@ def asks(*replies: Any, name: str = "asker", **fields: Any) -> Agent:
 
 
 def speaks(name: str, *texts: str, **fields: Any) -> Agent:
-    """Return an agent that says this."""
+    """Return an agent that repeats one text."""
     return Agent(name=name, model=ScriptedModel(*(says(text) for text in texts)), **fields)
 
 
@@ -41,7 +42,7 @@ def team(*agents: BaseAgent, **fields: Any) -> SequentialAgent:
 
 
 async def parked(serve: Serve, before: BaseAgent, call: str) -> tuple[Invocation, str]:
-    """Begin an invocation, and end its worker once this call waits; return also the task queue."""
+    """Start an invocation, and stop its worker once this call waits; return the task queue, too."""
     async with serve(before, verify=False, settings=QUICK) as env:
         invocation = await until_waiting(env.client.start(before.name, "go"), call)
         await quiet(invocation)
@@ -49,7 +50,7 @@ async def parked(serve: Serve, before: BaseAgent, call: str) -> tuple[Invocation
 
 
 async def continued(serve: Serve, before: BaseAgent, after: BaseAgent, call: str = "fc-1-1") -> list[str]:
-    """Begin with `before`, go on with `after` once the call waits, approve it; return what the agents said."""
+    """Start with `before`, continue with `after` once the call waits, approve it; return the texts of the agents."""
     invocation, queue = await parked(serve, before, call)
     async with serve(after, task_queue=queue, adopt=[invocation], settings=QUICK):
         await approve_and_finish(invocation, call)
@@ -59,7 +60,7 @@ async def continued(serve: Serve, before: BaseAgent, after: BaseAgent, call: str
 async def failed(
     serve: Serve, before: BaseAgent, after: BaseAgent, call: str = "fc-1-1", *, is_held: bool = True
 ) -> tuple[str | None, str]:
-    """As `continued`, for an invocation that fails; if it is held, give up. Return type and message of its failure."""
+    """Do the same for an invocation that fails, giving up a hold; return type and message of its failure."""
     invocation, queue = await parked(serve, before, call)
     async with serve(after, task_queue=queue, adopt=[invocation], settings=QUICK) as env:
         assert (await invocation.approve(call))["accepted"] is True
@@ -72,7 +73,7 @@ async def failed(
 
 
 def lines(events: list[Event]) -> list[str]:
-    """Return what agents said, as `author: text`."""
+    """Return the texts of agents, as `author: text`."""
     return [
         f"{event.author}: {part['text']}"
         for event in events
@@ -81,81 +82,81 @@ def lines(events: list[Event]) -> list[str]:
     ]
 
 
-async def test_the_agent_that_waits_was_removed(serve: Serve) -> None:
-    """Its answer counts, but no worker has the agent: the invocation is held."""
+async def test_removing_the_waiting_agent_holds_the_invocation(serve: Serve) -> None:
+    """The answer counts, but no worker has the agent."""
     kind, message = await failed(serve, team(asks(ASK), speaks("last", "end")), team(speaks("last", "end")))
     assert kind == "UnknownAgent"
     assert "'asker'" in message
 
 
-async def test_the_agent_that_comes_next_was_removed(serve: Serve) -> None:
-    """The sequence was recorded with it; leaving it out in silence could leave out a check."""
+async def test_removing_the_next_agent_holds_the_invocation(serve: Serve) -> None:
+    """The sequence was recorded with it; skipping it could skip a check."""
     kind, message = await failed(serve, team(asks(ASK), speaks("last", "end")), team(asks(says("thanks"))))
     assert kind == "UnknownAgent"
     assert "'last'" in message
 
 
-async def test_the_agent_that_comes_next_was_renamed(serve: Serve) -> None:
+async def test_renaming_the_next_agent_holds_the_invocation(serve: Serve) -> None:
     """A new name is another agent."""
     after = team(asks(says("thanks")), speaks("final", "end"))
     assert (await failed(serve, team(asks(ASK), speaks("last", "end")), after))[0] == "UnknownAgent"
 
 
-async def test_the_root_was_renamed(serve: Serve) -> None:
-    """The tree in which its agents are found is gone with it."""
+async def test_renaming_the_root_holds_the_invocation(serve: Serve) -> None:
+    """The agents of the tree are found through the root."""
     after = SequentialAgent(name="crew", sub_agents=[asks(says("thanks"))])
     assert (await failed(serve, team(asks(ASK)), after))[0] == "UnknownAgent"
 
 
-async def test_the_order_of_a_sequence_was_changed(serve: Serve) -> None:
-    """The recorded order counts: each agent works once."""
+async def test_reordering_a_sequence_keeps_the_recorded_order(serve: Serve) -> None:
+    """Each agent runs once."""
     before = team(speaks("first", "one"), asks(ASK), speaks("last", "three"))
     after = team(speaks("last", "end"), asks(says("two")), speaks("first"))
     assert await continued(serve, before, after, "fc-2-1") == ["first: one", "asker: two", "last: end"]
 
 
-async def test_an_agent_was_added_to_a_sequence(serve: Serve) -> None:
-    """It works in invocations that begin from now on."""
+async def test_an_agent_added_to_a_sequence_runs_in_new_invocations(serve: Serve) -> None:
+    """Recorded sequences do not have it."""
     after = team(asks(says("thanks")), speaks("added"), speaks("last", "end"))
     assert await continued(serve, team(asks(ASK), speaks("last")), after) == ["asker: thanks", "last: end"]
 
 
-async def test_a_sequence_was_turned_into_parallel_agents(serve: Serve) -> None:
-    """What was begun as a sequence goes on as one."""
+async def test_a_sequence_that_became_parallel_continues_as_a_sequence(serve: Serve) -> None:
+    """The recorded kind applies."""
     after = ParallelAgent(name="team", sub_agents=[asks(says("thanks")), speaks("last", "end")])
     assert await continued(serve, team(asks(ASK), speaks("last")), after) == ["asker: thanks", "last: end"]
 
 
-async def test_the_composite_became_an_agent_with_a_model(serve: Serve) -> None:
-    """While it still has the others as sub-agents: they are found, and its model is not asked."""
+async def test_a_composite_that_became_an_agent_with_a_model_continues(serve: Serve) -> None:
+    """Its sub-agents are still found, and its model is not called."""
     boss = Agent(name="team", model=ScriptedModel(), sub_agents=[asks(says("thanks")), speaks("last", "end")])
     assert await continued(serve, team(asks(ASK), speaks("last")), boss) == ["asker: thanks", "last: end"]
 
 
-async def test_a_step_that_became_a_sequence_is_entered_as_what_it_is_now(serve: Serve) -> None:
-    """An agent with a model tells its shape when it is entered, which it was not yet."""
+async def test_a_step_that_became_a_sequence_is_entered_as_a_sequence(serve: Serve) -> None:
+    """An agent with a model reports its spec when it is entered, which had not happened."""
     grown = SequentialAgent(name="last", sub_agents=[speaks("a", "one"), speaks("b", "two")])
     after = team(asks(says("thanks")), grown)
     assert await continued(serve, team(asks(ASK), speaks("last")), after) == ["asker: thanks", "a: one", "b: two"]
 
 
-async def test_a_composite_step_that_became_an_agent_with_a_model_runs_what_was_recorded(serve: Serve) -> None:
-    """Its children were recorded with the sequence; it is held for those that are gone."""
+async def test_a_composite_step_that_became_an_agent_with_a_model_runs_its_recorded_children(serve: Serve) -> None:
+    """The invocation is held because the children no longer exist."""
     step = SequentialAgent(name="step", sub_agents=[speaks("inner", "x")])
     kind, message = await failed(serve, team(asks(ASK), step), team(asks(says("thanks")), speaks("step", "end")))
     assert kind == "UnknownAgent"
     assert "'inner'" in message
 
 
-async def test_a_composite_step_with_callbacks_that_became_an_agent_with_a_model_answers(serve: Serve) -> None:
-    """It had to be entered by an activity, which finds what it is now."""
+async def test_a_composite_step_with_callbacks_that_became_an_agent_with_a_model_replies(serve: Serve) -> None:
+    """An activity has to enter it, and finds its current kind."""
     step = SequentialAgent(name="step", sub_agents=[speaks("inner", "x")], before_agent_callback=lambda **_: None)
     after = team(asks(says("thanks")), speaks("step", "end"))
     assert await continued(serve, team(asks(ASK), step), after) == ["asker: thanks", "step: end"]
 
 
-async def test_a_waiting_agent_that_became_a_sequence_and_back_goes_on(serve: Serve) -> None:
-    """While it is another thing nothing happens to what waits."""
+async def test_a_waiting_agent_that_became_a_sequence_and_back_continues(serve: Serve) -> None:
+    """The pending call is not affected by the temporary change."""
     invocation, queue = await parked(serve, team(asks(ASK), speaks("last")), "fc-1-1")
     changed = team(SequentialAgent(name="asker", sub_agents=[speaks("inner")]), speaks("last"))
     async with serve(changed, task_queue=queue, verify=False):
@@ -165,14 +166,14 @@ async def test_a_waiting_agent_that_became_a_sequence_and_back_goes_on(serve: Se
         assert (await approve_and_finish(invocation)).text == "end"
 
 
-async def test_a_waiting_agent_that_became_a_sequence_fails_typed(serve: Serve) -> None:
-    """A conversation needs a model that goes on with it."""
+async def test_a_waiting_agent_that_became_a_sequence_fails_with_a_typed_error(serve: Serve) -> None:
+    """A conversation needs a model to continue."""
     after = team(SequentialAgent(name="asker", sub_agents=[speaks("inner")]), speaks("last"))
     assert (await failed(serve, team(asks(ASK), speaks("last")), after, is_held=False))[0] == "InvalidAgent"
 
 
-async def test_callbacks_that_were_added_run_where_an_activity_runs_anyway(serve: Serve) -> None:
-    """Entering an agent with a model is one; leaving one that was entered without such callbacks is none."""
+async def test_added_callbacks_run_only_in_existing_activities(serve: Serve) -> None:
+    """Entering an agent with a model is an activity; leaving one that was entered without such callbacks is none."""
     by_the_way: Callable[..., Any] = lambda callback_context: content(f"by {callback_context.agent_name}")  # noqa: E731
     after = team(
         asks(says("thanks"), before_agent_callback=by_the_way, after_agent_callback=by_the_way),
@@ -183,8 +184,8 @@ async def test_callbacks_that_were_added_run_where_an_activity_runs_anyway(serve
     assert await continued(serve, team(asks(ASK), speaks("last")), after) == ["asker: thanks", "last: by last"]
 
 
-async def test_callbacks_that_were_removed_leave_activities_that_do_nothing(serve: Serve) -> None:
-    """They were announced when the agents were entered."""
+async def test_removed_callbacks_leave_activities_without_effect(serve: Serve) -> None:
+    """The callbacks were announced when the agents were entered."""
 
     def by_the_way(callback_context: Any) -> Any:
         return content("by the way")
@@ -199,10 +200,10 @@ async def test_callbacks_that_were_removed_leave_activities_that_do_nothing(serv
 
 
 @pytest.mark.parametrize(("then", "now"), [(2, 5), (2, 1), (2, None), (1, 3)])
-async def test_a_changed_limit_of_a_loop_counts_from_the_next_invocation_on(
+async def test_a_changed_limit_of_a_loop_applies_to_the_next_invocation(
     serve: Serve, then: int, now: int | None
 ) -> None:
-    """It was recorded when the loop was entered."""
+    """The limit was recorded when the loop was entered."""
 
     def loop(limit: int | None, *replies: Any) -> LoopAgent:
         return LoopAgent(name="loop", sub_agents=[asks(*replies)], max_iterations=limit)

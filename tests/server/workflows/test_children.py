@@ -1,4 +1,4 @@
-"""Agents that agents call: each an invocation of its own."""
+"""Called agents run in invocations of their own."""
 
 import asyncio
 import contextlib
@@ -33,17 +33,17 @@ def pay(amount: int) -> str:
 
 
 async def waiting(invocation: Invocation) -> list[str]:
-    """Wait until something waits for a person in an invocation that may not exist yet."""
+    """Wait until a call is pending in an invocation that may not exist yet."""
     async with asyncio.timeout(20):
         while True:
             with contextlib.suppress(RPCError):
-                if found := await invocation.pending():
-                    return [call.function_call_id for call in found]
+                if pending_calls := await invocation.pending():
+                    return [call.function_call_id for call in pending_calls]
             await asyncio.sleep(0.02)
 
 
-async def test_a_called_agent_is_a_child_workflow_whose_answer_is_the_result(serve: Serve) -> None:
-    """Its id is the parent's and the call's; it is told only the request."""
+async def test_a_called_agent_is_a_child_workflow_with_its_answer_as_result(serve: Serve) -> None:
+    """Its ID consists of the parent's and the call's; it receives only the request."""
     child_model = ScriptedModel(says("A short text."))
     child = Agent(name="summariser", description="Shortens.", model=child_model)
     model = ScriptedModel(calls(("summariser", {"request": "Shorten: long text"})), says("Here it is."))
@@ -56,7 +56,7 @@ async def test_a_called_agent_is_a_child_workflow_whose_answer_is_the_result(ser
     assert responses(model.requests[-1]) == [("summariser", {"result": "A short text."})]
 
 
-async def test_state_goes_in_and_changes_come_back_without_temporary_keys(serve: Serve) -> None:
+async def test_state_is_passed_in_and_changes_return_without_temporary_keys(serve: Serve) -> None:
     """Source: adk-semantics 4.2 and 4.3."""
     child_model = ScriptedModel(
         calls(("recall", {"key": "a"}), ("recall", {"key": "temp:b"})),
@@ -73,7 +73,7 @@ async def test_state_goes_in_and_changes_come_back_without_temporary_keys(serve:
     assert result.state_delta == {"c": "3"}
 
 
-async def test_a_child_that_waits_is_answered_like_any_invocation(serve: Serve) -> None:
+async def test_a_waiting_child_is_answered_like_any_invocation(serve: Serve) -> None:
     """The parent waits for it; ADK's returns an error instead."""
     child_model = ScriptedModel(calls(("pay", {"amount": 5})), says("paid"))
     child = Agent(name="payer", model=child_model, tools=[FunctionTool(pay, require_confirmation=True)])
@@ -86,7 +86,7 @@ async def test_a_child_that_waits_is_answered_like_any_invocation(serve: Serve) 
         assert (await invocation.result()).text == "It is paid."
 
 
-async def test_a_child_that_fails_is_told_to_the_parents_model(serve: Serve) -> None:
+async def test_a_failed_child_is_reported_to_the_parents_model(serve: Serve) -> None:
     """Its error is a tool's error."""
     child = Agent(name="helper", model=ScriptedModel(ModelRefused("no such model", status=404)))
     model = ScriptedModel(calls(("helper", {"request": "go"})), says("The helper is out."))
@@ -98,7 +98,7 @@ async def test_a_child_that_fails_is_told_to_the_parents_model(serve: Serve) -> 
 
 
 async def test_cancelling_the_parent_cancels_the_child(serve: Serve) -> None:
-    """What the child waits for is sealed too."""
+    """Pending calls of the child are closed, too."""
     child_model = ScriptedModel(calls(("pay", {"amount": 5})))
     child = Agent(name="payer", model=child_model, tools=[FunctionTool(pay, require_confirmation=True)])
     model = ScriptedModel(calls(("payer", {"request": "pay 5"})))
@@ -119,7 +119,7 @@ async def test_cancelling_the_parent_cancels_the_child(serve: Serve) -> None:
 
 
 async def test_skip_summarization_shows_the_childs_answer_and_ends(serve: Serve) -> None:
-    """The response carries an extra text part, so that a reader has something to show. Source: adk-semantics 4.5."""
+    """The response has an additional text part for readers. Source: adk-semantics 4.5."""
     child = Agent(name="summariser", model=ScriptedModel(says("Short.")))
     model = ScriptedModel(calls(("summariser", {"request": "x"})))
     async with serve(Agent(name="boss", model=model, tools=[AgentTool(child, skip_summarization=True)])) as env:
@@ -132,8 +132,8 @@ async def test_skip_summarization_shows_the_childs_answer_and_ends(serve: Serve)
     assert len(model.requests) == 1
 
 
-async def test_agents_call_agents_three_deep(serve: Serve) -> None:
-    """Ids grow by one call for each level."""
+async def test_agents_call_agents_three_levels_deep(serve: Serve) -> None:
+    """IDs grow by one call for each level."""
     low = Agent(name="low", model=ScriptedModel(says("bottom")))
     middle = Agent(
         name="middle",
@@ -147,8 +147,8 @@ async def test_agents_call_agents_three_deep(serve: Serve) -> None:
         assert (await env.client.invocation(f"{invocation.id}/fc-1/fc-1").result()).text == "bottom"
 
 
-async def test_two_calls_of_one_agent_run_side_by_side(serve: Serve) -> None:
-    """Two children, answers in call order."""
+async def test_two_calls_of_one_agent_run_in_parallel(serve: Serve) -> None:
+    """The answers of the two children are in call order."""
     child = Agent(name="echo", model=FunctionModel(lambda request: says(request.contents[0]["parts"][0]["text"])))
     model = ScriptedModel(calls(("echo", {"request": "one"}), ("echo", {"request": "two"})), says("done"))
     async with serve(Agent(name="boss", model=model, tools=[AgentTool(child)])) as env:

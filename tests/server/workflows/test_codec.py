@@ -28,14 +28,14 @@ from waystation.worker import create_worker
 
 
 class Veil(PayloadCodec):
-    """Hides payloads from a glance; stands for a real cipher."""
+    """A codec that hides payloads, in place of a real cipher."""
 
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
         """Return veiled payloads."""
         return [Payload(metadata={"encoding": b"binary/veiled"}, data=p.SerializeToString()[::-1]) for p in payloads]
 
     async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        """Return what was veiled; anything else as it stands, because a codec that raises sticks a workflow."""
+        """Decode veiled payloads, and return others unchanged, because a codec that raises blocks a workflow."""
         return [
             Payload.FromString(p.data[::-1]) if p.metadata.get("encoding") == b"binary/veiled" else p for p in payloads
         ]
@@ -47,7 +47,7 @@ def ask(purpose: str) -> dict[str, str]:
 
 
 async def test_an_invocation_runs_and_reads_through_a_codec(server: EmbeddedServer) -> None:
-    """Model, tool, view, stream, answer and projection; no word of it is in the history's bytes."""
+    """Tries the model, a tool, a view, a stream, an answer and a projection; the history has no readable content."""
     converter = dataclasses.replace(temporalio.converter.default(), payload_codec=Veil())
     temporal = await Client.connect(server.address, data_converter=converter)
     model = ScriptedModel(calls(("ask", {"purpose": "whisper"})), says("murmur"), says("hush"))
@@ -82,7 +82,7 @@ READABLE = {"agent", "tool", "user", "session"}
 
 
 def mark_tool(to: str, tool_context: ToolContext) -> dict[str, str]:
-    """Keep what was said."""
+    """Return the text."""
     tool_context.state["note"] = MARKS["state"]
     if tool_context.state.get("temp:again"):
         raise ValueError(MARKS["error"])
@@ -90,8 +90,10 @@ def mark_tool(to: str, tool_context: ToolContext) -> dict[str, str]:
     return {"found": MARKS["result"]}
 
 
-async def test_what_a_codec_leaves_readable(server: EmbeddedServer) -> None:
-    """Names in ids, types and search attributes; no content of messages, calls, answers, state or errors."""
+async def test_a_codec_leaves_names_readable(server: EmbeddedServer) -> None:
+    """Names in IDs, types and search attributes stay readable, but no content of messages, calls, answers, state or
+    errors.
+    """
     converter = dataclasses.replace(temporalio.converter.default(), payload_codec=Veil())
     temporal = await Client.connect(server.address, data_converter=converter)
     call = calls(("mark_tool", {"to": MARKS["argument"]}))
@@ -116,8 +118,8 @@ async def test_what_a_codec_leaves_readable(server: EmbeddedServer) -> None:
         assert {kind for kind, mark in MARKS.items() if mark.encode() in text} == READABLE
 
 
-async def test_a_large_payload_goes_through_the_codec_into_the_store(server: EmbeddedServer, tmp_path: Path) -> None:
-    """Neither the history nor the store has a word of it; nor is there a short form, which would."""
+async def test_a_large_payload_passes_through_the_codec_into_the_store(server: EmbeddedServer, tmp_path: Path) -> None:
+    """Neither the history nor the store has readable content; there is no readable short form either."""
     converter = dataclasses.replace(temporalio.converter.default(), payload_codec=Veil())
     blobs = Blobs(tmp_path)
     temporal = await Client.connect(server.address, data_converter=offloading(blobs, converter=converter))

@@ -1,4 +1,4 @@
-"""Older events are summarised before the prompt outgrows its threshold; the log keeps them all."""
+"""Older events are summarized before the prompt exceeds its threshold; the log keeps them all."""
 
 import asyncio
 from datetime import timedelta
@@ -33,19 +33,19 @@ def ask(purpose: str) -> dict[str, str]:
 
 
 def looks(*pages: int) -> list[LlmResponse]:
-    """The model looks at pages, one after the other."""
+    """Return replies that look at pages, one after the other."""
     return [calls(("look", {"page": page})) for page in pages]
 
 
 def app(agent: BaseAgent, summarizer: Any = None, **fields: Any) -> App:
-    """The agent, with a threshold that it reaches after four pages."""
+    """Return an app whose agent reaches the threshold after four pages."""
     settings = {"token_threshold": THRESHOLD, "event_retention_size": 2, **fields}
     config = EventsCompactionConfig(summarizer=summarizer, **settings)
     return App(name="app", root_agent=agent, events_compaction_config=config)
 
 
 def texts(request: LlmRequest) -> list[str]:
-    """Return what a request says in words."""
+    """Return the texts of a request."""
     return [text for content in request.contents if (text := text_of(content))]
 
 
@@ -55,8 +55,8 @@ async def summaries(invocation: Invocation) -> list[str]:
     return [text_of(compaction.compacted_content) for compaction in made if compaction]
 
 
-async def test_the_agents_own_model_summarises_unless_another_is_given(serve: Serve) -> None:
-    """With ADK's prompt; the next request has the summary in place of what it stands for."""
+async def test_the_agents_own_model_summarizes_by_default(serve: Serve) -> None:
+    """Uses ADK's prompt; the next request has the summary in place of its events."""
     model = ScriptedModel(*looks(1, 2, 3, 4), says("pages 1 to 3: nothing but x"), says("done"))
     async with serve(app(Agent(name="reader", model=model, tools=[look]))) as env:
         assert (await env.client.run("reader", "read all")).text == "done"
@@ -68,8 +68,8 @@ async def test_the_agents_own_model_summarises_unless_another_is_given(serve: Se
     assert [answer["page"] for _, answer in responses(last)] == [4]
 
 
-async def test_what_a_summary_used_counts_for_the_invocation(serve: Serve) -> None:
-    """And is on its event."""
+async def test_the_usage_of_a_summary_counts_for_the_invocation(serve: Serve) -> None:
+    """Its event has the usage, too."""
     writer = LlmEventSummarizer(ScriptedModel(says("short", usage=Usage(prompt_tokens=40, total_tokens=50))))
     model = ScriptedModel(*looks(1, 2, 3, 4), says("done", usage=Usage(total_tokens=7)))
     async with serve(app(Agent(name="reader", model=model, tools=[look]), writer)) as env:
@@ -79,8 +79,8 @@ async def test_what_a_summary_used_counts_for_the_invocation(serve: Serve) -> No
     assert made.usage_metadata == {"prompt_tokens": 40, "total_tokens": 50}
 
 
-async def test_without_an_app_that_asks_for_it_nothing_is_summarised(serve: Serve) -> None:
-    """As in ADK."""
+async def test_without_a_configuration_nothing_is_summarized(serve: Serve) -> None:
+    """Follows ADK."""
     model = ScriptedModel(*looks(1, 2, 3, 4, 5, 6), says("done"))
     async with serve(App(name="app", root_agent=Agent(name="reader", model=model, tools=[look]))) as env:
         invocation = await env.client.start("reader", "read all")
@@ -90,7 +90,7 @@ async def test_without_an_app_that_asks_for_it_nothing_is_summarised(serve: Serv
 
 
 class Pages(BaseEventsSummarizer):
-    """Written as for ADK: contents have genai's types, and the range of the summary is its own."""
+    """A summarizer for ADK: contents have genai's types, and it sets the range of the summary."""
 
     def __init__(self) -> None:
         self.seen: list[list[str]] = []
@@ -108,8 +108,8 @@ class Pages(BaseEventsSummarizer):
         return Event(author="user", actions=EventActions(compaction=compaction), invocation_id=Event.new_id())
 
 
-async def test_a_summarizer_of_ones_own_is_given_genais_types(serve: Serve) -> None:
-    """What it returns is shown as the model's own words."""
+async def test_a_custom_summarizer_receives_genais_types(serve: Serve) -> None:
+    """Its result is shown as the model's own text."""
     summarizer = Pages()
     model = ScriptedModel(*looks(1, 2, 3, 4), says("done"))
     async with serve(app(Agent(name="reader", model=model, tools=[look]), summarizer)) as env:
@@ -119,7 +119,7 @@ async def test_a_summarizer_of_ones_own_is_given_genais_types(serve: Serve) -> N
 
 
 class Broken(BaseEventsSummarizer):
-    """Does not summarise."""
+    """A summarizer that fails."""
 
     def __init__(self, how: Any) -> None:
         self.how = how
@@ -134,12 +134,12 @@ class Broken(BaseEventsSummarizer):
 
 
 def silent() -> Event:
-    """An event without a summary in it."""
+    """Return an event without a summary."""
     return Event(author="user", invocation_id="")
 
 
 def saying(*parts: dict[str, Any]) -> Event:
-    """An event with a summary of these parts."""
+    """Return an event with a summary of these parts."""
     content = types.Content.model_validate({"role": "model", "parts": list(parts)})
     compaction = EventCompaction(start_timestamp=1.0, end_timestamp=2.0, compacted_content=content)
     return Event(author="user", invocation_id="", actions=EventActions(compaction=compaction))
@@ -157,10 +157,10 @@ def saying(*parts: dict[str, Any]) -> Event:
         (saying({"text": "x" * 300_000}), "The summary is 300013 bytes; at most 200000 can be recorded."),
     ],
 )
-async def test_a_summarizer_that_fails_does_not_fail_the_invocation(
+async def test_a_failing_summarizer_does_not_fail_the_invocation(
     serve: Serve, monkeypatch: pytest.MonkeyPatch, how: Any, reason: str
 ) -> None:
-    """The model is asked with all there is; its event says why."""
+    """The model is called with all events; its event has the reason."""
     settings = Settings(activity=ActivitySettings(callback_timeout=timedelta(seconds=0.2)))
     model = ScriptedModel(*looks(1, 2, 3, 4), says("done"))
     async with serve(app(Agent(name="reader", model=model, tools=[look]), Broken(how)), settings=settings) as env:
@@ -169,13 +169,13 @@ async def test_a_summarizer_that_fails_does_not_fail_the_invocation(
         last = (await invocation.log()).state.events[-1]
         assert await summaries(invocation) == []
     assert len(responses(model.requests[-1])) == 4
-    told = (last.custom_metadata or {})["compaction_failed"]
-    assert told["reason"].startswith(reason)
-    assert "secret" not in told["reason"]
+    failure = (last.custom_metadata or {})["compaction_failed"]
+    assert failure["reason"].startswith(reason)
+    assert "secret" not in failure["reason"]
 
 
-async def test_after_a_failure_five_calls_of_the_model_go_by_before_the_next_attempt(serve: Serve) -> None:
-    """One that hangs would otherwise hold up every single call."""
+async def test_after_a_failure_the_next_attempt_waits_for_five_model_calls(serve: Serve) -> None:
+    """Otherwise a summarizer that hangs would delay every call."""
     writer = ScriptedModel(ModelRefused("quota", status=403), says("short"))
     model = ScriptedModel(*looks(*range(1, 11)), says("done"))
     async with serve(app(Agent(name="reader", model=model, tools=[look]), LlmEventSummarizer(writer))) as env:
@@ -186,8 +186,8 @@ async def test_after_a_failure_five_calls_of_the_model_go_by_before_the_next_att
     assert [texts(request)[0] for request in model.requests] == ["read all"] * 10 + ["short"]
 
 
-async def test_a_summarizer_that_sees_no_need_is_not_a_failure(serve: Serve) -> None:
-    """It returns None, as ADK's may."""
+async def test_a_summarizer_may_decline(serve: Serve) -> None:
+    """Like ADK's, it may return None."""
     model = ScriptedModel(*looks(1, 2, 3, 4), says("done"))
     async with serve(app(Agent(name="reader", model=model, tools=[look]), Broken(None))) as env:
         invocation = await env.client.start("reader", "read all")
@@ -195,8 +195,8 @@ async def test_a_summarizer_that_sees_no_need_is_not_a_failure(serve: Serve) -> 
         assert (await invocation.log()).state.events[-1].custom_metadata is None
 
 
-async def test_a_further_attempt_at_the_model_does_not_pay_for_the_summary_again(serve: Serve) -> None:
-    """In the same process."""
+async def test_another_attempt_at_the_model_does_not_pay_for_the_summary_again(serve: Serve) -> None:
+    """Reuses the summary within the same process."""
     writer = ScriptedModel(says("short"))
     model = ScriptedModel(*looks(1, 2, 3, 4), ModelOverloaded("later", retry_after_s=0), says("done"))
     async with serve(app(Agent(name="reader", model=model, tools=[look]), LlmEventSummarizer(writer))) as env:
@@ -205,8 +205,8 @@ async def test_a_further_attempt_at_the_model_does_not_pay_for_the_summary_again
     assert texts(model.requests[-1]) == ["short", "read all"]
 
 
-async def test_a_call_that_waits_stays_in_the_prompt_and_its_answer_is_understood(serve: Serve) -> None:
-    """Summaries are made while it waits; the answer comes after them."""
+async def test_a_pending_call_stays_in_the_prompt_with_its_later_answer(serve: Serve) -> None:
+    """Summaries are made while it waits, and the answer comes after them."""
     writer = FunctionModel(lambda _: says("pages were read"))
     model = ScriptedModel(calls(("ask", {"purpose": "pay"})), *looks(*range(1, 9)), says("waiting"), says("done"))
     agent = Agent(name="reader", model=model, tools=[look, LongRunningFunctionTool(ask)])
@@ -222,8 +222,8 @@ async def test_a_call_that_waits_stays_in_the_prompt_and_its_answer_is_understoo
     assert responses(model.requests[-1])[-1] == ("ask", {"status": "approved"})
 
 
-async def test_agents_side_by_side_summarise_what_their_own_branch_sees(serve: Serve) -> None:
-    """One reads much, the other little; only the first one's prompt has a summary."""
+async def test_parallel_agents_summarize_their_own_branches(serve: Serve) -> None:
+    """Only the agent that reads much has a summary in its prompt."""
     much = ScriptedModel(*looks(1, 2, 3, 4), says("much read"))
     little = ScriptedModel(*looks(5), says("little read"))
     readers: list[BaseAgent] = [
@@ -239,8 +239,8 @@ async def test_agents_side_by_side_summarise_what_their_own_branch_sees(serve: S
     assert [texts(request) for request in little.requests] == [["read"], ["read"]]
 
 
-async def test_an_agent_that_is_shown_one_turn_only_is_not_summarised(serve: Serve) -> None:
-    """`include_contents="none"`."""
+async def test_an_agent_that_sees_only_the_current_turn_is_not_summarized(serve: Serve) -> None:
+    """Applies with `include_contents="none"`."""
     model = ScriptedModel(*looks(1, 2, 3, 4), says("done"))
     agent = Agent(name="reader", model=model, tools=[look], include_contents="none")
     async with serve(app(agent, Broken(ValueError()))) as env:
@@ -249,8 +249,8 @@ async def test_an_agent_that_is_shown_one_turn_only_is_not_summarised(serve: Ser
         assert (await invocation.log()).state.events[-1].custom_metadata is None
 
 
-async def test_gemini_takes_a_prompt_that_begins_with_a_summary(serve: Serve) -> None:
-    """Over the real client, with the sizes that Gemini counts."""
+async def test_gemini_accepts_a_prompt_that_begins_with_a_summary(serve: Serve) -> None:
+    """Uses the real client and Gemini's token counts."""
     async with FakeGemini() as gemini:
         gemini.reply(calls=[("look", {"page": 1})])
         gemini.reply(calls=[("look", {"page": 2})])

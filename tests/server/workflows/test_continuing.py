@@ -1,4 +1,4 @@
-"""Invocations that outgrow a history: they go on in further runs, and nobody notices."""
+"""Invocations that outgrow a history continue as new without a visible difference."""
 
 import asyncio
 from collections.abc import Callable
@@ -31,7 +31,7 @@ LARGE = "x" * 100_000
 
 @pytest.fixture(autouse=True)
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The store of the workers and of the client."""
+    """Return the store of the workers and of the client."""
     monkeypatch.setenv("WAYSTATION_STORE", str(tmp_path / "store"))
 
 
@@ -51,11 +51,11 @@ def ask(what: str) -> dict[str, str]:
     return {"status": "asked"}
 
 
-async def begun(env: AgentEnvironment, agent: str, **given: Any) -> Invocation:
-    """Start an invocation whose runs are cut after a few events."""
+async def start_with_cuts(env: AgentEnvironment, agent: str, **params: Any) -> Invocation:
+    """Start an invocation whose runs continue as new after a few events."""
     handle = await env.client.temporal.start_workflow(
         WORKFLOW,
-        {"agent": agent, "message": "go", "cut_after": CUT_AFTER, **given},
+        {"agent": agent, "message": "go", "cut_after": CUT_AFTER, **params},
         id=f"{agent}-{env.client.task_queue}",
         task_queue=env.client.task_queue,
     )
@@ -63,19 +63,19 @@ async def begun(env: AgentEnvironment, agent: str, **given: Any) -> Invocation:
 
 
 def counting(steps: int, tool: str = "add") -> FunctionModel:
-    """A model that calls a tool so many times, and says what it was told last."""
+    """Return a model that calls a tool this many times, and then reports the last response."""
 
     def act(request: LlmRequest) -> LlmResponse:
-        told = [value for name, value in responses(request) if name == tool]
-        if len(told) < steps:
-            return calls((tool, {"number": len(told) + 1}))
-        return says(f"told {len(told)} times: {told[-1]['sum']}")
+        tool_values = [value for name, value in responses(request) if name == tool]
+        if len(tool_values) < steps:
+            return calls((tool, {"number": len(tool_values) + 1}))
+        return says(f"told {len(tool_values)} times: {tool_values[-1]['sum']}")
 
     return FunctionModel(act)
 
 
 async def runs(invocation: Invocation) -> int:
-    """How many runs it has had."""
+    """Return the number of runs of an invocation."""
     return len(await invocation.histories())
 
 
@@ -89,7 +89,7 @@ async def in_run(invocation: Invocation, number: int) -> None:
 
 @pytest.fixture
 def forgotten(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Has the server know nothing of earlier runs, as after the retention; the one for tests deletes none in time."""
+    """Hide earlier runs from the server, as after the retention, because the test server deletes none in time."""
 
     async def gone(client: Client, id: str, run_id: str | None) -> None:
         return None
@@ -97,10 +97,10 @@ def forgotten(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     return lambda: monkeypatch.setattr(invocation_reader, "fetch_run", gone)
 
 
-async def test_an_invocation_goes_on_in_further_runs(serve: Serve) -> None:
-    """The model sees all that was said, the state is the sum of all deltas, and readers see one invocation."""
+async def test_an_invocation_continues_in_further_runs(serve: Serve) -> None:
+    """The model sees the whole conversation, the state is the sum of all deltas, and readers see one invocation."""
     async with serve(Agent(name="adder", model=counting(8), tools=[add])) as env:
-        invocation = await begun(env, "adder", state={"base": 1})
+        invocation = await start_with_cuts(env, "adder", state={"base": 1})
         result = await invocation.result()
         assert (result.text, result.state_delta) == ("told 8 times: 36", {"sum": 36})
         assert await runs(invocation) > 2
@@ -114,9 +114,9 @@ async def test_an_invocation_goes_on_in_further_runs(serve: Serve) -> None:
 async def test_a_store_that_lacks_a_segment_is_named(
     serve: Serve, tmp_path: Path, forgotten: Callable[[], None]
 ) -> None:
-    """Rather than showing half of an invocation."""
+    """A reader does not show half of an invocation."""
     async with serve(Agent(name="gap", model=counting(5, "fetch"), tools=[fetch])) as env:
-        invocation = await begun(env, "gap")
+        invocation = await start_with_cuts(env, "gap")
         await invocation.result()
         forgotten()
         env.client.blobs, right = Blobs(tmp_path / "elsewhere"), env.client.blobs
@@ -125,18 +125,18 @@ async def test_a_store_that_lacks_a_segment_is_named(
         env.client.blobs = right
 
 
-async def test_a_store_that_fails_stops_nothing(serve: Serve, tmp_path: Path) -> None:
-    """The invocation is not cut, and ends as it would have."""
+async def test_a_failing_store_stops_nothing(serve: Serve, tmp_path: Path) -> None:
+    """The invocation does not continue as new, and ends as usual."""
     (tmp_path / "file").write_text("no folder")
     blobs = Blobs(tmp_path / "file" / "store")
     async with serve(Agent(name="storeless", model=counting(6, "fetch"), tools=[fetch]), blobs=blobs) as env:
-        invocation = await begun(env, "storeless")
+        invocation = await start_with_cuts(env, "storeless")
         assert (await invocation.result()).text == "told 6 times: 6"
         assert await runs(invocation) == 1
 
 
 class Watched(Blobs):
-    """A store that tells when it was asked in vain."""
+    """A store that records failed requests."""
 
     def __init__(self, place: Path) -> None:
         super().__init__(place)
@@ -151,8 +151,8 @@ class Watched(Blobs):
             raise
 
 
-async def test_a_confirmed_call_waits_for_a_store_that_comes_back(serve: Serve, tmp_path: Path) -> None:
-    """A cold worker has to read the log first; the call, which may not be repeated, is made once, and then."""
+async def test_a_confirmed_call_waits_for_an_unavailable_store(serve: Serve, tmp_path: Path) -> None:
+    """A cold worker reads the log first; the call, which may not be repeated, runs once after that."""
     paid: list[int] = []
 
     def pay(amount: int) -> dict[str, int]:
@@ -161,15 +161,15 @@ async def test_a_confirmed_call_waits_for_a_store_that_comes_back(serve: Serve, 
         return {"paid": amount}
 
     def act(request: LlmRequest) -> LlmResponse:
-        told = responses(request)
-        if len(told) < 3:
-            return calls(("fetch", {"number": len(told)}))
-        return calls(("pay", {"amount": 5})) if len(told) == 3 else says(f"{told[-1][1]}")
+        tool_results = responses(request)
+        if len(tool_results) < 3:
+            return calls(("fetch", {"number": len(tool_results)}))
+        return calls(("pay", {"amount": 5})) if len(tool_results) == 3 else says(f"{tool_results[-1][1]}")
 
     agent = Agent(name="payer", model=FunctionModel(act), tools=[fetch, FunctionTool(pay, require_confirmation=True)])
     store = Watched(tmp_path / "store")
     async with serve(agent, blobs=store, verify=False) as env:
-        invocation = await begun(env, "payer")
+        invocation = await start_with_cuts(env, "payer")
         await waiting(invocation, "fc-4")
         await cut(invocation)
     (tmp_path / "store").rename(tmp_path / "away")
@@ -184,18 +184,18 @@ async def test_a_confirmed_call_waits_for_a_store_that_comes_back(serve: Serve, 
 
 
 async def test_an_invocation_is_held_while_an_archive_of_its_log_is_missing(serve: Serve, tmp_path: Path) -> None:
-    """Putting the archive back is enough: nobody has to answer again."""
+    """It continues once the archive is back; nobody has to answer again."""
 
     def act(request: LlmRequest) -> LlmResponse:
-        told = responses(request)
-        if len(told) < 3:
-            return calls(("fetch", {"number": len(told)}))
-        return calls(("ask", {"what": "?"})) if len(told) == 3 else says("Done.")
+        tool_results = responses(request)
+        if len(tool_results) < 3:
+            return calls(("fetch", {"number": len(tool_results)}))
+        return calls(("ask", {"what": "?"})) if len(tool_results) == 3 else says("Done.")
 
     agent = Agent(name="patient", model=FunctionModel(act), tools=[fetch, LongRunningFunctionTool(ask)])
     options = {"blobs": Blobs(tmp_path / "store"), "settings": QUICK, "verify": False}
     async with serve(agent, **options) as env:
-        invocation = await begun(env, "patient")
+        invocation = await start_with_cuts(env, "patient")
         await waiting(invocation, "fc-4")
         await cut(invocation)
     (tmp_path / "store").rename(tmp_path / "away")
@@ -210,7 +210,7 @@ async def test_an_invocation_is_held_while_an_archive_of_its_log_is_missing(serv
 
 
 def family(steps: int) -> ParallelAgent:
-    """A branch calls an agent that waits for a person, another one counts."""
+    """Return a parallel agent: one branch calls an agent that waits for a person, and the other counts."""
     child = Agent(
         name="child",
         model=ScriptedModel(calls(("ask", {"what": "?"})), says("child waits"), says("child done")),
@@ -224,29 +224,29 @@ def family(steps: int) -> ParallelAgent:
 
 
 async def called(invocation: Invocation, env: AgentEnvironment) -> Invocation:
-    """Return the called agent's invocation, once it waits."""
+    """Return the called agent's invocation once it waits."""
     child = env.client.invocation(f"{invocation.id}/fc-1-1")
     await until(lambda: exists(child), "the called agent")
     await waiting(child, "fc-1")
     return child
 
 
-async def test_a_called_agent_goes_on_over_a_cut_and_its_answer_arrives(serve: Serve) -> None:
-    """The server tells only the run that called it; a later one asks for it."""
+async def test_a_called_agent_survives_continue_as_new_and_its_answer_arrives(serve: Serve) -> None:
+    """The server notifies only the run that called it; a later one asks for the result."""
     async with serve(family(7)) as env:
-        invocation = await begun(env, "family")
+        invocation = await start_with_cuts(env, "family")
         await in_run(invocation, 3)
         child = await called(invocation, env)
         assert (await approve_and_finish(child)).text == "child done"
         assert (await invocation.result()).status == "completed"
-        said = [part for event in (await invocation.log()).state.events for part in event.function_responses()]
-        assert {"result": "child done"} in [part["response"] for part in said if part["name"] == "child"]
+        responses = [part for event in (await invocation.log()).state.events for part in event.function_responses()]
+        assert {"result": "child done"} in [part["response"] for part in responses if part["name"] == "child"]
 
 
-async def test_cancelling_after_a_cut_cancels_the_called_agent(serve: Serve) -> None:
-    """It outlives a cut, not its caller."""
+async def test_cancelling_a_later_run_cancels_the_called_agent(serve: Serve) -> None:
+    """A called agent outlives a run of its caller, but not the caller."""
     async with serve(family(7)) as env:
-        invocation = await begun(env, "family")
+        invocation = await start_with_cuts(env, "family")
         await in_run(invocation, 3)
         child = await called(invocation, env)
         async with asyncio.timeout(60):
@@ -258,20 +258,20 @@ async def test_cancelling_after_a_cut_cancels_the_called_agent(serve: Serve) -> 
         await cancelled(child)
 
 
-async def test_nobody_starts_an_invocation_with_a_past(serve: Serve) -> None:
-    """What a stranger says was carried over is passed over."""
+async def test_a_start_with_a_forged_snapshot_is_ignored(serve: Serve) -> None:
+    """Only the engine itself may carry state over."""
     async with serve(Agent(name="adder", model=counting(1), tools=[add])) as env:
         past = {"run_id": "x", "snapshot": {"entries": 7, "events": 7, "state": {"sum": 100}}}
-        invocation = await begun(env, "adder", carried=past)
+        invocation = await start_with_cuts(env, "adder", carried=past)
         assert (await invocation.result()).text == "told 1 times: 1"
 
 
-async def test_a_long_log_is_read_from_the_store_when_the_server_has_forgotten_it(
+async def test_a_long_log_is_read_from_the_store_if_the_server_has_deleted_it(
     serve: Serve, forgotten: Callable[[], None]
 ) -> None:
-    """Entries in the store make the log that the histories made, times included."""
+    """Entries in the store give the same log as the histories, including times."""
     async with serve(Agent(name="reader", model=counting(7, "fetch"), tools=[fetch])) as env:
-        invocation = await begun(env, "reader")
+        invocation = await start_with_cuts(env, "reader")
         assert (await invocation.result()).text == "told 7 times: 7"
         before = await invocation.log()
         forgotten()

@@ -1,4 +1,4 @@
-"""Whatever a context shows of the log is the author's own: changing it changes nothing for others."""
+"""A context shows copies of the log: changing them affects nobody else."""
 
 from typing import Any
 
@@ -10,8 +10,8 @@ from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.tool_context import CallbackContext, ToolContext
 
 
-def shown(context: ToolContext) -> JsonObject:
-    """Return all that a context shows of the log."""
+def read_context(context: ToolContext) -> JsonObject:
+    """Return everything that a context shows of the log."""
     content: Any = context.user_content
     made: JsonObject = copy_json(
         {
@@ -26,8 +26,8 @@ def shown(context: ToolContext) -> JsonObject:
 
 
 def spoil(context: ToolContext) -> JsonObject:
-    """Return what a context shows, and then write into all of it."""
-    before = shown(context)
+    """Return what a context shows, and then change all of it."""
+    before = read_context(context)
     context.session.state["new"] = 1
     context.session.state["cart"].append("pear")
     event: Any = context.session.events[0]
@@ -41,13 +41,13 @@ def spoil(context: ToolContext) -> JsonObject:
     return before
 
 
-async def test_what_a_tool_changes_in_its_session_is_seen_by_nobody(serve: Serve) -> None:
-    """Neither by a call that comes later, on the same worker, nor by the model, nor in the result."""
-    seen: list[JsonObject] = []
+async def test_a_tools_changes_to_its_session_are_invisible(serve: Serve) -> None:
+    """Neither a later call on the same worker, nor the model, nor the result shows them."""
+    sessions: list[JsonObject] = []
 
     def look(tool_context: ToolContext) -> str:
         """Look and spoil."""
-        seen.append(spoil(tool_context))
+        sessions.append(spoil(tool_context))
         return "looked"
 
     model = ScriptedModel(calls(("look", {})), calls(("look", {})), says("done"))
@@ -55,15 +55,15 @@ async def test_what_a_tool_changes_in_its_session_is_seen_by_nobody(serve: Serve
         result = await env.client.run(
             "clerk", "go", user_id="shopper", state={"cart": ["apple"]}, metadata={"tags": ["a"]}
         )
-    assert seen[0] == seen[1]
-    assert (seen[1]["state"], seen[1]["metadata"]) == ({"cart": ["apple"]}, {"tags": ["a"]})
+    assert sessions[0] == sessions[1]
+    assert (sessions[1]["state"], sessions[1]["metadata"]) == ({"cart": ["apple"]}, {"tags": ["a"]})
     assert result.state_delta == {}
     assert [request.contents[0]["parts"] for request in model.requests] == [[{"text": "go"}]] * 3
     assert "Cart: ['apple']" in (model.requests[2].system_instruction or "")
 
 
-async def test_what_a_callback_changes_inside_the_arguments_in_a_request_is_of_that_request(serve: Serve) -> None:
-    """The next model call shows them as they were made."""
+async def test_a_callbacks_changes_to_arguments_apply_to_its_request_only(serve: Serve) -> None:
+    """The next model call shows the original arguments."""
 
     def forge(callback_context: CallbackContext, llm_request: LlmRequest) -> None:
         contents: Any = llm_request.contents
@@ -74,8 +74,8 @@ async def test_what_a_callback_changes_inside_the_arguments_in_a_request_is_of_t
         """Note an order."""
         return "noted"
 
-    asked = calls(("note", {"order": {"amount": 5}}))
-    model = ScriptedModel(asked, calls(("note", {"order": {"amount": 6}})), says("done"))
+    note_call = calls(("note", {"order": {"amount": 5}}))
+    model = ScriptedModel(note_call, calls(("note", {"order": {"amount": 6}})), says("done"))
     async with serve(Agent(name="clerk", model=model, tools=[note], before_model_callback=forge)) as env:
         await (await env.client.start("clerk", "go")).result()
     amounts = [request.contents[1]["parts"][0]["functionCall"]["args"]["order"] for request in model.requests[1:]]

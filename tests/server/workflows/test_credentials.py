@@ -1,4 +1,4 @@
-"""A tool that needs a credential waits for it, and no secret enters what Temporal or anybody's log keeps."""
+"""A tool waits for its credential, and no secret enters Temporal's data or a log."""
 
 import io
 import json
@@ -20,7 +20,7 @@ from tests.server.workflows.outside import (
     held,
     refusal,
     reject_and_finish,
-    told,
+    tool_responses,
     until,
     until_call,
     until_waiting,
@@ -50,12 +50,12 @@ API_KEY = "key-40d1f6c2a9"
 
 @pytest.fixture
 def store() -> InMemoryCredentialService:
-    """A store of credentials, shared by worker and client."""
+    """Return a store of credentials, shared by worker and client."""
     return InMemoryCredentialService()
 
 
 def login(provider: FakeOAuth) -> AuthConfig:
-    """Return what a tool asks for that wants the user to log in."""
+    """Return the configuration of a tool that needs the user's login."""
     return AuthConfig(auth_scheme=provider.scheme(), raw_auth_credential=provider.client())
 
 
@@ -64,12 +64,12 @@ def fetched(provider: FakeOAuth, credential: AuthCredential) -> JsonObject:
     assert credential.oauth2 is not None
     headers = {"Authorization": f"Bearer {credential.oauth2.access_token}"}
     with urllib.request.urlopen(urllib.request.Request(f"{provider.url}/calendar", headers=headers)) as response:
-        found: JsonObject = json.load(response)
-        return found
+        entries: JsonObject = json.load(response)
+        return entries
 
 
 def reader(provider: FakeOAuth, *replies: Any, **about: Any) -> tuple[Agent, ScriptedModel]:
-    """Return an agent that reads calendars as ADK's guide has it, and its model."""
+    """Return an agent that reads calendars as in ADK's guide, and its model."""
     config = login(provider)
 
     def read_calendar(tool_context: ToolContext) -> JsonObject:
@@ -85,7 +85,7 @@ def reader(provider: FakeOAuth, *replies: Any, **about: Any) -> tuple[Agent, Scr
 
 
 def keyed(*replies: Any) -> tuple[Agent, ScriptedModel]:
-    """Return an agent whose tool wants an API key, and its model."""
+    """Return an agent whose tool needs an API key, and its model."""
 
     def look_up(tool_context: ToolContext) -> JsonObject:
         """Look something up."""
@@ -100,12 +100,14 @@ def keyed(*replies: Any) -> tuple[Agent, ScriptedModel]:
 
 
 def auth_uri(call: PendingCall) -> str:
-    """Return where the user logs in."""
+    """Return the address where the user logs in."""
     return str(call.payload["exchangedAuthCredential"]["oauth2"]["authUri"])
 
 
 async def everything(invocation: Invocation) -> bytes:
-    """Return all that Temporal keeps of an invocation: history, memo, search attributes, and what is made of them."""
+    """Return everything that Temporal stores of an invocation: history, memo, search attributes, and what is derived
+    from them.
+    """
     history = await invocation.history()
     description = (await invocation.handle.describe()).raw_description
     told_outside = [event.to_json() async for event in invocation.events()]
@@ -113,10 +115,10 @@ async def everything(invocation: Invocation) -> bytes:
     return b"".join([*parts, description.SerializeToString(), json.dumps(told_outside).encode()])
 
 
-async def test_a_tool_waits_for_a_login_and_then_runs_again(
+async def test_a_tool_waits_for_a_login_and_runs_again(
     serve: Serve, provider: FakeOAuth, store: InMemoryCredentialService
 ) -> None:
-    """Events in ADK's shapes; the model is called once the call has its answer."""
+    """The events have ADK's shapes; the model is called after the second run."""
     agent, model = reader(provider, calls(("read_calendar", {})), says("A dentist."))
     async with serve(agent, services=Services(credentials=store)) as env:
         invocation, call = await until_call(
@@ -128,27 +130,29 @@ async def test_a_tool_waits_for_a_login_and_then_runs_again(
             "accepted": True, "function_call_id": "fc-1", "tool": "read_calendar", "action": "approve"
         }  # fmt: skip
         assert (await invocation.result()).text == "A dentist."
-        assert told(model.requests[-1]) == [{"events": ["dentist"]}]
+        assert tool_responses(model.requests[-1]) == [{"events": ["dentist"]}]
         events = [event.to_json() async for event in invocation.events()]
         parts = [part for event in events for part in event["content"]["parts"]]
         names = [next(iter(part.values())).get("name") for part in parts if "text" not in part]
         assert names == [
             "read_calendar", "adk_request_credential", "read_calendar", "adk_request_credential", "read_calendar"
         ]  # fmt: skip
-        asked = [part["functionCall"]["args"] for part in parts if "functionCall" in part]
-        assert asked == [{}, {"functionCallId": "fc-1", "authConfig": call.payload}]
+        requests = [part["functionCall"]["args"] for part in parts if "functionCall" in part]
+        assert requests == [{}, {"functionCallId": "fc-1", "authConfig": call.payload}]
 
 
-async def test_no_secret_is_kept_by_temporal_or_in_logs(
+async def test_no_secret_is_stored_by_temporal_or_logged(
     serve: Serve, provider: FakeOAuth, store: InMemoryCredentialService, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Client secret, code, verifier, tokens: not in history, memo, search attributes, events or logs at any level."""
+    """Searches for client secret, code, verifier and tokens in history, memo, search attributes, events and logs at any
+    level.
+    """
     caplog.set_level(logging.DEBUG)
-    before, said = structlog.get_config(), io.StringIO()
+    before, output = structlog.get_config(), io.StringIO()
     structlog.configure(
         processors=[structlog.processors.JSONRenderer()],
         wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
-        logger_factory=structlog.WriteLoggerFactory(file=said),
+        logger_factory=structlog.WriteLoggerFactory(file=output),
     )
     try:
         agent, _ = reader(provider, calls(("read_calendar", {})), calls(("read_calendar", {})), says("Done."))
@@ -166,15 +170,15 @@ async def test_no_secret_is_kept_by_temporal_or_in_logs(
     assert provider.refreshes >= 1
     assert len(provider.secrets) >= 6
     assert b"dentist" in kept
-    assert "credential.refreshed" in said.getvalue()
+    assert "credential.refreshed" in output.getvalue()
     for secret in provider.secrets:
         assert secret.encode() not in kept
-        assert secret not in said.getvalue()
+        assert secret not in output.getvalue()
         assert secret not in caplog.text
 
 
 async def everything_now(invocation: Invocation) -> bytes:
-    """Return all that Temporal keeps of an invocation that waits, and what queries answer."""
+    """Return everything that Temporal stores of a waiting invocation, and the results of its queries."""
     description = (await invocation.handle.describe()).raw_description
     answers = [await invocation.handle.query(name) for name in ("pending", "state", "events")]
     parts = [event.SerializeToString() for event in (await invocation.history()).events]
@@ -182,14 +186,14 @@ async def everything_now(invocation: Invocation) -> bytes:
 
 
 def all_files(folder: Path) -> list[bytes]:
-    """Return what all files in a folder hold."""
+    """Return the content of all files in a folder."""
     return [file.read_bytes() for file in folder.iterdir()]
 
 
 async def test_no_secret_is_in_the_file_of_the_server(
     provider: FakeOAuth, store: InMemoryCredentialService, tmp_path: Path
 ) -> None:
-    """Of anything that a login brings about, whatever Temporal writes down besides histories."""
+    """Checks everything else that Temporal writes during a login."""
     agent, _ = reader(provider, calls(("read_calendar", {})), says("A dentist."))
     async with (
         EmbeddedServer(db_filename=tmp_path / "temporal.db") as server,
@@ -205,8 +209,8 @@ async def test_no_secret_is_in_the_file_of_the_server(
     assert [secret for secret in provider.secrets if secret.encode() in written] == []
 
 
-async def test_a_key_is_given_by_hand_and_kept_from_history(serve: Serve, store: InMemoryCredentialService) -> None:
-    """Even though the tool returns it, inside another text."""
+async def test_a_key_is_entered_and_kept_out_of_history(serve: Serve, store: InMemoryCredentialService) -> None:
+    """Holds even if the tool returns it inside another text."""
     agent, model = keyed(calls(("look_up", {})), says("Done."))
     async with serve(agent, services=Services(credentials=store)) as env:
         invocation, call = await until_call(env.client.start("clerk", "look", id="by-hand"), "fc-1")
@@ -215,14 +219,14 @@ async def test_a_key_is_given_by_hand_and_kept_from_history(serve: Serve, store:
         }  # fmt: skip
         await invocation.authorize("fc-1", store=store, credential=API_KEY, by="ann")
         await invocation.result()
-        assert told(model.requests[-1]) == [{"asked_with": "X-Key: <secret>"}]
+        assert tool_responses(model.requests[-1]) == [{"asked_with": "X-Key: <secret>"}]
         assert API_KEY.encode() not in await everything(invocation)
 
 
-async def test_calls_that_need_the_same_are_served_by_one_login(
+async def test_calls_with_the_same_needs_share_one_login(
     serve: Serve, provider: FakeOAuth, store: InMemoryCredentialService
 ) -> None:
-    """Of one batch and of two invocations; whoever comes back from the provider need not say which calls wait."""
+    """Covers one batch and two invocations; the returning user need not name the calls."""
     two = calls(("read_calendar", {}), ("read_calendar", {}))
     agent, _ = reader(provider, two, calls(("read_calendar", {})), says("Done."), says("Done."))
     async with serve(agent, services=Services(credentials=store)) as env:
@@ -236,10 +240,10 @@ async def test_calls_that_need_the_same_are_served_by_one_login(
         assert len(provider.token_requests) == 1
 
 
-async def test_a_later_invocation_of_the_user_is_not_asked_again(
+async def test_a_later_invocation_of_the_user_needs_no_login(
     serve: Serve, provider: FakeOAuth, store: InMemoryCredentialService
 ) -> None:
-    """Unlike in ADK, where the credential is gone with the invocation; another user is asked."""
+    """Unlike in ADK, the credential outlives the invocation; another user is asked."""
     one = calls(("read_calendar", {}))
     agent, _ = reader(provider, one, says("A dentist."), one, says("A dentist still."), one)
     async with serve(agent, services=Services(credentials=store)) as env:
@@ -252,7 +256,7 @@ async def test_a_later_invocation_of_the_user_is_not_asked_again(
 
 
 async def test_approving_without_a_credential_asks_again(serve: Serve, store: InMemoryCredentialService) -> None:
-    """The tool looks, finds none, and the call waits on; the model is not bothered."""
+    """The tool finds none, and the call keeps waiting; the model is not called."""
     agent, model = keyed(calls(("look_up", {})), says("Done."))
     async with serve(agent, services=Services(credentials=store)) as env:
         invocation, before = await until_call(env.client.start("clerk", "look", id="empty-handed"), "fc-1")
@@ -265,7 +269,7 @@ async def test_approving_without_a_credential_asks_again(serve: Serve, store: In
 
 
 async def waiting_since(invocation: Invocation, earlier: float) -> list[PendingCall]:
-    """Wait until something waits that was asked for later than that."""
+    """Wait until a request is pending that was made later than this time."""
 
     async def look() -> list[PendingCall]:
         return [call for call in await invocation.pending() if call.requested_at > earlier]
@@ -273,7 +277,7 @@ async def waiting_since(invocation: Invocation, earlier: float) -> list[PendingC
     return await until(look, "another request")
 
 
-async def test_a_refused_login_is_told_to_the_model(
+async def test_a_rejected_login_reaches_the_model(
     serve: Serve, provider: FakeOAuth, store: InMemoryCredentialService
 ) -> None:
     """The tool does not run again."""
@@ -281,7 +285,7 @@ async def test_a_refused_login_is_told_to_the_model(
     async with serve(agent, services=Services(credentials=store)) as env:
         invocation = await until_waiting(env.client.start("reader", "what is on?", id="refused"), "fc-1")
         assert (await reject_and_finish(invocation, "fc-1", comment="Not today.")).text == "Then not."
-        assert "error" in told(model.requests[-1])[-1]
+        assert "error" in tool_responses(model.requests[-1])[-1]
 
 
 @pytest.mark.parametrize(
@@ -292,10 +296,10 @@ async def test_a_refused_login_is_told_to_the_model(
         {"link": f"https://me/cb?code={API_KEY}&state=1"},
     ],
 )
-async def test_an_answer_that_carries_a_secret_is_refused_and_leaves_no_trace(
+async def test_an_answer_with_a_secret_is_refused_without_a_trace(
     serve: Serve, store: InMemoryCredentialService, response: JsonObject
 ) -> None:
-    """As an ADK client would send it; by update, which writes nothing when it is refused."""
+    """An ADK client would send it as an update, which records nothing when it is refused."""
     agent, _ = keyed(calls(("look_up", {})), says("Done."))
     async with serve(agent, services=Services(credentials=store)) as env:
         invocation = await until_waiting(env.client.start("clerk", "look"), "fc-1")
@@ -305,10 +309,10 @@ async def test_an_answer_that_carries_a_secret_is_refused_and_leaves_no_trace(
         assert API_KEY.encode() not in await everything(invocation)
 
 
-async def test_a_login_that_fails_leaves_the_call_waiting(
+async def test_a_failed_login_leaves_the_call_pending(
     serve: Serve, provider: FakeOAuth, store: InMemoryCredentialService
 ) -> None:
-    """And can be repeated."""
+    """The login can be repeated."""
     agent, _ = reader(provider, calls(("read_calendar", {})), says("A dentist."))
     async with serve(agent, services=Services(credentials=store)) as env:
         invocation, call = await until_call(env.client.start("reader", "what is on?", id="second-try"), "fc-1")
@@ -319,8 +323,8 @@ async def test_a_login_that_fails_leaves_the_call_waiting(
         assert (await invocation.result()).text == "A dentist."
 
 
-async def test_worker_and_client_meet_in_an_encrypted_file(serve: Serve, provider: FakeOAuth, tmp_path: Path) -> None:
-    """Each with a store of its own over the same file, as processes have them."""
+async def test_worker_and_client_share_an_encrypted_file(serve: Serve, provider: FakeOAuth, tmp_path: Path) -> None:
+    """Each has its own store over the same file, as processes do."""
     path = tmp_path / "credentials"
     agent, _ = reader(provider, calls(("read_calendar", {})), says("A dentist."))
     async with serve(agent, services=Services(credentials=EncryptedFileCredentialService(path))) as env:
@@ -333,7 +337,7 @@ async def test_worker_and_client_meet_in_an_encrypted_file(serve: Serve, provide
 async def test_an_authenticated_tool_waits_by_itself(
     serve: Serve, provider: FakeOAuth, store: InMemoryCredentialService
 ) -> None:
-    """The function is only ever called with a credential."""
+    """The function is only called with a credential."""
 
     def read_calendar(credential: AuthCredential) -> JsonObject:
         """Read the user's calendar."""
@@ -346,13 +350,13 @@ async def test_an_authenticated_tool_waits_by_itself(
         assert call.interim == {"result": "Pending User Authorization."}
         await invocation.authorize(store=store, auth_response_uri=provider.log_in(auth_uri(call)))
         assert (await invocation.result()).text == "A dentist."
-        assert told(model.requests[-1]) == [{"events": ["dentist"]}]
+        assert tool_responses(model.requests[-1]) == [{"events": ["dentist"]}]
 
 
 async def test_a_called_agent_waits_for_a_login_of_the_same_user(
     serve: Serve, provider: FakeOAuth, store: InMemoryCredentialService
 ) -> None:
-    """It is an invocation of its own; whoever comes back from the provider need not know that."""
+    """It has its own invocation, which the returning user need not know."""
     agent, _ = reader(provider, calls(("read_calendar", {})), says("A dentist."), description="Reads calendars.")
     model = ScriptedModel(calls(("reader", {"request": "what is on?"})), says("You see a dentist."))
     boss = Agent(name="boss", model=model, tools=[AgentTool(agent)])
@@ -369,17 +373,17 @@ async def test_a_called_agent_waits_for_a_login_of_the_same_user(
         assert (await invocation.result()).text == "You see a dentist."
 
 
-async def test_a_tool_without_a_service_is_answered_not_stuck(serve: Serve) -> None:
-    """The model is told in ADK's words."""
+async def test_a_tool_without_a_service_is_answered(serve: Serve) -> None:
+    """The model receives ADK's error, and the call does not hang."""
     agent, model = keyed(calls(("look_up", {})), says("No."))
     async with serve(agent, services=Services()) as env:
         await env.client.run("clerk", "look", id="no-service")
-        assert told(model.requests[-1]) == [
+        assert tool_responses(model.requests[-1]) == [
             {"error": "Credential service is not initialized.", "error_type": "ValueError"}
         ]
 
 
-def test_the_calendar_is_really_closed(provider: FakeOAuth) -> None:
+def test_the_calendar_is_really_protected(provider: FakeOAuth) -> None:
     """Otherwise the tests above would prove nothing."""
     with pytest.raises(urllib.error.HTTPError, match="401") as caught:
         urllib.request.urlopen(f"{provider.url}/calendar")
@@ -390,7 +394,7 @@ PAY = calls(("pay", {"amount": 5}))
 
 
 class Store(InMemoryCredentialService):
-    """A store that is away until it is back. A request then fails after `patience_s`."""
+    """A store that is unavailable until it is back. A request fails after `patience_s`."""
 
     def __init__(self, patience_s: float) -> None:
         super().__init__()
@@ -446,4 +450,4 @@ async def test_an_approved_call_waits_for_its_credential(serve: Serve, kind: str
         await until(is_repeated, "several attempts at the held call")
         store.is_back.set()
         assert (await invocation.result()).text == "Paid."
-    assert told(model.requests[-1]) == [{"paid": 5, "key": True}]
+    assert tool_responses(model.requests[-1]) == [{"paid": 5, "key": True}]

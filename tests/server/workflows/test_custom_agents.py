@@ -9,7 +9,7 @@ import pytest
 
 from tests.corpus.trees import Relay
 from tests.server.conftest import Serve, verify_tree
-from tests.server.workflows.test_continuing import begun, runs
+from tests.server.workflows.test_continuing import runs, start_with_cuts
 from waystation import Agent, ParallelAgent
 from waystation.agents import BaseAgent
 from waystation.agents.custom_agent import BodySegment
@@ -18,20 +18,20 @@ from waystation.testing import ScriptedModel, says
 
 
 def relay(name: str = "relay", *, of: int = 2, **fields: Any) -> Relay:
-    """Return a body with sub-agents that say their own names."""
+    """Return an agent whose body runs sub-agents that report their own names."""
     names = [f"{name}_{number}" for number in range(of)]
     agents: list[BaseAgent] = [Agent(name=each, model=ScriptedModel(says(each))) for each in names]
     return Relay(name=name, sub_agents=agents, **fields)
 
 
 def texts(segments: Sequence[BodySegment]) -> list[str]:
-    """Return what the sub-agents of the segments have said."""
+    """Return the texts of the segments' sub-agents."""
     return [text_of(event.content or {}) for segment in segments for event in segment.events]
 
 
 @pytest.fixture(autouse=True)
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The store of the workers and of the client."""
+    """Return the store of the workers and of the client."""
     monkeypatch.setenv("WAYSTATION_STORE", str(tmp_path / "store"))
 
 
@@ -39,7 +39,7 @@ async def test_a_body_receives_the_events_of_earlier_runs_of_the_workflow(serve:
     """The invocation continues as new between sub-agents, and its last run may have no event."""
     agent = relay(of=4, ends_silently=True)
     async with serve(agent, verify=verify_tree) as env:
-        invocation = await begun(env, "relay", app=f"relay-{uuid.uuid4().hex}")
+        invocation = await start_with_cuts(env, "relay", app=f"relay-{uuid.uuid4().hex}")
         assert (await invocation.result()).text == "relay_3"
         assert await runs(invocation) > 1
     assert texts(agent.given) == [f"relay_{number}" for number in range(4)]
@@ -59,7 +59,7 @@ async def test_a_body_that_runs_again_saves_its_artifacts_once(serve: Serve) -> 
 
 
 async def test_a_body_changes_the_state_of_users_and_apps(serve: Serve) -> None:
-    """Events of the body are flushed like those of other agents. The next invocation begins with the state."""
+    """Its events are flushed like those of other agents, and the next invocation begins with the state."""
     name, agent = f"scopes-{uuid.uuid4().hex}", relay()
     async with serve(agent) as env:
         await env.client.run("relay", "go", app=name, user_id="ann")
@@ -70,8 +70,8 @@ async def test_a_body_changes_the_state_of_users_and_apps(serve: Serve) -> None:
         assert agent.given[1].state == {"user:relay": 1, "app:relay": 1, "relay": 1}
 
 
-async def test_bodies_in_a_parallel_agent_run_at_the_same_time(serve: Serve) -> None:
-    """Each receives the events of its own sub-agents, and not those of the other body's."""
+async def test_bodies_of_a_parallel_agent_run_at_the_same_time(serve: Serve) -> None:
+    """Each receives the events of its own sub-agents, and not the other body's."""
     bodies = relay("left"), relay("right")
     async with serve(ParallelAgent(name="both", sub_agents=list(bodies))) as env:
         state = (await env.client.run("both", "go", app=f"both-{uuid.uuid4().hex}")).state_delta

@@ -1,4 +1,4 @@
-"""Every wait ends, nothing is approved by time-out, and a late answer does not count. On a server that skips time."""
+"""Every wait ends, no call is approved by timeout, and a late answer does not count. Uses a server that skips time."""
 
 import asyncio
 from collections.abc import Callable
@@ -11,15 +11,15 @@ from temporalio.api.enums.v1 import EventType
 from tests.server.workflows.outside import (
     Till,
     approve_and_finish,
-    asked,
     cut,
     event_count,
     ignored_in,
     quiet,
     refusal,
-    told,
+    tool_responses,
     until,
     until_waiting,
+    wait_for_model_calls,
     waiting,
 )
 from tests.server.workflows.skipping import DAY, SkipTime
@@ -43,7 +43,7 @@ def ticket() -> JsonObject:
 
 
 def expired(tool: str) -> JsonObject:
-    """Return what the model is told of a call that nobody answered."""
+    """Return the model's response for a call that expired."""
     return {
         "status": "expired",
         "error": f"Nobody answered the call of `{tool}` before its deadline; it is not approved.",
@@ -59,7 +59,7 @@ def payer(till: Till, *replies: Any, deadline: timedelta | None = None) -> tuple
 
 
 async def test_by_default_a_call_waits_thirty_days(serve_and_skip: SkipTime) -> None:
-    """After 29 days it still waits; after 30 it has expired, was not run, and the model is told."""
+    """It is pending after 29 days; after 30 it has expired without running, and the model learns it."""
     till, verified = Till(), list[Invocation]()
     agent, model = payer(till, says("Too late."))
     async with serve_and_skip(agent, verified) as clock:
@@ -71,12 +71,12 @@ async def test_by_default_a_call_waits_thirty_days(serve_and_skip: SkipTime) -> 
         assert len(model.requests) == 1
         await clock.forward(invocation, 2 * DAY)
         assert (await invocation.result()).text == "Too late."
-        assert told(model.requests[1]) == [expired("pay")]
+        assert tool_responses(model.requests[1]) == [expired("pay")]
         assert till.paid == []
 
 
 async def test_a_deadline_of_the_tool_replaces_the_default(serve_and_skip: SkipTime) -> None:
-    """Two hours are over after two hours; whoever asks can see when that is."""
+    """Expires after two hours; pending calls show the time."""
     till, verified = Till(), list[Invocation]()
     agent, model = payer(till, says("Too late."), deadline=timedelta(hours=2))
     async with serve_and_skip(agent, verified) as clock:
@@ -86,11 +86,11 @@ async def test_a_deadline_of_the_tool_replaces_the_default(serve_and_skip: SkipT
         assert call.deadline - call.requested_at == 7_200
         await clock.forward(invocation, timedelta(hours=3))
         assert (await invocation.result()).text == "Too late."
-        assert (told(model.requests[1]), till.paid) == ([expired("pay")], [])
+        assert (tool_responses(model.requests[1]), till.paid) == ([expired("pay")], [])
 
 
 async def test_an_answer_before_the_deadline_counts(serve_and_skip: SkipTime) -> None:
-    """Approved after 29 days: the call runs, and nothing expires later."""
+    """Runs the call after an approval on day 29, and nothing expires later."""
     till, verified = Till(), list[Invocation]()
     agent, model = payer(till, says("Paid."))
     async with serve_and_skip(agent, verified) as clock:
@@ -99,14 +99,14 @@ async def test_an_answer_before_the_deadline_counts(serve_and_skip: SkipTime) ->
         await waiting(invocation, "fc-1")
         await clock.forward(invocation, 29 * DAY)
         assert (await approve_and_finish(invocation, "fc-1")).text == "Paid."
-        assert (told(model.requests[1]), till.paid) == ([{"paid": 5}], [5])
+        assert (tool_responses(model.requests[1]), till.paid) == ([{"paid": 5}], [5])
 
 
 @pytest.mark.parametrize("function", [ask, ticket])
-async def test_an_expired_long_running_call_is_told_to_the_model(
+async def test_an_expired_long_running_call_is_reported_to_the_model(
     serve_and_skip: SkipTime, function: Callable[[], Any]
 ) -> None:
-    """Silent or with an interim response before, the call is closed and reads as expired, not as approved."""
+    """Closes the call, with or without an interim response, and reads as expired instead of approved."""
     verified = list[Invocation]()
     replies = [says("Asked.")] if function is ticket else []
     model = ScriptedModel(calls((function.__name__, {})), *replies, says("Nobody answered."))
@@ -118,11 +118,11 @@ async def test_an_expired_long_running_call_is_told_to_the_model(
         await quiet(invocation)
         await clock.forward(invocation, 2 * DAY)
         assert (await invocation.result()).text == "Nobody answered."
-        assert told(model.requests[-1]) == [expired(function.__name__)]
+        assert tool_responses(model.requests[-1]) == [expired(function.__name__)]
 
 
 async def test_two_calls_expire_each_at_its_own_deadline(serve_and_skip: SkipTime) -> None:
-    """The later one can be answered when the earlier one is over; the model is told of both together."""
+    """The later one can be answered after the earlier one expired; the model receives both together."""
     verified = list[Invocation]()
 
     def soon() -> None:
@@ -142,11 +142,11 @@ async def test_two_calls_expire_each_at_its_own_deadline(serve_and_skip: SkipTim
         assert len(model.requests) == 1
         await invocation.respond({"answer": 42}, "fc-1")
         assert (await invocation.result()).text == "One answered."
-        assert told(model.requests[1]) == [{"answer": 42}, expired("soon")]
+        assert tool_responses(model.requests[1]) == [{"answer": 42}, expired("soon")]
 
 
 async def test_progress_does_not_move_the_deadline(serve_and_skip: SkipTime) -> None:
-    """The deadline counts from when the call began to wait."""
+    """The deadline counts from the beginning of the wait."""
     verified = list[Invocation]()
     model = ScriptedModel(calls(("ask", {})), says("Half."), says("Nobody finished it."))
     tool = LongRunningFunctionTool(ask, deadline=2 * DAY)
@@ -156,14 +156,14 @@ async def test_progress_does_not_move_the_deadline(serve_and_skip: SkipTime) -> 
         await waiting(invocation, "fc-1")
         await clock.forward(invocation, timedelta(hours=40))
         await invocation.answer("progress", "fc-1", response={"percent": 50})
-        await asked(model, 2)
+        await wait_for_model_calls(model, 2)
         await clock.forward(invocation, timedelta(hours=10))
         assert (await invocation.result()).text == "Nobody finished it."
-        assert told(model.requests[2]) == [expired("ask")]
+        assert tool_responses(model.requests[2]) == [expired("ask")]
 
 
 async def test_an_update_after_the_deadline_is_refused_as_expired(serve_and_skip: SkipTime) -> None:
-    """Typed, without a trace, whatever the action; another call of the invocation still waits."""
+    """Any action is refused with a type and without a trace; another call of the invocation keeps waiting."""
     till, verified = Till(), list[Invocation]()
     model = ScriptedModel(calls(("pay", {"amount": 5}), ("ask", {})), says("Done."))
     tools = [FunctionTool(till.pay, require_confirmation=True, deadline=DAY), LongRunningFunctionTool(ask)]
@@ -182,11 +182,11 @@ async def test_an_update_after_the_deadline_is_refused_as_expired(serve_and_skip
         await invocation.approve("fc-1", signal=True)
         await approve_and_finish(invocation, "fc-2")
         assert ignored_in((await invocation.log()).state.events) == ["Expired"]
-        assert (told(model.requests[1]), till.paid) == ([expired("pay"), {"status": "approved"}], [])
+        assert (tool_responses(model.requests[1]), till.paid) == ([expired("pay"), {"status": "approved"}], [])
 
 
-async def test_a_deadline_that_passes_while_no_worker_runs_has_passed(serve_and_skip: SkipTime) -> None:
-    """Timer, then signal, then a worker: it is given the signal before the timer, and yet the call has expired."""
+async def test_a_deadline_that_passes_without_a_worker_has_passed(serve_and_skip: SkipTime) -> None:
+    """The worker receives the signal before the timer, and yet the call has expired."""
     till, verified = Till(), list[Invocation]()
     agent, model = payer(till, says("Too late."), deadline=DAY)
     async with serve_and_skip(agent, verified) as clock:
@@ -200,11 +200,11 @@ async def test_a_deadline_that_passes_while_no_worker_runs_has_passed(serve_and_
     async with serve_and_skip(agent, verified):
         verified.append(invocation)
         assert (await invocation.result()).text == "Too late."
-        assert (told(model.requests[1]), till.paid) == ([expired("pay")], [])
+        assert (tool_responses(model.requests[1]), till.paid) == ([expired("pay")], [])
         assert ignored_in((await invocation.log()).state.events) == ["Expired"]
 
 
-async def test_answers_sent_before_the_deadline_count_although_no_worker_was_running(serve_and_skip: SkipTime) -> None:
+async def test_answers_before_the_deadline_count_without_a_running_worker(serve_and_skip: SkipTime) -> None:
     """The server's time of each signal decides, also for an answer that must be verified and after other signals."""
     till, verified = Till(), list[Invocation]()
     model = ScriptedModel(calls(*(("pay", {"amount": amount}) for amount in (1, 2, 3))), says("Done."))
@@ -223,20 +223,20 @@ async def test_answers_sent_before_the_deadline_count_although_no_worker_was_run
         verified.append(invocation)
         assert (await invocation.result()).text == "Done."
         edited = {"paid": 30, "edited": {"args": {"amount": {"from": 3, "to": 30}}}}
-        assert told(model.requests[1]) == [{"paid": 1}, expired("pay"), edited]
+        assert tool_responses(model.requests[1]) == [{"paid": 1}, expired("pay"), edited]
         assert sorted(till.paid) == [1, 30]
         ignored = ignored_in((await invocation.log()).state.events)
         assert sorted(ignored) == ["AlreadyAnswered", "Expired", "InvalidAnswer"]
 
 
 async def fired(invocation: Invocation) -> bool:
-    """Whether a timer of the invocation fired."""
+    """Return whether a timer of the invocation fired."""
     events = (await invocation.history()).events
     return any(event.event_type == EventType.EVENT_TYPE_TIMER_FIRED for event in events)
 
 
 async def test_a_question_for_more_budget_expires_after_thirty_days(serve_and_skip: SkipTime) -> None:
-    """Nothing was granted, so the agent wraps up; an answer then comes too late."""
+    """Grants nothing, so the agent wraps up; a later answer is too late."""
     till, verified = Till(), list[Invocation]()
     model = ScriptedModel(calls(("pay", {"amount": 5})), says("Paid once."))
     async with serve_and_skip(Agent(name="payer", model=model, tools=[till.pay]), verified) as clock:
@@ -252,8 +252,8 @@ async def test_a_question_for_more_budget_expires_after_thirty_days(serve_and_sk
         assert not model.requests[1].tools
 
 
-async def test_waiting_for_a_person_is_no_work(serve_and_skip: SkipTime) -> None:
-    """Twenty days on an hour's budget: the time of a called agent that waits does not count either."""
+async def test_waiting_for_a_person_is_not_working_time(serve_and_skip: SkipTime) -> None:
+    """An hour's budget lasts for twenty days of waiting, also in a called agent."""
     till, verified = Till(), list[Invocation]()
     helper = Agent(
         name="helper",
@@ -280,17 +280,17 @@ async def test_waiting_for_a_person_is_no_work(serve_and_skip: SkipTime) -> None
     [({}, "fc-1", DAY), ({"max_llm_calls": 1, "on_exhausted": "ask"}, "budget-1", 30 * DAY)],
     ids=["a call", "a question for more budget"],
 )
-async def test_what_waits_over_a_cut_expires_when_it_would_have(
+async def test_a_pending_call_keeps_its_deadline_over_continue_as_new(
     serve_and_skip: SkipTime, budget: JsonObject, waits: str, deadline: timedelta
 ) -> None:
-    """Not before, not later; then the model is told, and who answers all the same is late."""
+    """It expires neither earlier nor later, the model learns it, and a later answer is refused."""
     till, verified = Till(), list[Invocation]()
     model = ScriptedModel(calls(("pay", {"amount": 5})), says("Too late."))
     tool = FunctionTool(till.pay, require_confirmation=not budget, deadline=DAY)
     async with serve_and_skip(Agent(name="payer", model=model, tools=[tool]), verified) as clock:
-        given = {"agent": "payer", "message": "pay 5", "cut_after": 30, "budget": budget}
+        params = {"agent": "payer", "message": "pay 5", "cut_after": 30, "budget": budget}
         temporal, queue = clock.client.temporal, clock.client.task_queue
-        handle = await temporal.start_workflow(WORKFLOW, given, id=f"cut-{queue}", task_queue=queue)
+        handle = await temporal.start_workflow(WORKFLOW, params, id=f"cut-{queue}", task_queue=queue)
         invocation = Invocation(clock.client, handle)
         verified.append(invocation)
         (asked_for,) = await waiting(invocation, waits)

@@ -1,4 +1,4 @@
-"""Workflow tasks that changed nothing, as refused updates leave them, read the same from a history as on a replay."""
+"""Workflow tasks without effect, as refused updates leave them, read the same from a history as on a replay."""
 
 import asyncio
 import contextlib
@@ -57,7 +57,7 @@ MEMO = EventType.EVENT_TYPE_WORKFLOW_PROPERTIES_MODIFIED
 
 
 def read(kinds: Iterable[int]) -> list[Fact]:
-    """Return the facts that a reader makes of such events; an event's time is its id, in seconds."""
+    """Return a reader's facts of such events; an event's time is its ID in seconds."""
     events = []
     for number, kind in enumerate(kinds, 1):
         event = HistoryEvent(event_id=number, event_type=kind, event_time=Timestamp(seconds=number))  # type: ignore[arg-type]  # an enum's number
@@ -84,10 +84,8 @@ def read(kinds: Iterable[int]) -> list[Fact]:
     ],
     ids=["separate", "empty", "several", "after-a-command", "later", "before-an-update", "several-before-an-update"],
 )
-def test_an_empty_task_is_told_together_with_the_one_that_follows_at_once(
-    kinds: tuple[int, ...], times: list[float]
-) -> None:
-    """At the later one's time, unless commands came before it; an accepted update has a task of its own."""
+def test_an_empty_task_is_merged_with_the_one_that_follows_at_once(kinds: tuple[int, ...], times: list[float]) -> None:
+    """It has the later one's time, unless commands came before it; an accepted update has its own task."""
     assert [fact.time for fact in read(kinds) if isinstance(fact, TaskCompleted)] == times
 
 
@@ -102,10 +100,10 @@ def test_an_empty_task_is_told_together_with_the_one_that_follows_at_once(
     ],
     ids=["with-the-update", "before-and-with", "before-a-second", "no-update", "closed"],
 )
-def test_a_signal_after_an_empty_task_belongs_to_the_task_that_took_it(
+def test_a_signal_after_an_empty_task_belongs_to_the_task_that_processed_it(
     kinds: tuple[int, ...], facts: list[float | str]
 ) -> None:
-    """Also when an accepted update gives the empty task a time of its own."""
+    """Holds if an accepted update gives the empty task its own time."""
     names = {Signalled: "signal", Closed: "closed"}
     found = [fact.time if isinstance(fact, TaskCompleted) else names.get(type(fact)) for fact in read(kinds)]
     assert [fact for fact in found if fact] == facts
@@ -117,10 +115,10 @@ def ask() -> None:
 
 @pytest.mark.parametrize("cached", [0, 10])
 @pytest.mark.parametrize("quiet_progress", [False, True])
-async def test_refused_updates_that_meet_results_change_nothing_for_readers(
+async def test_refused_updates_during_results_change_nothing_for_readers(
     serve: Serve, cached: int, quiet_progress: bool
 ) -> None:
-    """Answers, refusals and a tool's result arrive on top of each other; history and replayed workflow agree."""
+    """Answers, refusals and a tool's result arrive together; history and replayed workflow agree."""
     for _ in range(drawn_examples(4)):
         till = Till()
         model = ScriptedModel(calls(("pay", {"amount": 5}), ("ask", {})), says("Done."))
@@ -138,10 +136,10 @@ async def test_refused_updates_that_meet_results_change_nothing_for_readers(
 
 
 @pytest.mark.parametrize("seed", range(drawn_examples(48) // 4))
-async def test_messages_in_any_order_are_read_as_the_workflow_took_them(serve: Serve, seed: int) -> None:
-    """Signals, refused and accepted updates, the end of a tool and a worker that is away, in a drawn order.
+async def test_messages_in_any_order_are_read_as_the_workflow_processed_them(serve: Serve, seed: int) -> None:
+    """Sends signals, refused and accepted updates, tool results and worker restarts in a random order.
 
-    Events are compared with the workflow's own, times included.
+    Compares events with the workflow's own, including times.
     """
     draw, gate = random.Random(seed), Gate()
     in_flight = asyncio.Semaphore(8)  # the server takes ten updates of one workflow at a time
@@ -190,10 +188,10 @@ async def test_messages_in_any_order_are_read_as_the_workflow_took_them(serve: S
 
 
 @pytest.mark.parametrize("seed", range(20 if is_full() else 3))
-async def test_answers_around_a_deadline_are_read_as_the_workflow_took_them(serve: Serve, seed: int) -> None:
-    """Approvals, rejections and claims in a drawn order, before and after a deadline, also while the worker is away.
+async def test_answers_around_a_deadline_are_read_as_the_workflow_processed_them(serve: Serve, seed: int) -> None:
+    """Sends approvals, rejections and claims in a random order around a deadline, also without a worker.
 
-    Events are compared with the workflow's own, times included.
+    Compares events with the workflow's own, including times.
     """
     draw = random.Random(seed)
     in_flight = asyncio.Semaphore(8)  # the server takes ten updates of one workflow at a time
@@ -239,8 +237,8 @@ async def test_answers_around_a_deadline_are_read_as_the_workflow_took_them(serv
     assert sorted(ran) == sorted(approved)
 
 
-async def test_an_update_after_results_that_changed_nothing_is_read_by_everybody(serve: Serve) -> None:
-    """A worker that replays is given those results before the update, so commands name every entry."""
+async def test_an_update_after_results_without_effect_is_read_by_everyone(serve: Serve) -> None:
+    """A replaying worker receives these results before the update, so commands name every entry."""
     gates = [asyncio.Event() for _ in range(3)]
 
     async def look(n: int) -> int:
@@ -269,6 +267,6 @@ async def test_an_update_after_results_that_changed_nothing_is_read_by_everybody
 
 
 async def positions(invocation: Invocation) -> list[Position]:
-    """Return what the commands of an invocation say was applied before them."""
+    """Return the entries that the commands of an invocation name as applied before them."""
     facts = HistoryReader().read((await invocation.history()).events)
     return [position_of(fact) for fact in facts if isinstance(fact, Scheduled)]

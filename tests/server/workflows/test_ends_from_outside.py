@@ -1,4 +1,4 @@
-"""Invocations that are ended from outside, and what reaches them too late."""
+"""Invocations that are ended by others, and messages that arrive too late."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ from tests.server.workflows.outside import (
     Till,
     approve_and_finish,
     quiet,
-    told,
+    tool_responses,
     until,
     until_waiting,
     waiting,
@@ -56,8 +56,8 @@ async def responses_in(invocation: Invocation) -> dict[str, JsonObject]:
     return {part["id"]: part["response"] for event in events for part in event.function_responses()}
 
 
-async def test_a_terminated_invocation_reads_as_ended_with_its_calls_sealed(serve: Serve) -> None:
-    """No code of ours runs when it is terminated; a reader of the history sees the end all the same."""
+async def test_a_terminated_invocation_reads_as_ended_with_its_calls_closed(serve: Serve) -> None:
+    """Termination runs no workflow code, but readers of the history see the end."""
     # Not verified: a query replays the workflow up to its last task, which was before the end.
     async with serve(asker(), verify=False) as env:
         invocation = await until_waiting(env.client.start("asker", "ask"), "fc-1")
@@ -72,8 +72,8 @@ async def test_a_terminated_invocation_reads_as_ended_with_its_calls_sealed(serv
         assert (log.state.pending(), await invocation.pending()) == ([], [])
 
 
-async def test_cancelling_before_any_worker_came_ends_it_without_a_model_call(serve: Serve) -> None:
-    """The first workflow task is given the start and the cancellation together."""
+async def test_cancelling_before_the_first_worker_ends_without_a_model_call(serve: Serve) -> None:
+    """The first workflow task receives the start and the cancellation together."""
     agent = asker()
     async with serve(agent, verify=False) as env:
         queue = env.client.task_queue
@@ -85,8 +85,8 @@ async def test_cancelling_before_any_worker_came_ends_it_without_a_model_call(se
         assert agent.model.requests == []
 
 
-async def test_cancelling_while_a_model_call_waits_for_its_next_attempt_ends_at_once(serve: Serve) -> None:
-    """Nobody waits for the provider to recover."""
+async def test_cancelling_during_a_retry_pause_ends_at_once(serve: Serve) -> None:
+    """The invocation does not wait for the provider to recover."""
     model = ScriptedModel(ModelOverloaded("busy", retry_after_s=300), says("never said"))
     async with serve(Agent(name="asker", model=model)) as env:
         invocation = await env.client.start("asker", "ask")
@@ -101,8 +101,8 @@ async def test_cancelling_while_a_model_call_waits_for_its_next_attempt_ends_at_
         assert len(model.requests) == 1
 
 
-async def test_all_that_is_open_is_sealed_in_call_order(serve: Serve) -> None:
-    """One that waits for confirmation, one that runs, one that was answered: each has one response."""
+async def test_cancelling_closes_all_open_calls_in_call_order(serve: Serve) -> None:
+    """A pending, a running and an answered call each have one response."""
     till, gate = Till(), Gate()
 
     async def slow() -> None:
@@ -126,8 +126,8 @@ async def test_all_that_is_open_is_sealed_in_call_order(serve: Serve) -> None:
         await invocation.cancel()
         await cancelled(invocation)
         assert till.paid == []
-        found = await responses_in(invocation)
-        assert found == {
+        closed = await responses_in(invocation)
+        assert closed == {
             "fc-1": sealed("pay"),
             "fc-2": {
                 "error": "The call of `slow` was cancelled. Whether it took effect is unknown.",
@@ -139,8 +139,8 @@ async def test_all_that_is_open_is_sealed_in_call_order(serve: Serve) -> None:
         assert [event.error_code for event in (await invocation.log()).state.events][-1] == "INVOCATION_CANCELLED"
 
 
-async def test_a_tool_that_swallows_its_cancellation_delays_the_end_only_a_moment(serve: Serve) -> None:
-    """It is left behind, and its outcome is told as unknown."""
+async def test_a_tool_that_ignores_its_cancellation_delays_the_end_only_briefly(serve: Serve) -> None:
+    """Its outcome is reported as unknown."""
     gate = Gate()
 
     async def stubborn() -> str:
@@ -164,8 +164,8 @@ async def test_a_tool_that_swallows_its_cancellation_delays_the_end_only_a_momen
             gate.open()
 
 
-async def test_cancelling_a_parent_seals_what_its_child_waits_for(serve: Serve) -> None:
-    """Both read as cancelled, and the approver finds nothing to answer any more."""
+async def test_cancelling_a_parent_closes_the_pending_calls_of_its_child(serve: Serve) -> None:
+    """Both read as cancelled, and the approver has nothing to answer any more."""
     till = Till()
     child_model = ScriptedModel(calls(("pay", {"amount": 5})))
     child = Agent(name="payer", model=child_model, tools=[FunctionTool(till.pay, require_confirmation=True)])
@@ -184,8 +184,8 @@ async def test_cancelling_a_parent_seals_what_its_child_waits_for(serve: Serve) 
 
 
 @pytest.mark.parametrize("how", ["cancel", "terminate"])
-async def test_a_child_that_is_ended_from_outside_is_told_to_the_parents_model(serve: Serve, how: str) -> None:
-    """The parent goes on, and reads that its call has no result."""
+async def test_a_child_ended_from_outside_is_reported_to_the_parents_model(serve: Serve, how: str) -> None:
+    """The parent continues and reads that its call has no result."""
     child = Agent(name="helper", model=ScriptedModel(calls(("ask", {}))), tools=[LongRunningFunctionTool(ask)])
     model = ScriptedModel(calls(("helper", {"request": "help"})), says("No help."))
     # A terminated child holds nothing that could be compared.
@@ -197,12 +197,12 @@ async def test_a_child_that_is_ended_from_outside_is_told_to_the_parents_model(s
         await quiet(called)
         await (called.cancel() if how == "cancel" else called.handle.terminate())
         assert (await invocation.result()).text == "No help."
-        [response] = told(model.requests[1])
+        [response] = tool_responses(model.requests[1])
         assert response["error_type"] == ("Cancelled" if how == "cancel" else "TerminatedError")
 
 
-async def test_a_call_of_an_agent_whose_id_is_taken_is_told(serve: Serve) -> None:
-    """Somebody else's invocation of that id is neither used nor disturbed."""
+async def test_a_call_of_an_agent_whose_id_is_taken_is_an_error(serve: Serve) -> None:
+    """A foreign invocation with that ID is neither used nor disturbed."""
     helper = Agent(
         name="helper", model=ScriptedModel(calls(("ask", {})), says("Mine.")), tools=[LongRunningFunctionTool(ask)]
     )
@@ -210,13 +210,13 @@ async def test_a_call_of_an_agent_whose_id_is_taken_is_told(serve: Serve) -> Non
     async with serve(Agent(name="boss", model=model, tools=[AgentTool(helper)]), helper, verify=False) as env:
         taken = await until_waiting(env.client.start("helper", "mine", id="boss-1/fc-1"), "fc-1")
         assert (await env.client.run("boss", "go", id="boss-1")).text == "No help."
-        assert told(model.requests[1])[0]["error_type"] == "WorkflowAlreadyStartedError"
+        assert tool_responses(model.requests[1])[0]["error_type"] == "WorkflowAlreadyStartedError"
         assert (await approve_and_finish(taken, "fc-1")).text == "Mine."
 
 
 @pytest.mark.parametrize("channel", ["signal", "update"])
 async def test_an_answer_after_the_end_is_refused_by_the_server(serve: Serve, channel: str) -> None:
-    """Whoever comes too late is told; nothing changes."""
+    """The sender gets an error, and nothing changes."""
     till = Till()
     model = ScriptedModel(calls(("pay", {"amount": 5})), says("Paid."))
     agent = Agent(name="payer", model=model, tools=[FunctionTool(till.pay, require_confirmation=True)])
@@ -235,7 +235,7 @@ async def test_an_answer_after_the_end_is_refused_by_the_server(serve: Serve, ch
 
 
 async def exists(invocation: Invocation) -> bool:
-    """Whether there is such an invocation."""
+    """Return whether an invocation exists."""
     try:
         await invocation.handle.describe()
     except RPCError:

@@ -1,4 +1,4 @@
-"""Forks: invocations that go on from an event of another one, and what they do not do again."""
+"""Forks continue from an event of another invocation without repeating its work."""
 
 import json
 from contextlib import AsyncExitStack
@@ -34,12 +34,12 @@ from waystation.tools.tool_context import ToolContext
 
 
 def shape(events: list[Event]) -> list[object]:
-    """What events say, without whose they are and when."""
+    """Return the content of events without their authors' invocations and times."""
     return [(event.author, event.content, event.actions.state_delta) for event in events]
 
 
 class Shop:
-    """Tools that note how often they ran."""
+    """Tools that count their runs."""
 
     def __init__(self) -> None:
         self.ran: list[str] = []
@@ -55,13 +55,13 @@ class Shop:
         return {"paid": f"{amount}"}
 
     def buyer(self, **options: Any) -> Agent:
-        """An agent that looks a price up, pays, and says so."""
+        """Return an agent that looks up a price, pays, and reports it."""
 
         def act(request: LlmRequest) -> LlmResponse:
-            told = [name for name, _ in responses(request)]
-            if "price" not in told:
+            tools_run = [name for name, _ in responses(request)]
+            if "price" not in tools_run:
                 return calls(("price", {"item": user_text(request)}))
-            if "pay" not in told:
+            if "pay" not in tools_run:
                 return calls(("pay", {"amount": dict(responses(request))["price"]["price"]}))
             return says(f"Bought {user_text(request)}: {dict(responses(request))['pay']}")
 
@@ -69,8 +69,8 @@ class Shop:
         return Agent(name="buyer", model=FunctionModel(act), tools=[self.price, paying])
 
 
-async def test_what_was_recorded_before_the_event_is_reused_and_nothing_of_it_runs_again(serve: Serve) -> None:
-    """The fork goes on as the source did; the first new thing is what followed the event."""
+async def test_recorded_work_before_the_event_is_reused(serve: Serve) -> None:
+    """Nothing of it runs again; the first new step is the one after the event."""
     shop = Shop()
     async with serve(shop.buyer()) as env:
         source = await ended(env.client.start("buyer", "tea"))
@@ -82,8 +82,8 @@ async def test_what_was_recorded_before_the_event_is_reused_and_nothing_of_it_ru
         assert {event.invocation_id for event in ours} == {fork.id}
 
 
-async def test_a_call_that_had_no_result_by_the_event_runs_in_the_fork(serve: Serve) -> None:
-    """Under a key of its own: it is another invocation's call."""
+async def test_a_call_without_a_result_at_the_event_runs_in_the_fork(serve: Serve) -> None:
+    """It has another idempotency key, because it belongs to another invocation."""
     shop = Shop()
     async with serve(shop.buyer()) as env:
         source = await ended(env.client.start("buyer", "tea"))
@@ -91,8 +91,8 @@ async def test_a_call_that_had_no_result_by_the_event_runs_in_the_fork(serve: Se
         assert shop.ran == ["price tea", "pay 7", "price tea", "pay 7"]
 
 
-async def test_a_given_result_takes_the_place_of_a_call(serve: Serve) -> None:
-    """The tool does not run; the model is told what was given."""
+async def test_a_provided_result_replaces_a_call(serve: Serve) -> None:
+    """The tool does not run, and the model receives the provided result."""
     shop = Shop()
     async with serve(shop.buyer()) as env:
         source = await ended(env.client.start("buyer", "tea"))
@@ -101,8 +101,8 @@ async def test_a_given_result_takes_the_place_of_a_call(serve: Serve) -> None:
         assert shop.ran == ["price tea", "pay 7", "pay 99"]
 
 
-async def test_a_message_takes_the_place_of_what_the_source_was_told(serve: Serve) -> None:
-    """From the event on the model is shown the other one."""
+async def test_a_message_replaces_the_sources_message(serve: Serve) -> None:
+    """From the event on, the model sees the other message."""
     shop = Shop()
     async with serve(shop.buyer()) as env:
         source = await ended(env.client.start("buyer", "tea"))
@@ -111,8 +111,8 @@ async def test_a_message_takes_the_place_of_what_the_source_was_told(serve: Serv
         assert shop.ran == ["price tea", "pay 7", "price coffee", "pay 7"]
 
 
-async def test_what_a_person_approved_in_the_source_lets_nothing_run_in_the_fork(serve: Serve) -> None:
-    """Approved once, paid once: a call that had not run by the event waits again, and may be answered otherwise."""
+async def test_an_approval_of_the_source_lets_nothing_run_in_the_fork(serve: Serve) -> None:
+    """One approval pays once: a call that had not run by the event is pending again, and its answer may differ."""
     shop = Shop()
     async with serve(shop.buyer(require_confirmation=True)) as env:
         source = await until_waiting(env.client.start("buyer", "tea"), "fc-2")
@@ -125,8 +125,8 @@ async def test_what_a_person_approved_in_the_source_lets_nothing_run_in_the_fork
         assert shop.ran == ["price tea", "pay 7"]
 
 
-async def test_a_fork_of_an_invocation_that_waits_leaves_it_waiting(serve: Serve) -> None:
-    """Both wait, each for an answer of its own, with as much time as was left at the event."""
+async def test_a_fork_of_a_waiting_invocation_leaves_it_waiting(serve: Serve) -> None:
+    """Each waits for its own answer, with the time that was left at the event."""
     shop = Shop()
     async with serve(shop.buyer(require_confirmation=True)) as env:
         source, theirs = await until_call(env.client.start("buyer", "tea"), "fc-2")
@@ -141,7 +141,7 @@ async def test_a_fork_of_an_invocation_that_waits_leaves_it_waiting(serve: Serve
 
 
 async def test_a_fork_of_a_failed_invocation_tries_again(serve: Serve) -> None:
-    """What failed it is not taken over."""
+    """The failure is not taken over."""
     works = False
 
     def flaky(n: int) -> dict[str, int]:
@@ -162,8 +162,8 @@ async def test_a_fork_of_a_failed_invocation_tries_again(serve: Serve) -> None:
         assert (await fork.result()).text == "Done."
 
 
-async def test_a_fork_of_a_fork_goes_on_from_it(serve: Serve) -> None:
-    """Each names the one before it."""
+async def test_a_fork_of_a_fork_continues_from_it(serve: Serve) -> None:
+    """Each names the previous one."""
     shop = Shop()
     async with serve(shop.buyer()) as env:
         source = await ended(env.client.start("buyer", "tea"))
@@ -176,7 +176,7 @@ async def test_a_fork_of_a_fork_goes_on_from_it(serve: Serve) -> None:
 
 
 async def test_lineage_is_visible_in_both(serve: Serve) -> None:
-    """The source's forks are found, and a fork says where it comes from: in its input, its memo and its audit."""
+    """The source lists its forks, and a fork names its source in its input, its memo and its audit."""
     shop = Shop()
     async with serve(shop.buyer()) as env:
         source = await ended(env.client.start("buyer", "tea"))
@@ -197,17 +197,17 @@ async def test_lineage_is_visible_in_both(serve: Serve) -> None:
         assert (started.fork.invocation_id, started.fork.event) == (source.id, 3)
         memo = await (await forks[0].handle.describe()).memo()
         assert memo["waystation_fork"] == {"invocation_id": source.id, "event": 3}
-        told = create_account(await forks[0].log())
-        assert told[0]["fork"] == {"invocation_id": source.id, "event": 3}
-        assert [(each["kind"], each.get("call")) for each in told if "forked" in each] == [
+        account = create_account(await forks[0].log())
+        assert account[0]["fork"] == {"invocation_id": source.id, "event": 3}
+        assert [(each["kind"], each.get("call")) for each in account if "forked" in each] == [
             ("began", None),
             ("started", "fc-1"),
             ("finished", "fc-1"),
         ]
 
 
-async def test_state_that_the_source_told_its_user_is_not_told_again(serve: Serve) -> None:
-    """Nothing before the event happens again, in scopes neither."""
+async def test_scope_writes_of_the_source_are_not_sent_again(serve: Serve) -> None:
+    """Nothing from before the event happens again."""
 
     def visit(tool_context: ToolContext) -> dict[str, int]:
         """Count a visit."""
@@ -233,8 +233,8 @@ async def test_state_that_the_source_told_its_user_is_not_told_again(serve: Serv
         assert [kind for kind in types if kind] == ["take_over", "call_model"]
 
 
-async def test_a_long_invocation_is_taken_over_by_way_of_the_store(serve: Serve) -> None:
-    """What is large does not go through the fork's history."""
+async def test_a_long_invocation_is_taken_over_through_the_store(serve: Serve) -> None:
+    """Large entries do not pass through the fork's history."""
     model = FunctionModel(
         lambda request: says("Done.") if len(responses(request)) == 6 else calls(("read", {"size": 60_000}))
     )
@@ -254,12 +254,12 @@ async def test_a_long_invocation_is_taken_over_by_way_of_the_store(serve: Serve)
         assert shape((await fork.log()).state.events) == shape((await source.log()).state.events)
 
 
-async def test_a_called_agent_that_had_not_answered_is_called_by_the_fork(serve: Serve) -> None:
-    """In an invocation of its own, below the fork."""
-    asked: list[str] = []
+async def test_an_unanswered_called_agent_is_called_by_the_fork(serve: Serve) -> None:
+    """It runs in another invocation, below the fork."""
+    helper_requests: list[str] = []
 
     def helped(request: LlmRequest) -> LlmResponse:
-        asked.append(user_text(request))
+        helper_requests.append(user_text(request))
         return says("42")
 
     helper = Agent(name="helper", model=FunctionModel(helped), description="Helps.")
@@ -270,15 +270,15 @@ async def test_a_called_agent_that_had_not_answered_is_called_by_the_fork(serve:
         source = await ended(env.client.start("caller", "go"))
         fork = await env.client.forks.start(source.id, 2)
         await fork.result()
-        assert asked == ["help", "help"]
+        assert helper_requests == ["help", "help"]
         assert (await env.client.invocation(f"{fork.id}/fc-1").result()).text == "42"
         later = await env.client.forks.start(source.id, 3)
         await later.result()
-        assert asked == ["help", "help"]
+        assert helper_requests == ["help", "help"]
 
 
 @pytest.mark.parametrize(
-    ("event", "given", "problem"),
+    ("event", "options", "problem"),
     [
         (99, {}, "has 6 events; there is no event 99"),
         (3, {"results": {"fc-1": {"price": 1}}}, "Call 'fc-1' is not about to run"),
@@ -286,22 +286,22 @@ async def test_a_called_agent_that_had_not_answered_is_called_by_the_fork(serve:
         (3, {"id": "{source}"}, "already exists"),
     ],
 )
-async def test_what_cannot_be_forked_is_refused_before_anything_is_started(
-    serve: Serve, event: int, given: dict[str, Any], problem: str
+async def test_an_impossible_fork_is_refused_before_anything_starts(
+    serve: Serve, event: int, options: dict[str, Any], problem: str
 ) -> None:
-    """With the reason."""
+    """The error has the reason."""
     shop = Shop()
     async with serve(shop.buyer()) as env:
         source = await ended(env.client.start("buyer", "tea"))
-        if "id" in given:
-            given = {"id": source.id}
+        if "id" in options:
+            options = {"id": source.id}
         with pytest.raises(InvalidInput, match=problem):
-            await env.client.forks.start(source.id, event, **given)
+            await env.client.forks.start(source.id, event, **options)
         assert shop.ran == ["price tea", "pay 7"]
 
 
-async def test_an_answer_that_arrives_while_the_fork_begins_is_recorded_as_ignored(serve: Serve) -> None:
-    """It is lost nowhere: the run that goes on has it."""
+async def test_an_answer_that_arrives_while_the_fork_starts_is_recorded_as_ignored(serve: Serve) -> None:
+    """No answer is lost: the run that continues has it."""
     shop = Shop()
     async with serve(shop.buyer(require_confirmation=True)) as env:
         source = await until_waiting(env.client.start("buyer", "tea"), "fc-2")
@@ -315,8 +315,8 @@ async def test_an_answer_that_arrives_while_the_fork_begins_is_recorded_as_ignor
             await reject_and_finish(each, "fc-2")
 
 
-async def test_an_instruction_and_a_model_of_its_own(serve: Serve, gemini: FakeGemini) -> None:
-    """Where workers take them, the model is asked by the other name and with the other instruction."""
+async def test_a_fork_may_have_its_own_instruction_and_model(serve: Serve, gemini: FakeGemini) -> None:
+    """Where workers allow it, the model is called by the other name and with the other instruction."""
     agent = Agent(name="writer", model="gemini-3.5-flash", instruction="Be brief.")
     for _ in range(2):
         gemini.reply(text="Hi.")
@@ -334,8 +334,8 @@ async def test_an_instruction_and_a_model_of_its_own(serve: Serve, gemini: FakeG
 
 
 @pytest.mark.parametrize("name", ["helper", "nobody"])
-async def test_an_instruction_for_whom_the_fork_never_asks_is_refused(serve: Serve, name: str) -> None:
-    """An agent that is called has an invocation of its own; the fork would go on as if nothing had been said."""
+async def test_an_instruction_for_an_agent_that_the_fork_never_runs_is_refused(serve: Serve, name: str) -> None:
+    """A called agent has its own invocation, so the instruction would have no effect."""
     helper = Agent(name="helper", model=FunctionModel(lambda _: says("Here.")))
     agent = Agent(name="writer", model=FunctionModel(lambda _: says("Hi.")), tools=[AgentTool(helper)])
     async with serve(agent, settings=Settings(allow_overrides=True)) as env:
@@ -346,8 +346,8 @@ async def test_an_instruction_for_whom_the_fork_never_asks_is_refused(serve: Ser
         assert "`agent` can be: writer." in refused
 
 
-async def test_a_fork_is_cancelled_as_any_invocation(serve: Serve) -> None:
-    """Also before a worker has looked at it."""
+async def test_a_fork_is_cancelled_like_any_invocation(serve: Serve) -> None:
+    """Works before a worker has started it, too."""
     shop = Shop()
     async with serve(shop.buyer()) as env:
         source = await ended(env.client.start("buyer", "tea"))
@@ -360,8 +360,8 @@ async def test_a_fork_is_cancelled_as_any_invocation(serve: Serve) -> None:
         assert (await fork.log()).state.events[-1].error_code == "INVOCATION_CANCELLED"
 
 
-async def test_a_recording_of_a_fork_holds_what_it_took_over(serve: Serve, tmp_path: Path) -> None:
-    """Also in a file: it is looked at as any other, and replays."""
+async def test_a_recording_of_a_fork_contains_the_inherited_entries(serve: Serve, tmp_path: Path) -> None:
+    """The file can be inspected like any other, and replays."""
     shop = Shop()
     async with serve(shop.buyer()) as env:
         source = await ended(env.client.start("buyer", "tea"))

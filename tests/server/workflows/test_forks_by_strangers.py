@@ -1,4 +1,4 @@
-"""Forks that somebody starts who should not: nobody gets at what is another's, and nothing forged counts."""
+"""Forks started by strangers reveal no foreign data, and forged ones do not count."""
 
 from typing import Any
 
@@ -27,21 +27,21 @@ from waystation.testing import FunctionModel, says
     ],
 )
 async def test_hazard_a_stranger_forks_what_is_not_theirs(serve: Serve, changed: dict[str, Any], problem: str) -> None:
-    """Whoever starts it with Temporal's own client is refused by the worker, typed and at once."""
+    """The worker refuses a fork started with Temporal's own client at once, with a type."""
     shop = Shop()
     async with serve(shop.buyer(), verify=False) as env:
         source = await ended(env.client.start("buyer", "tea", user_id="ann"))
-        given: dict[str, Any] = {
+        params: dict[str, Any] = {
             "agent": "buyer",
             "message": "tea",
             "user_id": "ann",
             "fork": {"invocation_id": source.id, "event": 3},
         }
-        given |= changed
-        if given["fork"]["invocation_id"] == "{source}":
-            given["fork"] = given["fork"] | {"invocation_id": source.id}
+        params |= changed
+        if params["fork"]["invocation_id"] == "{source}":
+            params["fork"] = params["fork"] | {"invocation_id": source.id}
         handle = await env.temporal.start_workflow(
-            "AgentInvocation", given, id=f"stolen-{env.client.task_queue}", task_queue=env.client.task_queue
+            "AgentInvocation", params, id=f"stolen-{env.client.task_queue}", task_queue=env.client.task_queue
         )
         failed = await failure(Invocation(env.client, handle))
         assert failed.type == "InvalidInput"
@@ -50,7 +50,7 @@ async def test_hazard_a_stranger_forks_what_is_not_theirs(serve: Serve, changed:
 
 
 async def test_hazard_a_stranger_forges_what_a_fork_takes_over(serve: Serve) -> None:
-    """What only the engine sets counts for nothing in the input of a stranger."""
+    """Fields that only the engine sets have no effect in a stranger's input."""
     shop = Shop()
     async with serve(shop.buyer(require_confirmation=True), verify=False) as env:
         source = await until_waiting(env.client.start("buyer", "tea"), "fc-2")
@@ -74,17 +74,17 @@ async def test_hazard_a_stranger_forges_what_a_fork_takes_over(serve: Serve) -> 
 
 
 async def test_hazard_a_stranger_names_the_conversation_of_another_user(serve: Serve) -> None:
-    """Only the session that starts an invocation as its child says which conversation it belongs to."""
-    seen: list[str] = []
+    """Only a session that starts an invocation as its child sets its conversation."""
+    conversations: list[str] = []
 
     def act(request: LlmRequest) -> LlmResponse:
-        seen.append(str(request.contents))
+        conversations.append(str(request.contents))
         return says("Hello.")
 
     async with serve(Agent(name="talker", model=FunctionModel(act)), verify=False) as env:
         session = env.client.session(agent="talker", session_id=env.client.task_queue, user_id="ann")
-        for said in ("My secret is 4711.", "Again."):
-            await (await session.send(said)).result()
+        for text in ("My secret is 4711.", "Again."):
+            await (await session.send(text)).result()
         link = {"id": session.id, "number": 2}
         handle = await env.temporal.start_workflow(
             "AgentInvocation",
@@ -93,5 +93,5 @@ async def test_hazard_a_stranger_names_the_conversation_of_another_user(serve: S
             task_queue=env.client.task_queue,
         )
         await Invocation(env.client, handle).result()
-        assert "4711" in seen[-2]
-        assert "4711" not in seen[-1]
+        assert "4711" in conversations[-2]
+        assert "4711" not in conversations[-1]

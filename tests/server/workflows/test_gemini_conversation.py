@@ -41,8 +41,8 @@ async def test_a_conversation_with_gemini_keeps_thought_signatures(serve: Serve)
     ]
 
 
-async def test_an_overloaded_gemini_is_asked_again_when_it_says(serve: Serve) -> None:
-    """The call is retried after `Retry-After`, and the invocation succeeds."""
+async def test_an_overloaded_gemini_is_called_again_when_it_says(serve: Serve) -> None:
+    """Retries the call after `Retry-After`, and the invocation succeeds."""
     async with FakeGemini() as gemini:
         gemini.fault(status=429, retry_after=0)
         gemini.reply(text="Here I am.")
@@ -54,7 +54,7 @@ async def test_an_overloaded_gemini_is_asked_again_when_it_says(serve: Serve) ->
     assert len(gemini.requests) == 2
 
 
-async def test_a_key_that_is_refused_fails_the_invocation_without_a_retry(serve: Serve) -> None:
+async def test_a_refused_key_fails_the_invocation_without_a_retry(serve: Serve) -> None:
     """4xx is final, and the failure contains no key."""
     async with FakeGemini() as gemini:
         gemini.fault(status=403)

@@ -1,4 +1,4 @@
-"""What an invocation costs, in counts that no machine changes: workflow tasks, activities and payloads.
+"""The cost of an invocation in counts that no machine changes: workflow tasks, activities and payloads.
 
 The benchmarks measure the same agent. Times are never asserted.
 """

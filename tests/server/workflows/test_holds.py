@@ -1,4 +1,4 @@
-"""An invocation that no worker can continue is held: visibly, without failing, and until a worker can continue it."""
+"""An invocation that no worker can continue is held visibly, without failing, until a worker can continue it."""
 
 import asyncio
 import time
@@ -20,7 +20,7 @@ from tests.server.workflows.outside import (
     ignored,
     quick,
     start_raw,
-    told,
+    tool_responses,
     until,
     until_waiting,
 )
@@ -72,7 +72,7 @@ async def test_an_approved_call_without_its_tool_is_held_until_a_worker_has_the_
     after = Agent(name="agent", model=model, tools=[FunctionTool(till.pay, require_confirmation=True)])
     async with serve(after, task_queue=queue, adopt=[invocation], settings=QUICK):
         assert (await invocation.result()).text == "Paid."
-    assert (till.paid, told(model.requests[0])) == ([5], [{"paid": 5}])
+    assert (till.paid, tool_responses(model.requests[0])) == ([5], [{"paid": 5}])
     assert hold_events(await invocation.log()) == ["tool_missing"]
 
 
@@ -88,9 +88,7 @@ async def test_a_call_of_an_agent_that_only_another_worker_serves_is_held_and_ru
     assert till.paid == [5]
 
 
-async def test_an_agent_whose_worker_may_not_have_announced_it_yet_is_held(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_agent_that_may_not_be_announced_yet_is_held(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """The directory of agents is new after the server's database was emptied. No client or worker relies on it then."""
     monkeypatch.setattr(agent_directory, "SETTLED_S", 3_600)
     monkeypatch.setattr(agent_directory, "GRACE_S", ())
@@ -111,7 +109,7 @@ async def test_workers_with_different_agents_can_share_a_task_queue(serve: Serve
 
     def spender(name: str) -> Agent:
         def act(request: LlmRequest) -> LlmResponse:
-            return says("Paid.") if told(request) else PAY
+            return says("Paid.") if tool_responses(request) else PAY
 
         return Agent(name=name, model=FunctionModel(act), tools=[FunctionTool(till.pay, effect="once")])
 
@@ -140,11 +138,11 @@ async def test_a_held_call_whose_worker_is_lost_is_not_repeated(serve: Serve) ->
     after = Agent(name="agent", model=model, tools=[FunctionTool(pay, require_confirmation=True)])
     async with serve(after, task_queue=queue, adopt=[invocation], settings=QUICK):
         assert (await invocation.result()).text == "Unknown."
-    assert (paid, told(model.requests[0])[0]["error_type"]) == ([5], "OutcomeUnknown")
+    assert (paid, tool_responses(model.requests[0])[0]["error_type"]) == ([5], "OutcomeUnknown")
 
 
 class Away(BaseToolset):
-    """A toolset that cannot list its tools while its server is away."""
+    """A toolset that cannot list its tools while its server is unavailable."""
 
     def __init__(self, till: Till) -> None:
         super().__init__()
@@ -157,8 +155,8 @@ class Away(BaseToolset):
         return [FunctionTool(self._till.pay, require_confirmation=True)]
 
 
-async def test_an_approved_call_whose_toolset_stays_away_is_held_until_it_lists_its_tools(serve: Serve) -> None:
-    """An MCP server that is restarted does not cost the approval."""
+async def test_an_approved_call_is_held_until_its_toolset_is_back(serve: Serve) -> None:
+    """The restart of an MCP server does not cost the approval."""
     till = Till()
     toolset = Away(till)
     agent = Agent(name="agent", model=ScriptedModel(PAY, says("Paid.")), tools=[toolset])
@@ -215,10 +213,10 @@ async def test_a_worker_that_stops_after_the_tool_ran_reports_an_unknown_outcome
     after = Agent(name="agent", model=model, tools=tools)
     async with serve(after, task_queue=env.client.task_queue, adopt=[invocation]):
         assert (await invocation.result()).text == "Unknown."
-    assert (till.paid, told(model.requests[0])[0]["error_type"]) == ([5], "OutcomeUnknown")
+    assert (till.paid, tool_responses(model.requests[0])[0]["error_type"]) == ([5], "OutcomeUnknown")
 
 
-async def test_a_model_call_whose_toolset_is_away_is_held_until_it_lists_its_tools(serve: Serve) -> None:
+async def test_a_model_call_is_held_until_its_toolset_is_back(serve: Serve) -> None:
     """The model is never called without the tools, and the reason names the toolset."""
     till = Till()
     toolset = Away(till)
@@ -250,8 +248,8 @@ class Outage(ScriptedModel):
         return await super().generate(request, on_text=on_text)
 
 
-async def test_a_model_outage_holds_the_invocation_and_costs_no_history(serve: Serve) -> None:
-    """However many attempts fail while it is held, the history has the one that reported the hold."""
+async def test_a_model_outage_holds_the_invocation_and_adds_no_history(serve: Serve) -> None:
+    """The history has only the attempt that reported the hold."""
     model = Outage(says("Hello."))
     async with serve(Agent(name="agent", model=model), settings=QUICK) as env:
         invocation = await env.client.start("agent", "go")
@@ -291,7 +289,7 @@ async def test_a_hold_ends_with_its_reason_when_its_time_is_up(serve: Serve) -> 
         assert (error.type, error.message) == ("ModelUnavailable", "The model is overloaded (503).")
 
 
-async def test_a_held_tool_call_is_told_to_the_model_when_its_time_is_up(serve: Serve) -> None:
+async def test_a_held_tool_call_is_reported_to_the_model_when_its_time_is_up(serve: Serve) -> None:
     """The invocation continues: the model learns that the call did not run, and why."""
     short, till = quick(limit=timedelta(milliseconds=300)), Till()
     invocation, queue = await start_and_wait(serve, payer(till, PAY))
@@ -299,12 +297,12 @@ async def test_a_held_tool_call_is_told_to_the_model_when_its_time_is_up(serve: 
     agent = Agent(name="agent", model=model)
     async with serve(agent, task_queue=queue, adopt=[invocation], settings=short):
         assert (await approve_and_finish(invocation, "fc-1")).text == "Sorry."
-    [response] = told(model.requests[0])
+    [response] = tool_responses(model.requests[0])
     assert (response["error_type"], till.paid) == ("UnknownTool", [])
     assert response["error"].endswith("The tool did not run.")
 
 
-async def test_a_held_model_call_that_is_given_up_fails_the_invocation(serve: Serve) -> None:
+async def test_an_abandoned_held_model_call_fails_the_invocation(serve: Serve) -> None:
     """The failure has the reason of the hold."""
     async with serve(Agent(name="agent", model=Outage()), settings=QUICK) as env:
         invocation = await env.client.start("agent", "go")
@@ -316,7 +314,7 @@ async def test_a_held_model_call_that_is_given_up_fails_the_invocation(serve: Se
         assert error.message == "The model is overloaded (503). An operator gave up waiting."
 
 
-async def test_a_held_tool_call_that_is_given_up_is_told_to_the_model(serve: Serve) -> None:
+async def test_an_abandoned_held_tool_call_is_reported_to_the_model(serve: Serve) -> None:
     """The model continues without the result."""
     till = Till()
     invocation, queue = await start_and_wait(serve, payer(till, PAY))
@@ -329,12 +327,12 @@ async def test_a_held_tool_call_that_is_given_up_is_told_to_the_model(serve: Ser
         await held(invocation)
         await env.client.held.give_up(invocation.id)
         assert (await invocation.result()).text == "Sorry."
-    assert "The tool did not run. An operator gave up waiting. " in told(model.requests[0])[0]["error"]
+    assert "The tool did not run. An operator gave up waiting. " in tool_responses(model.requests[0])[0]["error"]
     assert till.paid == []
 
 
-async def test_giving_up_what_is_not_held_is_ignored(serve: Serve) -> None:
-    """The signal leaves a waiting invocation as it is."""
+async def test_giving_up_without_a_hold_is_ignored(serve: Serve) -> None:
+    """The signal leaves a waiting invocation unchanged."""
     async with serve(payer(Till(), PAY, says("Paid."))) as env:
         invocation = await until_waiting(env.client.start("agent", "go"), "fc-1")
         assert await env.client.held.give_up(invocation.id) == []
@@ -386,7 +384,7 @@ async def test_an_attempt_that_is_due_stays_in_its_task_queue(serve: Serve) -> N
     await invocation.handle.terminate()
 
 
-async def test_a_deadline_of_a_person_passes_while_a_call_is_held(serve: Serve) -> None:
+async def test_another_calls_deadline_passes_during_a_hold(serve: Serve) -> None:
     """Other calls of the invocation keep their deadlines."""
     till = Till()
     both = calls(("pay", {"amount": 5}), ("ask", {}))

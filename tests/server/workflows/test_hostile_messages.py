@@ -1,4 +1,4 @@
-"""Whatever arrives from outside, no workflow task fails, and what waits can still be answered once."""
+"""No message fails a workflow task, and pending calls can still be answered once."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ GOOD = b'{"function_call_id": "fc-1", "action": "approve"}'
 
 
 def approve_with(response: bytes) -> bytes:
-    """Return an approval with this response, whatever it is."""
+    """Return an approval with this response of any type."""
     return b'{"function_call_id": "fc-1", "action": "approve", "response": ' + response + b"}"
 
 
@@ -76,7 +76,7 @@ async def start_waiting(client: AgentClient) -> Invocation:
 
 
 async def approve_and_finish(invocation: Invocation, till: Till) -> None:
-    """Approve the payment; it happens once, and nothing ever failed."""
+    """Approve the payment, and verify that it happened once and nothing failed."""
     await waiting(invocation, "fc-1")
     assert till.paid == []
     await invocation.approve("fc-1")
@@ -85,8 +85,8 @@ async def approve_and_finish(invocation: Invocation, till: Till) -> None:
     assert stuck_tasks(await invocation.history()) == []
 
 
-async def test_a_signal_that_is_no_answer_is_recorded_as_ignored(serve: Serve) -> None:
-    """Each has one event that says so, and does no harm."""
+async def test_an_invalid_signal_is_recorded_as_ignored(serve: Serve) -> None:
+    """Each has one event and no other effect."""
     till = Till()
     async with serve(payer(till)) as env:
         invocation = await start_waiting(env.client)
@@ -96,7 +96,7 @@ async def test_a_signal_that_is_no_answer_is_recorded_as_ignored(serve: Serve) -
         await approve_and_finish(invocation, till)
 
 
-async def test_an_update_that_is_no_answer_is_refused_without_a_trace(serve: Serve) -> None:
+async def test_an_invalid_update_is_refused_without_a_trace(serve: Serve) -> None:
     """Every form is refused as an invalid answer, and no event is recorded."""
     till = Till()
     async with serve(payer(till)) as env:
@@ -111,8 +111,8 @@ async def test_an_update_that_is_no_answer_is_refused_without_a_trace(serve: Ser
         await approve_and_finish(invocation, till)
 
 
-async def test_a_signal_of_another_name_is_recorded_as_ignored(serve: Serve) -> None:
-    """Even with a good answer in it: answers go to `answer`. A name that the server refuses does not arrive."""
+async def test_a_signal_with_another_name_is_recorded_as_ignored(serve: Serve) -> None:
+    """Even a valid answer must be sent to `answer`. A name that the server refuses does not arrive."""
     till = Till()
     async with serve(payer(till)) as env:
         invocation = await start_waiting(env.client)
@@ -135,8 +135,8 @@ def stock(env: AgentEnvironment, invocation: Invocation) -> WorkflowHandle[Any, 
     return client.get_workflow_handle(invocation.id)
 
 
-async def test_a_signal_over_the_servers_limit_is_refused_where_it_is_sent(serve: Serve) -> None:
-    """The sender is told; the invocation never sees it."""
+async def test_a_signal_over_the_servers_limit_is_refused_at_the_sender(serve: Serve) -> None:
+    """The invocation never sees it."""
     till = Till()
     async with serve(payer(till)) as env:
         invocation = await start_waiting(env.client)
@@ -158,13 +158,13 @@ async def test_unknown_updates_are_refused_without_a_trace(serve: Serve) -> None
         await approve_and_finish(invocation, till)
 
 
-async def test_hostile_queries_fail_for_who_asks(serve: Serve) -> None:
-    """Unknown names and arguments that do not fit; the invocation does not notice."""
+async def test_hostile_queries_fail_for_their_sender(serve: Serve) -> None:
+    """Unknown names and invalid arguments do not affect the invocation."""
     till = Till()
     async with serve(payer(till)) as env:
         invocation = await start_waiting(env.client)
         before = await event_count(invocation)
-        asked: list[tuple[str, list[Any]]] = [
+        queries: list[tuple[str, list[Any]]] = [
             ("nothing", []),
             ("__temporal_x", []),
             ("events", ["first"]),
@@ -173,7 +173,7 @@ async def test_hostile_queries_fail_for_who_asks(serve: Serve) -> None:
             ("events", [0, 1, 2]),
             ("state", [bytes_of(b"\xff")]),
         ]
-        for name, arguments in asked:
+        for name, arguments in queries:
             with pytest.raises(WorkflowQueryFailedError):
                 await invocation.handle.query(name, args=arguments)
         assert len(await invocation.handle.query("events")) == 3
@@ -184,7 +184,7 @@ async def test_hostile_queries_fail_for_who_asks(serve: Serve) -> None:
 
 
 async def test_signals_before_the_first_workflow_task_do_no_harm(serve: Serve) -> None:
-    """Junk that is there when the invocation starts is ignored like any other."""
+    """Invalid signals that precede the start are ignored like any other."""
     till = Till()
     async with serve(payer(till), verify=False) as env:
         queue = env.client.task_queue

@@ -19,7 +19,7 @@ def ask(purpose: str) -> dict[str, str]:
 
 
 async def test_a_tool_is_called_and_its_response_and_state_are_recorded(serve: Serve) -> None:
-    """One tool call: call, response with state, final text."""
+    """Records one tool call: call, response with state, final text."""
     model = ScriptedModel(calls(("add", {"a": 1, "b": 2})), says("three"))
     async with serve(Agent(name="adder", model=model, tools=[add])) as env:
         invocation = await env.client.start("adder", "one and two?")
@@ -29,7 +29,7 @@ async def test_a_tool_is_called_and_its_response_and_state_are_recorded(serve: S
 
 
 async def test_an_invocation_with_one_tool_call_takes_23_events(serve: Serve) -> None:
-    """That is Temporal's floor for three activities."""
+    """This is Temporal's minimum for three activities."""
     model = ScriptedModel(calls(("add", {"a": 1, "b": 2})), says("three"))
     async with serve(Agent(name="adder", model=model, tools=[add])) as env:
         invocation = await env.client.start("adder", "one and two?")
@@ -38,7 +38,7 @@ async def test_an_invocation_with_one_tool_call_takes_23_events(serve: Serve) ->
 
 
 async def test_a_long_running_call_waits_and_is_answered(serve: Serve) -> None:
-    """The model hears of the interim response at once, and of the answer when it comes."""
+    """The model receives the interim response at once, and the answer when it comes."""
     model = ScriptedModel(calls(("ask", {"purpose": "x"})), says("I asked."), says("Approved."))
     async with serve(Agent(name="asker", model=model, tools=[LongRunningFunctionTool(ask)])) as env:
         human = ScriptedHuman({"action": "approve", "by": "dana", "comment": "fine"})

@@ -1,4 +1,4 @@
-"""Limits, models that fail, and state over parallel calls and pauses."""
+"""Limits, failing models, and state over parallel calls and pauses."""
 
 import asyncio
 
@@ -31,7 +31,7 @@ async def failure(invocation: Invocation) -> ApplicationError:
 
 
 async def test_the_model_is_called_no_more_often_than_allowed(serve: Serve) -> None:
-    """The result says that and why the invocation stopped."""
+    """The result has the reason."""
     model = ScriptedModel(*[calls(("note", {"key": "k", "value": n})) for n in range(5)])
     async with serve(Agent(name="ag", model=model, tools=[note])) as env:
         result = await env.client.run("ag", "go", budget=Budget(max_llm_calls=2))
@@ -43,7 +43,7 @@ async def test_the_model_is_called_no_more_often_than_allowed(serve: Serve) -> N
 
 
 async def test_a_request_that_the_model_refuses_fails_the_invocation(serve: Serve) -> None:
-    """One attempt; the same request would be refused again."""
+    """Makes one attempt, because the same request would be refused again."""
     model = ScriptedModel(ModelRefused("no such model", status=404), says("never said"))
     async with serve(Agent(name="ag", model=model)) as env:
         error = await failure(await env.client.start("ag", "go"))
@@ -51,7 +51,7 @@ async def test_a_request_that_the_model_refuses_fails_the_invocation(serve: Serv
     assert len(model.requests) == 1
 
 
-async def test_an_overloaded_model_is_asked_again_when_it_says(serve: Serve) -> None:
+async def test_an_overloaded_model_is_called_again_when_it_says(serve: Serve) -> None:
     """The attempts leave no trace in the conversation."""
     busy = ModelOverloaded("busy", status=429, retry_after_s=0.05)
     model = ScriptedModel(busy, busy, says("Now."))
@@ -67,7 +67,7 @@ async def test_an_overloaded_model_is_asked_again_when_it_says(serve: Serve) -> 
     assert [request.attempt for request in model.requests] == [1, 2, 3]
 
 
-async def test_a_blocked_reply_stops_the_invocation_and_says_why(serve: Serve) -> None:
+async def test_a_blocked_reply_stops_the_invocation_with_a_reason(serve: Serve) -> None:
     """A safety block is an outcome, not a fault."""
     from waystation.models import LlmResponse
 
@@ -78,7 +78,7 @@ async def test_a_blocked_reply_stops_the_invocation_and_says_why(serve: Serve) -
 
 
 async def test_parallel_calls_merge_their_state_in_call_order(serve: Serve) -> None:
-    """The call made last wins, though it finished first."""
+    """The later call wins, although it finished first."""
     second_done = asyncio.Event()
 
     async def first(tool_context: ToolContext) -> str:
@@ -102,8 +102,8 @@ async def test_parallel_calls_merge_their_state_in_call_order(serve: Serve) -> N
     assert responses(model.requests[-1]) == [("first", {"result": "first"}), ("second", {"result": "second"})]
 
 
-async def test_temporary_state_lives_over_a_pause_and_never_leaves(serve: Serve) -> None:
-    """ADK's is lost at the pause."""
+async def test_temporary_state_survives_a_pause_and_never_leaves(serve: Serve) -> None:
+    """ADK loses it at the pause."""
 
     def recall(tool_context: ToolContext) -> str:
         """Recall what was noted before the pause."""

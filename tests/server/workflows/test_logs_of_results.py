@@ -1,4 +1,4 @@
-"""What is said of a result does nothing to it."""
+"""Logging a result never changes it."""
 
 import pytest
 
@@ -11,17 +11,15 @@ from waystation.testing import ScriptedModel, calls, says
 
 
 class Broken:
-    """A log whose reader has gone away."""
+    """A log whose reader has closed."""
 
     def info(self, event: str, **fields: object) -> None:
         """Fail, as a closed pipe does."""
         raise BrokenPipeError(event)
 
 
-async def test_a_log_that_cannot_be_written_repeats_neither_model_nor_tool(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Their results were on their way before."""
+async def test_a_broken_log_repeats_neither_model_nor_tool(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their results are returned before they are logged."""
     till = Till()
     model = ScriptedModel(calls(("pay", {"amount": 5})), says("Paid."))
     monkeypatch.setattr(model_caller, "events", Broken())

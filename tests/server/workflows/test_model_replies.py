@@ -17,7 +17,7 @@ from tests.server.workflows.outside import (
     failure,
     quiet,
     refusal,
-    told,
+    tool_responses,
     until_waiting,
     waiting,
 )
@@ -48,8 +48,8 @@ def replies(*parts: Any, **fields: Any) -> LlmResponse:
 
 def wants(name: Any, args: Any = None, id: str | None = None) -> JsonObject:
     """Return a function call with any content."""
-    said = {"name": name, "args": args, "id": id}
-    return {"functionCall": {key: value for key, value in said.items() if value is not None}}
+    call = {"name": name, "args": args, "id": id}
+    return {"functionCall": {key: value for key, value in call.items() if value is not None}}
 
 
 def unknown(name: str, tools: str = "pay") -> JsonObject:
@@ -108,7 +108,7 @@ async def test_an_empty_reply_ends_the_turn(serve: Serve) -> None:
 
 # Every form is found by `problem_of`, see tests/unit/activities/test_annotate.py.
 @pytest.mark.parametrize("content", ["text", {"parts": [{"functionResponse": {}}]}], ids=repr)
-async def test_a_reply_that_is_no_content_stops_the_invocation(serve: Serve, content: Any) -> None:
+async def test_an_invalid_content_stops_the_invocation(serve: Serve, content: Any) -> None:
     """An invalid content, which a custom adapter may return, is reported to the model twice."""
     agent, model = payer(Till(), *[LlmResponse(content=content)] * 3)
     async with serve(agent) as env:
@@ -118,20 +118,20 @@ async def test_a_reply_that_is_no_content_stops_the_invocation(serve: Serve, con
         assert result.reason.startswith("The model's reply is not a valid content: ")
 
 
-async def test_a_reply_that_is_no_content_is_not_shown_to_callbacks(serve: Serve) -> None:
-    """Callbacks do not receive an invalid content, which cannot be converted."""
-    seen: list[LlmResponse] = []
+async def test_an_invalid_content_is_not_shown_to_callbacks(serve: Serve) -> None:
+    """It cannot be converted for them."""
+    responses_seen: list[LlmResponse] = []
 
     def look(callback_context: ToolContext, llm_response: LlmResponse) -> None:
-        seen.append(llm_response)
+        responses_seen.append(llm_response)
 
     model = ScriptedModel(replies({"text": 3}), says("Good."))
     async with serve(Agent(name="a", model=model, after_model_callback=look)) as env:
         assert (await env.client.run("a", "x")).text == "Good."
-    assert [text_of(reply.content.model_dump()) for reply in seen] == ["Good."]
+    assert [text_of(reply.content.model_dump()) for reply in responses_seen] == ["Good."]
 
 
-async def test_a_call_of_what_is_no_tool_is_told_and_shown(serve: Serve) -> None:
+async def test_a_call_of_an_unknown_tool_is_reported_and_recorded(serve: Serve) -> None:
     """The model receives its call and the error that the tool does not exist; nothing runs."""
     unknown_calls = [
         wants("nope", {"a": 1}),
@@ -150,20 +150,20 @@ async def test_a_call_of_what_is_no_tool_is_told_and_shown(serve: Serve) -> None
         result = await env.client.run("payer", "pay")
         assert (result.text, till.paid) == ("Sorry.", [])
         names = [call["functionCall"].get("name", "") for call in unknown_calls]
-        assert told(model.requests[1]) == [unknown(name) for name in names]
+        assert tool_responses(model.requests[1]) == [unknown(name) for name in names]
         assert len(model.requests[1].contents) == 3
         sent = [call["name"] for call in parts_of(model.requests[1].contents[1], "functionCall")]
         assert sent == [*(name or "_" for name in names[:-1]), "pay_.._pay"]
 
 
-async def test_arguments_that_are_no_object_are_told(serve: Serve) -> None:
-    """A call with invalid arguments does not run, the model receives the error, and the call beside it runs."""
+async def test_arguments_that_are_not_an_object_are_reported(serve: Serve) -> None:
+    """The call does not run, the model receives the error, and the call next to it runs."""
     called = [*(wants("pay", args) for args in WRONG), wants("pay", {"amount": 5})]
     agent, model = payer(Till(), replies(*called), says("Sorry."))
     async with serve(agent) as env:
         assert (await env.client.run("payer", "pay")).text == "Sorry."
         failed = "Invoking `pay()` failed as its arguments are not a valid JSON object: "
-        assert told(model.requests[1]) == [
+        assert tool_responses(model.requests[1]) == [
             *({"error": f"{failed}{shown}", "error_type": "InvalidArguments"} for shown in WRONG_SHOWN),
             {"paid": 5},
         ]
@@ -182,7 +182,7 @@ class Planner(BasePlanner):
         return [part.model_copy(deep=True) for part in response_parts]
 
 
-async def test_callbacks_and_planners_cannot_lose_what_is_wrong_with_a_call(serve: Serve) -> None:
+async def test_callbacks_and_planners_cannot_hide_a_mistake_in_a_call(serve: Serve) -> None:
     """A changed reply still has its unusable call, which does not run without its arguments."""
     ran: list[int] = []
 
@@ -197,7 +197,7 @@ async def test_callbacks_and_planners_cannot_lose_what_is_wrong_with_a_call(serv
     async with serve(agent) as env:
         await env.client.run("a", "x")
     assert ran == []
-    [error] = told(model.requests[1])
+    [error] = tool_responses(model.requests[1])
     assert error["error"].endswith('object: {"amount": 1')
 
 
@@ -208,8 +208,10 @@ async def test_values_of_a_reply_are_repaired(serve: Serve) -> None:
     def track(number: str | int) -> None:
         ran.append(number)
 
-    given = [{"number": 2**70}, '{"number": "a\nb"}', '"{\\"number\\": 5}"', {"number": "\ud83d\ude00\ud83d"}]
-    model = ScriptedModel(replies(*(wants("track", args) for args in given)), replies({"text": "\ud83d\ude00\udfff!"}))
+    sent_args = [{"number": 2**70}, '{"number": "a\nb"}', '"{\\"number\\": 5}"', {"number": "\ud83d\ude00\ud83d"}]
+    model = ScriptedModel(
+        replies(*(wants("track", args) for args in sent_args)), replies({"text": "\ud83d\ude00\udfff!"})
+    )
     async with serve(Agent(name="a", model=model, tools=[track])) as env:
         assert (await env.client.run("a", "x")).text == "\U0001f600\ufffd!"
     assert sorted(ran, key=str) == [str(2**70), 5, "a\nb", "\U0001f600\ufffd"]
@@ -219,8 +221,8 @@ async def test_values_of_a_reply_are_repaired(serve: Serve) -> None:
     ("code", "note"),
     [("MALFORMED_FUNCTION_CALL", True), ("UNEXPECTED_TOOL_CALL", True), ("MODEL_RETURNED_NO_CONTENT", False)],
 )
-async def test_a_model_is_asked_again_after_an_unusable_reply(serve: Serve, code: str, note: bool) -> None:
-    """The reply is recorded and counted, and the model learns of a mistake. The budget limits how often it is asked."""
+async def test_a_model_is_called_again_after_an_unusable_reply(serve: Serve, code: str, note: bool) -> None:
+    """Records and counts the reply, and reports a mistake to the model. The budget limits the number of calls."""
     unusable = LlmResponse(error_code=code, error_message="It was print(pay).")
     agent, model = payer(Till(), unusable, says("Done."), unusable)
     async with serve(agent) as env:
@@ -258,8 +260,8 @@ async def test_calls_without_arguments_have_none(serve: Serve) -> None:
         assert ran == [1, 1]
 
 
-async def test_the_models_own_ids_are_echoed_to_it_and_used_for_nothing_else(serve: Serve) -> None:
-    """A repeated id of a model cannot collide with an approved call."""
+async def test_the_models_own_ids_are_only_echoed(serve: Serve) -> None:
+    """A repeated ID of a model cannot collide with an approved call."""
     till = Till()
     model = ScriptedModel(
         replies(wants("pay", {"amount": 1}, id="fc-2"), wants("pay", {"amount": 2}, id="fc-2")),
@@ -277,12 +279,12 @@ async def test_the_models_own_ids_are_echoed_to_it_and_used_for_nothing_else(ser
         assert await refusal(invocation.approve("fc-2")) == "AlreadyAnswered"
         await approve_and_finish(invocation, "fc-3")
         assert till.paid == [2, 3]
-        shown = [part for content in model.requests[2].contents for part in content["parts"] if "text" not in part]
-        assert [next(iter(part.values())).get("id") for part in shown] == ["fc-2"] * 6
+        call_parts = [part for content in model.requests[2].contents for part in content["parts"] if "text" not in part]
+        assert [next(iter(part.values())).get("id") for part in call_parts] == ["fc-2"] * 6
 
 
-async def test_a_model_without_ids_is_shown_none(serve: Serve) -> None:
-    """A provider without call ids does not receive the engine's."""
+async def test_a_model_without_ids_sees_none(serve: Serve) -> None:
+    """A provider without call IDs does not receive the engine's."""
     till = Till()
     agent, model = payer(till, calls(("pay", {"amount": 5})), says("Done."))
     async with serve(agent) as env:
@@ -292,8 +294,8 @@ async def test_a_model_without_ids_is_shown_none(serve: Serve) -> None:
         assert response["parts"] == [{"functionResponse": {"name": "pay", "response": {"paid": 5}}}]
 
 
-async def test_parts_that_the_engine_does_not_know_are_kept(serve: Serve) -> None:
-    """Thoughts and signatures come back to the model unchanged; thoughts are not part of the result's text."""
+async def test_unknown_parts_are_kept(serve: Serve) -> None:
+    """Thoughts and signatures return to the model unchanged; thoughts are not part of the result's text."""
     thought = {"text": "hm", "thought": True, "thoughtSignature": "c2ln"}
     signed = {**wants("pay", {"amount": 5}), "thoughtSignature": "c2ln", "somethingNew": {"a": [1]}}
     agent, model = payer(Till(), replies(thought, signed), replies(thought, {"text": "Paid."}))
@@ -342,7 +344,7 @@ class Babbler(BaseLlm):
             await asyncio.sleep(0)
 
 
-async def test_a_stream_without_an_end_is_stopped_at_the_size_limit(serve: Serve) -> None:
+async def test_an_endless_stream_is_stopped_at_the_size_limit(serve: Serve) -> None:
     """The invocation fails as soon as the text is too large, and the model is not called again."""
     model = Babbler("x" * 300_000)
     async with serve(Agent(name="babbler", model=model)) as env:
@@ -375,7 +377,7 @@ async def test_a_reply_that_takes_too_long_is_stopped_at_the_time_limit(serve: S
 
 
 async def test_a_models_explanation_of_3_mb_is_cut(serve: Serve) -> None:
-    """The error text of a provider is bounded, and cleaned of characters that cannot be recorded."""
+    """Bounds a provider's error text and removes characters that cannot be recorded."""
     agent, _ = payer(Till(), LlmResponse(error_code="SAFETY", error_message="a\ud800" + "x" * 3_000_000))
     async with serve(agent) as env:
         result = await env.client.run("payer", "pay")
@@ -385,7 +387,7 @@ async def test_a_models_explanation_of_3_mb_is_cut(serve: Serve) -> None:
         assert len(result.reason) < 5_000
 
 
-async def test_a_model_that_raises_anything_is_asked_again(serve: Serve) -> None:
+async def test_a_model_that_raises_anything_is_called_again(serve: Serve) -> None:
     """An exception in a custom adapter is retried; the failure has its location but not its text."""
     agent, model = payer(Till(), KeyError("secret"), says("Here I am."))
     async with serve(agent) as env:
@@ -401,7 +403,7 @@ async def test_a_model_that_raises_anything_is_asked_again(serve: Serve) -> None
         assert "secret" not in str(last)
 
 
-async def test_the_history_names_the_model_that_answered_in_place_of_another(serve: Serve) -> None:
+async def test_the_history_names_the_fallback_model_that_answered(serve: Serve) -> None:
     """A replay uses the recorded reply, and the budget counts the price of the model that answered."""
     first, second = ScriptedModel(ModelOverloaded("busy", status=429)), ScriptedModel(says("Hello."))
     first.model, second.model = "gemini-3.5-flash", "claude-sonnet-5-5"

@@ -17,7 +17,7 @@ from tests.server.workflows.outside import (
     ignored,
     quiet,
     stuck_tasks,
-    told,
+    tool_responses,
     until_waiting,
 )
 from waystation.agents import Agent
@@ -45,7 +45,7 @@ def marked(encoding: bytes, **metadata: bytes) -> RawValue:
     return RawValue(Payload(metadata=marks | metadata, data=b"{}"))
 
 
-async def test_a_result_of_20_mb_is_given_to_the_model_and_is_not_in_the_history(serve: Serve) -> None:
+async def test_a_result_of_20_mb_reaches_the_model_and_is_not_in_the_history(serve: Serve) -> None:
     """The tool runs once, and the history has a reference and can be replayed."""
     ran: list[int] = []
 
@@ -57,7 +57,7 @@ async def test_a_result_of_20_mb_is_given_to_the_model_and_is_not_in_the_history
     async with serve(Agent(name="reader", model=model, tools=[read])) as env:
         invocation = await env.client.start("reader", "read")
         assert (await invocation.result()).text == "Read."
-        assert (ran, len(told(model.requests[1])[0]["result"])) == ([1], 20_000_000)
+        assert (ran, len(tool_responses(model.requests[1])[0]["result"])) == ([1], 20_000_000)
         assert sum(event.ByteSize() for event in (await invocation.history()).events) < 20_000
 
 
@@ -69,11 +69,10 @@ async def test_a_message_of_3_mb_reaches_the_model(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize(("size", "error_type"), [(500_000, None), (3_000_000, "StoreFailed")])
-async def test_a_broken_store_is_told_to_the_model_and_the_tool_runs_once(
+async def test_a_broken_store_is_reported_to_the_model_and_the_tool_runs_once(
     serve: Serve, monkeypatch: pytest.MonkeyPatch, size: int, error_type: str | None
 ) -> None:
-    """Small results go into the history; larger ones become an error outcome, because a failed activity would be
-    retried."""
+    """Small results enter the history; larger ones become an error outcome, because a failed activity would retry."""
 
     async def refuse(self: Blobs, data: bytes) -> str:
         raise StoreFailed(self.files.place, "no space left.")
@@ -88,7 +87,7 @@ async def test_a_broken_store_is_told_to_the_model_and_the_tool_runs_once(
     model = ScriptedModel(calls(("read", {})), says("Done."))
     async with serve(Agent(name="reader", model=model, tools=[read])) as env:
         assert (await env.client.run("reader", "read")).text == "Done."
-        assert (ran, told(model.requests[1])[0].get("error_type")) == ([1], error_type)
+        assert (ran, tool_responses(model.requests[1])[0].get("error_type")) == ([1], error_type)
 
 
 FORGED: dict[str, Any] = {
@@ -103,7 +102,7 @@ FORGED: dict[str, Any] = {
 }
 
 
-async def test_a_forged_reference_sticks_nothing(serve: Serve) -> None:
+async def test_a_forged_reference_blocks_nothing(serve: Serve) -> None:
     """A forged reference in a signal is recorded and ignored; the invocation continues."""
     model = ScriptedModel(calls(("ask", {})), says("Asked."), says("Done."))
 
@@ -119,8 +118,8 @@ async def test_a_forged_reference_sticks_nothing(serve: Serve) -> None:
         assert (await approve_and_finish(invocation)).text == "Done."
 
 
-async def test_without_the_store_a_reader_is_told_which_and_a_workflow_task_fails(serve: Serve, tmp_path: Path) -> None:
-    """Only the workflow task fails, so a worker with the right store can continue. Nothing reads as an empty result."""
+async def test_a_missing_store_fails_only_the_workflow_task(serve: Serve, tmp_path: Path) -> None:
+    """A worker with the right store can continue. Readers get the name of the store, and never an empty result."""
 
     def read() -> str:
         return "x" * 500_000
@@ -135,8 +134,8 @@ async def test_without_the_store_a_reader_is_told_which_and_a_workflow_task_fail
             await replay(await invocation.history(), converter=other.temporal.data_converter)
 
 
-async def test_a_result_that_is_not_found_names_the_store(serve: Serve, tmp_path: Path) -> None:
-    """The error names the store instead of an unknown encoding."""
+async def test_a_missing_result_names_the_store(serve: Serve, tmp_path: Path) -> None:
+    """The error does not mention an unknown encoding."""
     async with serve(Agent(name="talker", model=ScriptedModel(says("x" * 300_000)))) as env:
         invocation = await env.client.start("talker", "talk")
         assert len((await invocation.result()).text) == 300_000
@@ -156,10 +155,8 @@ def payload_of(size: int) -> Payload:
 
 
 @pytest.mark.parametrize(("over", "offloaded"), [(-1, False), (0, True), (1, True)])
-async def test_payloads_are_offloaded_from_the_size_on_that_was_asked_for(
-    tmp_path: Path, over: int, offloaded: bool
-) -> None:
-    """A payload of the limit is offloaded; one byte less stays."""
+async def test_payloads_are_offloaded_from_the_configured_size(tmp_path: Path, over: int, offloaded: bool) -> None:
+    """Offloads a payload of the limit; one byte less stays."""
     converter = offloading(Blobs(tmp_path), over=10_000)
     [stored] = await converter.encode([RawValue(payload_of(10_000 + over))])
     assert is_reference(stored) is offloaded
@@ -168,14 +165,14 @@ async def test_payloads_are_offloaded_from_the_size_on_that_was_asked_for(
 
 
 @pytest.mark.parametrize(("over", "starts"), [(0, True), (1, False)])
-async def test_what_the_history_takes_for_want_of_a_store_is_what_the_server_takes(
+async def test_without_a_store_the_limit_is_the_servers(
     server: EmbeddedServer, tmp_path: Path, over: int, starts: bool
 ) -> None:
     """A larger payload is refused before it is sent, with its size, the cause and the remedy."""
     (tmp_path / "store").write_text("no folder")
     client = await AgentClient.connect(address=server.address, store=tmp_path / "store", task_queue="deserted")
-    given = RawValue(payload_of(INLINE_LIMIT + over))
-    starting = client.temporal.start_workflow(WORKFLOW, given, id=f"limit-{over}-{tmp_path}", task_queue="deserted")
+    value = RawValue(payload_of(INLINE_LIMIT + over))
+    starting = client.temporal.start_workflow(WORKFLOW, value, id=f"limit-{over}-{tmp_path}", task_queue="deserted")
     if starts:
         await (await starting).terminate()
         return
@@ -183,8 +180,8 @@ async def test_what_the_history_takes_for_want_of_a_store_is_what_the_server_tak
         await starting
 
 
-async def test_a_client_that_keeps_nothing_is_told_how_much_it_can_send(server: EmbeddedServer) -> None:
-    """The error names the limits of the server and of gRPC messages."""
+async def test_a_client_without_a_store_names_its_limit(server: EmbeddedServer) -> None:
+    """The error has the limits of the server and of gRPC messages."""
     client = AgentClient(await Client.connect(server.address), task_queue="deserted")
     await announce_agents(client.temporal, [Agent(name="reader")])
     for size in (2_200_000, 5_000_000):
@@ -192,7 +189,7 @@ async def test_a_client_that_keeps_nothing_is_told_how_much_it_can_send(server: 
             await client.start("reader", "x" * size)
 
 
-async def test_a_store_that_is_away_holds_an_invocation_up_and_names_itself(
+async def test_an_unavailable_store_pauses_an_invocation_and_is_named(
     serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Readers get the store and the remedy; workers continue when the store is back, and no tool runs again."""
@@ -234,10 +231,10 @@ async def test_a_store_that_is_away_holds_an_invocation_up_and_names_itself(
         assert len((await invocation.log()).state.events) > 3
 
 
-async def test_blobs_of_another_kind_are_no_payloads(tmp_path: Path) -> None:
+async def test_other_blobs_are_not_payloads(tmp_path: Path) -> None:
     """A reference to another blob of the store reads as broken JSON."""
     blobs = Blobs(tmp_path)
     digest = await blobs.put(b"\xff\xff\xff")
     claim = StorageDriverClaim({"digest": digest})
-    [found] = await BlobDriver(blobs).retrieve(StorageDriverRetrieveContext(), [claim])
-    assert dict(found.metadata) == UNREADABLE
+    [payload] = await BlobDriver(blobs).retrieve(StorageDriverRetrieveContext(), [claim])
+    assert dict(payload.metadata) == UNREADABLE

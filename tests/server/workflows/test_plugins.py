@@ -1,11 +1,11 @@
-"""Plugins accompany every agent of an app. Source: adk-semantics 1.7 and 9.4."""
+"""Plugins apply to every agent of an app. Source: adk-semantics 1.7 and 9.4."""
 
 from typing import Any
 
 from google.genai import types
 
 from tests.server.conftest import Serve
-from tests.server.workflows.said import content, fails, pay
+from tests.server.workflows.author_code import content, fails, pay
 from waystation.agents import Agent
 from waystation.apps import App
 from waystation.plugins import BasePlugin, ReflectAndRetryToolPlugin
@@ -15,7 +15,7 @@ from waystation.tools.tool_context import CallbackContext, ToolContext
 
 
 class Noting(BasePlugin):
-    """Writes down which hook ran."""
+    """A plugin that records its hooks."""
 
     def __init__(self, order: list[str]) -> None:
         super().__init__("noting")
@@ -50,7 +50,7 @@ class Noting(BasePlugin):
 
 
 def noting(order: list[str]) -> dict[str, Any]:
-    """Return callbacks of every kind that write down that they ran; each with its own parameter names."""
+    """Return callbacks of every kind that record their calls; each has its own parameter names."""
 
     def before_agent(ctx: CallbackContext) -> None:
         order.append("before_agent")
@@ -81,7 +81,7 @@ def noting(order: list[str]) -> dict[str, Any]:
 
 
 async def test_callbacks_run_in_adks_order_each_once(serve: Serve) -> None:
-    """Plugins before the agent's own; source: adk-semantics 9.4."""
+    """Plugins run before the agent's own callbacks; source: adk-semantics 9.4."""
     order: list[str] = []
     model = ScriptedModel(calls(("pay", {"amount": 5})), says("Paid."))
     payer = Agent(name="payer", model=model, tools=[pay], **noting(order))
@@ -105,7 +105,7 @@ async def test_callbacks_run_in_adks_order_each_once(serve: Serve) -> None:
     ]
 
 
-async def test_before_run_may_speak_for_the_whole_invocation(serve: Serve) -> None:
+async def test_before_run_may_answer_for_the_whole_invocation(serve: Serve) -> None:
     """A plugin answers before any agent is entered."""
 
     class Closed(BasePlugin):
@@ -123,8 +123,8 @@ async def test_before_run_may_speak_for_the_whole_invocation(serve: Serve) -> No
     assert (result.text, result.state_delta, model.requests) == ("Closed.", {"closed": True, "over": True}, [])
 
 
-async def test_plugins_are_told_of_the_end_also_when_callbacks_spoke(serve: Serve) -> None:
-    """The agent's own `after_agent` does not run: the agent did not."""
+async def test_plugins_see_the_end_even_if_callbacks_answered(serve: Serve) -> None:
+    """The agent's own `after_agent` does not run, because the agent did not."""
     order: list[str] = []
     clerk = Agent(
         name="clerk",
@@ -142,8 +142,8 @@ async def test_plugins_are_told_of_the_end_also_when_callbacks_spoke(serve: Serv
     ]
 
 
-async def test_plugins_accompany_called_agents_unless_told_otherwise(serve: Serve) -> None:
-    """`include_plugins=False` leaves the called agent alone."""
+async def test_plugins_apply_to_called_agents_by_default(serve: Serve) -> None:
+    """`include_plugins=False` excludes the called agent."""
     order: list[str] = []
     with_them = Agent(name="seen", model=ScriptedModel(says("1")))
     without = Agent(name="unseen", model=ScriptedModel(says("2")))
@@ -158,17 +158,17 @@ async def test_plugins_accompany_called_agents_unless_told_otherwise(serve: Serv
 
 
 async def test_reflection_lets_the_model_try_again_a_bounded_number_of_times(serve: Serve) -> None:
-    """The exception is answered with guidance; after `max_retries` it takes its course. Source: 1.7."""
+    """Answers the exception with guidance, and raises it after `max_retries`. Source: 1.7."""
     tries = [calls(("fails", {})) for _ in range(3)]
     model = ScriptedModel(*tries, says("I give up."))
     agent = Agent(name="worker", model=model, tools=[fails])
     async with serve(App(name="app", root_agent=agent, plugins=[ReflectAndRetryToolPlugin(max_retries=2)])) as env:
         result = await env.client.run("worker", "work")
-    told = [response for _, response in responses(model.requests[-1])]
-    assert [(r.get("retry_count"), r["error_type"]) for r in told] == [
+    tool_results = [response for _, response in responses(model.requests[-1])]
+    assert [(r.get("retry_count"), r["error_type"]) for r in tool_results] == [
         (1, "ValueError"),
         (2, "ValueError"),
         (None, "RuntimeError"),
     ]
-    assert told[0]["response_type"] == "ERROR_HANDLED_BY_REFLECT_AND_RETRY_PLUGIN"
+    assert tool_results[0]["response_type"] == "ERROR_HANDLED_BY_REFLECT_AND_RETRY_PLUGIN"
     assert (result.text, result.state_delta) == ("I give up.", {})

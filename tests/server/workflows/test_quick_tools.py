@@ -17,7 +17,7 @@ from tests.server.workflows.outside import (
     ended,
     held,
     limit_quick_calls,
-    told,
+    tool_responses,
     until,
     until_call,
     until_waiting,
@@ -70,7 +70,7 @@ async def test_a_quick_call_adds_one_event(serve: Serve) -> None:
         assert (await invocation.result()).text == "Seen."
         history = await invocation.history()
         assert (await invocation.state())["p0"] == "seen"
-    assert told(model.requests[1]) == [{"place": "p0"}]
+    assert tool_responses(model.requests[1]) == [{"place": "p0"}]
     assert kinds(history) == {"call_model": 2, "marker": 1}
     assert len(history.events) == 18
 
@@ -99,7 +99,7 @@ async def test_quick_calls_of_one_reply_run_in_one_workflow_task(serve: Serve) -
         invocation = await env.client.start("looker", "look")
         assert (await invocation.result()).text == "Seen."
         history, log = await invocation.history(), await invocation.log()
-    assert told(model.requests[1]) == [{"result": f"p{n}"} for n in range(5)]
+    assert tool_responses(model.requests[1]) == [{"result": f"p{n}"} for n in range(5)]
     returned = [entry.body.outcome for entry in log.entries if isinstance(entry.body, CallReturned)]
     assert [outcome.function_call_id for outcome in returned] == [f"fc-{n}" for n in range(1, 6)]
     assert len(history.events) == 22
@@ -122,7 +122,7 @@ async def test_a_slow_call_runs_again_as_an_ordinary_activity(serve: Serve) -> N
         assert (await invocation.result()).text == "Seen."
         history = await invocation.history()
         await verify_tree(invocation, SOON.workflow)
-    assert told(model.requests[1]) == [{"result": "p0"}]
+    assert tool_responses(model.requests[1]) == [{"result": "p0"}]
     assert kinds(history) == {"call_model": 2, "marker": 1, "looker.look": 1}
     assert runs == [True, False]
 
@@ -174,7 +174,7 @@ async def test_calls_of_one_reply_may_end_in_different_ways(serve: Serve) -> Non
     async with serve(Agent(name="looker", model=model, tools=tools), **CACHED, settings=LATE) as env:
         invocation = await ended(env.client.start("looker", "look"))
         history = await invocation.history()
-    results = told(model.requests[1])
+    results = tool_responses(model.requests[1])
     assert [results[0], results[3], results[4]] == [{"result": "p"}, {"result": "p"}, {"place": "p"}]
     assert results[1] == {"result": "p" * 40_000}
     assert results[2]["error_type"] == "ValueError"
@@ -197,7 +197,7 @@ async def test_a_quick_tool_may_ask_for_confirmation(serve: Serve) -> None:
         invocation, pending = await until_call(env.client.start("looker", "look"), "fc-1")
         await approve_and_finish(invocation, pending.function_call_id)
         history = await invocation.history()
-    assert told(model.requests[-1])[-1] == {"result": "p0"}
+    assert tool_responses(model.requests[-1])[-1] == {"result": "p0"}
     assert kinds(history)["looker.look"] == 1
 
 
@@ -258,7 +258,7 @@ async def test_a_worker_that_runs_only_workflows_replays_quick_calls(serve: Serv
 
 
 async def test_a_quick_call_may_outlast_its_workflow_task(serve: Serve) -> None:
-    """A client chose a short timeout for workflow tasks. The call goes on in the next task, whose marker records it."""
+    """A client chose a short timeout for workflow tasks; the call continues in the next one, whose marker has it."""
     may_end = asyncio.Event()
 
     async def look(place: str) -> str:
@@ -286,4 +286,4 @@ async def test_a_quick_call_may_outlast_its_workflow_task(serve: Serve) -> None:
         may_end.set()
         await invocation.result()
         await verify_tree(invocation, patient.workflow)
-    assert told(model.requests[1]) == [{"result": "p0"}, {"result": "p1"}]
+    assert tool_responses(model.requests[1]) == [{"result": "p0"}, {"result": "p1"}]

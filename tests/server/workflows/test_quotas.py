@@ -1,4 +1,4 @@
-"""Rate limits and budgets that all workers share: what becomes of the invocations that they delay or refuse."""
+"""Rate limits and budgets that all workers share delay or refuse invocations."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Answers that arrive together, twice or in the wrong order: one of them counts, whichever was recorded first."""
+"""Of answers that arrive together, twice or in any order, one counts: the first that was recorded."""
 
 import asyncio
 from datetime import timedelta
@@ -10,14 +10,14 @@ from tests.server.conftest import Serve
 from tests.server.workflows.outside import (
     Till,
     approve_and_finish,
-    asked,
     ignored,
     ignored_in,
     quiet,
     refusal,
-    told,
+    tool_responses,
     until,
     until_waiting,
+    wait_for_model_calls,
     waiting,
 )
 from waystation.agents import Agent
@@ -48,20 +48,20 @@ def asker() -> tuple[Agent, ScriptedModel]:
 
 
 async def start_waiting(client: Any, agent: str) -> Invocation:
-    """Start an invocation and wait until its only call waits."""
+    """Start an invocation and wait until its only call is pending."""
     return await until_waiting(client.start(agent, "go"), "fc-1")
 
 
 async def task_scheduled(invocation: Invocation) -> bool:
-    """Whether a workflow task waits for a worker, as it does once the server has taken an update."""
+    """Return whether a workflow task waits for a worker, as it does after the server has accepted an update."""
     return (await invocation.handle.describe()).raw_description.HasField("pending_workflow_task")
 
 
 @pytest.mark.parametrize(("first", "second"), [("approve", "reject"), ("reject", "approve")])
-async def test_of_two_signals_in_one_workflow_task_the_first_counts(
+async def test_the_first_of_two_signals_in_one_workflow_task_counts(
     serve: Serve, first: Action, second: Action
 ) -> None:
-    """No worker runs while both arrive; the order of the history decides."""
+    """Both arrive without a running worker; the order of the history decides."""
     till = Till()
     agent, model = payer(till)
     async with serve(agent, verify=False) as env:
@@ -78,7 +78,7 @@ async def test_of_two_signals_in_one_workflow_task_the_first_counts(
 
 @pytest.mark.parametrize("signal_first", [True, False])
 async def test_a_signal_and_an_update_in_one_workflow_task_count_once(serve: Serve, signal_first: bool) -> None:
-    """Whichever the workflow is given first counts; the other is refused or ignored, and the effect happens once."""
+    """The first one that the workflow receives counts; the other is refused or ignored, and the effect happens once."""
     till = Till()
     agent, _ = payer(till)
     async with serve(agent, verify=False) as env:
@@ -101,10 +101,8 @@ async def test_a_signal_and_an_update_in_one_workflow_task_count_once(serve: Ser
 
 
 @pytest.mark.parametrize("wake", [True, False])
-async def test_progress_by_signal_and_update_in_one_workflow_task_reads_the_same_to_all(
-    serve: Serve, wake: bool
-) -> None:
-    """Both count; workflow, history and model agree on which was the later one."""
+async def test_simultaneous_progress_by_signal_and_update_reads_the_same_to_all(serve: Serve, wake: bool) -> None:
+    """Both count; workflow, history and model agree on the order."""
     agent, model = asker()
     async with serve(agent, verify=False) as env:
         queue = env.client.task_queue
@@ -121,14 +119,14 @@ async def test_progress_by_signal_and_update_in_one_workflow_task_reads_the_same
         [held] = await invocation.handle.query("pending")
         assert held["interim"] == events[-1].function_responses()[0]["response"]
         if wake:
-            assert told(await asked(model, 2)) == [held["interim"]]
+            assert tool_responses(await wait_for_model_calls(model, 2)) == [held["interim"]]
         await invocation.respond({"by": "end"}, "fc-1")
         await invocation.result()
         assert len(model.requests) == (3 if wake else 2)
 
 
-async def test_of_many_concurrent_updates_exactly_one_counts(serve: Serve) -> None:
-    """Approvals and rejections race; one is accepted, all others learn that it stands, and the effect fits it."""
+async def test_one_of_many_concurrent_updates_counts(serve: Serve) -> None:
+    """Approvals and rejections race; one is accepted, the others are refused, and the effect matches it."""
     till = Till()
     agent, model = payer(till)
     async with serve(agent) as env:
@@ -143,11 +141,11 @@ async def test_of_many_concurrent_updates_exactly_one_counts(serve: Serve) -> No
         assert len(model.requests) == 2
 
 
-async def test_a_reused_update_id_gets_the_first_receipt_and_changes_nothing(serve: Serve) -> None:
-    """The server answers a used id with the first outcome; the receipt names the action, so the sender can tell."""
+async def test_a_reused_update_id_gets_the_first_receipt(serve: Serve) -> None:
+    """The server answers a used ID with the first outcome; the receipt names the action, so the sender notices."""
     till = Till()
-    wanted = calls(("pay", {"amount": 5}), ("ask", {}))
-    model = ScriptedModel(wanted, says("Done."))
+    two_calls = calls(("pay", {"amount": 5}), ("ask", {}))
+    model = ScriptedModel(two_calls, says("Done."))
     tools = [FunctionTool(till.pay, require_confirmation=True), LongRunningFunctionTool(ask)]
     async with serve(Agent(name="payer", model=model, tools=tools)) as env:
         invocation = await until_waiting(env.client.start("payer", "go"), "fc-1", "fc-2")
@@ -179,7 +177,7 @@ async def test_a_refused_update_id_may_be_used_again(serve: Serve) -> None:
 
 
 async def test_the_client_never_reuses_an_update_id(serve: Serve) -> None:
-    """The opposite decision given through our client is refused, not answered with the first receipt."""
+    """The opposite decision by our client is refused and does not get the first receipt."""
     till = Till()
     model = ScriptedModel(calls(("pay", {"amount": 5}), ("ask", {})), says("Done."))
     tools = [FunctionTool(till.pay, require_confirmation=True), LongRunningFunctionTool(ask)]
@@ -194,8 +192,8 @@ async def test_the_client_never_reuses_an_update_id(serve: Serve) -> None:
         assert till.paid == [5]
 
 
-async def test_an_answer_signalled_before_the_call_exists_is_ignored(serve: Serve) -> None:
-    """An approval cannot be given in advance, though the id of the first call can be guessed."""
+async def test_a_signal_before_the_call_exists_is_ignored(serve: Serve) -> None:
+    """An approval cannot be given in advance, although the ID of the first call can be guessed."""
     till = Till()
     agent, _ = payer(till)
     async with serve(agent, verify=False) as env:
@@ -211,8 +209,8 @@ async def test_an_answer_signalled_before_the_call_exists_is_ignored(serve: Serv
         assert till.paid == [5]
 
 
-async def test_an_answer_given_while_no_worker_runs_is_applied_when_one_comes(serve: Serve) -> None:
-    """A signal needs no worker to be taken; it is not lost."""
+async def test_an_answer_without_a_running_worker_is_applied_later(serve: Serve) -> None:
+    """The server stores the signal until a worker comes."""
     till = Till()
     agent, _ = payer(till)
     async with serve(agent, verify=False) as env:

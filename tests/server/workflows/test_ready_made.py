@@ -1,4 +1,4 @@
-"""The ready-made tools on a real server, and the adapters."""
+"""The built-in tools on a real server, and the adapters."""
 
 import pytest
 from google.genai import types
@@ -17,8 +17,8 @@ from waystation.testing import FakeGemini, ScriptedModel, calls, responses, says
 GROUNDING: JsonObject = {"webSearchQueries": ["who won"]}
 
 
-async def test_a_model_asks_the_user_and_goes_on_with_the_answer(serve: Serve) -> None:
-    """The answer is the response to `adk_request_input`, whatever it is."""
+async def test_a_model_asks_the_user_and_continues_with_the_answer(serve: Serve) -> None:
+    """The answer is the response to `adk_request_input`, of any shape."""
     model = ScriptedModel(calls(("adk_request_input", {"message": "Which city?"})), says("Bern it is."))
     async with serve(Agent(name="guide", model=model, tools=[request_input])) as env:
         invocation, pending = await until_call(env.client.start("guide", "Where to?"), "fc-1")
@@ -33,7 +33,7 @@ async def test_a_model_asks_the_user_and_goes_on_with_the_answer(serve: Serve) -
 
 
 async def test_a_choice_waits_without_another_model_call(serve: Serve) -> None:
-    """The model hears of it when the user has chosen."""
+    """The model is called after the user's choice."""
     model = ScriptedModel(calls(("get_user_choice", {"options": ["red", "green"]})), says("Green."))
     async with serve(Agent(name="painter", model=model, tools=[get_user_choice])) as env:
         invocation = await until_waiting(env.client.start("painter", "Paint it."), "fc-1")
@@ -44,7 +44,7 @@ async def test_a_choice_waits_without_another_model_call(serve: Serve) -> None:
 
 
 async def test_exit_loop_ends_the_loop_without_another_model_call(serve: Serve) -> None:
-    """Neither the agent that calls it goes on, nor the loop."""
+    """Neither the agent that calls it nor the loop continues."""
     model = ScriptedModel(says("once"), calls(("exit_loop", {})), says("never said"))
     loop = LoopAgent(name="polish", sub_agents=[Agent(name="polisher", model=model, tools=[exit_loop])])
     async with serve(loop) as env:
@@ -52,8 +52,8 @@ async def test_exit_loop_ends_the_loop_without_another_model_call(serve: Serve) 
     assert len(model.requests) == 2
 
 
-async def test_google_search_is_in_the_request_and_its_findings_in_the_event(serve: Serve) -> None:
-    """Nothing of it runs in the worker."""
+async def test_google_search_is_in_the_request_and_its_grounding_in_the_event(serve: Serve) -> None:
+    """The worker runs no part of it."""
     async with FakeGemini() as gemini:
         candidate: JsonObject = {
             "content": {"role": "model", "parts": [{"text": "Ann won."}]},
@@ -72,7 +72,7 @@ async def test_google_search_is_in_the_request_and_its_findings_in_the_event(ser
 
 
 async def test_a_model_of_another_provider_has_no_google_search(serve: Serve) -> None:
-    """The invocation fails and says so, as in ADK."""
+    """The invocation fails with ADK's error."""
     async with serve(Agent(name="reporter", model="gpt-5", tools=[google_search])) as env:
         with pytest.raises(WorkflowFailureError) as caught:
             await env.client.run("reporter", "Who won?")
@@ -80,8 +80,8 @@ async def test_a_model_of_another_provider_has_no_google_search(serve: Serve) ->
     assert "Google search tool is not supported for model gpt-5" in str(caught.value.cause)
 
 
-async def test_media_goes_to_the_model_inside_the_function_response(serve: Serve) -> None:
-    """Not beside it: a turn that answers calls has nothing else in it."""
+async def test_media_is_sent_inside_the_function_response(serve: Serve) -> None:
+    """A turn that answers calls contains nothing else."""
 
     def draw(what: str) -> dict[str, object]:
         """Draw a picture."""
@@ -96,13 +96,13 @@ async def test_media_goes_to_the_model_inside_the_function_response(serve: Serve
             drawn = (await invocation.log()).state.events[2].to_json()["content"]["parts"]
         await model.close()
     media = [{"inlineData": {"mimeType": "image/png", "data": "YWJj"}}]
-    said = {"name": "draw", "response": {"title": "a cat"}, "parts": media}
-    assert drawn == [{"functionResponse": {"id": "fc-1", **said}}]
-    assert gemini.requests[1].body["contents"][-1] == {"role": "user", "parts": [{"functionResponse": said}]}
+    drawn_response = {"name": "draw", "response": {"title": "a cat"}, "parts": media}
+    assert drawn == [{"functionResponse": {"id": "fc-1", **drawn_response}}]
+    assert gemini.requests[1].body["contents"][-1] == {"role": "user", "parts": [{"functionResponse": drawn_response}]}
 
 
 async def test_a_langchain_tool_is_an_activity_like_any_other(serve: Serve) -> None:
-    """With its own name, which the summary and the activity bear too."""
+    """The summary and the activity have its name."""
 
     @langchain_tool
     def add(a: int, b: int = 2) -> int:

@@ -1,4 +1,4 @@
-"""How many events and bytes typical work records, so that a change that records more is noticed."""
+"""Typical work records a bounded number of events and bytes, so that an increase is noticed."""
 
 import uuid
 from functools import partial
@@ -76,7 +76,9 @@ async def has_ended(env: AgentEnvironment, session: str, number: int) -> bool:
 
 
 @pytest.mark.parametrize(("calls_made", "events", "at_most"), [(1, 11, 2_620), (5, 23, 5_250)])
-async def test_an_invocation_with_tool_calls(serve: Serve, calls_made: int, events: int, at_most: int) -> None:
+async def test_an_invocation_with_tool_calls_records_no_more(
+    serve: Serve, calls_made: int, events: int, at_most: int
+) -> None:
     """Each model call and each tool call is one activity, and no text is recorded more often than necessary."""
     async with serve(clerk(calls(*[("look_up", {"key": "k"})] * calls_made), says("f" * 200))) as env:
         invocation = await ended(env.client.start("clerk", "go"))
@@ -85,7 +87,7 @@ async def test_an_invocation_with_tool_calls(serve: Serve, calls_made: int, even
         assert size <= at_most
 
 
-async def test_an_approval(serve: Serve) -> None:
+async def test_an_approval_records_no_more(serve: Serve) -> None:
     """Besides the update, an approval takes a memo, two changes of search attributes, and a timer."""
     async with serve(clerk(calls(("pay", {"key": "k"})), says("f" * 200))) as env:
         invocation = await until_waiting(env.client.start("clerk", "go"), "fc-1")
@@ -95,7 +97,7 @@ async def test_an_approval(serve: Serve) -> None:
         assert size <= 4_100
 
 
-async def test_a_message_of_a_session(serve: Serve) -> None:
+async def test_a_message_of_a_session_records_no_more(serve: Serve) -> None:
     """The session and the invocation each record the message and the answer no more often than Temporal requires."""
     async with serve(clerk(says(ANSWER), says(ANSWER), says(ANSWER))) as env:
         session = env.client.session(agent="clerk", session_id=uuid.uuid4().hex[:8])

@@ -1,4 +1,4 @@
-"""Answers that do not count: refused with a type and no trace by update, recorded as ignored by signal."""
+"""Invalid answers are refused by update with a type and no trace, and recorded as ignored by signal."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from tests.server.workflows.outside import (
     quiet,
     refusal,
     reject_and_finish,
-    told,
+    tool_responses,
     until_waiting,
     waiting,
 )
@@ -74,21 +74,23 @@ def look() -> str:
 
 
 def payer(till: Till, *replies: Any) -> tuple[Agent, ScriptedModel]:
-    """Return an agent that pays when confirmed, asks, and looks things up; and its model, which does so."""
-    wanted = calls(("pay", {"amount": 5}), ("ask", {"purpose": "x"}), ("look", {}))
-    model = ScriptedModel(wanted, *replies)
+    """Return an agent that pays after a confirmation, asks, and looks things up; and its model, which calls all of
+    them.
+    """
+    three_calls = calls(("pay", {"amount": 5}), ("ask", {"purpose": "x"}), ("look", {}))
+    model = ScriptedModel(three_calls, *replies)
     tools = [FunctionTool(till.pay, require_confirmation=True), LongRunningFunctionTool(ask), look]
     return Agent(name="payer", model=model, tools=tools), model
 
 
 async def submit(invocation: Invocation, answer: object) -> Any:
-    """Give an answer by update, as any Temporal client would."""
+    """Submit an answer by update, as any Temporal client would."""
     return await invocation.handle.execute_update("submit_answer", answer)
 
 
 @pytest.mark.parametrize("channel", ["signal", "update"])
-async def test_answers_that_do_not_count_change_nothing(serve: Serve, channel: str) -> None:
-    """Unknown calls, wrong digests, wrong actions, no answers at all: afterwards everything can still be answered."""
+async def test_invalid_answers_change_nothing(serve: Serve, channel: str) -> None:
+    """After unknown calls, wrong digests, wrong actions and non-answers, every call can still be answered."""
     till = Till()
     agent, model = payer(till, says("Done."))
     refused = [*REFUSED, *(("InvalidAnswer", answer) for answer in MALFORMED)]
@@ -109,13 +111,13 @@ async def test_answers_that_do_not_count_change_nothing(serve: Serve, channel: s
         await invocation.respond({"answer": 42}, "fc-2")
         assert (await invocation.result()).text == "Done."
         assert till.paid == [5]
-        assert told(model.requests[1]) == [{"paid": 5}, {"answer": 42}, {"result": "seen"}]
+        assert tool_responses(model.requests[1]) == [{"paid": 5}, {"answer": 42}, {"result": "seen"}]
 
 
 @pytest.mark.parametrize("channel", ["signal", "update"])
 @pytest.mark.parametrize("first", ["approve", "reject"])
-async def test_the_first_answer_stands(serve: Serve, channel: str, first: str) -> None:
-    """Repeated or opposite answers do not count; a forged one does not even learn that there is an answer."""
+async def test_the_first_answer_wins(serve: Serve, channel: str, first: str) -> None:
+    """Repeated or opposite answers do not count; a forged one does not even learn that an answer exists."""
     till = Till()
     agent, model = payer(till, says("Done."))
     later: list[tuple[str, JsonObject]] = [
@@ -138,11 +140,11 @@ async def test_the_first_answer_stands(serve: Serve, channel: str, first: str) -
         await approve_and_finish(invocation, "fc-2")
         assert till.paid == ([5] if first == "approve" else [])
         paid = {"paid": 5} if first == "approve" else {"error": "This tool call is rejected."}
-        assert told(model.requests[1]) == [paid, {"status": "approved"}, {"result": "seen"}]
+        assert tool_responses(model.requests[1]) == [paid, {"status": "approved"}, {"result": "seen"}]
 
 
-async def test_a_refusal_names_the_answer_that_stands(serve: Serve) -> None:
-    """Who comes second learns who answered and how."""
+async def test_a_refusal_names_the_answer_that_counted(serve: Serve) -> None:
+    """The second approver learns who answered and how."""
     agent, _ = payer(Till(), says("Done."))
     async with serve(agent) as env:
         invocation = await until_waiting(env.client.start("payer", "pay, ask, look"), "fc-1", "fc-2")
@@ -162,8 +164,8 @@ async def test_a_refusal_names_the_answer_that_stands(serve: Serve) -> None:
         await approve_and_finish(invocation, "fc-2")
 
 
-async def test_a_repeated_edit_is_told_that_it_was_answered(serve: Serve) -> None:
-    """The digest is that of the arguments that were shown, also after an approver has edited them."""
+async def test_a_repeated_edit_is_refused_as_already_answered(serve: Serve) -> None:
+    """The digest is that of the displayed arguments, also after an approver has edited them."""
     till = Till()
     agent, _ = payer(till, says("Done."))
     async with serve(agent) as env:
@@ -178,8 +180,8 @@ async def test_a_repeated_edit_is_told_that_it_was_answered(serve: Serve) -> Non
         assert till.paid == [4]
 
 
-async def test_a_closed_long_running_call_takes_no_further_answer(serve: Serve) -> None:
-    """After `respond` neither another response nor progress counts, though the invocation goes on."""
+async def test_a_closed_long_running_call_accepts_no_more_answers(serve: Serve) -> None:
+    """After `respond`, neither another response nor progress counts, although the invocation continues."""
     agent, model = payer(Till(), says("Done."))
     async with serve(agent) as env:
         invocation = await until_waiting(env.client.start("payer", "pay, ask, look"), "fc-1", "fc-2")
@@ -189,7 +191,7 @@ async def test_a_closed_long_running_call_takes_no_further_answer(serve: Serve) 
             late = {"function_call_id": "fc-2", "action": action, "response": {"answer": 43}}
             assert await refusal(submit(invocation, late)) == "AlreadyAnswered"
         await reject_and_finish(invocation, "fc-1")
-        assert told(model.requests[1])[1] == {"answer": 42}
+        assert tool_responses(model.requests[1])[1] == {"answer": 42}
 
 
 async def test_progress_with_a_used_answer_id_is_not_applied_again(serve: Serve) -> None:
@@ -205,11 +207,11 @@ async def test_progress_with_a_used_answer_id_is_not_applied_again(serve: Serve)
         assert await ignored(invocation, 2) == ["AlreadyAnswered"] * 2
         await invocation.respond({"percent": 100}, "fc-1")
         await invocation.result()
-        assert [told(request) for request in model.requests[1:]] == [[{"percent": 50}], [{"percent": 100}]]
+        assert [tool_responses(request) for request in model.requests[1:]] == [[{"percent": 50}], [{"percent": 100}]]
 
 
-async def test_after_a_hundred_ignored_answers_further_ones_get_no_event_of_their_own(serve: Serve) -> None:
-    """A flood stays cheap and does not drown the events; the call is still answerable."""
+async def test_after_a_hundred_ignored_answers_no_more_events_are_added(serve: Serve) -> None:
+    """A flood stays cheap and does not hide other events; the call can still be answered."""
     agent, _ = payer(Till(), says("Done."))
     async with serve(agent) as env:
         invocation = await until_waiting(env.client.start("payer", "pay, ask, look"), "fc-1", "fc-2")

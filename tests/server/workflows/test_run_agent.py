@@ -1,4 +1,4 @@
-"""Agents that workflows of the user run, in a worker that serves both."""
+"""Workflows of the user run agents, in a worker that serves both."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -50,16 +50,16 @@ async def test_an_agent_has_a_fairness_key(server: EmbeddedServer, tmp_path: Pat
             Settle.run, "A1", id=f"fair-{key}", task_queue=client.task_queue, priority=own
         )
         await started.result()
-        begun, *_ = (await client.invocation(f"fair-{key}/judge").handle.fetch_history()).events
-    priority = begun.workflow_execution_started_event_attributes.priority
+        started_event, *_ = (await client.invocation(f"fair-{key}/judge").handle.fetch_history()).events
+    priority = started_event.workflow_execution_started_event_attributes.priority
     assert priority.fairness_key == (key or fairness_key(app_key("waystation", None), "user"))
     assert priority.priority_key == 2
 
 
-async def test_an_agent_works_for_the_tenant_of_the_agent_whose_tool_runs_it(
+async def test_an_agent_run_by_a_tools_workflow_has_the_tenant_of_the_calling_agent(
     server: EmbeddedServer, tmp_path: Path
 ) -> None:
-    """The workflow between them does not know tenants."""
+    """The workflow between the agents does not know tenants."""
 
     def ask(agent: str) -> None:
         """Ask an agent."""
@@ -77,10 +77,10 @@ async def test_an_agent_works_for_the_tenant_of_the_agent_whose_tool_runs_it(
     assert inner.state.input.tenant == "acme"
 
 
-async def test_cancelling_a_workflow_takes_its_agents_call_out_of_the_inbox(
+async def test_cancelling_a_workflow_removes_its_agents_call_from_the_inbox(
     server: EmbeddedServer, tmp_path: Path
 ) -> None:
-    """While the agent waits, its call is pending like any other; then the agent is canceled with its parent."""
+    """The agent is canceled with its parent; until then, its call is pending like any other."""
 
     def pay(cents: int) -> str:
         """Pay."""

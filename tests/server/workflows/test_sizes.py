@@ -1,6 +1,6 @@
-"""What an invocation sends out stays below the server's limits: 2 MB a payload, 4 MB a workflow task.
+"""An invocation's payloads and commands stay below the server's limits: 2 MB a payload, 4 MB a workflow task.
 
-A payload over the limit sticks a workflow, and a task over it ends one.
+A payload over the limit blocks a workflow, and a task over it ends one.
 """
 
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import ignored, quiet, told, until_waiting
+from tests.server.workflows.outside import ignored, quiet, tool_responses, until_waiting
 from waystation.agents import Agent
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.agent_tool import AgentTool
@@ -17,13 +17,13 @@ from waystation.tools.tool_context import ToolContext
 
 
 @pytest.mark.parametrize("size", [900_000, 1_500_000, 2_096_500])
-async def test_an_approval_with_a_large_response_does_not_stick_the_invocation(serve: Serve, size: int) -> None:
-    """Either it counts and the tool finds the response, or it is ignored and the call can be answered again."""
-    seen: list[int] = []
+async def test_an_approval_with_a_large_response_does_not_block_the_invocation(serve: Serve, size: int) -> None:
+    """Either it counts and the tool receives the response, or it is ignored and the call can be answered again."""
+    sizes_seen: list[int] = []
 
     def pay(amount: int, tool_context: ToolContext) -> str:
         assert tool_context.tool_confirmation is not None
-        seen.append(len((tool_context.tool_confirmation.payload or {}).get("x", "")))
+        sizes_seen.append(len((tool_context.tool_confirmation.payload or {}).get("x", "")))
         return "ok"
 
     model = ScriptedModel(calls(("pay", {"amount": 5})), says("Paid."))
@@ -38,16 +38,16 @@ async def test_an_approval_with_a_large_response_does_not_stick_the_invocation(s
             assert await ignored(invocation, 1) == ["InvalidAnswer"]
             await invocation.approve("fc-1")
         assert (await invocation.result()).text == "Paid."
-        assert seen == [size if counted else 0]
+        assert sizes_seen == [size if counted else 0]
 
 
 async def test_five_large_approvals_in_one_workflow_task_do_not_end_the_invocation(serve: Serve) -> None:
-    """The server ends an invocation whose workflow task issues 4 MB of commands; large content is not repeated."""
-    seen: list[int] = []
+    """The server ends an invocation whose workflow task issues 4 MB of commands, so large content is not repeated."""
+    sizes_seen: list[int] = []
 
     def pay(amount: int, tool_context: ToolContext) -> str:
         assert tool_context.tool_confirmation is not None
-        seen.append(len((tool_context.tool_confirmation.payload or {})["x"]))
+        sizes_seen.append(len((tool_context.tool_confirmation.payload or {})["x"]))
         return "ok"
 
     model = ScriptedModel(calls(*[("pay", {"amount": n}) for n in range(5)]), says("Paid."))
@@ -59,23 +59,23 @@ async def test_five_large_approvals_in_one_workflow_task_do_not_end_the_invocati
         await invocation.approve(f"fc-{n + 1}", response={"x": "x" * 900_000}, signal=True)
     async with serve(agent, task_queue=queue, adopt=[invocation]):
         assert (await invocation.result()).text == "Paid."
-        assert seen == [900_000] * 5
-        assert told(model.requests[1]) == [{"result": "ok", "x": "x" * 900_000}] * 5
+        assert sizes_seen == [900_000] * 5
+        assert tool_responses(model.requests[1]) == [{"result": "ok", "x": "x" * 900_000}] * 5
 
 
 def caller(model: ScriptedModel, *tools: Any) -> Agent:
-    """Return an agent that can call an echo, an agent that answers with what it is told."""
+    """Return an agent that can call an echo, an agent that repeats its message."""
     echo = Agent(name="echo", model=ScriptedModel(*[says("Heard.") for _ in range(10)]))
     return Agent(name="caller", model=model, tools=[AgentTool(echo), *tools])
 
 
 async def test_five_calls_of_an_agent_with_a_large_state_do_not_end_the_invocation(serve: Serve) -> None:
-    """Each called agent is given the state; what does not fit into one workflow task is not called, and told."""
+    """Each called agent receives the state; calls that do not fit into one workflow task are answered with an error."""
     model = ScriptedModel(calls(*[("echo", {"request": str(n)}) for n in range(5)]), says("Done."))
     async with serve(caller(model)) as env:
         result = await env.client.run("caller", "call", state={"text": "x" * 900_000})
         assert (result.status, result.text) == ("completed", "Done.")
-        answers = told(model.requests[1])
+        answers = tool_responses(model.requests[1])
         assert answers[0] == {"result": "Heard."}
         assert [answer.get("error_type") for answer in answers] == [None, None, "TooLarge", "TooLarge", "TooLarge"]
 
@@ -86,11 +86,11 @@ async def test_a_message_that_grows_when_it_is_recorded_does_not_fail_the_model_
     async with serve(caller(model)) as env:
         result = await env.client.run("caller", "call")
         assert (result.status, result.text, len(model.requests)) == ("completed", "Done.", 2)
-        assert told(model.requests[1])[0]["error_type"] == "TooLarge"
+        assert tool_responses(model.requests[1])[0]["error_type"] == "TooLarge"
 
 
-async def test_a_result_over_the_limit_leaves_out_what_does_not_fit(serve: Serve) -> None:
-    """State and text of 0.9 MB each: the result says what it omits, and the history still has it."""
+async def test_a_result_over_the_limit_omits_the_largest_parts(serve: Serve) -> None:
+    """State and text have 0.9 MB each: the result names the omitted part, which the history still has."""
 
     def remember(tool_context: ToolContext) -> str:
         tool_context.state["text"] = "s" * 900_000
@@ -104,17 +104,17 @@ async def test_a_result_over_the_limit_leaves_out_what_does_not_fit(serve: Serve
         assert len((await invocation.state())["text"]) == 900_000
 
 
-async def test_a_large_answer_of_a_called_agent_is_a_result_like_any_other(serve: Serve) -> None:
+async def test_a_large_answer_of_a_called_agent_is_an_ordinary_result(serve: Serve) -> None:
     """0.9 MB of text from a child reach the parent's model."""
     echo = Agent(name="echo", model=ScriptedModel(says("x" * 900_000)))
     model = ScriptedModel(calls(("echo", {"request": "hi"})), says("Done."))
     async with serve(Agent(name="caller", model=model, tools=[AgentTool(echo)])) as env:
         assert (await env.client.run("caller", "call")).text == "Done."
-        assert len(told(model.requests[1])[0]["result"]) == 900_000
+        assert len(tool_responses(model.requests[1])[0]["result"]) == 900_000
 
 
 async def test_edited_arguments_of_many_calls_in_one_workflow_task_do_not_end_the_invocation(serve: Serve) -> None:
-    """Large arguments are read from the history by the activity."""
+    """The activity reads large arguments from the history."""
     sizes: list[int] = []
 
     def write(text: str) -> str:

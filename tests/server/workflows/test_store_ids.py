@@ -89,7 +89,7 @@ async def test_a_worker_and_a_client_with_another_store_start_only_without_stric
         await invocation.approve("fc-1")
 
 
-async def test_a_worker_starts_while_the_store_of_user_keys_is_away(
+async def test_a_worker_starts_while_the_store_of_user_keys_is_unavailable(
     serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It cannot compare its stores with those of the open invocation, but it can serve once the store is back."""
@@ -108,7 +108,7 @@ async def test_a_worker_starts_while_the_store_of_user_keys_is_away(
             await worker.logged("worker.ready")
 
 
-async def test_stores_of_this_machine_with_a_server_on_another_are_reported(server: EmbeddedServer) -> None:
+async def test_local_stores_with_a_remote_server_are_reported(server: EmbeddedServer) -> None:
     """One line names the stores that workers on other machines cannot use."""
     address = server.address.replace("127.0.0.1", "127.1")  # not one of the names of this machine
     program = sys.executable, "worker.py", "--agents", str(AGENTS), "--address", address

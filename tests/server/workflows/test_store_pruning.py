@@ -1,4 +1,4 @@
-"""Pruning removes what no history refers to, and nothing that an invocation or a conversation still needs."""
+"""Pruning removes only payloads that no history, invocation or conversation needs."""
 
 import json
 from collections.abc import AsyncIterator
@@ -22,7 +22,7 @@ from temporalio.client import (
 from temporalio.converter import DataConverter, PayloadCodec
 
 from tests.programs import command
-from tests.server.sessions.conftest import heard_events
+from tests.server.sessions.conftest import settled_events
 from tests.server.sessions.test_conversation import words
 from tests.server.sessions.test_sending import echo
 from tests.server.workflows.outside import approve_and_finish, until, until_waiting
@@ -48,7 +48,7 @@ NOW = timedelta(0)
 
 @pytest.fixture(scope="module")
 async def own_server() -> AsyncIterator[EmbeddedServer]:
-    """A server whose histories all belong to the tests of this file. It deletes them at once, not after 30 seconds."""
+    """Run a server only for the tests of this file. It deletes histories at once, not after 30 seconds."""
     intervals = ("history.transferProcessorUpdateAckInterval", "history.visibilityProcessorUpdateAckInterval")
     async with EmbeddedServer(dynamic_config=dict.fromkeys(intervals, "100ms")) as server:
         yield server
@@ -60,7 +60,9 @@ async def prune(client: AgentClient, blobs: Blobs, keep: timedelta = NOW, *, dry
 
 
 class Listing(Interceptor, OutboundInterceptor):
-    """Lists only some workflows, as a server does that has deleted the others. The dev server takes half a minute."""
+    """Lists only some workflows, like a server that has deleted the others. The dev server takes half a minute for
+    that.
+    """
 
     def __init__(self, query: str) -> None:
         self._query = query
@@ -76,13 +78,13 @@ class Listing(Interceptor, OutboundInterceptor):
 
 
 def listing(client: AgentClient, query: str) -> AgentClient:
-    """Return a client to whose server only some workflows are left."""
+    """Return a client whose server lists only some workflows."""
     temporal = Client(**(client.temporal.config() | {"interceptors": [Listing(query)]}))
     return AgentClient(temporal, task_queue=client.task_queue, blobs=client.blobs)
 
 
 async def is_one(client: Client, query: str) -> bool:
-    """Whether exactly one workflow matches a query."""
+    """Return whether exactly one workflow matches a query."""
     return (await client.count_workflows(query)).count == 1
 
 
@@ -97,8 +99,8 @@ def large_asker(letter: str) -> Agent:
     return Agent(name="reader", model=model, tools=[read, LongRunningFunctionTool(ask)])
 
 
-async def test_what_an_open_invocation_needs_is_kept(own_server: EmbeddedServer, tmp_path: Path) -> None:
-    """Its result is kept however old it is. When its history is gone, it is moved, and later removed."""
+async def test_results_of_an_open_invocation_are_kept(own_server: EmbeddedServer, tmp_path: Path) -> None:
+    """A result is kept at any age. When its history is gone, it is moved, and later removed."""
     blobs = Blobs(tmp_path)
     async with AgentEnvironment(large_asker("a"), server=own_server, store=tmp_path, blobs=blobs) as env:
         invocation = await until_waiting(env.client.start("reader", "go"), "fc-2")
@@ -116,7 +118,7 @@ async def test_what_an_open_invocation_needs_is_kept(own_server: EmbeddedServer,
         assert await blobs.list_stored() == []
 
 
-async def test_what_is_used_again_returns_from_the_trash(own_server: EmbeddedServer, tmp_path: Path) -> None:
+async def test_a_payload_in_use_returns_from_the_trash(own_server: EmbeddedServer, tmp_path: Path) -> None:
     """A worker may refer to a payload while it is moved. It stays readable, and the next run moves it back."""
     blobs = Blobs(tmp_path)
     async with AgentEnvironment(large_asker("b"), server=own_server, store=tmp_path, blobs=blobs) as env:
@@ -130,10 +132,10 @@ async def test_what_is_used_again_returns_from_the_trash(own_server: EmbeddedSer
 
 
 @pytest.mark.parametrize("codec", [None, Veil()], ids=["plain", "codec"])
-async def test_a_long_conversation_keeps_its_parts_however_old(
+async def test_a_long_conversation_keeps_its_parts_at_any_age(
     own_server: EmbeddedServer, tmp_path: Path, codec: PayloadCodec | None
 ) -> None:
-    """The server has deleted the histories of earlier messages and runs. The conversation still knows them."""
+    """The conversation still needs them after the server has deleted the histories of earlier messages and runs."""
     blobs = Blobs(tmp_path)
     # What a run carries to the next is offloaded, too, so the references are in payloads.
     converter = offloading(blobs, over=2_000, converter=DataConverter(payload_codec=codec))
@@ -144,7 +146,7 @@ async def test_a_long_conversation_keeps_its_parts_however_old(
         session.given = session.given.model_copy(update={"cut_after": 2})
         for number in range(3):  # after an even number, the session might continue as new between the two runs
             await session.say(f"{number}{PART}")
-        spoken = [word[:10] for word in words(await heard_events(session))]
+        spoken = [word[:10] for word in words(await settled_events(session))]
         digest = await blobs.put(b"nothing refers to these bytes")
         query = f"WorkflowId = '{session.id}' AND ExecutionStatus = 'Running'"
         await until(lambda: is_one(temporal, query), "one run")
@@ -175,7 +177,7 @@ async def test_the_message_of_a_schedule_is_kept(own_server: EmbeddedServer, tmp
 async def test_artifacts_of_deleted_invocations_are_removed(
     own_server: EmbeddedServer, tmp_path: Path, is_callback: bool
 ) -> None:
-    """Artifacts of users, sessions and invocations that the server has are kept, whatever the ID of a session is."""
+    """Keeps artifacts of users and of existing sessions and invocations, whatever the ID of a session is."""
     artifacts = ObjectStoreArtifactService(tmp_path / "artifacts")
 
     async def save(tool_context: CallbackContext | ToolContext) -> None:
@@ -209,7 +211,7 @@ async def test_artifacts_of_deleted_invocations_are_removed(
 
 
 async def test_the_histories_of_all_namespaces_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server lists its namespaces in pages."""
+    """Reads every page of the server's namespaces."""
     monkeypatch.setattr(store_pruning, "NAMESPACES_PAGE", 1)
     async with EmbeddedServer() as server:
         client = await Client.connect(server.address)
@@ -220,8 +222,8 @@ async def test_the_histories_of_all_namespaces_are_read(tmp_path: Path, monkeypa
         assert (await prune_stores(client, Blobs(tmp_path))).namespaces == ["default", "first", "second"]
 
 
-async def test_the_command_reports_what_it_did(own_server: EmbeddedServer, tmp_path: Path) -> None:
-    """It names the namespaces whose histories it read."""
+async def test_the_command_reports_its_work(own_server: EmbeddedServer, tmp_path: Path) -> None:
+    """The output names the namespaces whose histories were read."""
     await Blobs(tmp_path).put(b"nothing refers to these bytes")
     where = ("--address", own_server.address, "--store", str(tmp_path))
     ran = await command(*where, "store", "prune", "--keep", "0s", "--dry-run")

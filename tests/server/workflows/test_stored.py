@@ -1,4 +1,4 @@
-"""Artifacts and memory in whole invocations are stored outside the history, and retries have no second effect."""
+"""Artifacts and memories are stored outside the history, and retries have no second effect."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from temporalio.client import WorkflowFailureError, WorkflowHistory
 from temporalio.exceptions import ApplicationError
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import ended, told
+from tests.server.workflows.outside import ended, tool_responses
 from waystation.agents import Agent
 from waystation.artifacts import InMemoryArtifactService
 from waystation.core import text_of
@@ -42,7 +42,7 @@ def recorded(history: WorkflowHistory, text: str) -> bool:
     return any(text.encode() in event.SerializeToString() for event in history.events)
 
 
-async def test_what_a_tool_saves_is_recorded_by_name_and_version(serve: Serve) -> None:
+async def test_a_saved_artifact_is_recorded_by_name_and_version(serve: Serve) -> None:
     """The event has ADK's artifact delta; the content is only in the service."""
     model = ScriptedModel(calls(("draw_up", {"text": "a"})), calls(("draw_up", {"text": "b"})), "Done.")
     async with serve(Agent(name="clerk", model=model, tools=[draw_up])) as env:
@@ -50,20 +50,20 @@ async def test_what_a_tool_saves_is_recorded_by_name_and_version(serve: Serve) -
         assert (await invocation.result()).text == "Done."
         deltas = [event.actions.artifact_delta async for event in invocation.events() if event.actions.artifact_delta]
         assert deltas == [{"report.txt": version, "user:latest": version} for version in (0, 1)]
-        assert [answer["version"] for answer in told(model.requests[2])] == [0, 1]
+        assert [answer["version"] for answer in tool_responses(model.requests[2])] == [0, 1]
         assert not recorded(await invocation.history(), SECRET)
         assert recorded(await invocation.history(), "report.txt")
 
 
-async def test_a_session_finds_what_an_earlier_invocation_of_it_saved(serve: Serve) -> None:
+async def test_a_session_finds_the_artifacts_of_its_earlier_invocations(serve: Serve) -> None:
     """Other sessions find only user artifacts, and other users find nothing."""
     model = ScriptedModel(*[reply for _ in range(4) for reply in (calls(("draw_up", {"text": "x"})), "Done.")])
     async with serve(Agent(name="clerk", model=model, tools=[draw_up])) as env:
-        seen = []
+        artifacts_seen = []
         for user, session in (("ann", "s1"), ("ann", "s1"), ("ann", "s2"), ("bob", "s1")):
             await env.client.run("clerk", "report", user_id=user, session_id=session)
-            seen += told(model.requests[-1])
-        assert [answer["version"] for answer in seen] == [0, 1, 0, 0]
+            artifacts_seen += tool_responses(model.requests[-1])
+        assert [answer["version"] for answer in artifacts_seen] == [0, 1, 0, 0]
         service = env.services.artifacts
         assert service is not None
         where = {"app_name": "waystation", "user_id": "ann", "filename": "user:latest"}
@@ -71,7 +71,7 @@ async def test_a_session_finds_what_an_earlier_invocation_of_it_saved(serve: Ser
         assert await service.list_versions(**{**where, "user_id": "bob"}, session_id="s1") == [0]
 
 
-async def test_called_agents_share_the_artifacts_of_whoever_called_them(serve: Serve) -> None:
+async def test_called_agents_share_the_artifacts_of_their_caller(serve: Serve) -> None:
     """Called agents at any depth share artifacts; the callers' events name them. Source: adk-semantics 4.4."""
     deepest = Agent(
         name="deepest", model=ScriptedModel(calls(("draw_up", {"text": "deep"})), "Saved."), tools=[draw_up]
@@ -102,14 +102,14 @@ async def test_a_repeated_attempt_saves_nothing_twice(serve: Serve) -> None:
     async with serve(Agent(name="clerk", model=model, tools=[FunctionTool(draw_up_and_fail, retries=1)])) as env:
         await env.client.run("clerk", "report", session_id="s1")
         assert attempts == [1, 2]
-        assert told(model.requests[1]) == [{"version": 0}]
+        assert tool_responses(model.requests[1]) == [{"version": 0}]
         service = env.services.artifacts
         assert service is not None
         where = {"app_name": "waystation", "user_id": "user", "session_id": "s1"}
         assert await service.list_versions(**where, filename="report.txt") == [0]
 
 
-async def test_the_model_is_shown_the_artifacts_that_it_asks_for(serve: Serve) -> None:
+async def test_the_model_sees_the_artifacts_that_it_loads(serve: Serve) -> None:
     """The content is only in the next request, and in no history."""
     model = ScriptedModel(
         calls(("draw_up", {"text": "a"})),
@@ -130,8 +130,8 @@ async def test_the_model_is_shown_the_artifacts_that_it_asks_for(serve: Serve) -
         assert [tool["name"] for tool in third.tools] == ["draw_up", "load_artifacts"]
 
 
-async def test_a_later_session_is_reminded_of_an_earlier_one(serve: Serve) -> None:
-    """Memory is found by the model's search and by preloading, never for another user."""
+async def test_a_later_session_finds_memories_of_an_earlier_one(serve: Serve) -> None:
+    """The model's search and preloading find them, but never for another user."""
     model = ScriptedModel(
         calls(("remember", {})), "Done.", calls(("load_memory", {"query": "TEA"})), "Green.", "Nothing."
     )
@@ -139,17 +139,17 @@ async def test_a_later_session_is_reminded_of_an_earlier_one(serve: Serve) -> No
         await env.client.run("clerk", "I like green tea", user_id="ann", session_id="s1")
         await env.client.run("clerk", "Which tea do I like?", user_id="ann", session_id="s2")
         await env.client.run("clerk", "Which tea do I like?", user_id="bob", session_id="s3")
-        asked, answered, other = model.requests[2:]
+        memory_request, answered, other = model.requests[2:]
         assert [text_of(content) for content in other.contents] == ["Which tea do I like?"]
-        assert "user: I like green tea" in text_of(asked.contents[0])
-        assert text_of(asked.contents[1]) == "Which tea do I like?"
-        (answer,) = told(answered)
+        assert "user: I like green tea" in text_of(memory_request.contents[0])
+        assert text_of(memory_request.contents[1]) == "Which tea do I like?"
+        (answer,) = tool_responses(answered)
         assert [memory["content"]["parts"] for memory in answer["result"]["memories"]] == [
             [{"text": "I like green tea"}]
         ]
 
 
-async def test_a_forgotten_await_is_told_to_the_model(serve: Serve) -> None:
+async def test_a_forgotten_await_is_reported_to_the_model(serve: Serve) -> None:
     """The error names the missing `await`, which samples of ADK's guide also omit."""
 
     def save(tool_context: ToolContext) -> dict[str, Any]:
@@ -160,19 +160,19 @@ async def test_a_forgotten_await_is_told_to_the_model(serve: Serve) -> None:
     model = ScriptedModel(calls(("save", {})), "Done.")
     async with serve(Agent(name="clerk", model=model, tools=[save])) as env:
         await env.client.run("clerk", "save")
-        (answer,) = told(model.requests[1])
+        (answer,) = tool_responses(model.requests[1])
         assert answer["error_type"] == "NotAwaited"
         assert "Write `await tool_context.save_artifact(...)`" in answer["error"]
 
 
-async def test_a_worker_uses_the_services_that_it_is_given(serve: Serve) -> None:
+async def test_a_worker_uses_its_configured_services(serve: Serve) -> None:
     """A missing service is an error in the tool that uses it, and the model receives it."""
     artifacts = InMemoryArtifactService()
     model = ScriptedModel(calls(("draw_up", {"text": "a"}), ("remember", {})), "Done.")
     agent = Agent(name="clerk", model=model, tools=[draw_up, remember])
     async with serve(agent, services=Services(artifacts=artifacts)) as env:
         await env.client.run("clerk", "report", user_id="ann", session_id="s1")
-        assert told(model.requests[1])[1] == {
+        assert tool_responses(model.requests[1])[1] == {
             "error": "Cannot add session to memory: memory service is not available.",
             "error_type": "ValueError",
         }
@@ -182,8 +182,8 @@ async def test_a_worker_uses_the_services_that_it_is_given(serve: Serve) -> None
     ]
 
 
-async def test_a_callback_that_forgets_to_await_is_told_so(serve: Serve) -> None:
-    """A missing `await` fails the callback instead of doing nothing silently."""
+async def test_a_callback_with_a_forgotten_await_fails(serve: Serve) -> None:
+    """Otherwise the callback would have no effect and no error."""
 
     def save(callback_context: CallbackContext) -> None:
         callback_context.save_artifact("a.txt", types.Part(text="x"))  # type: ignore[unused-coroutine]  # the mistake

@@ -1,4 +1,4 @@
-"""How long a workflow waits for a worker that was killed while it processed one of its workflow tasks."""
+"""A workflow waits only briefly for a worker that was killed during one of its workflow tasks."""
 
 from datetime import timedelta
 from typing import Any

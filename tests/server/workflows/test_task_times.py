@@ -1,4 +1,4 @@
-"""No decision depends on when a workflow task ran: a replay that divides a history into other tasks does the same."""
+"""No decision depends on when a workflow task ran: a replay with other task boundaries decides the same."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ from waystation.core import Budget
 
 
 async def test_an_answer_after_results_does_not_lengthen_the_work(serve: Serve) -> None:
-    """Two tools return while a call waits, and another invocation takes the place in the cache for 3 s.
+    """Two tools return while a call waits, and another invocation occupies the cache for 3 s.
 
     That time does not count against 2 s of work, whatever happens when they are used up.
     """
@@ -43,8 +43,8 @@ async def test_an_answer_after_results_does_not_lengthen_the_work(serve: Serve) 
             await assert_same_on_replay(invocation)
 
 
-async def test_drawn_schedules_are_the_same_on_replay(serve: Serve) -> None:
-    """A cache for two workflows evicts them again and again, and the worker is replaced."""
+async def test_random_schedules_are_the_same_on_replay(serve: Serve) -> None:
+    """A cache for two workflows evicts them repeatedly, and the worker is replaced."""
     async with serve(root_agent, max_cached_workflows=2, verify=False) as env:
         schedules = [asyncio.create_task(follow_schedule(env.client, seed)) for seed in range(drawn_examples(32))]
         await env.worker.shutdown()

@@ -1,4 +1,4 @@
-"""Callbacks around tools: what they may change, and where their state lands. Source: adk-semantics 1.6."""
+"""Callbacks around tools: their allowed changes, and the events of their state. Source: adk-semantics 1.6."""
 
 import asyncio
 from collections.abc import MutableMapping
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.server.conftest import Serve
-from tests.server.workflows.said import fails, failure, heard, pay
+from tests.server.workflows.author_code import agent_events, fails, failure, pay
 from waystation.agents import Agent
 from waystation.agents.readonly_context import ReadonlyContext
 from waystation.apps import App
@@ -23,7 +23,7 @@ from waystation.tools.tool_context import ToolContext
 
 
 async def test_before_tool_may_change_the_arguments_or_answer(serve: Serve) -> None:
-    """An empty dictionary is an answer too; state written on the way is in the response's event. Source: 1.6."""
+    """An empty dictionary is an answer, too; state of the callback is in the response's event. Source: 1.6."""
 
     def before(tool: Any, args: dict[str, Any], tool_context: ToolContext) -> dict[str, Any] | None:
         tool_context.state[f"saw {args['amount']}"] = tool_context.function_call_id
@@ -35,22 +35,22 @@ async def test_before_tool_may_change_the_arguments_or_answer(serve: Serve) -> N
     model = ScriptedModel(calls(("pay", {"amount": 1}), ("pay", {"amount": 2})), says("Paid."))
     async with serve(Agent(name="payer", model=model, tools=[pay], before_tool_callback=before)) as env:
         invocation = await env.client.start("payer", "pay")
-        called, returned, _ = await heard(invocation)
+        called, returned, _ = await agent_events(invocation)
     assert [call["args"] for call in called.function_calls()] == [{"amount": 1}, {"amount": 2}]
     assert responses(model.requests[1]) == [("pay", {}), ("pay", {"paid": 102})]
     assert returned.actions.state_delta == {"saw 1": "fc-1", "saw 2": "fc-2"}
 
 
 async def test_after_tool_sees_the_raw_value_and_may_replace_it(serve: Serve) -> None:
-    """Also that of a tool which was answered for, or whose error was replaced."""
-    seen: list[Any] = []
+    """Applies also to an answer of a callback and to a replaced error."""
+    values: list[Any] = []
 
     def shout() -> str:
         """Shout."""
         return "hey"
 
     def after(tool: Any, args: Any, tool_context: ToolContext, tool_response: Any) -> Any:
-        seen.append(tool_response)
+        values.append(tool_response)
         return f"{tool_response}!" if tool_response == "hey" else None
 
     def rescue(tool: Any, args: Any, tool_context: ToolContext, error: Exception) -> dict[str, str]:
@@ -67,11 +67,11 @@ async def test_after_tool_sees_the_raw_value_and_may_replace_it(serve: Serve) ->
     async with serve(agent) as env:
         await env.client.run("crier", "cry")
     assert responses(model.requests[1]) == [("shout", {"result": "hey!"}), ("fails", {"rescued": "out of order"})]
-    assert sorted(map(str, seen)) == ["hey", "{'rescued': 'out of order'}"]
+    assert sorted(map(str, values)) == ["hey", "{'rescued': 'out of order'}"]
 
 
-async def test_callbacks_may_answer_for_a_tool_that_does_not_exist(serve: Serve) -> None:
-    """`on_tool_error` is given ADK's ValueError; what nobody answers gets ADK's text."""
+async def test_callbacks_may_answer_for_an_unknown_tool(serve: Serve) -> None:
+    """`on_tool_error` receives ADK's ValueError; without an answer the model receives ADK's text."""
 
     def rescue(tool: Any, args: Any, tool_context: ToolContext, error: Exception) -> dict[str, str] | None:
         return {"try": "pay"} if tool.name == "buy" and isinstance(error, ValueError) else None
@@ -84,8 +84,8 @@ async def test_callbacks_may_answer_for_a_tool_that_does_not_exist(serve: Serve)
     assert sold["error"].startswith("Invoking `sell()` failed as no tool with that name is available.")
 
 
-async def test_a_callback_around_a_tool_that_raises_is_told_like_the_tools_own_error(serve: Serve) -> None:
-    """The tool does not run when it is the one before; `on_error="raise"` makes it fatal."""
+async def test_an_exception_of_a_tool_callback_is_reported_like_the_tools_own(serve: Serve) -> None:
+    """The tool does not run after a failure before it; `on_error="raise"` makes it fatal."""
     ran: list[int] = []
 
     def work() -> None:
@@ -109,7 +109,7 @@ async def test_a_callback_around_a_tool_that_raises_is_told_like_the_tools_own_e
 
 @pytest.mark.parametrize("by_plugin", [False, True])
 async def test_an_error_of_a_callback_after_the_tool_has_the_tools_result(serve: Serve, by_plugin: bool) -> None:
-    """The model must not pay again because a metrics service is down, and must not believe that a failed tool ran."""
+    """The model must neither pay again because a metrics service failed, nor believe that a failed tool ran."""
 
     class Counting(BasePlugin):
         async def after_tool_callback(self, **_: Any) -> None:
@@ -141,12 +141,12 @@ async def test_an_error_of_a_callback_after_the_tool_has_the_tools_result(serve:
     }  # fmt: skip
 
 
-async def test_a_gated_tool_may_be_answered_before_anybody_is_asked(serve: Serve) -> None:
-    """`before_tool` runs when the call is made, and again, as in ADK, once a person has agreed."""
-    seen: list[int] = []
+async def test_a_callback_may_answer_a_gated_call_before_anyone_is_asked(serve: Serve) -> None:
+    """`before_tool` runs when the call is made, and again after the approval, as in ADK."""
+    amounts: list[int] = []
 
     def before(tool: Any, args: dict[str, Any], tool_context: ToolContext) -> dict[str, str] | None:
-        seen.append(args["amount"])
+        amounts.append(args["amount"])
         return {"error": "too much"} if args["amount"] > 100 else None
 
     gated = FunctionTool(pay, require_confirmation=True)
@@ -159,18 +159,18 @@ async def test_a_gated_tool_may_be_answered_before_anybody_is_asked(serve: Serve
         await invocation.approve("fc-2")
         await invocation.result()
     assert responses(model.requests[-1]) == [("pay", {"error": "too much"}), ("pay", {"paid": 9})]
-    assert seen == [900, 9, 9]
+    assert amounts == [900, 9, 9]
 
 
 async def test_an_agent_called_as_a_tool_passes_through_tool_callbacks(serve: Serve) -> None:
-    """`before_tool` may change the request, `after_tool` sees the text, with the child's state merged already."""
-    seen: list[Any] = []
+    """`before_tool` may change the request; `after_tool` sees the text after the child's state was merged."""
+    values: list[Any] = []
 
     def before(tool: Any, args: dict[str, Any], tool_context: ToolContext) -> None:
         args["request"] += ", please"
 
     def after(tool: Any, args: Any, tool_context: ToolContext, tool_response: Any) -> str:
-        seen.append((tool_response, tool_context.state.get("draft")))
+        values.append((tool_response, tool_context.state.get("draft")))
         tool_context.state["checked"] = True
         return f"checked: {tool_response}"
 
@@ -182,15 +182,15 @@ async def test_an_agent_called_as_a_tool_passes_through_tool_callbacks(serve: Se
     )
     async with serve(boss) as env:
         invocation = await env.client.start("boss", "go")
-        _, returned, _ = await heard(invocation)
+        _, returned, _ = await agent_events(invocation)
     assert child_model.requests[0].contents == [{"role": "user", "parts": [{"text": "write, please"}]}]
     assert responses(model.requests[1]) == [("writer", {"result": "checked: a text"})]
-    assert seen == [("a text", "a text")]
+    assert values == [("a text", "a text")]
     assert returned.actions.state_delta == {"draft": "a text", "checked": True}
 
 
-async def test_an_agent_called_as_a_tool_may_be_answered_for(serve: Serve) -> None:
-    """No child invocation is started then."""
+async def test_a_callback_may_answer_for_a_called_agent(serve: Serve) -> None:
+    """No child invocation starts."""
     child_model = ScriptedModel()
     model = ScriptedModel(calls(("writer", {"request": "write"})), says("Done."))
     boss = Agent(
@@ -205,8 +205,8 @@ async def test_an_agent_called_as_a_tool_may_be_answered_for(serve: Serve) -> No
     assert child_model.requests == []
 
 
-async def test_callbacks_stand_around_all_attempts_at_a_tool(serve: Serve) -> None:
-    """For a tool that must not run twice unseen they run once; what a failed attempt wrote is forgotten."""
+async def test_callbacks_run_around_all_attempts_of_a_tool(serve: Serve) -> None:
+    """For a tool with the effect `once` they run once; state of a failed attempt is dropped."""
     order: list[str] = []
 
     def before(tool: Any, args: Any, tool_context: ToolContext) -> None:
@@ -237,8 +237,8 @@ async def test_callbacks_stand_around_all_attempts_at_a_tool(serve: Serve) -> No
     assert result.state_delta == {"opened": 1, "attempt 2": True}
 
 
-async def test_a_tool_that_took_too_long_may_be_answered_for(serve: Serve) -> None:
-    """`on_tool_error` is given a TimeoutError; otherwise the model is told as without callbacks."""
+async def test_a_callback_may_answer_for_a_tool_that_took_too_long(serve: Serve) -> None:
+    """`on_tool_error` receives a TimeoutError; without an answer the model learns of the timeout."""
 
     async def slow() -> None:
         """Never return."""
@@ -255,12 +255,12 @@ async def test_a_tool_that_took_too_long_may_be_answered_for(serve: Serve) -> No
 
 
 async def test_a_transfer_passes_through_tool_callbacks(serve: Serve) -> None:
-    """It is a tool call like any other, and may be answered for."""
-    seen: list[dict[str, Any]] = []
+    """It is an ordinary tool call and may be answered by a callback."""
+    arguments: list[dict[str, Any]] = []
 
     def before(tool: Any, args: dict[str, Any], tool_context: ToolContext) -> dict[str, str] | None:
-        seen.append(dict(args))
-        return {"error": "not yet"} if len(seen) == 1 else None
+        arguments.append(dict(args))
+        return {"error": "not yet"} if len(arguments) == 1 else None
 
     support = Agent(name="support", model=ScriptedModel(says("On my way.")))
     over = calls(("transfer_to_agent", {"agent_name": "support"}))
@@ -268,18 +268,18 @@ async def test_a_transfer_passes_through_tool_callbacks(serve: Serve) -> None:
     async with serve(Agent(name="desk", model=model, sub_agents=[support], before_tool_callback=before)) as env:
         result = await env.client.run("desk", "fire!")
     assert (result.text, result.next_agent) == ("On my way.", "support")
-    assert seen == [{"agent_name": "support"}] * 2
+    assert arguments == [{"agent_name": "support"}] * 2
     assert responses(model.requests[1]) == [("transfer_to_agent", {"error": "not yet"})]
 
 
-async def test_author_code_is_told_where_it_runs(serve: Serve) -> None:
-    """The same everywhere: the conversation, who talks, how the invocation was asked to run."""
-    seen: list[Any] = []
+async def test_author_code_sees_its_invocation(serve: Serve) -> None:
+    """Every context has the same conversation, user and run settings."""
+    contexts: list[Any] = []
 
     def look(context: ReadonlyContext) -> str:
         session = context.session
-        seen.append((context.agent_name, context.user_id, session.id, session.app_name, len(session.events)))
-        seen.append((context.run_config.max_llm_calls, dict(context.custom_metadata), context.branch))
+        contexts.append((context.agent_name, context.user_id, session.id, session.app_name, len(session.events)))
+        contexts.append((context.run_config.max_llm_calls, dict(context.custom_metadata), context.branch))
         return "Look around."
 
     def tool(tool_context: ToolContext) -> None:
@@ -304,12 +304,12 @@ async def test_author_code_is_told_where_it_runs(serve: Serve) -> None:
             budget=Budget(max_llm_calls=9),
         )
     where = [("scout", "ann", "s-1", "waystation", events) for events in (1, 1, 2, 3, 4)]
-    assert seen[::2] == where
-    assert seen[1::2] == [(9, {"trace": "t"}, None)] * 5
+    assert contexts[::2] == where
+    assert contexts[1::2] == [(9, {"trace": "t"}, None)] * 5
 
 
-async def test_the_log_says_where_a_tool_raised(serve: Serve, logs: list[MutableMapping[str, Any]]) -> None:
-    """Its author's line; the text of the exception is for the model, since it may quote the conversation."""
+async def test_the_log_has_the_place_where_a_tool_raised(serve: Serve, logs: list[MutableMapping[str, Any]]) -> None:
+    """Logs the author's line; only the model receives the exception's text, because it may quote the conversation."""
     model = ScriptedModel(calls(("fails", {})), says("done"))
     async with serve(Agent(name="clerk", model=model, tools=[fails])) as env:
         await (await env.client.start("clerk", "go")).result()
@@ -318,8 +318,8 @@ async def test_the_log_says_where_a_tool_raised(serve: Serve, logs: list[Mutable
     assert (raised["error_type"], raised["place"]) == ("ValueError", f"{fails.__code__.co_filename}:{line}")
 
 
-async def test_a_tool_that_is_no_coroutine_function_is_told_to_be_one(serve: Serve) -> None:
-    """By the name of its class, which its author knows."""
+async def test_a_tool_without_a_coroutine_function_is_reported(serve: Serve) -> None:
+    """The error names its class."""
 
     class Plain(BaseTool):
         def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> Any:
@@ -332,8 +332,8 @@ async def test_a_tool_that_is_no_coroutine_function_is_told_to_be_one(serve: Ser
     assert response["error"] == "`run_async` of Plain returned None; make it an `async def`."
 
 
-async def test_a_tool_whose_result_cannot_be_taken_over_does_not_run_again(serve: Serve) -> None:
-    """An adapter fails after the effect. The call has retries left, and the model receives what the tool returned."""
+async def test_a_tool_whose_result_cannot_be_converted_does_not_run_again(serve: Serve) -> None:
+    """An adapter fails after the effect. The call has retries left, and the model receives the tool's result."""
     ran: list[int] = []
 
     class Adapted(BaseTool):

@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Gate, ended, failure, told
+from tests.server.workflows.outside import Gate, ended, failure, tool_responses
 from waystation.agents import Agent
 from waystation.core import JsonObject
 from waystation.testing import ScriptedModel, calls, says
@@ -57,15 +57,15 @@ def worker_of(effects: list[int], value: Callable[[], Any], **settings: Any) -> 
 
 
 @pytest.mark.parametrize("form", REFUSED)
-async def test_a_result_that_cannot_be_recorded_is_told_and_the_tool_is_not_run_again(serve: Serve, form: str) -> None:
-    """The model receives an error that the tool did run."""
+async def test_a_result_that_cannot_be_recorded_is_reported_and_the_tool_runs_once(serve: Serve, form: str) -> None:
+    """The model receives an error that says that the tool ran."""
     effects: list[int] = []
     value, problem = REFUSED[form]
     agent, model = worker_of(effects, value)
     async with serve(agent) as env:
         result = await env.client.run("worker", "work")
         assert (result.status, result.text, effects) == ("completed", "Done.", [1])
-        [response] = told(model.requests[1])
+        [response] = tool_responses(model.requests[1])
         assert response["error"] == (
             f"The tool ran, but its result cannot be returned to you: {problem}. "
             "Do not call it again for this reason alone."
@@ -81,7 +81,7 @@ async def test_a_result_that_can_be_recorded_is_the_response(serve: Serve, form:
     async with serve(agent) as env:
         result = await env.client.run("worker", "work")
         assert (result.text, effects) == ("Done.", [1])
-        assert told(model.requests[1]) == [response]
+        assert tool_responses(model.requests[1]) == [response]
 
 
 def raising(error: Callable[[], BaseException]) -> Callable[[], Any]:
@@ -103,7 +103,7 @@ RAISED: dict[str, tuple[Callable[[], BaseException], JsonObject]] = {
 
 
 @pytest.mark.parametrize("form", RAISED)
-async def test_what_a_tool_raises_is_told_and_the_tool_is_not_run_again(serve: Serve, form: str) -> None:
+async def test_an_exception_is_reported_and_the_tool_runs_once(serve: Serve, form: str) -> None:
     """The model receives the exception; there are no retries by default."""
     effects: list[int] = []
     error, response = RAISED[form]
@@ -111,7 +111,7 @@ async def test_what_a_tool_raises_is_told_and_the_tool_is_not_run_again(serve: S
     async with serve(agent) as env:
         result = await env.client.run("worker", "work")
         assert (result.text, effects) == ("Done.", [1])
-        assert told(model.requests[1]) == [response]
+        assert tool_responses(model.requests[1]) == [response]
 
 
 async def test_an_exception_may_end_the_invocation(serve: Serve) -> None:
@@ -127,7 +127,7 @@ async def test_an_exception_may_end_the_invocation(serve: Serve) -> None:
         assert (last.error_code, last.content) == ("ValueError", None)
 
 
-async def test_a_fatal_exception_leaves_no_sibling_running_and_seals_what_waits(serve: Serve) -> None:
+async def test_a_fatal_exception_stops_siblings_and_closes_pending_calls(serve: Serve) -> None:
     """The invocation fails although another call waits for approval and a third one runs."""
     gate, stopped = Gate(), list[str]()
 
@@ -161,13 +161,13 @@ async def test_a_fatal_exception_leaves_no_sibling_running_and_seals_what_waits(
         }
 
 
-async def test_a_call_is_retried_as_often_as_the_tool_says_with_one_idempotency_key(serve: Serve) -> None:
+async def test_a_call_is_retried_with_one_idempotency_key(serve: Serve) -> None:
     """Two exceptions and a success are three attempts with one key and one response."""
-    seen: list[tuple[int, str]] = []
+    attempts: list[tuple[int, str]] = []
 
     def pay(tool_context: ToolContext) -> str:
-        seen.append((tool_context.attempt, tool_context.idempotency_key))
-        if len(seen) < 3:
+        attempts.append((tool_context.attempt, tool_context.idempotency_key))
+        if len(attempts) < 3:
             raise ConnectionError("bank is busy")
         return "paid"
 
@@ -175,33 +175,33 @@ async def test_a_call_is_retried_as_often_as_the_tool_says_with_one_idempotency_
     async with serve(Agent(name="payer", model=model, tools=[FunctionTool(pay, retries=2)])) as env:
         result = await env.client.run("payer", "pay", id="retried")
         assert result.text == "Paid."
-        assert seen == [(1, "retried/fc-1"), (2, "retried/fc-1"), (3, "retried/fc-1")]
-        assert told(model.requests[1]) == [{"result": "paid"}]
+        assert attempts == [(1, "retried/fc-1"), (2, "retried/fc-1"), (3, "retried/fc-1")]
+        assert tool_responses(model.requests[1]) == [{"result": "paid"}]
 
 
-async def test_when_the_retries_are_used_up_the_last_exception_is_told(serve: Serve) -> None:
+async def test_the_last_exception_is_reported_after_all_retries(serve: Serve) -> None:
     """After one retry the model receives the last exception."""
     effects: list[int] = []
     agent, model = worker_of(effects, raising(lambda: ConnectionError("bank is busy")), retries=1)
     async with serve(agent) as env:
         await env.client.run("worker", "work")
         assert effects == [1, 1]
-        assert told(model.requests[1]) == [{"error": "bank is busy", "error_type": "ConnectionError"}]
+        assert tool_responses(model.requests[1]) == [{"error": "bank is busy", "error_type": "ConnectionError"}]
 
 
-async def test_wrong_arguments_are_told_and_the_tool_is_not_run(serve: Serve) -> None:
+async def test_wrong_arguments_are_reported_and_the_tool_does_not_run(serve: Serve) -> None:
     """The model receives the conversion error."""
     paid: list[int] = []
 
     def pay(amount: int) -> None:
         paid.append(amount)
 
-    wanted = calls(("pay", {"amount": "many"}), ("pay", {}), ("pay", {"amount": "5"}))
-    model = ScriptedModel(wanted, says("Paid."))
+    wrong_calls = calls(("pay", {"amount": "many"}), ("pay", {}), ("pay", {"amount": "5"}))
+    model = ScriptedModel(wrong_calls, says("Paid."))
     async with serve(Agent(name="payer", model=model, tools=[pay])) as env:
         await env.client.run("payer", "pay")
         assert paid == [5]
-        wrong, missing, fine = told(model.requests[1])
+        wrong, missing, fine = tool_responses(model.requests[1])
         assert wrong["error"].startswith("Invoking `pay()` failed due to argument validation errors:\n")
         assert missing["error"].startswith(
             "Invoking `pay()` failed as the following mandatory input parameters are not present:\namount\n"
@@ -209,7 +209,7 @@ async def test_wrong_arguments_are_told_and_the_tool_is_not_run(serve: Serve) ->
         assert fine == {"result": None}
 
 
-async def test_state_that_is_no_json_is_refused_where_it_is_written(serve: Serve) -> None:
+async def test_state_that_is_not_json_is_refused_at_the_write(serve: Serve) -> None:
     """The write raises an exception that names the key; the model receives it if the tool does not catch it."""
     effects: list[int] = []
 
@@ -222,14 +222,14 @@ async def test_state_that_is_no_json_is_refused_where_it_is_written(serve: Serve
     async with serve(Agent(name="worker", model=model, tools=[remember])) as env:
         result = await env.client.run("worker", "remember")
         assert effects == [1]
-        [read] = told(model.requests[1])
+        [read] = tool_responses(model.requests[1])
         assert read["error_type"] == "StateRefused"
         assert "'remember'" in read["error"]
         assert "'open_file'" in read["error"]
         assert result.state_delta == {"before": 1}
 
 
-async def test_an_item_of_state_that_became_no_json_in_place_is_replaced(serve: Serve) -> None:
+async def test_state_that_was_changed_to_a_non_json_value_is_replaced(serve: Serve) -> None:
     """The other writes are recorded, and the response names the replaced item."""
     effects: list[int] = []
 
@@ -243,13 +243,13 @@ async def test_an_item_of_state_that_became_no_json_in_place_is_replaced(serve: 
     async with serve(Agent(name="worker", model=model, tools=[remember])) as env:
         result = await env.client.run("worker", "remember", state={"list": [1]})
         assert effects == [1]
-        [read] = told(model.requests[1])
+        [read] = tool_responses(model.requests[1])
         assert read == {"result": "remembered", "replaced_values": ["state list[1] was the number nan"]}
         assert result.state_delta == {"other": 1, "list": [1, "NaN"]}
 
 
 async def test_a_state_of_3_mb_is_not_recorded(serve: Serve) -> None:
-    """State is bounded like a result."""
+    """State has a size limit like a result."""
     effects: list[int] = []
 
     def remember(tool_context: ToolContext) -> str:
@@ -261,7 +261,7 @@ async def test_a_state_of_3_mb_is_not_recorded(serve: Serve) -> None:
     async with serve(Agent(name="worker", model=model, tools=[remember])) as env:
         result = await env.client.run("worker", "remember")
         assert (effects, result.state_delta) == ([1], {})
-        assert told(model.requests[1])[0]["error_type"] == "TooLarge"
+        assert tool_responses(model.requests[1])[0]["error_type"] == "TooLarge"
 
 
 async def test_a_result_enters_the_history_once(serve: Serve) -> None:

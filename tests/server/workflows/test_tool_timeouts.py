@@ -11,7 +11,7 @@ import pytest
 from temporalio import activity
 
 from tests.server.conftest import Serve, verify_tree
-from tests.server.workflows.outside import LIMIT_S, Gate, told
+from tests.server.workflows.outside import LIMIT_S, Gate, tool_responses
 from waystation.agents import Agent
 from waystation.core import JsonObject, Settings, WorkflowSettings
 from waystation.testing import ScriptedModel, calls, says
@@ -54,7 +54,7 @@ async def test_a_call_that_loses_all_its_workers_is_reported_with_its_attempts(s
     async with serve(agent, settings=settings, verify=False) as env:
         invocation = await env.client.start("worker", "work")
         assert (await invocation.result()).text == "It is unknown."
-        [response] = told(model.requests[1])
+        [response] = tool_responses(model.requests[1])
         await verify_tree(invocation, settings.workflow)
     assert response == {
         "error": "The worker running `work` was lost before it reported a result. Whether the call took effect is "
@@ -78,11 +78,11 @@ async def test_an_async_tool_that_never_returns_is_cancelled(serve: Serve) -> No
     agent, model = slow(work)
     async with serve(agent) as env:
         assert (await env.client.run("worker", "work")).text == "It took too long."
-        assert told(model.requests[1]) == [timed_out("work")]
+        assert tool_responses(model.requests[1]) == [timed_out("work")]
         assert effects == ["began", "cancelled"]
 
 
-async def test_a_tool_that_swallows_its_cancellation_is_left_behind(serve: Serve) -> None:
+async def test_a_tool_that_ignores_its_cancellation_is_abandoned(serve: Serve) -> None:
     """The invocation does not wait for the tool, and its later result is ignored."""
     effects: list[str] = []
     gate = Gate()
@@ -100,13 +100,13 @@ async def test_a_tool_that_swallows_its_cancellation_is_left_behind(serve: Serve
     async with serve(agent) as env:
         try:
             assert (await env.client.run("worker", "work")).text == "It took too long."
-            assert told(model.requests[1]) == [timed_out("work")]
+            assert tool_responses(model.requests[1]) == [timed_out("work")]
             assert effects == ["began", "swallowed"]
         finally:
             gate.open()
 
 
-async def test_a_sync_tool_that_never_returns_is_told_and_left_in_its_thread(serve: Serve) -> None:
+async def test_a_sync_tool_that_never_returns_is_signalled_and_abandoned(serve: Serve) -> None:
     """A thread cannot be cancelled, but a tool that checks `is_aborted` ends."""
     effects: list[str] = []
     saw_it = threading.Event()
@@ -120,12 +120,12 @@ async def test_a_sync_tool_that_never_returns_is_told_and_left_in_its_thread(ser
     agent, model = slow(work)
     async with serve(agent) as env:
         assert (await env.client.run("worker", "work")).text == "It took too long."
-        assert told(model.requests[1]) == [timed_out("work")]
+        assert tool_responses(model.requests[1]) == [timed_out("work")]
         assert effects == ["began"]
         assert await asyncio.to_thread(saw_it.wait, LIMIT_S)
 
 
-async def test_a_time_out_is_not_retried(serve: Serve) -> None:
+async def test_a_timeout_is_not_retried(serve: Serve) -> None:
     """`retries` is for exceptions; after a timeout the effect is unknown."""
     effects: list[str] = []
 
@@ -137,11 +137,11 @@ async def test_a_time_out_is_not_retried(serve: Serve) -> None:
     async with serve(agent) as env:
         await env.client.run("worker", "work")
         assert effects == ["began"]
-        assert told(model.requests[1]) == [timed_out("work")]
+        assert tool_responses(model.requests[1]) == [timed_out("work")]
 
 
-async def test_a_long_running_function_that_never_returns_is_told_and_not_waited_for(serve: Serve) -> None:
-    """The call is closed, because it is unknown whether the function sent its request."""
+async def test_a_long_running_function_that_never_returns_is_reported_and_closed(serve: Serve) -> None:
+    """It is unknown whether the function sent its request."""
 
     async def work() -> None:
         await asyncio.Event().wait()
@@ -150,10 +150,10 @@ async def test_a_long_running_function_that_never_returns_is_told_and_not_waited
     agent = Agent(name="worker", model=model, tools=[LongRunningFunctionTool(work, timeout=SOON)])
     async with serve(agent) as env:
         assert (await env.client.run("worker", "work")).text == "It took too long."
-        assert told(model.requests[1]) == [timed_out("work")]
+        assert tool_responses(model.requests[1]) == [timed_out("work")]
 
 
-async def test_a_sibling_of_a_tool_that_never_returns_is_told_with_it(serve: Serve) -> None:
+async def test_a_sibling_of_a_tool_that_never_returns_is_reported_with_it(serve: Serve) -> None:
     """The batch continues after the timeout, with the responses in call order."""
 
     async def work() -> None:
@@ -166,11 +166,11 @@ async def test_a_sibling_of_a_tool_that_never_returns_is_told_with_it(serve: Ser
     agent = Agent(name="worker", model=model, tools=[FunctionTool(work, timeout=SOON), quick])
     async with serve(agent) as env:
         await env.client.run("worker", "work")
-        assert told(model.requests[1]) == [timed_out("work"), {"result": "quick"}]
+        assert tool_responses(model.requests[1]) == [timed_out("work"), {"result": "quick"}]
 
 
 @pytest.mark.parametrize("raised", [ValueError("while cleaning up"), SystemExit(1)])
-async def test_what_a_tool_raises_while_it_is_stopped_does_no_harm(serve: Serve, raised: BaseException) -> None:
+async def test_an_exception_of_a_stopped_tool_does_no_harm(serve: Serve, raised: BaseException) -> None:
     """The timeout is reported, and the worker continues."""
 
     async def work() -> None:
@@ -182,10 +182,10 @@ async def test_what_a_tool_raises_while_it_is_stopped_does_no_harm(serve: Serve,
     agent, model = slow(work)
     async with serve(agent) as env:
         assert (await env.client.run("worker", "work")).text == "It took too long."
-        assert told(model.requests[1]) == [timed_out("work")]
+        assert tool_responses(model.requests[1]) == [timed_out("work")]
 
 
-async def test_a_tool_that_blocks_its_thread_does_not_hold_up_others(serve: Serve) -> None:
+async def test_a_tool_that_blocks_its_thread_does_not_delay_others(serve: Serve) -> None:
     """Sync tools run in separate threads: two that wait for each other both finish."""
     first, second = threading.Event(), threading.Event()
 
@@ -200,4 +200,4 @@ async def test_a_tool_that_blocks_its_thread_does_not_hold_up_others(serve: Serv
     model = ScriptedModel(calls(("one", {}), ("other", {})), says("Done."))
     async with serve(Agent(name="worker", model=model, tools=[one, other])) as env:
         await env.client.run("worker", "work")
-        assert told(model.requests[1]) == [{"result": True}, {"result": True}]
+        assert tool_responses(model.requests[1]) == [{"result": True}, {"result": True}]

@@ -8,7 +8,7 @@ import pytest
 
 from tests.paths import ROOT
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import approve_and_finish, told, until_waiting
+from tests.server.workflows.outside import approve_and_finish, tool_responses, until_waiting
 from tests.unit.tools.rest_service import body, serving, spec
 from waystation.agents import Agent
 from waystation.agents.readonly_context import ReadonlyContext
@@ -49,18 +49,18 @@ class Calculator(BaseToolset):
         self.closed += 1
 
 
-async def test_a_tool_is_there_as_soon_as_the_state_says_so(serve: Serve) -> None:
-    """A tool appears in the next model call, and the toolset is closed with its worker."""
+async def test_a_tool_appears_as_soon_as_the_state_unlocks_it(serve: Serve) -> None:
+    """The next model call has it, and the toolset is closed with its worker."""
     calculator = Calculator(tool_name_prefix="calc")
     model = ScriptedModel(calls(("calc_add", {"a": 1, "b": 2})), calls(("calc_sub", {"a": 5, "b": 3})), says("done"))
     async with serve(Agent(name="a", tools=[calculator]), model=model) as env:
         assert (await env.client.run("a", "go")).text == "done"
-        assert told(model.requests[-1]) == [{"result": 3}, {"result": 2}]
+        assert tool_responses(model.requests[-1]) == [{"result": 3}, {"result": 2}]
     assert [offered(request) for request in model.requests] == [["calc_add"], *[["calc_add", "calc_sub"]] * 2]
     assert calculator.closed == 1
 
 
-async def test_a_tool_that_is_gone_when_it_is_called_is_unknown(serve: Serve) -> None:
+async def test_a_tool_that_disappeared_is_unknown(serve: Serve) -> None:
     """The model receives the names of the existing tools."""
 
     class Fleeting(BaseToolset):
@@ -78,7 +78,7 @@ async def test_a_tool_that_is_gone_when_it_is_called_is_unknown(serve: Serve) ->
     model = ScriptedModel(calls(("once", {})), says("sorry"))
     async with serve(Agent(name="a", tools=[Fleeting(), always]), model=model) as env:
         assert (await env.client.run("a", "go")).text == "sorry"
-        (answer,) = told(model.requests[-1])
+        (answer,) = tool_responses(model.requests[-1])
         assert answer["error"].startswith(
             "Invoking `once()` failed as no tool with that name is available. The tools you can call are: always."
         )
@@ -98,9 +98,7 @@ class Broken(BaseToolset):
 @pytest.mark.parametrize(
     "toolset", [Broken(LookupError("no tool")), Broken(ConnectionError("no network"), optional=True)]
 )
-async def test_a_toolset_that_is_faulty_or_optional_does_not_hold_the_invocation(
-    serve: Serve, toolset: BaseToolset
-) -> None:
+async def test_a_faulty_or_optional_toolset_does_not_hold_the_invocation(serve: Serve, toolset: BaseToolset) -> None:
     """The model is called without its tools."""
 
     def always() -> str:
@@ -109,11 +107,11 @@ async def test_a_toolset_that_is_faulty_or_optional_does_not_hold_the_invocation
     model = ScriptedModel(calls(("always", {})), says("done"))
     async with serve(Agent(name="a", tools=[toolset, always]), model=model) as env:
         assert (await env.client.run("a", "go")).text == "done"
-        assert told(model.requests[-1]) == [{"result": "ran"}]
+        assert tool_responses(model.requests[-1]) == [{"result": "ran"}]
 
 
 class Flaky(BaseToolset):
-    """Lists a tool with confirmation, but raises several times after it was listed for a model."""
+    """Lists a tool with confirmation, but then raises several times."""
 
     def __init__(self, failures: int) -> None:
         super().__init__()
@@ -137,11 +135,11 @@ async def approved_call(serve: Serve, toolset: BaseToolset, **options: Any) -> J
     async with serve(Agent(name="a", tools=[toolset]), model=model, **options) as env:
         invocation = await until_waiting(env.client.start("a", "go"), "fc-1")
         await approve_and_finish(invocation, "fc-1")
-    (answer,) = told(model.requests[-1])
+    (answer,) = tool_responses(model.requests[-1])
     return answer
 
 
-async def test_an_approved_call_runs_though_its_toolset_was_away_for_a_moment(serve: Serve) -> None:
+async def test_an_approved_call_runs_after_a_short_outage_of_its_toolset(serve: Serve) -> None:
     """The call waits for the toolset, whose server may be restarting, because it has only one attempt."""
     assert await approved_call(serve, Flaky(failures=1)) == {"result": "paid"}
 
@@ -160,7 +158,7 @@ async def test_tools_of_an_mcp_server_are_activities_like_any_other(serve: Serve
     async with serve(Agent(name="a", tools=[toolset]), model=model) as env:
         invocation = await env.client.start("a", "go")
         assert (await invocation.result()).text == "done"
-        first, second, total, failed = told(model.requests[-1])
+        first, second, total, failed = tool_responses(model.requests[-1])
         assert first == second
         assert total["structuredContent"] == {"total": 3}
         assert failed["isError"] is True
@@ -186,7 +184,7 @@ async def test_operations_of_a_service_are_activities_like_any_other(serve: Serv
         async with serve(Agent(name="a", tools=[toolset]), model=model) as env:
             invocation = await env.client.start("a", "go")
             assert (await invocation.result()).text == "done"
-            (answer,) = told(model.requests[-1])
+            (answer,) = tool_responses(model.requests[-1])
             history = await invocation.history()
         (request,) = service.requests
     assert request["headers"]["idempotency-key"] == f"{invocation.id}/fc-1"
@@ -220,13 +218,13 @@ async def test_an_approved_call_does_not_run_on_a_tool_of_another_origin(serve: 
         assert call.tool_origin == "toolset:bank"
         other.lists = True
         assert (await approve_and_finish(invocation, "fc-1")).text == "done"
-    (answer,) = told(model.requests[-1])
+    (answer,) = tool_responses(model.requests[-1])
     assert answer["error_type"] == "DigestMismatch"
     assert (bank.ran, other.ran) == (0, 0)
 
 
-async def test_a_name_that_a_model_made_up_does_not_run_when_someone_takes_it(serve: Serve) -> None:
-    """Nobody was asked whether the call needs an approval. Callbacks see it, so that it has an activity."""
+async def test_an_invented_tool_name_does_not_run_on_a_later_tool(serve: Serve) -> None:
+    """Nobody was asked whether the call needs an approval. Callbacks see the call, so it has an activity."""
     later = Changing("invented", name="later", lists=False, asks=True)
 
     def before(tool: BaseTool, args: JsonObject, tool_context: ToolContext) -> None:
@@ -239,6 +237,6 @@ async def test_a_name_that_a_model_made_up_does_not_run_when_someone_takes_it(se
     agent = Agent(name="a", tools=[later], before_tool_callback=before, after_model_callback=after_model)
     async with serve(agent, model=model) as env:
         assert (await env.client.run("a", "go")).text == "sorry"
-    (answer,) = told(model.requests[-1])
+    (answer,) = tool_responses(model.requests[-1])
     assert answer["error"].startswith("Invoking `invented()` failed as no tool with that name is available.")
     assert later.ran == 0

@@ -23,7 +23,7 @@ from waystation.replay import redact
 from waystation.testing import AgentEnvironment, ScriptedModel, calls, responses, says
 
 CUSTOMER = {"type": "object", "properties": {"customer": {"type": "string"}}, "required": ["customer"]}
-seen: list[Any] = []
+received: list[Any] = []
 
 
 @nexusrpc.handler.service_handler(name="quotes")
@@ -33,7 +33,7 @@ class Quotes:
     @nexusrpc.handler.sync_operation
     async def quote(self, _: nexusrpc.handler.StartOperationContext, params: dict[str, Any]) -> dict[str, Any]:
         """Return a price."""
-        seen.append(params)
+        received.append(params)
         if not params:
             raise nexusrpc.HandlerError("no customer", type=nexusrpc.HandlerErrorType.BAD_REQUEST)
         if params["customer"] == "nobody":
@@ -44,7 +44,7 @@ class Quotes:
     async def onboard(
         self, context: nexus.WorkflowRunOperationContext, params: dict[str, Any]
     ) -> nexus.WorkflowHandle[dict[str, Any]]:
-        """Start a workflow, whose result is that of the operation."""
+        """Start a workflow and use its result as that of the operation."""
         return await context.start_workflow(Onboarding.run, params, id=f"onboards-{params['customer']}")
 
 
@@ -63,8 +63,8 @@ async def other_namespace(env: AgentEnvironment) -> AsyncIterator[tuple[str, Cli
 
 @asynccontextmanager
 async def users_worker(env: AgentEnvironment, *, services: Any = ()) -> AsyncIterator[str]:
-    """Run a worker of the user, and an endpoint of the same name that leads to it."""
-    seen.clear()
+    """Run a worker of the user, and an endpoint with the same name that leads to it."""
+    received.clear()
     queue = f"{env.client.task_queue}-users"
     target = EndpointTarget(worker=EndpointTarget.Worker(namespace=env.temporal.namespace, task_queue=queue))
     if services:
@@ -136,7 +136,7 @@ async def test_a_nexus_operation_is_a_tool(serve: Serve) -> None:
     (_, first), (_, second) = responses(model.requests[-1])
     assert first == {"cents": 100}
     assert second == {"error": "no such customer", "error_type": "NOT_FOUND"}
-    assert sorted(params["customer"] for params in seen) == ["ada", "nobody"]
+    assert sorted(params["customer"] for params in received) == ["ada", "nobody"]
 
 
 async def test_a_call_waits_for_an_operation_of_another_namespace(serve: Serve) -> None:
@@ -186,7 +186,7 @@ async def test_a_budget_counts_calls_of_the_users_code(serve: Serve) -> None:
 
 @pytest.mark.parametrize("effect", ["once", "repeatable"])
 async def test_a_reset_finds_the_workflow_that_still_runs(serve: Serve, effect: Effect) -> None:
-    """It is not started again, and the model is informed that the outcome is unknown."""
+    """It is not started again, and the model learns that the outcome is unknown."""
     model = ScriptedModel(calls(("Onboarding", {"customer": "ada"})), says("done"), says("done"))
     tool = WorkflowTool("Onboarding", schema=CUSTOMER, effect=effect)
     agent = Agent(name="clerk", model=model, tools=[tool])
@@ -206,7 +206,7 @@ async def test_a_reset_finds_the_workflow_that_still_runs(serve: Serve, effect: 
 
 @pytest.mark.parametrize(("effect", "error"), [("once", "OutcomeUnknown"), ("repeatable", "SoldOut")])
 async def test_a_reset_repeats_a_workflow_only_if_it_may_run_again(serve: Serve, effect: Effect, error: str) -> None:
-    """The workflow has ended. The outcome of a call that must not run twice is unknown."""
+    """The workflow has ended. The outcome of a call with the effect `once` is unknown."""
     model = ScriptedModel(calls(("Order", {})), says("done"), says("done"))
     tool = WorkflowTool("Order", effect=effect)
     agent = Agent(name="clerk", model=model, tools=[tool])
@@ -227,8 +227,8 @@ async def signal(workflow: Any, name: str, value: str) -> None:
                 await asyncio.sleep(0.02)
 
 
-async def test_histories_with_code_of_the_user_can_be_redacted(serve: Serve) -> None:
-    """The redacted history has no text of the arguments and results, and the engine handles it in the same way."""
+async def test_histories_with_the_users_code_can_be_redacted(serve: Serve) -> None:
+    """The redacted history has no text of the arguments and results, and replays in the same way."""
     model = ScriptedModel(calls(("quote", {"customer": "ada lovelace"})), says("done"))
     tool = NexusTool("quote", endpoint="unknown", service="quotes", schema=CUSTOMER)
     agent = Agent(name="clerk", model=model, tools=[tool])

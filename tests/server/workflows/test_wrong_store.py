@@ -1,4 +1,4 @@
-"""Workers with another store neither lose large messages silently nor judge them twice."""
+"""Workers with another store neither lose large messages silently nor process them twice."""
 
 import re
 from pathlib import Path
@@ -15,7 +15,7 @@ from tests.server.workflows.outside import (
     until_waiting,
     waiting,
 )
-from tests.server.workflows.test_continuing import add, ask, begun, runs
+from tests.server.workflows.test_continuing import add, ask, runs, start_with_cuts
 from waystation.agents import Agent
 from waystation.client.agent_client import AgentClient, Invocation
 from waystation.core import NOT_FOUND, InvalidAnswer, NotReplayable
@@ -50,7 +50,7 @@ async def without_store(invocation: Invocation, store: Path) -> str:
     return str(caught.value)
 
 
-async def test_a_large_signal_that_is_not_found_is_recorded_and_judged_once(serve: Serve, tmp_path: Path) -> None:
+async def test_a_large_signal_that_is_not_found_is_recorded_once(serve: Serve, tmp_path: Path) -> None:
     """The signal is recorded as ignored with a reason; a worker that finds it later continues from there."""
     agent = asker()
     async with serve(agent, verify=False) as env:
@@ -61,13 +61,11 @@ async def test_a_large_signal_that_is_not_found_is_recorded_and_judged_once(serv
         await quiet(invocation)
     async with serve(agent, task_queue=queue, adopt=[invocation]):
         assert (await approve_and_finish(invocation, "fc-1")).text == "Done."
-        [told] = [e.custom_metadata for e in (await invocation.log()).state.events if e.custom_metadata]
-        assert told["ignored_answer"]["message"] == NOT_FOUND.message
+        [notes] = [e.custom_metadata for e in (await invocation.log()).state.events if e.custom_metadata]
+        assert notes["ignored_answer"]["message"] == NOT_FOUND.message
 
 
-async def test_a_signal_that_counted_is_not_passed_over_by_a_worker_that_does_not_find_it(
-    serve: Serve, tmp_path: Path
-) -> None:
+async def test_a_counted_signal_is_not_skipped_by_a_worker_without_its_store(serve: Serve, tmp_path: Path) -> None:
     """The workflow task fails with the remedy until a worker has the store."""
     async with serve(asker()) as env:
         invocation = await asking(env)
@@ -90,7 +88,7 @@ async def test_a_large_update_that_is_not_found_is_refused_and_leaves_no_trace(s
         assert (await approve_and_finish(invocation, "fc-1")).text == "Done."
 
 
-async def test_an_answer_over_the_limit_is_refused_where_it_is_sent(serve: Serve) -> None:
+async def test_an_answer_over_the_limit_is_refused_at_the_sender(serve: Serve) -> None:
     """The client refuses it, even for signals, to which no worker can respond."""
     async with serve(asker()) as env:
         invocation = await asking(env)
@@ -112,20 +110,18 @@ async def test_a_large_message_that_is_not_found_fails_its_invocation(serve: Ser
         assert (failed.type, failed.message) == ("InvalidInput", NOT_FOUND.message)
 
 
-async def test_a_run_that_continues_another_waits_for_a_worker_that_finds_its_input(
-    serve: Serve, tmp_path: Path
-) -> None:
+async def test_a_continued_run_waits_for_a_worker_with_its_input(serve: Serve, tmp_path: Path) -> None:
     """Carried state is trusted, so the run waits instead of failing."""
 
     def act(request: LlmRequest) -> LlmResponse:
-        told = [name for name, _ in responses(request)]
-        if len(told) < 5:
+        tool_results = [name for name, _ in responses(request)]
+        if len(tool_results) < 5:
             return calls(("add", {"number": 1}))
-        return says("Done.") if "ask" in told else calls(("ask", {"what": "now?"}))
+        return says("Done.") if "ask" in tool_results else calls(("ask", {"what": "now?"}))
 
     agent = Agent(name="adder", model=FunctionModel(act), tools=[add, LongRunningFunctionTool(ask)])
     async with serve(agent, verify=False) as env:
-        invocation = await begun(env, "adder", state={"text": "x" * 300_000})
+        invocation = await start_with_cuts(env, "adder", state={"text": "x" * 300_000})
         await waiting(invocation, "fc-6")
 
         async def taken_up() -> bool:  # a run that was cut a moment ago has no workflow task yet

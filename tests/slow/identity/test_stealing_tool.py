@@ -16,7 +16,7 @@ from temporalio.client import Client
 
 from tests.server.approvals.asking import asks_once
 from tests.server.conftest import Serve
-from tests.server.identity.test_deciding import asked, client_of, payer
+from tests.server.identity.test_deciding import client_of, payer, start_pending
 from tests.unit.identity.conftest import Installation
 from waystation.agents import Agent
 from waystation.client.agent_client import AgentClient
@@ -115,7 +115,7 @@ async def test_a_tool_with_everything_in_its_environment_cannot_decide(
         return "tried"
 
     async with serve(payer(), identity=worker) as env:
-        approved, victim = await asked(env), await asked(env)
+        approved, victim = await start_pending(env), await start_pending(env)
         by_gateway = there.gateway.signer("dana@example.com")
         await client_of(env, there).invocation(approved.id).approve("fc-1", token=by_gateway)
         await approved.result()

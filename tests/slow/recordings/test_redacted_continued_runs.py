@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tests.server.conftest import Serve
 from tests.server.recordings.test_redacted_runs import RULES, redacted
-from tests.server.workflows.test_continuing import add, begun, counting
+from tests.server.workflows.test_continuing import add, counting, start_with_cuts
 from waystation.agents import Agent
 from waystation.history import SavedHistory, decode_histories
 from waystation.replay import redact, replay
@@ -13,7 +13,7 @@ from waystation.replay import redact, replay
 async def test_an_invocation_of_several_runs_replays(serve: Serve, tmp_path: Path) -> None:
     """Log, state and the snapshots between runs stay consistent."""
     async with serve(Agent(name="adder", model=counting(8), tools=[add])) as env:
-        invocation = await begun(env, "adder", state={"base": "Tweety sings"})
+        invocation = await start_with_cuts(env, "adder", state={"base": "Tweety sings"})
         await invocation.result()
         before = await invocation.log()
         recordings = [await redacted(invocation, rules, tmp_path / "adder.json") for rules in RULES]

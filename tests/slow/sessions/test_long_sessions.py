@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from tests.server.conftest import Serve
-from tests.server.sessions.conftest import Converse, heard_events, new_session, verify
+from tests.server.sessions.conftest import Converse, new_session, settled_events, verify
 from tests.server.sessions.test_conversation import words
-from tests.server.sessions.test_cuts import LARGE, PAGE, HeldBlobs, at_rest, given, parked_at, readings_in
+from tests.server.sessions.test_cuts import LARGE, PAGE, HeldBlobs, at_rest, current_input, parked_at, readings_in
 from tests.server.sessions.test_sending import Held, echo
-from tests.server.sessions.test_summaries import Talk, conversed, said
+from tests.server.sessions.test_summaries import Talk, said, texts_of_messages
 from tests.server.sessions.test_waiting import parked, paying
-from tests.server.workflows.outside import Gate, heard_joined, until, waiting
+from tests.server.workflows.outside import Gate, until, wait_for_joined_messages, waiting
 from waystation.agents import Agent
 from waystation.core import Retries, Settings, WorkflowSettings
 from waystation.models import LlmRequest
@@ -41,11 +41,11 @@ async def test_messages_that_come_while_a_session_is_cut_are_answered_once(serve
         blobs.gate.open()
         assert [(await one.result()).text for one in sent] == [f"heard m{n // 2}" for n in range(8)]
         assert (await session.handle.result())["status"] == "closed"
-        assert (await given(session)).carried
+        assert (await current_input(session)).carried
         assert [said for said in words(await session.events())[4:]] == [
             line for text in ("m0", "m1", "m2", "m3", "by signal") for line in (f"user: {text}", f"clerk: heard {text}")
         ]
-        assert (await given(session)).segments
+        assert (await current_input(session)).segments
         await verify(session, invocations=False)
 
 
@@ -59,7 +59,7 @@ async def test_a_message_for_an_invocation_that_is_gone_begins_another(serve: Se
     await session.handle.signal("send", {"message": "two", "when_busy": "join"})
     async with serve(echo(), task_queue=env.client.task_queue, verify=False):
         assert (await session.invocation(2).result()).text == "heard two"
-        assert [line for line in words(await heard_events(session)) if line != "user: one"] == [
+        assert [line for line in words(await settled_events(session)) if line != "user: one"] == [
             "user: two",
             "clerk: heard two",
         ]
@@ -86,7 +86,7 @@ async def test_forged_nudges_change_nothing(converse: Converse) -> None:
         held.go.set()
         assert (await first.result()).text == "heard one"
         assert (await session.say("three")).text == "heard three"
-        assert words(await heard_events(session)) == [
+        assert words(await settled_events(session)) == [
             line for text in ("one", "two", "three") for line in (f"user: {text}", f"clerk: heard {text}")
         ]
 
@@ -126,7 +126,7 @@ async def test_many_forged_nudges_have_an_invocation_read_a_few_times(serve: Ser
         assert await readings_in(session) < 5
         await first.approve()
         assert (await first.result()).text == "paid: {'paid': 5}"
-        await heard_events(session)
+        await settled_events(session)
         await verify(session, invocations=False)
 
 
@@ -161,16 +161,16 @@ async def test_invocations_of_a_session_go_on_in_further_runs(converse: Converse
         assert len(await first.histories()) == 2
         joined = await session.send("now pay", when_busy="join")
         assert joined.status == "joined"
-        await heard_joined(await first.invocation())
+        await wait_for_joined_messages(await first.invocation())
         gate.open()
         await waiting(await first.invocation(), "fc-12")
         await parked_at(session, 1)
         assert (await session.say("what was said?")).text == "12 responses"
         await first.approve()
         assert (await first.result()).text == "paid: {'paid': 5}"
-        await heard_events(session)
+        await settled_events(session)
         assert (await session.say("what was said?")).text == "12 responses"
-        said = [line[:30] for line in words(await heard_events(session))]
+        said = [line[:30] for line in words(await settled_events(session))]
         assert said[:4] == ["user: read", "reader: read all", "user: now pay", "user: what was said?"]
 
 
@@ -189,8 +189,8 @@ async def test_a_store_that_fails_holds_no_conversation_up(
         session = new_session(env, "clerk", cut_after=2)
         for _ in range(4):
             assert (await session.say(LARGE * 2)).text == f"heard {LARGE * 2}"
-        assert not (await given(session)).carried
-        assert len(await heard_events(session)) == 8
+        assert not (await current_input(session)).carried
+        assert len(await settled_events(session)) == 8
         await verify(session, invocations=False, settings=settings.workflow)
 
 
@@ -211,7 +211,7 @@ async def test_a_waiting_invocation_survives_three_cuts_and_is_answered_once(con
 
         await until(heard, "the end of the first invocation")
         await (await session.send("last")).result()
-        said = words(await heard_events(session))
+        said = words(await settled_events(session))
         assert said[0] == "user: pay"
         assert said[-3:] == ["clerk: paid: {'paid': 5}", "user: last", "clerk: heard last"]
         assert len(said) == 2 + 2 * 6 + 2
@@ -225,11 +225,11 @@ async def test_a_conversation_over_the_threshold_is_summarised_again_and_again(
     talk = Talk(token_threshold=1_000, event_retention_size=2)
     async with serve(talk.app, verify=False) as env:
         session = await said(env, 9, cut_after)
-        events = await heard_events(session)
+        events = await settled_events(session)
         await verify(session, invocations=False)
     assert max(talk.sizes) < 1_000
     assert talk.shown[2] == ["m1", "heard m1", "m2", "heard m2", "m3"]
     assert talk.shown[3] == ["summary 1", "heard m3", "m4"]
     assert talk.shown[-1][0] == f"summary {len(talk.summarised)}"
     assert [text.count("summary 1") for text in talk.summarised[:2]] == [0, 1]
-    assert [line for line in words(events) if "summary" not in line] == conversed(9)
+    assert [line for line in words(events) if "summary" not in line] == texts_of_messages(9)

@@ -6,7 +6,7 @@ import pytest
 
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import reset, waiting
-from tests.server.workflows.test_continuing import add, ask, begun, counting, in_run, runs
+from tests.server.workflows.test_continuing import add, ask, counting, in_run, runs, start_with_cuts
 from waystation.agents import Agent, ParallelAgent
 from waystation.core import AlreadyAnswered, AnswerCounted
 from waystation.testing import FunctionModel, ScriptedModel, calls, responses, says
@@ -22,7 +22,7 @@ async def test_a_call_waits_over_three_cuts_and_is_answered_once(serve: Serve) -
     )
     adder = Agent(name="adder", model=counting(9), tools=[add])
     async with serve(ParallelAgent(name="both", sub_agents=[asker, adder])) as env:
-        invocation = await begun(env, "both")
+        invocation = await start_with_cuts(env, "both")
         await in_run(invocation, 2)
         (first,) = await waiting(invocation, "fc-1-1")
         await in_run(invocation, 4)
@@ -45,7 +45,7 @@ async def test_no_answer_is_lost_around_cuts(serve: Serve) -> None:
     )
     adder = Agent(name="adder", model=counting(10), tools=[add])
     async with serve(ParallelAgent(name="blast", sub_agents=[asker, adder])) as env:
-        invocation = await begun(env, "blast")
+        invocation = await start_with_cuts(env, "blast")
         (call,) = await waiting(invocation, "fc-1-1")
         for number in range(40):
             note: dict[str, Any] = {"response": {"n": number}, "wake": False, "answer_id": f"a{number}"}
@@ -61,7 +61,7 @@ async def test_no_answer_is_lost_around_cuts(serve: Serve) -> None:
 async def test_a_run_that_was_reset_goes_on_in_further_runs_and_replays(serve: Serve) -> None:
     """It tells the next run the id that it has since; a replay knows it by the one that it had before."""
     async with serve(Agent(name="adder", model=counting(4), tools=[add])) as env:
-        invocation = await begun(env, "adder")
+        invocation = await start_with_cuts(env, "adder")
         await invocation.result()
         await reset(env.temporal, (await invocation.histories())[0], 2)
         again = env.client.invocation(invocation.id)

@@ -1,7 +1,7 @@
 """Replies of models with very many calls."""
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Till, told
+from tests.server.workflows.outside import Till, tool_responses
 from tests.server.workflows.test_model_replies import payer
 from waystation.activities.model_call.annotate import MAX_CALLS
 from waystation.agents import Agent
@@ -15,7 +15,7 @@ async def test_300_calls_in_one_reply_are_all_carried_out(serve: Serve) -> None:
     async with serve(agent, max_cached_workflows=10) as env:
         assert (await env.client.run("payer", "pay")).text == "Done."
         assert sorted(till.paid) == list(range(300))
-        assert told(model.requests[1]) == [{"paid": n} for n in range(300)]
+        assert tool_responses(model.requests[1]) == [{"paid": n} for n in range(300)]
 
 
 async def test_calls_that_would_exceed_the_servers_limit_on_activities_are_refused(serve: Serve) -> None:
@@ -23,5 +23,5 @@ async def test_calls_that_would_exceed_the_servers_limit_on_activities_are_refus
     model = ScriptedModel(calls(*[("missing", {})] * (MAX_CALLS + 1)), says("Done."))
     async with serve(Agent(name="caller", model=model)) as env:
         assert (await env.client.run("caller", "call")).text == "Done."
-        *_, last, refused = told(model.requests[1])
+        *_, last, refused = tool_responses(model.requests[1])
         assert ("error_type" in last, refused["error_type"]) == (False, "TooManyCalls")

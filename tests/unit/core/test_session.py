@@ -109,20 +109,20 @@ def test_an_undelivered_joined_message_starts_its_own_invocation() -> None:
 
 
 @pytest.mark.parametrize(
-    ("busy", "request", "error"),
+    ("busy", "content", "error"),
     [
         (True, message("x", when_busy="reject"), SessionBusy),
         (False, message("x", state={"k": "v" * 200_000}), InvalidInput),
     ],
 )
-def test_a_message_is_refused(busy: bool, request: SessionMessage, error: type[Exception]) -> None:
+def test_a_message_is_refused(busy: bool, content: SessionMessage, error: type[Exception]) -> None:
     """The class of the error states the reason."""
     log = session(state={"large": "v" * 600_000})
     if busy:
         log.accept(message("a"))
         log.start("run")
     with pytest.raises(error):
-        log.check(request)
+        log.check(content)
 
 
 def test_the_queue_is_bounded_by_number_and_size() -> None:

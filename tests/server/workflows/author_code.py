@@ -1,4 +1,4 @@
-"""What agents and callbacks of tests say and do, and how it is heard from outside."""
+"""Callbacks and tools of test agents, and the events that they cause."""
 
 import pytest
 from google.genai import types
@@ -10,7 +10,7 @@ from waystation.core import Event
 
 
 def content(text: str) -> types.Content:
-    """Return a text as callbacks give it."""
+    """Return a text as callbacks return it."""
     return types.Content(role="model", parts=[types.Part(text=text)])
 
 
@@ -24,13 +24,13 @@ def fails() -> None:
     raise ValueError("out of order")
 
 
-async def heard(invocation: Invocation) -> list[Event]:
-    """Return the events of a finished invocation, without the user's."""
+async def agent_events(invocation: Invocation) -> list[Event]:
+    """Return the events of a finished invocation without the user's."""
     await invocation.result()
     return [event for event in (await invocation.log()).state.events if event.author != "user"]
 
 
-def said(events: list[Event]) -> list[str]:
+def texts_of(events: list[Event]) -> list[str]:
     """Return the texts of events."""
     return [part["text"] for e in events for part in (e.content or {}).get("parts", ()) if "text" in part]
 
