@@ -1,4 +1,4 @@
-"""What the tests of every tier share; none of it needs a server."""
+"""Fixtures of every tier that need no server."""
 
 import contextlib
 import functools
@@ -50,14 +50,16 @@ gc.disable()
 
 
 def pytest_collection_finish() -> None:
-    """Spare the garbage collector what stays for good: a look at all of it takes long enough to seem a deadlock."""
+    """Keep permanent objects away from the garbage collector, because scanning all of them takes long enough to seem a
+    deadlock.
+    """
     gc.collect()
     gc.freeze()
     gc.enable()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """At the end of `make test-full`, list what was not tested on this machine."""
+    """List at the end of `make test-full` what was not tested on this machine."""
     reports = terminalreporter.getreports("skipped") if is_full() else []
     if reports:
         terminalreporter.section(f"NOT TESTED: {len(reports)} tests were skipped", red=True)
@@ -68,10 +70,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def busy_machine() -> Iterator[None]:
-    """Give event loops and workflow tasks more time before they count as blocked: a machine may pause for seconds.
+    """Give event loops and workflow tasks more time before they count as blocked, because a machine may pause for
+    seconds.
 
-    There is no option for replays and workers without the plugin but to have no limit, and then workflows run in the
-    thread of the test. The plugin sets a limit of its own, which stays where a test chooses one.
+    Replays and workers without the plugin have no option except no limit, and then workflows run in the thread of the
+    test. The plugin sets its own limit, which stays where a test chooses one.
     """
     begin, set_limit, default = _WorkflowWorker.__init__, plugin._set_task_limit, Settings().workflow_task_limit
 
@@ -100,7 +103,7 @@ def read_certificates_once() -> Iterator[None]:
 
 @pytest.fixture
 def logs() -> Iterator[list[MutableMapping[str, Any]]]:
-    """What is logged during a test, from warnings up."""
+    """Return the log events of a test, from warnings up."""
     before = structlog.get_config()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     with capture_logs() as entries:
@@ -123,28 +126,28 @@ def set_zone() -> Iterator[SetZone]:
 
 @pytest.fixture
 async def gemini() -> AsyncIterator[FakeGemini]:
-    """A server with Gemini's rules."""
+    """Run a server with Gemini's rules."""
     async with FakeGemini() as gemini:
         yield gemini
 
 
 @pytest.fixture
 def provider() -> Iterator[FakeOAuth]:
-    """A provider of logins with one client, and a calendar that only its tokens open."""
+    """Run a provider of logins with one client, and a calendar that only its tokens open."""
     with FakeOAuth() as provider:
         yield provider
 
 
 @pytest.fixture(scope="session")
 def openid() -> Iterator[FakeOpenId]:
-    """An identity provider, for tests that do not change it."""
+    """Run an identity provider for tests that do not change it."""
     with FakeOpenId() as provider:
         yield provider
 
 
 @pytest.fixture
 def own_openid() -> Iterator[FakeOpenId]:
-    """An identity provider, for tests that do."""
+    """Run an identity provider for tests that change it."""
     with FakeOpenId() as provider:
         yield provider
 

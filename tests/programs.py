@@ -1,4 +1,4 @@
-"""Our programs, run to their end as a user runs them."""
+"""Run Waystation's programs to their end as a user does."""
 
 import asyncio
 import json
@@ -65,14 +65,14 @@ def _run_worker(options: Sequence[str], environment: Mapping[str, str], out: Pat
 
 
 def logged(done: subprocess.CompletedProcess[str]) -> list[JsonObject]:
-    """Return what was logged; everything that was said has to be JSON, and none of it on standard output."""
+    """Return the logged events; all output must be JSON, and none of it on standard output."""
     assert done.stdout == ""
     return [json.loads(line) for line in done.stderr.splitlines()]
 
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What a command did."""
+    """The outcome of a command."""
 
     code: int
     out: str
@@ -80,11 +80,11 @@ class Ran:
 
     @property
     def records(self) -> list[JsonObject]:
-        """The JSON lines on stdout; there must be nothing else."""
+        """Return the JSON lines on stdout, which must have no other lines."""
         return [json.loads(line) for line in self.out.splitlines()]
 
 
 async def command(*arguments: str) -> Ran:
-    """Run `waystation` with these arguments, in a thread because it brings an event loop of its own."""
+    """Run `waystation` with these arguments, in a thread because it creates its own event loop."""
     result = await asyncio.to_thread(CliRunner().invoke, app, list(arguments), catch_exceptions=False)
     return Ran(result.exit_code, result.stdout, result.stderr)

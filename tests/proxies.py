@@ -1,4 +1,4 @@
-"""Connections that tests forward, so that they can direct, observe and lose them."""
+"""Forward connections of tests, to direct, observe and lose them."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -19,8 +19,8 @@ async def forwarding(
 ) -> AsyncIterator[str]:
     """Forward connections to those that `connect` opens. Yield the address to use, as host and port.
 
-    What `take` makes of the data of either side is forwarded. At the end, it receives an empty value. If it raises an
-    `OSError`, the connection is lost.
+    `take` transforms the data of either side. At the end, it receives an empty value. If it raises an `OSError`, the
+    connection is lost.
     """
 
     async def pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,4 +1,4 @@
-"""A program in a terminal, used as a person does."""
+"""Run a program in a terminal as a person does."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""How much the tiers of tests differ in effort."""
+"""Differences in effort between the tiers of tests."""
 
 import os
 from collections.abc import Sequence

@@ -28,7 +28,7 @@ _TIMES = (1.6e9, 2.6e9)
 
 
 def fix_random_numbers() -> None:
-    """Make the numbers that tools draw the same in both runs, whatever else draws numbers meanwhile."""
+    """Make the numbers that tools draw the same in both runs, even if other code draws numbers, too."""
     random.random = lambda: 0.5
     random.uniform = lambda a, b: a
     random.randint = lambda a, b: a
@@ -38,7 +38,7 @@ def fix_random_numbers() -> None:
 
 
 async def converse(runner: Any, sessions: Any, app_name: str, progress: Progress) -> Json:
-    """Talk until no call waits and every agent that can be reached has acted. Return the record of the session."""
+    """Continue until no call is pending and every reachable agent has acted. Return the record of the session."""
     where = {"app_name": app_name, "user_id": USER, "session_id": SESSION}
     await sessions.create_session(**where, state=dict(progress.state))
     answered: set[str] = set()

@@ -24,7 +24,7 @@ _EXAMPLES: Mapping[str, Any] = {"string": "text", "integer": 7, "number": 1.5, "
 
 @dataclass
 class Progress:
-    """What the agents of a tree have not done yet."""
+    """The agents and tools of a tree that have not acted yet."""
 
     parents: dict[str, str]
     """The agent above each one, by name."""

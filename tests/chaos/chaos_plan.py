@@ -1,4 +1,4 @@
-"""Draw what happens in one run of chaos. The same seed always gives the same plan."""
+"""Draw the events of one run of chaos. The same seed always gives the same plan."""
 
 import json
 import random
@@ -83,7 +83,7 @@ Step: TypeAlias = SendAnswer | EndWorker | RestartServer | Outage
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What one run starts, and what happens to it, in this order."""
+    """The invocations and events of one run, in this order."""
 
     seed: int
     size: Size

@@ -21,7 +21,7 @@ STEP_LIMIT_S = 240.0
 
 @dataclass(kw_only=True)
 class Figures:
-    """What happened in a run. Everything from `steps_hung` on must be 0."""
+    """The figures of a run. Every figure from `steps_hung` on must be 0."""
 
     workers_killed: int = 0
     workers_stopped: int = 0

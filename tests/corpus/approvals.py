@@ -1,4 +1,4 @@
-"""People at calls that have policies, as scenarios show them."""
+"""Approvers of calls with policies, as in the scenarios."""
 
 import contextlib
 from datetime import timedelta
@@ -27,41 +27,41 @@ def order(part: str) -> None:
 
 
 def paying(*replies: Any, **policy: Any) -> BaseAgent:
-    """Return an agent that pays under a policy; who people are is what they say."""
+    """Return an agent that pays under a policy with unverified names."""
     given = ApprovalPolicy(**{"verified": False, **policy})
     model = ScriptedModel(*(replies or (calls(("pay", {"amount": 5})), says("Done."))))
     return Agent(name="clerk", model=model, tools=[FunctionTool(pay, approval=given)])
 
 
 def by_two() -> BaseAgent:
-    """Two people have to approve."""
+    """Return a scenario in which two people must approve."""
     return paying(quorum=2)
 
 
 def remembered() -> BaseAgent:
-    """The second payment is like the first."""
+    """Return a scenario in which the second payment equals the first."""
     pays = calls(("pay", {"amount": 5}))
     return paying(pays, pays, says("Done."), remember=timedelta(days=36_500))
 
 
 def escalated() -> BaseAgent:
-    """Ann is reminded, then her boss is asked."""
+    """Return a scenario in which Ann is reminded, and then her boss is asked."""
     return paying(approvers=("ann",), reminders=(SOON,), escalation=(Escalation(after=2 * SOON, to=("boss",)),))
 
 
 def failing() -> BaseAgent:
-    """Silence ends the invocation."""
+    """Return a scenario in which an expiry ends the invocation."""
     return paying(deadline=SOON, on_expiry="fail")
 
 
 def ordering() -> BaseAgent:
-    """A long-running call, of whose answer it is known what it looks like."""
+    """Return a scenario with a long-running call that has a response schema."""
     tool = LongRunningFunctionTool(order, response_schema=RULING)
     return Agent(name="clerk", model=ScriptedModel(calls(("order", {"part": "x"})), says("Ordered.")), tools=[tool])
 
 
 def answers(*given: dict[str, Any]) -> Any:
-    """Have people answer the first call by update, one after the other, some of them in vain."""
+    """Answer the first call by updates, one after the other; some of them are refused."""
 
     async def act(env: AgentEnvironment, invocation: Invocation) -> None:
         for answer in given:
@@ -79,7 +79,7 @@ def answers(*given: dict[str, Any]) -> Any:
 
 
 async def approve_in_part(env: AgentEnvironment, invocation: Invocation) -> None:
-    """Leave it when one of two people has approved."""
+    """Leave the call after one of two approvals."""
     async for log in invocation.follow():
         if log.state.waiting() and not is_working(log.state):
             break

@@ -1,4 +1,4 @@
-"""Sessions whose histories are kept: each run of them, and of the invocations that they began."""
+"""Sessions whose histories are kept, with each of their runs and invocations."""
 
 import json
 from collections.abc import Awaitable, Callable
@@ -24,7 +24,7 @@ HERE = Path(__file__).parent / "sessions"
 
 @dataclass(frozen=True)
 class Holds:
-    """What a conversation can hold up."""
+    """The gates of a conversation."""
 
     model: Held
     readings: HeldReadings
@@ -32,7 +32,7 @@ class Holds:
 
 @dataclass(frozen=True)
 class Conversation:
-    """One session, to be had and kept."""
+    """A session to play and keep."""
 
     act: Callable[[Session, Holds], Awaitable[None]]
     cut_after: int | None = None
@@ -49,7 +49,7 @@ async def _over(session: Session) -> None:
 
 
 async def talk(session: Session, _holds: Holds) -> None:
-    """One message waits for a person, and another is answered meanwhile."""
+    """Send a message that waits for a person, and another that is answered in the meantime."""
     first = await session.send("pay")
     await parked(session, first)
     await session.say("hello", message_id="hello", state={"greeted": True})
@@ -59,7 +59,7 @@ async def talk(session: Session, _holds: Holds) -> None:
 
 
 async def talk_at_length(session: Session, _holds: Holds) -> None:
-    """As before, and the session continues as new meanwhile."""
+    """Do the same, and let the session continue as new in the meantime."""
     first = await session.send("pay")
     await parked(session, first)
     for number in range(4):
@@ -71,7 +71,7 @@ async def talk_at_length(session: Session, _holds: Holds) -> None:
 
 
 async def interrupt(session: Session, holds: Holds) -> None:
-    """A message joins the invocation at work, and another waits for its turn."""
+    """Join a message to the running invocation, and queue another."""
     first = await session.send("one")
     await holds.model.asked.wait()
     await session.send("two", when_busy="join")
@@ -83,7 +83,7 @@ async def interrupt(session: Session, holds: Holds) -> None:
 
 
 async def talk_after_reading(session: Session, holds: Holds) -> None:
-    """An invocation of an earlier run has ended, and is being read, when the next message comes."""
+    """Send a message while the session reads an ended invocation of an earlier run."""
     first = await session.send("pay")
     await parked(session, first)
     await session.say("hello")
@@ -99,7 +99,7 @@ async def talk_after_reading(session: Session, holds: Holds) -> None:
 
 
 async def give_up(session: Session, _holds: Holds) -> None:
-    """The session is cancelled while a message of it waits."""
+    """Cancel the session while one of its messages waits."""
     await parked(session, await session.send("pay"))
     await session.cancel()
     try:
@@ -120,7 +120,7 @@ CONVERSATIONS = {
 
 
 async def record(name: str, conversation: Conversation, server: EmbeddedServer) -> None:
-    """Have a conversation, and keep what Temporal recorded of it."""
+    """Play a conversation, and keep Temporal's histories of it."""
     holds = Holds(Held(), HeldReadings())
     agent: Agent = holds.model.agent() if conversation.held else paying()
     options: dict[str, Any] = {"interceptors": [holds.readings], "max_cached_workflows": conversation.cached}

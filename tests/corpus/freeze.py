@@ -18,7 +18,7 @@ def read_frozen() -> dict[str, str]:
 
 
 def read_kept() -> dict[str, str]:
-    """Return the digests of all kept histories, of what their workflows held, and of their payloads, by path."""
+    """Return the digests of all kept histories, of their workflows' states, and of their payloads, by path."""
     paths = [*HERE.rglob("*.json"), *(path for path in (HERE / "store").rglob("*") if path.is_file())]
     return {str(path.relative_to(HERE)): hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(set(paths))}
 
@@ -29,10 +29,10 @@ def freeze(frozen: Mapping[str, str], kept: Mapping[str, str]) -> dict[str, str]
 
 
 def find_faults(changelog: str, frozen: Mapping[str, str], kept: Mapping[str, str]) -> list[str]:
-    """Return what is wrong with the frozen files, given the text of the changelog.
+    """Return the faults of the frozen files, given the text of the changelog.
 
     A version is released if its heading has a date instead of `(unreleased)`. If the newest one is released, all kept
-    histories must be frozen. Those recorded later are frozen at the next release.
+    histories must be frozen. Histories that are recorded later are frozen at the next release.
     """
     faults = [f"{path} is frozen, and has changed or is missing." for path in frozen if kept.get(path) != frozen[path]]
     versions = re.findall(r"^## (\S+) \((.+)\)$", changelog, re.MULTILINE)

@@ -19,7 +19,7 @@ def pay(amount: int) -> dict[str, int]:
 
 
 class Till(BaseToolset):
-    """Lists `pay`, unless it is away."""
+    """A toolset that lists `pay` unless it is unavailable."""
 
     is_away = False
 
@@ -34,14 +34,14 @@ TILL = Till()
 
 
 def payer() -> Agent:
-    """Return an agent whose toolset the scenario takes away."""
+    """Return an agent whose toolset the scenario makes unavailable."""
     TILL.is_away = False
     model = ScriptedModel(calls(("pay", {"amount": 5})), says("It is over."))
     return Agent(name="clerk", model=model, tools=[TILL])
 
 
 def approved_while_away(*, gives_up: bool) -> Callable[[AgentEnvironment, Invocation], Awaitable[None]]:
-    """Approve the call while the toolset is away. Then give up, or have the toolset come back."""
+    """Approve the call while the toolset is unavailable. Then give up, or make the toolset available again."""
 
     async def act(env: AgentEnvironment, invocation: Invocation) -> None:
         while not await invocation.pending():

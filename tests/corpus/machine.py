@@ -1,10 +1,10 @@
-"""What a kept history does not tell: on which machine it was recorded."""
+"""Kept histories do not reveal the machine on which they were recorded."""
 
 from typing import Any
 
 
 def without_machine(value: Any) -> Any:
-    """Return a history without what names the machine: paths in stack traces, and who ran it."""
+    """Return a history without the names of the machine: paths in stack traces, and the user."""
     match value:
         case dict():
             return {

@@ -27,7 +27,7 @@ HERE = Path(__file__).parent
 
 
 async def record(name: str, scenario: Scenario, server: EmbeddedServer) -> None:
-    """Play a scenario and keep its history, and those of the agents that it calls."""
+    """Play a scenario and keep its history and those of its called agents."""
     options: dict[str, Any] = {
         "task_queue": f"record-{name}",
         "offload_over": scenario.offload_over,
@@ -58,7 +58,7 @@ async def record(name: str, scenario: Scenario, server: EmbeddedServer) -> None:
 
 
 async def keep_payloads(history: WorkflowHistory, blobs: Blobs) -> None:
-    """Copy what a history refers to into the store of the kept ones."""
+    """Copy the payloads of a history into the store of the kept ones."""
     recorded = history.to_json_dict()
     for digest in set(re.findall(r'"digest": ?"([0-9a-f]{64})"', "".join(_payloads(recorded)))):
         with contextlib.suppress(BlobMissing):  # one that is to be in no store
@@ -75,7 +75,7 @@ def _payloads(value: object) -> Iterator[str]:
 
 
 async def keep(name: str, invocation: Invocation) -> None:
-    """Write a history and what its workflow holds."""
+    """Write a history and the state of its workflow."""
     history = await invocation.history()
     await assert_replays(history, invocation.converter)
     await assert_projection_matches(invocation)
@@ -85,7 +85,7 @@ async def keep(name: str, invocation: Invocation) -> None:
 
 
 async def main() -> None:
-    """Record what is missing."""
+    """Record the missing histories."""
     missing = {name: scenario for name, scenario in SCENARIOS.items() if not (HERE / f"{name}.json").exists()}
     unheard = [name for name in conversations.CONVERSATIONS if not any(conversations.HERE.glob(f"{name}.0*.json"))]
     if missing or unheard:

@@ -1,4 +1,4 @@
-"""One scenario for each behaviour that a history has to preserve."""
+"""One scenario for each behavior that a history must preserve."""
 
 import asyncio
 import contextlib
@@ -95,7 +95,7 @@ TOOLS: list[Any] = [
 
 @dataclass(frozen=True)
 class Scenario:
-    """What the model says, and what people do meanwhile."""
+    """The model's replies, and what people do."""
 
     replies: tuple[Reply, ...]
     act: Callable[[AgentEnvironment, Invocation], Awaitable[None]]
@@ -150,18 +150,18 @@ def quick_agent() -> BaseAgent:
 
 
 def using(tokens: int, reply: LlmResponse) -> LlmResponse:
-    """Return a reply for which the provider counts so many tokens."""
+    """Return a reply with this token count."""
     return replace(reply, usage=Usage(total_tokens=tokens))
 
 
 async def finish(env: AgentEnvironment, invocation: Invocation) -> None:
-    """Wait for the end, good or bad."""
+    """Wait for the end, successful or not."""
     with contextlib.suppress(WorkflowFailureError):
         await invocation.result()
 
 
 def attended(*answers: Any) -> Callable[[AgentEnvironment, Invocation], Awaitable[None]]:
-    """Have a person answer by update, then wait for the end."""
+    """Answer by update, then wait for the end."""
 
     async def act(env: AgentEnvironment, invocation: Invocation) -> None:
         await ScriptedHuman(*answers).attend(invocation)
@@ -171,7 +171,7 @@ def attended(*answers: Any) -> Callable[[AgentEnvironment, Invocation], Awaitabl
 
 
 async def approve_when_idle(env: AgentEnvironment, invocation: Invocation) -> None:
-    """Approve the call that waits, once nothing else is to be done."""
+    """Approve the pending call once the invocation is idle."""
     async for log in invocation.follow():
         if log.state.waiting() and not is_working(log.state):
             await invocation.answer("approve", log.state.waiting()[0].id)
@@ -180,7 +180,7 @@ async def approve_when_idle(env: AgentEnvironment, invocation: Invocation) -> No
 
 
 async def waiting(invocation: Invocation, count: int = 1) -> list[str]:
-    """Wait until `count` calls wait for a person."""
+    """Wait until `count` calls are pending."""
     while len(found := await invocation.pending()) < count:
         await asyncio.sleep(0.02)
     return [call.function_call_id for call in found]
@@ -197,7 +197,7 @@ async def answer_by_signal(env: AgentEnvironment, invocation: Invocation) -> Non
 
 
 async def answer_by_large_signals(env: AgentEnvironment, invocation: Invocation) -> None:
-    """Send a large answer that is in no store of the worker's, then one that is."""
+    """Send a large answer that is not in the worker's store, then one that is."""
     await waiting(invocation)
     nowhere = b'{"driverName": "waystation", "claimData": {"digest": "' + b"0" * 64 + b'"}}'
     reference = b"temporal.api.sdk.v1.ExternalStorageReference"
@@ -216,7 +216,7 @@ async def answer_both_at_once(env: AgentEnvironment, invocation: Invocation) -> 
 
 
 async def complete_empty_task(env: AgentEnvironment) -> None:
-    """Complete a workflow task without a command, as a worker that wants another one at once."""
+    """Complete a workflow task without a command, as a worker that needs another one at once."""
     service, namespace = env.temporal.workflow_service, env.temporal.namespace
     queue = TaskQueue(name=env.client.task_queue)
     polled = await service.poll_workflow_task_queue(PollWorkflowTaskQueueRequest(namespace=namespace, task_queue=queue))
@@ -228,7 +228,7 @@ async def complete_empty_task(env: AgentEnvironment) -> None:
 
 
 async def answer_after_an_empty_task(env: AgentEnvironment, invocation: Invocation) -> None:
-    """Send a signal and an update that one workflow task takes, right after a task that did nothing."""
+    """Send a signal and an update to one workflow task, right after an empty task."""
     await waiting(invocation, 2)
     await env.worker.shutdown()
     await invocation.handle.signal("answer", {"function_call_id": "fc-9", "action": "approve"})
@@ -245,7 +245,7 @@ async def answer_after_an_empty_task(env: AgentEnvironment, invocation: Invocati
 
 
 async def cancel_when_waiting(env: AgentEnvironment, invocation: Invocation) -> None:
-    """Cancel while a person is waited for."""
+    """Cancel while a call is pending."""
     await waiting(invocation)
     await invocation.cancel()
     await finish(env, invocation)
@@ -261,7 +261,7 @@ async def cancel_when_running(env: AgentEnvironment, invocation: Invocation) -> 
 
 
 async def answer_the_quick_one(env: AgentEnvironment, invocation: Invocation) -> None:
-    """Answer one of two that wait, the other of which then never gets an answer."""
+    """Answer one of two pending calls; the other never gets an answer."""
     await waiting(invocation, 2)
     quick = next(call for call in await invocation.pending() if call.agent == "quick")
     await invocation.approve(quick.function_call_id)
@@ -269,19 +269,19 @@ async def answer_the_quick_one(env: AgentEnvironment, invocation: Invocation) ->
 
 
 async def approve_one(env: AgentEnvironment, invocation: Invocation) -> None:
-    """Approve the first of two calls that wait for the same thing."""
+    """Approve the first of two equal pending calls."""
     first, _ = await waiting(invocation, 2)
     await invocation.approve(first)
     await finish(env, invocation)
 
 
 async def leave_waiting(env: AgentEnvironment, invocation: Invocation) -> None:
-    """Leave it while it waits."""
+    """Leave the invocation waiting."""
     await waiting(invocation)
 
 
 async def answer_the_child(env: AgentEnvironment, invocation: Invocation) -> None:
-    """Approve what a called agent waits for."""
+    """Approve the pending call of a called agent."""
     child = env.client.invocation(f"{invocation.id}/fc-1")
     while True:
         with contextlib.suppress(RPCError):  # not there yet

@@ -1,4 +1,4 @@
-"""Every history ever kept of a session, and of what it began, replays against today's code."""
+"""Every kept history of a session and of its invocations replays with the current code."""
 
 import json
 
@@ -20,17 +20,17 @@ def kept(name: str) -> WorkflowHistory:
 
 
 def test_every_conversation_is_kept() -> None:
-    """A new behaviour needs its history: `python -m tests.corpus.record`."""
+    """A new behavior needs its history: `python -m tests.corpus.record`."""
     assert set(CONVERSATIONS) <= {name.rpartition(".")[0] for name in NAMES}
 
 
 @pytest.mark.parametrize("name", NAMES)
 async def test_a_kept_history_of_a_conversation_replays(name: str) -> None:
-    """As in production."""
+    """Replays it as in production."""
     await replay(kept(name))
 
 
 @pytest.mark.parametrize("name", sampled(NAMES, 12))
 async def test_a_kept_history_of_a_conversation_replays_without_clocks_and_randomness(name: str) -> None:
-    """In the strict sandbox, which takes most of the time."""
+    """Replays it in the strict sandbox, which takes most of the time."""
     await assert_replays(kept(name))

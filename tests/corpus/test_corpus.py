@@ -1,4 +1,4 @@
-"""Every history ever kept replays against today's code, and says today what its workflow held then."""
+"""Every kept history replays with the current code, and has the recorded workflow state."""
 
 import json
 from pathlib import Path
@@ -22,47 +22,47 @@ NAMES = sorted(path.name.removesuffix(".held.json") for path in HERE.glob("*.hel
 
 
 def kept(name: str) -> tuple[WorkflowHistory, dict[str, Any]]:
-    """Return a kept history and what its workflow held."""
+    """Return a kept history and the state of its workflow."""
     held = json.loads((HERE / f"{name}.held.json").read_text())
     return WorkflowHistory.from_json(held.pop("id"), (HERE / f"{name}.json").read_text()), held
 
 
 def test_every_scenario_is_kept() -> None:
-    """A new behaviour needs its history: `python -m tests.corpus.record`."""
+    """A new behavior needs its history: `python -m tests.corpus.record`."""
     assert set(SCENARIOS) <= set(NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)
 async def test_a_kept_history_replays(name: str) -> None:
-    """As in production."""
+    """Replays it as in production."""
     history, _ = kept(name)
     await replay(history, converter=CONVERTER)
 
 
 @pytest.mark.parametrize("name", sampled(NAMES, 12))
 async def test_a_kept_history_replays_without_clocks_and_randomness(name: str) -> None:
-    """In the strict sandbox, which takes most of the time."""
+    """Replays it in the strict sandbox, which takes most of the time."""
     history, _ = kept(name)
     await assert_replays(history, CONVERTER)
 
 
 async def test_a_history_without_its_beginning_is_refused() -> None:
-    """The SDK would wait for the start for ever."""
+    """The SDK would wait for the start forever."""
     history, _ = kept("one-tool")
     with pytest.raises(ForeignHistory, match="does not begin with the start"):
         await replay(WorkflowHistory("one-tool", history.events[1:]))
 
 
-async def test_a_history_that_nobody_has_taken_up_replays() -> None:
-    """There is nothing in it to be repeated; the SDK would wait for that for ever, too."""
+async def test_a_history_without_a_workflow_task_replays() -> None:
+    """It has no task to repeat, and the SDK would wait for one forever."""
     history, _ = kept("one-tool")
     for length in (1, 2, 3):
         await replay(WorkflowHistory("one-tool", history.events[:length]))
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_a_kept_history_says_what_the_workflow_held(name: str) -> None:
-    """Projection and workflow agree, without a server."""
+async def test_a_kept_history_has_the_workflows_state(name: str) -> None:
+    """The projection equals the state of the workflow, without a server."""
     history, held = kept(name)
     log = build_log([WorkflowHistory(history.workflow_id, await decode_events(history.events, CONVERTER))])
     events = [event.to_json() for event in log.state.events]

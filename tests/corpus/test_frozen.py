@@ -11,8 +11,8 @@ NEXT = "# Changelog\n\n## 0.2.0 (unreleased)\n\n## 0.1.0 (2026-11-28)\n"
 KEPT = {"a.json": "1", "b.json": "2"}
 
 
-def test_frozen_histories_have_not_changed_and_releases_have_frozen_theirs() -> None:
-    """A later version replays what an earlier one has recorded. A kept history that changes cannot show this."""
+def test_frozen_histories_are_unchanged_and_releases_have_frozen_theirs() -> None:
+    """A later version replays the histories of an earlier one. A kept history that changes cannot show this."""
     assert find_faults((ROOT / "CHANGELOG.md").read_text(), read_frozen(), read_kept()) == []
 
 
@@ -36,15 +36,15 @@ def test_a_release_without_frozen_histories_is_a_fault(changelog: str) -> None:
     assert "Version 0.1.0 is released, but no history is frozen." in fault
 
 
-def test_a_release_that_leaves_out_a_history_is_a_fault() -> None:
-    """A history that is recorded between the freeze and the tag has to be frozen, too."""
+def test_a_release_that_omits_a_history_is_a_fault() -> None:
+    """A history that is recorded between the freeze and the tag must be frozen, too."""
     [fault] = find_faults(RELEASED, {"a.json": "1"}, KEPT)
     assert fault.startswith("b.json is not frozen.")
 
 
 @pytest.mark.parametrize("now", [{"a.json": "other"}, {}], ids=["changed", "removed"])
 def test_a_frozen_history_that_changes_is_a_fault(now: dict[str, str]) -> None:
-    """Even before the next release."""
+    """It is one even before the next release."""
     assert find_faults(NEXT, {"a.json": "1"}, now) == ["a.json is frozen, and has changed or is missing."]
 
 

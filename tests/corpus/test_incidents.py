@@ -1,4 +1,4 @@
-"""A stored incident replays, and is read as its workflow recorded it."""
+"""A stored incident replays, and reads as its workflow recorded it."""
 
 import base64
 import json
@@ -16,8 +16,8 @@ from waystation.testing.checks import find_misreadings
 
 
 @pytest.mark.parametrize("name", ["confirmation-approved", "confirmation-left-waiting", "model-fails", "called-agent"])
-async def test_what_was_recorded_keeps_replaying(name: str) -> None:
-    """Completed, waiting and failed invocations replay."""
+async def test_stored_incidents_keep_replaying(name: str) -> None:
+    """Replays completed, waiting and failed invocations."""
     await assert_keeps_replaying(HISTORIES / f"{name}.json")
 
 
@@ -37,8 +37,8 @@ def _tool(held: JsonObject) -> None:
 
 
 @pytest.mark.parametrize(("change", "problem"), [(_result, "Nothing was paid"), (_tool, r"now: call pay\(amount=5\)")])
-async def test_what_differs_is_said(change: Callable[[JsonObject], None], problem: str, tmp_path: Path) -> None:
-    """A divergence is described in agent terms."""
+async def test_a_difference_is_described(change: Callable[[JsonObject], None], problem: str, tmp_path: Path) -> None:
+    """Describes a divergence in agent terms."""
     held = json.loads((HISTORIES / "confirmation-approved.json").read_text())
     change(held)
     file = tmp_path / "changed.json"
@@ -47,15 +47,15 @@ async def test_what_differs_is_said(change: Callable[[JsonObject], None], proble
         await assert_keeps_replaying(file)
 
 
-async def test_a_result_that_is_read_otherwise_is_noticed() -> None:
-    """A log that ends early is detected."""
+async def test_a_result_that_reads_differently_is_noticed() -> None:
+    """Detects a log that ends early."""
     recording = await Recording.read(HISTORIES / "one-tool.json")
     assert list(find_misreadings(recording)) == []
     assert "text is '3'" in next(find_misreadings(replace(recording, log=recording.after(1))), "")
 
 
-async def test_a_wait_that_is_not_read_is_noticed() -> None:
-    """A log that takes a pending call as refused is detected."""
+async def test_a_missing_wait_is_noticed() -> None:
+    """Detects a log that reads a pending call as refused."""
     recording = await Recording.read(HISTORIES / "confirmation-left-waiting.json")
     assert list(find_misreadings(recording)) == []
     recording.log.state.calls["fc-1"].gate = "refused"

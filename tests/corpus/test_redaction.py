@@ -67,8 +67,8 @@ async def test_a_redacted_history_replays_and_reads_as_before(name: str, rules: 
     assert outline(after.log) == outline(before.log)
 
 
-def test_a_kept_history_is_a_saved_one() -> None:
-    """The redacted value is what history files hold."""
+def test_a_redacted_history_is_a_saved_one() -> None:
+    """History files contain the redacted value."""
     assert isinstance(read_history_file(HISTORIES / "one-tool.json"), SavedHistory)
 
 
@@ -80,7 +80,7 @@ async def test_without_the_store_nothing_is_redacted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "rules"), sampled([*itertools.product(SESSIONS, RULES)]))
 async def test_a_redacted_session_replays(name: str, rules: str, tmp_path: Path) -> None:
-    """A redacted session replays."""
+    """Every kept session replays after its redaction."""
     kept = json.loads((HISTORIES / "sessions" / f"{name}.json").read_text())
     one = SavedHistory([WorkflowHistory.from_json(kept["id"], kept["history"])])
     saved = await redact(one, RULES[rules], converter=offloading(Blobs(HISTORIES / "store"), short_forms=True))

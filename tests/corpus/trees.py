@@ -1,6 +1,6 @@
-"""Agents of the scenarios in which more than one agent works, callbacks speak, or a tool asks a person from inside.
+"""Agents of the scenarios with several agents, with callbacks that answer, or with tools that ask a person.
 
-Each is named `clerk`, as the agent that a scenario starts always is.
+Each is named `clerk`, like the agent that a scenario starts.
 """
 
 from collections.abc import Sequence
@@ -72,25 +72,25 @@ TOOLS: list[Any] = [stop, count, LongRunningFunctionTool(ask), book, read_calend
 
 
 def speaker(name: str, *replies: Reply, **fields: Any) -> Agent:
-    """An agent with every tool."""
+    """Return an agent with every tool."""
     return Agent(**{"name": name, "description": name, "model": ScriptedModel(*replies), "tools": TOOLS, **fields})
 
 
 def sequence() -> BaseAgent:
-    """The first asks a person, the second sums up."""
+    """Return a sequence: the first agent asks a person, the second sums up."""
     asking = speaker("asking", calls(("ask", {"question": "ok?"}), ("count", {})), says("agreed"))
     return SequentialAgent(name="clerk", sub_agents=[asking, speaker("summing", says("done"))])
 
 
 def loop() -> BaseAgent:
-    """Twice round, then a tool escalates."""
+    """Return a loop of two rounds that a tool ends."""
     poet = speaker("poet", says("one"), says("two"))
     critic = speaker("critic", calls(("count", {})), says("again"), calls(("stop", {})), says("good"))
     return LoopAgent(name="clerk", sub_agents=[poet, critic], max_iterations=5)
 
 
 def branches() -> BaseAgent:
-    """Two side by side, one of which waits for a person; a third reads both."""
+    """Return two parallel agents, one of them waiting for a person; a third reads both."""
     left = speaker("left", calls(("ask", {"question": "ok?"})), says("left"))
     right = speaker("right", calls(("count", {})), says("right"))
     both = ParallelAgent(name="both", sub_agents=[left, right])
@@ -98,14 +98,14 @@ def branches() -> BaseAgent:
 
 
 def race() -> BaseAgent:
-    """One escalates, once a person has answered; the other still waits for one then."""
+    """Return parallel agents: one escalates after an answer, while the other still waits."""
     slow = speaker("slow", calls(("ask", {"question": "slow?"})))
     quick = speaker("quick", calls(("ask", {"question": "quick?"})), calls(("stop", {})), says("first"))
     return ParallelAgent(name="clerk", sub_agents=[slow, quick])
 
 
 def transfer() -> BaseAgent:
-    """Over to one agent, back, and over to a sequence."""
+    """Return transfers to one agent, back, and to a sequence."""
     pair = SequentialAgent(
         name="pair", description="Two.", sub_agents=[speaker("a", says("A")), speaker("b", says("B"))]
     )
@@ -115,14 +115,14 @@ def transfer() -> BaseAgent:
 
 
 def transfer_by_tool() -> BaseAgent:
-    """A tool hands over, beside another call."""
+    """Return an agent whose tool transfers next to another call."""
     support = speaker("support", says("Here."))
     asked = calls(("hand_over", {}), ("count", {}))
     return speaker("clerk", asked, tools=[*TOOLS, hand_over], sub_agents=[support])
 
 
 def callbacks() -> BaseAgent:
-    """Every callback writes state; some speak."""
+    """Return an agent with every callback; all write state, and some answer."""
 
     def note(**given: Any) -> None:
         context = given.get("tool_context") or given["callback_context"]
@@ -149,24 +149,24 @@ def callbacks() -> BaseAgent:
 
 
 def structured() -> BaseAgent:
-    """Answers with a structure, after a tool."""
+    """Return an agent that gives a structured answer after a tool."""
     answer = calls(("set_model_response", {"total": 3}))
     return speaker("clerk", calls(("count", {})), answer, output_schema=Sum, output_key="sum")
 
 
 def asks_for_confirmation() -> BaseAgent:
-    """A tool asks from inside."""
+    """Return an agent whose tool asks for a confirmation."""
     return speaker("clerk", calls(("book", {"days": 3}), ("count", {})), says("I asked."), says("Booked."))
 
 
 def needs_login() -> BaseAgent:
-    """Two calls need the same login."""
+    """Return an agent with two calls that need the same login."""
     both = calls(("read_calendar", {"day": "monday"}), ("read_calendar", {"day": "friday"}))
     return speaker("clerk", both, says("Both free."))
 
 
 def compacted() -> App:
-    """Summaries are made while a call waits; the second one replaces the first."""
+    """Return an agent whose prompts are summarized while a call waits; the second summary replaces the first."""
     return summarising(
         speaker("clerk", calls(("book", {"days": 3})), *[calls(("count", {}))] * 4, says("I asked."), says("Booked.")),
         *[says(f"Summary {number}.", usage=Usage(total_tokens=3)) for number in range(1, 9)],
@@ -174,7 +174,7 @@ def compacted() -> App:
 
 
 def compaction_fails() -> App:
-    """The model that summarises refuses."""
+    """Return an agent whose summarizing model refuses."""
     agent = speaker("clerk", *[calls(("count", {}))] * 2, says("Done."))
     return summarising(agent, *[ModelRefused("quota", status=403)] * 8)
 
@@ -198,14 +198,14 @@ def remember(name: str, tool_context: ToolContext) -> str:
 
 
 def scopes() -> BaseAgent:
-    """State of a user and an app is written before a call waits, and after."""
+    """Return an agent that writes state of a user and an app before a call waits, and after."""
     first = calls(("remember", {"name": "Ada"}), ("book", {"days": 3}))
     model = ScriptedModel(first, calls(("remember", {"name": "Bo"})), says("Ok."))
     return Agent(name="clerk", model=model, tools=[remember, book])
 
 
 def of_ada(state: dict[str, Any]) -> dict[str, Any]:
-    """Return how such an invocation is started, for one user of one app."""
+    """Return the input of such an invocation, for one user of one app."""
     return {"agent": "clerk", "message": "go", "app": "hotel", "user_id": "ada", "state": state}
 
 
@@ -218,7 +218,7 @@ class Relay(CustomAgent):
 
     @property
     def given(self) -> Sequence[BodySegment]:
-        """What the latest run of the body received."""
+        """Return the arguments of the body's latest run."""
         return self._given[-1]
 
     async def run_body(self, context: CallbackContext, segments: Sequence[BodySegment]) -> BodyResult:
@@ -234,6 +234,6 @@ class Relay(CustomAgent):
 
 
 def custom() -> BaseAgent:
-    """A body runs an agent that asks a person, and then another one."""
+    """Return a custom agent whose body runs an agent that asks a person, and then another one."""
     asking = speaker("asking", calls(("ask", {"question": "ok?"})), says("agreed"))
     return Relay(name="clerk", sub_agents=[asking, speaker("summing", says("done"))])

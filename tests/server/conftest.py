@@ -22,7 +22,7 @@ Serve: TypeAlias = Callable[..., contextlib.AbstractAsyncContextManager[AgentEnv
 
 
 def server_at(address: str) -> EmbeddedServer:
-    """Return a server that runs elsewhere, of which only the address is known."""
+    """Return a server that runs elsewhere under this address."""
     server = EmbeddedServer()
     server.address = address
     return server
@@ -44,7 +44,7 @@ async def empty_server() -> AsyncIterator[EmbeddedServer]:
 
 @pytest.fixture(scope="session")
 async def server() -> AsyncIterator[EmbeddedServer]:
-    """A Temporal server, shared by all tests of this process, or the cluster of `make test-cluster`."""
+    """Return a Temporal server, shared by all tests of this process, or the cluster of `make test-cluster`."""
     if address := find_cluster():
         yield server_at(address)
         return
@@ -54,7 +54,7 @@ async def server() -> AsyncIterator[EmbeddedServer]:
 
 
 async def assert_no_state_is_shared(server: EmbeddedServer) -> None:
-    """Check that no test wrote to state that others read: those that write choose an app or a user of their own."""
+    """Check that no test wrote to state that others read: tests that write choose their own app or user."""
     temporal = await connect(address=server.address)
     shared = (app_scope("waystation"), user_scope("waystation", "user"), user_scope("waystation", "ann"))
     written = [scope for scope in shared if await describe_workflow(temporal, scope)]
@@ -63,17 +63,17 @@ async def assert_no_state_is_shared(server: EmbeddedServer) -> None:
 
 @pytest.fixture(scope="session")
 def payload_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where large payloads are kept: as long as the server, since one worker may go on with what another began."""
+    """Return the store of large payloads, which lasts as long as the server, because several workers may read it."""
     return tmp_path_factory.mktemp("store")
 
 
 async def verify_tree(invocation: Invocation, settings: WorkflowSettings | None = None) -> None:
-    """Replay an invocation and those it called as in production, and compare each with its projection."""
+    """Replay an invocation and its called agents as in production, and compare each with its projection."""
     await assert_invocation_holds(invocation, replays=Replays.PRODUCTION, settings=settings)
 
 
 class Verification:
-    """The checks of the invocations that the tests of one folder start, or of one file in the full suite.
+    """The checks of the invocations of one folder of tests, or of one file in the full suite.
 
     The first one is also replayed in the strict sandbox, which imports the engine again each time, at a cost of one
     second. Clocks and randomness are a property of the code, so few replays find them, and `make test-full` replays all
@@ -93,7 +93,7 @@ class Verification:
         return check
 
     def next_replays(self) -> Replays:
-        """Return how the next history is replayed."""
+        """Return the settings of the next replay."""
         if self._place not in self._strictly_replayed:
             self._strictly_replayed.add(self._place)
             return Replays.STRICT
@@ -102,19 +102,19 @@ class Verification:
 
 @pytest.fixture(scope="session")
 def strictly_replayed() -> set[Path]:
-    """The folders and files of which one invocation was replayed in the strict sandbox."""
+    """Return the folders and files with one invocation that was replayed in the strict sandbox."""
     return set()
 
 
 @pytest.fixture
 def verification(request: pytest.FixtureRequest, strictly_replayed: set[Path]) -> Verification:
-    """The checks of the invocations of one folder, or of one file in the full suite."""
+    """Return the checks of the invocations of one folder, or of one file in the full suite."""
     return Verification(request.path if is_full() else request.path.parent, strictly_replayed)
 
 
 @pytest.fixture
 def serve(server: EmbeddedServer, payload_store: Path, verification: Verification) -> Serve:
-    """Serve agents on the shared server; `verify=False` leaves out the checks of every invocation afterwards."""
+    """Serve agents on the shared server; `verify=False` leaves out the checks of every invocation afterward."""
 
     def serve(*agents: BaseAgent, **options: Any) -> contextlib.AbstractAsyncContextManager[AgentEnvironment]:
         if options.get("verify", True) is True:

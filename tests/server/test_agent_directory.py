@@ -11,8 +11,8 @@ from waystation.client import AgentDirectory, agent_directory, connect
 from waystation.core import UnknownAgent
 
 
-async def test_an_announcement_that_the_server_keeps_back_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker was killed when it had taken the directory's workflow task, and another one announces its agent."""
+async def test_an_announcement_waits_for_a_stuck_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker was killed when it had received the directory's workflow task, and another one announces its agent."""
     monkeypatch.setattr(agent_directory, "GRACE_S", ())
     monkeypatch.setattr(agent_directory, "SETTLED_S", -60)  # although the directory is new
     monkeypatch.setattr(agent_directory, "TASK_TIMEOUT", timedelta(seconds=1))

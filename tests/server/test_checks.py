@@ -1,4 +1,4 @@
-"""What the checks of invocations compare and replay."""
+"""The checks of invocations compare and replay them."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -25,18 +25,18 @@ from waystation.testing.checks import StrictRunner, _ObservingRunner
 
 
 def payer() -> Agent:
-    """Return an agent that pays once it may."""
+    """Return an agent that pays after a confirmation."""
     model = ScriptedModel(calls(("pay", {"amount": 5})), says("Done."))
     return Agent(name="payer", model=model, tools=[FunctionTool(Till().pay, require_confirmation=True)])
 
 
 class Overtaken(Invocation):
-    """An invocation that goes on right after its log was first read."""
+    """An invocation that continues right after its log was first read."""
 
     reads = 0
 
     async def log(self, history: WorkflowHistory | None = None) -> Log:
-        """Return the log as it was."""
+        """Return the earlier log."""
         log = await super().log(history)
         self.reads += 1
         if self.reads == 1:
@@ -44,8 +44,8 @@ class Overtaken(Invocation):
         return log
 
 
-async def test_what_goes_on_between_the_two_looks_is_no_difference(serve: Serve) -> None:
-    """Both are looked at again."""
+async def test_progress_between_two_reads_is_not_a_difference(serve: Serve) -> None:
+    """Both sides are read again."""
     async with serve(payer()) as env:
         invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
         overtaken = Overtaken(env.client, invocation.handle)
@@ -54,8 +54,8 @@ async def test_what_goes_on_between_the_two_looks_is_no_difference(serve: Serve)
 
 
 @pytest.mark.parametrize("name", ["events", "state", "pending"])
-async def test_a_difference_that_stays_is_told(serve: Serve, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """Whichever of the three differs."""
+async def test_a_lasting_difference_is_reported(serve: Serve, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Tries a difference in each of the three."""
     query = WorkflowHandle.query
 
     async def wrong(self: WorkflowHandle[object, object], asked: str, *args: object) -> object:
@@ -90,7 +90,7 @@ async def test_serving_calls_a_check_of_the_caller_with_every_invocation(serve: 
         (Replays.PRODUCTION, [_ObservingRunner]),
     ],
 )
-async def test_an_invocation_is_replayed_as_asked_for(
+async def test_an_invocation_is_replayed_as_requested(
     serve: Serve, monkeypatch: pytest.MonkeyPatch, replays: Replays, runners: list[type[WorkflowRunner]]
 ) -> None:
     """The replay in the strict sandbox takes most of the time, so tests choose."""

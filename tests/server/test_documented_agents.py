@@ -1,4 +1,4 @@
-"""The agents of the how-to pages pass `waystation worker check` and do what the pages describe, on a real server."""
+"""The agents of the how-to pages pass `waystation worker check` and behave as described, on a real server."""
 
 import re
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ MCP_SERVER, NOBODY = "http://127.0.0.1:8000/mcp", "http://127.0.0.1:9/mcp"
 
 @pytest.fixture(scope="session")
 def registry(tmp_path_factory: pytest.TempPathFactory) -> Registry:
-    """All agents of the pages, each a package of its own, without mistakes."""
+    """Return all agents of the pages, each in its own package, without mistakes."""
     folder = tmp_path_factory.mktemp("registry")
     for number, block in enumerate(AGENTS):
         package = folder / f"guide_{number}"
@@ -65,19 +65,19 @@ async def run_agent(env: AgentEnvironment, agent: str, *people: JsonObject | str
 
 
 def test_every_agent_of_the_pages_was_found(registry: Registry) -> None:
-    """Each block is one agent with a name of its own."""
+    """Each block is one agent with its own name."""
     assert len(registry.roots) == len(AGENTS) == 19
 
 
-def test_every_section_with_an_agent_names_what_is_recorded_and_what_a_crash_does() -> None:
-    """The same two phrases everywhere, so that readers find them."""
+def test_every_section_with_an_agent_describes_records_and_crashes() -> None:
+    """Uses the same two phrases everywhere, so that readers find them."""
     for part in re.split(r"^## ", TEXT, flags=re.MULTILINE)[1:]:
         if any(block in part for block in AGENTS):
             assert "*Recorded:*" in part, part.splitlines()[0]
             assert "*After a crash:*" in part, part.splitlines()[0]
 
 
-async def test_function_tools(serve: Serve, registry: Registry) -> None:
+async def test_function_tools_return_results_and_errors(serve: Serve, registry: Registry) -> None:
     """The model receives a result, an error for an invalid argument, and an exception."""
     table = {"restaurant": "Rose", "guests": 4}
     wanted = [table, {**table, "guests": 13}, {**table, "place": "garden"}]
@@ -89,7 +89,7 @@ async def test_function_tools(serve: Serve, registry: Registry) -> None:
     assert third == {"error": "The garden is closed.", "error_type": "LookupError"}
 
 
-async def test_settings(serve: Serve, registry: Registry) -> None:
+async def test_settings_reach_the_tool(serve: Serve, registry: Registry) -> None:
     """The idempotency key names the invocation and the call."""
     model = ScriptedModel(
         calls(("charge", {"order": "o", "amount": 5}), ("render", {"film": "f"})), says("Charged and rendered.")
@@ -100,7 +100,7 @@ async def test_settings(serve: Serve, registry: Registry) -> None:
     assert rendered == {"status": "rendered", "attempt": 1}
 
 
-async def test_confirmation(serve: Serve, registry: Registry) -> None:
+async def test_confirmations_wait(serve: Serve, registry: Registry) -> None:
     """All three forms wait for an approver; a small payment does not."""
     model = ScriptedModel(
         calls(("close_account", {"account": "a"})),
@@ -117,7 +117,7 @@ async def test_confirmation(serve: Serve, registry: Registry) -> None:
     assert leave[-1] == {"status": "booked", "days": 3}
 
 
-async def test_approval_policies(serve: Serve, registry: Registry) -> None:
+async def test_approval_policies_apply(serve: Serve, registry: Registry) -> None:
     """Calls wait by rule, by amount and by the tool's own policy; a read does not."""
     wanted: list[tuple[str, JsonObject]] = [("look_up", {"invoice": "i"}), ("settle", {"invoice": "i", "amount": 900})]
     wanted += [("settle", {"invoice": "j", "amount": 90_000}), ("write_off", {"invoice": "k"})]
@@ -138,8 +138,8 @@ async def test_approval_policies(serve: Serve, registry: Registry) -> None:
         await invocation.cancel()
 
 
-async def test_the_program_that_answers(registry: Registry, tmp_path: Path) -> None:
-    """The program works unchanged against a worker on the default task queue."""
+async def test_the_answering_program_works(registry: Registry, tmp_path: Path) -> None:
+    """It runs unchanged with a worker on the default task queue."""
     (tmp_path / "answer.py").write_text(PROGRAM)
     model = ScriptedModel(calls(("order_part", {"part": "fuse"})))
     model.add(*(says(f"News {number}.") for number in (1, 2, 3)))
@@ -151,7 +151,7 @@ async def test_the_program_that_answers(registry: Registry, tmp_path: Path) -> N
     assert (code, out.startswith("News ")) == (0, True), out
 
 
-async def test_agents_as_tools(serve: Serve, registry: Registry) -> None:
+async def test_agents_as_tools_answer(serve: Serve, registry: Registry) -> None:
     """The called agent receives its input schema, and its answer is final."""
     model = ScriptedModel(calls(("summary_agent", {"text": "Long."})), says("Short."))
     async with serve(app_with_plugins(registry, "editor_agent"), model=model) as env:
@@ -162,7 +162,7 @@ async def test_agents_as_tools(serve: Serve, registry: Registry) -> None:
     ]
 
 
-async def test_several_agents(serve: Serve, registry: Registry) -> None:
+async def test_several_agents_share_a_conversation(serve: Serve, registry: Registry) -> None:
     """A tool transfers the conversation."""
     model = ScriptedModel(calls(("check_urgency", {"problem": "fire"})), says("Stay calm."))
     async with serve(app_with_plugins(registry, "reception_agent"), model=model) as env:
@@ -171,7 +171,7 @@ async def test_several_agents(serve: Serve, registry: Registry) -> None:
     assert [tool["name"] for tool in model.requests[0].tools] == ["transfer_to_agent", "check_urgency"]
 
 
-async def test_workflow_agents(serve: Serve, registry: Registry) -> None:
+async def test_workflow_agents_run_in_order(serve: Serve, registry: Registry) -> None:
     """Two agents run in parallel, then two in turns until the critic ends the loop."""
 
     def reply(request: LlmRequest) -> LlmResponse | str:
@@ -189,7 +189,7 @@ async def test_workflow_agents(serve: Serve, registry: Registry) -> None:
         assert await invocation.state() == {"history": "Old.", "science": "True.", "draft": "Better."}
 
 
-async def test_state(serve: Serve, registry: Registry) -> None:
+async def test_state_is_kept(serve: Serve, registry: Registry) -> None:
     """State is in the instruction, and `temp:` values are in no result."""
     model = ScriptedModel(
         calls(("add_to_cart", {"article": "tea"})), calls(("add_to_cart", {"article": "milk"})), says("Two.")
@@ -204,7 +204,7 @@ async def test_state(serve: Serve, registry: Registry) -> None:
     ]
 
 
-async def test_callbacks_and_plugins(serve: Serve, registry: Registry) -> None:
+async def test_callbacks_and_plugins_run(serve: Serve, registry: Registry) -> None:
     """A callback answers one call and changes another; a plugin records both."""
     model = ScriptedModel(calls(("search", {"query": " "}), ("search", {"query": "CATS"})), says("Cats."))
     async with serve(app_with_plugins(registry, "archive_agent"), model=model) as env:
@@ -219,7 +219,9 @@ async def test_callbacks_and_plugins(serve: Serve, registry: Registry) -> None:
     [({}, ["notebook_read"]), ({"user:role": "editor"}, ["notebook_read", "notebook_write"])],
     ids=["reader", "editor"],
 )
-async def test_toolsets(serve: Serve, registry: Registry, state: JsonObject, offered: list[str]) -> None:
+async def test_toolsets_follow_the_state(
+    serve: Serve, registry: Registry, state: JsonObject, offered: list[str]
+) -> None:
     """The offered tools depend on the state."""
     model = ScriptedModel(calls(("notebook_read", {"page": 7})), says("Seven."))
     async with serve(app_with_plugins(registry, "notebook_agent"), model=model) as env:
@@ -227,7 +229,7 @@ async def test_toolsets(serve: Serve, registry: Registry, state: JsonObject, off
     assert [tool["name"] for tool in model.requests[0].tools] == offered
 
 
-async def test_toolsets_of_services(serve: Serve, registry: Registry) -> None:
+async def test_toolsets_of_services_have_tools(serve: Serve, registry: Registry) -> None:
     """An operation is a tool; an unreachable server that is optional is left out."""
     assert MCP_SERVER in TEXT
     model = ScriptedModel(says("Which book?"))
@@ -244,7 +246,7 @@ async def test_toolsets_of_services(serve: Serve, registry: Registry) -> None:
         ("list_archive", {}, {"status": "listed"}),
     ],
 )
-async def test_authentication(
+async def test_authentication_waits_for_a_key(
     serve: Serve, registry: Registry, tool: str, args: JsonObject, answer: JsonObject
 ) -> None:
     """The tool runs again when the key is in the store, and the key is in no history."""
@@ -261,7 +263,7 @@ async def test_authentication(
     assert b"key-7c1e9a52" not in recorded
 
 
-async def test_artifacts_and_memory(serve: Serve, registry: Registry) -> None:
+async def test_artifacts_and_memory_are_stored(serve: Serve, registry: Registry) -> None:
     """A tool loads the artifact that another tool saved."""
     model = ScriptedModel(
         calls(("save_report", {"name": "r.txt", "text": "one two three"})),
@@ -274,7 +276,7 @@ async def test_artifacts_and_memory(serve: Serve, registry: Registry) -> None:
     assert found == [{"version": 0}, {"words": 3, "mentioned": 0}, missing]
 
 
-async def test_ready_made_tools(serve: Serve, registry: Registry) -> None:
+async def test_built_in_tools_ask_a_person(serve: Serve, registry: Registry) -> None:
     """The model asks a person and receives the answer."""
     model = ScriptedModel(calls(("adk_request_input", {"message": "Which city?"})), says("Bern it is."))
     async with serve(app_with_plugins(registry, "guide_agent"), model=model) as env:

@@ -23,7 +23,7 @@ async def run(text: str, **names: Any) -> dict[str, Any]:
     return names
 
 
-async def test_a_conversation_is_held_and_deleted(
+async def test_the_conversation_programs_work(
     serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The first program sends two messages, and the second deletes everything that they left."""
@@ -42,7 +42,7 @@ async def test_a_conversation_is_held_and_deleted(
 
 
 async def test_a_budget_limits_an_invocation(serve: Serve, capsys: pytest.CaptureFixture[str]) -> None:
-    """The program prints the status, the reason and what was used."""
+    """The program prints the status, the reason and the usage."""
     (text,) = blocks(how_to("limit-budgets"), "python")
     model = FunctionModel(lambda _: says("Nothing."))
     async with serve(Agent(name="researcher", model=model)) as env:
@@ -53,7 +53,7 @@ async def test_a_budget_limits_an_invocation(serve: Serve, capsys: pytest.Captur
 
 @pytest.mark.parametrize("block", range(len(blocks(how_to("choose-models"), "python"))))
 def test_agents_with_other_models_can_be_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
-    """A worker finds no mistake in the packages, provided that the keys are set."""
+    """A worker finds no mistake in the packages if the keys are set."""
     monkeypatch.setenv("GOOGLE_API_KEY", "test")
     monkeypatch.setenv("ANTHROPIC_API_KEY", "test")
     package = tmp_path / f"documented_models_{block}"
@@ -67,7 +67,7 @@ def test_agents_with_other_models_can_be_served(tmp_path: Path, monkeypatch: pyt
 async def test_a_program_for_adk_runs(
     serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It runs a worker of its own, and prints the final text."""
+    """It runs its own worker and prints the final text."""
     program, _ = blocks(how_to("run-an-adk-program"), "python")
     monkeypatch.chdir(tmp_path)
     async with serve(Agent(name="other", model=FunctionModel(lambda _: says("")))) as env:

@@ -42,7 +42,7 @@ PAYMENTS = programs("test-agents")
 
 
 def test_the_tests_of_the_page_pass(tmp_path: Path) -> None:
-    """In a folder with the files of the page, and nothing else."""
+    """They run in a folder with only the files of the page."""
     for name, text in {**PAYMENTS, "pytest.ini": blocks(how_to("test-agents"), "ini")[0]}.items():
         (tmp_path / name).write_text(text)
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q"]
@@ -51,21 +51,21 @@ def test_the_tests_of_the_page_pass(tmp_path: Path) -> None:
 
 
 def pay(amount: int, to: str) -> JsonObject:
-    """Pay somebody."""
+    """Pay a person."""
     return {"status": "paid"}
 
 
 def reply(request: LlmRequest) -> LlmResponse:
-    """Pay what the message names, or else introduce itself."""
+    """Pay the amount in the message, or else introduce the agent."""
     if user_text(request).startswith("Pay") and not responses(request):
         return calls(("pay", {"amount": 5, "to": "rose"}))
     return says("I am the cashier.")
 
 
-async def test_the_evaluation_counts_the_cases_that_pass(
+async def test_the_evaluation_counts_the_passing_cases(
     serve: Serve, load: Load, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A case that fails is printed with the difference."""
+    """Prints a case that fails with the difference."""
     program = load("evaluate", programs("evaluate-agents")["evaluate.py"])
     program.CASES.append(program.Case("Pay 6 to Rose.", calls=[("pay", {"amount": 6, "to": "rose"})]))
     async with serve(Agent(name="cashier", model=FunctionModel(reply), tools=[pay]), task_queue="waystation") as env:
@@ -77,13 +77,13 @@ async def test_the_evaluation_counts_the_cases_that_pass(
 
 
 def ask(purpose: str) -> None:
-    """Ask somebody."""
+    """Ask a person."""
 
 
 async def test_a_program_cancels_an_invocation_and_reports_it(
     serve: Serve, load: Load, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its pending call is closed."""
+    """The pending call is closed."""
     text = programs("cancel")["cancel.py"].replace("asyncio.run(", "running = (")
     model = FunctionModel(lambda _: calls(("ask", {"purpose": "x"})))
     agent = Agent(name="asker", model=model, tools=[LongRunningFunctionTool(ask)])

@@ -51,7 +51,7 @@ def load(source: str, path: Path) -> ModuleType:
 
 
 def test_the_agent_has_the_tools_that_the_page_describes(tmp_path: Path) -> None:
-    """Workers accept the agent; the model sees the names and parameters, and the code gets what the table says."""
+    """Workers accept the agent; the model sees names and parameters, and the code receives the values of the table."""
     (tmp_path / "support").mkdir()
     (tmp_path / "support" / "agent.py").write_text(AGENT)
     registry, problems = discover([tmp_path])
@@ -158,7 +158,7 @@ async def test_a_workflow_of_another_namespace_runs_an_agent(
 
 
 async def test_the_worker_command_serves_the_nexus_service(server: EmbeddedServer) -> None:
-    """With `--nexus`, no program of one's own is needed."""
+    """`--nexus` replaces a separate program."""
     queue = f"command-{uuid.uuid4().hex}"
     options = ("--agents", str(ROOT / "examples"), "--model", "demo", "--nexus")
     async with WorkerProcess(*options, "--address", server.address, "--task-queue", queue):

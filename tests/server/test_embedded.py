@@ -48,7 +48,7 @@ def taken_port() -> Iterator[int]:
 
 
 def runs(pid: int) -> bool:
-    """Whether the process runs and is not a zombie."""
+    """Return whether the process runs and is not a zombie."""
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -59,7 +59,7 @@ def server_processes() -> set[int]:
     return {child.pid for child in psutil.Process().children() if runs(child.pid)}
 
 
-async def test_it_serves_and_has_the_search_attributes() -> None:
+async def test_the_server_has_the_search_attributes() -> None:
     """The server is usable inside the block at once, including searches."""
     async with EmbeddedServer() as server:
         client = await Client.connect(server.address)
@@ -77,8 +77,8 @@ async def test_it_serves_and_has_the_search_attributes() -> None:
         assert server.ui_url is None
 
 
-async def test_it_serves_the_namespace_that_was_asked_for() -> None:
-    """A missing namespace is created."""
+async def test_the_server_has_the_requested_namespace() -> None:
+    """Creates a missing namespace."""
     async with EmbeddedServer(namespace="orders") as server:
         client = await Client.connect(server.address, namespace="orders")
         request = DescribeNamespaceRequest(namespace="orders")
@@ -95,7 +95,7 @@ async def test_dynamic_config_reaches_the_server() -> None:
         assert described.namespace_info.limits.memo_size_limit_error == 123_456
 
 
-async def test_it_serves_the_web_ui() -> None:
+async def test_the_server_serves_the_web_ui() -> None:
     """The Web UI is ready when the block is entered."""
     async with EmbeddedServer(ui=True) as server:
         assert server.ui_url is not None
@@ -195,7 +195,7 @@ async def test_other_users_cannot_open_the_files_of_a_project(tmp_path: Path) ->
     assert modes == [{".waystation": "drwx------"} | dict.fromkeys(names, "-rw-------")] * 2
 
 
-async def test_the_lock_of_a_server_that_is_going_away_is_waited_for(tmp_path: Path) -> None:
+async def test_a_server_waits_for_the_lock_of_an_ending_one(tmp_path: Path) -> None:
     """A killed server holds its file until its last thread ends; the next server starts after that."""
     db_filename = tmp_path / "temporal.db"
     with db_filename.with_name("temporal.db.lock").open("w") as lock:
@@ -225,7 +225,7 @@ async def test_the_port_of_another_server_counts_as_taken() -> None:
             await EmbeddedServer(port=port).__aenter__()
 
 
-async def test_two_servers_that_want_one_port_do_not_share_it() -> None:
+async def test_two_servers_never_share_a_requested_port() -> None:
     """Of two servers started at the same time on one port, one serves and the other fails with the reason."""
     port = embedded._free_port()
     servers = [EmbeddedServer(port=port) for _ in range(2)]
@@ -246,9 +246,7 @@ async def test_a_port_can_be_used_again_at_once() -> None:
         assert server.address == f"127.0.0.1:{port}"
 
 
-async def test_another_port_is_tried_when_one_that_was_free_is_not(
-    monkeypatch: pytest.MonkeyPatch, taken_port: int
-) -> None:
+async def test_a_port_lost_during_the_start_is_replaced(monkeypatch: pytest.MonkeyPatch, taken_port: int) -> None:
     """A port that is lost between choosing and using it causes another attempt."""
     ports = [taken_port, *(embedded._free_port() for _ in range(3))]
     chosen = iter(ports)

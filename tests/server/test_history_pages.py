@@ -1,4 +1,4 @@
-"""Reading a history while it grows, also where the server shows what is not settled, or has a reader begin again."""
+"""Reading a history while it grows, even if the server shows unsettled events or refuses a position."""
 
 import uuid
 from typing import Any
@@ -40,14 +40,14 @@ from waystation.worker import announce_agents
 
 @pytest.fixture
 async def client(server: EmbeddedServer) -> AgentClient:
-    """A client whose invocations no worker serves."""
+    """Return a client without a worker for its invocations."""
     temporal = await connect(address=server.address)
     await announce_agents(temporal, [Agent(name="nobody")])
     return AgentClient(temporal, task_queue=f"nobody-{uuid.uuid4().hex[:8]}")
 
 
 async def fail_a_task(client: AgentClient) -> None:
-    """Do as a worker whose attempt at a workflow task fails; the next attempt begins at once."""
+    """Fail an attempt at a workflow task as a worker would; the next attempt begins at once."""
     service, namespace = client.temporal.workflow_service, client.temporal.namespace
     polled = await service.poll_workflow_task_queue(
         PollWorkflowTaskQueueRequest(namespace=namespace, task_queue=TaskQueue(name=client.task_queue))
@@ -58,15 +58,15 @@ async def fail_a_task(client: AgentClient) -> None:
 
 
 async def signalled(handle: WorkflowHandle[Any, Any]) -> int:
-    """Send a signal; return its id in the history."""
+    """Send a signal; return its ID in the history."""
     await handle.signal(ANSWER_SIGNAL, "anything")
     events = (await handle.fetch_history()).events
     signal = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED
     return next(event.event_id for event in events if event.event_type == signal)
 
 
-async def test_what_gets_the_id_of_an_attempt_is_read(client: AgentClient) -> None:
-    """A reader that looked during a further attempt sees the signal that came then."""
+async def test_an_event_that_reuses_the_id_of_an_attempt_is_read(client: AgentClient) -> None:
+    """A reader that looked during another attempt sees the signal that arrived then."""
     invocation = await client.start("nobody", "go")
     await fail_a_task(client)
     shown = (await invocation.handle.fetch_history()).events
@@ -77,7 +77,7 @@ async def test_what_gets_the_id_of_an_attempt_is_read(client: AgentClient) -> No
     assert signal in [event.event_id for event in new]
 
 
-async def test_a_stream_tells_what_gets_the_id_of_an_attempt(client: AgentClient) -> None:
+async def test_a_stream_yields_an_event_that_reuses_the_id_of_an_attempt(client: AgentClient) -> None:
     """The long-poll shows the attempt, too, and then the signal."""
     invocation = await client.start("nobody", "go")
     await fail_a_task(client)
@@ -94,13 +94,13 @@ async def test_a_stream_tells_what_gets_the_id_of_an_attempt(client: AgentClient
 
 
 class Ahead(Interceptor):
-    """Has readers claim, once for each run, to have seen further changes than there are: the server refuses them."""
+    """Lets readers claim, once for each run, to have seen more changes than exist, which the server refuses."""
 
     def __init__(self) -> None:
         self.claimed: set[str] = set()
 
     def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:
-        """Stand before the client's own calls."""
+        """Intercept the client's own calls."""
         claimed = self.claimed
 
         class Claiming(WorkflowHistoryEventAsyncIterator):
@@ -125,13 +125,13 @@ class Ahead(Interceptor):
         return Reading(next)
 
     def client_of(self, env: AgentEnvironment) -> AgentClient:
-        """Return a client whose readers do so."""
+        """Return a client with such readers."""
         config = env.temporal.config()
         config["interceptors"] = [self]
         return AgentClient(Client(**config), task_queue=env.client.task_queue, blobs=env.client.blobs)
 
 
-async def test_a_reader_whom_the_server_has_begin_again_goes_on_where_it_was(serve: Serve) -> None:
+async def test_a_reader_that_the_server_restarts_continues_in_place(serve: Serve) -> None:
     """Each event comes once."""
     model = ScriptedModel(calls(("ask", {"purpose": "tea"})), says("Bought."))
     async with serve(Agent(name="buyer", model=model, tools=[LongRunningFunctionTool(ask)])) as env:
@@ -152,8 +152,8 @@ async def test_a_reader_whom_the_server_has_begin_again_goes_on_where_it_was(ser
         assert len(ahead.claimed) == 1
 
 
-async def test_a_run_that_is_read_again_is_the_same_though_others_have_followed(serve: Serve) -> None:
-    """Nothing that it began is missed."""
+async def test_a_run_that_is_read_again_is_complete_despite_later_runs(serve: Serve) -> None:
+    """Nothing that it started is missed."""
     async with serve(asking(), verify=False) as env:
         ahead = Ahead()
         session = new_session(env, "asker", cut_after=1)

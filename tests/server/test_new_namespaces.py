@@ -1,4 +1,4 @@
-"""A namespace whose search attributes were created a moment ago."""
+"""A namespace with very new search attributes."""
 
 import uuid
 
@@ -9,7 +9,7 @@ from waystation.client import AgentClient
 from waystation.embedded import EmbeddedServer
 
 
-async def test_an_invocation_starts_with_search_attributes_that_the_server_does_not_accept_yet(
+async def test_a_start_waits_for_new_search_attributes(
     server: EmbeddedServer,
 ) -> None:
     """The client sends the start again once the server has read them."""

@@ -1,4 +1,4 @@
-"""What is built installs one importable package, and lives beside projects with modules of the usual names."""
+"""The built package installs one importable package and coexists with projects that have modules of the usual names."""
 
 import os
 import shutil
@@ -125,7 +125,7 @@ def write(folder: Path, files: dict[str, str]) -> Path:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder with the wheel and the sdist, as `make dist` builds them."""
+    """Return the folder with the wheel and the sdist, as `make dist` builds them."""
     folder = tmp_path_factory.mktemp("dist")
     uv("build", "--quiet", "--no-build-isolation", "--python", sys.executable, "--out-dir", folder)
     return folder
@@ -133,7 +133,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @dataclass(frozen=True)
 class Installed:
-    """An environment of its own, and a project that uses it."""
+    """An environment and a project that uses it."""
 
     environment: Path
     project: Path
@@ -142,7 +142,7 @@ class Installed:
         uv("pip", arguments[0], "--quiet", "--python", self.environment, *arguments[1:])
 
     def run(self, *command: str) -> str:
-        """Run a program of the environment in the project's folder; return what it writes."""
+        """Run a program of the environment in the project's folder; return its output."""
         variables = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
         program = self.environment / ("Scripts" if sys.platform == "win32" else "bin") / command[0]
         done = subprocess.run(
@@ -163,8 +163,8 @@ def installed(built: Path, tmp_path_factory: pytest.TempPathFactory, request: py
     return there
 
 
-def test_the_wheel_installs_nothing_but_waystation(built: Path) -> None:
-    """A second top-level name would take it from everybody else."""
+def test_the_wheel_installs_only_waystation(built: Path) -> None:
+    """A second top-level name could conflict with that of another package."""
     [wheel] = built.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     assert {PurePosixPath(name).parts[0] for name in names} == {
@@ -181,8 +181,8 @@ def test_the_wheel_installs_nothing_but_waystation(built: Path) -> None:
         assert f"waystation/{module}" in names
 
 
-def test_the_sdist_unpacks_where_there_are_no_symbolic_links(built: Path) -> None:
-    """As on Windows: the files of the linked folders lie below `waystation`."""
+def test_the_sdist_unpacks_without_symbolic_links(built: Path) -> None:
+    """Windows may have none: the files of the linked folders are below `waystation`."""
     [sdist] = built.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         members = archive.getmembers()
@@ -190,14 +190,14 @@ def test_the_sdist_unpacks_where_there_are_no_symbolic_links(built: Path) -> Non
     assert f"waystation-{waystation_version()}/waystation/tools/function_tool.py" in {member.name for member in members}
 
 
-def test_agents_run_beside_modules_of_the_usual_names(installed: Installed) -> None:
-    """A project's own `tools`, `workflows`, `activities` and `worker` are its own, and its worker runs both."""
+def test_agents_run_next_to_modules_of_the_usual_names(installed: Installed) -> None:
+    """A project keeps its own `tools`, `workflows`, `activities` and `worker`, and its worker runs both."""
     assert set(installed.run("python", "worker.py").splitlines()) >= GREETED
     installed.run("waystation", "worker", "check", "--agents", ".")
 
 
-def test_a_distribution_with_tools_comes_and_goes(installed: Installed, tmp_path: Path) -> None:
-    """Neither installing nor uninstalling it touches a file of ours."""
+def test_a_distribution_with_tools_can_be_installed_and_removed(installed: Installed, tmp_path: Path) -> None:
+    """Neither changes a file of Waystation."""
     installed.pip("install", write(tmp_path, OTHER))
     assert set(installed.run("python", "worker.py").splitlines()) >= GREETED
     installed.pip("uninstall", "toolbelt")

@@ -1,4 +1,4 @@
-"""The person in tests: answers whatever waits, as scripted."""
+"""The scripted person answers every pending call in tests."""
 
 import asyncio
 from collections.abc import MutableMapping
@@ -14,16 +14,16 @@ from waystation.tools import LongRunningFunctionTool
 
 
 def ask(what: str) -> None:
-    """Ask, and say nothing meanwhile."""
+    """Ask, and return nothing yet."""
 
 
 def order(what: str) -> dict[str, str]:
-    """Order, and say so."""
+    """Order, and return an interim response."""
     return {"status": "ordered"}
 
 
-async def test_a_call_that_waits_in_silence_is_answered(serve: Serve) -> None:
-    """Though no event tells that it has begun to wait."""
+async def test_a_call_without_an_interim_response_is_answered(serve: Serve) -> None:
+    """No event shows that it is pending."""
     model = ScriptedModel(calls(("ask", {"what": "x"}), ("ask", {"what": "y"})), says("Done."))
     async with serve(Agent(name="asker", model=model, tools=[LongRunningFunctionTool(ask)])) as env:
         human = ScriptedHuman("approve", "reject")
@@ -34,8 +34,8 @@ async def test_a_call_that_waits_in_silence_is_answered(serve: Serve) -> None:
     assert sorted(response["status"] for _, response in responses(model.requests[-1])) == ["approved", "rejected"]
 
 
-async def test_a_progress_is_followed_by_the_next_answer(serve: Serve) -> None:
-    """Both are recorded in that order, and the second one closes the call."""
+async def test_progress_is_followed_by_the_next_answer(serve: Serve) -> None:
+    """Records both in that order, and the second one closes the call."""
     model = ScriptedModel(calls(("order", {"what": "x"})), *map(says, ("Ordered.", "Sent.", "Here.")))
     async with serve(Agent(name="clerk", model=model, tools=[LongRunningFunctionTool(order)])) as env:
         human = ScriptedHuman(
@@ -50,8 +50,8 @@ async def test_a_progress_is_followed_by_the_next_answer(serve: Serve) -> None:
 
 
 @pytest.mark.usefixtures("logs")
-async def test_a_call_that_the_script_has_no_answer_for_is_told(serve: Serve) -> None:
-    """Once for each, since a test that waits for it does so for ever; others may still answer it."""
+async def test_a_call_without_a_scripted_answer_is_reported(serve: Serve) -> None:
+    """Reports it once per call, because a test would wait forever; others may still answer it."""
     model = ScriptedModel(calls(("order", {"what": "x"})), says("Wait."), says("Done."))
     told: list[tuple[object, ...]] = []
     logged = asyncio.Event()

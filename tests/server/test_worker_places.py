@@ -44,8 +44,8 @@ def test_an_unusable_store_is_named(tmp_path: Path, store: str, artifacts: str, 
     assert [path.name for path in tmp_path.iterdir()] == ["f"]
 
 
-def test_places_that_are_not_made_yet_are_fine(tmp_path: Path) -> None:
-    """Missing stores are created when they are first used."""
+def test_missing_stores_are_accepted(tmp_path: Path) -> None:
+    """They are created at their first use."""
     for stores in (
         Stores(payloads=tmp_path / "a" / "b", artifacts=f"file://{tmp_path}/c", memory=tmp_path / "d" / "e.db"),
         Stores(payloads="s3://bucket/prefix", artifacts="memory:///", memory=tmp_path / "m.db"),

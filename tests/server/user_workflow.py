@@ -1,4 +1,4 @@
-"""Workflows of a user, in a module of their own because the sandbox loads that anew."""
+"""Workflows of a user, in a separate module because the sandbox loads it anew."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -41,7 +41,7 @@ class Decision(BaseModel):
 
 @workflow.defn
 class Settle:
-    """Has an agent decide."""
+    """Lets an agent decide."""
 
     @workflow.run
     async def run(self, order: str) -> int:
@@ -51,7 +51,7 @@ class Settle:
 
 @workflow.defn
 class Ask:
-    """Has an agent do something, and returns its answer."""
+    """Gives a task to an agent, and returns its answer."""
 
     @workflow.run
     async def run(self, agent: str) -> str:

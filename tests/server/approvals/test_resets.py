@@ -66,7 +66,7 @@ async def test_an_answer_that_a_reset_repeats_has_one_effect(serve: Serve, signa
 
 @pytest.mark.parametrize("signal", [True, False])
 async def test_an_answer_that_precedes_its_question_does_not_count(serve: Serve, signal: bool) -> None:
-    """The server repeats it before the run knows the call: it is recorded as ignored, and the approver is asked again."""
+    """The server repeats it before the run knows the call, so it is ignored, and the approver is asked again."""
     cashier = Cashier()
     async with serve(payer(cashier), tasks_may_fail=True) as env:
         invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
