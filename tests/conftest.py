@@ -32,7 +32,7 @@ from waystation.worker import plugin, watchdog
 Serve: TypeAlias = Callable[..., contextlib.AbstractAsyncContextManager[AgentEnvironment]]
 SetZone: TypeAlias = Callable[[str], None]
 
-# Workers run in the process of the tests, some of which read standard output.
+# Workers run in the process of the tests, and some tests read standard output.
 structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
 
 # A busy machine takes longer than 200 ms for some examples.

@@ -59,7 +59,7 @@ async def converse(runner: Any, sessions: Any, app_name: str, progress: Progress
             answered.add(_key(*waiting))
             message = _answer(waiting[1])
         else:
-            message = _say("Go on.") if 0 < len(progress.unvisited) < before else None
+            message = _say("Continue.") if 0 < len(progress.unvisited) < before else None
     else:
         raised = f"The conversation did not end after {MAX_MESSAGES} messages."
     session = await sessions.get_session(**where)

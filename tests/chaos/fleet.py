@@ -50,7 +50,9 @@ class Supervisor:
 
     async def ready(self) -> None:
         """Wait until a worker is ready."""
-        while not self._ready.is_set():  # the worker may have ended, and the next be starting, before a waiter goes on
+        while (
+            not self._ready.is_set()
+        ):  # the worker may have ended, and the next be starting, before a waiter continues
             await self._ready.wait()
 
     async def end(self, *, kill: bool) -> None:

@@ -101,15 +101,15 @@ class Scenario:
     act: Callable[[AgentEnvironment, Invocation], Awaitable[None]]
     child: tuple[Reply, ...] = ()
     root: Callable[[], BaseAgent | App] | None = None
-    """Makes the agent, when it is not the usual one."""
+    """Creates the agent, unless it is the usual one."""
     start: Any = None
-    """What the workflow is started with, when not with a good message."""
+    """The input of the workflow, unless it is a valid message."""
     offload_over: int = OFFLOAD_OVER
-    """From which size, in bytes, payloads are kept beside the history."""
+    """The size in bytes from which payloads are kept outside the history."""
     fork: int = 0
-    """From which of its events a fork goes on, whose runs are kept, too."""
+    """The event from which a fork continues; its runs are kept, too."""
     ends: WorkflowExecutionStatus = WorkflowExecutionStatus.COMPLETED
-    """How it stands when its history is kept."""
+    """The status of the invocation when its history is kept."""
 
     def agent(self) -> BaseAgent | App:
         """Return the agent of the scenario."""

@@ -22,7 +22,7 @@ from waystation.tools.tool_context import ToolContext
 
 
 class Sum(BaseModel):
-    """What `structured` answers."""
+    """The answer of `structured`."""
 
     total: int
 

@@ -32,11 +32,11 @@ class FakeOpenId(FakeOAuth):
     keys_down: bool = False
     """Whether its keys cannot be had."""
     issuer: str | None = None
-    """What it says that it is; None for the truth."""
+    """The issuer that it claims; None for its own."""
     key_reads: int = 0
     """How often its keys were read."""
     nonce: str | None = None
-    """What id tokens say of the login that they end; None for the truth."""
+    """The nonce in ID tokens; None for that of the login."""
     keys: list[ECKey | RSAKey] = field(default_factory=list, repr=False)
 
     def __post_init__(self) -> None:

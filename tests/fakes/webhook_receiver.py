@@ -1,4 +1,4 @@
-"""A program that is told by webhooks, for tests: real HTTP on a loopback port, and it verifies signatures.
+"""A receiver of webhooks for tests: real HTTP on a loopback port, with verified signatures.
 
 with WebhookReceiver() as receiver:
     ...
@@ -34,7 +34,7 @@ class WebhookReceiver:
     """Takes what is posted to it. Change the fields at any time."""
 
     statuses: list[int] = field(default_factory=list)
-    """What it answers to the next requests; 204 to all that follow."""
+    """The statuses of the next responses; later ones are 204."""
     location: str = "/elsewhere"
     """Where its redirects lead."""
     body_s: float = 0.0

@@ -82,7 +82,7 @@ PROJECT = {
 }
 """A project as Temporal's documentation lays one out, with an agent."""
 GREETED = {"Hello, Dana", "Looked up."}
-"""What its worker writes, among its logs."""
+"""The output of its worker, among its logs."""
 
 OTHER = {
     "pyproject.toml": """

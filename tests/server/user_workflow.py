@@ -33,7 +33,7 @@ class AnyOther:
 
 
 class Decision(BaseModel):
-    """What an agent decides."""
+    """The decision of an agent."""
 
     approved: bool
     cents: int

@@ -1,4 +1,4 @@
-"""As for the other tests on a server."""
+"""Fixtures like those of the other tests on a server."""
 
 from tests.server.conftest import payload_store, serve, server, strictly_replayed, verification
 

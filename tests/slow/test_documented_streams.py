@@ -20,13 +20,13 @@ SAID = "[demo model] The weather in London is cloudy, 18 degrees Celsius, with a
 
 @pytest.fixture(scope="module")
 async def shell(server: EmbeddedServer, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Shell]:
-    """A terminal beside a worker with the examples."""
+    """Return a terminal next to a worker with the examples."""
     options = ("--agents", str(ROOT / "examples"), "--model", "demo", "--address", server.address)
     async with WorkerProcess(*options):
         yield Shell.at(tmp_path_factory.mktemp("streams"), server.address)
 
 
-async def test_the_programs_stream(shell: Shell) -> None:
+async def test_the_programs_stream_text(shell: Shell) -> None:
     """The first program prints partial and recorded text; the second reads a file."""
     following, reading = PROGRAMS
     (shell.folder / "following.py").write_text(following)
@@ -55,7 +55,7 @@ async def test_the_commands_serve_a_stream(shell: Shell) -> None:
     assert SAID in out
 
 
-def test_the_table_of_paths_is_that_of_the_application() -> None:
+def test_the_table_of_paths_equals_that_of_the_application() -> None:
     """The application serves each path of the page."""
     app = "".join(path.read_text() for path in (ROOT / "waystation" / "web").glob("*.py"))
     for path in re.findall(r"^\| `GET ([^`?]+)[^`]*` \|", (DOCS / "reference" / "http.md").read_text(), re.MULTILINE):

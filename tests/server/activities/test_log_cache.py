@@ -56,7 +56,7 @@ class Recorded:
         self.invocation = invocation
         self.run_id = run_id
         self.positions = positions
-        """What its activities were told, oldest first."""
+        """The positions of its activities, oldest first."""
 
     async def at(self, views: LogCache, position: Position) -> Log:
         """Read the log at a position."""

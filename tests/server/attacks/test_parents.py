@@ -19,7 +19,7 @@ from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import AgentEnvironment, FunctionModel, says
 
 PARENTS = ("Payroll", "AgentSession", "AgentInvocation")
-"""The types of workflow of which a stranger's worker says it runs them."""
+"""The types of workflow that an attacker's worker claims to run."""
 
 
 async def forged_approval(env: AgentEnvironment) -> JsonObject:

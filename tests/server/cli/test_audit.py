@@ -90,7 +90,7 @@ async def test_the_audit_of_a_session_covers_all_of_its_invocations(serve: Serve
         await waiting(session.invocation(1), "fc-1")
         await session.invocation(1).approve(by="dana")
         await session.invocation(1).result()
-        await session.say("go on")
+        await session.say("continue")
         ran = await waystation(env, "audit", "export", session.id)
         assert ran.records[0]["invocations"] == [f"{session.id}/1", f"{session.id}/2"]
         assert [each["invocation"] for each in ran.records if each["kind"] == "decided"] == [f"{session.id}/1"]

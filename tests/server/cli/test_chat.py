@@ -93,9 +93,9 @@ async def test_a_message_may_have_several_lines() -> None:
 async def test_a_conversation_continues_while_a_call_waits(serve: Serve) -> None:
     """The call is answered in the chat, and its invocation then completes."""
     async with serve(asking(), verify=False) as env:
-        ran = await typed(env, "buy\nmeanwhile\n/pending\n/approve 1/fc-1 fine\n/pending\n")
+        ran = await typed(env, "buy\nhello\n/pending\n/approve 1/fc-1 fine\n/pending\n")
         assert ran.code == 0
-        assert output_lines(ran)[-3:] == ["user: meanwhile", "asker: You said meanwhile.", "asker: They said approved."]
+        assert output_lines(ran)[-3:] == ["user: hello", "asker: You said hello.", "asker: They said approved."]
         assert ran.out.count("/approve 1/fc-1") == 2
         assert "No calls are waiting for a person in this conversation." in ran.out
 

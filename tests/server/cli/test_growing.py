@@ -86,7 +86,7 @@ def test_text_that_was_missed_is_marked(capsys: pytest.CaptureFixture[str]) -> N
 @pytest.mark.parametrize("size", [1, 3, 7, 1_000])
 def test_a_growing_text_is_wrapped_between_words(capsys: pytest.CaptureFixture[str], size: int) -> None:
     """Streamed text is wrapped like recorded text, however it is split; only words longer than a line are broken."""
-    text = "It rains in Bern, and it will go on to rain.\n  - 雨雨雨雨雨雨雨雨雨雨雨雨雨雨雨雨\n\nhttps://example.com/weather/bern/2026"
+    text = "It rains in Bern, and it will continue to rain.\n  - 雨雨雨雨雨雨雨雨雨雨雨雨雨雨雨雨\n\nhttps://example.com/weather/bern/2026"
     growing = StreamedText(Output(page=38, now=lambda: 0.0))
     for at in range(0, len(text), size):
         growing.write(piece(text[at : at + size], offset=at))
@@ -95,7 +95,7 @@ def test_a_growing_text_is_wrapped_between_words(capsys: pytest.CaptureFixture[s
     lines = capsys.readouterr().out.splitlines()
     assert [line[10:] for line in lines] == [
         "a: It rains in Bern, and it",
-        "will go on to rain.",
+        "will continue to rain.",
         "  -",
         "雨" * 14,
         "雨雨",

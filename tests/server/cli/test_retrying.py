@@ -89,7 +89,7 @@ async def test_a_conversation_reports_retries(serve: Serve, failure_recorder: To
 async def test_retries_of_called_agents_are_reported(serve: Serve, waystation: Command, failure_recorder: Told) -> None:
     """Called agents are named by their invocation ids, which other commands accept."""
     called = struggling(failure_recorder, "asked")
-    model = ScriptedModel(calls(("asked", {"request": "go on"})), says("done"))
+    model = ScriptedModel(calls(("asked", {"request": "continue"})), says("done"))
     async with serve(Agent(name="asker", model=model, tools=[AgentTool(called)]), verify=False) as env:
         invocation = await env.client.start("asker", "hi")
         ran = await waystation(env, "events", invocation.id, "--follow")

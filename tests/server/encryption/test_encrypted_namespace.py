@@ -89,7 +89,7 @@ PLACES = (
 )
 
 NOT_RECORDED = {"instruction", "cause"}
-"""Places whose texts stay in the worker: what the model is told, and the cause of an exception."""
+"""Places whose texts stay in the worker: the model's request, and the cause of an exception."""
 
 
 def canary(place: str) -> str:

@@ -11,22 +11,22 @@ from waystation.core import Event, JsonObject, text_of
 
 @pytest.fixture(scope="session")
 def examples() -> Registry:
-    """All of them; none has a mistake in it."""
+    """Return all packages; none has a mistake."""
     registry, problems = discover([EXAMPLES])
     assert [str(problem) for problem in problems] == []
     return registry
 
 
 def called(events: Sequence[Event]) -> list[tuple[str, JsonObject]]:
-    """Return the calls that models made, each a name and its arguments."""
+    """Return the calls of models, each a name and its arguments."""
     return [(call["name"], call["args"]) for event in events for call in event.function_calls()]
 
 
 def answered(events: Sequence[Event]) -> list[JsonObject]:
-    """Return what tools and people answered, in the order of the events."""
+    """Return the answers of tools and people, in the order of the events."""
     return [response["response"] for event in events for response in event.function_responses()]
 
 
 def texts(events: Sequence[Event]) -> list[str]:
-    """Return what agents said."""
+    """Return the texts of agents."""
     return [text for event in events if event.author != "user" and (text := text_of(event.content))]

@@ -20,7 +20,7 @@ def root(examples: Registry) -> Root:
 
 
 async def test_tools_are_offered_and_called_under_the_prefix(serve: Serve, root: Root) -> None:
-    """What the model sees, what the activity is named, and what is written into state."""
+    """The model's declarations, the activity and the state have the prefixed name."""
     model = ScriptedModel(calls(("calculator_add", {"a": 2, "b": 3})), says("Five."))
     async with serve(root.agent, model=model) as env:
         invocation = await env.client.start("calculator_agent", "2 + 3", user_id="pupil")
@@ -45,10 +45,10 @@ async def test_tools_are_offered_and_called_under_the_prefix(serve: Serve, root:
     ],
     ids=["three numbers", "fractions", "no sum"],
 )
-async def test_the_demo_model_leaves_calculating_to_the_tools(
+async def test_the_demo_model_lets_the_tools_calculate(
     serve: Serve, root: Root, message: str, text: str, tools: list[str]
 ) -> None:
-    """And says of itself that it is one."""
+    """The demo model also names itself."""
     async with serve(root.agent, model=root.demo_model) as env:
         invocation = await env.client.start("calculator_agent", message)
         assert (await invocation.result()).text == f"[demo model] {text}"
@@ -56,7 +56,7 @@ async def test_the_demo_model_leaves_calculating_to_the_tools(
 
 
 async def test_the_toolset_is_closed_with_its_worker(serve: Serve) -> None:
-    """And tells how often it calculated."""
+    """The toolset reports the number of its calculations."""
     module = import_module("calculator.agent")
     toolset = module.CalculatorToolset(prefix="sum")
     agent = module.root_agent.clone(update={"tools": [toolset]})

@@ -28,7 +28,7 @@ def root(examples: Registry) -> Root:
 
 @pytest.fixture
 def provider(root: Root, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeOAuth]:
-    """The calendar, of which the example is told where it is."""
+    """Run the calendar, whose address the example receives."""
     module = import_module("calendar_login.agent")
     with FakeOAuth(client_id=module.CLIENT_ID, client_secret=module.CLIENT_SECRET) as provider:
         tool = AuthenticatedFunctionTool(module.list_events, auth_config=module.login_at(provider.url))
@@ -39,21 +39,21 @@ def provider(root: Root, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeOAuth]
 
 @pytest.fixture
 def demo_model(root: Root) -> BaseLlm:
-    """What the package brings instead of a model."""
+    """Return the demo model of the package."""
     assert root.demo_model is not None
     return root.demo_model
 
 
 async def login_page(invocation: Invocation) -> str:
-    """Return where the user shall log in."""
+    """Return the address where the user logs in."""
     (call,) = await waiting(invocation, "fc-1")
     assert (call.kind, call.tool) == ("credential", "list_events")
     uri: str = (call.payload or {})["exchangedAuthCredential"]["oauth2"]["authUri"]
     return uri
 
 
-async def test_the_function_runs_once_the_user_has_logged_in(serve: Serve, root: Root, provider: FakeOAuth) -> None:
-    """The next invocation of the same user asks nobody, and histories have nothing that would open the calendar."""
+async def test_the_function_runs_after_the_login(serve: Serve, root: Root, provider: FakeOAuth) -> None:
+    """The next invocation of the user needs no login, and histories contain nothing that opens the calendar."""
     model = ScriptedModel(
         calls(("list_events", {})), says("The dentist."), calls(("list_events", {})), says("Still the dentist.")
     )
@@ -82,10 +82,10 @@ async def test_the_function_runs_once_the_user_has_logged_in(serve: Serve, root:
     ],
     ids=["logged in", "refused"],
 )
-async def test_the_demo_model_tells_what_came_of_it(
+async def test_the_demo_model_reports_the_outcome(
     serve: Serve, root: Root, demo_model: BaseLlm, provider: FakeOAuth, logs_in: bool, text: str
 ) -> None:
-    """And says of itself that it is one."""
+    """The demo model also names itself."""
     store = InMemoryCredentialService()
     async with serve(root.agent, model=demo_model, services=Services(credentials=store)) as env:
         invocation = await env.client.start(AGENT, "What is on today?")

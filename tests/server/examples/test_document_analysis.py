@@ -18,8 +18,8 @@ def root(examples: Registry) -> Root:
     return examples.roots[AGENT]
 
 
-async def test_one_conversation_finds_what_another_kept(serve: Serve, root: Root) -> None:
-    """The documents of a user, and what was asked before; another user finds neither."""
+async def test_one_conversation_finds_the_documents_of_another(serve: Serve, root: Root) -> None:
+    """It finds documents and earlier questions of its user; another user finds neither."""
     model = ScriptedModel()
     async with serve(root.agent, model=model) as env:
         model.add(calls(("keep_document", REPORT)), says("Kept."))
@@ -53,7 +53,7 @@ async def test_one_conversation_finds_what_another_kept(serve: Serve, root: Root
 
 
 async def test_the_demo_model_follows_its_rules(serve: Serve, root: Root) -> None:
-    """And says of itself that it is one."""
+    """The demo model also names itself."""
     talk = [
         ("Hello", "Say: Keep report.txt: Sales rose. Costs fell. Or: What does report.txt say about sales?"),
         ("What does report.txt say about sales?", "There is no document 'report.txt'. There are: none."),

@@ -1,4 +1,4 @@
-"""The payments agent: how many people have to agree follows from the amount."""
+"""The payments agent: the amount sets the number of approvers."""
 
 import pytest
 
@@ -13,14 +13,14 @@ from waystation.testing import AgentEnvironment
 
 @pytest.fixture
 def app(examples: Registry) -> App:
-    """The agent, with its demo model."""
+    """Return the agent with its demo model."""
     root = examples.roots["payments_agent"]
     assert root.demo_model is not None
     return App(name="payments", root_agent=root.agent.clone({"model": root.demo_model}))
 
 
-async def begun(env: AgentEnvironment, message: str) -> Invocation:
-    """Return an invocation whose call waits."""
+async def start_pending(env: AgentEnvironment, message: str) -> Invocation:
+    """Return an invocation with a pending call."""
     return await until_waiting(env.client.start("payments_agent", message), "fc-1")
 
 
@@ -32,10 +32,8 @@ async def begun(env: AgentEnvironment, message: str) -> Invocation:
         ("Hello", "Tell me what to pay, as in: Pay 500 to Rose for the rent"),
     ],
 )
-async def test_nobody_is_asked_about_small_payments_and_about_reading(
-    serve: Serve, app: App, message: str, text: str
-) -> None:
-    """By the rules of the agent."""
+async def test_small_payments_and_reading_need_no_approval(serve: Serve, app: App, message: str, text: str) -> None:
+    """The rules of the agent exempt them."""
     async with serve(app) as env:
         assert (await env.client.run("payments_agent", message)).text == f"[demo model] {text}"
 
@@ -47,19 +45,19 @@ async def test_nobody_is_asked_about_small_payments_and_about_reading(
         ("Freeze the account of Rose", "The account of Rose is frozen."),
     ],
 )
-async def test_one_person_agrees_and_says_why(serve: Serve, app: App, message: str, text: str) -> None:
-    """By a rule, and by the tool's own policy."""
+async def test_one_approver_is_enough_and_must_comment(serve: Serve, app: App, message: str, text: str) -> None:
+    """A rule and the tool's own policy require the comment."""
     async with serve(app) as env:
-        invocation = await begun(env, message)
+        invocation = await start_pending(env, message)
         assert await refusal(invocation.approve(by="dana")) == "InvalidAnswer"
         await invocation.approve(by="dana", comment="as agreed")
         assert (await invocation.result()).text == f"[demo model] {text}"
 
 
-async def test_two_people_agree_to_a_large_payment(serve: Serve, app: App) -> None:
-    """Different ones, of those who are named; who makes it smaller has approved the smaller one."""
+async def test_a_large_payment_needs_two_approvers(serve: Serve, app: App) -> None:
+    """They must be different and named; an approver who lowers the amount approves the new one."""
     async with serve(app) as env:
-        invocation = await begun(env, "Pay 5000 to Rose for the roof")
+        invocation = await start_pending(env, "Pay 5000 to Rose for the roof")
         await invocation.approve(by="ann")
         assert await refusal(invocation.approve(by="ann")) == "AlreadyAnswered"
         assert await refusal(invocation.approve(by="dana")) == "NotAllowed"
@@ -69,10 +67,10 @@ async def test_two_people_agree_to_a_large_payment(serve: Serve, app: App) -> No
         assert (await invocation.result()).text == "[demo model] 500 euros are paid to Rose."
 
 
-async def test_one_who_refuses_ends_it(serve: Serve, app: App) -> None:
-    """And the agent says so."""
+async def test_one_rejection_closes_the_call(serve: Serve, app: App) -> None:
+    """The agent reports it."""
     async with serve(app) as env:
-        invocation = await begun(env, "Pay 5000 to Rose for the roof")
+        invocation = await start_pending(env, "Pay 5000 to Rose for the roof")
         await invocation.reject(by="ben", comment="no roof")
         assert "rejected" in (await invocation.result()).text
         *_, last = answered((await invocation.log()).state.events)

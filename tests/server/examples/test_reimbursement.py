@@ -18,7 +18,7 @@ MEALS = {"purpose": "meals", "amount": 200.0}
 
 @pytest.fixture(scope="module")
 def root() -> Root:
-    """The package, found as a worker finds it."""
+    """Return the package, found as a worker finds it."""
     registry, problems = discover([EXAMPLES])
     assert problems == []
     return registry.roots["reimbursement_agent"]
@@ -26,20 +26,20 @@ def root() -> Root:
 
 @pytest.fixture
 def demo_model(root: Root) -> BaseLlm:
-    """What the package brings instead of a model."""
+    """Return the demo model of the package."""
     assert root.demo_model is not None
     return root.demo_model
 
 
 async def attended(env: AgentEnvironment, message: str, *answers: JsonObject | str) -> tuple[str, list[str]]:
-    """Return what the agent says in the end to a message, and the tools that it called, when a person answers so."""
+    """Return the agent's last text for a message, and its tool calls, when a person gives this answer."""
     invocation = await env.client.start("reimbursement_agent", message)
     events = await ScriptedHuman(*answers).attend(invocation)
     return (await invocation.result()).text, [call["name"] for event in events for call in event.function_calls()]
 
 
-async def test_a_model_drives_it(serve: Serve, root: Root) -> None:
-    """The tools answer as in ADK's documentation, and the ticket is the same over attempts."""
+async def test_a_model_uses_the_tools(serve: Serve, root: Root) -> None:
+    """The tools respond as in ADK's documentation, and the ticket is the same for all attempts."""
     model = ScriptedModel(
         calls(("ask_for_approval", MEALS)), says("I asked."), calls(("reimburse", MEALS)), says("Reimbursed.")
     )
@@ -96,13 +96,13 @@ async def test_the_demo_model_follows_its_rules(
     text: str,
     called: list[str],
 ) -> None:
-    """And says of itself that it is one."""
+    """The demo model also names itself."""
     async with serve(root.agent, model=demo_model) as env:
         assert await attended(env, message, *answers) == (f"[demo model] {text}", called)
 
 
-async def test_the_demo_model_tells_of_an_expired_approval(serve: Serve, root: Root, demo_model: BaseLlm) -> None:
-    """Nothing is reimbursed because time ran out."""
+async def test_the_demo_model_reports_an_expired_approval(serve: Serve, root: Root, demo_model: BaseLlm) -> None:
+    """An expiry reimburses nothing."""
     agent = LlmAgent(**dict(root.agent))
     asking = next(tool for tool in agent.tools if getattr(tool, "name", "") == "ask_for_approval")
     before, asking.deadline = asking.deadline, timedelta(seconds=0.3)
@@ -116,7 +116,7 @@ async def test_the_demo_model_tells_of_an_expired_approval(serve: Serve, root: R
 
 
 async def test_the_demo_model_is_a_function_of_the_request(demo_model: BaseLlm) -> None:
-    """Also of the last message alone, when there were several."""
+    """With several messages it depends only on the last one."""
 
     def said(text: str) -> JsonObject:
         return {"role": "user", "parts": [{"text": text}]}
@@ -133,8 +133,8 @@ async def test_the_demo_model_is_a_function_of_the_request(demo_model: BaseLlm) 
     }
 
 
-def test_asking_twice_makes_one_ticket(root: Root) -> None:
-    """The ticket derives from the key that is the same over attempts."""
+def test_a_repeated_question_creates_one_ticket(root: Root) -> None:
+    """The ticket derives from the idempotency key, which is the same for all attempts."""
     assert isinstance(root.agent, LlmAgent)
     asking = next(tool for tool in root.agent.tools if getattr(tool, "name", "") == "ask_for_approval")
     contexts = [ToolContext(idempotency_key="i/fc-1", attempt=attempt) for attempt in (1, 2)]

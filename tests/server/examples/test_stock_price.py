@@ -1,4 +1,4 @@
-"""The stock price agent: what types and docstring say to the model, and what becomes of wrong arguments."""
+"""The stock price agent: types and docstring describe the tool, and wrong arguments are reported."""
 
 import pytest
 
@@ -14,8 +14,8 @@ def root(examples: Registry) -> Root:
     return examples.roots["stock_price_agent"]
 
 
-async def test_the_model_is_told_types_ranges_and_descriptions(serve: Serve, root: Root) -> None:
-    """All of it from the signature and the docstring."""
+async def test_the_model_sees_types_ranges_and_descriptions(serve: Serve, root: Root) -> None:
+    """All of them come from the signature and the docstring."""
     model = ScriptedModel(calls(("get_stock_price", {"symbol": "beta", "days_ago": 1.0})), says("42.35 dollars."))
     async with serve(root.agent, model=model) as env:
         invocation = await env.client.start("stock_price_agent", "What did BETA cost yesterday?")
@@ -48,7 +48,7 @@ async def test_the_model_is_told_types_ranges_and_descriptions(serve: Serve, roo
     ids=["in another currency", "on another day", "no symbol", "a tool that raises"],
 )
 async def test_the_demo_model_follows_its_rules(serve: Serve, root: Root, message: str, text: str) -> None:
-    """And says of itself that it is one."""
+    """The demo model also names itself."""
     async with serve(root.agent, model=root.demo_model) as env:
         result = await env.client.run("stock_price_agent", message)
         assert result.text == f"[demo model] {text}"
@@ -58,10 +58,10 @@ async def test_the_demo_model_follows_its_rules(serve: Serve, root: Root, messag
     ("message", "parameter"),
     [("What did ALPH cost 9 days ago?", "days_ago"), ("What does ALPH cost in GBP?", "currency")],
 )
-async def test_arguments_that_do_not_fit_are_told_to_the_model(
+async def test_invalid_arguments_are_reported_to_the_model(
     serve: Serve, root: Root, message: str, parameter: str
 ) -> None:
-    """The function does not run, and the invocation goes on."""
+    """The function does not run, and the invocation continues."""
     async with serve(root.agent, model=root.demo_model) as env:
         invocation = await env.client.start("stock_price_agent", message)
         assert (await invocation.result()).text.startswith("[demo model] No price. Invoking `get_stock_price()`")

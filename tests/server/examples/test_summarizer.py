@@ -1,4 +1,4 @@
-"""The summariser: an agent as a tool, whose answer is the answer."""
+"""The summarizer: an agent as a tool, whose answer is the result."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def root(examples: Registry) -> Root:
     return examples.roots["summarizer_agent"]
 
 
-async def test_the_answer_of_the_called_agent_stands(serve: Serve, root: Root) -> None:
+async def test_the_answer_of_the_called_agent_is_final(serve: Serve, root: Root) -> None:
     """The calling agent's model is called once; the other's answer is the result, and the invocation's text."""
     model = ScriptedModel(calls(("summary_agent", {"request": TEXT})), says("A wet and lonely concert."))
     async with serve(root.agent, model=model) as env:
@@ -35,7 +35,7 @@ async def test_the_answer_of_the_called_agent_stands(serve: Serve, root: Root) -
 
 
 async def test_the_demo_model_plays_both_models(serve: Serve, root: Root) -> None:
-    """And says of itself that it is one, in either part."""
+    """The demo model also names itself in either part."""
     async with serve(root.agent, model=root.demo_model) as env:
         invocation = await env.client.start("summarizer_agent", f"Please summarize: {TEXT}")
         text = "[demo model] 8 words, which begin: It rained."

@@ -1,4 +1,4 @@
-"""The transfer: a tool decides who goes on."""
+"""The transfer: a tool chooses the next agent."""
 
 import pytest
 
@@ -16,8 +16,8 @@ def root(examples: Registry) -> Root:
     return examples.roots["main_agent"]
 
 
-async def test_the_other_agent_goes_on_in_the_same_conversation(serve: Serve, root: Root) -> None:
-    """It is told what the user said and, quoted, what the main agent did; nobody calls the main agent's model again."""
+async def test_the_other_agent_continues_the_conversation(serve: Serve, root: Root) -> None:
+    """It sees the user's message and, quoted, the main agent's work; the main agent's model is not called again."""
     model = ScriptedModel(calls(("check_and_transfer", {"query": URGENT})), says("Support here."))
     async with serve(root.agent, model=model) as env:
         invocation = await env.client.start("main_agent", URGENT)
@@ -43,7 +43,7 @@ async def test_the_other_agent_goes_on_in_the_same_conversation(serve: Serve, ro
     ids=["urgent", "not urgent"],
 )
 async def test_the_demo_model_plays_both_models(serve: Serve, root: Root, message: str, author: str, text: str) -> None:
-    """And says of itself that it is one."""
+    """The demo model also names itself."""
     async with serve(root.agent, model=root.demo_model) as env:
         invocation = await env.client.start("main_agent", message)
         await invocation.result()

@@ -1,4 +1,4 @@
-"""The ticket agent: news of a long-running call from outside, and the final answer."""
+"""The ticket agent: progress of a long-running call from another program, and the final answer."""
 
 import importlib.util
 from types import ModuleType
@@ -24,7 +24,7 @@ def root(examples: Registry) -> Root:
 
 @pytest.fixture(scope="module")
 def desk() -> ModuleType:
-    """The program that plays the help desk."""
+    """Return the program that plays the help desk."""
     spec = importlib.util.spec_from_file_location("desk", EXAMPLES / "ticket" / "desk.py")
     assert spec is not None
     assert spec.loader is not None
@@ -33,8 +33,8 @@ def desk() -> ModuleType:
     return module
 
 
-async def test_the_model_hears_of_each_news_but_the_quiet_one(serve: Serve, root: Root, desk: ModuleType) -> None:
-    """The quiet one is recorded in its place; the final answer ends the wait."""
+async def test_the_model_receives_each_report_except_the_quiet_one(serve: Serve, root: Root, desk: ModuleType) -> None:
+    """The quiet one is only recorded; the final answer closes the call."""
     model = ScriptedModel(
         calls(("create_ticket", PRINTER)), says("Opened."), says("A fuse is coming."), says("It is mended.")
     )
@@ -62,10 +62,10 @@ async def test_the_model_hears_of_each_news_but_the_quiet_one(serve: Serve, root
 
 
 @pytest.mark.parametrize(("message", "urgency"), [("The door squeaks", "normal"), ("Fire! Come at once", "high")])
-async def test_the_demo_model_repeats_the_news(
+async def test_the_demo_model_repeats_the_reports(
     serve: Serve, root: Root, desk: ModuleType, message: str, urgency: str
 ) -> None:
-    """And says of itself that it is one."""
+    """The demo model also names itself."""
     async with serve(root.agent, model=root.demo_model) as env:
         invocation = await env.client.start("ticket_agent", message)
 

@@ -5,8 +5,8 @@ from tests.server.sessions.test_client import waits
 from waystation.agents.registry import Registry
 
 
-async def test_the_talk_goes_on_while_a_trip_waits(serve: Serve, examples: Registry) -> None:
-    """Earlier messages are known, also to the message that comes while the manager decides."""
+async def test_a_conversation_continues_while_a_trip_waits(serve: Serve, examples: Registry) -> None:
+    """Every message knows the earlier ones, even one during the manager's decision."""
     root = examples.roots["travel_desk"]
     async with serve(root.agent, model=root.demo_model, verify=False) as env:
         app = env.client.task_queue
@@ -23,8 +23,8 @@ async def test_the_talk_goes_on_while_a_trip_waits(serve: Serve, examples: Regis
         assert await session.state() == {"trips": ["Lima"], "user:home": "Oslo"}
 
 
-async def test_another_conversation_knows_what_is_the_users(serve: Serve, examples: Registry) -> None:
-    """The city, which is in `user:` state; not the name, which was only said."""
+async def test_another_conversation_has_only_the_users_state(serve: Serve, examples: Registry) -> None:
+    """The city is in `user:` state; the name was only mentioned."""
     root = examples.roots["travel_desk"]
     async with serve(root.agent, model=root.demo_model, verify=False) as env:
         app = env.client.task_queue

@@ -14,8 +14,8 @@ def root(examples: Registry) -> Root:
     return examples.roots["user_preferences_agent"]
 
 
-async def test_what_one_call_writes_the_next_reads(serve: Serve, root: Root) -> None:
-    """The whole is recorded under its key, and is in the result."""
+async def test_the_next_call_reads_the_state_of_an_earlier_one(serve: Serve, root: Root) -> None:
+    """The whole value is recorded under its key, and is in the result."""
     model = ScriptedModel(
         calls(("update_user_preference", {"preference": "theme", "value": "dark"})),
         calls(("update_user_preference", {"preference": "theme", "value": "light"})),
@@ -43,10 +43,10 @@ async def test_what_one_call_writes_the_next_reads(serve: Serve, root: Root) -> 
             {"user:preferences": {"theme": "dark", "language": "Welsh"}},
         ),
         (
-            "My favourite colour is dark blue!",
+            "My favorite color is dark blue!",
             {"user:preferences": {"theme": "dark"}},
-            "Remembered: colour.",
-            {"user:preferences": {"theme": "dark", "colour": "dark blue"}},
+            "Remembered: color.",
+            {"user:preferences": {"theme": "dark", "color": "dark blue"}},
         ),
         (
             "What do you know?",
@@ -56,12 +56,12 @@ async def test_what_one_call_writes_the_next_reads(serve: Serve, root: Root) -> 
         ),
         ("What do you know?", None, "I know nothing about you.", {}),
     ],
-    ids=["two at once", "one more", "asked", "asked before anything was told"],
+    ids=["two at once", "one more", "asked", "asked before anything was remembered"],
 )
 async def test_the_demo_model_follows_its_rules(
     serve: Serve, root: Root, message: str, state: dict[str, object] | None, text: str, after: dict[str, object]
 ) -> None:
-    """And says of itself that it is one."""
+    """The demo model also names itself."""
     async with serve(root.agent, model=root.demo_model) as env:
         app = env.client.task_queue  # of its own: preferences outlive a test
         invocation = await env.client.start("user_preferences_agent", message, state=state, app=app)
@@ -69,8 +69,8 @@ async def test_the_demo_model_follows_its_rules(
         assert await invocation.state() == after
 
 
-async def test_the_next_invocation_finds_what_an_earlier_one_was_told(serve: Serve, root: Root) -> None:
-    """It belongs to the user, not to a conversation."""
+async def test_the_next_invocation_finds_earlier_preferences(serve: Serve, root: Root) -> None:
+    """They belong to the user, not to a conversation."""
     async with serve(root.agent, model=root.demo_model) as env:
         app = env.client.task_queue
         await env.client.run("user_preferences_agent", "My theme is dark.", app=app, session_id="one")

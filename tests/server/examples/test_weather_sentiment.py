@@ -17,7 +17,7 @@ def root(examples: Registry) -> Root:
 
 
 async def test_a_model_uses_one_tool_after_the_other(serve: Serve, root: Root) -> None:
-    """Each answer is there when the model is called the next time."""
+    """The next model call has the earlier response."""
     model = ScriptedModel(
         calls(("get_weather_report", {"city": "London"})),
         calls(("analyze_sentiment", {"text": "I hate rain."})),
@@ -56,7 +56,7 @@ async def test_a_model_uses_one_tool_after_the_other(serve: Serve, root: Root) -
 async def test_the_demo_model_follows_its_rules(
     serve: Serve, root: Root, message: str, text: str, tools: list[str]
 ) -> None:
-    """And says of itself that it is one."""
+    """The demo model also names itself."""
     async with serve(root.agent, model=root.demo_model) as env:
         invocation = await env.client.start("weather_sentiment_agent", message)
         assert (await invocation.result()).text == f"[demo model] {text}"

@@ -42,7 +42,7 @@ class OverHttp(BaseLlm):
         self._one_at_a_time = asyncio.Lock()
 
     async def generate(self, request: LlmRequest, *, on_text: Callable[[str], None] | None = None) -> LlmResponse:
-        """Have the server reply as the demo model would."""
+        """Return the server's reply, which is that of the demo model."""
         reply = (await self._demo_model.generate(request)).content
         async with self._one_at_a_time:
             wanted = [(call["name"], call["args"]) for call in parts_of(reply, "functionCall")]
@@ -55,7 +55,7 @@ class OverHttp(BaseLlm):
 
 
 @pytest.mark.parametrize(("agent", "message", "people"), sampled(TALKS), ids=[talk[0] for talk in sampled(TALKS)])
-async def test_gemini_takes_the_whole_conversation(
+async def test_gemini_accepts_the_whole_conversation(
     serve: Serve,
     examples: Registry,
     gemini: FakeGemini,
@@ -63,7 +63,7 @@ async def test_gemini_takes_the_whole_conversation(
     message: str,
     people: tuple[JsonObject | str, ...],
 ) -> None:
-    """Declarations, calls and their answers, waits and all."""
+    """Sends declarations, calls with their answers, and waits."""
     root = examples.roots[agent]
     assert root.demo_model is not None
     model = OverHttp(root.demo_model, gemini)
@@ -79,5 +79,5 @@ async def test_gemini_takes_the_whole_conversation(
 
 
 def test_every_example_is_tried(examples: Registry) -> None:
-    """Also those that will be added."""
+    """Includes examples that will be added."""
     assert {agent for agent, *_ in TALKS} == set(examples.roots)

@@ -117,7 +117,7 @@ async def test_default_channels_are_used_without_a_policy(
         assert (await reported(invocation)).delivered == ("all",)
         await invocation.approve(by="erin")
         asked, decided = await received(receiver, 2)
-        # No key signs links here: whoever follows this one logs in first.
+        # No key signs links here: a person who follows this one logs in first.
         page = f"https://inbox.example/approvals/{quote(f'{invocation.id}/fc-1', safe='')}"
         assert asked.body["data"]["link"] == page
         assert decided.body["data"]["decision"] == {"action": "approve", "by": "erin", "verified": None}

@@ -15,17 +15,17 @@ _queues = itertools.count()
 
 
 def new_place(server: EmbeddedServer, folder: Path) -> Place:
-    """Return a place on `server` with a task queue of its own."""
+    """Return a place on `server` with its own task queue."""
     return Place(address=server.address, task_queue=f"processes-{os.getpid()}-{next(_queues)}", ledger=Ledger(folder))
 
 
 @pytest.fixture
 def place(server: EmbeddedServer, tmp_path: Path) -> Place:
-    """Where this test's workers work."""
+    """Return the place of this test's workers."""
     return new_place(server, tmp_path)
 
 
 @pytest.fixture
 async def client(place: Place) -> AgentClient:
-    """A client that starts what this test's workers serve."""
+    """Return a client for this test's workers."""
     return await place.client()

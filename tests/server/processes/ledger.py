@@ -1,6 +1,6 @@
-"""What the tools of the agents here did, on disk, so that it outlives a killed worker.
+"""Record the effects of the tools on disk, so that they outlive a killed worker.
 
-A tool that has to last as long as a test wants waits for a gate: a file that the test makes.
+A tool that has to last as long as a test wants waits for a gate: a file that the test creates.
 """
 
 import json
@@ -22,23 +22,23 @@ class Ledger:
         self.folder = folder
 
     def note(self, what: str, **facts: Any) -> None:
-        """Append a line. One write, so that lines of several processes do not mix."""
+        """Append a line in one write, so that lines of several processes do not mix."""
         line = json.dumps({"what": what, "pid": os.getpid(), **facts}) + "\n"
         with (self.folder / "ledger.jsonl").open("a") as file:
             file.write(line)
 
     def lines(self, what: str, **facts: Any) -> list[JsonObject]:
-        """Return the lines that say `what` and have these facts, oldest first."""
+        """Return the lines with this kind and these facts, oldest first."""
         path = self.folder / "ledger.jsonl"
         found = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
         return [line for line in found if {"what": what, **facts}.items() <= line.items()]
 
     def open(self, gate: str) -> None:
-        """Let whatever waits at `gate` pass."""
+        """Let every caller at `gate` pass."""
         (self.folder / gate).touch()
 
     def is_open(self, gate: str) -> bool:
-        """Whether `gate` was opened."""
+        """Return whether `gate` was opened."""
         return (self.folder / gate).exists()
 
     def wait(self, gate: str) -> None:
@@ -51,5 +51,5 @@ class Ledger:
 
 
 def ledger() -> Ledger:
-    """Return the ledger that this process was given by its environment."""
+    """Return the ledger that the environment of this process names."""
     return Ledger(Path(os.environ[VARIABLE]))

@@ -1,4 +1,4 @@
-"""The supervisors of chaos: every worker that ends is replaced, and counted."""
+"""The supervisors of chaos replace and count every worker that ends."""
 
 import signal
 import sys
@@ -35,14 +35,14 @@ async def test_a_worker_that_crashes_before_it_is_ready_is_a_failure() -> None:
 
 
 async def test_a_worker_that_crashes_after_it_was_ready_is_a_failure() -> None:
-    """Unlike one that replaces itself because a tool blocked it."""
+    """A worker that replaces itself after a blocking tool is not one."""
     async with supervise(f"{READY}{CRASH}", BLOCK) as supervisor:
         await until(lambda: supervisor.exits[BLOCKED], "the second worker has ended")
     [failure] = supervisor.failures
     assert "A worker ended with exit code 1: " in failure
 
 
-async def test_only_a_worker_that_was_really_killed_counts_as_killed() -> None:
+async def test_only_a_killed_worker_counts_as_killed() -> None:
     """If workers end by themselves when they are to be killed, the next one is killed."""
     async with supervise(BLOCK, BLOCK) as supervisor:
         await until(lambda: supervisor.exits[BLOCKED], "the first worker has ended")
@@ -52,7 +52,7 @@ async def test_only_a_worker_that_was_really_killed_counts_as_killed() -> None:
     assert supervisor.failures == []
 
 
-async def test_a_worker_that_is_asked_to_stop_is_no_kill() -> None:
+async def test_a_worker_that_is_asked_to_stop_does_not_count_as_killed() -> None:
     """It is replaced, too."""
     async with supervise() as supervisor:
         await supervisor.end(kill=False)

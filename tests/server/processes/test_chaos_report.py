@@ -1,4 +1,4 @@
-"""The figures of chaos: every kind of damage is counted."""
+"""The figures of chaos count every kind of damage."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Workers and servers that are killed: nothing is lost, and nothing happens twice that must not."""
+"""Killed workers and servers lose nothing, and repeat no effect that must happen once."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ PARKED = 100
 
 @dataclass(frozen=True)
 class Story:
-    """What happened to one invocation whose worker was killed while its tool ran."""
+    """The outcome of one invocation whose worker was killed during its tool call."""
 
     invocation: Invocation
     result: InvocationResult
@@ -31,18 +31,18 @@ class Story:
 
     @property
     def key(self) -> str:
-        """The idempotency key of its only call."""
+        """Return the idempotency key of its only call."""
         return f"{self.invocation.id}/fc-1"
 
     @property
     def told(self) -> list[object]:
-        """What its model was told."""
+        """Return the responses that its model received."""
         return [response for _, response in json.loads(self.result.text)]
 
 
 @contextlib.asynccontextmanager
 async def crash(place: Place) -> AsyncIterator[dict[str, Story]]:
-    """One worker process is killed while it runs a tool of each kind; another one takes over."""
+    """Kill a worker process while it runs a tool of each kind; another one takes over."""
     client = await place.client()
     tools = ("hold", "hold_once", "hold_confirmed")
     async with place.worker() as first:
@@ -63,13 +63,13 @@ async def crash(place: Place) -> AsyncIterator[dict[str, Story]]:
 
 @pytest.fixture(scope="module")
 async def stories(server: EmbeddedServer, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[dict[str, Story]]:
-    """A crash of workers with the default stores."""
+    """Return the outcomes after a crash of workers with the default stores."""
     async with crash(new_place(server, tmp_path_factory.mktemp("crash"))) as stories:
         yield stories
 
 
-async def test_a_call_whose_worker_was_killed_is_made_again_under_the_same_key(stories: dict[str, Story]) -> None:
-    """At least once: the second attempt has the first one's idempotency key, and the invocation completes."""
+async def test_a_call_of_a_killed_worker_is_repeated_under_the_same_key(stories: dict[str, Story]) -> None:
+    """The second attempt has the first one's idempotency key, and the invocation completes."""
     story = stories["hold"]
     began = story.ledger.lines("began", key=story.key)
     assert [line["attempt"] for line in began] == [1, 2]
@@ -79,8 +79,8 @@ async def test_a_call_whose_worker_was_killed_is_made_again_under_the_same_key(s
 
 
 @pytest.mark.parametrize("tool", ["hold_once", "hold_confirmed"])
-async def test_a_call_that_takes_effect_once_is_not_made_again(stories: dict[str, Story], tool: str) -> None:
-    """At most once, and by default so for what a person confirmed: the model is told that nobody knows."""
+async def test_a_call_with_the_effect_once_is_not_repeated(stories: dict[str, Story], tool: str) -> None:
+    """Confirmed calls have this effect by default; the model learns that the outcome is unknown."""
     story = stories[tool]
     assert [line["attempt"] for line in story.ledger.lines("began", key=story.key)] == [1]
     assert story.ledger.lines("ended", key=story.key) == []
@@ -95,12 +95,12 @@ async def test_a_call_that_takes_effect_once_is_not_made_again(stories: dict[str
 
 
 def has_ended(process: psutil.Process) -> bool:
-    """Whether the kernel has taken a killed process's files away."""
+    """Return whether the kernel has released a killed process's files."""
     return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
 
 
 async def approve_all(invocations: list[Invocation], call: str = "fc-1") -> list[str]:
-    """Approve one call of each invocation, in an order of one's own; return the invocations where it counted."""
+    """Approve one call of each invocation in another order; return the invocations where it counted."""
     accepted = []
     for invocation in random.sample(invocations, len(invocations)):
         try:

@@ -1,4 +1,4 @@
-"""Programs whose standard streams are closed when they begin."""
+"""Programs start with closed standard streams."""
 
 import asyncio
 import sys
@@ -14,8 +14,8 @@ COMMAND = [str(Path(sys.executable).parent / "waystation"), "--version"]
 
 @pytest.mark.parametrize("program", [WORKER, COMMAND], ids=["worker", "command"])
 @pytest.mark.parametrize("closed", ["0", "1", "2"])
-async def test_a_closed_stream_keeps_no_program_from_its_work(program: list[str], closed: str) -> None:
-    """Some service managers start programs so. Where nobody can be told anything, the exit code still says all."""
+async def test_a_closed_stream_does_not_stop_a_program(program: list[str], closed: str) -> None:
+    """Some service managers start programs in this way. Without output, the exit code has the result."""
     close = ["/bin/sh", "-c", f'exec "$@" {closed}>&-', "sh"]
     nothing = asyncio.subprocess.DEVNULL
     process = await asyncio.create_subprocess_exec(*close, *program, cwd=ROOT, stdout=nothing, stderr=nothing)

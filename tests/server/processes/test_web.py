@@ -1,4 +1,4 @@
-"""`waystation web` as a process: how it begins and ends, and what it makes of a proxy before it."""
+"""`waystation web` as a process: its start, its end, and its use of a proxy."""
 
 import re
 import signal
@@ -21,13 +21,13 @@ OIDC = '[oidc]\nissuer = "https://login.example.com"\nclient_id = "inbox"\n'
 
 
 def web_at(place: Place, *options: str) -> Process:
-    """Return a server that is to be started."""
+    """Return a server that is not started yet."""
     command = (sys.executable, "-m", "waystation.cli", "--address", place.address, "web", "--port", "0", *options)
     return Process(*command, environment={"WAYSTATION_WEB_TOKEN": TOKEN})
 
 
 async def address(web: Process) -> str:
-    """Return where a server listens."""
+    """Return the address of a server."""
 
     def serving() -> re.Match[str] | None:
         return re.search(r"Serving at (\S+);", " ".join(web.other))
@@ -38,8 +38,10 @@ async def address(web: Process) -> str:
 
 
 @pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGINT])
-async def test_it_ends_with_0_and_ends_its_streams(place: Place, client: AgentClient, by: signal.Signals) -> None:
-    """A reader sees the end of its stream, not a broken connection, and no status, so it comes back."""
+async def test_an_ending_server_exits_with_0_and_ends_its_streams(
+    place: Place, client: AgentClient, by: signal.Signals
+) -> None:
+    """A reader sees the end of its stream, not a broken connection, and no status, so it reconnects."""
     await announce_agents(client.temporal, [Agent(name="nobody")])
     invocation = await client.start("nobody", "go")
     async with web_at(place) as web:
@@ -59,10 +61,10 @@ async def test_it_ends_with_0_and_ends_its_streams(place: Place, client: AgentCl
 
 
 @pytest.mark.parametrize(("options", "each_by_itself"), [(("--url", "https://inbox.example"), True), ((), False)])
-async def test_behind_a_proxy_who_knocks_too_often_keeps_nobody_else_out(
+async def test_behind_a_proxy_too_many_attempts_block_only_their_sender(
     place: Place, options: tuple[str, ...], each_by_itself: bool
 ) -> None:
-    """The proxy says who comes; without one, whoever sends such a header is counted as who he is."""
+    """The proxy names the client; without one, such a header is ignored."""
     async with web_at(place, *options) as web, httpx.AsyncClient(base_url=await address(web)) as http:
 
         async def knock(client: str) -> int:
@@ -74,10 +76,10 @@ async def test_behind_a_proxy_who_knocks_too_often_keeps_nobody_else_out(
 
 
 @pytest.mark.parametrize(("options", "links"), [((), 0), (("--as", "dana"), 1)])
-async def test_where_people_log_in_at_a_provider_no_link_is_printed(
+async def test_with_a_provider_no_link_is_printed(
     place: Place, tmp_path: Path, options: tuple[str, ...], links: int
 ) -> None:
-    """Whoever reads the log of the server would be one more person by it. Whoever names one means it."""
+    """A link would let every reader of the log log in. A person who configures a name still gets one."""
     write_examples(tmp_path / "identity")
     file = tmp_path / "identity" / "gateway.toml"
     file.write_text(file.read_text() + OIDC)

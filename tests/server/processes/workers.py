@@ -1,4 +1,4 @@
-"""Worker processes, started as an operator starts them, and ended with the test whatever happens in it."""
+"""Start worker processes as an operator does, and end them with the test in any case."""
 
 import asyncio
 import contextlib
@@ -36,11 +36,7 @@ async def until(look: Callable[[], Awaitable[T]], what: str) -> T: ...
 @overload
 async def until(look: Callable[[], T], what: str) -> T: ...
 async def until(look: Callable[[], Any], what: str) -> Any:
-    """Look again and again until something true is seen, and return it.
-
-    Raises:
-        AssertionError: It was not seen in time.
-    """
+    """Poll until the result is true, and return it, or raise an AssertionError when the time is up."""
     try:
         async with asyncio.timeout(LIMIT_S):
             while True:
@@ -54,7 +50,7 @@ async def until(look: Callable[[], Any], what: str) -> Any:
 
 
 async def wait_for_listed(client: Client, query: str) -> list[str]:
-    """Wait until the server lists workflows, which it does a moment after they were started. Return their IDs."""
+    """Wait until the server lists workflows, which takes a moment after their start. Return their IDs."""
 
     async def look() -> list[str]:
         return [found.id async for found in client.list_workflows(query)]
@@ -80,7 +76,7 @@ SOON_LOST = Settings(
 
 
 class Process:
-    """A program that ends with the block, and whose output is read line by line."""
+    """A program that ends with the block; its output is read line by line."""
 
     def __init__(self, *command: str, environment: Mapping[str, str] | None = None) -> None:
         self._command = command
@@ -120,12 +116,12 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """Id of the process."""
+        """Return the ID of the process."""
         return self._process.pid
 
     @property
     def running(self) -> bool:
-        """Whether it has not ended yet."""
+        """Return whether the process is still running."""
         return self._process.returncode is None
 
     async def exit_code(self) -> int:
@@ -136,7 +132,7 @@ class Process:
         return code
 
     async def stop(self, by: signal.Signals = signal.SIGTERM) -> int:
-        """Ask it to end; return the exit code."""
+        """Ask the process to end; return the exit code."""
         self.send(by)
         return await self.exit_code()
 
@@ -149,7 +145,7 @@ class Process:
         os.kill(self.pid, what)
 
     async def kill(self) -> None:
-        """End it with no chance to say anything."""
+        """Kill the process."""
         assert await self.stop(signal.SIGKILL) == -signal.SIGKILL
 
     async def logged(self, event: str) -> JsonObject:
@@ -170,7 +166,7 @@ class Process:
 
     @property
     def life(self) -> list[str]:
-        """What the worker said of itself, oldest first."""
+        """Return the worker's events about itself, oldest first."""
         return [line["event"] for line in self.logs if line["event"].startswith("worker.")]
 
 
@@ -193,7 +189,7 @@ class WorkerProcess(Process):
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where the worker processes of one test work: a server, a task queue, a ledger."""
+    """The worker processes of one test: a server, a task queue, a ledger."""
 
     address: str
     task_queue: str
@@ -204,7 +200,7 @@ class Place:
     def worker(self, *options: str, task_queue: str | None = None, nice: int = 0) -> WorkerProcess:
         """Return a worker process, not started yet; for the agents here, unless it serves only workflows.
 
-        It has less of the processors by `nice`.
+        It has a lower priority of the processors by `nice`.
         """
         agents = () if "workflows" in options else ("--agents", str(AGENTS))
         return WorkerProcess(
@@ -226,11 +222,11 @@ class Place:
         )
 
     async def client(self) -> AgentClient:
-        """Return a client that starts what this test's workers serve."""
+        """Return a client for this test's workers."""
         namespace = self.environment.get("TEMPORAL_NAMESPACE")
         return await AgentClient.connect(address=self.address, namespace=namespace, task_queue=self.task_queue)
 
 
 def plan(*batches: list[tuple[str, dict[str, Any]]]) -> str:
-    """Return a message for the agent `planned`: which calls to make, batch by batch."""
+    """Return a message for the agent `planned`: the calls to make, batch by batch."""
     return json.dumps(batches)

@@ -126,7 +126,7 @@ async def test_a_report_covers_an_invocation_and_its_called_agents(serve: Serve)
         waiting = report(await Recording.of(invocation)).to_json()
         assert (waiting["status"], waiting["ended"]) == ("waiting", None)
         assert (waiting["timeline"][-1]["kind"], waiting["timeline"][-1]["open"]) == ("wait", True)
-        await approve_and_finish(invocation, by="dana", comment="Go on.")
+        await approve_and_finish(invocation, by="dana", comment="Fine.")
         found = report(await Recording.of(invocation))
     made_report = found.to_json()
     assert (made_report["agent"], made_report["message"], made_report["status"]) == ("payer", "Pay.", "completed")
@@ -145,7 +145,7 @@ async def test_a_report_covers_an_invocation_and_its_called_agents(serve: Serve)
         "started",
         "finished",
     ]
-    assert made_report["people"][1]["comment"] == "Go on."
+    assert made_report["people"][1]["comment"] == "Fine."
     below = made_report["called"]["fc-1"]
     assert [each["attempts"] for each in below["attempts"]] == [2]
     assert "the archive did not answer" not in json.dumps(below["attempts"])
@@ -153,8 +153,8 @@ async def test_a_report_covers_an_invocation_and_its_called_agents(serve: Serve)
     changes = [change for event in below["events"] for change in event["changes"]]
     assert changes == [{"key": "seen", "before": "nothing", "after": "here"}]
     page = Page(found.html())
-    for said in ("Paid.", "approved by dana (unverified): “Go on.”", "2 attempts", "helper", "0.000018", "nothing"):
-        assert said in page.text
+    for text in ("Paid.", "approved by dana (unverified): “Fine.”", "2 attempts", "helper", "0.000018", "nothing"):
+        assert text in page.text
 
 
 @pytest.mark.parametrize("path", sampled(KEPT), ids=lambda path: path.stem)

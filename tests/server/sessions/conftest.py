@@ -47,7 +47,7 @@ async def verify(
                 invocation = Invocation.from_id(session.client, child)
                 await assert_invocation_holds(invocation, replays=replays, settings=settings)
 
-    # What is under way goes on between the two looks.
+    # Work in flight continues between the two reads.
     looks = list[object]()
 
     async def agree() -> bool:

@@ -74,7 +74,7 @@ async def test_all_pending_calls_of_a_conversation_are_listed(converse: Converse
     async with converse(asking()) as session:
         await session.send("buy")
         await waits(session, 1)
-        await session.say("meanwhile")
+        await session.say("hello")
         while not (waiting := await session.pending()):
             await asyncio.sleep(0.05)  # visibility lags
         (call,) = waiting

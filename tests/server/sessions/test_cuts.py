@@ -18,7 +18,7 @@ from waystation.history import read_json_payloads
 from waystation.storage import Blobs
 
 LARGE = "x" * 60_000
-"""Two of these are more than a run of a session carries as it stands."""
+"""Two of these are more than a run of a session carries inline."""
 
 
 async def current_input(session: Session) -> SessionInput:

@@ -191,7 +191,7 @@ BAD: dict[str, Any] = {
     "no object": bytes_of(b'"hi"'),
     "no message": {"text": "hi"},
     "broken": bytes_of(b'{"message": '),
-    "a state that is no JSON": bytes_of(b'{"message": "hi", "state": {"n": NaN}}'),
+    "a state that is not JSON": bytes_of(b'{"message": "hi", "state": {"n": NaN}}'),
     "a function call": {"message": {"parts": [{"functionCall": {"name": "pay", "args": {}}}]}},
     "a policy that there is not": {"message": "hi", "when_busy": "shout"},
     "a message of half a megabyte": {"message": "x" * 500_000},

@@ -24,7 +24,7 @@ class Talk:
         self.shown: list[list[str]] = []
         self.sizes: list[int] = []
         self.summarised: list[str] = []
-        settings = EventsCompactionConfig(summarizer=LlmEventSummarizer(FunctionModel(self._summarise)), **config)
+        settings = EventsCompactionConfig(summarizer=LlmEventSummarizer(FunctionModel(self._summarize)), **config)
         agent = Agent(name="clerk", model=FunctionModel(self._reply))
         self.app = App(name="talk", root_agent=agent, events_compaction_config=settings)
 
@@ -33,7 +33,7 @@ class Talk:
         self.sizes.append(estimate(request.contents))
         return says(f"heard {latest_turn(request)[0].removesuffix(FILLER)}")
 
-    def _summarise(self, request: LlmRequest) -> Reply:
+    def _summarize(self, request: LlmRequest) -> Reply:
         self.summarised.append(text_of(request.contents[0]))
         return says(f"summary {len(self.summarised)}")
 

@@ -58,14 +58,14 @@ async def test_a_call_is_answered_with_the_keyboard_alone(serve: Serve, chromium
                 outline = await focus.evaluate("each => getComputedStyle(each).outlineStyle")
                 assert outline != "none", stops
                 if stops[-1] == "comment":
-                    await page.keyboard.type("go on")
+                    await page.keyboard.type("continue")
                 if stops[-1] == "Approve":
                     break
             assert stops[0] == "Skip to content"
             assert stops[-2:] == ["comment", "Approve"]
             await page.keyboard.press("Enter")
             await page.get_by_text("This call was approved by dana").wait_for()
-            await page.get_by_text("go on").wait_for()
+            await page.get_by_text("continue").wait_for()
             assert complaints == []
         await invocation.result()
         assert till.paid == [5]

@@ -61,7 +61,7 @@ class Member:
     invocations: Mapping[str, Invocation]
     """Invocations that wait for an answer, by the way in which they were started."""
     found: JsonObject
-    """What the tool `look` found."""
+    """The results of the tool `look`."""
 
     @property
     def names(self) -> dict[str, Any]:

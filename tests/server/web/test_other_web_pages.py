@@ -13,9 +13,9 @@ from tests.server.workflows.outside import Till, reject_and_finish
 from waystation.embedded import EmbeddedServer
 
 POST = "([url, body]) => fetch(url, {method: 'POST', mode: 'no-cors', body}).then(() => 1, () => 0)"
-"""What a page may send to another origin without asking first. It cannot read the reply."""
+"""Requests that a page may send to another origin without asking first. It cannot read the reply."""
 READ = "url => fetch(url).then(reply => reply.text(), () => '')"
-"""What a page may read from its own origin, whose name leads to this machine."""
+"""Paths that a page may read from its own origin, whose name leads to this machine."""
 WORKFLOWS = "/api/v1/namespaces/default/workflows"
 
 

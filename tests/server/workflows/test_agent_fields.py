@@ -24,7 +24,7 @@ from waystation.tools.tool_context import CallbackContext, ToolContext
 
 
 class Weather(BaseModel):
-    """What the weather is."""
+    """The weather."""
 
     city: str
     degrees: int

@@ -51,7 +51,7 @@ def asker(model: ScriptedModel, *functions: Any) -> Agent:
             {"action": "approve", "response": {"limit": 9}, "comment": "fine", "by": "dana"},
             {"status": "approved", "limit": 9, "comment": "fine"},
         ),
-        ("update", {"action": "respond", "response": {"colour": "red"}}, {"colour": "red"}),
+        ("update", {"action": "respond", "response": {"color": "red"}}, {"color": "red"}),
     ],
 )
 async def test_an_answer_becomes_the_response_of_the_wire_contract(

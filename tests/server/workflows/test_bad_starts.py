@@ -109,7 +109,7 @@ async def test_the_result_of_a_missing_invocation_is_an_error(serve: Serve) -> N
 async def test_unknown_fields_of_the_input_are_ignored(serve: Serve) -> None:
     """A newer client may send more fields."""
     async with serve(greeter()) as env:
-        invocation = await start_raw(env.client, "newer-client", input_with("hi", colour="red", budget={"coins": 3}))
+        invocation = await start_raw(env.client, "newer-client", input_with("hi", color="red", budget={"coins": 3}))
         assert (await invocation.result()).text == "Hello."
 
 

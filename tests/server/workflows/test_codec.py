@@ -78,7 +78,7 @@ MARKS = {
     "policy": "mark-policy",
 }
 READABLE = {"agent", "tool", "user", "session"}
-"""What a codec leaves readable: it is in ids, types and search attributes."""
+"""Names that a codec leaves readable: they are in IDs, types and search attributes."""
 
 
 def mark_tool(to: str, tool_context: ToolContext) -> dict[str, str]:

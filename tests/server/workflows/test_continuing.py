@@ -26,7 +26,7 @@ from waystation.tools.tool_context import ToolContext
 CUT_AFTER = 20
 """In events: a run makes two or three steps."""
 LARGE = "x" * 100_000
-"""More than a run carries as it stands."""
+"""More than a run carries inline."""
 
 
 @pytest.fixture(autouse=True)

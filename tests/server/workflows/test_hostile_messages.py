@@ -53,7 +53,7 @@ UNREADABLE: dict[str, list[Any]] = {
     "Temporal's null": [bytes_of(b"", b"binary/null")],
     "protobuf": [bytes_of(b"\x0a\x04fc-1", b"binary/protobuf")],
     "no encoding": [bytes_of(GOOD, None)],
-    "an encoding that is no text": [bytes_of(GOOD, b"\xff\xfe")],
+    "an encoding that is not text": [bytes_of(GOOD, b"\xff\xfe")],
     "zero arguments": [],
     "two arguments": [{"function_call_id": "fc-1", "action": "approve"}, {"by": "eve"}],
     "two broken arguments": [bytes_of(b"{"), bytes_of(b"{", b"binary/encrypted")],

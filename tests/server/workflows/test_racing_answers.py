@@ -135,7 +135,7 @@ async def test_one_of_many_concurrent_updates_counts(serve: Serve) -> None:
         outcomes = await asyncio.gather(*racers, return_exceptions=True)
         accepted = [outcome for outcome in outcomes if isinstance(outcome, dict)]
         assert len(accepted) == 1
-        # One that arrives after the end finds no invocation; before it, it is told.
+        # One that arrives after the end finds no invocation; an earlier one is refused.
         await invocation.result()
         assert till.paid == ([5] if accepted[0]["action"] == "approve" else [])
         assert len(model.requests) == 2

@@ -32,7 +32,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         "or save it as an artifact and return its name",
     ),
 }
-"""What cannot be recorded, and what the model is told."""
+"""Values that cannot be recorded, and the error for the model."""
 
 RECORDED: dict[str, tuple[Callable[[], Any], JsonObject]] = {
     "a model": (lambda: Receipt(number=7, on=date(2026, 1, 2)), {"result": {"number": 7, "on": "2026-01-02"}}),
@@ -42,7 +42,7 @@ RECORDED: dict[str, tuple[Callable[[], Any], JsonObject]] = {
         {"name": "a\ufffd", "id": 7, "replaced_values": ["name was text with a lone surrogate"]},
     ),
 }
-"""What a tool may return, and the response that the model reads."""
+"""Results of a tool, and the response that the model reads."""
 
 
 def worker_of(effects: list[int], value: Callable[[], Any], **settings: Any) -> tuple[Agent, ScriptedModel]:

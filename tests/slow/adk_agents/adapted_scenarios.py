@@ -66,7 +66,7 @@ async def main(address: str) -> None:
         while line := await asyncio.to_thread(sys.stdin.readline):
             try:
                 said: Json = {"answer": await subject.run({**SCENARIOS, **ADK_SCENARIOS}[json.loads(line)])}
-            except Exception:  # noqa: BLE001  # told to whoever asked
+            except Exception:  # noqa: BLE001  # reported to the caller
                 said = {"failed": traceback.format_exc()}
             answers.write(json.dumps(said) + "\n")
             answers.flush()

@@ -48,8 +48,8 @@ def test_a_part_of_google_adk_works_as_there(oracle: Oracle, adapted: Oracle, na
 
 
 @pytest.mark.parametrize("name", [name for name in SCENARIOS if name not in OTHER_ERRORS])
-def test_a_google_adk_agent_goes_as_in_adk(oracle: Oracle, adapted: Oracle, name: str) -> None:
-    """But for the deviations of the engine."""
+def test_a_google_adk_agent_runs_as_in_adk(oracle: Oracle, adapted: Oracle, name: str) -> None:
+    """Only the deviations of the engine show."""
     scenario = SCENARIOS[name]
     named = [*scenario.deviations, *ALWAYS]
     engine = [deviation for deviation in named if deviation not in OF_OUR_CLASSES]
@@ -57,6 +57,6 @@ def test_a_google_adk_agent_goes_as_in_adk(oracle: Oracle, adapted: Oracle, name
     assert not lines, "\n".join(lines[:SHOWN_LINES])
 
 
-def test_deviations_of_our_classes_are_known() -> None:
-    """A deviation that is gone is removed here, too."""
+def test_deviations_of_waystations_classes_are_known() -> None:
+    """A deviation that no longer exists must be removed here, too."""
     assert DEVIATIONS.keys() >= OF_OUR_CLASSES

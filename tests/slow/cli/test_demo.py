@@ -1,4 +1,4 @@
-"""`make demo`, as a process of its own."""
+"""Run `make demo` in a separate process."""
 
 import asyncio
 import os
@@ -21,7 +21,7 @@ PROGRAM = (sys.executable, "-m", "waystation.cli")
 
 
 class RunningDemo:
-    """A demo that runs; whatever it starts carries its mark."""
+    """A running demo; every process that it starts has its mark."""
 
     def __init__(self, mark: str, process: asyncio.subprocess.Process) -> None:
         self.mark, self.process = mark, process
@@ -42,7 +42,7 @@ class RunningDemo:
         return await self.process.wait()
 
     def processes(self) -> list[str]:
-        """Return what still runs of all that it started."""
+        """Return the processes of the demo that still run."""
         found = []
         for process in psutil.process_iter():
             try:
@@ -76,7 +76,7 @@ async def demo(
 
 
 async def test_the_demo_shows_all_six_steps_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    """Two at the same time, one approved by itself and one rejected; each on a server of its own."""
+    """Two demos run at the same time, one approved by itself and one rejected; each has its own server."""
     async with demo(tmp_path) as approved, demo(tmp_path, "--answer", "reject") as rejected:
         assert await approved.end() == 0, approved.out
         assert await rejected.end() == 0, rejected.out
@@ -94,8 +94,8 @@ async def test_the_demo_shows_all_six_steps_and_leaves_nothing_behind(tmp_path: 
 
 
 @pytest.mark.parametrize("moment", ["2  Start", "restart"])
-async def test_an_interrupted_demo_stops_what_it_started(tmp_path: Path, moment: str) -> None:
-    """By Ctrl-C or by SIGTERM; one line says so."""
+async def test_an_interrupted_demo_stops_its_processes(tmp_path: Path, moment: str) -> None:
+    """Handles Ctrl-C and SIGTERM; one line reports it."""
     async with demo(tmp_path) as interrupted:
         await interrupted.until(moment)
         assert len(interrupted.processes()) == 3

@@ -1,4 +1,4 @@
-"""`waystation new` and `dev`, as processes of their own."""
+"""Run `waystation new` and `dev` in separate processes."""
 
 import asyncio
 import re

@@ -1,4 +1,4 @@
-"""Two server processes: the loss of one, and conversations whose messages follow one another at once."""
+"""Two server processes: the loss of one, and conversations with immediate replies."""
 
 import asyncio
 import os
@@ -62,7 +62,7 @@ async def approve_and_finish(invocation: Invocation) -> str:
 
 @pytest.mark.parametrize("lost", [0, 1])
 async def test_invocations_start_and_continue_on_the_other_process(cluster: Cluster, tmp_path: Path, lost: int) -> None:
-    """Calls that waited are answered, new invocations start, and each tool runs once."""
+    """Pending calls are answered, new invocations start, and each tool runs once."""
     payments = Payments()
     async with serving(payer(payments.pay), server=server_at(cluster.address), store=tmp_path) as env:
         invocations = [await env.client.start("payer", "go") for _ in range(CALLS)]
@@ -84,8 +84,8 @@ def count(tool_context: ToolContext) -> dict[str, int]:
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("asks", [True, False])
-async def test_each_message_knows_of_the_turn_before_it(tmp_path: Path, asks: bool) -> None:
-    """Each is sent as soon as there is a result. It finds that turn's state and last event, and is accepted."""
+async def test_each_message_has_the_turn_before_it(tmp_path: Path, asks: bool) -> None:
+    """Each is sent as soon as there is a result, is accepted, and has the earlier turn's state and last event."""
     preceding: list[str] = []
 
     def clerk(request: LlmRequest) -> Reply:

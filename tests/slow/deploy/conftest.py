@@ -1,4 +1,4 @@
-"""As for the other tests with worker processes."""
+"""Fixtures like those of the other tests with worker processes."""
 
 from tests.server.processes.conftest import client, place
 

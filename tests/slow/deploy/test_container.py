@@ -95,7 +95,7 @@ def test_every_module_of_the_image_is_compiled(image: Path) -> None:
 
 
 def test_the_engine_receives_every_file_that_is_copied() -> None:
-    """What `.dockerignore` leaves out would be missing in the image."""
+    """A file in `.dockerignore` would be missing in the image."""
     [build_stage, _] = container_image.read_stages()
     copied = [word for key, text in build_stage.instructions if key == "COPY" for word in text.split()[:-1]]
     assert {word if not word.startswith("deploy/") else "deploy/*.lock" for word in copied} == {

@@ -1,4 +1,4 @@
-"""What is backed up while a call waits continues in a new place, with the commands of the documentation."""
+"""A backup that was made while a call waits continues in a new place, with the commands of the documentation."""
 
 import base64
 import json

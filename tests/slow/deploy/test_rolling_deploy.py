@@ -1,4 +1,4 @@
-"""Two builds change places while calls wait for approval. Each build has workers for workflows and for activities."""
+"""Two builds replace each other while calls are pending. Each build has workers for workflows and for activities."""
 
 import asyncio
 import json
@@ -81,7 +81,7 @@ async def approve_slowly(invocations: Sequence[Invocation], approved: asyncio.Ev
 
 @pytest.mark.timeout(600)
 async def test_a_rolling_deploy_loses_and_doubles_nothing(place: Place, client: AgentClient, shell: Shell) -> None:
-    """Of 100 waiting calls, each is carried out exactly once, whether it is approved before, during or after."""
+    """Each of 100 pending calls runs exactly once, whether it is approved before, during or after."""
     async with AsyncExitStack() as old_build:
         old = await old_build.enter_async_context(deployed(place, "1"))
         await make_current(shell, place, "1")
@@ -109,9 +109,7 @@ async def test_a_rolling_deploy_loses_and_doubles_nothing(place: Place, client: 
 
 
 @pytest.mark.timeout(300)
-async def test_open_invocations_that_are_pinned_stay_on_their_build(
-    place: Place, client: AgentClient, shell: Shell
-) -> None:
+async def test_pinned_open_invocations_stay_on_their_build(place: Place, client: AgentClient, shell: Shell) -> None:
     """New ones start on the current build; after the pins are removed, the old ones move there."""
     async with deployed(place, "1") as (_, old):
         await make_current(shell, place, "1")

@@ -1,6 +1,6 @@
-"""google-adk, set up to do what Waystation does by default, so that all the rest can be compared.
+"""Set up google-adk to do what Waystation does by default, so that everything else can be compared.
 
-Where ADK can be told to behave as a deviation says, it is; nothing else has to be assumed about what follows.
+If ADK has a setting for the behavior of a deviation, it is used, and no assumption about the consequences is needed.
 """
 
 from collections.abc import Iterator, Mapping

@@ -28,7 +28,7 @@ Change = Callable[[Json, Any], Json]
 
 
 def nothing(whole: Json, _told: Any) -> Json:
-    """Change nothing: ADK was set up to do the same."""
+    """Change nothing, because ADK was set up to do the same."""
     return whole
 
 
@@ -103,17 +103,17 @@ def without_placeholders(whole: Json, _told: Any) -> Json:
             events.append({key: value for key, value in event.items() if value != {}})
     for event in events:
         event.pop("was_merged", None)
-    for response in each_response({**whole, "events": []}):  # shown to a model that is asked meanwhile
+    for response in each_response({**whole, "events": []}):  # shown to a model that is called in between
         if response.get("response") == {"error": PLACEHOLDER}:
             response["response"] = {"status": "pending"}
-    for request in each_request(whole):  # where other agents are told of it
+    for request in each_request(whole):  # in the requests of other agents
         request["contents"] = [content for content in request["contents"] if PLACEHOLDER not in str(content)]
     whole["events"] = events
     return whole
 
 
 def with_reply(whole: Json, told: Any) -> Json:
-    """Keep what a model said between two updates; `told` is the text, and of which request it is which content."""
+    """Keep a model's text between two updates; `told` has the text, and the request and content where it belongs."""
     reply = {"role": "model", "parts": [{"text": told["text"]}]}
     whole["requests"]["main"][told["request"]]["contents"].insert(told["content"], reply)
     return whole
@@ -255,7 +255,7 @@ def stopped(whole: Json, _told: Any) -> Json:
 
 
 def told_instead(whole: Json, told: Any) -> Json:
-    """Go on after a call that ended ADK's run.
+    """Continue after a call that ended ADK's run.
 
     `told` has the `responses` that the model reads, by name of the tool, and the `reply` that its script gives next.
     """

@@ -19,7 +19,7 @@ from tests.slow.differential import names
 
 names.stand_in()
 
-from google.adk.agents import RunConfig  # noqa: E402  # after the stand-in, as all that may import scenarios
+from google.adk.agents import RunConfig  # noqa: E402  # after the alias, like all imports of scenarios
 from google.adk.apps import App, ResumabilityConfig  # noqa: E402
 from google.adk.artifacts import InMemoryArtifactService  # noqa: E402
 from google.adk.events import Event  # noqa: E402
@@ -213,7 +213,7 @@ def main() -> None:
         with contextlib.redirect_stdout(sys.stderr):  # tools may print
             try:
                 said: Json = {"answer": answer(question)}
-            except Exception:  # noqa: BLE001  # told to whoever asked
+            except Exception:  # noqa: BLE001  # reported to the caller
                 said = {"failed": traceback.format_exc()}
         answers.write(json.dumps(said) + "\n")
         answers.flush()

@@ -1,7 +1,7 @@
-"""What one run of a scenario left behind, in the form in which both sides are compared.
+"""The record of one run of a scenario, in the form in which both sides are compared.
 
 Compared are: every stored event (author, branch, content, actions, long-running ids, errors, whether it is final), the
-state that outlives the invocation, every model request, and what was raised. Ids are numbered by first appearance.
+state that outlives the invocation, every model request, and any exception. Ids are numbered by first appearance.
 """
 
 import json
@@ -54,9 +54,9 @@ def of_places(states: Mapping[Place, Json]) -> Json:
 
 
 def sorted_branches(whole: Json) -> Json:
-    """Return a record in which what happened on parallel branches is in the order of the branches.
+    """Return a record in which events on parallel branches are in the order of the branches.
 
-    So is what later agents are told of it.
+    Quotes in the requests of later agents have the same order.
     """
     events: list[Json] = []
     for branched, group in groupby(whole["events"], key=lambda event: "branch" in event):

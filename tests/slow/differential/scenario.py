@@ -1,4 +1,4 @@
-"""What happens in one conversation: the agents, what their models say, and what the client sends.
+"""One conversation: the agents, the replies of their models, and the client's messages.
 
 Read by google-adk's process too, so nothing here may import more than the standard library.
 """
@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 
 Json: TypeAlias = dict[str, Any]
 Reply: TypeAlias = "str | Json | Problem | Refusal"
-"""What a model says: text, a genai Content as JSON, or an error instead of either."""
+"""A reply of a model: text, a genai Content as JSON, or an error instead of either."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def content_of(reply: str | Json) -> Json:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What a client sends about a call that waits."""
+    """A client's answer to a pending call."""
 
     action: Literal["approve", "reject", "respond", "progress"]
     response: Json = field(default_factory=dict)
@@ -72,7 +72,7 @@ def reports(response: Json, *, call: int = 0) -> Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class Elsewhere:
-    """What is said in another session, which all that follows then goes to."""
+    """A text in another session, which all later messages go to."""
 
     text: str
     """Nothing is said when it is empty."""
@@ -101,10 +101,10 @@ class Scenario:
     agent: Callable[[Cast], Any]
     """Makes the agents anew."""
     script: Mapping[str, Sequence[Reply]]
-    """What each model says, by label."""
+    """The replies of each model, by label."""
     message: str | Json = "go"
     answers: Sequence[Answer | tuple[Answer, ...] | str | Elsewhere] = ()
-    """What the client sends, in order: answers (a tuple is one message for ADK), and what users say next."""
+    """The client's messages in order: answers (a tuple is one message for ADK), and texts of users."""
     state: Json = field(default_factory=dict)
     max_llm_calls: int | None = None
     parallel: bool = False
@@ -142,5 +142,5 @@ def is_conversation(scenario: Scenario) -> bool:
 
 
 def shows(*names: str, **told: Any) -> dict[str, Any]:
-    """Return deviations: those that need to know nothing, and those that are told something."""
+    """Return deviations: those without arguments, and those with one."""
     return {**dict.fromkeys(names), **{name.replace("_", "-"): value for name, value in told.items()}}

@@ -1,4 +1,4 @@
-"""Functions given as source code, which both processes can be told."""
+"""Functions given as source code, which can be sent to both processes."""
 
 import inspect
 import sys

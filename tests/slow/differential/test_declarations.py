@@ -1,4 +1,4 @@
-"""Whatever a function's signature, a model is told of it what google-adk would tell."""
+"""A function with any signature is declared as in google-adk."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -204,7 +204,7 @@ def ours(function: Any) -> Json:
 @settings(derandomize=True, max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(functions(), st.booleans(), st.booleans())
 def test_a_function_is_declared_as_by_adk(oracle: Oracle, function: Function, later: bool, vertex: bool) -> None:
-    """But for the descriptions of parameters, which Waystation also finds in docstrings.
+    """Only descriptions of parameters differ, which Waystation also finds in docstrings.
 
     `later`: whether annotations are kept as text, as `from __future__ import annotations` has it. `vertex`: whether
     models are reached through Vertex AI.

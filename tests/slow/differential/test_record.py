@@ -1,4 +1,4 @@
-"""What counts as a difference between two records."""
+"""Differences between two records."""
 
 import pytest
 
@@ -18,12 +18,12 @@ from tests.slow.differential.record import difference, renumbered
     ],
 )
 def test_values_types_and_lengths_count(expected: object, found: object, lines: list[str]) -> None:
-    """Every difference is told with its place."""
+    """Every difference is reported with its place."""
     assert difference(expected, found) == lines
 
 
-def test_ids_are_numbered_by_first_appearance_wherever_they_stand() -> None:
-    """In events as ids, keys and text; in requests only those that nobody but the engine made up."""
+def test_ids_are_numbered_by_first_appearance() -> None:
+    """Numbers IDs in events as ids, keys and text; in requests only those that the engine made up."""
     call = {"functionCall": {"id": "fc-7", "name": "f"}}
     event = {"content": {"parts": [call]}, "actions": {"asked": {"fc-7": "see fc-7"}}, "longRunningToolIds": ["fc-7"]}
     request = {"contents": [{"parts": [{"text": "fc-7 of m-1"}]}]}

@@ -16,7 +16,7 @@ ALWAYS = [name for name, deviation in DEVIATIONS.items() if deviation.always]
 
 
 def expected(oracle: Oracle, scenario: Scenario, deviations: Iterable[str]) -> Json:
-    """Return the record that Waystation must have, if it deviates in these ways and in no other."""
+    """Return the record that Waystation must have with exactly these deviations."""
     names = list(deviations)
     adapting = [name for name in names if DEVIATIONS[name].adapts]
     whole = oracle.ask({"scenario": scenario.name, "deviations": adapting})
@@ -26,8 +26,8 @@ def expected(oracle: Oracle, scenario: Scenario, deviations: Iterable[str]) -> J
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-async def test_a_scenario_goes_as_in_adk(oracle: Oracle, subject: Subject, name: str) -> None:
-    """But for the deviations it names, each of which shows."""
+async def test_a_scenario_runs_as_in_adk(oracle: Oracle, subject: Subject, name: str) -> None:
+    """Every deviation that it names shows, and no other."""
     scenario = SCENARIOS[name]
     named = [*scenario.deviations, *ALWAYS]
     found = await subject.run(scenario)

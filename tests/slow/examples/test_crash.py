@@ -1,4 +1,4 @@
-"""What the examples promise when a worker is killed: real processes, killed while something waits."""
+"""The examples keep their promises when a worker is killed: real processes, killed during a wait."""
 
 import itertools
 import os
@@ -25,13 +25,13 @@ _queues = itertools.count()
 
 @pytest.fixture
 def queue() -> str:
-    """A task queue of its own."""
+    """Return a separate task queue."""
     return f"examples-{os.getpid()}-{next(_queues)}"
 
 
 @pytest.fixture
 async def client(server: EmbeddedServer, queue: str) -> AgentClient:
-    """A client of that queue."""
+    """Return a client of that queue."""
     return await AgentClient.connect(address=server.address, task_queue=queue)
 
 
@@ -47,7 +47,7 @@ def worker(server: EmbeddedServer, queue: str, tmp_path: Path) -> Worker:
     return make
 
 
-async def test_news_that_come_while_no_worker_runs_are_not_lost(client: AgentClient, worker: Worker) -> None:
+async def test_reports_without_a_running_worker_are_not_lost(client: AgentClient, worker: Worker) -> None:
     """The ticket is closed, and was opened once."""
     async with worker() as first:
         invocation = await client.start("ticket_agent", "The printer smells burnt")
@@ -64,10 +64,10 @@ async def test_news_that_come_while_no_worker_runs_are_not_lost(client: AgentCli
     assert [answer["status"] for answer in answered(events)] == ["open", "assigned", "closed"]
 
 
-async def test_a_login_goes_on_under_the_same_link(
+async def test_a_login_continues_under_the_same_link(
     client: AgentClient, worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was shown by a worker that is gone."""
+    """The worker that showed the link no longer exists."""
     with FakeOAuth(client_id="waystation-example", client_secret="known-to-everyone") as provider:
         monkeypatch.setenv("CALENDAR_URL", provider.url)
         async with worker() as first:

@@ -37,7 +37,7 @@ def commands(package: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 async def calendar() -> AsyncIterator[str]:
-    """The provider that one example brings, on a free port; its address."""
+    """Run the provider of one example on a free port; return its address."""
     program = str(EXAMPLES / "calendar_login" / "provider.py")
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, program, "0"), cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, stdout=asyncio.subprocess.PIPE
@@ -78,7 +78,7 @@ async def waits(shell: Shell, invocation: str) -> None:
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
 def test_a_readme_is_short_and_starts_with_the_worker(package: Path) -> None:
-    """It names the commands and what you see then, and mentions the demo model."""
+    """It names the commands and their output, and mentions the demo model."""
     text = (package / "README.md").read_text()
     assert len(text.splitlines()) <= 15
     assert commands(package)[0] == WORKER
@@ -88,8 +88,8 @@ def test_a_readme_is_short_and_starts_with_the_worker(package: Path) -> None:
 
 
 @pytest.mark.parametrize("name", TALKS)
-async def test_the_commands_print_what_they_should(shell: Shell, name: str) -> None:
-    """Each as it is printed, in that order."""
+async def test_the_commands_print_the_documented_output(shell: Shell, name: str) -> None:
+    """Every line is printed in the same order."""
     given = commands(EXAMPLES / name)[1:]
     assert len(given) == len(TALKS[name])
     for line, expected in zip(given, TALKS[name], strict=True):
@@ -97,7 +97,7 @@ async def test_the_commands_print_what_they_should(shell: Shell, name: str) -> N
         assert (code, expected in out) == (0, True), (line, out)
 
 
-async def test_a_reimbursement_goes_on_when_it_is_approved(shell: Shell) -> None:
+async def test_a_reimbursement_continues_when_it_is_approved(shell: Shell) -> None:
     """One command waits while the other approves."""
     _, run, approve = commands(EXAMPLES / "reimbursement")
     running = asyncio.create_task(shell.run(f"{run} --id meals"))
@@ -108,7 +108,7 @@ async def test_a_reimbursement_goes_on_when_it_is_approved(shell: Shell) -> None
 
 
 async def test_a_payment_takes_two_approvals(shell: Shell) -> None:
-    """By different people, as the commands say; the edit that the text shows counts for the first of them."""
+    """Different people approve, as in the commands; the documented edit counts as the first approval."""
     _, run, first, second = commands(EXAMPLES / "payments")
     running = asyncio.create_task(shell.run(run))
     await waits(shell, "roof-1")
@@ -126,7 +126,7 @@ async def test_a_payment_takes_two_approvals(shell: Shell) -> None:
 
 
 async def test_the_desk_closes_the_ticket(shell: Shell) -> None:
-    """And the command that opened it has printed all news by then."""
+    """The command that opened it has printed all reports by then."""
     _, run, desk = commands(EXAMPLES / "ticket")
     running = asyncio.create_task(shell.run(run))
     await waits(shell, "printer-1")
@@ -139,7 +139,7 @@ async def test_the_desk_closes_the_ticket(shell: Shell) -> None:
 
 
 async def test_a_login_is_completed_from_the_command_line(shell: Shell) -> None:
-    """With the link that the command shows, and the address at which a browser ends up."""
+    """Uses the link of the command, and the address at which a browser ends."""
     _, provider, run, authorize = commands(EXAMPLES / "calendar_login")
     assert provider == "python examples/calendar_login/provider.py"
     running = asyncio.create_task(shell.run(run))

@@ -1,4 +1,4 @@
-"""An installation with keys of its own."""
+"""An installation with its own keys."""
 
 from tests.unit.identity.conftest import there
 

@@ -1,4 +1,4 @@
-"""Hazard 14: a tool that would approve its own agent's calls, with all that it finds in its worker."""
+"""Hazard 14: a tool tries to approve its own agent's calls with everything in its worker."""
 
 import json
 import os
@@ -29,7 +29,7 @@ WORKERS = ("workers.toml", "envelope-private.json", "envelope-public.json", "gat
 
 
 def forged(file: Path, call: str) -> dict[str, str]:
-    """Return tokens for an answer to `call`, signed with whatever keys a worker has."""
+    """Return tokens for an answer to `call`, signed with any key of a worker."""
     folder = file.parent
     (gateway,) = json.loads((folder / "gateway-jwks.json").read_text())["keys"]
     own = ECKey.import_key(json.loads((folder / "envelope-private.json").read_text()) | {"use": "sig"})
@@ -53,7 +53,7 @@ def forged(file: Path, call: str) -> dict[str, str]:
 
 
 async def used(client: AgentClient, invocation_id: str) -> str:
-    """Return the ciphertext with which somebody has answered, as the history shows it to everybody."""
+    """Return the ciphertext of a person's answer, which the history shows to everyone."""
     for event in (await client.invocation(invocation_id).history()).events:
         accepted = event.workflow_execution_update_accepted_event_attributes.accepted_request
         for payload in accepted.input.args.payloads:
@@ -62,21 +62,21 @@ async def used(client: AgentClient, invocation_id: str) -> str:
 
 
 def opened(token: str, file: Path) -> str:
-    """Return what a worker finds in it."""
+    """Return the content that a worker decrypts."""
     key = ECKey.import_key(json.loads((file.parent / "envelope-private.json").read_text()))
     plain = jwe.decrypt_compact(token, key, algorithms=["ECDH-ES", "A256GCM"]).plaintext
     return str(json.loads(plain or b"")["token"])
 
 
 def sealer(file: Path) -> Sealer:
-    """Return what seals for the workers: the key for that is public."""
+    """Return a sealer for the workers, whose key is public."""
     clients = file.parent / "clients.toml"
     clients.write_text('[envelope]\npublic_key = "envelope-public.json"\n')
     return Sealer.of(Configuration.read(clients))
 
 
 async def attempts(client: AgentClient, victim: str, approved: str, fields: JsonObject) -> Mapping[str, str | None]:
-    """Return all that a tool can think of, as it would be sent."""
+    """Return every attempt of a tool, as it would be sent."""
     file, call = Path(os.environ[IDENTITY_ENV]), ids.approval(victim, "fc-1")
     ciphertext = await used(client, approved)
     signed = forged(file, call) | {"the gateway's for another call": opened(ciphertext, file)}
@@ -91,7 +91,7 @@ async def attempts(client: AgentClient, victim: str, approved: str, fields: Json
 async def test_a_tool_with_everything_in_its_environment_cannot_decide(
     serve: Serve, there: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It reads all that its worker reads, and all histories; whatever it tries, the call that it is after waits on."""
+    """It reads everything that its worker reads, and all histories; after every attempt, its call is still pending."""
     host = tmp_path / "worker-host"
     host.mkdir()
     for name in WORKERS:

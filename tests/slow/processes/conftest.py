@@ -1,4 +1,4 @@
-"""As for the other tests with worker processes, but with a choice of stores."""
+"""Fixtures like those of the other tests with worker processes, with a choice of stores."""
 
 import base64
 from collections.abc import Sequence
@@ -31,5 +31,5 @@ def stores(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> S
 
 @pytest.fixture
 def place(server: EmbeddedServer, tmp_path: Path, stores: Sequence[str]) -> Place:
-    """Where this test's workers work."""
+    """Return the place of this test's workers."""
     return replace(new_place(server, tmp_path), options=stores)

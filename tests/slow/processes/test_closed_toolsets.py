@@ -1,11 +1,11 @@
-"""Workers release what their toolsets hold."""
+"""Workers release the resources of their toolsets."""
 
 from tests.server.processes.workers import Place
 from waystation.client.agent_client import AgentClient
 
 
 async def test_a_worker_closes_its_toolsets_before_it_ends(place: Place, client: AgentClient) -> None:
-    """After the last tool, and once."""
+    """It closes each once, after the last tool."""
     async with place.worker() as worker:
         invocation = await client.start("equipped", "measure")
         assert (await invocation.result()).text == "done"

@@ -1,4 +1,4 @@
-"""Workers that are killed while a history is cut, or a conversation summarised: nothing is lost, nothing repeated."""
+"""Workers that are killed during continue-as-new or a summary lose nothing and repeat nothing."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ Killed: TypeAlias = Callable[[str], AbstractAsyncContextManager[Process]]
 
 @pytest.fixture(autouse=True)
 def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectServer]:
-    """The store of all workers and clients here: one that can be made to wait."""
+    """Return the store of all workers and clients here, which a test can make wait."""
     with object_server() as server:
         for name, value in {**server.environment, "WAYSTATION_STORE": "s3://bucket/store"}.items():
             monkeypatch.setenv(name, value)
@@ -39,7 +39,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectServer]:
 
 @pytest.fixture
 def killed(place: Place, client: AgentClient, monkeypatch: pytest.MonkeyPatch) -> Killed:
-    """Work in this process, but for one part: that is for processes to be killed."""
+    """Run workers in this process, except for one part that processes run, to be killed."""
     monkeypatch.setenv(ledger.VARIABLE, str(place.ledger.folder))
 
     @asynccontextmanager
@@ -58,8 +58,8 @@ def killed(place: Place, client: AgentClient, monkeypatch: pytest.MonkeyPatch) -
     return killing
 
 
-async def begun(client: AgentClient, *batches: Any) -> Invocation:
-    """Start an invocation whose runs are cut after a few events."""
+async def start_with_cuts(client: AgentClient, *batches: Any) -> Invocation:
+    """Start an invocation whose runs continue as new after a few events."""
     given = {"agent": "collecting", "message": json.dumps(batches), "cut_after": CUT_AFTER}
     id = f"cut-{client.task_queue}"
     return Invocation(
@@ -68,14 +68,14 @@ async def begun(client: AgentClient, *batches: Any) -> Invocation:
 
 
 def conversation(client: AgentClient) -> Session:
-    """Return a session that goes on in a new run after two messages."""
+    """Return a session that continues as new after two messages."""
     session = client.session(agent="collecting", session_id=client.task_queue)
     session.given = session.given.model_copy(update={"cut_after": 2})
     return session
 
 
 async def has_continued(client: AgentClient, id: str) -> bool:
-    """Whether a workflow is in a further run. Not asked of visibility, which lags."""
+    """Return whether a workflow is in a later run. Visibility would lag."""
     described = await client.temporal.get_workflow_handle(id).describe()
     return described.run_id != described.raw_description.workflow_execution_info.first_run_id
 
@@ -83,7 +83,7 @@ async def has_continued(client: AgentClient, id: str) -> bool:
 async def assert_whole(
     invocation: Invocation, pages: list[int], ledger: ledger.Ledger, settings: WorkflowSettings | None = None
 ) -> None:
-    """All events are there in order; each page was fetched once, and paid for once."""
+    """Verify that all events are there in order, and that each page was fetched and paid for once."""
     log = await invocation.log()
     assert [event.id.rpartition("/e")[2] for event in log.state.events] == [
         str(n + 1) for n in range(len(log.state.events))
@@ -97,14 +97,14 @@ async def assert_whole(
 
 
 @pytest.mark.parametrize("part", PARTS)
-async def test_an_invocation_outlives_workers_that_are_killed_around_its_cut(
+async def test_an_invocation_survives_workers_killed_around_continue_as_new(
     place: Place, client: AgentClient, store: ObjectServer, killed: Killed, part: str
 ) -> None:
-    """One is killed while the log is on its way to the store, the next right after the cut; the third one pays."""
+    """One is killed while it stores the log, the next right after continue-as-new; the third one pays."""
     async with killed(part) as process, AsyncExitStack() as stack:
         first = await stack.enter_async_context(process())
         store.open.clear()
-        invocation = await begun(client, [1], [2], [3], "pay", [4], [5], [6])
+        invocation = await start_with_cuts(client, [1], [2], [3], "pay", [4], [5], [6])
         await until(store.knocked.is_set, "a log on its way to the store")
         await until(invocation.pending, "the call to confirm")
         await first.kill()
@@ -120,10 +120,10 @@ async def test_an_invocation_outlives_workers_that_are_killed_around_its_cut(
 
 
 @pytest.mark.parametrize("part", PARTS)
-async def test_a_session_outlives_workers_that_are_killed_around_its_cut(
+async def test_a_session_survives_workers_killed_around_continue_as_new(
     place: Place, client: AgentClient, store: ObjectServer, killed: Killed, part: str
 ) -> None:
-    """What is said meanwhile is answered by the third, in the light of all that was said before."""
+    """The third worker answers messages that arrived in between, with all earlier ones."""
     async with killed(part) as process, AsyncExitStack() as stack:
         first = await stack.enter_async_context(process())
         session = conversation(client)
@@ -131,14 +131,14 @@ async def test_a_session_outlives_workers_that_are_killed_around_its_cut(
         store.open.clear()
         await session.say("[[3, 4]]")
         await until(store.knocked.is_set, "a transcript on its way to the store")
-        meanwhile = asyncio.create_task(session.say("[[5]]", message_id="meanwhile"))
+        late_answer = asyncio.create_task(session.say("[[5]]", message_id="late"))
         await first.kill()
         second = await stack.enter_async_context(process())
         store.open.set()
         await until(lambda: has_continued(client, session.id), "a cut")
         await second.kill()
         await stack.enter_async_context(process())
-        assert (await meanwhile).text == "[1, 2, 3, 4, 5]"
+        assert (await late_answer).text == "[1, 2, 3, 4, 5]"
         assert (await session.say("[[6]]")).text == "[1, 2, 3, 4, 5, 6]"
         await session.close()
         assert await session.handle.result() == {"status": "closed", "invocations": 4}
@@ -148,10 +148,8 @@ async def test_a_session_outlives_workers_that_are_killed_around_its_cut(
         assert sorted(line["number"] for line in place.ledger.lines("fetched")) == [1, 2, 3, 4, 5, 6]
 
 
-async def test_a_summary_whose_worker_was_killed_before_the_reply_is_made_again(
-    place: Place, client: AgentClient
-) -> None:
-    """One is recorded, and the model is shown one."""
+async def test_a_summary_of_a_killed_worker_is_made_again(place: Place, client: AgentClient) -> None:
+    """One is recorded, and the model sees one."""
     deciding = create_worker(client.temporal, Registry(), task_queue=place.task_queue, activities=False)
     async with deciding, AsyncExitStack() as stack:
         first = await stack.enter_async_context(place.worker("--only", "activities"))
@@ -170,13 +168,13 @@ async def test_a_summary_whose_worker_was_killed_before_the_reply_is_made_again(
         await verify_tree(invocation)
 
 
-async def test_two_cold_workers_go_on_with_what_another_one_left(
+async def test_two_cold_workers_continue_the_work_of_another(
     place: Place, client: AgentClient, store: ObjectServer
 ) -> None:
-    """A session and an invocation, both cut: each worker reads what was said from history and store."""
+    """Each reads an invocation and a session, both continued as new, from history and store."""
     session = conversation(client)
     async with place.worker() as first:
-        invocation = await begun(client, [1], [2], [3], "pay", [4, 5, 6, 7])
+        invocation = await start_with_cuts(client, [1], [2], [3], "pay", [4, 5, 6, 7])
         for batch in ("[[10, 11]]", "[[12, 13]]", "[[14, 15]]"):
             await session.say(batch)
         await until(lambda: has_continued(client, invocation.id), "a cut")

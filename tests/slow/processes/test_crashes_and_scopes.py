@@ -1,4 +1,4 @@
-"""Workers that are killed while state of users is stored: each write is there, and counts once."""
+"""Workers that are killed while they store the state of users lose no write and count none twice."""
 
 import asyncio
 
@@ -15,13 +15,13 @@ INVOCATIONS = 30
 
 
 @on_all_stores
-async def test_what_was_written_is_stored_once_whenever_workers_are_killed(place: Place, client: AgentClient) -> None:
-    """Two workers in a row are killed, each while it stores what some invocations wrote; a third one goes on."""
+async def test_writes_are_stored_once_whenever_workers_are_killed(place: Place, client: AgentClient) -> None:
+    """Two workers in a row are killed while they store writes of invocations; a third one continues."""
     app = place.task_queue
     scope = client.temporal.get_workflow_handle(user_scope(app, "user"))
 
     async def sent() -> list[str]:
-        """Return the ids of the deltas that were sent, in order."""
+        """Return the IDs of the sent deltas, in order."""
         deltas = []
         async for event in scope.fetch_history_events():
             if event.HasField("workflow_execution_signaled_event_attributes"):
@@ -30,7 +30,7 @@ async def test_what_was_written_is_stored_once_whenever_workers_are_killed(place
         return deltas
 
     async def over() -> int:
-        """Return how many invocations are completed."""
+        """Return the number of completed invocations."""
         return [(await i.handle.describe()).status for i in invocations].count(WorkflowExecutionStatus.COMPLETED)
 
     plans = [plan([("remember", {"word": f"user:{n}"})]) for n in range(INVOCATIONS)]

@@ -1,4 +1,4 @@
-"""Workers that are killed while several agents of a tree are at work: nothing is lost, and nothing is done twice."""
+"""Workers that are killed while several agents of a tree run lose nothing and repeat no effect."""
 
 import asyncio
 import contextlib
@@ -25,23 +25,23 @@ processes = pytest.mark.parametrize("processes", [TOGETHER, APART], ids=["one-pr
 
 @contextlib.asynccontextmanager
 async def working(place: Place, processes: list[tuple[str, ...]]) -> AsyncIterator[list[WorkerProcess]]:
-    """Have processes with these options work at the place."""
+    """Run processes with these options at the place."""
     async with AsyncExitStack() as stack:
         yield [await stack.enter_async_context(place.worker(*options)) for options in processes]
 
 
 async def kill(workers: list[WorkerProcess]) -> None:
-    """End all of them, with no chance to say anything."""
+    """Kill all of the processes."""
     for worker in workers:
         await worker.kill()
 
 
 @on_all_stores
 @processes
-async def test_each_branch_of_a_killed_worker_goes_on_as_its_tool_may(
+async def test_each_branch_of_a_killed_worker_continues_by_the_effect_of_its_tool(
     place: Place, client: AgentClient, processes: list[tuple[str, ...]]
 ) -> None:
-    """What may be repeated is, under the same key; what takes effect once is not, and its agent is told so."""
+    """A repeatable call is repeated under the same key; one with the effect `once` is not, and its agent learns it."""
     async with working(place, processes) as workers:
         invocation = await client.start("branches", "go")
         await until(lambda: len(place.ledger.lines("began")) == 2, "two tools that run")
@@ -63,10 +63,10 @@ async def test_each_branch_of_a_killed_worker_goes_on_as_its_tool_may(
 
 @on_all_stores
 @processes
-async def test_a_tool_that_has_its_confirmation_finds_it_again_after_a_crash(
+async def test_a_confirmed_tool_finds_its_confirmation_after_a_crash(
     place: Place, client: AgentClient, processes: list[tuple[str, ...]]
 ) -> None:
-    """Nobody is asked twice: the second run is repeated, or not when it takes effect once; the first one stands."""
+    """Nobody is asked twice: the second run is repeated unless its effect is `once`; the first one counts."""
     async with working(place, processes) as workers:
         invocation = await client.start("booking", "go")
 
@@ -96,9 +96,7 @@ async def test_a_tool_that_has_its_confirmation_finds_it_again_after_a_crash(
 
 
 @on_all_stores
-async def test_callbacks_on_entering_count_once_though_their_worker_was_killed(
-    place: Place, client: AgentClient
-) -> None:
+async def test_callbacks_before_agents_count_once_after_a_crash(place: Place, client: AgentClient) -> None:
     """They run with the first model call, and again with its second attempt, under one key; one event is recorded."""
     deciding = create_worker(
         client.temporal, Registry(), task_queue=place.task_queue, activities=False, settings=SOON_LOST
@@ -122,10 +120,10 @@ async def test_callbacks_on_entering_count_once_though_their_worker_was_killed(
 
 @on_all_stores
 @processes
-async def test_agents_that_wait_in_loops_outlive_their_workers(
+async def test_waiting_agents_in_loops_survive_their_workers(
     place: Place, client: AgentClient, processes: list[tuple[str, ...]]
 ) -> None:
-    """Each call is answered once and takes effect once, and the next agent of each sequence works once."""
+    """Each call is answered once and has one effect, and the next agent of each sequence runs once."""
 
     async def all_wait() -> bool:
         waiting = {call.invocation_id for call in await client.approvals.pending()}

@@ -1,4 +1,4 @@
-"""Killed workers with many waiting calls, a thinking model or a quick tool, and a killed server."""
+"""Killed workers with many pending calls, a thinking model or a quick tool, and a killed server."""
 
 import asyncio
 import json
@@ -24,8 +24,8 @@ from waystation.worker import create_worker
 
 
 @on_all_stores
-async def test_a_model_call_whose_worker_was_killed_is_made_again(place: Place, client: AgentClient) -> None:
-    """Another worker asks the model again, and one reply is recorded."""
+async def test_a_model_call_of_a_killed_worker_is_repeated(place: Place, client: AgentClient) -> None:
+    """Another worker calls the model again, and one reply is recorded."""
     deciding = create_worker(
         client.temporal, Registry(), task_queue=place.task_queue, activities=False, settings=SOON_LOST
     )
@@ -43,7 +43,7 @@ async def test_a_model_call_whose_worker_was_killed_is_made_again(place: Place, 
 
 
 @on_all_stores
-async def test_a_quick_call_whose_worker_was_killed_runs_again(place: Place, client: AgentClient) -> None:
+async def test_a_quick_call_of_a_killed_worker_runs_again(place: Place, client: AgentClient) -> None:
     """The server notices when the workflow task times out; one result is recorded."""
     async with place.worker() as first:
         invocation = await client.start("planned", plan([("look", {})]))
@@ -59,7 +59,7 @@ async def test_a_quick_call_whose_worker_was_killed_runs_again(place: Place, cli
 
 @on_all_stores
 async def test_a_killed_server_loses_nothing(tmp_path: Path, stores: Sequence[str]) -> None:
-    """What waits still waits, a tool that ran meanwhile reports once it can, and the worker just goes on."""
+    """Pending calls stay pending, a tool that ran in between reports later, and the worker continues."""
     db_filename = tmp_path / "temporal.db"
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(EmbeddedServer(db_filename=db_filename))
@@ -67,14 +67,14 @@ async def test_a_killed_server_loses_nothing(tmp_path: Path, stores: Sequence[st
         worker = await stack.enter_async_context(place.worker())
         client = await place.client()
         parked = await client.start("planned", plan([("pay", {"amount": 5})]))
-        busy = await client.start("planned", plan([("work", {"gate": "meanwhile"})]))
+        busy = await client.start("planned", plan([("work", {"gate": "outage"})]))
         before = await until(parked.pending, "a call to confirm")
         await until(lambda: place.ledger.lines("began"), "a tool that runs")
 
         killed = psutil.Process(server.pid)
         os.kill(server.pid, signal.SIGKILL)
         await until(lambda: has_ended(killed), "the end of the server, and with it of its lock on the file")
-        place.ledger.open("meanwhile")
+        place.ledger.open("outage")
         await until(lambda: place.ledger.lines("ended"), "the end of the tool")
         port = int(server.address.rpartition(":")[2])
         await stack.enter_async_context(EmbeddedServer(db_filename=db_filename, port=port))
@@ -82,7 +82,7 @@ async def test_a_killed_server_loses_nothing(tmp_path: Path, stores: Sequence[st
         assert await parked.pending() == before
         await parked.approve(by="dana")
         assert (await parked.result()).text == '[["pay", {"paid": 5}]]'
-        assert (await busy.result()).text == '[["work", {"held": "meanwhile", "attempt": 1}]]'
+        assert (await busy.result()).text == '[["work", {"held": "outage", "attempt": 1}]]'
         assert [line["key"] for line in place.ledger.lines("paid")] == [f"{parked.id}/fc-1"]
         for invocation in (parked, busy):
             await verify_tree(invocation)
@@ -91,8 +91,8 @@ async def test_a_killed_server_loses_nothing(tmp_path: Path, stores: Sequence[st
 
 
 @on_all_stores
-async def test_a_hundred_waiting_calls_outlive_their_worker(place: Place, client: AgentClient) -> None:
-    """Each is answered by exactly one of several approvers, each takes effect once, and every invocation completes."""
+async def test_a_hundred_pending_calls_survive_their_worker(place: Place, client: AgentClient) -> None:
+    """Each is answered by exactly one of several approvers and has one effect, and every invocation completes."""
 
     async def all_wait() -> bool:
         waiting = {call.invocation_id for call in await client.pending()}

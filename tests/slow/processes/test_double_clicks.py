@@ -14,7 +14,7 @@ KILLS = 3
 
 
 async def click(client: AgentClient, approval_id: str) -> None:
-    """Approve a call, and ask again as long as nobody knows whether that counted."""
+    """Approve a call, and repeat it until the outcome is known."""
     while True:
         try:
             await client.approvals.approve(approval_id)
@@ -25,8 +25,8 @@ async def click(client: AgentClient, approval_id: str) -> None:
         return
 
 
-async def test_answers_given_while_workers_die_count_once_each(place: Place) -> None:
-    """Every call has one answer that counted, and its tool ran at most once: what was cut off is not repeated."""
+async def test_answers_during_crashes_count_once_each(place: Place) -> None:
+    """Every call has one answer that counted, and its tool ran at most once."""
     client = await place.client()
     place.ledger.open("open")
     async with place.worker() as worker:

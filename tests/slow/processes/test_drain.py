@@ -1,4 +1,4 @@
-"""Workers that are asked to stop: running tools finish, or else the model is told the truth."""
+"""Workers that are asked to stop let running tools finish, or report the outcome as unknown."""
 
 import json
 import signal
@@ -15,7 +15,7 @@ UNKNOWN = "Whether it took effect is unknown; it was not repeated."
 
 
 def attempts_of_tools(history: WorkflowHistory) -> list[int]:
-    """Return which attempt of each tool call is the one that completed."""
+    """Return the number of the completed attempt of each tool call."""
     started = {event.event_id: event.activity_task_started_event_attributes for event in history.events}
     completed = [event.activity_task_completed_event_attributes for event in history.events]
     tools = [
@@ -30,7 +30,7 @@ def attempts_of_tools(history: WorkflowHistory) -> list[int]:
 async def test_running_tools_finish_before_the_worker_ends(
     place: Place, client: AgentClient, by: signal.Signals
 ) -> None:
-    """Twenty sync tools run when the signal comes; all report, none is started again, and the worker exits with 0."""
+    """Twenty sync tools run when the signal arrives; all report, none is started again, and the worker exits with 0."""
     async with place.worker() as worker:
         invocation = await client.start("planned", plan([("work", {"gate": "drained"})] * RUNNING))
         await until(lambda: len(place.ledger.lines("began")) == RUNNING, f"{RUNNING} tools that run")
@@ -46,17 +46,15 @@ async def test_running_tools_finish_before_the_worker_ends(
 
 
 async def test_an_idle_worker_ends_at_once(place: Place) -> None:
-    """Nothing runs, so nothing is waited for."""
+    """It has nothing to wait for."""
     async with place.worker() as worker:
         assert await worker.stop() == 0
     assert worker.life == ["worker.ready", "worker.draining", "worker.stopped"]
 
 
 @pytest.mark.parametrize("tool", ["hold_once", "stay_once"])
-async def test_the_model_is_told_of_a_tool_that_did_not_finish_in_time(
-    place: Place, client: AgentClient, tool: str
-) -> None:
-    """What takes effect once is not repeated when the drain is over, be it sync or async; the worker still exits."""
+async def test_a_tool_that_did_not_finish_in_time_is_reported(place: Place, client: AgentClient, tool: str) -> None:
+    """A sync or async tool with the effect `once` is not repeated after the drain; the worker still exits."""
     async with place.worker("--drain", "0.1") as worker:
         invocation = await client.start("planned", plan([(tool, {"gate": "never"})]))
         await until(lambda: place.ledger.lines("began"), "a tool that runs")
@@ -72,10 +70,8 @@ async def test_the_model_is_told_of_a_tool_that_did_not_finish_in_time(
     assert [line["attempt"] for line in place.ledger.lines("began")] == [1]
 
 
-async def test_a_repeatable_tool_that_did_not_finish_in_time_is_started_again(
-    place: Place, client: AgentClient
-) -> None:
-    """The next worker makes the call again, under the same key and without waiting for a heartbeat to be missed."""
+async def test_a_repeatable_tool_that_did_not_finish_in_time_is_repeated(place: Place, client: AgentClient) -> None:
+    """The next worker makes the call again, under the same key and without waiting for a missed heartbeat."""
     async with place.worker("--drain", "0.1") as worker:
         invocation = await client.start("planned", plan([("work", {"gate": "after"})]))
         await until(lambda: place.ledger.lines("began"), "a tool that runs")
@@ -89,8 +85,8 @@ async def test_a_repeatable_tool_that_did_not_finish_in_time_is_started_again(
     assert [line["attempt"] for line in place.ledger.lines("began", key=key)] == [1, 2]
 
 
-async def test_a_thinking_model_does_not_hold_up_the_end(place: Place, client: AgentClient) -> None:
-    """A model call that outlasts the drain is made again by the next worker."""
+async def test_a_thinking_model_does_not_delay_the_end(place: Place, client: AgentClient) -> None:
+    """The next worker repeats a model call that outlasts the drain."""
     async with place.worker("--drain", "0.1") as worker:
         invocation = await client.start("pensive", "think")
         await until(lambda: place.ledger.lines("thinking"), "a model that thinks")

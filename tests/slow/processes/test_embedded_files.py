@@ -12,10 +12,10 @@ from waystation.embedded import (
 )
 
 
-async def test_a_file_that_another_server_made_gets_the_search_attributes(
+async def test_a_file_of_another_server_gets_the_search_attributes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For example a file of `temporal server start-dev`, which has none; searches work when the block is entered."""
+    """A file of `temporal server start-dev`, for example, has none; searches work when the block is entered."""
     db_filename = tmp_path / "temporal.db"
     with monkeypatch.context() as patched:
         patched.setattr(embedded, "SEARCH_ATTRIBUTES", {})

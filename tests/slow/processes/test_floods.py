@@ -1,4 +1,4 @@
-"""Floods of signals, with the limit for workflow tasks that workers have in production, on a busy machine."""
+"""Floods of signals on a busy machine, with the production limit for workflow tasks."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ JUNK = {
 
 
 async def start_flooded(place: Place, client: AgentClient, kind: str, count: int) -> Invocation:
-    """Return an invocation that waits, and has received signals since its worker ended: all are in one task."""
+    """Return a waiting invocation that has received signals since its worker ended: all are in one task."""
     async with place.worker() as worker:
         invocation = await until_waiting(client.start("planned", PAY))
         await worker.stop()
@@ -45,10 +45,8 @@ async def busy_processors() -> AsyncIterator[None]:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("kind", JUNK)
-async def test_a_flood_on_a_starved_machine_keeps_no_answer_from_counting(
-    place: Place, client: AgentClient, kind: str
-) -> None:
-    """The worker has a fraction of a processor, and still goes through the flood in one workflow task."""
+async def test_a_flood_on_a_starved_machine_stops_no_answer(place: Place, client: AgentClient, kind: str) -> None:
+    """The worker has a fraction of a processor, and still processes the flood in one workflow task."""
     invocation = await start_flooded(place, client, kind, SIGNALS)
     async with busy_processors(), place.worker(nice=NICE):
         await invocation.approve("fc-1", signal=True)
@@ -57,10 +55,8 @@ async def test_a_flood_on_a_starved_machine_keeps_no_answer_from_counting(
     assert len(place.ledger.lines("paid")) == 1
 
 
-async def test_a_workflow_task_over_the_limit_is_repeated_by_a_worker_with_a_higher_one(
-    place: Place, client: AgentClient
-) -> None:
-    """The remedy that the documentation names: nothing is lost."""
+async def test_a_workflow_task_over_the_limit_is_repeated_with_a_higher_one(place: Place, client: AgentClient) -> None:
+    """This is the documented remedy: nothing is lost."""
     invocation = await start_flooded(place, client, "junk", 1_000)
     async with place.worker("--workflow-task-limit", "0.001"):
 

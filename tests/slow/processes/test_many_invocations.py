@@ -1,4 +1,4 @@
-"""Hundreds of drawn schedules, whose workers are killed, and thousands of invocations of one worker."""
+"""Hundreds of random schedules with killed workers, and thousands of invocations of one worker."""
 
 import asyncio
 import random
@@ -28,8 +28,8 @@ async def test_killed_workers_change_no_time_and_no_order(place: Place, client: 
 
 
 @pytest.mark.timeout(3_600)
-async def test_a_worker_takes_no_more_after_its_first_thousand_invocations(place: Place, client: AgentClient) -> None:
-    """Its caches are full by then. Memory or threads that grow after that would end a worker some day."""
+async def test_a_worker_uses_no_more_after_its_first_thousand_invocations(place: Place, client: AgentClient) -> None:
+    """Its caches are full by then. Growing memory or threads would eventually end a worker."""
     sizes = []
     async with place.worker() as worker:
         process = psutil.Process(worker.pid)

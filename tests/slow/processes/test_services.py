@@ -1,4 +1,4 @@
-"""What worker processes keep, where they are told to, and through a crash."""
+"""Worker processes use the configured stores, also after a crash."""
 
 import json
 import subprocess
@@ -54,8 +54,8 @@ KEEPER = '''
 ANN: dict[str, Any] = {"app_name": "waystation", "user_id": "ann"}
 
 
-async def test_what_a_killed_worker_kept_is_kept_once(place: Place, tmp_path: Path) -> None:
-    """Another process makes the call again: it is given the version of then, and remembers nothing twice."""
+async def test_data_of_a_killed_worker_is_stored_once(place: Place, tmp_path: Path) -> None:
+    """Another process repeats the call: it receives the earlier version, and stores no memory twice."""
     (tmp_path / "agents" / "keeper").mkdir(parents=True)
     (tmp_path / "agents" / "keeper" / "agent.py").write_text(dedent(KEEPER))
     artifacts, memory = tmp_path / "artifacts", tmp_path / "memory.db"
@@ -83,8 +83,8 @@ async def test_what_a_killed_worker_kept_is_kept_once(place: Place, tmp_path: Pa
     assert [text_of(entry.content.model_dump(exclude_none=True)) for entry in found.memories] == ["I like tea"]
 
 
-def test_a_worker_does_not_start_with_a_store_that_cannot_work() -> None:
-    """It says which, before it connects, and repeats no password."""
+def test_a_worker_does_not_start_with_an_unusable_store() -> None:
+    """It names the store before it connects, and repeats no password."""
     command = [sys.executable, "worker.py", "--agents", str(AGENTS), "--artifacts", "ftp://ann:hidden@host/x"]
     done = subprocess.run(command, cwd=ROOT, env=undisturbed(), capture_output=True, text=True, timeout=60, check=False)
     line = json.loads(done.stderr.splitlines()[-1])

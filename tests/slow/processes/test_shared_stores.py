@@ -122,6 +122,6 @@ async def test_each_worker_continues_where_a_killed_one_stopped(
 async def test_running_calls_of_a_killed_worker_end_as_on_local_stores(place: Place) -> None:
     """Repeatable calls are made again under the same key. The outcome of all others is unknown."""
     async with test_crashes.crash(place) as stories:
-        await test_crashes.test_a_call_whose_worker_was_killed_is_made_again_under_the_same_key(stories)
+        await test_crashes.test_a_call_of_a_killed_worker_is_repeated_under_the_same_key(stories)
         for tool in ("hold_once", "hold_confirmed"):
-            await test_crashes.test_a_call_that_takes_effect_once_is_not_made_again(stories, tool)
+            await test_crashes.test_a_call_with_the_effect_once_is_not_repeated(stories, tool)

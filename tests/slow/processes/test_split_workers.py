@@ -1,4 +1,4 @@
-"""Workflows in one process, models and tools in others: each process reads what the others made from history."""
+"""Workflows in one process, models and tools in others: each process reads the others' results from history."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ from waystation.worker import create_worker
 
 
 async def test_two_activity_workers_see_one_conversation(place: Place, client: AgentClient) -> None:
-    """Models and half of the tools run here, half there; each sees all before it. Workflows need no agents."""
+    """Models and tools are split between two workers; each sees everything before it. Workflows need no agents."""
     async with AsyncExitStack() as stack:
         for options, queue in (
             (("--only", "workflows"), place.task_queue),
@@ -58,8 +58,8 @@ async def test_two_activity_workers_see_one_conversation(place: Place, client: A
     assert sorted(result.state_delta) == ["a", "b", "c", "d", "e", "f", "g"]
 
 
-async def test_workers_that_share_a_queue_may_take_any_part(place: Place, client: AgentClient) -> None:
-    """Whichever process takes a call, the results are those of one process; so with several invocations at a time."""
+async def test_workers_of_one_queue_may_run_any_part(place: Place, client: AgentClient) -> None:
+    """The results are the same as in one process, for several simultaneous invocations, too."""
     words = [f"{batch}{call}" for batch in "abc" for call in range(4)]
     batches = [[("remember", {"word": word}) for word in words[start : start + 4]] for start in range(0, 12, 4)]
     async with AsyncExitStack() as stack:
@@ -73,7 +73,7 @@ async def test_workers_that_share_a_queue_may_take_any_part(place: Place, client
 
 
 async def test_eight_branches_of_five_tools_are_one_log_to_every_process(place: Place, client: AgentClient) -> None:
-    """Each branch hears its own five results, and nothing that any of the forty wrote is lost."""
+    """Each branch receives its own five results, and no write of the forty calls is lost."""
     async with AsyncExitStack() as stack:
         for only in ("workflows", "activities", "activities"):
             await stack.enter_async_context(place.worker("--only", only))
@@ -101,7 +101,7 @@ class Silent(Interceptor):
     """Keeps a worker's heartbeats from the server, so that it counts as lost although it works."""
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
-        """Stand before the activities."""
+        """Intercept the activities."""
 
         class Outbound(ActivityOutboundInterceptor):
             def heartbeat(self, *details: Any) -> None:
@@ -115,22 +115,20 @@ class Silent(Interceptor):
 
 
 class WatchedLogs(LogCache):
-    """A cache that notes the references of the results that were made in their process."""
+    """A cache that records the references of results from its process."""
 
     def __init__(self, client: Client) -> None:
         super().__init__(client)
         self.made: list[str] = []
 
     def put(self, run_id: str, ref: EntryRef, body: Body, size: int) -> None:
-        """Remember a result."""
+        """Store a result."""
         self.made.append(str(ref))
         super().put(run_id, ref, body, size)
 
 
-async def test_a_result_that_came_too_late_is_not_used(
-    place: Place, client: AgentClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A worker that was given up finishes its call after another one did; later it goes by what was recorded."""
+async def test_a_late_result_is_not_used(place: Place, client: AgentClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that counts as lost finishes its call after another one did; later it uses the recorded result."""
     views: list[WatchedLogs] = []
 
     def watched(client: Client, _blobs: Blobs) -> WatchedLogs:
@@ -141,14 +139,14 @@ async def test_a_result_that_came_too_late_is_not_used(
     begun, given_up, taken_over = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def slow() -> dict[str, str]:
-        """Answer once nobody waits for it any more."""
+        """Answer when nothing waits for it any more."""
         begun.set()
         with contextlib.suppress(asyncio.CancelledError):  # by the SDK, should this take long
             await given_up.wait()
         return {"by": "slow"}
 
     async def fast() -> dict[str, str]:
-        """Answer when the worker stops, so that it is given nothing further."""
+        """Answer when the worker stops, so that it receives no more work."""
         taken_over.set()
         await activity.wait_for_worker_shutdown()
         return {"by": "fast"}

@@ -1,4 +1,4 @@
-"""A worker is killed in the middle of a stream: no reader is shown a text twice, or as if it counted."""
+"""A worker is killed in the middle of a stream: no reader sees a text twice, or as if it counted."""
 
 import asyncio
 from collections import defaultdict
@@ -18,7 +18,7 @@ SECOND = "It rains in Bern, and it will rain tomorrow, and the day after."
 
 
 class Reader:
-    """Follows a stream, and keeps what it is shown."""
+    """Follows a stream, and keeps its events."""
 
     def __init__(self, invocation: Invocation) -> None:
         self.texts: dict[int, str] = {}
@@ -46,10 +46,8 @@ class Reader:
                 self.shown[facts["attempt"]].set()
 
 
-async def test_text_of_a_killed_worker_is_taken_back_and_the_next_ones_shown_once(
-    place: Place, client: AgentClient, gemini: FakeGemini
-) -> None:
-    """Readers who were there, and one who comes after the kill, end with the one text that is recorded."""
+async def test_text_of_a_killed_worker_is_withdrawn(place: Place, client: AgentClient, gemini: FakeGemini) -> None:
+    """Earlier readers, and one after the kill, end with the one recorded text."""
     variables = {"GOOGLE_GEMINI_BASE_URL": gemini.url, "GOOGLE_API_KEY": "a test's key"}
     there = replace(place, environment=variables)
     held = [asyncio.Event(), asyncio.Event()]

@@ -1,4 +1,4 @@
-"""Workers whose event loop a tool blocks, or that use too much memory: they name the cause, drain and exit."""
+"""Workers whose event loop a tool blocks, or that use too much memory, name the cause, drain and exit."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ BLOCKING = ("--agents", str(AGENTS.parent / "blocking_agents"))
 LIMIT = (*BLOCKING, "--event-loop-limit", "3")
 
 
-def told(text: str) -> list[JsonObject]:
+def model_responses(text: str) -> list[JsonObject]:
     """Return the responses that the model of `blocking` received."""
     return [response for _, response in json.loads(text)]
 
@@ -43,20 +43,20 @@ async def test_a_tool_that_blocks_the_event_loop_is_interrupted_and_named(
     async with place.worker(*BLOCKING):
         result, unharmed = await asyncio.gather(invocation.result(), other.result())
         await verify_tree(invocation)
-    assert told(result.text) == [
+    assert model_responses(result.text) == [
         {
             "error": f"`{tool}` blocked the event loop of its worker for 3 s and was stopped. Whether it took effect "
             "is unknown; it was not repeated.",
             "error_type": "EventLoopBlocked",
         }
     ]
-    assert told(unharmed.text) == [{"held": "drained"}]
+    assert model_responses(unharmed.text) == [{"held": "drained"}]
     assert [line["attempt"] for line in place.ledger.lines("began", key=f"{invocation.id}/fc-1")] == [1]
 
 
 @pytest.fixture(autouse=True)
 async def announced(client: AgentClient) -> None:
-    """Announce the agent, as a worker that was there before: invocations are started when none is running."""
+    """Announce the agent like an earlier worker, because invocations start when no worker is running."""
     await AgentDirectory(client.temporal).announce({"blocking": {}}, task_queue=client.task_queue)
 
 
@@ -71,7 +71,7 @@ async def test_a_tool_that_cannot_be_interrupted_costs_two_workers(place: Place,
     async with place.worker(*BLOCKING):
         result = await invocation.result()
         await verify_tree(invocation)
-    [response] = told(result.text)
+    [response] = model_responses(result.text)
     assert response["error_type"] == "EventLoopBlocked"
     assert response["error"].endswith("unknown; it was tried 2 times and is not repeated again.")
     assert [line["attempt"] for line in place.ledger.lines("began")] == [1, 2]
@@ -101,4 +101,4 @@ async def test_a_worker_that_uses_too_much_memory_drains_and_exits(place: Place,
     assert exceeded["max_rss_mib"] == 400 < exceeded["rss_mib"]
     assert worker.life == ["worker.ready", "worker.draining", "worker.stopped"]
     async with place.worker(*BLOCKING):
-        assert told((await invocation.result()).text) == [{"result": 400}]
+        assert model_responses((await invocation.result()).text) == [{"result": 400}]

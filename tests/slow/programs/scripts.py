@@ -1,4 +1,4 @@
-"""What the model says in each program of the folder `adk`."""
+"""The model's replies in each program of the folder `adk`."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -58,7 +58,7 @@ async def started(
 
 
 async def lines_of(process: asyncio.subprocess.Process) -> list[str]:
-    """Wait for the program's end, and return what it printed. The program must succeed."""
+    """Wait for the program's end, and return its output. The program must succeed."""
     async with asyncio.timeout(LIMIT_S):
         out, _ = await process.communicate()
     assert process.returncode == 0
@@ -74,7 +74,7 @@ def prepare(folder: Path, change: Callable[[str], str] = str) -> Path:
 
 
 async def run_with_adk(name: str, folder: Path) -> tuple[list[str], list[str]]:
-    """Return what the program prints with google-adk, and what its tools did."""
+    """Return the program's output with google-adk, and the effects of its tools."""
     assert ADK_PYTHON.exists(), f"{ADK_PYTHON} is missing; run `make test-full`, or `make .venv-adk/.stamp` once."
     prepare(folder, lambda source: re.sub("^from waystation", "from google.adk", source, flags=re.MULTILINE))
     async with FakeGemini(checks_turns=False) as gemini:
@@ -90,7 +90,7 @@ def script(gemini: FakeGemini, replies: Any) -> None:
 
 
 def effects_in(folder: Path) -> list[str]:
-    """Return what tools did, in order."""
+    """Return the effects of tools, in order."""
     file = folder / "effects.txt"
     return file.read_text().splitlines() if file.exists() else []
 

@@ -37,14 +37,14 @@ from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
 __all__ = ["agents", "own_server"]
 
 
-async def test_a_tool_is_of_another_kind(own_server: EmbeddedServer, agents: Path) -> None:
+async def test_a_tool_of_another_kind_is_a_misfit(own_server: EmbeddedServer, agents: Path) -> None:
     """A tool that has become long-running does not fit a pending call."""
     deployed(agents, AGENT.replace("[FunctionTool(pay, require_confirmation=True)", "[LongRunningFunctionTool(pay)"))
     lacks = await misfit(own_server, agents, PAYS)
     assert (lacks["reason"], lacks["tool"]) == ("other_kind", "pay")
 
 
-async def test_a_tool_does_not_take_the_recorded_arguments(own_server: EmbeddedServer, agents: Path) -> None:
+async def test_a_tool_without_the_recorded_arguments_is_a_misfit(own_server: EmbeddedServer, agents: Path) -> None:
     """A renamed parameter does not fit a pending call."""
     deployed(agents, AGENT.replace("amount", "cents"))
     lacks = await misfit(own_server, agents, PAYS)
@@ -52,7 +52,7 @@ async def test_a_tool_does_not_take_the_recorded_arguments(own_server: EmbeddedS
     assert "'cents' is a required property" in lacks["problem"]
 
 
-async def test_a_tool_has_other_parameters_than_a_person_was_asked_about(
+async def test_a_tool_with_other_parameters_than_the_displayed_ones_is_a_misfit(
     own_server: EmbeddedServer, agents: Path
 ) -> None:
     """Changed parameters do not fit an approval request, even if the arguments are accepted."""
@@ -70,7 +70,7 @@ async def test_a_tool_that_has_run_is_not_needed(own_server: EmbeddedServer, age
     assert (report.passes, dict(report.counts)) == (True, {"replays": 1})
 
 
-async def test_an_agent_has_no_model_any_more(own_server: EmbeddedServer, agents: Path) -> None:
+async def test_an_agent_without_a_model_is_a_misfit(own_server: EmbeddedServer, agents: Path) -> None:
     """The answer to a call needs a model, even if it needs no tool."""
     inner = 'from waystation.agents import SequentialAgent\n\ninner = Agent(\n    name="inner"'
     changed = AGENT.replace('root_agent = Agent(\n    name="clerk"', inner)
@@ -84,7 +84,7 @@ async def test_an_agent_has_no_model_any_more(own_server: EmbeddedServer, agents
 
 
 @pytest.mark.parametrize(("order", "lacking"), [("first, clerk, last", "last"), ("last, clerk, first", None)])
-async def test_an_agent_that_a_sequence_has_yet_to_begin_is_gone(
+async def test_a_missing_later_agent_of_a_sequence_is_a_misfit(
     own_server: EmbeddedServer, agents: Path, order: str, lacking: str | None
 ) -> None:
     """A sequence needs its later agents, and not those that are done."""
@@ -104,8 +104,8 @@ async def test_an_agent_that_a_sequence_has_yet_to_begin_is_gone(
     assert [each["agent"] for found in report.findings for each in found.misfits] == ([lacking] if lacking else [])
 
 
-async def test_an_agent_is_gone(own_server: EmbeddedServer, agents: Path) -> None:
-    """A missing agent breaks invocations, and sessions whose next message it would answer."""
+async def test_a_missing_agent_is_a_misfit(own_server: EmbeddedServer, agents: Path) -> None:
+    """It breaks invocations, and sessions whose next message it would answer."""
     deployed(agents, AGENT.replace('name="clerk"', 'name="cashier"'))
     async with AgentEnvironment(clerk(PAYS), server=own_server) as env:
         await listed(env, *await talking(env))
@@ -125,8 +125,8 @@ async def test_agents_that_cannot_be_loaded_do_not_pass(own_server: EmbeddedServ
     assert "nothing_of_the_kind" in report.problems[0]
 
 
-async def test_large_values_that_are_in_no_store_are_reported_apart(own_server: EmbeddedServer, tmp_path: Path) -> None:
-    """A workflow with missing values has its own verdict, and fails the gate."""
+async def test_large_values_without_a_store_have_their_own_verdict(own_server: EmbeddedServer, tmp_path: Path) -> None:
+    """A workflow with missing values fails the gate."""
     agent = clerk(calls(("pay", {"amount": 2, "to": "d" * 9_000})))
     async with AgentEnvironment(agent, server=own_server, offload_over=4_000) as env:
         await parked(env, "one")
@@ -160,7 +160,7 @@ class Fetching(Interceptor):
         return Noting(next)
 
 
-async def test_no_more_histories_are_held_than_are_worked_on(own_server: EmbeddedServer) -> None:
+async def test_histories_in_memory_are_bounded(own_server: EmbeddedServer) -> None:
     """At most two histories for each process are in memory, and a deleted workflow does not fail the gate."""
     fetching = Fetching()
 
@@ -177,8 +177,8 @@ async def test_no_more_histories_are_held_than_are_worked_on(own_server: Embedde
     assert (fetching.fetched, fetching.held <= 3) == (8, True)
 
 
-async def test_some_of_what_is_closed_is_looked_at_too(own_server: EmbeddedServer, agents: Path) -> None:
-    """A sample of closed workflows is checked, which need no tools."""
+async def test_a_sample_of_closed_workflows_is_checked(own_server: EmbeddedServer, agents: Path) -> None:
+    """They need no tools."""
     deployed(agents, AGENT.replace("FunctionTool(pay, require_confirmation=True), ", ""))
     async with AgentEnvironment(clerk(says("1"), says("2"), says("3")), server=own_server) as env:
         for message in ("a", "b", "c"):
@@ -188,7 +188,7 @@ async def test_some_of_what_is_closed_is_looked_at_too(own_server: EmbeddedServe
     assert (report.passes, report.sampled, dict(report.counts)) == (True, 2, {"replays": 2})
 
 
-async def test_the_command_says_so_in_a_table_and_by_its_exit_code(own_server: EmbeddedServer, agents: Path) -> None:
+async def test_the_command_reports_in_a_table_and_by_its_exit_code(own_server: EmbeddedServer, agents: Path) -> None:
     """Without agents the output says that tools were not checked."""
     async with AgentEnvironment(clerk(PAYS), server=own_server) as env:
         await parked(env, "one")
@@ -214,7 +214,7 @@ async def test_the_command_says_so_in_a_table_and_by_its_exit_code(own_server: E
     "arguments",
     [[], ["x", "--open"], ["x", "--sample", "3"], ["x", "--agents", "."], ["x", "--processes", "2"]],
 )
-async def test_options_that_do_not_go_together_are_refused(arguments: list[str]) -> None:
+async def test_contradicting_options_are_refused(arguments: list[str]) -> None:
     """`--open` and names of invocations exclude each other."""
     assert (await command("replay", *arguments)).code == 2
 

@@ -1,4 +1,4 @@
-"""The plugin of pytest, and the one line that keeps an incident, in projects of others."""
+"""The pytest plugin, and the one line that keeps an incident, in other projects."""
 
 import json
 import shutil
@@ -48,20 +48,20 @@ test_incidents = keeps_replaying("incidents")
 
 
 def ran(folder: Path, *options: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run pytest in a folder that is no part of this project."""
+    """Run pytest in a folder outside this project."""
     command = [sys.executable, "-m", "pytest", "-q", "--no-header", "-p", "no:xdist", *options]
     environment = {"PYTHONPATH": str(ROOT), "PATH": str(Path(sys.executable).parent), "HOME": str(folder), **variables}
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
-def test_pytest_finds_the_plugin_where_waystation_is_installed() -> None:
-    """By the entry point, under a name that `-p no:` takes."""
+def test_pytest_finds_the_installed_plugin() -> None:
+    """The entry point has a name that `-p no:` accepts."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["entry-points"]["pytest11"] == {"waystation": PLUGIN}
 
 
 def test_a_project_that_does_not_use_it_pays_nothing(tmp_path: Path) -> None:
-    """The plugin is loaded, and nothing that it would need."""
+    """The plugin is loaded, but none of its requirements."""
     (tmp_path / "test_own.py").write_text(
         "import sys\n\n\ndef test_own():\n"
         "    assert 'waystation.testing.pytest_plugin' in sys.modules\n"
@@ -73,7 +73,7 @@ def test_a_project_that_does_not_use_it_pays_nothing(tmp_path: Path) -> None:
 
 
 def test_its_fixtures_serve_agents_and_people(tmp_path: Path) -> None:
-    """One server for all tests, although each has an event loop of its own."""
+    """All tests share one server, although each has its own event loop."""
     (tmp_path / "test_agents.py").write_text(AGENTS)
     found = ran(tmp_path)
     assert found.returncode == 0, found.stdout + found.stderr
@@ -82,7 +82,7 @@ def test_its_fixtures_serve_agents_and_people(tmp_path: Path) -> None:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A project that keeps an incident, in which an agent was called."""
+    """Return a project that keeps an incident, in which an agent was called."""
     incidents = tmp_path / "incidents"
     incidents.mkdir()
     shutil.copy(HISTORIES / "confirmation-approved.json", incidents)
@@ -91,14 +91,14 @@ def project(tmp_path: Path) -> Path:
 
 
 def test_one_line_keeps_an_incident(project: Path) -> None:
-    """Each file is a case, named for it; neither plugin nor server is needed."""
+    """Each file is a case with its name; neither plugin nor server is needed."""
     found = ran(project, "-vv", "-p", "no:waystation", "-p", "no:asyncio")
     assert found.returncode == 0, found.stdout + found.stderr
     assert "test_incidents.py::test_incidents[confirmation-approved] PASSED" in found.stdout
 
 
-def test_an_incident_that_would_go_otherwise_fails_in_the_words_of_agents(project: Path) -> None:
-    """What was recorded, what the code wants now; no traceback."""
+def test_a_changed_incident_fails_in_the_words_of_agents(project: Path) -> None:
+    """The message has the recorded and the current command, and no traceback."""
     file = project / "incidents" / "confirmation-approved.json"
     held = json.loads(file.read_text())
     types = [
@@ -116,8 +116,8 @@ def test_an_incident_that_would_go_otherwise_fails_in_the_words_of_agents(projec
     assert "During handling" not in found.stdout
 
 
-def test_a_file_that_is_no_history_fails_in_one_line(project: Path) -> None:
-    """Without the code that reads it."""
+def test_a_file_that_is_not_a_history_fails_in_one_line(project: Path) -> None:
+    """The message has no code of the reader."""
     (project / "incidents" / "confirmation-approved.json").write_text("cut")
     found = ran(project)
     assert found.returncode == 1
@@ -126,7 +126,7 @@ def test_a_file_that_is_no_history_fails_in_one_line(project: Path) -> None:
 
 
 def test_a_folder_without_incidents_is_an_error(project: Path) -> None:
-    """A test that tests nothing would pass for ever."""
+    """A test without cases would always pass."""
     (project / "incidents" / "confirmation-approved.json").unlink()
     found = ran(project)
     assert found.returncode == 2

@@ -1,4 +1,4 @@
-"""As for the other tests of sessions."""
+"""Fixtures like those of the other tests of sessions."""
 
 from tests.server.sessions.conftest import converse, store
 

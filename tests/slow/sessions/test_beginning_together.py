@@ -1,4 +1,4 @@
-"""Many clients that begin one session."""
+"""Many clients start one session."""
 
 import asyncio
 import collections
@@ -9,8 +9,8 @@ from tests.server.sessions.test_client import asking
 from tests.server.sessions.test_conversation import words
 
 
-async def test_fifty_clients_that_begin_a_session_at_once_get_the_same(serve: Serve) -> None:
-    """Each message is answered once, and the session is begun once."""
+async def test_fifty_clients_that_start_a_session_at_once_get_the_same(serve: Serve) -> None:
+    """Each message is answered once, and the session starts once."""
     async with serve(asking(), verify=False) as env:  # replaying all of them takes a minute
         session = new_session(env, "asker")
         names = {"agent": "asker", "session_id": session.given.session_id, "user_id": "ann"}

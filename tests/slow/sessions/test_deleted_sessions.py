@@ -20,7 +20,7 @@ APP, USER, SESSION = "app", "ann", "s"
 async def test_a_deleted_session_does_not_exist_and_can_be_created_again(
     server: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The runner finds no session, and the new session knows nothing of the deleted one."""
+    """The runner finds no session, and the new session has no data of the deleted one."""
     monkeypatch.setenv("TEMPORAL_ADDRESS", server.address)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(ProgramRun, "_opened", {})

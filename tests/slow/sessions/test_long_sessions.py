@@ -1,4 +1,4 @@
-"""Sessions that continue as new, at length."""
+"""Long sessions that continue as new."""
 
 import asyncio
 from dataclasses import replace
@@ -25,8 +25,8 @@ from waystation.testing.models import Reply, latest_turn
 from waystation.tools.function_tool import FunctionTool
 
 
-async def test_messages_that_come_while_a_session_is_cut_are_answered_once(serve: Serve, tmp_path: Path) -> None:
-    """In the order in which they came; a repeated one counts once, and a closed session takes no more."""
+async def test_messages_during_continue_as_new_are_answered_once(serve: Serve, tmp_path: Path) -> None:
+    """They keep their order; a repeated one counts once, and a closed session accepts no more."""
     blobs = HeldBlobs(tmp_path / "store")
     async with serve(echo(), blobs=blobs, verify=False) as env:
         session = new_session(env, "clerk", cut_after=2)
@@ -49,8 +49,8 @@ async def test_messages_that_come_while_a_session_is_cut_are_answered_once(serve
         await verify(session, invocations=False)
 
 
-async def test_a_message_for_an_invocation_that_is_gone_begins_another(serve: Serve) -> None:
-    """It was terminated just before the message came; the session is told of both at once, the message first."""
+async def test_a_message_for_a_terminated_invocation_starts_another(serve: Serve) -> None:
+    """The session receives the message and the termination together, the message first."""
     async with serve(echo(), activities=False, verify=False) as env:
         session = new_session(env, "clerk")
         first = await session.send("one")
@@ -67,7 +67,7 @@ async def test_a_message_for_an_invocation_that_is_gone_begins_another(serve: Se
 
 
 async def test_forged_nudges_change_nothing(converse: Converse) -> None:
-    """Of an invocation at work, of one that is queued, of another session's, of none: its own history decides."""
+    """They name a running invocation, a queued one, another session's, or none: its own history decides."""
     held = Held()
     forged: list[tuple[str, list[Any]]] = [
         (name, [{"invocation": number, "at": at, "id": "session/waystation/bob/other/1"}])
@@ -91,8 +91,8 @@ async def test_forged_nudges_change_nothing(converse: Converse) -> None:
         ]
 
 
-async def test_forged_ends_hold_up_nothing_when_a_session_is_to_be_cut(converse: Converse) -> None:
-    """An invocation that waits since an earlier run is said to be over, again and again."""
+async def test_forged_ends_do_not_delay_continue_as_new(converse: Converse) -> None:
+    """They repeatedly report the end of an invocation that waits since an earlier run."""
     async with converse(paying(), cut_after=2, invocations=False) as session:
         first = await session.send("pay")
         await parked(session, first)
@@ -112,8 +112,8 @@ async def test_forged_ends_hold_up_nothing_when_a_session_is_to_be_cut(converse:
         await until(heard, "the end of the first invocation")
 
 
-async def test_many_forged_nudges_have_an_invocation_read_a_few_times(serve: Serve) -> None:
-    """Each reading costs the session history, of which the server allows only so much."""
+async def test_many_forged_nudges_cause_few_reads(serve: Serve) -> None:
+    """Each read adds to the session's history, whose size the server limits."""
     async with serve(paying(), verify=False) as env:
         session = new_session(env, "clerk")
         first = await session.send("pay")
@@ -130,8 +130,8 @@ async def test_many_forged_nudges_have_an_invocation_read_a_few_times(serve: Ser
         await verify(session, invocations=False)
 
 
-async def test_invocations_of_a_session_go_on_in_further_runs(converse: Converse) -> None:
-    """A message joins one in its second run, a person answers it there, and the session hears all of it."""
+async def test_invocations_of_a_session_continue_in_further_runs(converse: Converse) -> None:
+    """A message joins one in its second run, a person answers it there, and the session records all of it."""
     gate = Gate()
 
     async def read(request: LlmRequest) -> Reply:
@@ -174,10 +174,10 @@ async def test_invocations_of_a_session_go_on_in_further_runs(converse: Converse
         assert said[:4] == ["user: read", "reader: read all", "user: now pay", "user: what was said?"]
 
 
-async def test_a_store_that_fails_holds_no_conversation_up(
+async def test_a_failing_store_does_not_delay_a_conversation(
     serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The session stays in its run, and has there what is too large for it elsewhere."""
+    """The session stays in its run and keeps its large values there."""
     defaults = WorkflowSettings()
     quickly = replace(
         defaults.archive_session,
@@ -194,8 +194,8 @@ async def test_a_store_that_fails_holds_no_conversation_up(
         await verify(session, invocations=False, settings=settings.workflow)
 
 
-async def test_a_waiting_invocation_survives_three_cuts_and_is_answered_once(converse: Converse) -> None:
-    """The session continues in new runs; what waits is known in each, and its end is heard of in the last."""
+async def test_a_waiting_invocation_survives_three_runs_and_is_answered_once(converse: Converse) -> None:
+    """The session continues in new runs; each knows the pending call, and the last one receives its end."""
     async with converse(paying(), cut_after=2) as session:
         first = await session.send("pay")
         await parked(session, first)
@@ -218,9 +218,7 @@ async def test_a_waiting_invocation_survives_three_cuts_and_is_answered_once(con
 
 
 @pytest.mark.parametrize("cut_after", [None, 2], ids=["in one run", "in five runs"])
-async def test_a_conversation_over_the_threshold_is_summarised_again_and_again(
-    serve: Serve, cut_after: int | None
-) -> None:
+async def test_a_conversation_over_the_threshold_is_summarized_repeatedly(serve: Serve, cut_after: int | None) -> None:
     """Each summary replaces the one before it, prompts stay below the threshold, and every event is kept."""
     talk = Talk(token_threshold=1_000, event_retention_size=2)
     async with serve(talk.app, verify=False) as env:

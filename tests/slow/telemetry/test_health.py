@@ -92,7 +92,7 @@ async def test_a_worker_is_not_ready_without_its_server_or_its_store(tmp_path: P
 
 
 async def test_a_blocked_worker_is_not_healthy_until_it_is_interrupted(server: EmbeddedServer, tmp_path: Path) -> None:
-    """The answer comes while a tool sleeps in the event loop."""
+    """The response arrives while a tool sleeps in the event loop."""
     place = replace(new_place(server, tmp_path), options=METRICS)
     client = await place.client()
     async with place.worker(*BLOCKING, "--event-loop-limit", "10") as worker:
@@ -104,7 +104,7 @@ async def test_a_blocked_worker_is_not_healthy_until_it_is_interrupted(server: E
         assert await worker.exit_code() == 11
 
 
-async def test_a_worker_that_drains_is_not_ready_and_still_counts(tmp_path: Path) -> None:
+async def test_a_draining_worker_is_not_ready_and_still_counts(tmp_path: Path) -> None:
     """The worker has received SIGTERM, and waits for its tool. The counts of the namespace include the pending call."""
     async with empty_server() as server:
         place = replace(new_place(server, tmp_path), options=METRICS)

@@ -1,4 +1,4 @@
-"""Spans of workers that are killed, received by a collector as an operator would run one."""
+"""A collector receives the spans of killed workers, as in production."""
 
 from collections import Counter
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Connections to MCP servers: broken, of their own for each set of headers, closed in the end."""
+"""Connections to MCP servers: broken ones, one for each set of headers, and closed ones."""
 
 import asyncio
 import sys
@@ -42,8 +42,8 @@ async def local() -> AsyncIterator[McpToolset]:
     await toolset.close()
 
 
-async def test_a_server_behind_the_older_transport(tmp_path: Path) -> None:
-    """Its calls, too, are not repeated once they were sent."""
+async def test_a_server_with_the_older_transport_is_supported(tmp_path: Path) -> None:
+    """Its calls are not repeated either once they were sent."""
     with http_server("0", "sse") as (port, _):
         toolset = McpToolset(
             connection_params=SseConnectionParams(url=f"http://127.0.0.1:{port}/sse", timeout=LIMIT_S),
@@ -61,22 +61,22 @@ async def test_a_server_behind_the_older_transport(tmp_path: Path) -> None:
 
 
 async def test_a_call_that_may_have_taken_effect_is_not_repeated(local: McpToolset, tmp_path: Path) -> None:
-    """The server died after it got the request."""
+    """The server died after it received the request."""
     journal = tmp_path / "journal"
     with pytest.raises(OutcomeUnknown, match="Whether it took effect is unknown; it was not repeated"):
         await call(local, "pay", journal=str(journal))
     assert journal.read_text() == "x"
 
 
-async def test_a_call_that_does_no_harm_twice_is_repeated(local: McpToolset, tmp_path: Path) -> None:
-    """In a new session."""
+async def test_a_harmless_call_is_repeated(local: McpToolset, tmp_path: Path) -> None:
+    """The repetition uses a new session."""
     journal = tmp_path / "journal"
     assert text(await call(local, "set_limit", journal=str(journal))) == "survived"
     assert journal.read_text() == "xx"
 
 
-async def test_a_program_that_has_ended_is_started_again() -> None:
-    """Whether or not that was noticed before the next call, which does no harm twice."""
+async def test_an_ended_program_is_started_again() -> None:
+    """Works whether or not the end was noticed before the next call, which is harmless to repeat."""
     toolset = stdio(effect="read")
     first = int(text(await call(toolset, "process")))
     psutil.Process(first).kill()
@@ -85,8 +85,8 @@ async def test_a_program_that_has_ended_is_started_again() -> None:
 
 
 @pytest.mark.parametrize("protocol", [[], ["legacy"]])
-async def test_a_server_that_was_started_again_is_used_again(protocol: list[str]) -> None:
-    """Whether its protocol has sessions, which it then has forgotten, or not."""
+async def test_a_restarted_server_is_used_again(protocol: list[str]) -> None:
+    """Works with and without sessions in its protocol, which it has forgotten."""
     with http_server("0", *protocol) as (port, _):
         toolset = over_http(port)
         first = text(await call(toolset, "process"))
@@ -95,8 +95,8 @@ async def test_a_server_that_was_started_again_is_used_again(protocol: list[str]
         await toolset.close()
 
 
-async def test_a_server_that_is_gone_is_said_to_be_gone(logs: list[MutableMapping[str, Any]]) -> None:
-    """A call that could not be sent is not of unknown outcome; the log says which toolset it was, and why."""
+async def test_a_missing_server_is_reported_as_missing(logs: list[MutableMapping[str, Any]]) -> None:
+    """The outcome of an unsent call is known; the log has the toolset and the reason."""
     with http_server() as (port, _):
         toolset = over_http(port, tool_name_prefix="desk")
         tools = await list_tools(LlmAgent(name="a", tools=[toolset]), at)
@@ -113,7 +113,7 @@ async def test_a_server_that_is_gone_is_said_to_be_gone(logs: list[MutableMappin
 
 
 class Restarting(BaseHTTPRequestHandler):
-    """Answers as a proxy does while the server behind it restarts."""
+    """A server that answers like a proxy while the server behind it restarts."""
 
     def do_POST(self) -> None:
         self.send_error(HTTPStatus.SERVICE_UNAVAILABLE)
@@ -122,8 +122,8 @@ class Restarting(BaseHTTPRequestHandler):
 
 
 @pytest.mark.parametrize("protocol", [[], ["legacy"]])
-async def test_a_server_that_restarts_behind_a_proxy_is_not_available(protocol: list[str]) -> None:
-    """An open session does not make its HTTP error a mistake of the author."""
+async def test_a_server_that_restarts_behind_a_proxy_is_unavailable(protocol: list[str]) -> None:
+    """An open session does not turn its HTTP error into a mistake of the author."""
     with http_server("0", *protocol) as (port, _):
         toolset = over_http(port)
         await call(toolset, "process")
@@ -140,7 +140,7 @@ async def test_a_server_that_restarts_behind_a_proxy_is_not_available(protocol: 
     )
 
 
-async def test_a_tool_that_is_left_out_is_told_once(logs: list[MutableMapping[str, Any]]) -> None:
+async def test_a_tool_that_is_left_out_is_logged_once(logs: list[MutableMapping[str, Any]]) -> None:
     """Tools are listed anew at every step of every invocation."""
     with http_server() as (port, _):
         toolset = over_http(port)
@@ -150,8 +150,8 @@ async def test_a_tool_that_is_left_out_is_told_once(logs: list[MutableMapping[st
     assert [line["tool"] for line in logs if line["event"] == "tool.left_out"] == ["transfer_to_agent"]
 
 
-async def test_a_server_that_dies_while_it_works_leaves_the_outcome_unknown(tmp_path: Path) -> None:
-    """Over HTTP too."""
+async def test_a_server_that_dies_during_a_call_leaves_the_outcome_unknown(tmp_path: Path) -> None:
+    """Holds over HTTP, too."""
     with http_server() as (port, _):
         toolset = over_http(port)
         with pytest.raises(OutcomeUnknown):
@@ -159,8 +159,8 @@ async def test_a_server_that_dies_while_it_works_leaves_the_outcome_unknown(tmp_
         await toolset.close()
 
 
-async def test_a_program_that_cannot_be_started_is_an_error_at_once() -> None:
-    """Not a wait."""
+async def test_a_program_that_cannot_start_is_an_error_at_once() -> None:
+    """The call does not wait for a timeout."""
     toolset = McpToolset(connection_params=StdioServerParameters(command="no-such-program"))
     with pytest.raises(McpConnectionError, match="The MCP server 'no-such-program' cannot be used: FileNotFoundError"):
         await toolset.get_tools(at())
@@ -209,14 +209,14 @@ async def test_a_program_that_cannot_be_started_is_an_error_at_once() -> None:
     ],
     ids=["missing", "two", "path", "folder", "environment", "url", "fine", "type"],
 )
-def test_what_can_never_be_reached_is_found_without_trying(parameters: Any, problems: list[str]) -> None:
-    """So that `check` says it: the worker would leave the toolset out of each model call."""
+def test_an_impossible_address_is_reported_without_a_connection(parameters: Any, problems: list[str]) -> None:
+    """`check` reports it, because the worker would leave the toolset out of each model call."""
     found = authoring_problems(LlmAgent(name="a", tools=[McpToolset(connection_params=parameters)]))
     assert [str(problem) for problem in found] == [f"Tool 'McpToolset': {problem}" for problem in problems]
 
 
-async def test_a_program_that_says_nothing_is_given_up() -> None:
-    """After the connection's time."""
+async def test_a_silent_program_times_out() -> None:
+    """The limit is the timeout of the connection."""
     program = StdioServerParameters(command=sys.executable, args=["-c", "import sys; sys.stdin.read()"])
     toolset = McpToolset(connection_params=StdioConnectionParams(server_params=program, timeout=0.2))
     with pytest.raises(McpConnectionError, match="did not respond within"):
@@ -228,7 +228,7 @@ async def test_a_program_that_says_nothing_is_given_up() -> None:
 
 
 async def test_each_set_of_headers_has_its_own_session(port: str) -> None:
-    """They tell who asks."""
+    """Headers identify the user."""
 
     async def who(context: ReadonlyContext) -> dict[str, str]:
         return {"X-User": str(context.state.get("who", ""))}
@@ -254,8 +254,8 @@ async def test_each_set_of_headers_has_its_own_session(port: str) -> None:
         ),
     ],
 )
-async def test_a_credential_goes_into_a_header(port: str, scheme: Any, credential: Any, header: str, sent: str) -> None:
-    """And wins over the provider's."""
+async def test_a_credential_becomes_a_header(port: str, scheme: Any, credential: Any, header: str, sent: str) -> None:
+    """It overrides the provider's."""
     toolset = over_http(
         port, auth_scheme=scheme, auth_credential=credential, header_provider=lambda context: {header.upper(): "other"}
     )
@@ -267,7 +267,7 @@ async def test_a_credential_goes_into_a_header(port: str, scheme: Any, credentia
 
 
 async def test_closing_ends_the_program() -> None:
-    """And the toolset may be used again."""
+    """The toolset may be used again."""
     toolset = stdio()
     first = int(text(await call(toolset, "process")))
     await toolset.close()
@@ -289,7 +289,7 @@ def test_a_toolset_may_live_in_several_loops() -> None:
 
 
 def test_mistakes_are_found_without_the_server() -> None:
-    """Where they are written, or by `waystation worker check`."""
+    """They raise at their place, or `waystation worker check` reports them."""
     with pytest.raises(ValueError, match="Missing connection params in McpToolset"):
         McpToolset(connection_params=None)
     with pytest.raises(ValueError, match="tool_list_cache_ttl_seconds must be positive, got 0"):

@@ -1,4 +1,4 @@
-"""As for the other tests with a browser."""
+"""Fixtures like those of the other tests with a browser."""
 
 from tests.server.web.conftest import chromium
 

@@ -96,8 +96,8 @@ async def check_page(page: Page, path: str, width: int) -> None:
     assert await page.evaluate("document.documentElement.scrollWidth") <= width, path
 
 
-async def test_a_list_whose_login_has_ended_says_so(serve: Serve, chromium: Browser) -> None:
-    """Without the note, the list would look as if nothing new were pending."""
+async def test_a_list_of_an_ended_login_shows_a_note(serve: Serve, chromium: Browser) -> None:
+    """Without it, the list would look as if nothing new were pending."""
     async with serve(payer(Till())) as env, site(env.client) as web, opened(chromium, web) as (page, _):
         await page.goto("/approvals")
         await page.context.clear_cookies()
@@ -105,8 +105,8 @@ async def test_a_list_whose_login_has_ended_says_so(serve: Serve, chromium: Brow
         await page.get_by_text("Log in first").wait_for()
 
 
-async def test_pages_say_when_the_server_does_not_answer(serve: Serve, chromium: Browser) -> None:
-    """The note disappears when the server answers again."""
+async def test_pages_show_a_note_while_the_server_is_unavailable(serve: Serve, chromium: Browser) -> None:
+    """The note disappears when the server responds again."""
     paying = payer(Till(), {"amount": 5})
     async with serve(paying) as env, site(env.client) as web, opened(chromium, web) as (page, _):
         invocation, _ = await begun(env.client, "payer")
@@ -156,7 +156,7 @@ async def test_pages_work_without_scripts(serve: Serve, chromium: Browser) -> No
         assert till.paid == [50]
 
 
-async def test_the_list_refreshes_itself_but_not_under_a_finger(serve: Serve, chromium: Browser) -> None:
+async def test_the_list_refreshes_itself_except_during_a_selection(serve: Serve, chromium: Browser) -> None:
     """A new pending call appears, but nothing moves while a call is ticked."""
     async with serve(asker("1"), payer(Till(), {"amount": 5})) as env, site(env.client) as web:
         first, id = await begun(env.client, "asker")
@@ -190,7 +190,7 @@ async def test_the_list_refreshes_itself_but_not_under_a_finger(serve: Serve, ch
         await first.respond({"result": "1"})
 
 
-async def test_a_link_in_a_message_opens_its_call_from_behind_the_hash(
+async def test_a_link_in_a_message_opens_its_call_from_the_fragment(
     serve: Serve, chromium: Browser, tmp_path: Path
 ) -> None:
     """No requested URL contains the token, the address bar loses it, and the page has no form."""
@@ -219,9 +219,7 @@ async def test_a_link_in_a_message_opens_its_call_from_behind_the_hash(
         await invocation.reject()
 
 
-async def test_that_a_person_looked_is_recorded_once_where_a_policy_makes_it_matter(
-    serve: Serve, chromium: Browser
-) -> None:
+async def test_a_view_is_recorded_once_if_a_policy_needs_it(serve: Serve, chromium: Browser) -> None:
     """The page in a browser records the view; a request for its address does not."""
     agent = payer(Till(), {"amount": 5}, approval=ApprovalPolicy())
     async with serve(agent) as env, site(env.client) as web:

@@ -8,8 +8,8 @@ from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.function_tool import FunctionTool
 
 
-async def test_a_timeline_goes_over_the_runs_of_an_invocation_that_was_continued(serve: Serve) -> None:
-    """The timeline covers all runs of a continued invocation."""
+async def test_a_timeline_covers_all_runs_of_an_invocation(serve: Serve) -> None:
+    """Draws the runs of a continued invocation as one timeline."""
 
     def look(number: int) -> dict[str, int]:
         return {"found": number}

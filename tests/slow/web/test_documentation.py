@@ -33,7 +33,7 @@ class Files(SimpleHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def website(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of the built website."""
+    """Return the address of the built website."""
     folder = tmp_path_factory.mktemp("website")
     assert build(folder) == []
     handler = functools.partial(Files, directory=str(folder / "site"))

@@ -28,7 +28,7 @@ KEPT = HISTORIES / "many-steps.json"
 async def opened(
     chromium: Browser, path: Path, width: int = DESK, **options: Any
 ) -> AsyncIterator[tuple[Page, list[str]]]:
-    """Open a page from the disk; besides it, return what the browser complained of, and whom it asked."""
+    """Open a page from the disk; return it with the browser's complaints and requests."""
     context = await chromium.new_context(viewport={"width": width, "height": 800}, **options)
     context.set_default_timeout(10_000)
     complaints: list[str] = []
@@ -52,7 +52,7 @@ async def written(path: Path, recording: Recording) -> Path:
     return path
 
 
-async def test_a_report_fits_phones_and_a_desk_and_axe_finds_nothing(
+async def test_a_report_fits_phones_and_desktops_and_axe_finds_nothing(
     serve: Serve, chromium: Browser, tmp_path: Path
 ) -> None:
     """Light and dark reports send no request and run no script from recorded text."""
@@ -80,7 +80,7 @@ async def test_a_report_fits_phones_and_a_desk_and_axe_finds_nothing(
             assert complaints == []
 
 
-async def test_everything_is_there_without_scripts(chromium: Browser, tmp_path: Path) -> None:
+async def test_a_report_works_without_scripts(chromium: Browser, tmp_path: Path) -> None:
     """Without scripts the page hides their controls, while rows open and links work."""
     path = await written(tmp_path / "report.html", await Recording.read(KEPT))
     async with opened(chromium, path, java_script_enabled=False) as (page, complaints):
@@ -96,7 +96,7 @@ async def test_everything_is_there_without_scripts(chromium: Browser, tmp_path: 
         assert complaints == []
 
 
-async def test_the_script_finds_rows_and_tells_prompts_whole(chromium: Browser, tmp_path: Path) -> None:
+async def test_the_script_finds_rows_and_assembles_prompts(chromium: Browser, tmp_path: Path) -> None:
     """The script assembles a prompt from earlier ones, and a link opens its target."""
     path = await written(tmp_path / "report.html", await Recording.read(KEPT))
     async with opened(chromium, path) as (page, complaints):
@@ -113,7 +113,7 @@ async def test_the_script_finds_rows_and_tells_prompts_whole(chromium: Browser, 
         assert complaints == []
 
 
-async def test_a_thousand_events_of_history_stay_pleasant(chromium: Browser, tmp_path: Path) -> None:
+async def test_a_history_of_a_thousand_events_stays_usable(chromium: Browser, tmp_path: Path) -> None:
     """The page is small, shows few rows at once, and has everything one click away."""
     path = await written(tmp_path / "report.html", long(160))
     assert len(path.read_bytes()) < 1_000_000

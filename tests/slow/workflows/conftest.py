@@ -1,4 +1,4 @@
-"""As for the other tests of workflows."""
+"""Fixtures like those of the other tests of workflows."""
 
 from tests.server.workflows.conftest import serve, serve_and_skip, skipping_server
 

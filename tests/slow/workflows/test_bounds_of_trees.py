@@ -10,7 +10,7 @@ from waystation.testing import FunctionModel, calls, says
 
 
 async def test_a_round_of_a_loop_costs_the_same_at_any_length(serve: Serve) -> None:
-    """The history grows by what is new, not by the conversation so far, and not by the agents that have worked."""
+    """The history grows by the new events, not by the conversation or by the agents that have run."""
 
     def once_a_round(request: LlmRequest) -> LlmResponse:
         told = any("functionResponse" in part for part in request.contents[-1]["parts"])

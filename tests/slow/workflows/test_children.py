@@ -6,8 +6,8 @@ from waystation.testing import FunctionModel, calls, responses, says
 from waystation.tools.agent_tool import AgentTool
 
 
-async def test_an_agent_that_calls_itself_is_stopped_eight_deep(serve: Serve) -> None:
-    """The ninth is told so, and the answer travels back up."""
+async def test_an_agent_that_calls_itself_is_stopped_eight_levels_deep(serve: Serve) -> None:
+    """The ninth level receives an error, and the answer returns to the top."""
 
     def deeper(request: object) -> object:
         told = responses(request)  # type: ignore[arg-type]  # a request

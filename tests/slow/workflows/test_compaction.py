@@ -10,7 +10,7 @@ from waystation.testing import FunctionModel, says
 
 
 async def test_no_request_of_a_long_invocation_exceeds_the_threshold(serve: Serve) -> None:
-    """300 calls of a tool, 1 kB each; every request has the user's message, and every event is kept."""
+    """After 300 tool calls of 1 kB each, every request has the user's message, and every event is kept."""
     requests: list[LlmRequest] = []
 
     def reply(request: LlmRequest) -> LlmResponse:

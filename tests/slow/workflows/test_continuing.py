@@ -13,8 +13,8 @@ from waystation.testing import FunctionModel, ScriptedModel, calls, responses, s
 from waystation.tools.long_running_tool import LongRunningFunctionTool
 
 
-async def test_a_call_waits_over_three_cuts_and_is_answered_once(serve: Serve) -> None:
-    """Its deadline and its digest stay; who answers late is told that it was answered."""
+async def test_a_call_is_pending_over_three_runs_and_answered_once(serve: Serve) -> None:
+    """Its deadline and its digest stay; a late answer is refused as already answered."""
     asker = Agent(
         name="asker",
         model=ScriptedModel(calls(("ask", {"what": "?"})), says("waiting"), says("answered")),
@@ -36,8 +36,8 @@ async def test_a_call_waits_over_three_cuts_and_is_answered_once(serve: Serve) -
         assert sum(isinstance(entry.body, AnswerCounted) for entry in log.entries) == 1
 
 
-async def test_no_answer_is_lost_around_cuts(serve: Serve) -> None:
-    """Signals and updates arrive at any moment: each is applied once, whichever run takes it."""
+async def test_no_answer_is_lost_around_continue_as_new(serve: Serve) -> None:
+    """Signals and updates arrive at any moment: each is applied once, whichever run processes it."""
     asker = Agent(
         name="asker",
         model=FunctionModel(lambda request: says("heard") if responses(request) else calls(("ask", {"what": "?"}))),
@@ -58,8 +58,8 @@ async def test_no_answer_is_lost_around_cuts(serve: Serve) -> None:
         assert told == list(range(40))
 
 
-async def test_a_run_that_was_reset_goes_on_in_further_runs_and_replays(serve: Serve) -> None:
-    """It tells the next run the id that it has since; a replay knows it by the one that it had before."""
+async def test_a_reset_run_continues_in_further_runs_and_replays(serve: Serve) -> None:
+    """It passes its new run ID to the next run, and a replay uses the earlier one."""
     async with serve(Agent(name="adder", model=counting(4), tools=[add])) as env:
         invocation = await start_with_cuts(env, "adder")
         await invocation.result()

@@ -35,8 +35,8 @@ from waystation.testing import calls, says
 from waystation.tools.function_tool import FunctionTool
 
 
-async def test_an_update_over_the_servers_limit_delays_but_does_not_stick_the_invocation(serve: Serve) -> None:
-    """The server takes it and no worker can refuse it, because refusals repeat it; after 20 s the server lets go."""
+async def test_an_update_over_the_servers_limit_delays_but_does_not_block_the_invocation(serve: Serve) -> None:
+    """The server accepts it and no worker can refuse it, because refusals repeat it; after 20 s the server drops it."""
     till = Till()
     async with serve(payer(till), tasks_may_fail=True) as env:
         invocation = await start_waiting(env.client)
@@ -72,10 +72,12 @@ async def test_200_random_payloads_are_ignored(serve: Serve) -> None:
     [({}, "fc-1"), ({"max_llm_calls": 1, "on_exhausted": "ask"}, "budget-1")],
     ids=["a call", "a question for more budget"],
 )
-async def test_an_answer_in_a_flood_counts_once_however_often_the_run_is_cut(
+async def test_an_answer_in_a_flood_counts_once_over_many_runs(
     serve: Serve, budget: dict[str, Any], waits: str
 ) -> None:
-    """Each other signal is recorded as ignored by the run that took it, copies of the answer in the last run too."""
+    """Each other signal is recorded as ignored by the run that received it, including copies of the answer in the last
+    run.
+    """
     till = Till()
     model = HeldModel(calls(("pay", {"amount": 5})), says("Paid."), held_call=2)
     agent = Agent(name="payer", model=model, tools=[FunctionTool(till.pay, require_confirmation=not budget)])
@@ -109,8 +111,8 @@ async def test_an_answer_in_a_flood_counts_once_however_often_the_run_is_cut(
         assert len(runs) > 1
 
 
-async def test_hazard_a_flood_of_signals_while_a_fork_begins(serve: Serve) -> None:
-    """It is not wedged; what is shown of them is bounded, as everywhere."""
+async def test_hazard_a_flood_of_signals_while_a_fork_starts(serve: Serve) -> None:
+    """The fork is not blocked, and the number of displayed signals is limited as usual."""
     shop = Shop()
     async with serve(shop.buyer()) as env:
         source = await ended(env.client.start("buyer", "tea"))

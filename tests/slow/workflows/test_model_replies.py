@@ -8,8 +8,8 @@ from waystation.agents import Agent
 from waystation.testing import ScriptedModel, calls, says
 
 
-async def test_300_calls_in_one_reply_are_all_carried_out(serve: Serve) -> None:
-    """Told in call order."""
+async def test_all_300_calls_of_one_reply_run(serve: Serve) -> None:
+    """The model receives the responses in call order."""
     till = Till()
     agent, model = payer(till, calls(*[("pay", {"amount": n}) for n in range(300)]), says("Done."))
     async with serve(agent, max_cached_workflows=10) as env:
@@ -19,7 +19,7 @@ async def test_300_calls_in_one_reply_are_all_carried_out(serve: Serve) -> None:
 
 
 async def test_calls_that_would_exceed_the_servers_limit_on_activities_are_refused(serve: Serve) -> None:
-    """The server fails every workflow task that would make an invocation have more than 2,000 of them in flight."""
+    """The server fails every workflow task that would put more than 2,000 activities of an invocation in flight."""
     model = ScriptedModel(calls(*[("missing", {})] * (MAX_CALLS + 1)), says("Done."))
     async with serve(Agent(name="caller", model=model)) as env:
         assert (await env.client.run("caller", "call")).text == "Done."

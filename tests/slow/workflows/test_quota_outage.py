@@ -1,4 +1,4 @@
-"""Quotas whose store is away."""
+"""Quotas whose store is unavailable."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +10,7 @@ from waystation.core import ModelLimit, Quotas
 from waystation.testing import ScriptedModel, says
 
 
-async def test_a_call_is_held_while_the_store_is_away(serve: Serve, tmp_path: Path) -> None:
+async def test_a_call_is_held_while_the_store_is_unavailable(serve: Serve, tmp_path: Path) -> None:
     """The model is not called without a reservation; the invocation continues when the store is back."""
     place = tmp_path / "quotas.db"
     place.mkdir()

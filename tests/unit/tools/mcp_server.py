@@ -23,7 +23,7 @@ server = MCPServer("test", log_level="CRITICAL")
 
 
 class Sum(BaseModel):
-    """What `add` answers."""
+    """The result of `add`."""
 
     total: int
 
@@ -116,7 +116,7 @@ def parts(count: int = 1, length: int = 1) -> list[str]:
 
 @server.resource("memo://today", name="today", mime_type="text/plain")
 def today() -> str:
-    """What is to be done today."""
+    """The tasks of today."""
     return "buy milk"
 
 

@@ -1,4 +1,4 @@
-"""What becomes of an argument on its way to a function. Section 1.4 of the semantics page."""
+"""Arguments on their way to a function. Section 1.4 of the semantics page."""
 
 import dataclasses
 import datetime

@@ -146,7 +146,7 @@ def ask_first(amount: int, tool_context: ToolContext) -> Json:
 
 
 def ask_and_stop(amount: int, tool_context: ToolContext) -> Json:
-    """Pay, after asking, and say nothing meanwhile."""
+    """Pay, after asking, without an interim response."""
     if tool_context.tool_confirmation is None:
         tool_context.request_confirmation(hint="Really?")
         tool_context.actions.skip_summarization = True

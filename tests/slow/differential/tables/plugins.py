@@ -51,7 +51,7 @@ class Tracing(BasePlugin):
 
 
 class Answering(BasePlugin):
-    """Answers the hooks that it is told to answer."""
+    """Answers the configured hooks."""
 
     def __init__(self, *hooks: str) -> None:
         super().__init__(name="answering")

@@ -18,14 +18,14 @@ from waystation.tools import (
 
 
 class Question(BaseModel):
-    """What is asked."""
+    """A question."""
 
     text: str
     count: int = 3
 
 
 class Reading(BaseModel):
-    """What is answered."""
+    """An answer."""
 
     degrees: int
     note: str | None = None

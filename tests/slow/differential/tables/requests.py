@@ -1,4 +1,4 @@
-"""What a model is asked: instructions, contents, configuration. Sections 9.3 and 13.3 of the semantics page."""
+"""The requests of a model: instructions, contents, configuration. Sections 9.3 and 13.3 of the semantics page."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What tools return, and what the model is told. Section 1.5 of the semantics page."""
+"""Results of tools, and the responses that the model reads. Section 1.5 of the semantics page."""
 
 import dataclasses
 import datetime
@@ -79,7 +79,7 @@ RETURNS: dict[str, Callable[[], Any]] = {
     "function_response": lambda: types.FunctionResponse(response={"x": 1}),
     "function_response_under_another_name": lambda: types.FunctionResponse(name="other", id="x", response={"x": 1}),
 }
-"""What a tool returns, made anew for each run."""
+"""The result of a tool, created for each run."""
 
 
 def _returning(make: Callable[[], Any]) -> list[Any]:

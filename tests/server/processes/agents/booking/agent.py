@@ -1,4 +1,4 @@
-"""An agent whose tools ask a person from inside, and then take as long as the test wants."""
+"""An agent whose tools ask a person while they run, and take as long as the test wants."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ def book_once(tool_context: ToolContext) -> dict[str, Any]:
 
 
 def follow(request: LlmRequest) -> LlmResponse:
-    """Book, and say what came of it so far."""
+    """Book, and report the latest outcome."""
     told = responses(request)
     return says(str([response for _, response in told])) if told else calls(("book", {}), ("book_once", {}))
 

@@ -1,4 +1,4 @@
-"""Two agents side by side, each with a tool that takes as long as the test wants."""
+"""Two parallel agents, each with a tool that takes as long as the test wants."""
 
 from tests.server.processes.agents.planned.agent import SOON_MISSED, hold, hold_once
 from waystation.agents import Agent, ParallelAgent
@@ -8,7 +8,7 @@ from waystation.tools.function_tool import FunctionTool
 
 
 def holding(tool: FunctionTool) -> Agent:
-    """Return an agent that calls the tool once, and says what came of it."""
+    """Return an agent that calls the tool once, and reports the outcome."""
 
     def follow(request: LlmRequest) -> LlmResponse:
         told = responses(request)

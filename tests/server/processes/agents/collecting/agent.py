@@ -1,4 +1,4 @@
-"""An agent that fetches large pages, batch by batch, and asks a person in between. At last it says what it was shown.
+"""An agent that fetches large pages, batch by batch, and asks a person in between. At the end it reports the pages.
 
 Its message is a list of batches, as JSON: numbers of pages, or `"pay"`.
 """
@@ -15,11 +15,11 @@ from waystation.tools.function_tool import FunctionTool
 from waystation.tools.tool_context import ToolContext
 
 PAGE = "x" * 30_000
-"""Three of these are more than a run of an invocation carries as it stands; four, than one of a session."""
+"""Three of these are more than a run of an invocation carries inline; four are more than one of a session does."""
 
 
 def follow(request: LlmRequest) -> LlmResponse:
-    """Carry out the next batch, or say which pages were shown, those of earlier messages included."""
+    """Run the next batch, or report the pages in the prompt, including those of earlier messages."""
     said, answered = latest_turn(request)
     for batch in json.loads(said):
         wanted = [("pay", {"amount": 5})] if batch == "pay" else [("fetch", {"number": number}) for number in batch]

@@ -1,4 +1,4 @@
-"""An agent that reads pages until they are summarised, and then thinks until the test opens a gate."""
+"""An agent that reads pages until they are summarized, and then thinks until the test opens a gate."""
 
 import asyncio
 from typing import Any
@@ -12,7 +12,7 @@ from waystation.testing.models import FunctionModel, calls, responses, says
 
 
 async def digest(request: LlmRequest) -> LlmResponse:
-    """Read on; once a summary is shown, wait for the gate and say what was shown."""
+    """Read on; once a summary is in the prompt, wait for the gate and report the prompt."""
     shown = [text for content in request.contents if (text := text_of(content))]
     if not any("pages were read" in text for text in shown):
         return calls(("read", {"page": len(responses(request)) + 1}))
@@ -22,7 +22,7 @@ async def digest(request: LlmRequest) -> LlmResponse:
 
 
 def summarise(request: LlmRequest) -> LlmResponse:
-    """Write the same summary whoever asks."""
+    """Write the same summary for every agent."""
     ledger().note("summarised")
     return says("pages were read")
 

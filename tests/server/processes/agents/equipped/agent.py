@@ -1,4 +1,4 @@
-"""An agent whose tools come from a toolset, which notes when it is closed."""
+"""An agent whose tools come from a toolset that records its closing."""
 
 from tests.server.processes.ledger import ledger
 from waystation.agents import Agent

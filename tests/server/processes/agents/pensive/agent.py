@@ -9,7 +9,7 @@ from waystation.testing.models import FunctionModel, says
 
 
 async def think(request: LlmRequest) -> LlmResponse:
-    """Wait for the gate, then say which attempt this was."""
+    """Wait for the gate, then report the number of this attempt."""
     ledger().note("thinking", attempt=request.attempt)
     await asyncio.to_thread(ledger().wait, "thought")
     return says(f"attempt {request.attempt}")

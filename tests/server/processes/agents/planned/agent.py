@@ -1,6 +1,6 @@
-"""An agent that carries out the plan in its message: batches of calls, as JSON. It says all responses at the end.
+"""An agent that follows the plan in its message: batches of calls, as JSON. It reports all responses at the end.
 
-Its model is a function of the conversation alone, so it goes on in any process where another one was killed.
+Its model is a function of the conversation alone, so it continues in any process after another one was killed.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ SOON_MISSED = timedelta(seconds=2)
 
 
 def follow(request: LlmRequest) -> LlmResponse:
-    """Call the next batch of the plan, or say what came of all of them."""
+    """Call the next batch of the plan, or report all outcomes."""
     plan = json.loads(user_text(request))
     done = sum(any("functionCall" in part for part in content["parts"]) for content in request.contents)
     if done == len(plan):

@@ -1,4 +1,4 @@
-"""An agent that carries out the plan in its message, with calls that last some time, quick calls and called agents."""
+"""An agent that follows the plan in its message, with calls that last some time, quick calls and called agents."""
 
 import asyncio
 

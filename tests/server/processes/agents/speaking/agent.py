@@ -1,4 +1,4 @@
-"""An agent that asks Gemini."""
+"""An agent that calls Gemini."""
 
 from waystation.agents import Agent
 from waystation.testing import ScriptedModel

@@ -1,4 +1,4 @@
-"""A sequence with callbacks on entering it, of an agent with callbacks whose model thinks until the test lets it."""
+"""A sequence with callbacks before it, of an agent with callbacks whose model thinks until the test allows it."""
 
 import asyncio
 
@@ -10,14 +10,14 @@ from waystation.tools.tool_context import CallbackContext
 
 
 def welcome(callback_context: CallbackContext) -> None:
-    """Note who is entered, and how often."""
+    """Record each entered agent, and how often it was entered."""
     agent, state = callback_context.agent_name, callback_context.state
     ledger().note("welcomed", agent=agent, key=callback_context.idempotency_key)
     state[agent] = state.get(agent, 0) + 1
 
 
 async def think(request: LlmRequest) -> LlmResponse:
-    """Wait for the gate, then say which attempt this was."""
+    """Wait for the gate, then report the number of this attempt."""
     ledger().note("thinking", attempt=request.attempt)
     await asyncio.to_thread(ledger().wait, "thought")
     return says(f"attempt {request.attempt}")

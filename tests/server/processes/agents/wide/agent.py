@@ -1,4 +1,4 @@
-"""Eight agents side by side, each of which remembers five words at once, and then says what it was told."""
+"""Eight parallel agents that each remember five words at once, and then report the responses."""
 
 import json
 
@@ -9,7 +9,7 @@ from waystation.testing.models import FunctionModel, calls, responses, says
 
 
 def member(name: str) -> Agent:
-    """Return one of them."""
+    """Return one of the agents."""
 
     def follow(request: LlmRequest) -> LlmResponse:
         told = responses(request)

@@ -1,4 +1,4 @@
-"""An agent whose tools block the event loop of their worker. It carries out the plan in its message."""
+"""An agent whose tools block the event loop of their worker. It follows the plan in its message."""
 
 import signal
 import time
