@@ -17,7 +17,7 @@ def reply(request: LlmRequest) -> LlmResponse:
     _, response = responses[-1]
     if "events" not in response:
         why = [str(response[name]) for name in ("error", "comment") if response.get(name)]
-        return says(f"{NAME} I cannot look into the calendar. {' '.join(why)}")
+        return says(f"{NAME} I cannot read the calendar. {' '.join(why)}")
     return says(f"{NAME} In the calendar: {', '.join(response['events'])}.")
 
 

@@ -61,7 +61,7 @@ MISTAKES = {
     "second_twin": "root_agent = Agent(name='twin')",
     "doubled": "root_agent = Agent(name='doubled', tools=[pay, pay])",
     "reserved": "def transfer_to_agent() -> None: ...\nroot_agent = Agent(name='reserved', tools=[transfer_to_agent])",
-    "unspeakable": "def tell(whom: type[Any]) -> None: ...\nroot_agent = Agent(name='unspeakable', tools=[tell])",
+    "unspeakable": "def tell(person: type[Any]) -> None: ...\nroot_agent = Agent(name='unspeakable', tools=[tell])",
     "hasty": "root_agent = Agent(name='hasty', tools=[FunctionTool(pay, retries=-1)])",
     "both/same": "root_agent = Agent(name='one_of_them')",
 }

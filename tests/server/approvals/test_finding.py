@@ -1,4 +1,4 @@
-"""What waits is found in the whole namespace, from visibility and memos alone."""
+"""Pending calls are found in the whole namespace, from visibility and memos alone."""
 
 from datetime import timedelta
 from typing import Any
@@ -55,7 +55,7 @@ async def test_an_agent_of_a_very_long_name_is_found(serve: Serve) -> None:
 
 
 async def test_a_list_comes_in_parts_and_no_call_is_left_out_or_told_twice(serve: Serve) -> None:
-    """Each part says where the next begins, also when what it ended with was answered meanwhile."""
+    """Each part names the begin of the next one, also if its last call was answered in the meantime."""
     async with serve(asker()) as env:
         user = env.client.task_queue
         started = [await env.client.start("asker", str(n), user_id=user) for n in range(5)]
@@ -132,7 +132,7 @@ async def test_one_call_is_got_with_large_arguments_and_refused_with_the_reason(
 
 
 async def test_a_call_of_an_invocation_that_was_cancelled_waits_no_more(serve: Serve) -> None:
-    """Hazard: a decision for a closed invocation. It leaves the list, and whoever answers it hears why."""
+    """Hazard: a decision for a closed invocation. It leaves the list, and an answer is refused with the reason."""
     async with serve(asker()) as env:
         invocation = await env.client.start("asker", "go", user_id=env.client.task_queue)
         [call] = await listed(env.client, 1, user_id=env.client.task_queue)

@@ -20,7 +20,7 @@ class Newer:
 
     @workflow.run
     async def run(self, queue: str, given: Any) -> None:
-        """Have the activity carried out by whoever polls the queue."""
+        """Run the activity on any worker that polls the queue."""
         await workflow.execute_activity(
             "look_into_it",
             given,

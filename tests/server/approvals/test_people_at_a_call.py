@@ -1,4 +1,4 @@
-"""Besides deciding: somebody takes a call on, gives it back, looks at it; an operator waives or cancels it."""
+"""Besides decisions, an approver claims, releases and views a call; an operator waives or cancels it."""
 
 from typing import Any
 
@@ -25,21 +25,21 @@ def payer(till: Till, **settings: Any) -> tuple[Agent, ScriptedModel]:
     return Agent(name="payer", model=model, tools=[FunctionTool(till.pay, **given)]), model
 
 
-async def begun(env: AgentEnvironment) -> Invocation:
-    """Start the agent, and wait until the call waits."""
+async def start_pending(env: AgentEnvironment) -> Invocation:
+    """Start the agent, and wait until the call is pending."""
     return await until_waiting(env.client.start("payer", "pay 5"), "fc-1")
 
 
-def told(invocation_events: list[Any]) -> list[JsonObject]:
-    """Return what events tell of approvals."""
+def approval_notes(invocation_events: list[Any]) -> list[JsonObject]:
+    """Return the approvals that events report."""
     return [e.custom_metadata["approval"] for e in invocation_events if "approval" in (e.custom_metadata or {})]
 
 
-async def test_a_call_that_somebody_has_taken_on_is_not_answered_by_others(serve: Serve) -> None:
-    """Everybody sees by whom; once it is given back, others may answer."""
+async def test_a_claimed_call_is_not_answered_by_others(serve: Serve) -> None:
+    """Everyone sees the claim; after its release, others may answer."""
     till = Till()
     async with serve(payer(till)[0]) as env:
-        invocation = await begun(env)
+        invocation = await start_pending(env)
         await invocation.answer("claim", by="ann")
         (pending,) = await invocation.pending()
         assert pending.claimed_by == "ann"
@@ -49,14 +49,14 @@ async def test_a_call_that_somebody_has_taken_on_is_not_answered_by_others(serve
         await invocation.answer("release", by="bob")
         await approve_and_finish(invocation, by="bob")
         events = (await invocation.log()).state.events
-    assert [(each["action"], each["by"]) for each in told(events)] == [("claim", "ann"), ("release", "bob")]
+    assert [(each["action"], each["by"]) for each in approval_notes(events)] == [("claim", "ann"), ("release", "bob")]
     assert till.paid == [5]
 
 
-async def test_whoever_takes_a_call_on_says_who_they_are(serve: Serve) -> None:
-    """And whoever looks at it, or it would be no record."""
+async def test_a_claim_or_view_needs_a_name(serve: Serve) -> None:
+    """Without a name it would not be a record."""
     async with serve(payer(Till())[0]) as env:
-        invocation = await begun(env)
+        invocation = await start_pending(env)
         for action in ("claim", "release", "view"):
             assert await refusal(invocation.answer(action)) == "NotAllowed"
         await invocation.answer("view", by="ann")
@@ -65,36 +65,36 @@ async def test_whoever_takes_a_call_on_says_who_they_are(serve: Serve) -> None:
     assert list(log.state.calls["fc-1"].viewed_by) == ["ann"]
 
 
-async def test_an_operator_waives_what_the_policy_asks_for(serve: Serve) -> None:
-    """The call runs, and it is on record who let it."""
+async def test_an_operator_waives_the_requirements_of_a_policy(serve: Serve) -> None:
+    """The call runs, and the operator is recorded."""
     till = Till()
     agent, _ = payer(till, approval=ApprovalPolicy(quorum=3, verified=False))
     async with serve(agent) as env:
-        invocation = await begun(env)
+        invocation = await start_pending(env)
         await answer_and_finish(invocation, "waive", by="op", comment="the policy was changed")
         events = (await invocation.log()).state.events
-    assert [(each["action"], each["by"], each["comment"]) for each in told(events)] == [
+    assert [(each["action"], each["by"], each["comment"]) for each in approval_notes(events)] == [
         ("waive", "op", "the policy was changed")
     ]
     assert till.paid == [5]
 
 
-async def test_where_people_are_verified_only_operators_waive_or_cancel(serve: Serve) -> None:
-    """An answer without an identity is nobody's."""
+async def test_with_verification_only_operators_waive_or_cancel(serve: Serve) -> None:
+    """An answer without an identity belongs to nobody."""
     agent, _ = payer(Till(), approval=ApprovalPolicy(approvers=("role:finance",)))
     async with serve(agent) as env:
-        invocation = await begun(env)
+        invocation = await start_pending(env)
         for action in ("waive", "cancel", "approve", "reject", "claim"):
             assert await refusal(invocation.answer(action, by="op")) == "NotAllowed"
         await invocation.cancel()
 
 
-async def test_a_cancelled_call_is_told_to_the_model_and_does_not_run(serve: Serve) -> None:
-    """With what the operator says of it."""
+async def test_a_cancelled_call_is_reported_to_the_model_and_does_not_run(serve: Serve) -> None:
+    """The model receives the operator's comment."""
     till = Till()
     agent, model = payer(till)
     async with serve(agent) as env:
-        invocation = await begun(env)
+        invocation = await start_pending(env)
         await answer_and_finish(invocation, "cancel", by="op", comment="out of date")
         assert await refusal(invocation.approve("fc-1")) == "AlreadyAnswered"
     said = {"error": "This tool call was cancelled by a person.", "error_type": "Withdrawn", "comment": "out of date"}
@@ -102,12 +102,12 @@ async def test_a_cancelled_call_is_told_to_the_model_and_does_not_run(serve: Ser
     assert till.paid == []
 
 
-async def test_a_policy_says_which_actions_there_are_and_what_an_answer_needs(serve: Serve) -> None:
-    """A comment, the digest of what was shown, and no more than it allows."""
+async def test_a_policy_limits_actions_and_requires_fields(serve: Serve) -> None:
+    """It may require a comment and the digest of the displayed call, and allow fewer actions."""
     till = Till()
     policy = ApprovalPolicy(actions=("approve", "reject"), comment=True, digest=True)
     async with serve(payer(till, approval=policy)[0]) as env:
-        invocation = await begun(env)
+        invocation = await start_pending(env)
         (pending,) = await invocation.pending()
         assert await refusal(invocation.approve(comment="ok")) == "DigestMismatch"
         assert await refusal(invocation.approve(digest=pending.digest, comment=" ")) == "InvalidAnswer"

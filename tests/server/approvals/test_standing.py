@@ -81,7 +81,7 @@ async def test_it_ends_with_its_time(serve: Serve) -> None:
 
 
 async def test_called_agents_hand_it_on(serve: Serve) -> None:
-    """What is allowed below holds for the next agent that is called, too."""
+    """A permission of one called agent holds for the next one, too."""
     till = Till()
     below = Agent(
         name="below",

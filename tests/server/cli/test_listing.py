@@ -1,4 +1,4 @@
-"""`waystation list` and `stop`, and IDs of which only the beginning is typed."""
+"""`waystation list` and `stop`, and IDs that are typed only in part."""
 
 from typing import Any
 

@@ -78,7 +78,7 @@ async def test_the_function_runs_after_the_login(serve: Serve, root: Root, provi
     ("logs_in", "text"),
     [
         (True, "In the calendar: dentist."),
-        (False, "I cannot look into the calendar. This tool call is rejected. not today"),
+        (False, "I cannot read the calendar. This tool call is rejected. not today"),
     ],
     ids=["logged in", "refused"],
 )

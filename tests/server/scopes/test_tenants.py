@@ -57,7 +57,7 @@ async def look(tool_context: ToolContext) -> JsonObject:
 
 
 def clerk() -> Agent:
-    """Return an agent that keeps what it is told, or looks around."""
+    """Return an agent that stores each message, or looks around."""
 
     def act(request: LlmRequest) -> LlmResponse:
         text, told = latest_turn(request)

@@ -1,4 +1,4 @@
-"""What a person allowed once holds for the rest of the conversation, as long as the policy says."""
+"""A remembered approval covers the rest of the conversation, as long as the policy allows."""
 
 from datetime import timedelta
 
@@ -22,7 +22,7 @@ def clerk(request: LlmRequest) -> Reply:
 
 
 def paying(till: Till) -> Agent:
-    """Return the agent; whoever approves may allow the like for an hour."""
+    """Return the agent; an approval may cover similar calls for an hour."""
     return Agent(name="clerk", model=FunctionModel(clerk), tools=[FunctionTool(till.pay, approval=POLICY)])
 
 
@@ -36,7 +36,7 @@ async def allowed(session: Session, call_id: str = "fc-1") -> None:
 
 
 async def test_a_later_message_need_not_ask_again(converse: Converse) -> None:
-    """Each invocation of the session is told what people allowed before."""
+    """Each invocation of the session receives earlier remembered approvals."""
     till = Till()
     async with converse(paying(till)) as session:
         await allowed(session)
@@ -70,7 +70,7 @@ async def test_an_agent_of_that_name_in_another_tree_asks_again(converse: Conver
 
 
 async def test_nobody_begins_a_session_with_approvals_of_their_own(converse: Converse) -> None:
-    """What earlier runs leave is taken only from them."""
+    """Remembered approvals of earlier runs come only from these runs."""
     till = Till()
     async with converse(paying(till)) as session:
         await allowed(session)

@@ -39,7 +39,7 @@ class Heard(ScriptedModel):
 
 
 class Reader:
-    """What somebody who shows a stream has shown."""
+    """A reader of a stream, and the texts that it has shown."""
 
     def __init__(self) -> None:
         self.indexes: list[int | None] = []

@@ -1,4 +1,4 @@
-"""Cancelling an invocation: pending calls are sealed, running tools are told."""
+"""Cancelling an invocation closes pending calls and notifies running tools."""
 
 import asyncio
 import threading
@@ -98,7 +98,7 @@ async def test_a_running_sync_tool_is_told(serve: Serve) -> None:
 
 
 async def test_a_tool_that_finishes_all_the_same_is_recorded_as_finished(serve: Serve) -> None:
-    """What was done is not reported as unknown."""
+    """A finished call is not reported as unknown."""
     started = asyncio.Event()
 
     async def stubborn() -> str:

@@ -58,7 +58,7 @@ async def test_an_invocation_started_without_them_sets_them_itself(serve: Serve)
 
 @pytest.mark.parametrize("id", ["it's", 'a "b" \\ c', "a_b", "x' OR WorkflowId STARTS_WITH 'a"])
 async def test_what_waits_below_an_invocation_is_listed_whatever_its_id(serve: Serve, id: str) -> None:
-    """An id is no part of a query's grammar, and `_` stands for itself."""
+    """An ID does not affect the query's grammar, and `_` stands for itself."""
     child = Agent(
         name="child",
         model=ScriptedModel(calls(("pay", {})), says("done")),

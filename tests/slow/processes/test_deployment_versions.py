@@ -34,7 +34,7 @@ def option(place: Place, build: str) -> tuple[str, str]:
 
 
 async def make_current(shell: Shell, place: Place, build: str) -> None:
-    """Do as the documentation says; the server hears of a build a moment after its worker is ready."""
+    """Run the documented command; the server knows a build a moment after its worker is ready."""
     [command] = re.findall(r"^temporal worker deployment .*$", TEXT, re.MULTILINE)
     command = command.replace("name agents", f"name {place.task_queue}").replace("2026-11-21", build)
     await shell.until(command, "Successfully")

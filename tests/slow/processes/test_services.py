@@ -18,7 +18,7 @@ from waystation.core import text_of
 from waystation.memory.sqlite_memory_service import SqliteMemoryService
 
 KEEPER = '''
-    """An agent that keeps what it is told."""
+    """An agent that stores each message."""
 
     import asyncio
     import json

@@ -66,7 +66,7 @@ def test_which_keys_are_scoped() -> None:
 
 @given(DELTAS, st.data())
 def test_what_is_told_again_counts_once(deltas: list[tuple[str, int, object, object]], choice: st.DataObject) -> None:
-    """An invocation tells its deltas in order; any of them may be told again, after any other."""
+    """An invocation sends its deltas in order; any of them may be sent again, after any other."""
     deltas = sorted(deltas, key=lambda delta: delta[:2])
     once, again = ScopeFold(USER), ScopeFold(USER)
     told: list[bytes] = []
@@ -116,7 +116,7 @@ def test_keys_of_another_scope_are_refused_whole() -> None:
 
 
 def test_state_that_would_grow_too_large_is_refused_and_may_shrink() -> None:
-    """What is stored stays."""
+    """The stored values stay."""
     fold = ScopeFold(USER)
     fold.apply("apply", [data("i", 1, {"user:a": "x" * (MAX_SCOPE_BYTES - 100)})])
     assert fold.apply("apply", [data("i", 2, {"user:b": "x" * 200})]) == ["refused"]
@@ -183,7 +183,7 @@ def test_what_is_remembered_is_bounded() -> None:
 
 
 def test_a_delta_is_split_by_scope() -> None:
-    """What belongs to the session is left out."""
+    """Leaves out keys that belong to the session."""
     parts = list(split("i/e1", "r", {"user:a": 1, "b": 2, "temp:c": 3}, ["app:d", "e"]))
     assert [(prefix, delta.set, delta.removed) for prefix, delta in parts] == [
         ("user:", {"user:a": 1}, ()),

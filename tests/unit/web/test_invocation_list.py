@@ -1,4 +1,4 @@
-"""What the list of invocations shows: filters, order, counts and rows."""
+"""The list of invocations: filters, order, counts and rows."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -32,7 +32,7 @@ def follow(request: LlmRequest) -> LlmResponse:
 
 
 def hold(gate: str, tool_context: ToolContext) -> dict[str, Any]:
-    """Wait for a gate, in a thread, whatever happens meanwhile."""
+    """Wait for a gate, in a thread, whatever else happens."""
     key, attempt = tool_context.idempotency_key, tool_context.attempt
     ledger().note("began", key=key, attempt=attempt)
     ledger().wait(gate)
