@@ -44,8 +44,8 @@ def pytest_configure() -> None:
 def find_libfaketime() -> Path | None:
     """Return the library of Debian's, Fedora's or a built libfaketime."""
     folders = (Path("/usr/lib"), Path("/usr/lib64"), Path("/usr/local/lib"))
-    found = (path for folder in folders for path in folder.glob("**/faketime/libfaketimeMT.so.1"))
-    return next(found, None)
+    libraries = (path for folder in folders for path in folder.glob("**/faketime/libfaketimeMT.so.1"))
+    return next(libraries, None)
 
 
 def shift_clock(library: Path, zone: str, local: datetime, now: datetime) -> dict[str, str]:

@@ -39,25 +39,25 @@ async def in_terminal(
         env={**environment, **variables},
     )
     os.close(child)
-    shown, seen = "", 0
+    screen, position = "", 0
     try:
         async with asyncio.timeout(limit_s):
             for awaited, keys in typed:
-                while awaited not in shown[seen:]:
-                    shown += await _read(parent)
-                seen = len(shown)
+                while awaited not in screen[position:]:
+                    screen += await _read(parent)
+                position = len(screen)
                 os.write(parent, keys if isinstance(keys, bytes) else keys())
             while chunk := await _read(parent):
-                shown += chunk
+                screen += chunk
             code = await process.wait()
     except TimeoutError:
-        raise AssertionError(f"The text is not on the screen: {shown}") from None
+        raise AssertionError(f"The text is not on the screen: {screen}") from None
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
         os.close(parent)
-    return code, shown
+    return code, screen
 
 
 async def _read(terminal: int) -> str:

@@ -28,9 +28,9 @@ def order(part: str) -> None:
 
 def paying(*replies: Any, **policy: Any) -> BaseAgent:
     """Return an agent that pays under a policy with unverified names."""
-    given = ApprovalPolicy(**{"verified": False, **policy})
+    policy_fields = ApprovalPolicy(**{"verified": False, **policy})
     model = ScriptedModel(*(replies or (calls(("pay", {"amount": 5})), says("Done."))))
-    return Agent(name="clerk", model=model, tools=[FunctionTool(pay, approval=given)])
+    return Agent(name="clerk", model=model, tools=[FunctionTool(pay, approval=policy_fields)])
 
 
 def by_two() -> BaseAgent:
@@ -60,11 +60,11 @@ def ordering() -> BaseAgent:
     return Agent(name="clerk", model=ScriptedModel(calls(("order", {"part": "x"})), says("Ordered.")), tools=[tool])
 
 
-def answers(*given: dict[str, Any]) -> Any:
+def answers(*answers_sent: dict[str, Any]) -> Any:
     """Answer the first call by updates, one after the other; some of them are refused."""
 
     async def act(env: AgentEnvironment, invocation: Invocation) -> None:
-        for answer in given:
+        for answer in answers_sent:
             async for log in invocation.follow():
                 call = log.state.calls.get("fc-1")
                 if call and call.waiting and not is_working(log.state) and call.level >= answer.get("level", 0):

@@ -130,8 +130,8 @@ async def record(name: str, conversation: Conversation, server: EmbeddedServer) 
             session.given = session.given.model_copy(update={"cut_after": conversation.cut_after})
         await conversation.act(session, holds)
         query = f"WorkflowId STARTS_WITH '{session.id}'"
-        found = [(run.id, run.run_id, run.start_time) async for run in env.temporal.list_workflows(query)]
-        for number, (id, run_id, _) in enumerate(sorted(found, key=lambda run: run[2])):
+        runs = [(run.id, run.run_id, run.start_time) async for run in env.temporal.list_workflows(query)]
+        for number, (id, run_id, _) in enumerate(sorted(runs, key=lambda run: run[2])):
             history = await env.temporal.get_workflow_handle(id, run_id=run_id).fetch_history()
             await assert_replays(history)
             kept = {"id": id, "history": without_machine(history.to_json_dict())}

@@ -181,9 +181,9 @@ async def approve_when_idle(env: AgentEnvironment, invocation: Invocation) -> No
 
 async def waiting(invocation: Invocation, count: int = 1) -> list[str]:
     """Wait until `count` calls are pending."""
-    while len(found := await invocation.pending()) < count:
+    while len(pending_calls := await invocation.pending()) < count:
         await asyncio.sleep(0.02)
-    return [call.function_call_id for call in found]
+    return [call.function_call_id for call in pending_calls]
 
 
 async def answer_by_signal(env: AgentEnvironment, invocation: Invocation) -> None:

@@ -24,8 +24,8 @@ async def test_stored_incidents_keep_replaying(name: str) -> None:
 def _result(held: JsonObject) -> None:
     """Change the recorded result."""
     last = held["events"][-1]["workflowExecutionCompletedEventAttributes"]["result"]["payloads"][0]
-    said = json.loads(base64.b64decode(last["data"])) | {"text": "Nothing was paid."}
-    last["data"] = base64.b64encode(json.dumps(said).encode()).decode()
+    changed = json.loads(base64.b64decode(last["data"])) | {"text": "Nothing was paid."}
+    last["data"] = base64.b64encode(json.dumps(changed).encode()).decode()
 
 
 def _tool(held: JsonObject) -> None:

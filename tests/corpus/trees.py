@@ -117,8 +117,8 @@ def transfer() -> BaseAgent:
 def transfer_by_tool() -> BaseAgent:
     """Return an agent whose tool transfers next to another call."""
     support = speaker("support", says("Here."))
-    asked = calls(("hand_over", {}), ("count", {}))
-    return speaker("clerk", asked, tools=[*TOOLS, hand_over], sub_agents=[support])
+    both_calls = calls(("hand_over", {}), ("count", {}))
+    return speaker("clerk", both_calls, tools=[*TOOLS, hand_over], sub_agents=[support])
 
 
 def callbacks() -> BaseAgent:

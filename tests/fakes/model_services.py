@@ -59,9 +59,9 @@ class FakeService(ScriptedServer):
     def report(self, error: JsonObject) -> None:
         """Script a reply with the status 200 that consists of an error, or a stream that has it after half a reply."""
         self.reply(text="Half of it, and more")
-        begun = self._script.pop().events[:2]
+        half = self._script.pop().events[:2]
         whole = {"type": "error", "error": error}
-        self._script.append(Answer(whole=whole, events=[*begun, whole]))
+        self._script.append(Answer(whole=whole, events=[*half, whole]))
 
     def end_early(self, events: int) -> None:
         """Leave out the last events of the reply that was scripted last."""
@@ -250,8 +250,8 @@ class FakeAnthropic(FakeService):
         usage |= {"output_tokens": 5}
         details = {"output_tokens": 5, "output_tokens_details": {"thinking_tokens": 2}}
         head = {"id": "msg-1", "type": "message", "role": "assistant", "model": "fake-anthropic", "stop_sequence": None}
-        begun: JsonObject = {**head, "content": [], "stop_reason": None, "usage": usage}
-        events: list[JsonObject] = [{"type": "message_start", "message": begun}]
+        opening: JsonObject = {**head, "content": [], "stop_reason": None, "usage": usage}
+        events: list[JsonObject] = [{"type": "message_start", "message": opening}]
         empty = {"text": "", "thinking": "", "signature": "", "input": {}}
         for index, block in enumerate(blocks):
             start = {key: empty.get(key, value) for key, value in block.items()}

@@ -75,8 +75,11 @@ class FakeOpenId(FakeOAuth):
         match urlsplit(handler.path).path:
             case "/.well-known/openid-configuration":
                 places = {"authorization_endpoint": "authorize", "token_endpoint": "token", "jwks_uri": "jwks"}
-                found = {"issuer": self.issuer or self.url, "id_token_signing_alg_values_supported": ["ES256", "RS256"]}
-                return 200, found | {name: f"{self.url}/{path}" for name, path in places.items()}, {}
+                metadata = {
+                    "issuer": self.issuer or self.url,
+                    "id_token_signing_alg_values_supported": ["ES256", "RS256"],
+                }
+                return 200, metadata | {name: f"{self.url}/{path}" for name, path in places.items()}, {}
             case "/jwks":
                 self.key_reads += 1
                 published: JsonObject = dict(KeySet(list(self.keys)).as_dict(private=False))

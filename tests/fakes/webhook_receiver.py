@@ -87,14 +87,14 @@ class WebhookReceiver:
     def _take(self, handler: BaseHTTPRequestHandler) -> None:
         body = handler.rfile.read(int(handler.headers.get("Content-Length") or 0)).decode()
         headers = {name.lower(): value for name, value in handler.headers.items()}
-        found = Received(
+        notification = Received(
             id=headers.get("webhook-id"), body=json.loads(body), headers=headers, verified=self.verifies(body, headers)
         )
         with self._guard:
             status = self.statuses.pop(0) if self.statuses else 204
-            self.requests.append(found)
+            self.requests.append(notification)
             if status < 300:
-                self.taken.append(found)
+                self.taken.append(notification)
         handler.send_response(status)
         if not self.body_s:
             handler.send_header("Content-Length", "0")

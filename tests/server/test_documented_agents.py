@@ -54,8 +54,8 @@ def app_with_plugins(registry: Registry, name: str) -> App:
 
 def tool_responses(events: Sequence[Event]) -> list[JsonObject]:
     """Return the responses of tools, without the answers of people."""
-    found = [response for event in events for response in event.function_responses()]
-    return [response["response"] for response in found if not response["name"].startswith("adk_")]
+    responses = [response for event in events for response in event.function_responses()]
+    return [response["response"] for response in responses if not response["name"].startswith("adk_")]
 
 
 async def run_agent(env: AgentEnvironment, agent: str, *people: JsonObject | str, **options: Any) -> list[JsonObject]:
@@ -80,8 +80,8 @@ def test_every_section_with_an_agent_describes_records_and_crashes() -> None:
 async def test_function_tools_return_results_and_errors(serve: Serve, registry: Registry) -> None:
     """The model receives a result, an error for an invalid argument, and an exception."""
     table = {"restaurant": "Rose", "guests": 4}
-    wanted = [table, {**table, "guests": 13}, {**table, "place": "garden"}]
-    model = ScriptedModel(calls(*(("book_table", args) for args in wanted)), says("Booked."))
+    arguments = [table, {**table, "guests": 13}, {**table, "place": "garden"}]
+    model = ScriptedModel(calls(*(("book_table", args) for args in arguments)), says("Booked."))
     async with serve(app_with_plugins(registry, "table_agent"), model=model) as env:
         first, second, third = await run_agent(env, "table_agent")
     assert first == {"status": "booked", "reference": "Rose-4"}
@@ -119,9 +119,12 @@ async def test_confirmations_wait(serve: Serve, registry: Registry) -> None:
 
 async def test_approval_policies_apply(serve: Serve, registry: Registry) -> None:
     """Calls wait by rule, by amount and by the tool's own policy; a read does not."""
-    wanted: list[tuple[str, JsonObject]] = [("look_up", {"invoice": "i"}), ("settle", {"invoice": "i", "amount": 900})]
-    wanted += [("settle", {"invoice": "j", "amount": 90_000}), ("write_off", {"invoice": "k"})]
-    model = ScriptedModel(calls(*wanted), says("Done."))
+    invoice_calls: list[tuple[str, JsonObject]] = [
+        ("look_up", {"invoice": "i"}),
+        ("settle", {"invoice": "i", "amount": 900}),
+    ]
+    invoice_calls += [("settle", {"invoice": "j", "amount": 90_000}), ("write_off", {"invoice": "k"})]
+    model = ScriptedModel(calls(*invoice_calls), says("Done."))
     async with serve(app_with_plugins(registry, "invoice_agent"), model=model) as env:
         invocation = await env.client.start("invoice_agent", "go")
         pending = await waiting(invocation, "fc-2", "fc-3", "fc-4")
@@ -175,14 +178,14 @@ async def test_workflow_agents_run_in_order(serve: Serve, registry: Registry) ->
     """Two agents run in parallel, then two in turns until the critic ends the loop."""
 
     def reply(request: LlmRequest) -> LlmResponse | str:
-        told = request.system_instruction or ""
-        if "history of" in told:
+        instruction = request.system_instruction or ""
+        if "history of" in instruction:
             return "Old."
-        if "science of" in told:
+        if "science of" in instruction:
             return "True."
-        if "Write a text from: Old. True." in told:
+        if "Write a text from: Old. True." in instruction:
             return "Better." if "Vague." in str(request.contents) else "Good."
-        return calls(("exit_loop", {})) if "wrong with it: Better." in told else "Vague."
+        return calls(("exit_loop", {})) if "wrong with it: Better." in instruction else "Vague."
 
     async with serve(app_with_plugins(registry, "article_agent"), model=FunctionModel(reply)) as env:
         invocation = await ended(env.client.start("article_agent", "bread", user_id="writer"))
@@ -209,9 +212,9 @@ async def test_callbacks_and_plugins_run(serve: Serve, registry: Registry) -> No
     model = ScriptedModel(calls(("search", {"query": " "}), ("search", {"query": "CATS"})), says("Cats."))
     async with serve(app_with_plugins(registry, "archive_agent"), model=model) as env:
         invocation = await ended(env.client.start("archive_agent", "cats", user_id="archivist"))
-        found = tool_responses([event async for event in invocation.events()])
+        responses = tool_responses([event async for event in invocation.events()])
         assert await invocation.state() == {"used:search": True, "uses": 1}
-    assert found == [{"error": "Say what to look for."}, {"result": ["something about cats"]}]
+    assert responses == [{"error": "Say what to look for."}, {"result": ["something about cats"]}]
 
 
 @pytest.mark.parametrize(
@@ -271,9 +274,9 @@ async def test_artifacts_and_memory_are_stored(serve: Serve, registry: Registry)
         says("Three."),
     )
     async with serve(app_with_plugins(registry, "report_agent"), model=model) as env:
-        found = await run_agent(env, "report_agent")
+        responses = await run_agent(env, "report_agent")
     missing = {"error": "There is no such report.", "reports": ["r.txt"]}
-    assert found == [{"version": 0}, {"words": 3, "mentioned": 0}, missing]
+    assert responses == [{"version": 0}, {"words": 3, "mentioned": 0}, missing]
 
 
 async def test_built_in_tools_ask_a_person(serve: Serve, registry: Registry) -> None:

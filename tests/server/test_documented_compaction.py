@@ -15,9 +15,9 @@ BLOCKS = blocks(how_to("summarize-conversations"), "python")
 
 def defined(block: int) -> dict[str, Any]:
     """Return the names that a block defines."""
-    found: dict[str, Any] = {}
-    exec(BLOCKS[block], found)
-    return found
+    names: dict[str, Any] = {}
+    exec(BLOCKS[block], names)
+    return names
 
 
 def test_the_package_has_no_mistakes(tmp_path: Path) -> None:

@@ -21,8 +21,8 @@ Load = Callable[[str, str], ModuleType]
 
 def programs(page: str) -> dict[str, str]:
     """Return the programs of a page that begin with their file name."""
-    found = blocks(how_to(page), "python")
-    return {text.split("\n", 1)[0].removeprefix("# "): text for text in found if text.startswith("# ")}
+    code_blocks = blocks(how_to(page), "python")
+    return {text.split("\n", 1)[0].removeprefix("# "): text for text in code_blocks if text.startswith("# ")}
 
 
 @pytest.fixture

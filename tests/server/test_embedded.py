@@ -64,8 +64,8 @@ async def test_the_server_has_the_search_attributes() -> None:
     async with EmbeddedServer() as server:
         client = await Client.connect(server.address)
         request = ListSearchAttributesRequest(namespace="default")
-        found = await client.operator_service.list_search_attributes(request)
-        kinds = {name: IndexedValueType.Name(kind) for name, kind in found.custom_attributes.items()}
+        attributes = await client.operator_service.list_search_attributes(request)
+        kinds = {name: IndexedValueType.Name(kind) for name, kind in attributes.custom_attributes.items()}
         assert {name: kind for name, kind in kinds.items() if name.startswith("Waystation")} == {
             "WaystationAgent": "INDEXED_VALUE_TYPE_KEYWORD",
             "WaystationSession": "INDEXED_VALUE_TYPE_KEYWORD",

@@ -69,11 +69,11 @@ async def test_an_event_that_reuses_the_id_of_an_attempt_is_read(client: AgentCl
     """A reader that looked during another attempt sees the signal that arrived then."""
     invocation = await client.start("nobody", "go")
     await fail_a_task(client)
-    shown = (await invocation.handle.fetch_history()).events
-    seen = await fetch_events_after(client.temporal, invocation.id, "", 0)
+    recorded = (await invocation.handle.fetch_history()).events
+    events = await fetch_events_after(client.temporal, invocation.id, "", 0)
     signal = await signalled(invocation.handle)
-    assert signal == shown[-1].event_id
-    new = await fetch_events_after(client.temporal, invocation.id, "", seen[-1].event_id)
+    assert signal == recorded[-1].event_id
+    new = await fetch_events_after(client.temporal, invocation.id, "", events[-1].event_id)
     assert signal in [event.event_id for event in new]
 
 
@@ -84,10 +84,10 @@ async def test_a_stream_yields_an_event_that_reuses_the_id_of_an_attempt(client:
     reader, facts = HistoryReader(), list[Fact]()
     pages = invocation.handle.fetch_history_events(wait_new_event=True)
     await pages.fetch_next_page()
-    shown = list(pages.current_page or ())
+    recorded = list(pages.current_page or ())
     converter = client.temporal.data_converter
-    facts.extend(reader.read(await decode_events(shown, converter)))
-    assert await signalled(invocation.handle) == shown[-1].event_id
+    facts.extend(reader.read(await decode_events(recorded, converter)))
+    assert await signalled(invocation.handle) == recorded[-1].event_id
     await pages.fetch_next_page()
     facts.extend(reader.read(await decode_events(pages.current_page or (), converter)))
     assert [type(fact) for fact in facts] == [Started, Signalled]
@@ -137,16 +137,16 @@ async def test_a_reader_that_the_server_restarts_continues_in_place(serve: Serve
     async with serve(Agent(name="buyer", model=model, tools=[LongRunningFunctionTool(ask)])) as env:
         ahead = Ahead()
         invocation = await ahead.client_of(env).start("buyer", "Buy tea.")
-        told = []
+        numbers = []
         async for event in invocation.stream():
-            told.append(event)
+            numbers.append(event)
             if event.long_running_tool_ids:
                 await waiting(invocation, "fc-1")
                 await invocation.approve()
         # Not their times: who reads while the history grows cannot know yet that an empty workflow task will be
         # followed by another at once, together with which a replay takes it.
         events = (await invocation.log()).state.events
-        assert [(event.id, event.author, event.content) for event in told] == [
+        assert [(event.id, event.author, event.content) for event in numbers] == [
             (event.id, event.author, event.content) for event in events
         ]
         assert len(ahead.claimed) == 1
@@ -159,12 +159,12 @@ async def test_a_run_that_is_read_again_is_complete_despite_later_runs(serve: Se
         session = new_session(env, "asker", cut_after=1)
         await session.say("one")
         growing = HistoryPoll(ahead.client_of(env).temporal, session.id)
-        seen = list(await growing.page())
+        events = list(await growing.page())
         for text in ("two", "three", "four"):
             await session.say(text)
         latest = await session.handle.describe()
         while growing.more:
-            seen += await growing.page()
-        assert find_run_id(seen) in ahead.claimed
-        assert latest.run_id not in (find_run_id(seen), continued_as(seen[-1]))
-        assert [event.event_id for event in seen].count(1) == 2
+            events += await growing.page()
+        assert find_run_id(events) in ahead.claimed
+        assert latest.run_id not in (find_run_id(events), continued_as(events[-1]))
+        assert [event.event_id for event in events].count(1) == 2

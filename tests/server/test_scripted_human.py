@@ -53,12 +53,12 @@ async def test_progress_is_followed_by_the_next_answer(serve: Serve) -> None:
 async def test_a_call_without_a_scripted_answer_is_reported(serve: Serve) -> None:
     """Reports it once per call, because a test would wait forever; others may still answer it."""
     model = ScriptedModel(calls(("order", {"what": "x"})), says("Wait."), says("Done."))
-    told: list[tuple[object, ...]] = []
+    reports: list[tuple[object, ...]] = []
     logged = asyncio.Event()
 
     def notice(_: object, __: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
         if line["event"] == "scripted_human.answers_exhausted":
-            told.append((line["tool"], line["invocation_id"], line["function_call_id"]))
+            reports.append((line["tool"], line["invocation_id"], line["function_call_id"]))
             logged.set()
         return line
 
@@ -69,4 +69,4 @@ async def test_a_call_without_a_scripted_answer_is_reported(serve: Serve) -> Non
             await logged.wait()
             await invocation.approve("fc-1")
             await attending
-    assert told == [("order", invocation.id, "fc-1")]
+    assert reports == [("order", invocation.id, "fc-1")]

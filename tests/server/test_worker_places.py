@@ -13,7 +13,7 @@ KINDS = "use a folder, or a URL such as s3://bucket/prefix, gs://bucket/prefix o
 
 
 @pytest.mark.parametrize(
-    ("store", "artifacts", "memory", "said"),
+    ("store", "artifacts", "memory", "problem"),
     [
         (
             "{tmp}/f/x",
@@ -34,13 +34,13 @@ KINDS = "use a folder, or a URL such as s3://bucket/prefix, gs://bucket/prefix o
         ("s", "a", "{tmp}/f/m", "Memories cannot be stored in {tmp}/f/m (--memory): {tmp}/f is a file;"),
     ],
 )
-def test_an_unusable_store_is_named(tmp_path: Path, store: str, artifacts: str, memory: str, said: str) -> None:
+def test_an_unusable_store_is_named(tmp_path: Path, store: str, artifacts: str, memory: str, problem: str) -> None:
     """The message has the setting, the reason and the remedy, and nothing is created."""
     (tmp_path / "f").write_text("")
     places = [place.format(tmp=tmp_path) for place in (store, artifacts, memory)]
     with pytest.raises(StoreUnusable) as refused:
         check_stores(Settings(stores=Stores(payloads=places[0], artifacts=places[1], memory=Path(places[2]))))
-    assert said.format(tmp=tmp_path, names="(--store, WAYSTATION_STORE)", kinds=KINDS) in str(refused.value)
+    assert problem.format(tmp=tmp_path, names="(--store, WAYSTATION_STORE)", kinds=KINDS) in str(refused.value)
     assert [path.name for path in tmp_path.iterdir()] == ["f"]
 
 

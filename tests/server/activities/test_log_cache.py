@@ -86,12 +86,12 @@ async def env(serve: Serve) -> AsyncIterator[AgentEnvironment]:
     """Serve an agent that makes two calls at a time, then one that waits, and reports it: seven activities."""
 
     def act(request: LlmRequest) -> LlmResponse:
-        told = dict(responses(request))
-        if not told:
+        answers = dict(responses(request))
+        if not answers:
             return calls(("note", {"word": "a"}), ("note", {"word": "b"}))
-        if "ask" not in told:
+        if "ask" not in answers:
             return calls(("ask", {}))
-        return says("asked" if told["ask"] == {"status": "asked"} else "done")
+        return says("asked" if answers["ask"] == {"status": "asked"} else "done")
 
     agent = Agent(name="asker", model=FunctionModel(act), tools=[note, LongRunningFunctionTool(ask)])
     async with serve(agent, verify=False) as env:
@@ -148,8 +148,8 @@ def in_workers(monkeypatch: pytest.MonkeyPatch) -> list[LogCache]:
     """Return the log caches of the workers that this test starts."""
     made: list[LogCache] = []
 
-    def remembered(client: Client, *given: Any) -> LogCache:
-        made.append(LogCache(client, *given))
+    def remembered(client: Client, *kwargs: Any) -> LogCache:
+        made.append(LogCache(client, *kwargs))
         return made[-1]
 
     monkeypatch.setattr("waystation.worker.plugin.LogCache", remembered)

@@ -29,8 +29,8 @@ def ask(number: int) -> dict[str, str]:
 def act(request: LlmRequest) -> LlmResponse:
     """Call the tool four times, each time after the previous answer."""
     answered = [told for _, told in responses(request) if told.get("status") != "asked"]
-    asked = len(responses(request)) - len(answered)
-    if asked:
+    count = len(responses(request)) - len(answered)
+    if count:
         return says("I asked.")
     return calls(("ask", {"number": len(answered) + 1})) if len(answered) < 4 else says("done")
 

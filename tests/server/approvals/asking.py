@@ -18,8 +18,8 @@ def asks_once(name: str, args: Any) -> FunctionModel:
     """Return a model that makes one call in every invocation, and then reports the answer."""
 
     def reply(request: LlmRequest) -> LlmResponse:
-        told = responses(request)
-        return says(f"They said {told[-1][1]}.") if told else calls((name, args))
+        answers = responses(request)
+        return says(f"They said {answers[-1][1]}.") if answers else calls((name, args))
 
     return FunctionModel(reply)
 
@@ -39,18 +39,18 @@ def boss(child: Agent) -> Agent:
     return Agent(name="boss", model=asks_once(child.name, {"request": "go"}), tools=[AgentTool(child)])
 
 
-async def listed(client: AgentClient, count: int, **wanted: Any) -> list[PendingCall]:
+async def listed(client: AgentClient, count: int, **filters: Any) -> list[PendingCall]:
     """Wait until visibility lists this many calls, and return them."""
 
     async def look() -> tuple[list[PendingCall]] | None:
-        found = [call async for call in client.approvals.each(**wanted)]
-        return (found,) if len(found) == count else None
+        matches = [call async for call in client.approvals.each(**filters)]
+        return (matches,) if len(matches) == count else None
 
-    seen = await until(look, f"{count} calls of {wanted}")
-    assert seen is not None
-    return seen[0]
+    calls_listed = await until(look, f"{count} calls of {filters}")
+    assert calls_listed is not None
+    return calls_listed[0]
 
 
-def ids(found: Sequence[PendingCall]) -> list[str]:
+def ids(pending_calls: Sequence[PendingCall]) -> list[str]:
     """Return the IDs by which calls are answered."""
-    return [call.approval_id for call in found]
+    return [call.approval_id for call in pending_calls]

@@ -28,8 +28,8 @@ async def test_each_call_has_its_own_result_and_a_refusal_stops_nothing(serve: S
             await waiting(invocation, "fc-1")
         await started[0].approve()
         names = [f"{each.id}/fc-1" for each in started]
-        given = [*names, names[2], "no-such/fc-1", "fc-1"]
-        outcomes = [each async for each in env.client.approvals.answer_all(given, "approve", by="dana")]
+        addresses = [*names, names[2], "no-such/fc-1", "fc-1"]
+        outcomes = [each async for each in env.client.approvals.answer_all(addresses, "approve", by="dana")]
         assert words(outcomes) == {
             names[0]: "AlreadyAnswered",
             names[1]: "counted",
@@ -48,12 +48,12 @@ async def test_listed_calls_are_answered_as_they_were_displayed(serve: Serve) ->
     async with serve(payer(till.pay)) as env:
         user = env.client.task_queue
         started = [await env.client.start("payer", str(n), user_id=user) for n in range(2)]
-        shown = await listed(env.client, 2, user_id=user)
-        changed = shown[0].model_copy(update={"digest": "0" * 32})
-        outcomes = [each async for each in env.client.approvals.answer_all([changed, shown[1]], "approve")]
+        listed_calls = await listed(env.client, 2, user_id=user)
+        changed = listed_calls[0].model_copy(update={"digest": "0" * 32})
+        outcomes = [each async for each in env.client.approvals.answer_all([changed, listed_calls[1]], "approve")]
         assert {type(each.error) for each in outcomes} == {DigestMismatch, type(None)}
-        found = env.client.approvals.each(user_id=user, tool="pay")
-        assert {each.receipt is None for each in [o async for o in env.client.approvals.answer_all(found, "approve")]}
+        matches = env.client.approvals.each(user_id=user, tool="pay")
+        assert {each.receipt is None for each in [o async for o in env.client.approvals.answer_all(matches, "approve")]}
         for invocation in started:
             await invocation.result()
         assert till.paid == [5, 5]
@@ -83,13 +83,13 @@ async def test_progress_that_is_sent_again_counts_once(serve: Serve) -> None:
     """Progress does not close the call, so its ID identifies the repetition."""
     async with serve(asker()) as env:
         invocation = await until_waiting(env.client.start("asker", "go"), "fc-1")
-        told = []
+        results = []
         for status in ("50 %", "50 %", "60 %"):
             many = env.client.approvals.answer_all(
                 [f"{invocation.id}/fc-1"], "progress", response={"status": status}, wake=False
             )
-            told += [each async for each in many]
-        assert [each.error for each in told] == [None, None, None]
+            results += [each async for each in many]
+        assert [each.error for each in results] == [None, None, None]
         await approve_and_finish(invocation)
 
 

@@ -114,11 +114,11 @@ async def test_a_signal_survives_the_server_and_an_unconfirmed_update_is_reporte
     async with EmbeddedServer(db_filename=tmp_path / "db") as server:
         async with AgentEnvironment(payer(till.pay), asker(), server=server, task_queue="q") as env:
             paid = await env.client.start("payer", "go", id="paid")
-            asked = await env.client.start("asker", "go", id="asked")
+            asked_invocation = await env.client.start("asker", "go", id="asked")
             await waiting(paid, "fc-1")
-            await waiting(asked, "fc-1")
+            await waiting(asked_invocation, "fc-1")
         with pytest.raises(AnswerUnconfirmed):
-            await asked.approve("fc-1", confirm_within=timedelta(seconds=0.2))
+            await asked_invocation.approve("fc-1", confirm_within=timedelta(seconds=0.2))
         await paid.approve("fc-1", signal=True)
     async with (
         EmbeddedServer(db_filename=tmp_path / "db") as server,
@@ -126,6 +126,6 @@ async def test_a_signal_survives_the_server_and_an_unconfirmed_update_is_reporte
     ):
         await env.client.invocation("paid").result()
         assert till.paid == [5]
-        asked = env.client.invocation("asked")
-        assert [call.function_call_id for call in await asked.pending()] == ["fc-1"]
-        await approve_and_finish(asked, "fc-1")
+        asked_invocation = env.client.invocation("asked")
+        assert [call.function_call_id for call in await asked_invocation.pending()] == ["fc-1"]
+        await approve_and_finish(asked_invocation, "fc-1")

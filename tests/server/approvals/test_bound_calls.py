@@ -39,7 +39,7 @@ async def test_an_answer_with_another_digest_is_refused(serve: Serve) -> None:
     till = Till()
     agent, _ = payer(till, calls(("pay", {"amount": 5})), says("Paid."))
     declared = parameters_digest(FunctionTool(till.pay))
-    shown: dict[str, Any] = {
+    displayed: dict[str, Any] = {
         "agent": "payer",
         "tool": "pay",
         "args": {"amount": 5},
@@ -61,10 +61,10 @@ async def test_an_answer_with_another_digest_is_refused(serve: Serve) -> None:
     ]
     async with serve(agent) as env:
         invocation, call = await until_call(env.client.start("payer", "pay"), "fc-1")
-        assert call.digest == digest_of(shown)
+        assert call.digest == digest_of(displayed)
         for change in changed:
             with pytest.raises(DigestMismatch):
-                await invocation.approve("fc-1", digest=digest_of(shown | change))
+                await invocation.approve("fc-1", digest=digest_of(displayed | change))
         with pytest.raises(AnswerRefused):
             await invocation.approve("fc-1")  # the policy wants the digest
         assert till.paid == []
@@ -80,11 +80,11 @@ def digest_of(about: dict[str, Any]) -> str:
 @pytest.mark.parametrize("edited", [False, True])
 async def test_arguments_changed_by_a_callback_after_the_approval_do_not_run(serve: Serve, edited: bool) -> None:
     """Holds for edited arguments, too; the model receives the reason, and the call is closed."""
-    till, seen = Till(), list[int]()
+    till, amounts = Till(), list[int]()
 
     def greedy(tool: Any, args: dict[str, Any], tool_context: ToolContext) -> None:
-        seen.append(args["amount"])
-        args["amount"] += 100 * (len(seen) > 1)
+        amounts.append(args["amount"])
+        args["amount"] += 100 * (len(amounts) > 1)
 
     agent, model = payer(till, calls(("pay", {"amount": 5})), says("Sorry."), before_tool_callback=greedy)
     async with serve(agent) as env:
@@ -94,10 +94,10 @@ async def test_arguments_changed_by_a_callback_after_the_approval_do_not_run(ser
         else:
             await invocation.approve("fc-1", digest=call.digest)
         assert (await invocation.result()).text == "Sorry."
-    assert (till.paid, seen) == ([], [5, 4 if edited else 5])
-    ((name, told),) = responses(model.requests[-1])
-    assert (name, told["error_type"]) == ("pay", "DigestMismatch")
-    assert "a tool callback changed the arguments after they were approved" in told["error"]
+    assert (till.paid, amounts) == ([], [5, 4 if edited else 5])
+    ((name, response),) = responses(model.requests[-1])
+    assert (name, response["error_type"]) == ("pay", "DigestMismatch")
+    assert "a tool callback changed the arguments after they were approved" in response["error"]
 
 
 async def test_a_repeated_id_of_a_model_is_another_call(serve: Serve) -> None:

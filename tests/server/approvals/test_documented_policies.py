@@ -53,11 +53,11 @@ async def test_policies(serve: Serve, documented_agents: Registry) -> None:
     )
     async with serve(app_of(documented_agents, "support_agent"), model=model) as env:
         invocation = await env.client.start("support_agent", "go")
-        refund, asked = await waiting(invocation, "fc-1", "fc-2")
+        refund, question = await waiting(invocation, "fc-1", "fc-2")
         await invocation.cancel()
     assert (refund.kind, refund.policy and refund.policy.approvers[0]) == ("confirmation", "role:support-lead")
-    assert (asked.kind, asked.policy and asked.policy.approvers) == ("long_running", ("role:legal",))
-    assert (asked.response_schema or {})["required"] == ["granted"]
+    assert (question.kind, question.policy and question.policy.approvers) == ("long_running", ("role:legal",))
+    assert (question.response_schema or {})["required"] == ["granted"]
 
 
 async def test_rules(serve: Serve, documented_agents: Registry) -> None:

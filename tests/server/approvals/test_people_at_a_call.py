@@ -21,8 +21,8 @@ from waystation.tools.function_tool import FunctionTool
 def payer(till: Till, **settings: Any) -> tuple[Agent, ScriptedModel]:
     """Return an agent that pays 5 once somebody has confirmed it, and its model."""
     model = ScriptedModel(calls(("pay", {"amount": 5})), says("Done."))
-    given = settings or {"require_confirmation": True}
-    return Agent(name="payer", model=model, tools=[FunctionTool(till.pay, **given)]), model
+    options = settings or {"require_confirmation": True}
+    return Agent(name="payer", model=model, tools=[FunctionTool(till.pay, **options)]), model
 
 
 async def start_pending(env: AgentEnvironment) -> Invocation:
@@ -97,8 +97,12 @@ async def test_a_cancelled_call_is_reported_to_the_model_and_does_not_run(serve:
         invocation = await start_pending(env)
         await answer_and_finish(invocation, "cancel", by="op", comment="out of date")
         assert await refusal(invocation.approve("fc-1")) == "AlreadyAnswered"
-    said = {"error": "This tool call was cancelled by a person.", "error_type": "Withdrawn", "comment": "out of date"}
-    assert responses(model.requests[1]) == [("pay", said)]
+    response = {
+        "error": "This tool call was cancelled by a person.",
+        "error_type": "Withdrawn",
+        "comment": "out of date",
+    }
+    assert responses(model.requests[1]) == [("pay", response)]
     assert till.paid == []
 
 

@@ -34,9 +34,9 @@ async def recorded(invocation: Invocation) -> list[Call]:
     return [call for entry in entries if isinstance(entry.body, ModelReplied) for call in entry.body.reply.calls]
 
 
-def clerk(*wanted: tuple[str, JsonObject], **settings: Any) -> Agent:
+def clerk(*reply_calls: tuple[str, JsonObject], **settings: Any) -> Agent:
     """Return an agent that makes these calls at once."""
-    return Agent(name="clerk", model=ScriptedModel(calls(*wanted), says("Done.")), **settings)
+    return Agent(name="clerk", model=ScriptedModel(calls(*reply_calls), says("Done.")), **settings)
 
 
 class Ruling(BaseModel):
@@ -77,9 +77,9 @@ async def test_a_large_response_schema_is_not_in_the_memo(serve: Serve) -> None:
     tool = LongRunningFunctionTool(order, response_schema=schema)
     async with serve(clerk(("order", {"part": "x"}), tools=[tool])) as env:
         invocation, listed = await until_call(env.client.start("clerk", "go"), "fc-1")
-        found = await env.client.approvals.get(listed.approval_id)
+        pending_call = await env.client.approvals.get(listed.approval_id)
         await invocation.cancel()
-    assert (list(listed.response_schema or {}), found.response_schema) == (["omitted_bytes"], schema)
+    assert (list(listed.response_schema or {}), pending_call.response_schema) == (["omitted_bytes"], schema)
 
 
 async def test_the_rules_of_an_agent_precede_those_of_its_app(serve: Serve) -> None:
@@ -178,5 +178,5 @@ async def test_a_callback_cannot_take_a_call_past_a_rule(serve: Serve) -> None:
     agent = clerk(("pay", {"amount": 5}), tools=[pay], approval_rules=[rule], before_tool_callback=more)
     async with serve(agent) as env:
         await env.client.run("clerk", "go")
-    ((_, told),) = responses(agent.model.requests[-1])  # type: ignore[union-attr]  # as above
-    assert told["error_type"] == "ApprovalNeeded"
+    ((_, response),) = responses(agent.model.requests[-1])  # type: ignore[union-attr]  # as above
+    assert response["error_type"] == "ApprovalNeeded"

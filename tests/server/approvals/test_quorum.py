@@ -24,14 +24,14 @@ from waystation.tools.long_running_tool import LongRunningFunctionTool
 
 def payer(till: Till, **policy: Any) -> Agent:
     """Return an agent that pays 5 after two approvals with unverified names."""
-    given = ApprovalPolicy(**{"quorum": 2, "verified": False, **policy})
+    approval_policy = ApprovalPolicy(**{"quorum": 2, "verified": False, **policy})
     model = ScriptedModel(calls(("pay", {"amount": 5})), says("Done."))
-    return Agent(name="payer", model=model, tools=[FunctionTool(till.pay, approval=given)])
+    return Agent(name="payer", model=model, tools=[FunctionTool(till.pay, approval=approval_policy)])
 
 
-async def start_pending(env: AgentEnvironment, **given: Any) -> Invocation:
+async def start_pending(env: AgentEnvironment, **params: Any) -> Invocation:
     """Start the agent, and wait until the call is pending."""
-    return await until_waiting(env.client.start("payer", "pay 5", **given), "fc-1")
+    return await until_waiting(env.client.start("payer", "pay 5", **params), "fc-1")
 
 
 async def test_a_call_waits_until_enough_people_have_approved_it(serve: Serve) -> None:
@@ -92,10 +92,10 @@ async def test_the_editor_is_the_first_to_approve_the_changed_call(serve: Serve)
         invocation = await start_pending(env)
         (before,) = await invocation.pending()
         await invocation.approve(by="ann")
-        told = await invocation.answer("edit", "fc-1", by="bob", args={"amount": 4})
+        edit_receipt = await invocation.answer("edit", "fc-1", by="bob", args={"amount": 4})
         (after,) = await waiting(invocation, "fc-1")
         assert (after.args, after.approved_by) == ({"amount": 4}, ("bob",))
-        assert told["digest"] == after.digest != before.digest
+        assert edit_receipt["digest"] == after.digest != before.digest
         assert await refusal(invocation.approve(by="ann", digest=before.digest)) == "DigestMismatch"
         await approve_and_finish(invocation, by="ann", digest=after.digest)
     assert till.paid == [4]

@@ -58,8 +58,8 @@ async def test_an_answer_that_a_reset_repeats_has_one_effect(serve: Serve, signa
     async with serve(payer(cashier), tasks_may_fail=True) as env:
         invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
         await approve_and_finish(invocation, "fc-1", signal=signal)
-        again = await reset(env, invocation, 3)
-        assert (await again.result()).text == "Paid."
+        reset_invocation = await reset(env, invocation, 3)
+        assert (await reset_invocation.result()).text == "Paid."
     assert cashier.runs == 2
     assert cashier.paid == {f"{invocation.id}/fc-1": 5}
 
@@ -71,10 +71,10 @@ async def test_an_answer_that_precedes_its_question_does_not_count(serve: Serve,
     async with serve(payer(cashier), tasks_may_fail=True) as env:
         invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
         await approve_and_finish(invocation, "fc-1", signal=signal)
-        again = await reset(env, invocation, 2)
-        await waiting(again, "fc-1")
+        reset_invocation = await reset(env, invocation, 2)
+        await waiting(reset_invocation, "fc-1")
         assert cashier.runs == 1
-        await reject_and_finish(again, "fc-1")
+        await reject_and_finish(reset_invocation, "fc-1")
     assert cashier.runs == 1
 
 
@@ -84,10 +84,10 @@ async def test_a_reset_may_leave_answers_out(serve: Serve) -> None:
     async with serve(payer(cashier), tasks_may_fail=True) as env:
         invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
         await approve_and_finish(invocation, "fc-1")
-        again = await reset(env, invocation, 3, without=ANSWERS)
-        await waiting(again, "fc-1")
+        reset_invocation = await reset(env, invocation, 3, without=ANSWERS)
+        await waiting(reset_invocation, "fc-1")
         assert cashier.runs == 1
-        await reject_and_finish(again, "fc-1")
+        await reject_and_finish(reset_invocation, "fc-1")
     assert cashier.runs == 1
 
 
@@ -98,9 +98,9 @@ async def test_a_reader_follows_an_invocation_over_a_reset(serve: Serve) -> None
         was_reset = False
         async for log in invocation.follow():
             if log.state.pending() and not was_reset:
-                again, was_reset = await reset(env, invocation, 2), True
-                await waiting(again, "fc-1")
-                await again.approve("fc-1")
+                reset_invocation, was_reset = await reset(env, invocation, 2), True
+                await waiting(reset_invocation, "fc-1")
+                await reset_invocation.approve("fc-1")
         assert log.state.outcome.ended is not None
         assert log.state.result().text == "Paid."
 
@@ -110,9 +110,9 @@ async def test_an_audit_names_the_reset(serve: Serve) -> None:
     async with serve(payer(Cashier()), tasks_may_fail=True) as env:
         invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
         before = (await invocation.handle.describe()).run_id
-        again = await reset(env, invocation, 2)
-        await waiting(again, "fc-1")
-        await approve_and_finish(again, "fc-1")
-        told = (await gather_invocation(env.client, invocation.id)).by_invocation[invocation.id]
-        assert [entry["run_id"] for entry in told if entry["kind"] == "reset"] == [before]
-        assert [entry["kind"] for entry in told][:3] == ["began", "reset", "requested"]
+        reset_invocation = await reset(env, invocation, 2)
+        await waiting(reset_invocation, "fc-1")
+        await approve_and_finish(reset_invocation, "fc-1")
+        account = (await gather_invocation(env.client, invocation.id)).by_invocation[invocation.id]
+        assert [entry["run_id"] for entry in account if entry["kind"] == "reset"] == [before]
+        assert [entry["kind"] for entry in account][:3] == ["began", "reset", "requested"]

@@ -15,9 +15,9 @@ from waystation.tools.function_tool import FunctionTool
 
 def payer(till: Till, **policy: Any) -> Agent:
     """Return an agent that pays 5 when its policy allows it."""
-    given = ApprovalPolicy(**{"approvers": ("ann",), "verified": False, "deadline": 7 * DAY, **policy})
+    approval_policy = ApprovalPolicy(**{"approvers": ("ann",), "verified": False, "deadline": 7 * DAY, **policy})
     model = ScriptedModel(calls(("pay", {"amount": 5})), says("Told."))
-    return Agent(name="payer", model=model, tools=[FunctionTool(till.pay, approval=given)])
+    return Agent(name="payer", model=model, tools=[FunctionTool(till.pay, approval=approval_policy)])
 
 
 async def timeline(invocation: Invocation) -> list[tuple[str, float]]:
@@ -25,8 +25,8 @@ async def timeline(invocation: Invocation) -> list[tuple[str, float]]:
     log = await invocation.log()
     began = log.state.calls["fc-1"].requested_at or 0.0
     kinds = (ReminderDue, DeadlinePassed)
-    found = [(type(entry.body).__name__, entry.time) for entry in log.entries if isinstance(entry.body, kinds)]
-    return [(kind, round((time - began) / DAY.total_seconds(), 2)) for kind, time in found]
+    events = [(type(entry.body).__name__, entry.time) for entry in log.entries if isinstance(entry.body, kinds)]
+    return [(kind, round((time - began) / DAY.total_seconds(), 2)) for kind, time in events]
 
 
 async def test_an_escalation_adds_approvers(serve_and_skip: SkipTime) -> None:

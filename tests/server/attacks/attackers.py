@@ -49,8 +49,8 @@ def pays() -> FunctionModel:
     """Return a model that pays once for each message of the user."""
 
     def act(request: LlmRequest) -> LlmResponse:
-        _, told = latest_turn(request)
-        return says(f"They said {told[-1][1]}.") if told else calls(("pay", ARGS))
+        _, results = latest_turn(request)
+        return says(f"They said {results[-1][1]}.") if results else calls(("pay", ARGS))
 
     return FunctionModel(act)
 
@@ -189,10 +189,10 @@ async def settled(invocation: Invocation, till: Till) -> list[PendingCall]:
         pending = await invocation.pending()
         return (pending,) if pending else None
 
-    seen = await until(look, f"that {invocation.id} waits or ends")
+    outcome = await until(look, f"that {invocation.id} waits or ends")
     assert till.paid == [], f"The tool ran: {till.paid}"
-    assert seen is not None
-    return seen[0]
+    assert outcome is not None
+    return outcome[0]
 
 
 async def recorded_reply(invocation: Invocation) -> JsonObject:
@@ -220,9 +220,9 @@ async def activity_ended(invocation: Invocation, activity_id: str) -> JsonObject
                 return ({"failed": failed.failure.message},)
         return None
 
-    seen = await until(look, f"the end of {activity_id}")
-    assert seen is not None
-    return seen[0]
+    result = await until(look, f"the end of {activity_id}")
+    assert result is not None
+    return result[0]
 
 
 async def agree(env: AgentEnvironment, there: Installation, invocation: Invocation, **options: Any) -> None:

@@ -93,8 +93,8 @@ async def test_a_reset_during_a_verification_counts_the_answer_once(
         await until(lambda: _asked(own_openid), "that the provider was asked")
         await reset(env.temporal, await invocation.history(), 3)
         own_openid.keys_down = False
-        again = env.client.invocation(invocation.id)
-        await again.result()
+        reset_invocation = env.client.invocation(invocation.id)
+        await reset_invocation.result()
     assert till.paid == [5]
 
 
@@ -143,11 +143,11 @@ async def test_an_approval_spent_in_one_reset_run_is_not_spent_in_another(
         await paying.result()
         assert till.paid == [5]  # the control
         await reset(attacker.temporal, before, 1)
-        again = env.client.invocation(waited.id)
-        await waiting(again, "fc-1")
-        await by_signal(env, again, answer)
-        await again.result()
-        assert await outcome_of(again) == "OutcomeUnknown"
+        reset_invocation = env.client.invocation(waited.id)
+        await waiting(reset_invocation, "fc-1")
+        await by_signal(env, reset_invocation, answer)
+        await reset_invocation.result()
+        assert await outcome_of(reset_invocation) == "OutcomeUnknown"
     assert till.paid == [5]
 
 

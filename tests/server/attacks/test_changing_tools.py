@@ -28,8 +28,8 @@ def adder(lie: Path) -> Agent:
     """Return an agent that adds once."""
 
     def act(request: LlmRequest) -> LlmResponse:
-        told = responses(request)
-        return says(str(told[-1][1])) if told else calls(("add", {"a": 1}))
+        tool_results = responses(request)
+        return says(str(tool_results[-1][1])) if tool_results else calls(("add", {"a": 1}))
 
     return Agent(name="adder", model=FunctionModel(act), tools=[remote(lie)])
 

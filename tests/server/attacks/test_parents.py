@@ -27,8 +27,8 @@ async def forged_approval(env: AgentEnvironment) -> JsonObject:
     invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
     (call,) = (await recorded_reply(invocation))["calls"]
     await invocation.handle.terminate()
-    given = {"policy": call["approval"], "schema": call["declared"]}
-    bound = json.dumps(given, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    terms = {"policy": call["approval"], "schema": call["declared"]}
+    bound = json.dumps(terms, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return {
         "agent": "payer",
         "tool": "pay",
@@ -91,8 +91,8 @@ async def test_a_workflow_with_the_id_of_a_session_does_not_see_it(serve: Serve,
     async with serve(talker.agent(), verify=False) as env:
         names = {"agent": "talker", "user_id": "ann", "session_id": env.client.task_queue}
         session = env.client.session(**names)
-        for said in ("My secret is 4711.", "Again."):
-            await (await session.send(said)).result()
+        for text in ("My secret is 4711.", "Again."):
+            await (await session.send(text)).result()
         assert "4711" in talker.shown[-1]
         link = {"id": session.id, "run_id": (await session.handle.describe()).run_id, "number": 2}
         await session.close()
@@ -114,8 +114,8 @@ async def test_a_parent_that_names_a_foreign_session_does_not_see_it(
     talker = Talker()
     async with serve(talker.agent(), verify=False) as env:
         session = env.client.session(agent="talker", session_id=env.client.task_queue, user_id="ann")
-        for said in ("My secret is 4711.", "Again."):
-            await (await session.send(said)).result()
+        for text in ("My secret is 4711.", "Again."):
+            await (await session.send(text)).result()
         assert "4711" in talker.shown[-1]  # the control: the session itself is shown what was said before
         talker.shown.clear()
         run_id = (await session.handle.describe()).run_id

@@ -72,11 +72,11 @@ async def test_another_person_approves_the_call_of_a_verified_requester(serve: S
     till = Till()
     async with serve(payer(till, OTHERS), identity=there.worker, verify=False) as env:
         client = client_of(env, there)
-        asked, call = await until_call(client.start("payer", "go", token=there.provider.token(ZOE)), "fc-1")
+        invocation, call = await until_call(client.start("payer", "go", token=there.provider.token(ZOE)), "fc-1")
         assert call.verified_requesters == (ZOE,)
         with pytest.raises(NotAllowed, match="someone else must answer"):
-            await asked.approve("fc-1", token=there.provider.token(ZOE))
-        await approve_and_finish(asked, "fc-1", token=there.provider.token(BOB))
+            await invocation.approve("fc-1", token=there.provider.token(ZOE))
+        await approve_and_finish(invocation, "fc-1", token=there.provider.token(BOB))
     assert till.paid == [5]
 
 
@@ -84,8 +84,8 @@ async def start_input(invocation: Invocation) -> JsonObject:
     """Return the input of an invocation, which anyone may read in its history."""
     events = (await invocation.handle.fetch_history()).events
     (payload,) = events[0].workflow_execution_started_event_attributes.input.payloads
-    found: JsonObject = json.loads(payload.data)
-    return found
+    params: JsonObject = json.loads(payload.data)
+    return params
 
 
 async def bobs(env: AgentEnvironment, there: Installation) -> Invocation:
@@ -104,10 +104,10 @@ async def test_a_token_of_another_start_proves_nothing(
     """Zoë copies Bob's token from a history into her own start, with another ID or other content."""
     till = Till()
     async with serve(payer(till, OTHERS), identity=there.worker, verify=False) as env:
-        asked = await bobs(env, there)
-        stolen = await start_input(asked) | changes
-        await asked.handle.terminate()
-        id = asked.id if changes else f"{asked.id}-again"
+        bobs_invocation = await bobs(env, there)
+        stolen = await start_input(bobs_invocation) | changes
+        await bobs_invocation.handle.terminate()
+        id = bobs_invocation.id if changes else f"{bobs_invocation.id}-again"
         queue = env.client.task_queue
         handle = await attacker.temporal.start_workflow("AgentInvocation", stolen, id=id, task_queue=queue)
         error = await failure(env.client.invocation(handle.id))
@@ -122,15 +122,15 @@ async def test_a_token_does_not_prove_the_same_start_twice(
     """Zoë ends Bob's invocation and starts the same again under its ID, while Bob's token is valid."""
     till = Till()
     async with serve(payer(till, OTHERS), identity=there.worker, verify=False) as env:
-        asked = await bobs(env, there)
-        stolen = await start_input(asked)
-        await asked.handle.terminate()
+        bobs_invocation = await bobs(env, there)
+        stolen = await start_input(bobs_invocation)
+        await bobs_invocation.handle.terminate()
         queue = env.client.task_queue
-        await attacker.temporal.start_workflow("AgentInvocation", stolen, id=asked.id, task_queue=queue)
-        again = client_of(env, there).invocation(asked.id)
-        await waiting(again, "fc-1")
+        await attacker.temporal.start_workflow("AgentInvocation", stolen, id=bobs_invocation.id, task_queue=queue)
+        restarted = client_of(env, there).invocation(bobs_invocation.id)
+        await waiting(restarted, "fc-1")
         with pytest.raises(NotAllowed):
-            await again.approve("fc-1", token=there.provider.token(ZOE))
+            await restarted.approve("fc-1", token=there.provider.token(ZOE))
 
 
 @pytest.mark.parametrize("parent", ["", "Payroll", "AgentInvocation"])

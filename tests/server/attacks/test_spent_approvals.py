@@ -30,8 +30,8 @@ def asking_first(till: Till) -> Agent:
     """Return an agent that asks its approver in one call, and then pays in another."""
 
     def act(request: LlmRequest) -> LlmResponse:
-        _, told = latest_turn(request)
-        match told:
+        _, results = latest_turn(request)
+        match results:
             case []:
                 return calls(("ask", {"purpose": "rent"}))
             case [_]:
@@ -54,8 +54,8 @@ def asking_inside(till: Till) -> Agent:
         return till.pay(amount)
 
     def act(request: LlmRequest) -> LlmResponse:
-        _, told = latest_turn(request)
-        return says("Paid.") if told else calls(("pay", {"amount": 5}))
+        _, results = latest_turn(request)
+        return says("Paid.") if results else calls(("pay", {"amount": 5}))
 
     return Agent(name="payer", model=FunctionModel(act), tools=[FunctionTool(pay, approval=SOLO, effect="once")])
 
@@ -103,10 +103,10 @@ async def test_a_supplied_result_is_not_the_answer_of_an_approver(serve: Serve, 
     till = Till()
     async with serve(asking_first(till), identity=there.worker, verify=False) as env:
         source = await until_waiting(env.client.start("payer", "go"), "fc-1")
-        given = {"invocation_id": source.id, "event": 2, "results": {"fc-1": {"approved": True, "by": ANN}}}
+        fork_params = {"invocation_id": source.id, "event": 2, "results": {"fc-1": {"approved": True, "by": ANN}}}
         handle = await env.temporal.start_workflow(
             "AgentInvocation",
-            {"agent": "payer", "message": "go", "fork": given},
+            {"agent": "payer", "message": "go", "fork": fork_params},
             id=f"{source.id}-supplied",
             task_queue=env.client.task_queue,
         )
@@ -141,20 +141,20 @@ def test_the_consent_to_forks_is_an_option_of_the_worker() -> None:
 
 async def answers_in(invocation: Invocation) -> list[JsonObject]:
     """Return the sent answers, which anyone may read in the history."""
-    found: list[JsonObject] = []
+    answers: list[JsonObject] = []
     for event in (await invocation.handle.fetch_history()).events:
         update = event.workflow_execution_update_accepted_event_attributes.accepted_request.input.args.payloads
         for payload in (*update, *event.workflow_execution_signaled_event_attributes.input.payloads):
-            found.append(json.loads(payload.data))
-    return found
+            answers.append(json.loads(payload.data))
+    return answers
 
 
 def pays_the_amount() -> FunctionModel:
     """Return a model that pays the amount in the message."""
 
     def act(request: LlmRequest) -> LlmResponse:
-        said, told = latest_turn(request)
-        return says("Paid.") if told else calls(("pay", {"amount": int(said)}))
+        text, results = latest_turn(request)
+        return says("Paid.") if results else calls(("pay", {"amount": int(text)}))
 
     return FunctionModel(act)
 
@@ -177,13 +177,13 @@ async def test_an_answer_does_not_count_in_a_later_invocation_with_the_same_id(
         handle = await attacker.temporal.start_workflow(
             "AgentInvocation", params, id=id, task_queue=env.client.task_queue
         )
-        again = env.client.invocation(id)
-        await waiting(again, "fc-1")
+        later = env.client.invocation(id)
+        await waiting(later, "fc-1")
         for answer in stolen:
             await handle.signal(ANSWER_SIGNAL, answer)
-        await reviewed(again, len(stolen))
+        await reviewed(later, len(stolen))
         assert till.paid == []
-        assert (await waiting(again, "fc-1"))[0].approved_by == ()
+        assert (await waiting(later, "fc-1"))[0].approved_by == ()
 
 
 @pytest.mark.parametrize(

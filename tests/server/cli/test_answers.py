@@ -29,8 +29,8 @@ async def test_pending_calls_are_listed_for_one_invocation_and_for_all(serve: Se
             return one.records[0] in (await waystation(env, "pending", "--json")).records
 
         await until(every, "the call in the list of all")
-        shown = await waystation(env, "pending", invocation.id)
-        assert "asked by asker, for user dana" in shown.out
+        listing = await waystation(env, "pending", invocation.id)
+        assert "asked by asker, for user dana" in listing.out
         assert f"{invocation.id}/fc-1" in (await waystation(env, "pending")).out
         await approve_and_finish(invocation)
         assert (await waystation(env, "pending", invocation.id, "--json")).out == ""
@@ -107,9 +107,9 @@ async def test_a_long_running_call_receives_progress_and_a_response(serve: Serve
         ran = await waystation(env, "respond", invocation.id, "--response", '{"status": "delivered"}', "--json")
         assert ran.records == [{"accepted": True, "function_call_id": "fc-1", "tool": "ask", "action": "respond"}]
         assert (await invocation.result()).text == "They said delivered."
-        given = (await invocation.log()).state.calls["fc-1"].answer
-        assert given is not None
-        assert given.response == {"status": "delivered"}
+        answer = (await invocation.log()).state.calls["fc-1"].answer
+        assert answer is not None
+        assert answer.response == {"status": "delivered"}
 
 
 async def test_an_action_that_a_call_does_not_accept_exits_with_2(serve: Serve, waystation: Command) -> None:

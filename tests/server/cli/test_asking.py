@@ -52,29 +52,29 @@ def output() -> tuple[Output, io.StringIO]:
     return out, stream
 
 
-def filled(person: Person, shown: PendingCall, action: Action, **fields: Any) -> tuple[JsonObject, str]:
+def filled(person: Person, displayed: PendingCall, action: Action, **fields: Any) -> tuple[JsonObject, str]:
     """Return the fields of the answer, and the output."""
     out, stream = output()
-    return pending_calls.ask_for_missing(person, out, shown, action, fields), stream.getvalue()
+    return pending_calls.ask_for_missing(person, out, displayed, action, fields), stream.getvalue()
 
 
 def test_the_whole_call_is_shown_with_its_policy_and_digest() -> None:
     """The output shows all arguments except secrets, the requester, the approvers and the deadline."""
     out, stream = output()
     pending_calls.show_call(out, call(args={"reason": "x" * 300, "api_key": "plum"}, policy=POLICY, digest="84d6209c"))
-    shown = stream.getvalue()
-    assert "x" * 300 in shown.replace("\n", "")
-    assert "plum" not in shown
+    output_text = stream.getvalue()
+    assert "x" * 300 in output_text.replace("\n", "")
+    assert "plum" not in output_text
     for text in ("fc-1 of payer-1", "payer, for dana", "alice@example.com, role:finance", "84d6209c", "in 24 hours"):
-        assert text in shown
+        assert text in output_text
 
 
 def test_edited_arguments_are_shown_as_a_diff_before_they_are_sent() -> None:
     """Arguments from an editor that are not valid JSON can be edited again."""
     left = iter(['{"amount": 1', '{"amount": 1}'])
     person = Types("y", "because", "y", editor=lambda _: next(left))
-    given, written = filled(person, call(), "edit")
-    assert given == {"args": {"amount": 1}, "comment": "because"}
+    fields, written = filled(person, call(), "edit")
+    assert fields == {"args": {"amount": 1}, "comment": "because"}
     assert "is not valid JSON" in written
     assert [line for line in written.splitlines() if line[:1] in "+-"] == [
         *("--- asked", "+++ edited", '-  "amount": 9', '+  "amount": 1')
@@ -85,16 +85,16 @@ def test_edited_arguments_are_shown_as_a_diff_before_they_are_sent() -> None:
 def test_without_an_editor_each_argument_is_requested() -> None:
     """Strings are typed unquoted and other values as JSON; an empty line keeps the value."""
     person = Types("", "two", "2", "", "y")
-    given, written = filled(person, call(args={"to": "dana", "amount": 9}), "edit")
-    assert given["args"] == {"to": "dana", "amount": 2}
+    fields, written = filled(person, call(args={"to": "dana", "amount": 9}), "edit")
+    assert fields["args"] == {"to": "dana", "amount": 2}
     assert "'two' is not valid JSON" in written
 
 
 def test_secrets_are_not_shown_where_arguments_are_edited() -> None:
     """Secrets are neither offered as defaults nor shown in the diff; an empty line keeps them."""
     person = Types("", "2", "", "y")
-    given, written = filled(person, call(args={"api_key": "plum", "amount": 9}), "edit")
-    assert given["args"] == {"api_key": "plum", "amount": 2}
+    fields, written = filled(person, call(args={"api_key": "plum", "amount": 9}), "edit")
+    assert fields["args"] == {"api_key": "plum", "amount": 2}
     assert "plum" not in written + "".join(person.defaults)
 
 
@@ -115,8 +115,8 @@ def test_a_response_is_requested_by_the_fields_of_its_schema() -> None:
         "required": ["decision", "limit"],
     }
     person = Types("maybe", "yes", "many", "50", "", "", "y")
-    given, _ = filled(person, call(kind="long_running", response_schema=schema), "respond")
-    assert given["response"] == {"decision": "yes", "limit": 50}
+    fields, _ = filled(person, call(kind="long_running", response_schema=schema), "respond")
+    assert fields["response"] == {"decision": "yes", "limit": 50}
     assert person.prompts[0] == "  decision (whether; one of yes, no)"
 
 
@@ -125,8 +125,8 @@ def test_an_invalid_field_is_reported_with_an_example() -> None:
     fields = {"granted": {"type": "boolean"}, "seats": {"type": "integer"}, "guests": {"type": "array"}}
     schema = {"properties": fields, "required": list(fields)}
     person = Types("yes", "1", "true", "true", "3", "dana", '["dana"]', "", "y")
-    given, written = filled(person, call(kind="long_running", response_schema=schema), "respond")
-    assert given["response"] == {"granted": True, "seats": 3, "guests": ["dana"]}
+    answer_fields, written = filled(person, call(kind="long_running", response_schema=schema), "respond")
+    assert answer_fields["response"] == {"granted": True, "seats": 3, "guests": ["dana"]}
     assert person.prompts[0] == "  granted (true or false)"
     assert written.count("is not of type boolean; enter true or false.") == 2
     assert "'true' is not of type integer; enter a whole number, such as 12." in written
@@ -136,31 +136,31 @@ def test_an_invalid_field_is_reported_with_an_example() -> None:
 def test_a_response_without_a_schema_is_requested_as_json() -> None:
     """A response without a schema must be a JSON object."""
     person = Types("done", '{"status": "done"}', "", "y")
-    given, written = filled(person, call(kind="long_running"), "respond")
-    assert given["response"] == {"status": "done"}
+    fields, written = filled(person, call(kind="long_running"), "respond")
+    assert fields["response"] == {"status": "done"}
     assert "is not valid JSON" in written
 
 
 def test_a_required_comment_is_requested_again() -> None:
     """Answers that decide a call need the comment, but not claims or progress."""
-    given, _ = filled(Types("", "", "fine", "y"), call(policy=POLICY), "approve")
-    assert given["comment"] == "fine"
+    fields, _ = filled(Types("", "", "fine", "y"), call(policy=POLICY), "approve")
+    assert fields["comment"] == "fine"
     assert filled(Types("", "y"), call(policy=POLICY), "claim")[0]["comment"] is None
 
 
-@pytest.mark.parametrize("said", ["", "n", "no", "maybe"])
-def test_nothing_is_sent_without_a_clear_yes(said: str) -> None:
+@pytest.mark.parametrize("line", ["", "n", "no", "maybe"])
+def test_nothing_is_sent_without_a_clear_yes(line: str) -> None:
     """The message says that nothing was sent."""
     with pytest.raises(Problem, match=r"Nothing was sent\."):
-        filled(Types("", said), call(), "approve")
+        filled(Types("", line), call(), "approve")
 
 
-@pytest.mark.parametrize("said", ["", "0", "3", "-1", "first"])
-def test_a_number_outside_the_list_is_refused(said: str) -> None:
+@pytest.mark.parametrize("line", ["", "0", "3", "-1", "first"])
+def test_a_number_outside_the_list_is_refused(line: str) -> None:
     """A number outside the list is refused instead of guessed."""
     out, _ = output()
     with pytest.raises(Problem, match="is not a number from 1"):
-        pending_calls.choose(Types(said), out, Target(), [call(), call(invocation_id="other")])
+        pending_calls.choose(Types(line), out, Target(), [call(), call(invocation_id="other")])
 
 
 async def typed(
@@ -186,19 +186,19 @@ async def typed(
         start_new_session=True,
     )
     os.close(child)
-    shown, left = b"", dict(lines)
+    screen, left = b"", dict(lines)
     while True:
         try:
-            shown += await asyncio.to_thread(os.read, parent, 65_536)
+            screen += await asyncio.to_thread(os.read, parent, 65_536)
         except OSError:  # the program has ended
             break
-        if interrupted_at and interrupted_at.encode() in shown:
+        if interrupted_at and interrupted_at.encode() in screen:
             interrupted_at = ""
             process.send_signal(signal.SIGINT)
-        for prompt in [prompt for prompt in left if prompt.encode() in shown]:
+        for prompt in [prompt for prompt in left if prompt.encode() in screen]:
             os.write(parent, f"{left.pop(prompt)}\n".encode())
     os.close(parent)
-    return await process.wait(), shown.decode()
+    return await process.wait(), screen.decode()
 
 
 def test_a_long_list_is_shown_page_by_page() -> None:
@@ -219,26 +219,26 @@ async def test_in_a_terminal_a_call_is_chosen_displayed_and_approved(serve: Serv
     till = Till()
     # Calls of other tests, if they still wait, would be listed on pages.
     async with empty_server() as server, serve(payer(till.pay), asker(), server=server) as env:
-        paid, asked = await env.client.start("payer", "go"), await env.client.start("asker", "go")
+        paid, question = await env.client.start("payer", "go"), await env.client.start("asker", "go")
         await waiting(paid, "fc-1")
-        await waiting(asked, "fc-1")
+        await waiting(question, "fc-1")
 
         async def listed() -> list[str]:
-            found = [each.invocation_id for each in await env.client.approvals.pending()]
-            return found if len(found) == 2 else []
+            listed_ids = [each.invocation_id for each in await env.client.approvals.pending()]
+            return listed_ids if len(listed_ids) == 2 else []
 
         which = str((await until(listed, "both calls")).index(paid.id) + 1)
         lines = {"Which call": which, "Comment (optional)": "fine", "Send 'approve'?": "y"}
-        code, shown = await typed(tmp_path, env.server.address, "approve", lines=lines)
-        assert code == 0, shown
-        assert "digest" in shown
+        code, screen = await typed(tmp_path, env.server.address, "approve", lines=lines)
+        assert code == 0, screen
+        assert "digest" in screen
         await paid.result()
         answer = (await paid.log()).state.calls["fc-1"].answer
         assert answer is not None
         assert (answer.comment, bool(answer.digest), till.paid) == ("fine", True, [5])
-        code, shown = await typed(tmp_path, env.server.address, "approve", asked.id, lines={})
-        assert (code, "approved ask" in shown) == (0, True)
-        await asked.result()
+        code, screen = await typed(tmp_path, env.server.address, "approve", question.id, lines={})
+        assert (code, "approved ask" in screen) == (0, True)
+        await question.result()
 
 
 @pytest.mark.parametrize("question", ["Comment (optional)", "Send 'edit'?"])
@@ -248,8 +248,8 @@ async def test_an_interrupted_command_sends_nothing(serve: Serve, tmp_path: Path
         invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
         lines = {"Comment (optional)": "fine", "Send 'edit'?": "y"}
         call = f"{invocation.id}/fc-1"
-        code, shown = await typed(tmp_path, env.server.address, "edit", call, lines=lines, interrupted_at=question)
-        assert (code, "Interrupted. Nothing was sent." in shown) == (130, True), shown
+        code, screen = await typed(tmp_path, env.server.address, "edit", call, lines=lines, interrupted_at=question)
+        assert (code, "Interrupted. Nothing was sent." in screen) == (130, True), screen
         assert (await invocation.log()).state.calls["fc-1"].answer is None
         await invocation.handle.terminate()
 
@@ -260,8 +260,8 @@ async def test_input_before_a_question_does_not_answer_it(serve: Serve, tmp_path
         invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
         lines = {"Comment (optional)": "", "Send 'edit'?": "n"}
         call = f"{invocation.id}/fc-1"
-        code, shown = await typed(tmp_path, env.server.address, "edit", call, lines=lines, ahead="fine\ny\ny\n")
-        assert code != 0, shown
+        code, screen = await typed(tmp_path, env.server.address, "edit", call, lines=lines, ahead="fine\ny\ny\n")
+        assert code != 0, screen
         assert (await invocation.log()).state.calls["fc-1"].answer is None
         await invocation.handle.terminate()
 
@@ -272,7 +272,7 @@ async def test_in_a_terminal_arguments_are_edited_in_the_users_editor(serve: Ser
     async with serve(payer(till.pay)) as env:
         invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
         lines = {"Comment (optional)": "less", "Send 'edit'?": "y"}
-        code, shown = await typed(tmp_path, env.server.address, "edit", f"{invocation.id}/fc-1", lines=lines)
-        assert (code, '+  "amount": 1' in shown) == (0, True), shown
+        code, screen = await typed(tmp_path, env.server.address, "edit", f"{invocation.id}/fc-1", lines=lines)
+        assert (code, '+  "amount": 1' in screen) == (0, True), screen
         await invocation.result()
         assert till.paid == [1]

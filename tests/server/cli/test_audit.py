@@ -122,12 +122,12 @@ async def test_an_audit_contains_verified_identities_and_no_tokens(
         assert (await waystation(env, "approve", id, "--by", "x", "--token-file", str(tmp_path / "token"))).code == 0
         await invocation.result()
         ran = await waystation(env, "audit", "export", invocation.id)
-    told = [
+    lines = [
         (each["kind"], each.get("verified", {}).get("subject"), each.get("by"))
         for each in ran.records
         if each["kind"] in ("submitted", "ignored", "answered", "decided")
     ]
-    assert told == [
+    assert lines == [
         *(("submitted", None, None), ("ignored", "mallory@example.com", None)),
         *(("submitted", None, None), ("ignored", None, None)),
         *(("submitted", None, "x"), ("answered", "dana@example.com", "x"), ("decided", "dana@example.com", "x")),
@@ -153,10 +153,10 @@ async def test_verify_names_the_altered_line_and_compares_with_the_history(
             env, "audit", "verify", str(file), "--against", invocation.id, "--key", str(public), "--json"
         )
         assert whole.code == 0
-        [found] = whole.records
-        assert (found["whole"], found["signature_verified"], found["closed"]) == (True, True, False)
-        assert found["newer"] > 0
-        assert (await command("audit", "verify", str(file), "--head", found["head"])).code == 0
+        [finding] = whole.records
+        assert (finding["whole"], finding["signature_verified"], finding["closed"]) == (True, True, False)
+        assert finding["newer"] > 0
+        assert (await command("audit", "verify", str(file), "--head", finding["head"])).code == 0
         assert (await command("audit", "verify", str(file), "--head", "0" * 64)).code == 1
         forged = file.read_text().replace('"purpose":"x"', '"purpose":"y"')
         (tmp_path / "forged.jsonl").write_text(forged)

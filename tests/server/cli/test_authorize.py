@@ -51,12 +51,12 @@ def services(kept: Path) -> Services:
     return Services(credentials=EncryptedFileCredentialService(kept))
 
 
-async def authorize(env: AgentEnvironment, kept: Path, given: str, *arguments: str) -> tuple[int, str, str]:
+async def authorize(env: AgentEnvironment, kept: Path, line: str, *arguments: str) -> tuple[int, str, str]:
     """Run the command as a separate program, with a line on standard input."""
     options = ("--address", env.server.address, "--credentials", str(kept))
     command = [sys.executable, "-m", "waystation.cli", "authorize", *arguments, *options]
     ran = await asyncio.to_thread(
-        subprocess.run, command, input=f"{given}\n", capture_output=True, text=True, timeout=60
+        subprocess.run, command, input=f"{line}\n", capture_output=True, text=True, timeout=60
     )
     return ran.returncode, ran.stdout, ran.stderr
 
@@ -102,16 +102,16 @@ async def test_approving_a_credential_call_shows_how_to_store_the_credential(
 
 
 @pytest.mark.parametrize(
-    ("scheme", "given"),
+    ("scheme", "text"),
     [(KEY, API_KEY), (HTTPBase(scheme="basic"), f"ann:{API_KEY}"), (HTTPBase(scheme="bearer"), API_KEY)],
 )
 async def test_a_key_is_saved_only_in_the_store(
-    serve: Serve, credential_file: Path, scheme: AuthScheme, given: str
+    serve: Serve, credential_file: Path, scheme: AuthScheme, text: str
 ) -> None:
     """With `--json`, standard output contains only the receipt."""
     async with serve(clerk(AuthConfig(auth_scheme=scheme)), services=services(credential_file)) as env:
         invocation = await until_waiting(env.client.start("clerk", "look"), "fc-1")
-        code, out, err = await authorize(env, credential_file, given, invocation.id, "fc-1", "--json", "--by", "ann")
+        code, out, err = await authorize(env, credential_file, text, invocation.id, "fc-1", "--json", "--by", "ann")
         assert code == 0
         receipt = {"accepted": True, "function_call_id": "fc-1", "tool": "look_up", "action": "approve"}
         assert json.loads(out) == receipt
@@ -122,7 +122,7 @@ async def test_a_key_is_saved_only_in_the_store(
 
 
 @pytest.mark.parametrize(
-    ("given", "arguments", "exit", "said"),
+    ("text", "arguments", "exit", "problem"),
     [
         ("", (), 2, "No credential was entered"),
         (API_KEY, (), 2, "user:password"),
@@ -130,16 +130,16 @@ async def test_a_key_is_saved_only_in_the_store(
     ],
 )
 async def test_invalid_credentials_are_reported_in_one_line(
-    serve: Serve, credential_file: Path, given: str, arguments: tuple[str, ...], exit: int, said: str
+    serve: Serve, credential_file: Path, text: str, arguments: tuple[str, ...], exit: int, problem: str
 ) -> None:
     """The call still waits, and the message does not contain the input."""
     async with serve(
         clerk(AuthConfig(auth_scheme=HTTPBase(scheme="basic"))), services=services(credential_file)
     ) as env:
         invocation = await until_waiting(env.client.start("clerk", "look"), "fc-1")
-        code, out, err = await authorize(env, credential_file, given, invocation.id, *arguments)
+        code, out, err = await authorize(env, credential_file, text, invocation.id, *arguments)
         assert (code, out) == (exit, "")
-        assert said in err
+        assert problem in err
         assert API_KEY not in err
         await waiting(invocation, "fc-1")
         await reject_and_finish(invocation, "fc-1")
@@ -162,11 +162,11 @@ async def test_calls_that_wait_for_a_credential_are_listed_with_their_command(
     config = AuthConfig(auth_scheme=provider.scheme(), raw_auth_credential=provider.client())
     async with serve(clerk(config), services=services(credential_file)) as env:
         invocation, call = await until_call(env.client.start("clerk", "look"), "fc-1")
-        shown = (await waystation(env, "pending", invocation.id)).out
-        assert f"log in {call.payload['exchangedAuthCredential']['oauth2']['authUri']}" in " ".join(shown.split())
-        assert f"authorize {invocation.id} fc-1" in shown
-        assert f"reject {invocation.id} fc-1" in shown
-        assert "approve" not in shown
+        listing = (await waystation(env, "pending", invocation.id)).out
+        assert f"log in {call.payload['exchangedAuthCredential']['oauth2']['authUri']}" in " ".join(listing.split())
+        assert f"authorize {invocation.id} fc-1" in listing
+        assert f"reject {invocation.id} fc-1" in listing
+        assert "approve" not in listing
 
         async def listed() -> str:
             out = (await waystation(env, "pending", "--agent", "clerk")).out

@@ -68,11 +68,11 @@ async def test_doctor_reports_unusable_keys_and_completes_all_other_checks(
     plain = {record["check"] for record in (await examine()).records}
     monkeypatch.setenv(ENCRYPTION_VARIABLE, str(tmp_path / "none.json"))
     ran = await examine()
-    found = {record["check"]: record for record in ran.records}
-    assert (ran.code, found.keys() - plain, plain - found.keys()) == (1, {"encryption keys"}, set())
-    assert {check for check, record in found.items() if not record["ok"]} == {"encryption keys"}
-    assert found["encryption keys"]["text"].startswith(f"{ENCRYPTION_VARIABLE}: {tmp_path}/none.json: cannot be")
-    assert found["encryption keys"]["fix"] == EncryptionKeys.create_command
+    findings = {record["check"]: record for record in ran.records}
+    assert (ran.code, findings.keys() - plain, plain - findings.keys()) == (1, {"encryption keys"}, set())
+    assert {check for check, record in findings.items() if not record["ok"]} == {"encryption keys"}
+    assert findings["encryption keys"]["text"].startswith(f"{ENCRYPTION_VARIABLE}: {tmp_path}/none.json: cannot be")
+    assert findings["encryption keys"]["fix"] == EncryptionKeys.create_command
 
 
 async def test_doctor_reports_an_unavailable_store_of_user_keys(

@@ -35,16 +35,16 @@ async def test_a_budget_can_be_raised_by_approving_a_request(serve: Serve, wayst
         ran = await waystation(env, "run", "clerk", "go", "--id", id, *limits)
         assert (ran.code, ran.err) == (0, "")
         assert "needs more budget: max_total_tokens: the limit of 100 tokens is used up." in " ".join(ran.out.split())
-        shown = await waystation(env, "pending", id, "--json")
-        assert [(call["function_call_id"], call["kind"]) for call in shown.records] == [("budget-1", "budget")]
+        listing = await waystation(env, "pending", id, "--json")
+        assert [(call["function_call_id"], call["kind"]) for call in listing.records] == [("budget-1", "budget")]
         wrong = await waystation(env, "approve", id, "--response", '{"tokens": 5}')
         assert wrong.code == 2
         assert "no such limit" in wrong.err
-        given = await waystation(env, "approve", id, "budget-1", "--response", '{"max_total_tokens": 5}')
-        assert (given.code, given.err) == (0, "")
+        approval = await waystation(env, "approve", id, "budget-1", "--response", '{"max_total_tokens": 5}')
+        assert (approval.code, approval.err) == (0, "")
         assert (await env.client.invocation(id).result()).status == "completed"
-        told = await waystation(env, "events", id)
-        assert "[budget-1] approved by" in told.out
+        events = await waystation(env, "events", id)
+        assert "[budget-1] approved by" in events.out
 
 
 async def test_a_cost_limit_needs_a_table_of_prices(serve: Serve, waystation: Command, tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ async def test_a_cost_limit_needs_a_table_of_prices(serve: Serve, waystation: Co
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "problem"),
     [
         (["--budget", "token=5"], "'token=5' is not a limit"),
         (["--budget", "tokens=many"], "'tokens=many' is not a valid limit; tokens takes a whole number, 1 or more"),
@@ -73,8 +73,8 @@ async def test_a_cost_limit_needs_a_table_of_prices(serve: Serve, waystation: Co
         (["--on-exhausted", "panic"], "panic"),
     ],
 )
-async def test_an_invalid_budget_is_refused_before_anything_starts(options: list[str], said: str) -> None:
+async def test_an_invalid_budget_is_refused_before_anything_starts(options: list[str], problem: str) -> None:
     """An invalid limit is a usage error that names the value."""
     ran = await command("run", "clerk", "go", *options)
     assert ran.code == 2
-    assert said in " ".join(ran.err.replace("│", " ").split())
+    assert problem in " ".join(ran.err.replace("│", " ").split())

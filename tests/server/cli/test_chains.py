@@ -64,12 +64,12 @@ async def test_an_invocation_replays_with_all_of_its_runs(serve: Serve, waystati
     """The table begins with the first event of the first run."""
     async with serve(Agent(name="adder", model=counting(4), tools=[add])) as env:
         invocation = await run_with_several_runs(env)
-        shown = await waystation(env, "replay", invocation.id)
+        replayed = await waystation(env, "replay", invocation.id)
         events = sum(len(run.events) for run in await invocation.histories())
         runs = len(await invocation.histories())
-        assert shown.out.startswith(f"replays  {invocation.id}, {events} history events in {runs} runs\n")
-        assert "user: go" in shown.out
-        assert '{"base": 1, "sum": 10}' in shown.out
+        assert replayed.out.startswith(f"replays  {invocation.id}, {events} history events in {runs} runs\n")
+        assert "user: go" in replayed.out
+        assert '{"base": 1, "sum": 10}' in replayed.out
 
 
 async def test_a_file_with_inconsistent_runs_is_refused(serve: Serve, waystation: Command, tmp_path: Path) -> None:
@@ -96,12 +96,12 @@ async def test_a_session_of_several_runs_is_shown_whole(serve: Serve, waystation
     """The session is shown from its first message on, and all of its runs replay."""
     async with serve(asking(), verify=False) as env:
         session = new_session(env, "asker", cut_after=2)
-        said = [f"number {n}" for n in range(3)]
-        for text in said:
+        texts = [f"number {n}" for n in range(3)]
+        for text in texts:
             await session.say(text)
         ran = await waystation(env, "session", "show", session.given.session_id, "--user", "ann")
-        shown = [line for line in map(without_time, ran.out.splitlines()) if line.startswith("user: ")]
-        assert shown == [f"user: {text}" for text in said]
+        user_lines = [line for line in map(without_time, ran.out.splitlines()) if line.startswith("user: ")]
+        assert user_lines == [f"user: {text}" for text in texts]
         runs = len(await env.client.invocation(session.id).histories())
         assert runs > 1
         replayed = (await waystation(env, "replay", session.id)).out

@@ -42,8 +42,8 @@ async def test_lines_are_answered_one_after_the_other(serve: Serve) -> None:
             0,
             ["user: one", "asker: You said one.", "user: two", "asker: You said two."],
         )
-        again = await typed(env, "three", "--session", name)
-        assert output_lines(again)[-3:] == ["asker: You said two.", "user: three", "asker: You said three."]
+        resumed = await typed(env, "three", "--session", name)
+        assert output_lines(resumed)[-3:] == ["asker: You said two.", "user: three", "asker: You said three."]
 
 
 async def test_two_slashes_send_a_message_that_begins_with_one(serve: Serve) -> None:
@@ -107,8 +107,8 @@ async def test_json_is_one_record_for_each_event(serve: Serve) -> None:
         kinds = [next(iter(record)) for record in ran.records]
         assert kinds[:2] == ["session", "sent"]
         assert set(kinds) == {"session", "sent", "event", "pending", "answered", "state"}
-        told = [r["event"] for r in ran.records if "event" in r and r["event"]["author"] == "asker"]
-        assert told[-1]["content"]["parts"] == [{"text": "They said ok."}]
+        agent_events = [r["event"] for r in ran.records if "event" in r and r["event"]["author"] == "asker"]
+        assert agent_events[-1]["content"]["parts"] == [{"text": "They said ok."}]
 
 
 @pytest.mark.parametrize(
@@ -174,8 +174,8 @@ async def test_a_session_is_shown_listed_and_deleted(serve: Serve, waystation: C
         await session.send("buy")
         await waits(session, 1)
         who = ("--user", "dana", "--app", env.client.task_queue)
-        shown = await waystation(env, "session", "show", name, *who)
-        assert "user: buy" in shown.out
+        display = await waystation(env, "session", "show", name, *who)
+        assert "user: buy" in display.out
         records = (await waystation(env, "session", "show", name, *who, "--json")).records
         assert [next(iter(record)) for record in records] == [*["event"] * (len(records) - 2), "state", "pending"]
         while not (listed := (await waystation(env, "sessions", *who, "--json")).records):

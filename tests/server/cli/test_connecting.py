@@ -67,11 +67,12 @@ async def test_versions_are_printed() -> None:
 
 
 @pytest.mark.parametrize(
-    "given", ["pending", "events x", "approve x", "session show x", "session close x", "session delete x", "chat x"]
+    "command_line",
+    ["pending", "events x", "approve x", "session show x", "session close x", "session delete x", "chat x"],
 )
-async def test_an_unknown_namespace_exits_with_8(server: EmbeddedServer, given: str) -> None:
+async def test_an_unknown_namespace_exits_with_8(server: EmbeddedServer, command_line: str) -> None:
     """The message names the namespace and does not suggest anything about its content."""
-    ran = await command("--address", server.address, "--namespace", "elsewhere", *given.split())
+    ran = await command("--address", server.address, "--namespace", "elsewhere", *command_line.split())
     assert (ran.code, ran.err.startswith("waystation: Namespace elsewhere is not found.")) == (8, True), ran.err
 
 
@@ -164,8 +165,10 @@ async def test_setup_creates_the_search_attributes_once() -> None:
         assert ran.code == 0
         assert sorted(ran.records[0]["created"]) == sorted(SEARCH_ATTRIBUTES)
         await client.count_workflows("WaystationPending = 'fc-1'")
-        again = await command(*options, "setup", "--json")
-        assert again.records == [{"namespace": request.namespace, "created": [], "present": list(SEARCH_ATTRIBUTES)}]
+        second_run = await command(*options, "setup", "--json")
+        assert second_run.records == [
+            {"namespace": request.namespace, "created": [], "present": list(SEARCH_ATTRIBUTES)}
+        ]
         assert "already" in (await command(*options, "setup")).out
 
 
@@ -204,9 +207,9 @@ def test_the_program_is_a_process_with_an_exit_code(server: EmbeddedServer) -> N
         program = [sys.executable, "-m", "waystation.cli", *arguments]
         return subprocess.run(program, capture_output=True, text=True, cwd=ROOT, check=False)
 
-    shown = run("--help")
-    assert (shown.returncode, shown.stderr) == (0, "")
-    assert "3    the call has already been answered" in shown.stdout
+    help_output = run("--help")
+    assert (help_output.returncode, help_output.stderr) == (0, "")
+    assert "3    the call has already been answered" in help_output.stdout
     ran = run("--address", server.address, "state", "no-such", "--json")
     assert (ran.returncode, ran.stdout, "'no-such'" in ran.stderr) == (6, "", True)
     ran = run("evnts")

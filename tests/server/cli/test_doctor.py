@@ -59,9 +59,9 @@ async def examine(server: EmbeddedServer, *options: str, doctor: Sequence[str] =
 
 async def until(look: Callable[[], Awaitable[T | None]], what: str) -> T:
     """Poll until a result is true, and return it."""
-    found = await outside.until(look, what)
-    assert found is not None
-    return found
+    result = await outside.until(look, what)
+    assert result is not None
+    return result
 
 
 def new_queue() -> str:
@@ -307,8 +307,8 @@ async def test_a_search_attribute_of_another_type_is_found(server: EmbeddedServe
 
         async def find() -> JsonObject | None:
             problems = await examine(server, "--namespace", client.namespace, "--task-queue", new_queue())
-            found = problems.get("search attributes")
-            return found if found and "WaystationAgent must" in found["text"] else None
+            problem = problems.get("search attributes")
+            return problem if problem and "WaystationAgent must" in problem["text"] else None
 
         problem = await until(find, "the attribute")
         assert "search-attribute remove --name WaystationAgent" in problem["fix"]
@@ -420,8 +420,8 @@ async def test_the_default_stores_of_another_folder_are_found(
     async with serve(asker("foldered"), services=services, verify=False) as env:
         invocation = await until_waiting(env.client.start("foldered", "go"), "fc-1")
         target = ("--task-queue", env.client.task_queue, "--store", str(env.store))
-        found = await examine(env.server, *target)
-        assert "--artifacts is an empty store" in found["stores of workers"]["text"]
+        problems = await examine(env.server, *target)
+        assert "--artifacts is an empty store" in problems["stores of workers"]["text"]
         named = await examine(env.server, *target, doctor=("--artifacts", str(tmp_path / "artifacts")))
         assert "stores of workers" not in named
         assert not (tmp_path / ".waystation").exists()

@@ -21,12 +21,12 @@ async def test_a_fork_is_started_followed_and_found(serve: Serve, waystation: Co
 
         async def found() -> bool:
             forks = [{"id": f"{source.id}~1", "event": 3}]
-            shown = await waystation(env, "forks", source.id, "--json")
-            return shown.records == [{"invocation_id": source.id, "fork_of": None, "forks": forks}]
+            listing = await waystation(env, "forks", source.id, "--json")
+            return listing.records == [{"invocation_id": source.id, "fork_of": None, "forks": forks}]
 
         await until(found, "the fork among those of its source")
-        told = await waystation(env, "events", f"{source.id}~1")
-        assert told.err == f"{source.id}~1 is a fork of {source.id} from its event 3.\n"
+        events = await waystation(env, "events", f"{source.id}~1")
+        assert events.err == f"{source.id}~1 is a fork of {source.id} from its event 3.\n"
         of = await waystation(env, "forks", f"{source.id}~1")
         assert of.out.split("\n")[0] == f"{source.id}~1 is a fork of {source.id} from its event 3."
 
@@ -52,8 +52,8 @@ async def test_a_fork_accepts_a_result_a_message_and_an_answer(serve: Serve, way
     async with serve(shop.buyer(require_confirmation=True)) as env:
         source = await until_waiting(env.client.start("buyer", "tea"), "fc-2")
         await approve_and_finish(source, "fc-2")
-        told = ("--result", 'fc-1={"price": 9}', "--message", "coffee", "--answer", "fc-2=approve", "--by", "dana")
-        ran = await waystation(env, "fork", source.id, "2", *told, "--json")
+        options = ("--result", 'fc-1={"price": 9}', "--message", "coffee", "--answer", "fc-2=approve", "--by", "dana")
+        ran = await waystation(env, "fork", source.id, "2", *options, "--json")
         assert ran.code == 0
         assert "Bought coffee" in ran.records[-1]["result"]["text"]
         assert shop.ran == ["price tea", "pay 7", "pay 9"]
@@ -75,7 +75,7 @@ async def test_an_unused_answer_is_reported(serve: Serve, waystation: Command) -
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "told"),
+    ("arguments", "code", "problem"),
     [
         (("nobody", "1"), 6, "Invocation 'nobody' not found"),
         (("{source}", "99"), 2, "there is no event 99"),
@@ -92,7 +92,7 @@ async def test_an_unused_answer_is_reported(serve: Serve, waystation: Command) -
     ],
 )
 async def test_mistakes_are_reported_with_a_remedy(
-    serve: Serve, waystation: Command, arguments: tuple[str, ...], code: int, told: str
+    serve: Serve, waystation: Command, arguments: tuple[str, ...], code: int, problem: str
 ) -> None:
     """No work of the source runs again after a mistake."""
     shop = Shop()
@@ -100,12 +100,14 @@ async def test_mistakes_are_reported_with_a_remedy(
         source = await ended(env.client.start("buyer", "tea"))
         ran = await waystation(env, "fork", *(each.replace("{source}", source.id) for each in arguments))
         assert ran.code == code
-        assert told in ran.err + ran.out
+        assert problem in ran.err + ran.out
         assert shop.ran == ["price tea", "pay 7"]
 
 
-@pytest.mark.parametrize("given", [("fork", "kept.json", "2"), ("forks", "kept.json")], ids=lambda given: given[0])
-async def test_a_file_cannot_be_forked(given: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "command_line", [("fork", "kept.json", "2"), ("forks", "kept.json")], ids=lambda given: given[0]
+)
+async def test_a_file_cannot_be_forked(command_line: tuple[str, ...]) -> None:
     """A fork continues an invocation on a server; a file does not need one."""
-    ran = await command("--address", "127.0.0.1:1", *given)
+    ran = await command("--address", "127.0.0.1:1", *command_line)
     assert (ran.code, "'kept.json' is a file; pass the ID of an invocation on a server" in ran.err) == (2, True)

@@ -53,13 +53,13 @@ async def test_without_the_store_events_show_short_forms(serve: Serve, waystatio
     """All events are shown, also as JSON; stderr reports the short forms and the remedy."""
     async with serve(reader()) as env:
         invocation = await run_to_end(env)
-        for given in ((), ("--json",), ("--follow",)):
-            ran = await waystation(env, "events", invocation.id, "--store", str(tmp_path), *given)
+        for options in ((), ("--json",), ("--follow",)):
+            ran = await waystation(env, "events", invocation.id, "--store", str(tmp_path), *options)
             assert (ran.code, SHORT in ran.out, len(ran.out) < 15_000) == (0, True, True)
             assert ran.err.startswith("2 large values are shown in short form. Name the workers' store with --store. ")
         assert "reader: Read." in (await waystation(env, "events", invocation.id, "--store", str(tmp_path))).out
-        shown = await waystation(env, "state", invocation.id, "--store", str(tmp_path), "--json")
-        assert shown.records[0]["title"].startswith("[offloaded: 300.0 kB, sha256 ")
+        state = await waystation(env, "state", invocation.id, "--store", str(tmp_path), "--json")
+        assert state.records[0]["title"].startswith("[offloaded: 300.0 kB, sha256 ")
 
 
 async def test_with_the_store_people_see_the_beginning_and_programs_everything(

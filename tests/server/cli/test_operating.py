@@ -70,22 +70,22 @@ async def test_top_updates_the_counts_until_it_is_interrupted(serve: Serve) -> N
             sys.executable, *command, stdin=child, stdout=child, stderr=child, cwd=ROOT, env=environment
         )
         os.close(child)
-        shown = ""
+        screen = ""
 
         async def read_until(pattern: str) -> None:
-            nonlocal shown
+            nonlocal screen
             async with asyncio.timeout(60):
-                while not re.search(pattern, ESCAPES.sub("", shown)):
-                    shown += (await asyncio.to_thread(os.read, parent, 65_536)).decode(errors="replace")
+                while not re.search(pattern, ESCAPES.sub("", screen)):
+                    screen += (await asyncio.to_thread(os.read, parent, 65_536)).decode(errors="replace")
 
         try:
             await read_until(r"live_asker +· +1 ")
             invocations.append(await env.client.start("live_asker", "go"))
             await read_until(r"live_asker +· +2 ")
             process.send_signal(signal.SIGINT)
-            shown = ""
-            while LEAVE_SCREEN not in shown:
-                shown += (await asyncio.to_thread(os.read, parent, 65_536)).decode(errors="replace")
+            screen = ""
+            while LEAVE_SCREEN not in screen:
+                screen += (await asyncio.to_thread(os.read, parent, 65_536)).decode(errors="replace")
             assert await process.wait() == 130
         finally:
             if process.returncode is None:

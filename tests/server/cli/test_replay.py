@@ -26,9 +26,9 @@ async def test_an_invocation_replays_with_its_state_at_each_event(serve: Serve, 
         recorded = (await waystation(env, "replay", invocation.id, "--json")).records[0]
         assert (recorded["replays"], recorded["problem"], recorded["invocation_id"]) == (True, None, invocation.id)
         assert [step["state"] for step in recorded["steps"]] == [{"seed": 1}, {"seed": 1}, *[{"seed": 1, "sum": 3}] * 2]
-        shown = await waystation(env, "replay", invocation.id)
-        assert shown.out.startswith(f"replays  {invocation.id}, 23 history events\n")
-        assert '{"seed": 1, "sum": 3}' in shown.out
+        replayed = await waystation(env, "replay", invocation.id)
+        assert replayed.out.startswith(f"replays  {invocation.id}, 23 history events\n")
+        assert '{"seed": 1, "sum": 3}' in replayed.out
 
 
 async def test_a_file_replays_without_a_server() -> None:
@@ -71,12 +71,15 @@ async def test_an_unreadable_source_does_not_stop_the_others(tmp_path: Path) -> 
     changed, empty = tmp_path / "changed.json", tmp_path / "empty.json"
     changed.write_text(KEPT.read_text().replace('"call_model"', '"call.another_model"'))
     empty.touch()
-    given = (str(empty), str(changed), str(tmp_path / "missing.json"), str(KEPT))
-    ran = await command("--address", "127.0.0.1:1", "replay", *given, "--json")
-    assert [(record["source"], record["replays"]) for record in ran.records] == [(given[1], False), (given[3], True)]
+    sources = (str(empty), str(changed), str(tmp_path / "missing.json"), str(KEPT))
+    ran = await command("--address", "127.0.0.1:1", "replay", *sources, "--json")
+    assert [(record["source"], record["replays"]) for record in ran.records] == [
+        (sources[1], False),
+        (sources[3], True),
+    ]
     assert [line.split("waystation: ")[1][:11] for line in ran.err.splitlines()] == [
-        f"{given[0]!r}"[:11],
-        f"{given[2]!r}"[:11],
+        f"{sources[0]!r}"[:11],
+        f"{sources[2]!r}"[:11],
     ]
     assert ran.code == 2
     assert (await command("--address", "127.0.0.1:1", "replay", "an-id", str(empty), str(KEPT))).code == 8

@@ -41,26 +41,26 @@ class Told:
 @pytest.fixture
 async def failure_recorder(monkeypatch: pytest.MonkeyPatch) -> Told:
     """Return a recorder of remarks without their usual delay; they are still written."""
-    told, remark = Told(), Output.remark
+    recorder, remark = Told(), Output.remark
 
     def remarked(out: Output, text: str) -> None:
         remark(out, text)
         if " failed " in text or " has been waiting " in text:
-            told.take(text)
+            recorder.take(text)
 
     monkeypatch.setattr(Output, "remark", remarked)
     monkeypatch.setattr(invocations, "QUIET_S", 0.1)
-    return told
+    return recorder
 
 
-def struggling(told: Told, name: str = "asker") -> Agent:
+def struggling(recorder: Told, name: str = "asker") -> Agent:
     """Return an agent whose model fails twice, and succeeds after a failure was reported."""
     failures = [ModelOverloaded("Busy now", retry_after_s=0.01)] * 2
 
     async def reply(_request: LlmRequest) -> LlmResponse:
         if failures:
             raise failures.pop()
-        await told.any.wait()
+        await recorder.any.wait()
         return says("At last.")
 
     return Agent(name=name, model=FunctionModel(reply))

@@ -60,8 +60,8 @@ async def test_an_invocation_is_followed_to_its_end(serve: Serve, waystation: Co
     async with serve(Agent(name="adder", model=model, tools=[add])) as env:
         ran = await waystation(env, "run", "adder", "one and two?", "--id", f"run-{env.client.task_queue}")
         assert (ran.code, ran.err) == (0, "")
-        told = [without_time(line) for line in ran.out.splitlines()]
-        assert told[1:] == [
+        lines = [without_time(line) for line in ran.out.splitlines()]
+        assert lines[1:] == [
             "user: one and two?",
             "adder calls add(a=1, b=2) [fc-1]",
             'add answers {"sum": 3}',
@@ -133,10 +133,10 @@ async def test_ctrl_c_stops_following_and_not_the_invocation(serve: Serve) -> No
         id = f"interrupted-{env.client.task_queue}"
         process = await follow_until_pending(env, id)
         process.send_signal(signal.SIGINT)
-        _, said = await process.communicate()
+        _, errors = await process.communicate()
         assert process.returncode == 130
-        assert f"events {id} --follow" in said.decode()
-        assert "Traceback" not in said.decode()
+        assert f"events {id} --follow" in errors.decode()
+        assert "Traceback" not in errors.decode()
         await env.client.invocation(id).approve()
         assert (await env.client.invocation(id).result()).text == "They said approved."
 

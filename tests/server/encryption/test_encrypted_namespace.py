@@ -99,14 +99,14 @@ def canary(place: str) -> str:
 
 def find_canaries(data: bytes) -> set[str]:
     """Return the places whose texts are in some bytes, plain, in UTF-16, or in Base64 at any offset."""
-    found = set()
+    places = set()
     for place in PLACES:
         text = canary(place).encode()
         forms = {text, canary(place).encode("utf-16-le")}
         forms |= {base64.b64encode(b"\0" * shift + text)[4:-4] for shift in range(3)}
         if any(form in data for form in forms):
-            found.add(place)
-    return found
+            places.add(place)
+    return places
 
 
 def read_files(folder: Path) -> bytes:
@@ -263,9 +263,9 @@ async def plant(server: EmbeddedServer, folder: Path, caplog: pytest.LogCaptureF
         exported.write_text(json.dumps(format_saved_history(await invocation.saved())))
         recording = await Recording.read(exported, store=str(folder / "store"))
         await replay(recording)
-        found = await memory.search_memory(app_name="waystation", user_id="ann", query=canary("memory"))
+        memories = await memory.search_memory(app_name="waystation", user_id="ann", query=canary("memory"))
         log = await invocation.log()
-        assert (recording.log.state.outcome, len(found.memories)) == (log.state.outcome, 1)
+        assert (recording.log.state.outcome, len(memories.memories)) == (log.state.outcome, 1)
         assert credentials.credential(Bucket("waystation", "ann", "vault")) == key
         assert {"message", "result", "edited"} <= find_canaries(str(log.state.events).encode())
         counts.close()
@@ -320,9 +320,9 @@ async def test_without_encryption_each_text_is_found(
     server, database = db_server
     written = await plant(server, tmp_path, caplog)
     written |= {"database": read_files(database), "events": str(logs).encode()}
-    found = {place: find_canaries(data) for place, data in written.items()}
-    assert set(PLACES) - set().union(*found.values()) == NOT_RECORDED
-    assert {place for place, texts in found.items() if not texts} == {"metrics", "spans", "logs", "events"}
+    places = {place: find_canaries(data) for place, data in written.items()}
+    assert set(PLACES) - set().union(*places.values()) == NOT_RECORDED
+    assert {place for place, texts in places.items() if not texts} == {"metrics", "spans", "logs", "events"}
     assert {place for place in ("metrics", "spans", "events") if b"teller" not in written[place]} == set()
 
 
@@ -387,8 +387,8 @@ async def test_copies_of_a_deleted_users_history_are_unreadable(
         assert (listed.code, find_canaries(listed.out.encode())) == (0, set())
         assert "activity_task_scheduled" in [record["kind"] for record in listed.records]
         assert (await Recording.read(exported[1])).log.state.outcome.ended
-        again = env.client.session(agent="talker", session_id="s2", user_id=ann.given.user_id)
-        assert (await again.say(canary("said"))).text == canary("reply")
+        second_session = env.client.session(agent="talker", session_id="s2", user_id=ann.given.user_id)
+        assert (await second_session.say(canary("said"))).text == canary("reply")
 
 
 async def test_a_tenants_data_is_unreadable_once_its_keys_are_deleted(
@@ -416,8 +416,8 @@ async def test_a_tenants_data_is_unreadable_once_its_keys_are_deleted(
         deleted = await delete_tenant_keys(env.client.temporal, "leaving")
         assert (deleted.stopped, deleted.keys) == (planned.stopped, planned.keys) == (["app/leaving~~waystation"], 2)
         converter = env.client.temporal.data_converter
-        found = [find_canaries(str(await decode_events(events, converter)).encode()) for events in copies]
-        assert found == [set(), {"message", "reply", "app"}]
+        canaries = [find_canaries(str(await decode_events(events, converter)).encode()) for events in copies]
+        assert canaries == [set(), {"message", "reply", "app"}]
         left = await command("--address", server.address, "events", invocations[0].id, "--json")
         assert left.code == 0, left.err
         assert "workflow_execution_completed" in [record["kind"] for record in left.records]

@@ -26,13 +26,13 @@ async def test_one_conversation_finds_the_documents_of_another(serve: Serve, roo
         kept = await env.client.start(AGENT, "Here is a report on sales.", user_id="ada")
         await kept.result()
         model.add(calls(("process_document", SALES)), says("They rose, then fell."))
-        asked = await env.client.start(AGENT, "How are sales?", user_id="ada")
-        await asked.result()
+        question = await env.client.start(AGENT, "How are sales?", user_id="ada")
+        await question.result()
         model.add(calls(("process_document", SALES)), says("I have no report."))
         stranger = await env.client.start(AGENT, "How are sales?", user_id="bob")
         await stranger.result()
         first, second, third = [
-            [event async for event in invocation.events()] for invocation in (kept, asked, stranger)
+            [event async for event in invocation.events()] for invocation in (kept, question, stranger)
         ]
     assert answered(first) == [{"status": "success", "document": "report.txt", "version": 0}]
     assert answered(second) == [

@@ -23,9 +23,9 @@ async def test_the_next_call_reads_the_state_of_an_earlier_one(serve: Serve, roo
         says("Light."),
     )
     async with serve(root.agent, model=model) as env:
-        given = {"user:preferences": {"language": "Welsh"}}
+        initial_state = {"user:preferences": {"language": "Welsh"}}
         app = env.client.task_queue
-        invocation = await env.client.start("user_preferences_agent", "Dark. No, light!", state=given, app=app)
+        invocation = await env.client.start("user_preferences_agent", "Dark. No, light!", state=initial_state, app=app)
         result = await invocation.result()
         events = [event async for event in invocation.events()]
         assert await invocation.state() == {"user:preferences": {"language": "Welsh", "theme": "light"}}

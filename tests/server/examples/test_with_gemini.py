@@ -45,8 +45,8 @@ class OverHttp(BaseLlm):
         """Return the server's reply, which is that of the demo model."""
         reply = (await self._demo_model.generate(request)).content
         async with self._one_at_a_time:
-            wanted = [(call["name"], call["args"]) for call in parts_of(reply, "functionCall")]
-            self._server.reply(text=text_of(reply) or None, calls=wanted)
+            expected = [(call["name"], call["args"]) for call in parts_of(reply, "functionCall")]
+            self._server.reply(text=text_of(reply) or None, calls=expected)
             return await self._gemini.generate(request, on_text=on_text)
 
     async def close(self) -> None:

@@ -69,9 +69,9 @@ async def test_a_token_is_sealed_before_it_is_sent(serve: Serve, there: Installa
     async with serve(asker(), verify=False) as env:
         invocation = await waiting(env)
         client = client_of(env, there.folder / "clients.toml")
-        given: JsonObject = {"response": {"said": "yes"}, "by": "somebody", "comment": None}
+        fields: JsonObject = {"response": {"said": "yes"}, "by": "somebody", "comment": None}
         token = there.provider.token()
-        await client.invocation(invocation.id).answer("respond", "fc-1", token=token, signal=True, **given)
+        await client.invocation(invocation.id).answer("respond", "fc-1", token=token, signal=True, **fields)
         assert await verified(there, invocation) == "dana@example.com"
 
 
@@ -165,6 +165,6 @@ async def test_a_command_creates_keys_without_showing_or_overwriting_any(tmp_pat
         text = (tmp_path / "keys" / file).read_text().strip()
         secret = json.loads(text)["d"] if text.startswith("{") else text
         assert secret not in ran.out + ran.err
-    again = await command("identity", "init", str(tmp_path / "keys"))
-    assert again.code == 2
-    assert "already exists" in again.err
+    second_run = await command("identity", "init", str(tmp_path / "keys"))
+    assert second_run.code == 2
+    assert "already exists" in second_run.err

@@ -60,10 +60,10 @@ def client_of(env: AgentEnvironment, there: Installation) -> AgentClient:
 async def sealed(there: Installation, invocation: Invocation, token: str, **answer: Any) -> JsonObject:
     """Return an answer to the invocation's current call, with its token."""
     state = (await invocation.log()).state
-    shown = {"digest": state.calls["fc-1"].digest, "run": state.run}
-    given = {"function_call_id": "fc-1", "action": "approve", **shown} | answer
+    displayed = {"digest": state.calls["fc-1"].digest, "run": state.run}
+    content = {"function_call_id": "fc-1", "action": "approve", **displayed} | answer
     call = ids.approval(invocation.id, "fc-1")
-    return given | {"token": there.sealer.seal(token, namespace="default", approval_id=call, answer=given)}
+    return content | {"token": there.sealer.seal(token, namespace="default", approval_id=call, answer=content)}
 
 
 async def no_secret(there: Installation, *invocations: Invocation) -> None:
@@ -193,12 +193,14 @@ async def test_a_plaintext_token_is_refused_with_a_request_to_revoke_it(serve: S
         await invocation.handle.signal(ANSWER_SIGNAL, plain)
 
         async def ignored() -> AnswerIgnored | None:
-            found = [entry.body for entry in (await invocation.log()).entries if isinstance(entry.body, AnswerIgnored)]
-            return found[0] if found else None
+            entries = [
+                entry.body for entry in (await invocation.log()).entries if isinstance(entry.body, AnswerIgnored)
+            ]
+            return entries[0] if entries else None
 
-        seen = await until(ignored, "that the signal was ignored")
-        assert seen is not None
-        assert "Revoke it." in seen.message
+        ignored_entry = await until(ignored, "that the signal was ignored")
+        assert ignored_entry is not None
+        assert "Revoke it." in ignored_entry.message
         assert (await invocation.pending())[0].approved_by == ()
         await client_of(env, there).invocation(invocation.id).reject(token=there.provider.token())
         await invocation.result()

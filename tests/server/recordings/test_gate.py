@@ -111,9 +111,9 @@ async def misfit(server: EmbeddedServer, agents: Path, *replies: Any) -> dict[st
         await parked(env, "one")
         report = await gate(env.client, agents=[agents], processes=1)
     assert (report.passes, dict(report.counts)) == (False, {"misfit": 1})
-    [found] = report.findings
-    [lacks] = found.misfits
-    assert found.problem == lacks["problem"]
+    [finding] = report.findings
+    [lacks] = finding.misfits
+    assert finding.problem == lacks["problem"]
     return lacks
 
 
@@ -145,11 +145,11 @@ async def test_a_breaking_change_is_found(own_server: EmbeddedServer) -> None:
         await listed(env, "good", "bad")
         report = await gate(env.client, processes=1)
     assert (report.passes, dict(report.counts)) == (False, {"replays": 1, "differs": 1})
-    [found] = report.findings
-    assert (found.id, found.kind, found.verdict) == ("bad", "AgentInvocation", "differs")
-    assert found.problem.startswith("recorded: model call 1 of clerk, with start_to_close_timeout 540.0")
-    assert found.divergence is not None
-    assert found.divergence["now"] == "the same with 600.0"
+    [finding] = report.findings
+    assert (finding.id, finding.kind, finding.verdict) == ("bad", "AgentInvocation", "differs")
+    assert finding.problem.startswith("recorded: model call 1 of clerk, with start_to_close_timeout 540.0")
+    assert finding.divergence is not None
+    assert finding.divergence["now"] == "the same with 600.0"
 
 
 async def test_a_removed_tool_of_a_pending_call_is_found(own_server: EmbeddedServer, agents: Path) -> None:

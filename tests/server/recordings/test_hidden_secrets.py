@@ -166,8 +166,8 @@ async def test_a_rerun_hides_secrets(first: str) -> None:
     recording = await Recording.read(first)
     event = next(e.index for e in recording.events if e.function_responses() and e.actions.state_delta)
     assert event is not None
-    again = await rerun_tool(recording, event + 1, agents=Registry.of(agent(2)))
-    assert CANARY in str(again.to_json())
-    text = on_paper(lambda out: out.show(again))
+    rerun = await rerun_tool(recording, event + 1, agents=Registry.of(agent(2)))
+    assert CANARY in str(rerun.to_json())
+    text = on_paper(lambda out: out.show(rerun))
     assert "response.token" in text
     assert CANARY not in text

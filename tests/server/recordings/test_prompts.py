@@ -60,11 +60,11 @@ def prompt_parts(prompt: Prompt) -> tuple[Any, ...]:
 
 async def prompts(recording: Recording, *agents: BaseAgent | App, **options: Any) -> list[Prompt]:
     """Return the prompt of each model call that produced an event, in order."""
-    found = [
+    prompts_found = [
         await prompt_at(recording, moment.number, agents=Registry.of(*agents), **options)
         for moment in recording.moments()
     ]
-    return list({prompt.call: prompt for prompt in found if prompt.gave == prompt.at}.values())
+    return list({prompt.call: prompt for prompt in prompts_found if prompt.gave == prompt.at}.values())
 
 
 async def recorded(invocation: Invocation) -> Recording:
@@ -85,10 +85,10 @@ async def test_every_prompt_equals_the_models_request(serve: Serve) -> None:
     )
     async with serve(agent) as env:
         recording = await recorded(await env.client.start("adder", "go"))
-    found = await prompts(recording, agent)
-    assert [prompt_parts(prompt) for prompt in found] == [request_parts(request) for request in model.requests]
-    assert [prompt.exact for prompt in found] == [True] * 3
-    assert "The sum so far is 3." in (found[1].instruction or "")
+    prompts_found = await prompts(recording, agent)
+    assert [prompt_parts(prompt) for prompt in prompts_found] == [request_parts(request) for request in model.requests]
+    assert [prompt.exact for prompt in prompts_found] == [True] * 3
+    assert "The sum so far is 3." in (prompts_found[1].instruction or "")
 
 
 async def test_agents_of_a_tree_have_the_prompts_that_they_received(serve: Serve) -> None:
@@ -98,12 +98,12 @@ async def test_agents_of_a_tree_have_the_prompts_that_they_received(serve: Serve
     agent = Agent(name="clerk", model=model, sub_agents=[payer])
     async with serve(agent) as env:
         recording = await recorded(await env.client.start("clerk", "pay 5"))
-    found = await prompts(recording, agent)
-    assert [prompt.agent for prompt in found] == ["clerk", "payer"]
-    assert [prompt_parts(prompt) for prompt in found] == [
+    prompts_found = await prompts(recording, agent)
+    assert [prompt.agent for prompt in prompts_found] == ["clerk", "payer"]
+    assert [prompt_parts(prompt) for prompt in prompts_found] == [
         request_parts(request) for request in (*model.requests, *other.requests)
     ]
-    assert [prompt.exact for prompt in found] == [True, True]
+    assert [prompt.exact for prompt in prompts_found] == [True, True]
 
 
 async def test_a_called_agent_has_its_own_prompts(serve: Serve) -> None:
@@ -149,10 +149,10 @@ async def test_a_summary_made_for_a_prompt_is_in_it(serve: Serve) -> None:
     app = App(name="app", root_agent=agent, events_compaction_config=config)
     async with serve(app) as env:
         recording = await recorded(await env.client.start("reader", "read"))
-    found = await prompts(recording, app)
+    prompts_found = await prompts(recording, app)
     assert any(event.actions.compaction for event in recording.events)
-    assert [list(prompt.contents) for prompt in found] == [list(request.contents) for request in model.requests]
-    bare = [await prompt_at(recording, prompt.at) for prompt in found]
+    assert [list(prompt.contents) for prompt in prompts_found] == [list(request.contents) for request in model.requests]
+    bare = [await prompt_at(recording, prompt.at) for prompt in prompts_found]
     assert [list(prompt.contents) for prompt in bare] == [list(request.contents) for request in model.requests]
 
 
@@ -162,9 +162,9 @@ async def test_the_prompt_of_a_composite_is_that_of_its_first_agent_with_a_model
     agent = SequentialAgent(name="both", sub_agents=[Agent(name="a", model=first), Agent(name="b", model=second)])
     async with serve(agent) as env:
         recording = await recorded(await env.client.start("both", "go"))
-    found = [await prompt_at(recording, number, agents=Registry.of(agent)) for number in (0, 1, 3)]
-    assert [prompt.agent for prompt in found] == ["a", "a", "b"]
-    assert [prompt_parts(prompt) for prompt in found[1:]] == [
+    prompts_found = [await prompt_at(recording, number, agents=Registry.of(agent)) for number in (0, 1, 3)]
+    assert [prompt.agent for prompt in prompts_found] == ["a", "a", "b"]
+    assert [prompt_parts(prompt) for prompt in prompts_found[1:]] == [
         request_parts(first.requests[0]),
         request_parts(second.requests[0]),
     ]
@@ -196,10 +196,10 @@ async def test_stored_state_of_the_user_is_in_the_instruction(serve: Serve) -> N
 async def test_a_model_that_wraps_up_has_no_tools() -> None:
     """The instruction names the used-up budget, and the prompt has no tools."""
     recording = await Recording.read(HISTORIES / "budget-wraps-up.json")
-    found = await prompts(recording, SCENARIOS["budget-wraps-up"].agent())
-    assert ([bool(prompt.tools) for prompt in found][-1], found[-1].exact) == (False, True)
-    assert found[0].tools
-    assert "Do not call tools" in (found[-1].instruction or "")
+    prompts_found = await prompts(recording, SCENARIOS["budget-wraps-up"].agent())
+    assert ([bool(prompt.tools) for prompt in prompts_found][-1], prompts_found[-1].exact) == (False, True)
+    assert prompts_found[0].tools
+    assert "Do not call tools" in (prompts_found[-1].instruction or "")
 
 
 async def test_a_changed_agent_is_distinguished_from_the_recorded_one(serve: Serve) -> None:
@@ -281,9 +281,11 @@ async def test_an_event_has_the_prompt_of_its_model_call_or_of_the_next_one(serv
         assert (parked.call, parked.gave) == (1, 2)
         await invocation.approve()
         recording = await recorded(invocation)
-    found = [await prompt_at(recording, number) for number in range(7)]
-    assert [(prompt.call, prompt.gave) for prompt in found] == [(1, 2)] * 4 + [(2, 6)] * 3
-    assert [list(found[number].contents) for number in (0, 6)] == [list(each.contents) for each in model.requests]
+    prompts_found = [await prompt_at(recording, number) for number in range(7)]
+    assert [(prompt.call, prompt.gave) for prompt in prompts_found] == [(1, 2)] * 4 + [(2, 6)] * 3
+    assert [list(prompts_found[number].contents) for number in (0, 6)] == [
+        list(each.contents) for each in model.requests
+    ]
 
 
 async def test_after_the_last_model_call_the_prompt_is_hypothetical() -> None:

@@ -73,12 +73,12 @@ class Page(html.parser.HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Record a tag."""
         self.tags[tag] += 1
-        given = dict(attrs)
-        assert not any(name.startswith("on") or name == "style" for name in given)
-        if given.get("id"):
-            self.ids[str(given["id"])] += 1
-        if "href" in given and tag == "a":
-            self.links.add(str(given["href"]))
+        attributes = dict(attrs)
+        assert not any(name.startswith("on") or name == "style" for name in attributes)
+        if attributes.get("id"):
+            self.ids[str(attributes["id"])] += 1
+        if "href" in attributes and tag == "a":
+            self.links.add(str(attributes["href"]))
         if tag not in VOID:
             self.open.append(tag)
 
@@ -173,19 +173,19 @@ async def test_prompts_are_described_by_references_to_events() -> None:
     """Each rebuilt prompt equals the model's request, and repeated parts are references to events."""
     recording = await Recording.read(HISTORIES / "many-steps.json")
     made_report = report(recording).to_json()
-    shown: dict[int, list[JsonObject]] = {}
+    prompt_contents: dict[int, list[JsonObject]] = {}
     parts = {event["number"]: event["event"]["content"]["parts"] for event in made_report["events"]}
     for call in made_report["model_calls"]:
         made = call["prompt"]
         begins = made.get("begins_as", {"model_call": 0, "contents": 0})
-        known = shown.get(begins["model_call"], [])[: begins["contents"]]
+        known = prompt_contents.get(begins["model_call"], [])[: begins["contents"]]
         own = [{"role": each["role"], "parts": parts[each["parts"][0]["event"]]} for each in made["then"]]
         assert len(own) <= 2
-        shown[call["number"]] = [*known, *own]
+        prompt_contents[call["number"]] = [*known, *own]
         number = made["then"][-1]["parts"][0]["event"]
         expected = prompt.contents(recording.at(number))
-        assert without_ids(shown[call["number"]]) == without_ids(expected)
-    assert len(shown) == 9
+        assert without_ids(prompt_contents[call["number"]]) == without_ids(expected)
+    assert len(prompt_contents) == 9
 
 
 def without_ids(contents: list[JsonObject]) -> Any:
@@ -207,11 +207,11 @@ async def test_a_change_of_the_definition_is_placed_between_its_calls(tmp_path: 
     for payload in replies[3:]:
         payload.data = encode({**json.loads(payload.data), "definition": "another"})
     (tmp_path / "changed.json").write_text(json.dumps(format_saved_history(SavedHistory([history]))))
-    found = report(await Recording.read(tmp_path / "changed.json"))
-    changed = {call["number"]: call.get("definition_changed") for call in found.to_json()["model_calls"]}
+    made_report = report(await Recording.read(tmp_path / "changed.json"))
+    changed = {call["number"]: call.get("definition_changed") for call in made_report.to_json()["model_calls"]}
     (number,) = [number for number, change in changed.items() if change]
     assert (number, changed[4]["since_model_call"], changed[4]["after"]) == (4, 3, "another")
-    assert "changed between model call 3 and 4" in Page(found.html()).text
+    assert "changed between model call 3 and 4" in Page(made_report.html()).text
 
 
 async def test_text_of_models_and_tools_is_never_markup_and_is_cut(serve: Serve) -> None:
@@ -243,14 +243,14 @@ def long(rounds: int) -> Recording:
     for number in range(1, rounds + 2):
         at, call = 10.0 * number, f"fc-{number}"
         log.record(ModelCallRef(number, 0), at, ModelCalled(number))
-        wanted = {"functionCall": {"id": call, "name": "look", "args": {"shelf": number}}}
-        part, made = (wanted, (Call(id=call),)) if number <= rounds else ({"text": "Done."}, ())
+        call_part = {"functionCall": {"id": call, "name": "look", "args": {"shelf": number}}}
+        part, made = (call_part, (Call(id=call),)) if number <= rounds else ({"text": "Done."}, ())
         reply = ModelReply(content={"role": "model", "parts": [part]}, calls=made, definition="d", attempt=1)
         log.record(ModelReplyRef(number), at + 2, ModelReplied(number, reply))
         if made:
             actions = EventActions(state_delta={"seen": number})
-            found = {"found": f"books of shelf {number}, " * 200}
-            outcome = ToolOutcome(function_call_id=call, response=found, actions=actions)
+            response = {"found": f"books of shelf {number}, " * 200}
+            outcome = ToolOutcome(function_call_id=call, response=response, actions=actions)
             log.record(CallRef(call), at + 5, CallReturned(outcome))
     assert log.state.next_deadline() is None
     log.record(END, log.entries[-1].time, Ended("completed"))

@@ -60,10 +60,10 @@ def history_file(name: str) -> str:
 async def test_a_reading_tool_runs_without_a_question(agents: str) -> None:
     """A tool with the effect `read` needs no confirmation, and the JSON has both sides."""
     ran = await command("rerun", history_file("one-tool"), "3", "--agents", agents, "--json")
-    (found,) = ran.records
+    (record,) = ran.records
     assert ran.code == 0
-    assert found["recorded"]["response"] == found["now"]["response"] == {"sum": 3}
-    assert [each["place"] for each in found["differences"]] == ["state.temp:last"]
+    assert record["recorded"]["response"] == record["now"]["response"] == {"sum": 3}
+    assert [each["place"] for each in record["differences"]] == ["state.temp:last"]
 
 
 async def test_other_arguments_may_be_passed(agents: str) -> None:
@@ -110,11 +110,11 @@ async def test_an_unapproved_call_is_confirmed_by_its_name(
 
 async def test_a_script_needs_the_option_unapproved(agents: str) -> None:
     """`--yes` covers only approved calls."""
-    given = ("rerun", history_file("confirmation-rejected"), "2", "--agents", agents, "--yes")
-    refused = await command(*given)
+    command_line = ("rerun", history_file("confirmation-rejected"), "2", "--agents", agents, "--yes")
+    refused = await command(*command_line)
     assert (refused.code, refused.out) == (5, "")
     assert "never approved" in refused.err
-    assert (await command(*given, "--unapproved")).code == 0
+    assert (await command(*command_line, "--unapproved")).code == 0
 
 
 async def test_a_prompt_is_written_edited_and_sent(agents: str, tmp_path: Path) -> None:
@@ -163,19 +163,19 @@ async def test_a_prompt_broken_in_an_editor_is_edited_again(agents: str, monkeyp
         texts.append(text)
         return text.replace("Be brief.", 'Rhyme."') if len(texts) == 1 else text.replace('Rhyme."', "Rhyme.")
 
-    given = ("rerun", history_file("one-tool"), "2", "--model-call", "--edit", "--agents", agents)
+    command_line = ("rerun", history_file("one-tool"), "2", "--model-call", "--edit", "--agents", agents)
     monkeypatch.setattr(reruns, "find_person", lambda: Types("y", editor=editor))
-    ran = await command(*given)
+    ran = await command(*command_line)
     assert ran.code == 0
     assert ran.out.startswith("The prompt is not valid: Invalid JSON: ")
     assert "edited  systemInstruction" in ran.out
     assert 'Rhyme."' in texts[1]
     monkeypatch.setattr(reruns, "find_person", lambda: Types("n", editor=lambda _: "{"))
-    assert (await command(*given)).err == "waystation: Nothing was run.\n"
+    assert (await command(*command_line)).err == "waystation: Nothing was run.\n"
 
 
 @pytest.mark.parametrize(
-    ("given", "code", "said"),
+    ("arguments", "code", "problem"),
     [
         (("one-tool", "9"), 6, "no event 9"),
         (("one-tool", "1"), 6, "no tool call"),
@@ -186,12 +186,12 @@ async def test_a_prompt_broken_in_an_editor_is_edited_again(agents: str, monkeyp
         (("called-agent", "2"), 6, "calls an agent"),
     ],
 )
-async def test_an_impossible_rerun_is_refused(agents: str, given: tuple[str, ...], code: int, said: str) -> None:
+async def test_an_impossible_rerun_is_refused(agents: str, arguments: tuple[str, ...], code: int, problem: str) -> None:
     """One line has the cause and the remedy."""
-    name, *rest = given
+    name, *rest = arguments
     ran = await command("rerun", history_file(name), *rest, "--agents", agents)
     assert (ran.code, ran.out) == (code, "")
-    assert said in ran.err
+    assert problem in ran.err
 
 
 async def test_an_unreadable_prompt_is_named(agents: str, tmp_path: Path) -> None:
@@ -234,10 +234,10 @@ async def test_a_step_of_a_called_agent_is_rerun(
         await invocation.result()
         kept = tmp_path / "kept.json"
         kept.write_text((await waystation(env, "history", invocation.id)).out)
-    given = ("rerun", str(kept), "2", "--agents", str(package.parent), "--json")
-    (found,) = (await command(*given, "--called", "fc-1")).records
-    assert (found["recorded"]["text"], found["now"]["text"]) == ("It is 4.", "It is 5.")
-    assert "Calls that called an agent: fc-1" in (await command(*given, "--called", "fc-9")).err
+    command_line = ("rerun", str(kept), "2", "--agents", str(package.parent), "--json")
+    (record,) = (await command(*command_line, "--called", "fc-1")).records
+    assert (record["recorded"]["text"], record["now"]["text"]) == ("It is 4.", "It is 5.")
+    assert "Calls that called an agent: fc-1" in (await command(*command_line, "--called", "fc-9")).err
 
 
 async def test_a_model_call_of_a_session_has_its_earlier_messages(

@@ -45,9 +45,9 @@ def body(walk: Cursor) -> Body | None:
 
 async def debugged(name: str, *commands: str, options: tuple[str, ...] = ()) -> Ran:
     """Run the command on a history of the corpus with commands from standard input."""
-    given = ["debug", str(HISTORIES / f"{name}.json"), *options]
+    command_line = ["debug", str(HISTORIES / f"{name}.json"), *options]
     lines = "".join(f"{each}\n" for each in commands)
-    result = await asyncio.to_thread(CliRunner().invoke, app, given, input=lines, catch_exceptions=False)
+    result = await asyncio.to_thread(CliRunner().invoke, app, command_line, input=lines, catch_exceptions=False)
     return Ran(result.exit_code, result.stdout, result.stderr)
 
 
@@ -55,10 +55,10 @@ async def test_a_cursor_moves_from_event_to_event_and_back() -> None:
     """It stays at either end."""
     here = await cursor_in("confirmation-approved")
     assert (here.moment.number, here.previous()) == (0, False)
-    seen = []
+    numbers = []
     while here.next():
-        seen.append(here.moment.number)
-    assert seen == [1, 2, 3, 4, 5, 6]
+        numbers.append(here.moment.number)
+    assert numbers == [1, 2, 3, 4, 5, 6]
     back = []
     while here.previous():
         back.append(here.moment.number)

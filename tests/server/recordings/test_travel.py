@@ -121,18 +121,18 @@ async def test_two_invocations_are_compared_by_their_events() -> None:
 
 
 def made(
-    call: str, *, id: str = "made", message: str = "go", said: str = "done", kept: Any = 1, last: Any = 0
+    call: str, *, id: str = "made", message: str = "go", stored_text: str = "done", kept: Any = 1, last: Any = 0
 ) -> Recording:
     """Return a recording in which a tool is called under an id and stores a value at the end."""
     log = Log(id)
     log.append(START, 0.0, Began(InvocationInput(agent="clerk", message=message)))
     part = {"functionCall": {"id": call, "name": "keep", "args": {}}}
-    asked = ModelReply(content={"role": "model", "parts": [part]}, calls=(Call(id=call),))
+    reply = ModelReply(content={"role": "model", "parts": [part]}, calls=(Call(id=call),))
     answered = ModelReply(
-        content={"role": "model", "parts": [{"text": said}]}, actions=EventActions(state_delta={"k": last})
+        content={"role": "model", "parts": [{"text": stored_text}]}, actions=EventActions(state_delta={"k": last})
     )
     outcome = ToolOutcome(function_call_id=call, response={}, actions=EventActions(state_delta={"k": kept}))
-    bodies: list[Body] = [ModelReplied(1, asked), CallReturned(outcome), ModelReplied(2, answered)]
+    bodies: list[Body] = [ModelReplied(1, reply), CallReturned(outcome), ModelReplied(2, answered)]
     for number, body in enumerate(bodies):
         if isinstance(body, ModelReplied):
             log.append(ModelCallRef(body.number, 0), 0.0, ModelCalled(body.number))
@@ -146,14 +146,17 @@ def test_differing_call_ids_are_not_a_difference() -> None:
     apart = difference(made("fc-1", kept=True), made("fc-7", kept=1))
     assert apart.first == Pair(3, 3, same=False)
     assert (apart.state.changed, apart.state.added) == ({"k": (True, 1)}, {})
-    ids_in_texts = made("fc-1", id="first-1", said="see first-1"), made("fc-1", id="second-2", said="see second-2")
+    ids_in_texts = (
+        made("fc-1", id="first-1", stored_text="see first-1"),
+        made("fc-1", id="second-2", stored_text="see second-2"),
+    )
     assert not difference(*ids_in_texts)
     ids_in_state = [
-        made("fc-1", id=id, last=f"see {id}", said=said) for id, said in (("first-1", "a"), ("second-2", "b"))
+        made("fc-1", id=id, last=f"see {id}", stored_text=said) for id, said in (("first-1", "a"), ("second-2", "b"))
     ]
     assert not difference(*ids_in_state).state
-    begun = difference(made("fc-1"), made("fc-1", message="stop"))
-    assert begun.first == Pair(1, 1, same=False)
+    other_start = difference(made("fc-1"), made("fc-1", message="stop"))
+    assert other_start.first == Pair(1, 1, same=False)
     assert not Changes.between({"x": {"a": 1, "b": 2}}, {"x": {"b": 2, "a": 1}})
 
 
@@ -174,13 +177,13 @@ async def test_notebooks_show_text_without_markup(serve: Serve) -> None:
         invocation = await ended(env.client.start("clerk", text, state={text: text}))
         recording = await Recording.of(invocation)
     moments = recording.moment(1), recording.moment(2)
-    shown = [recording, *moments, await prompt_at(recording), difference(*moments), difference(recording, recording)]
-    for each in shown:
+    displays = [recording, *moments, await prompt_at(recording), difference(*moments), difference(recording, recording)]
+    for each in displays:
         html = each._repr_html_()
         assert "<script" not in html
         assert "\x1b" not in html
-        assert "[bold]" in html or each is shown[4]
-        assert "&lt;script&gt;" in html or each is shown[4]
+        assert "[bold]" in html or each is displays[4]
+        assert "&lt;script&gt;" in html or each is displays[4]
 
 
 def test_a_long_recording_shows_its_beginning_and_end() -> None:
@@ -190,9 +193,9 @@ def test_a_long_recording_shows_its_beginning_and_end() -> None:
     for number in range(1, 301):
         log.append(parse_ref(f"joined-{number}"), 0.0, MessageJoined(f"message {number}"))
     recording = Recording("long", [WorkflowHistory("long", [])], log)
-    shown = recording._repr_html_()
-    assert ("message 42" in shown, "message 150" in shown, "message 300" in shown) == (True, False, True)
-    assert "101 events between" in shown
+    html = recording._repr_html_()
+    assert ("message 42" in html, "message 150" in html, "message 300" in html) == (True, False, True)
+    assert "101 events between" in html
     assert "message 150" not in difference(recording, recording)._repr_html_()
 
 
@@ -212,8 +215,8 @@ async def test_commands_show_moments_of_a_file() -> None:
     assert [each["function_call_id"] for each in (await command("pending", path, "--at", "3", "--json")).records] == [
         "fc-1"
     ]
-    told = (await command("pending", path, "--at", "3")).out
-    assert ("waiting for approval" in told, "later approved" in told) == (True, True)
+    listing = (await command("pending", path, "--at", "3")).out
+    assert ("waiting for approval" in listing, "later approved" in listing) == (True, True)
     assert "No calls were waiting" in (await command("pending", path)).out
 
 
@@ -240,18 +243,18 @@ async def test_a_session_is_not_an_invocation(serve: Serve) -> None:
         session = env.client.session(agent="clerk", session_id=f"t-{env.client.task_queue}", user_id="ann")
         await (await session.send("Hi.")).result()
         invocation = f"{session.id}/1"
-        for given in (
+        for command_line in (
             ("events", session.id, "--at", "1"),
             ("diff", session.id, invocation),
             ("rerun", session.id, "1"),
         ):
-            agents = ("--agents", str(HISTORIES)) if given[0] == "rerun" else ()
-            ran = await command("--address", env.server.address, *given, *agents)
+            agents = ("--agents", str(HISTORIES)) if command_line[0] == "rerun" else ()
+            ran = await command("--address", env.server.address, *command_line, *agents)
             assert (ran.code, f"such as {invocation} for the first one of a session" in ran.err, ran.out) == (
                 6,
                 True,
                 "",
-            ), given
+            ), command_line
 
 
 async def test_earlier_messages_come_only_from_the_own_session() -> None:
@@ -275,10 +278,10 @@ async def test_a_session_in_a_file_is_the_wrong_file(tmp_path: Path) -> None:
     assert (ran.code, "'AgentSession'" in ran.err) == (2, True)
 
 
-@pytest.mark.parametrize("shown", ["events", "state", "prompt"])
-async def test_a_moment_and_a_difference_exclude_each_other(shown: str) -> None:
+@pytest.mark.parametrize("command_name", ["events", "state", "prompt"])
+async def test_a_moment_and_a_difference_exclude_each_other(command_name: str) -> None:
     """The command refuses both options together."""
-    ran = await command(shown, history_path("one-tool"), "--at", "1", "--diff", "1", "2")
+    ran = await command(command_name, history_path("one-tool"), "--at", "1", "--diff", "1", "2")
     assert (ran.code, "use only one of these options" in ran.err) == (2, True)
 
 
@@ -364,6 +367,6 @@ async def test_a_long_history_is_traversed_backwards_without_a_rebuild(monkeypat
     recording = await read_history("many-steps")
     assert recording.course
     monkeypatch.setattr(Recording, "after", None)  # what builds a log up to an entry
-    seen = [(moment.state, len(moment.pending)) for moment in reversed(list(recording.moments()))]
-    assert len(seen) == recording.moment().number
-    json.dumps(seen)
+    moments = [(moment.state, len(moment.pending)) for moment in reversed(list(recording.moments()))]
+    assert len(moments) == recording.moment().number
+    json.dumps(moments)

@@ -52,10 +52,12 @@ async def verify(
 
     async def agree() -> bool:
         held = await session.handle.query("events", 0)
-        seen = [event.to_json() for event in await session.events()]
+        events_read = [event.to_json() for event in await session.events()]
         state, held_state = await session.state(), dict(await session.handle.query("state"))
-        looks[:] = seen, held, state, held_state
-        is_same = held["archived"] or [_timeless(event) for event in seen] == [_timeless(e) for e in held["events"]]
+        looks[:] = events_read, held, state, held_state
+        is_same = held["archived"] or [_timeless(event) for event in events_read] == [
+            _timeless(e) for e in held["events"]
+        ]
         return is_same and state == held_state
 
     try:

@@ -92,12 +92,12 @@ async def test_a_conversation_is_followed_through_all_its_invocations(converse: 
         await session.say("one")
         await session.send("buy")
         await waits(session, 2)
-        heard: list[Event] = []
+        events: list[Event] = []
         known = asyncio.Event()
 
         async def listen() -> None:
             async for event in session.follow():
-                heard.append(event)
+                events.append(event)
                 known.set()
 
         listening = asyncio.create_task(listen())
@@ -108,12 +108,12 @@ async def test_a_conversation_is_followed_through_all_its_invocations(converse: 
         await session.invocation(2).result()
         await session.close()
         await asyncio.wait_for(listening, 30)
-        assert sorted(e.id for e in heard) == sorted(e.id for e in await session.events())
+        assert sorted(e.id for e in events) == sorted(e.id for e in await session.events())
         assert [event.id async for event in session.events(start=1)] == [e.id for e in (await session.events())[1:]]
         first = session.invocation(1)
         assert await first.events() == await first.events(follow=False) == [e async for e in first.events()]
-        assert words(heard)[:3] == ["user: one", "asker: You said one.", "user: buy"]
-        assert words(heard)[-1] == "asker: They said approved."
+        assert words(events)[:3] == ["user: one", "asker: You said one.", "user: buy"]
+        assert words(events)[-1] == "asker: They said approved."
 
 
 async def test_a_missing_session_cannot_be_followed(serve: Serve) -> None:

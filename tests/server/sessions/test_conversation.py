@@ -53,9 +53,9 @@ async def test_messages_are_answered_one_after_the_other(converse: Converse) -> 
         sent = await asyncio.gather(*(session.send(f"message {n}") for n in range(3)))
         for one in sent:
             await one.result()
-        shown = words(await settled_events(session))
-        assert [said.split(": ")[0] for said in shown] == ["user", "clerk"] * 3
-        assert [said for said in shown if said.startswith("clerk")] == [f"clerk: answer {n}" for n in range(3)]
+        lines = words(await settled_events(session))
+        assert [said.split(": ")[0] for said in lines] == ["user", "clerk"] * 3
+        assert [said for said in lines if said.startswith("clerk")] == [f"clerk: answer {n}" for n in range(3)]
 
 
 async def test_state_lasts_from_message_to_message(converse: Converse) -> None:

@@ -54,11 +54,11 @@ async def test_no_message_is_lost_between_runs(serve: Serve) -> None:
         async def talk(client: Session, number: int) -> list[str]:
             return [(await client.say(f"{number}.{n}")).text for n in range(2)]
 
-        heard = await asyncio.gather(*(talk(client, number) for number, client in enumerate(clients)))
-        assert heard == [[f"heard {number}.{n}" for n in range(2)] for number in range(4)]
+        answers = await asyncio.gather(*(talk(client, number) for number, client in enumerate(clients)))
+        assert answers == [[f"heard {number}.{n}" for n in range(2)] for number in range(4)]
         assert (await current_input(session)).carried
-        shown = words(await settled_events(session))
-        assert (len(shown), len(set(shown))) == (16, 16)
+        lines = words(await settled_events(session))
+        assert (len(lines), len(set(lines))) == (16, 16)
 
 
 async def test_a_message_that_joins_too_late_is_still_answered(converse: Converse) -> None:
@@ -74,9 +74,9 @@ async def test_a_message_that_joins_too_late_is_still_answered(converse: Convers
             await one.result()
         await session.close()
         await session.handle.result()
-        said = [line for line in words(await session.events()) if line.startswith("user")]
+        user_lines = [line for line in words(await session.events()) if line.startswith("user")]
         expected = [f"user: {which} {number}" for number in range(2) for which in ("first", "second")]
-        assert sorted(said) == sorted(expected)
+        assert sorted(user_lines) == sorted(expected)
 
 
 @pytest.mark.parametrize("when_busy", ["join", "reject"])

@@ -66,8 +66,8 @@ async def test_all_data_of_a_session_is_deleted(serve: Serve) -> None:
         assert deleted.workflows == [session.id, f"{session.id}/1"]
         assert (deleted.artifacts, deleted.memories, deleted.left) == (["note.txt"], 1, [])
         assert deleted.stopped == [session.id]
-        again = await env.client.sessions.delete(**names_of(session), **stores)
-        assert (again.artifacts, again.memories, again.stopped) == ([], 0, [])
+        second_deletion = await env.client.sessions.delete(**names_of(session), **stores)
+        assert (second_deletion.artifacts, second_deletion.memories, second_deletion.stopped) == ([], 0, [])
         where = {"app_name": "waystation", "user_id": "ann", "session_id": session.given.session_id}
         assert services.artifacts is not None
         assert await services.artifacts.list_artifact_keys(**where) == ["user:note.txt"]
@@ -179,9 +179,9 @@ async def test_a_deleted_session_can_start_over() -> None:
         await env.client.sessions.delete(**names_of(session))
         while await env.client.sessions.delete(**names_of(session)):
             await asyncio.sleep(0.1)  # the server does not tell when it is done
-        again = env.client.session(agent="asker", **names_of(session))
-        await again.say("two")
-        assert len(await settled_events(again)) == 2
+        new = env.client.session(agent="asker", **names_of(session))
+        await new.say("two")
+        assert len(await settled_events(new)) == 2
 
 
 @pytest.mark.parametrize(
@@ -227,13 +227,13 @@ async def test_sessions_are_listed_without_a_worker(serve: Serve) -> None:
         await other.close()
         await other.handle.result()
 
-        async def entries(**wanted: str) -> list[tuple[str, str, str, str]]:
-            found = [entry async for entry in env.client.sessions.list(app=app, **wanted)]
-            return sorted((e.user_id, e.session_id, e.agent, e.status) for e in found)
+        async def entries(**filters: str) -> list[tuple[str, str, str, str]]:
+            listed_entries = [entry async for entry in env.client.sessions.list(app=app, **filters)]
+            return sorted((e.user_id, e.session_id, e.agent, e.status) for e in listed_entries)
 
         expected = [("a/b %", "ü ' \n", "asker", "waiting"), ("bob", "s", "asker", "closed")]
-        while (found := await entries()) != expected:
-            assert len(found) <= 2
+        while (listed_entries := await entries()) != expected:
+            assert len(listed_entries) <= 2
             await asyncio.sleep(0.05)  # visibility lags
         assert await entries(user_id="bob") == expected[1:]
         assert await entries(agent="nobody") == []

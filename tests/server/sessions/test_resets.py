@@ -13,9 +13,11 @@ async def test_a_session_that_was_reset_replays(serve: Serve) -> None:
         session = new_session(env, "clerk")
         await session.say("one")
         await reset(env.temporal, await session.handle.fetch_history(), 1)
-        again = env.client.session(**session.given.model_dump(include={"agent", "app", "user_id", "session_id"}))
-        assert (await again.say("two")).text == "heard two"
-        await assert_replays(await again.handle.fetch_history())
+        reset_session = env.client.session(
+            **session.given.model_dump(include={"agent", "app", "user_id", "session_id"})
+        )
+        assert (await reset_session.say("two")).text == "heard two"
+        await assert_replays(await reset_session.handle.fetch_history())
 
 
 async def test_a_conversation_continues_after_a_reset(serve: Serve) -> None:

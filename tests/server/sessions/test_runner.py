@@ -109,15 +109,15 @@ async def test_final_function_response_closes_the_call() -> None:
     """A client may first send responses that announce others. After the final one, the invocation has ended."""
     model = ScriptedModel(calls(("ask", {})), says("I asked."), says("Still waiting."), says("Approved."))
     runner = await runner_of(Agent(name="asker", model=model, tools=[LongRunningFunctionTool(ask)]), "s")
-    asked = await send(runner, text("Go."))
-    (call_id,) = next(event.long_running_tool_ids for event in asked if event.long_running_tool_ids)
+    events = await send(runner, text("Go."))
+    (call_id,) = next(event.long_running_tool_ids for event in events if event.long_running_tool_ids)
     replies = []
     for status, will_continue in (("seen", True), ("approved", None)):
         response = types.FunctionResponse(
             id=call_id, name="ask", response={"status": status}, will_continue=will_continue
         )
         replies.append(texts(await send(runner, answer(response))))
-    assert (texts(asked), replies) == (["I asked."], [["Still waiting."], ["Approved."]])
+    assert (texts(events), replies) == (["I asked."], [["Still waiting."], ["Approved."]])
     with pytest.raises(ValueError, match=r"has its final response.*`will_continue=True`"):
         await send(runner, answer(types.FunctionResponse(id=call_id, name="ask", response={})))
 
@@ -126,8 +126,8 @@ async def test_responses_in_one_message_call_the_model_once() -> None:
     """As in ADK, the model sees all responses of a message together."""
     model = ScriptedModel(calls(("ask", {}), ("ask", {})), says("I asked."), says("Both."))
     runner = await runner_of(Agent(name="asker", model=model, tools=[LongRunningFunctionTool(ask)]), "s")
-    asked = await send(runner, text("Go."))
-    ids = sorted(next(event.long_running_tool_ids for event in asked if event.long_running_tool_ids))
+    events = await send(runner, text("Go."))
+    ids = sorted(next(event.long_running_tool_ids for event in events if event.long_running_tool_ids))
     responses = [types.FunctionResponse(id=id, name="ask", response={"status": "approved"}) for id in ids]
     assert texts(await send(runner, answer(*responses))) == ["Both."]
 
@@ -179,8 +179,8 @@ async def test_appended_state_is_recorded_once(monkeypatch: pytest.MonkeyPatch) 
         return service, session
 
     async def read(service: InMemorySessionService) -> dict[str, Any] | None:
-        found = await service.get_session(app_name=APP, user_id=USER, session_id="s")
-        return found.state if found else None
+        session = await service.get_session(app_name=APP, user_id=USER, session_id="s")
+        return session.state if session else None
 
     def move(tool_context: ToolContext) -> None:
         """Move to another city."""
@@ -427,8 +427,8 @@ async def test_resumed_program_sends_its_answer_to_a_call_of_an_earlier_run(monk
         return answer(response)
 
     first = await start_program(agent)
-    asked = await send(first, text("Go."))
-    (call_id,) = next(event.long_running_tool_ids for event in asked if event.long_running_tool_ids)
+    events = await send(first, text("Go."))
+    (call_id,) = next(event.long_running_tool_ids for event in events if event.long_running_tool_ids)
     await send(first, respond("seen", will_continue=True))
     end(first.session_service.run)
     kill((await start_program(agent, creates=False)).session_service.run)
@@ -531,9 +531,9 @@ async def test_synchronous_methods_do_the_same() -> None:
     def use() -> tuple[Session | None, Session | None]:
         service.create_session_sync(**where, state={"city": "Bern"})
         service.list_sessions_sync(app_name=APP)
-        found = service.get_session_sync(**where)
+        session = service.get_session_sync(**where)
         service.delete_session_sync(**where)
-        return found, service.get_session_sync(**where)
+        return session, service.get_session_sync(**where)
 
     session, deleted = await asyncio.to_thread(use)
     assert session is not None

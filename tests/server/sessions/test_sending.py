@@ -59,8 +59,8 @@ async def test_a_message_id_counts_once(converse: Converse) -> None:
     async with converse(echo()) as session:
         first = await session.send("hi", message_id="m-1")
         await first.result()
-        again = await session.send("hi", message_id="m-1")
-        assert (again.invocation_id, again.duplicate) == (first.invocation_id, True)
+        repeated = await session.send("hi", message_id="m-1")
+        assert (repeated.invocation_id, repeated.duplicate) == (first.invocation_id, True)
         assert words(await settled_events(session)) == ["user: hi", "clerk: heard hi"]
 
 
@@ -122,10 +122,10 @@ async def test_a_message_that_joins_too_late_gets_its_own_invocation(
         first = await session.send("one")
         await held.asked.wait()
         second = await session.send("two", when_busy="join", message_id="m-2")
-        again = await session.send("two", when_busy="join", message_id="m-2")
-        assert [(sent.id, sent.duplicate) for sent in (second, again)] == [(first.id, False), (first.id, True)]
+        repeated = await session.send("two", when_busy="join", message_id="m-2")
+        assert [(sent.id, sent.duplicate) for sent in (second, repeated)] == [(first.id, False), (first.id, True)]
         held.go.set()
-        for sent in (second, again, await session.send("two", message_id="m-2")):
+        for sent in (second, repeated, await session.send("two", message_id="m-2")):
             result = await sent.result()
             assert (result.text, result.invocation_id) == ("heard two", f"{session.id}/2")
         assert (await first.result()).text == "heard one"
@@ -198,16 +198,16 @@ BAD: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("given", BAD.values(), ids=BAD.keys())
-async def test_an_invalid_message_is_refused_or_recorded(converse: Converse, given: Any) -> None:
+@pytest.mark.parametrize("payload", BAD.values(), ids=BAD.keys())
+async def test_an_invalid_message_is_refused_or_recorded(converse: Converse, payload: Any) -> None:
     """An update fails with a type, a signal is counted, and the session continues."""
     async with converse(echo()) as session:
         await session.create()
         with pytest.raises(Exception, match="Workflow update failed") as caught:
-            await session.handle.execute_update("send", given)
+            await session.handle.execute_update("send", payload)
         assert isinstance(caught.value.__cause__, ApplicationError)
         assert caught.value.__cause__.type == "InvalidInput"
-        await session.handle.signal("send", given)
+        await session.handle.signal("send", payload)
         assert (await (await session.send("hi")).result()).text == "heard hi"
         assert (await session.handle.query("invocations"))["refused"] == 1
 
@@ -243,13 +243,15 @@ async def test_a_signal_can_start_a_session(serve: Serve) -> None:
         assert (await Sent(session, f"{session.id}/1", "queued").result()).text == "heard hi"
 
 
-@pytest.mark.parametrize("given", [{}, "x", {"agent": "clerk", "session_id": "other"}, {"agent": 5, "session_id": "s"}])
-async def test_an_invalid_start_fails_with_a_type(serve: Serve, given: Any) -> None:
+@pytest.mark.parametrize(
+    "argument", [{}, "x", {"agent": "clerk", "session_id": "other"}, {"agent": 5, "session_id": "s"}]
+)
+async def test_an_invalid_start_fails_with_a_type(serve: Serve, argument: Any) -> None:
     """Includes a start under the ID of another session."""
     async with serve(echo(), verify=False) as env:
         queue = env.client.task_queue
         id = f"session/waystation/user/bad-{queue}"
-        handle = await env.temporal.start_workflow(SESSION_WORKFLOW, given, id=id, task_queue=queue)
+        handle = await env.temporal.start_workflow(SESSION_WORKFLOW, argument, id=id, task_queue=queue)
         with pytest.raises(WorkflowFailureError) as caught:
             await handle.result()
         assert isinstance(caught.value.cause, ApplicationError)

@@ -30,10 +30,10 @@ def pay(amount: int, tool_context: ToolContext) -> dict[str, int]:
 
 def clerk(request: LlmRequest) -> Reply:
     """Pay for the message `pay`, and repeat any other message."""
-    said, answered = latest_turn(request)
+    text, answered = latest_turn(request)
     if request.contents[-1]["parts"][-1].get("functionResponse"):
         return says(f"paid: {answered[-1][1]}")
-    return calls(("pay", {"amount": 5})) if said == "pay" else says(f"heard {said}")
+    return calls(("pay", {"amount": 5})) if text == "pay" else says(f"heard {text}")
 
 
 def paying() -> Agent:
@@ -163,8 +163,8 @@ async def test_work_before_a_second_wait_is_read_before_a_message_is_answered(co
     """The sender knows the second call, but the session does not. The first call is not pending for the model."""
 
     def twice(request: LlmRequest) -> Reply:
-        said, answered = latest_turn(request)
-        if said == "pay" and len(answered) < 2:
+        text, answered = latest_turn(request)
+        if text == "pay" and len(answered) < 2:
             return calls(("pay", {"amount": len(answered)}))
         return says(f"{[told for _, told in responses(request)]}")
 

@@ -109,8 +109,8 @@ async def test_fifty_readers_see_the_same_and_leave_nothing_behind(serve: Serve)
         for _ in readers:
             await reading.acquire()
         model.go_on.set()
-        seen = await asyncio.gather(*readers)
-        assert seen == [["0", "1"], ["0"]] * 25
+        streams = await asyncio.gather(*readers)
+        assert streams == [["0", "1"], ["0"]] * 25
         async with asyncio.timeout(30):
             while web.invocations.open_streams:
                 await asyncio.sleep(0.01)
@@ -199,8 +199,8 @@ async def test_strangers_see_nothing(serve: Serve) -> None:
         async with httpx.AsyncClient(base_url=web.url) as stranger:
             for path in paths:
                 assert (await stranger.get(path)).status_code == 401
-                for given in ("Bearer", f"Bearer {TOKEN}x", f"Basic {TOKEN}", "Bearer \xff"):
-                    refused = await stranger.get(path, headers=[(b"Authorization", given.encode("latin-1"))])
+                for header in ("Bearer", f"Bearer {TOKEN}x", f"Basic {TOKEN}", "Bearer \xff"):
+                    refused = await stranger.get(path, headers=[(b"Authorization", header.encode("latin-1"))])
                     assert refused.status_code == 401
                     assert invocation.id not in refused.text
                 assert (await stranger.get(path, headers={"Cookie": "waystation="})).status_code == 401
@@ -276,14 +276,14 @@ def test_other_addresses_need_a_provider_and_a_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "problem"),
     [
         (RPCError("gone", RPCStatusCode.UNAVAILABLE, b""), "The Temporal server does not answer (UNAVAILABLE)"),
         (StoreFailed("s3://bucket", "gone"), "s3://bucket"),
     ],
 )
 async def test_an_unavailable_server_or_store_is_reported(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch, error: Exception, said: str
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, error: Exception, problem: str
 ) -> None:
     """The refusal allows another attempt, on pages and for programs."""
 
@@ -298,4 +298,4 @@ async def test_an_unavailable_server_or_store_is_reported(
                 async with web.program(Accept=accept) as program:
                     for rest in ("", "/rows", "/events.json"):
                         answer = await program.get(f"{page_of(invocation)}{rest}")
-                        assert (answer.status_code, said in answer.text) == (503, True)
+                        assert (answer.status_code, problem in answer.text) == (503, True)

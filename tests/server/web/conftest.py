@@ -17,9 +17,9 @@ PLACE = ROOT / ".node" / "chromium"
 
 def program() -> Path:
     """Return the Chromium that `make test` installs, or the one that WAYSTATION_CHROMIUM names."""
-    found = Path(os.environ.get("WAYSTATION_CHROMIUM") or PLACE / "chromium")
-    assert found.is_file(), f"There is no {found}; `make .node/.stamp` installs a Chromium."
-    return found
+    path = Path(os.environ.get("WAYSTATION_CHROMIUM") or PLACE / "chromium")
+    assert path.is_file(), f"There is no {path}; `make .node/.stamp` installs a Chromium."
+    return path
 
 
 def environment() -> dict[str, str | float | bool]:

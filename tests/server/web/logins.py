@@ -24,12 +24,12 @@ def provider_installed(folder: Path, openid: FakeOpenId, more: str = "", **issue
 
     `issuer` has settings of the same provider for the workers.
     """
-    found = installed(folder / "identity", openid, issuer)
-    write_secret(found.folder / "oidc-secret", openid.client_secret)
+    installation = installed(folder / "identity", openid, issuer)
+    write_secret(installation.folder / "oidc-secret", openid.client_secret)
     section = {"issuer": openid.url, "client_id": openid.client_id, "client_secret_file": "oidc-secret"}
-    with (found.folder / "gateway.toml").open("a") as file:
+    with (installation.folder / "gateway.toml").open("a") as file:
         file.write("\n[oidc]\n" + "".join(f'{name} = "{value}"\n' for name, value in section.items()) + more)
-    return found
+    return installation
 
 
 def gatekeeper(there: Installation, *, decide: bool = False) -> Gatekeeper:

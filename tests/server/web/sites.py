@@ -64,8 +64,8 @@ class Browser:
 
 def hidden(page: str) -> dict[str, str]:
     """Return the hidden fields of a page. Of several with one name, the last is in the answer form."""
-    found = re.findall(r'<input type="hidden" name="([^"]*)" value="([^"]*)">', page)
-    return {name: html.unescape(value) for name, value in found}
+    fields = re.findall(r'<input type="hidden" name="([^"]*)" value="([^"]*)">', page)
+    return {name: html.unescape(value) for name, value in fields}
 
 
 def path_of(approval_id: str) -> str:

@@ -120,14 +120,14 @@ async def test_hostile_text_runs_nothing_in_a_browser(serve: Serve, chromium: Br
     async with serve(agent) as env, site(env.client, person=XSS[1]) as web:
         invocation, id = await begun(env.client, "payer", user_id=XSS[0])
         async with opened(chromium, web) as (page, complaints):
-            asked: list[str] = []
-            page.on("request", lambda request: asked.append(request.url))
+            requests: list[str] = []
+            page.on("request", lambda request: requests.append(request.url))
             for path in ("/approvals", path_of(id), f"{path_of(id)}/edit", f"{page_of(invocation)}/timeline"):
                 await page.goto(path)
             await page.goto(path_of(id))
             await page.fill("#comment", " ".join(XSS))
             await page.click("button[value=reject]")
             await page.get_by_text("This call was rejected").wait_for()
-            assert [url for url in asked if not url.startswith(f"{web.url}/")] == []
+            assert [url for url in requests if not url.startswith(f"{web.url}/")] == []
             assert complaints == []
         await invocation.result()

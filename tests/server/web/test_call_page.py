@@ -32,7 +32,7 @@ async def test_a_page_shows_the_call_and_its_context(serve: Serve) -> None:
         invocation, id = await begun(env.client, "payer", user_id="erin", session_id="s-1")
         page = (await me.page(path_of(id))).text
         (call,) = await invocation.pending()
-        for shown in (
+        for text in (
             "payer requests approval of pay",
             "This call is waiting for an answer.",
             '<th scope="row">amount</th><td><code class="value">5</code>',
@@ -48,7 +48,7 @@ async def test_a_page_shows_the_call_and_its_context(serve: Serve) -> None:
             f'href="/invocations/{quote(invocation.id, safe="")}/timeline"',
             "in 30 days",
         ):
-            assert shown in page, shown
+            assert text in page, text
         assert (await me.page(f"{path_of(id)}/arguments.json")).json() == {"amount": 5, "to": "acme"}
         await invocation.reject()
 
@@ -99,15 +99,15 @@ async def test_edited_arguments_are_compared_before_they_are_sent(serve: Serve) 
         page = await me.send(path_of(id), {**hidden(comparison.text), **await me.fields(path_of(id)), "action": "edit"})
         assert page.status_code == 200
         assert "approved with other arguments by dana (unverified), as pay(amount=50, " in page.text
-        now, asked = page.text.split("<h3>Arguments as requested, which the digest covers</h3>")
+        now, original = page.text.split("<h3>Arguments as requested, which the digest covers</h3>")
         assert '<code class="value">50</code>' in now
-        assert '<code class="value">500</code>' in asked
+        assert '<code class="value">500</code>' in original
         await invocation.result()
         assert till.paid == [50]
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "problem"),
     [
         ({"value.amount": "5"}, "Nothing was changed."),
         ({"value.amount": "much"}, "Enter a number, such as 12.5."),
@@ -118,13 +118,15 @@ async def test_edited_arguments_are_compared_before_they_are_sent(serve: Serve) 
         ({"json": '{"amount": 5.0}'}, "Approve with these arguments"),
     ],
 )
-async def test_an_invalid_edit_is_shown_again_with_the_reason(serve: Serve, fields: dict[str, str], said: str) -> None:
+async def test_an_invalid_edit_is_shown_again_with_the_reason(
+    serve: Serve, fields: dict[str, str], problem: str
+) -> None:
     """Arguments can also be edited as JSON."""
     async with serve(payer(Till(), {"amount": 5})) as env, site(env.client) as web, web.browser() as me:
         invocation, id = await begun(env.client, "payer")
         csrf = (await me.fields(path_of(id)))["csrf"]
         page = await me.send(f"{path_of(id)}/edit", {"csrf": csrf, **fields})
-        assert said in page.text
+        assert problem in page.text
         await invocation.reject()
 
 
@@ -132,8 +134,8 @@ async def test_refused_arguments_can_be_corrected(serve: Serve) -> None:
     """The form shows the refused arguments again, with the reason."""
     async with serve(payer(Till(), {"amount": 5})) as env, site(env.client) as web, web.browser() as me:
         invocation, id = await begun(env.client, "payer")
-        given = {"args": '{"amount": "much", "to": "erin"}', "action": "edit"}
-        page = await me.send(path_of(id), {**await me.fields(path_of(id)), **given})
+        fields = {"args": '{"amount": "much", "to": "erin"}', "action": "edit"}
+        page = await me.send(path_of(id), {**await me.fields(path_of(id)), **fields})
         assert page.status_code == 422
         assert "Edit the arguments of pay" in page.text
         assert "Parameter &#39;amount&#39;" in page.text
@@ -153,11 +155,11 @@ async def test_a_question_accepts_progress_and_then_an_answer(serve: Serve) -> N
         page = await me.send(path_of(id), {**await me.fields(path_of(id)), "action": "respond", "response": "Friday"})
         assert "This call was answered by dana" in page.text
         await invocation.result()
-        told = [
+        responses = [
             (event.content or {})["parts"][0]["functionResponse"]["response"]
             for event in await response_events(invocation, "fc-1")
         ]
-        assert told[-2:] == [{"asked": "erin"}, {"result": "Friday"}]
+        assert responses[-2:] == [{"asked": "erin"}, {"result": "Friday"}]
 
 
 async def test_a_second_click_counts_once_and_shows_the_first_result(serve: Serve) -> None:

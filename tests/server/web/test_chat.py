@@ -127,8 +127,8 @@ async def test_the_same_form_starts_one_chat(serve: Serve) -> None:
         path = ""
         for way in ("once", "chat"):
             form = {**fields, "message": "Hello", "start": way}
-            path, again = [(await me.send("/sessions/new", form)).url.raw_path.decode() for _ in range(2)]
-            assert path == again
+            path, second_path = [(await me.send("/sessions/new", form)).url.raw_path.decode() for _ in range(2)]
+            assert path == second_path
         form = {**hidden((await me.page(path)).text), "message": "Again"}
         _, page = [(await me.send(path, form)).text for _ in range(2)]
         assert re.findall(r'id="turn-(\d)"', page) == ["1", "2"]

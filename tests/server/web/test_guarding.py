@@ -167,8 +167,8 @@ async def test_a_person_who_logs_out_is_logged_out(serve: Serve) -> None:
         assert (await me.http.get("/logout")).status_code == 405
         assert (await me.send("/logout", {})).status_code == 403
         assert "Logged out" in (await me.send("/logout", fields)).text
-        async with httpx.AsyncClient(base_url=web.url, cookies=cookies) as again:
-            assert (await again.get("/approvals")).status_code == 401
+        async with httpx.AsyncClient(base_url=web.url, cookies=cookies) as second_browser:
+            assert (await second_browser.get("/approvals")).status_code == 401
         assert (await they.page("/approvals")).status_code == 200
 
 

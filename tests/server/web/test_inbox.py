@@ -55,8 +55,8 @@ async def test_the_list_shows_what_waits_and_where_to_look(serve: Serve) -> None
         invocation, id = await begun(env.client, "payer")
         await posted(me, id)
         page = html.unescape((await me.page("/approvals")).text)
-        for shown in ('pay(amount=5, to="acme")', f'href="{path_of(id)}"', "payer", "in 10 minutes", "just now"):
-            assert shown in page
+        for text in ('pay(amount=5, to="acme")', f'href="{path_of(id)}"', "payer", "in 10 minutes", "just now"):
+            assert text in page
         assert 'class="soon"' in page
         await invocation.reject()
 
@@ -109,16 +109,16 @@ async def test_a_long_list_has_pages(serve: Serve) -> None:
             return waiting == {each.id for each in invocations}
 
         await until(all_there, "all calls")
-        seen: list[str] = []
+        listed_ids: list[str] = []
         path = "/approvals?agent=asker"
         for _ in range(5):
             page = (await me.page(path)).text
-            seen += [html.unescape(id) for id in re.findall(r'name="call" value="([^"]*)"', page)]
+            listed_ids += [html.unescape(id) for id in re.findall(r'name="call" value="([^"]*)"', page)]
             following = re.search(r'href="([^"]*)" rel="next"', page)
             if following is None:
                 break
             path = html.unescape(following[1])
-        assert sorted(seen) == sorted(f"{each.id}/fc-1" for each in invocations)
+        assert sorted(listed_ids) == sorted(f"{each.id}/fc-1" for each in invocations)
         await invocations[0].answer("claim", "fc-1", by="dana")
 
         async def taken_on() -> bool:
@@ -165,9 +165,9 @@ async def test_several_are_answered_together_once_all_of_them_were_shown(serve: 
         assert lines[1].startswith(f"{ids[1]}: This call was rejected by erin (unverified)")
         assert lines[2] == f"{ids[2]}: approved"
         assert "No call has the ID 'nobody/fc-1'" in lines[3]
-        again = await me.send("/approvals/several", form)
-        assert again.status_code == 409
-        assert "This form was already sent" in again.text
+        repeated = await me.send("/approvals/several", form)
+        assert repeated.status_code == 409
+        assert "This form was already sent" in repeated.text
         await invocation.result()
         assert sorted(till.paid) == [5, 7]
 

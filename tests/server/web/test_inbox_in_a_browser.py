@@ -54,8 +54,11 @@ async def test_approve_is_visible_without_scrolling(serve: Serve, chromium: Brow
         async with opened(chromium, web, width) as (page, complaints):
             await page.set_viewport_size({"width": width, "height": height})
             await page.goto(path_of(id))
-            for shown in (page.locator("button[value=approve]"), page.get_by_role("heading", name="Pay 48,250.50 to")):
-                box = await shown.bounding_box()
+            for element in (
+                page.locator("button[value=approve]"),
+                page.get_by_role("heading", name="Pay 48,250.50 to"),
+            ):
+                box = await element.bounding_box()
                 assert box is not None
                 assert box["y"] >= 0
                 assert box["y"] + box["height"] <= height

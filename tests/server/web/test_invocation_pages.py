@@ -54,8 +54,8 @@ async def waits_below(env: AgentEnvironment, agent: str = "boss") -> tuple[Invoc
 
 def row_of(page: str, id: str) -> str:
     """Return the text of an invocation's row in the list, with the addresses of its links. Empty if there is none."""
-    found = re.search(rf'<tr data-key="{re.escape(id)}">.*?</tr>', page, re.DOTALL)
-    text = re.sub(r'<a[^>]* href="([^"]*)"[^>]*>', r" [\1] ", found[0]) if found else ""
+    match = re.search(rf'<tr data-key="{re.escape(id)}">.*?</tr>', page, re.DOTALL)
+    text = re.sub(r'<a[^>]* href="([^"]*)"[^>]*>', r" [\1] ", match[0]) if match else ""
     return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", text)).split())
 
 
@@ -196,10 +196,10 @@ async def test_a_person_stops_an_invocation(serve: Serve) -> None:
 
 async def test_a_person_retries_and_gives_up_what_is_held(serve: Serve) -> None:
     """After giving up, the invocation fails; without anything held, the page says so."""
-    asked: list[int] = []
+    attempts: list[int] = []
 
     def reply(request: Any) -> ModelOverloaded:
-        asked.append(1)
+        attempts.append(1)
         return ModelOverloaded("Overloaded (503).")
 
     agents = Agent(name="asker", model=FunctionModel(reply)), payer(Till(), {"amount": 5})

@@ -150,8 +150,8 @@ async def list_sessions(me: Member, _: Member) -> object:
 
 async def list_calls(me: Member, _: Member) -> object:
     """List the pending calls of the tenant. Without a tenant, the client lists those of all tenants."""
-    found = me.client.approvals.each(user_id=me.name, tenant=me.tenant)
-    return [call async for call in found if me.tenant or not call.tenant]
+    pending_calls = me.client.approvals.each(user_id=me.name, tenant=me.tenant)
+    return [call async for call in pending_calls if me.tenant or not call.tenant]
 
 
 async def read_scopes(me: Member, _: Member) -> object:
@@ -209,8 +209,8 @@ def clerk() -> Agent:
     """Return an agent that stores a secret, or looks for secrets and then asks a person about its own one."""
 
     def act(request: LlmRequest) -> LlmResponse:
-        text, told = latest_turn(request)
-        if told:
+        text, results = latest_turn(request)
+        if results:
             return says("Done.")
         verb, secret = text.split()
         tools = {"keep": [("keep", {"secret": secret})], "ask": [("inquire", {"about": secret}), ("look", {})]}
@@ -234,11 +234,11 @@ async def begin(client: AgentClient, tenant: str | None, name: str) -> dict[str,
     await schedule.delete()
     started = await client.start("clerk", asks, **names)
     sent = await (await session.send(asks)).invocation()
-    begun = {"start": started, "schedule": client.invocation(scheduled), "session": sent}
-    for invocation in begun.values():
+    invocations = {"start": started, "schedule": client.invocation(scheduled), "session": sent}
+    for invocation in invocations.values():
         await until(invocation.pending, f"that {invocation.id} waits")
-    begun["fork"] = await client.forks.start(started.id, 1)
-    return begun
+    invocations["fork"] = await client.forks.start(started.id, 1)
+    return invocations
 
 
 async def find_action(schedule: ScheduleHandle) -> str:
@@ -277,18 +277,18 @@ async def test_each_kind_of_data_is_read_only_by_its_own_tenant(
         AsyncExitStack() as logins,
     ):
         client, tenants = client_of(env, there), [f"acme-{name}", f"globex-{name}", None]
-        begun = {tenant: await begin(client, tenant, name) for tenant in tenants}
+        invocations_of = {tenant: await begin(client, tenant, name) for tenant in tenants}
         members = list[Member]()
-        for tenant, invocations in begun.items():
+        for tenant, invocations in invocations_of.items():
             browser = await logins.enter_async_context(member(web.url, openid, tenant, "finance", *EVERYTHING))
-            token, found = openid.token("dana", roles=["finance"], org=tenant), await looked(invocations["session"])
-            members.append(Member(tenant, client, name, token, browser, invocations, found))
-        await listed(client, sum(map(len, begun.values())), user_id=name)
+            token, secrets = openid.token("dana", roles=["finance"], org=tenant), await looked(invocations["session"])
+            members.append(Member(tenant, client, name, token, browser, invocations, secrets))
+        await listed(client, sum(map(len, invocations_of.values())), user_id=name)
         own, foreign = [*zip(members, members, strict=True)], [*zip(members, members[1:] + members[:1], strict=True)]
         for kind, read in KINDS.items():
             for me, other in own + foreign:
                 assert other.is_shown_in(await read(me, other)) is (me is other), (kind, me.tenant, other.tenant)
         for me, other in foreign:
             assert await change(me, other) == dict.fromkeys(CHANGES, "N")
-        for invocation in (started for of in begun.values() for started in of.values()):
+        for invocation in (started for of in invocations_of.values() for started in of.values()):
             await invocation.handle.terminate()

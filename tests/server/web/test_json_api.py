@@ -73,13 +73,13 @@ async def test_an_author_starts_an_invocation_in_their_own_name(
         assert (started.status_code, started.json()["existed"]) == (201, False)
         invocation = env.client.invocation(id)
         await waiting(invocation, "fc-1")
-        given = (await invocation.log()).state.input
-        assert given is not None
-        assert (given.user_id, given.requester) == (DANA, DANA)
+        started_input = (await invocation.log()).state.input
+        assert started_input is not None
+        assert (started_input.user_id, started_input.requester) == (DANA, DANA)
         events = f"/invocations/{id}/events.json"
         assert ((await author.page(events)).status_code, (await other.page(events)).status_code) == (200, 404)
-        again = await post(author, "invocations", {**START, "message_id": "m-1"})
-        assert (again.status_code, again.json()) == (200, {"invocation_id": id, "existed": True})
+        repeated = await post(author, "invocations", {**START, "message_id": "m-1"})
+        assert (repeated.status_code, repeated.json()) == (200, {"invocation_id": id, "existed": True})
         another = await post(other, "invocations", {**START, "message_id": "m-1"})
         assert (another.status_code, another.json()["invocation_id"] == id) == (201, False)
         await invocation.handle.terminate()
@@ -262,9 +262,9 @@ async def test_an_operator_forks_in_their_own_name(serve: Serve, there: Installa
         assert (forked.status_code, forked.json()) == (201, {"invocation_id": "source-1~1", "source": "source-1"})
         fork = env.client.invocation("source-1~1")
         await fork.result()
-        given = (await fork.log()).state.input
-        assert given is not None
-        assert (given.user_id, given.requester, given.message) == (ERIN, DANA, "Hello?")
+        fork_input = (await fork.log()).state.input
+        assert fork_input is not None
+        assert (fork_input.user_id, fork_input.requester, fork_input.message) == (ERIN, DANA, "Hello?")
         retried = await post(operator, path, {})
         assert retried.status_code == 201
         await env.client.invocation(retried.json()["invocation_id"]).result()
@@ -301,10 +301,10 @@ async def test_a_reset_names_the_operator_and_asks_again(serve: Serve, there: In
         assert (await post(operator, path, {"event_id": ends[1], "reason": ""})).status_code == 422
         reset = await post(operator, path, {"event_id": ends[1], "reason": "wrong amount"})
         assert reset.status_code == 201
-        again = env.client.invocation(invocation.id)
-        assert (await again.handle.describe()).run_id == reset.json()["run_id"]
-        await waiting(again, "fc-1")
-        await reject_and_finish(again, "fc-1")
+        reset_invocation = env.client.invocation(invocation.id)
+        assert (await reset_invocation.handle.describe()).run_id == reset.json()["run_id"]
+        await waiting(reset_invocation, "fc-1")
+        await reject_and_finish(reset_invocation, "fc-1")
         assert till.paid == [5]
         account = (await gather_invocation(env.client, invocation.id)).by_invocation[invocation.id]
         assert [line["reason"] for line in account if line["kind"] == "reset"] == [f"{DANA}: wrong amount"]
@@ -356,9 +356,9 @@ async def test_without_a_provider_a_program_may_do_everything_on_this_machine(se
             assert started.status_code == 201
             invocation = env.client.invocation(started.json()["invocation_id"])
             await invocation.result()
-            given = (await invocation.log()).state.input
-            assert given is not None
-            assert (given.user_id, given.requester) == ("dana", "dana")
+            started_input = (await invocation.log()).state.input
+            assert started_input is not None
+            assert (started_input.user_id, started_input.requester) == ("dana", "dana")
         async with site(env.client, url="https://web.example", names=["web.example"]) as web, web.program() as program:
             assert (await program.post("/api/invocations", json=body)).status_code == 403
 

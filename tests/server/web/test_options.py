@@ -12,7 +12,7 @@ PUBLIC = '[oidc]\nissuer = "https://accounts.google.com"\nclient_id = "inbox"\n'
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "problem"),
     [
         (["--url", "inbox.example"], "--url 'inbox.example' is not a valid URL. It must start with https://"),
         (["--url", "https://"], "--url 'https://' is not a valid URL here. Use a host without a path"),
@@ -32,12 +32,12 @@ PUBLIC = '[oidc]\nissuer = "https://accounts.google.com"\nclient_id = "inbox"\n'
     ],
 )
 async def test_an_invalid_option_is_reported(
-    server: EmbeddedServer, tmp_path: Path, options: list[str], said: str
+    server: EmbeddedServer, tmp_path: Path, options: list[str], problem: str
 ) -> None:
     """The error is one line with the remedy."""
     write_examples(tmp_path / "identity")
     public = (tmp_path / "identity" / "gateway.toml").read_text() + PUBLIC
     (tmp_path / "identity" / "public.toml").write_text(public)
-    given = [option.format(folder=tmp_path / "identity") for option in options]
-    ran = await command("--address", server.address, "web", "--port", "0", *given)
-    assert (ran.code, said in ran.err, ran.out) == (2, True, "")
+    arguments = [option.format(folder=tmp_path / "identity") for option in options]
+    ran = await command("--address", server.address, "web", "--port", "0", *arguments)
+    assert (ran.code, problem in ran.err, ran.out) == (2, True, "")

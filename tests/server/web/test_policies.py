@@ -153,8 +153,8 @@ async def test_a_claim_is_shown_and_prevents_other_answers(serve: Serve) -> None
         page = await they.send(path_of(id), {**await they.fields(path_of(id)), "action": "release"})
         assert "The call was released." in page.text
         page = await they.send(path_of(id), {**await they.fields(path_of(id)), "action": "reject"})
-        for told in ("claimed by dana (unverified)", "released by erin (unverified)", "rejected by erin"):
-            assert told in page.text
+        for text in ("claimed by dana (unverified)", "released by erin (unverified)", "rejected by erin"):
+            assert text in page.text
         await invocation.result()
         assert await answers_in(invocation) == ["claim", "release", "reject"]
 
@@ -175,8 +175,8 @@ async def test_escalation_and_deadline_of_the_policy_are_shown(serve: Serve) -> 
             return page if "dana, boss, after an escalation" in page else ""
 
         page = await until(escalated, "the escalation")
-        for told in ("the call was escalated", "in 3 hours"):
-            assert told in page
+        for text in ("the call was escalated", "in 3 hours"):
+            assert text in page
         assert (
             "This call was approved by boss"
             in (await me.send(path_of(id), {**await me.fields(path_of(id)), "action": "approve"})).text
@@ -185,17 +185,17 @@ async def test_escalation_and_deadline_of_the_policy_are_shown(serve: Serve) -> 
 
 
 @pytest.mark.parametrize(
-    ("action", "said", "paid"),
+    ("action", "text", "paid"),
     [("waive", "allowed without the required approval by dana", [5]), ("cancel", "closed by dana", [])],
 )
-async def test_an_operator_waives_or_cancels_a_call(serve: Serve, action: str, said: str, paid: list[int]) -> None:
+async def test_an_operator_waives_or_cancels_a_call(serve: Serve, action: str, text: str, paid: list[int]) -> None:
     """Both actions are in a section for operators and recorded as what they are."""
     till = Till()
     agent = payer(till, {"amount": 5}, approval=ApprovalPolicy())
     async with serve(agent) as env, site(env.client) as web, web.browser() as me:
         invocation, id = await begun(env.client, "payer")
         page = await me.send(path_of(id), {**await me.fields(path_of(id)), "action": action, "comment": "night shift"})
-        assert said in page.text
+        assert text in page.text
         await invocation.result()
         assert till.paid == paid
 

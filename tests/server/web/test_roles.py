@@ -180,7 +180,7 @@ async def test_the_inbox_lists_what_a_person_may_answer_or_requested(
             return {first, second} <= set(calls)
 
         await until(listed, "both calls")
-        for roles, subject, seen in (
+        for roles, subject, expected in (
             ((), DANA, []),
             (("authors",), DANA, []),
             (("approvers",), DANA, [first]),
@@ -190,9 +190,9 @@ async def test_the_inbox_lists_what_a_person_may_answer_or_requested(
         ):
             async with person(web.url, openid, *roles, subject=subject) as me:
                 page = (await me.page("/approvals")).text
-                assert [id for id in (first, second) if f'value="{id}"' in page] == seen, (roles, subject)
+                assert [id for id in (first, second) if f'value="{id}"' in page] == expected, (roles, subject)
                 several = (await me.page(f"/approvals/several?{urlencode({'call': [first, second]}, doseq=True)}")).text
-                assert [id for id in (first, second) if f'value="{id}|' in several] == seen, (roles, subject)
+                assert [id for id in (first, second) if f'value="{id}|' in several] == expected, (roles, subject)
         await plain.handle.terminate()
         await policed.handle.terminate()
 

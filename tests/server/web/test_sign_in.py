@@ -81,7 +81,7 @@ async def test_a_call_with_an_unverified_requester_can_only_be_rejected(
 
 
 @pytest.mark.parametrize(
-    ("subject", "roles", "said", "known"),
+    ("subject", "roles", "problem", "known"),
     [
         ("erin@example.com", ("finance",), "requested call", "You are logged in as erin@example.com, role:finance."),
         (
@@ -99,7 +99,7 @@ async def test_an_unauthorized_person_is_offered_nothing(
     openid: FakeOpenId,
     subject: str,
     roles: tuple[str, ...],
-    said: str,
+    problem: str,
     known: str,
 ) -> None:
     """The page names the identity without authorization, and the workers reject a form that is sent anyway."""
@@ -116,7 +116,7 @@ async def test_an_unauthorized_person_is_offered_nothing(
         await logged_in(http, openid)
         me = Browser(http)
         page = (await me.page(path_of(id))).text
-        assert said in page
+        assert problem in page
         assert known in page
         assert 'value="approve"' not in page
         csrf = hidden(page)["csrf"]
@@ -172,7 +172,7 @@ async def test_a_logged_out_person_is_sent_to_the_provider(
 
 
 @pytest.mark.parametrize(
-    ("given", "path"),
+    ("target", "path"),
     [
         ("/approvals/a%2Ffc-1?x=1", "/approvals/a%2Ffc-1?x=1"),
         ("", "/"),
@@ -195,9 +195,9 @@ async def test_a_logged_out_person_is_sent_to_the_provider(
         ("/x?next=//evil.example", "/x?next=//evil.example"),
     ],
 )
-def test_a_login_redirects_only_to_pages_of_this_server(given: str, path: str) -> None:
+def test_a_login_redirects_only_to_pages_of_this_server(target: str, path: str) -> None:
     """A link cannot redirect to another site."""
-    assert sanitize_next(given) == path
+    assert sanitize_next(target) == path
 
 
 async def test_a_login_that_starts_with_a_foreign_page_ends_on_this_server(
@@ -207,9 +207,9 @@ async def test_a_login_that_starts_with_a_foreign_page_ends_on_this_server(
     async with serve(asker()) as env, site(env.client, gatekeeper=gatekeeper(there)) as web, browser(web.url) as http:
         attack = {"next": "//evil.example", "redirect_uri": "https://evil.example/", "state": "chosen"}
         sent = await http.get(f"/login?{urlencode(attack)}")
-        asked = parse_qs(urlsplit(sent.headers["location"]).query)
-        assert asked["redirect_uri"] == [f"{web.url}/login/callback"]
-        assert asked["state"] != ["chosen"]
+        params = parse_qs(urlsplit(sent.headers["location"]).query)
+        assert params["redirect_uri"] == [f"{web.url}/login/callback"]
+        assert params["state"] != ["chosen"]
         ended = await http.get(openid.log_in(sent.headers["location"]))
         assert (ended.status_code, ended.headers["location"]) == (303, "/")
         spoofed = await http.get("/login", headers={"Host": "evil.example"})
@@ -300,14 +300,14 @@ async def test_a_deciding_link_counts_once_and_needs_a_form(serve: Serve, there:
             assert 'value="approve"' not in (await open_link(http, signer.sign(id, who))).text
         mine = signer.sign(id, "dana@example.com")
         fields, late = hidden((await open_link(http, mine)).text), hidden((await open_link(elsewhere, mine)).text)
-        me, again = Browser(http), Browser(elsewhere)
+        me, other_browser = Browser(http), Browser(elsewhere)
         crossed = await me.send(
             path_of(id), {**fields, "action": "approve"}, headers={"Origin": "https://evil.example"}
         )
         assert crossed.status_code == 403
         page = await me.send(path_of(id), {**fields, "action": "approve"})
         assert "This call was approved by dana@example.com (identity verified)" in page.text
-        for one, form in ((me, fields), (again, late)):
+        for one, form in ((me, fields), (other_browser, late)):
             assert (await one.send(path_of(id), {**form, "action": "reject"})).status_code == 409
         await invocation.result()
         assert till.paid == [5]

@@ -50,13 +50,13 @@ async def test_several_unconfirmed_answers_are_reported_one_by_one(serve: Serve)
         invocation, id = await begun(env.client, "payer")
         path = f"/approvals/several?{urlencode({'call': [id, id.replace('fc-1', 'fc-2')]}, doseq=True)}"
         one, other = [hidden((await me.page(path)).text) for _ in range(2)]
-        wanted = {"call": [f"{id}|", f"{id.replace('fc-1', 'fc-2')}|"], "action": "approve"}
+        form = {"call": [f"{id}|", f"{id.replace('fc-1', 'fc-2')}|"], "action": "approve"}
         with cut("execute_update"):
-            page = (await me.send("/approvals/several", {**one, **wanted})).text
+            page = (await me.send("/approvals/several", {**one, **form})).text
         assert "<h1>0 of 2 answers count, 2 unconfirmed</h1>" in page
         assert page.count(UNKNOWN) == 2
         with cut("describe"):
-            page = (await me.send("/approvals/several", {**other, **wanted})).text
+            page = (await me.send("/approvals/several", {**other, **form})).text
             shown = await me.page(path)
         assert "<h1>0 of 2 answers count</h1>" in page
         assert page.count(GONE) == 2
