@@ -124,10 +124,10 @@ async def test_a_parent_that_names_a_foreign_session_does_not_see_it(
             invocation = await attacker.child(env, params, parent=parent)
             ended = asyncio.ensure_future(invocation.handle.result())
 
-            async def shown(ended: asyncio.Future[object] = ended) -> bool:
+            async def is_visible(ended: asyncio.Future[object] = ended) -> bool:
                 return bool(talker.shown) or ended.done()
 
-            await until(shown, "that the model was asked, or the invocation ended")
+            await until(is_visible, "that the model was asked, or the invocation ended")
             assert "4711" not in str(talker.shown)
             with contextlib.suppress(WorkflowFailureError):
                 await ended

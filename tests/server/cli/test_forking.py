@@ -19,12 +19,12 @@ async def test_a_fork_is_started_followed_and_found(serve: Serve, waystation: Co
         assert ran.records[0] == {"fork": {"id": f"{source.id}~1", "source": source.id, "event": 3}}
         assert ran.records[-1]["result"]["text"] == (await source.result()).text
 
-        async def found() -> bool:
+        async def list_forks() -> bool:
             forks = [{"id": f"{source.id}~1", "event": 3}]
             listing = await waystation(env, "forks", source.id, "--json")
             return listing.records == [{"invocation_id": source.id, "fork_of": None, "forks": forks}]
 
-        await until(found, "the fork among those of its source")
+        await until(list_forks, "the fork among those of its source")
         events = await waystation(env, "events", f"{source.id}~1")
         assert events.err == f"{source.id}~1 is a fork of {source.id} from its event 3.\n"
         of = await waystation(env, "forks", f"{source.id}~1")

@@ -128,17 +128,17 @@ async def test_the_list_can_be_narrowed(serve: Serve, waystation: Command) -> No
         paid = await env.client.start("cashier", "go", user_id=env.client.task_queue)
         await listed(env.client, 2, user_id=env.client.task_queue)
 
-        async def found(*options: str) -> set[str]:
+        async def list_pending(*options: str) -> set[str]:
             ran = await waystation(env, "pending", *options, "--json")
             assert ran.code == 0
             mine = (each for each in ran.records if each["user_id"] == env.client.task_queue)
             return {each["invocation_id"] for each in mine}
 
         below = f"{top.id}/fc-1"
-        assert await found() == await found("--person", "dana,role:finance") == {below, paid.id}
-        assert await found("--agent", "cashier") == await found("--tool", "pay") == {paid.id}
-        assert await found("--below", top.id) == await found("--agent", "buyer") == {below}
-        assert await found("--older-than", "1h") == set()
+        assert await list_pending() == await list_pending("--person", "dana,role:finance") == {below, paid.id}
+        assert await list_pending("--agent", "cashier") == await list_pending("--tool", "pay") == {paid.id}
+        assert await list_pending("--below", top.id) == await list_pending("--agent", "buyer") == {below}
+        assert await list_pending("--older-than", "1h") == set()
         assert (await waystation(env, "pending", "--older-than", "soon")).code == 2
         assert (await waystation(env, "pending", paid.id, "--tool", "pay")).code == 2
         assert "No such calls are waiting" in (await waystation(env, "pending", "--tool", "no-such")).out

@@ -69,18 +69,18 @@ async def test_the_demo_model_repeats_the_reports(
     async with serve(root.agent, model=root.demo_model) as env:
         invocation = await env.client.start("ticket_agent", message)
 
-        async def said(count: int) -> list[str]:
+        async def texts_when(count: int) -> list[str]:
             events: list[Event] = [event async for event in invocation.events(follow=False)]
             return texts(events) if len(texts(events)) == count else []
 
-        await until(lambda: said(1), "the demo model's first sentence")
+        await until(lambda: texts_when(1), "the demo model's first sentence")
         (call,) = await invocation.pending()
         assert call.args == {"summary": message, "urgency": urgency}
         await desk.report(invocation, "somebody is on the way")
-        await until(lambda: said(2), "the demo model's second sentence")
+        await until(lambda: texts_when(2), "the demo model's second sentence")
         await desk.close(invocation, "done")
         await invocation.result()
-        assert await said(3) == [
+        assert await texts_when(3) == [
             f"[demo model] open: ticket-{invocation.id}/fc-1.",
             "[demo model] in progress: somebody is on the way.",
             "[demo model] closed: done.",

@@ -38,7 +38,7 @@ class Talk:
         return says(f"summary {len(self.summarised)}")
 
 
-async def said(env: AgentEnvironment, count: int, cut_after: int | None) -> Session:
+async def send_messages(env: AgentEnvironment, count: int, cut_after: int | None) -> Session:
     """Send this many messages, one after the other."""
     session = new_session(env, "clerk", cut_after=cut_after)
     for number in range(1, count + 1):
@@ -56,7 +56,7 @@ async def test_a_window_slides_over_the_messages_of_a_conversation(serve: Serve,
     """Summarizes after every two messages, together with the one before them; newer messages stay unchanged."""
     talk = Talk(compaction_interval=2, overlap_size=1)
     async with serve(talk.app, verify=False) as env:
-        session = await said(env, 7, cut_after)
+        session = await send_messages(env, 7, cut_after)
         events = await settled_events(session)
         await verify(session, invocations=False)
     assert talk.shown == [

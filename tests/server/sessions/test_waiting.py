@@ -138,14 +138,14 @@ async def test_an_ended_invocation_is_recorded_before_the_next_message(serve: Se
         await parked(session, first)
         await first.approve()
 
-        async def told() -> bool:
+        async def is_notified() -> bool:
             events = (await session.handle.fetch_history()).events
             if any(e.event_type == EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_COMPLETED for e in events):
                 return True
             await turnstile.let_in(first.handle, session.handle)
             return False
 
-        await until(told, "a session told of the end of the invocation")
+        await until(is_notified, "a session told of the end of the invocation")
         await session.handle.signal("send", {"message": "thanks"})
         turnstile.open()
         assert (await session.invocation(2).result()).text == "heard thanks"

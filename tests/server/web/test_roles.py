@@ -210,10 +210,10 @@ async def test_the_list_has_only_the_invocations_of_a_person(
     ):
         invocation, _ = await begun(env.client, "payer", user_id=ERIN)
 
-        async def shown() -> bool:
+        async def listed_ids() -> bool:
             return invocation.id in (await erin.page("/invocations")).text
 
-        await until(shown, "the invocation")
+        await until(listed_ids, "the invocation")
         assert invocation.id in (await viewer.page("/invocations")).text
         assert invocation.id not in (await dana.page("/invocations")).text
         await invocation.handle.terminate()

@@ -53,10 +53,10 @@ async def test_a_requester_of_another_tenant_does_not_see_the_invocation(
     ):
         invocation, call = await begun(env.client, "payer", user_id=openid.subject, tenant="acme")
 
-        async def shown() -> bool:
+        async def visible() -> bool:
             return invocation.id in (await own.page("/invocations")).text
 
-        await until(shown, "the invocation")
+        await until(visible, "the invocation")
         assert invocation.id not in (await other.page("/invocations")).text
         assert [(await me.page(path_of(call))).status_code for me in (own, other)] == [200, 404]
         await invocation.handle.terminate()

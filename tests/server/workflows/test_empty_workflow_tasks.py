@@ -208,10 +208,10 @@ async def test_answers_around_a_deadline_are_read_as_the_workflow_processed_them
     async with serve(Agent(name="payer", model=model, tools=tools), verify=False, **options) as env:
         invocation = await env.client.start("payer", "go")
 
-        async def asked() -> bool:
+        async def is_pending() -> bool:
             return "fc-1" in {call.function_call_id for call in await invocation.pending()}
 
-        await until(asked, "the calls are pending, or have expired on a slow machine")
+        await until(is_pending, "the calls are pending, or have expired on a slow machine")
 
         async def step() -> None:
             await asyncio.sleep(draw.random() * 1.5 * DEADLINE.total_seconds())

@@ -62,7 +62,7 @@ def planned() -> Any:
     ]
 
 
-async def shown() -> Any:
+async def offered_tools() -> Any:
     """Return the tools of an agent with a tool of google-adk, and the instruction that this tool adds."""
     example = Example(input=types.UserContent("2?"), output=[types.ModelContent("two")])
     agent = Agent(name="a", tools=[ExampleTool([example]), FunctionTool(look)])
@@ -147,7 +147,7 @@ if __name__ == "__main__":
         found = {
             **asyncio.run(programs()),
             "planned": planned(),
-            "shown": asyncio.run(shown()),
+            "shown": asyncio.run(offered_tools()),
             "saved": asyncio.run(saved(temporary)),
             "remembered": asyncio.run(remembered()),
             "modules": [ToolboxToolset.__module__, auth_helpers.__name__],

@@ -47,7 +47,7 @@ SESSION = "session"
 REQUESTS = ("adk_request_confirmation", "adk_request_credential")
 
 
-def said(message: str | Json) -> types.Content:
+def user_content(message: str | Json) -> types.Content:
     """Return what the user says as a Content."""
     content = {"role": "user", "parts": [{"text": message}]} if isinstance(message, str) else message
     return types.Content.model_validate(content)
@@ -89,7 +89,7 @@ class Conversation:
             )
             places = [self._where]
             await self._create(sessions, scenario.state)
-            await self._say(runner, said(scenario.message))
+            await self._say(runner, user_content(scenario.message))
             for answer in scenario.answers:
                 if isinstance(answer, Elsewhere):
                     self._where = (answer.user or scenario.name, answer.session)
@@ -98,7 +98,7 @@ class Conversation:
                         await self._create(sessions, answer.state)
                 if isinstance(answer, str | Elsewhere):
                     if text := answer if isinstance(answer, str) else answer.text:
-                        await self._say(runner, said(text))
+                        await self._say(runner, user_content(text))
                     continue
                 if self.raised:
                     break

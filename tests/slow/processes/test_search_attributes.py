@@ -77,17 +77,17 @@ async def test_search_attributes_that_come_later_are_used_after_a_restart(addres
     async with place.worker() as after:
         newer = await client.start("planned", plan([("pay", {"amount": 2})]))
 
-        async def found(query: str) -> list[str]:
+        async def listed(query: str) -> list[str]:
             return sorted([execution.id async for execution in client.temporal.list_workflows(query)])
 
-        await until(lambda: found("WaystationPending = 'fc-1' AND WaystationStatus = 'waiting'"), "what waits")
-        assert await found("WaystationPending = 'fc-1'") == [newer.id]
+        await until(lambda: listed("WaystationPending = 'fc-1' AND WaystationStatus = 'waiting'"), "what waits")
+        assert await listed("WaystationPending = 'fc-1'") == [newer.id]
         for invocation in (older, newer):
             await invocation.approve()
             await invocation.result()
 
         async def both() -> bool:
-            return await found("WaystationAgent = 'planned' AND WaystationUser = 'user'") == sorted(
+            return await listed("WaystationAgent = 'planned' AND WaystationUser = 'user'") == sorted(
                 [older.id, newer.id]
             )
 

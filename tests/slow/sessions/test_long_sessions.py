@@ -13,7 +13,7 @@ from tests.server.sessions.conftest import Converse, new_session, settled_events
 from tests.server.sessions.test_conversation import words
 from tests.server.sessions.test_cuts import LARGE, PAGE, HeldBlobs, at_rest, current_input, parked_at, readings_in
 from tests.server.sessions.test_sending import Held, echo
-from tests.server.sessions.test_summaries import Talk, said, texts_of_messages
+from tests.server.sessions.test_summaries import Talk, send_messages, texts_of_messages
 from tests.server.sessions.test_waiting import parked, paying
 from tests.server.workflows.outside import Gate, until, wait_for_joined_messages, waiting
 from waystation.agents import Agent
@@ -222,7 +222,7 @@ async def test_a_conversation_over_the_threshold_is_summarized_repeatedly(serve:
     """Each summary replaces the one before it, prompts stay below the threshold, and every event is kept."""
     talk = Talk(token_threshold=1_000, event_retention_size=2)
     async with serve(talk.app, verify=False) as env:
-        session = await said(env, 9, cut_after)
+        session = await send_messages(env, 9, cut_after)
         events = await settled_events(session)
         await verify(session, invocations=False)
     assert max(talk.sizes) < 1_000

@@ -209,13 +209,13 @@ async def test_the_account_of_a_running_invocation_only_grows(name: str) -> None
     store = Blobs(HISTORIES / "store")
     histories = await decode_histories(read_history_file(HISTORIES / f"{name}.json").histories, offloading(store))
 
-    async def told(events: Any) -> list[JsonObject]:
+    async def account(events: Any) -> list[JsonObject]:
         cut = WorkflowHistory(histories[0].workflow_id, events)
         return create_account(await fetch_log([cut], store.get))
 
     (history,) = histories
-    whole = await told(history.events)
+    whole = await account(history.events)
     began = EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED
     for length in (n for n, event in enumerate(history.events) if event.event_type == began):
-        so_far = await told(history.events[:length])
+        so_far = await account(history.events[:length])
         assert so_far == whole[: len(so_far)]
