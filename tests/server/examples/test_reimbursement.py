@@ -118,13 +118,13 @@ async def test_the_demo_model_reports_an_expired_approval(serve: Serve, root: Ro
 async def test_the_demo_model_is_a_function_of_the_request(demo_model: BaseLlm) -> None:
     """With several messages it depends only on the last one."""
 
-    def user_content(text: str) -> JsonObject:
+    def message(text: str) -> JsonObject:
         return {"role": "user", "parts": [{"text": text}]}
 
     answered = {"functionResponse": {"name": "reimburse", "response": {"status": "ok"}}}
     request = LlmRequest(
         model="any",
-        contents=[user_content("50$ for meals"), {"role": "user", "parts": [answered]}, user_content("60$ for tea")],
+        contents=[message("50$ for meals"), {"role": "user", "parts": [answered]}, message("60$ for tea")],
     )
     first, second = [await demo_model.generate(request) for _ in range(2)]
     assert first == second
