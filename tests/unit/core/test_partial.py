@@ -19,7 +19,7 @@ from waystation.core import (
 )
 
 
-def window_of(*texts: str, attempt: int = 1, mark: str = "") -> PartialText:
+def said(*texts: str, attempt: int = 1, mark: str = "") -> PartialText:
     """Return the window of a call with these texts."""
     window = TextWindow(agent="a", number=1, attempt=attempt, mark=mark)
     for text in texts:
@@ -30,14 +30,14 @@ def window_of(*texts: str, attempt: int = 1, mark: str = "") -> PartialText:
 def test_each_piece_is_shown_once() -> None:
     """Looking twice at the same text shows nothing new."""
     texts = PartialTexts()
-    assert list(texts.look(1, 1, window_of("It "))) == [Piece(1, 1, 0, "It ")]
-    assert list(texts.look(1, 1, window_of("It "))) == []
-    assert list(texts.look(1, 1, window_of("It ", "rains"))) == [Piece(1, 1, 3, "rains")]
+    assert list(texts.look(1, 1, said("It "))) == [Piece(1, 1, 0, "It ")]
+    assert list(texts.look(1, 1, said("It "))) == []
+    assert list(texts.look(1, 1, said("It ", "rains"))) == [Piece(1, 1, 3, "rains")]
 
 
 def test_a_reader_who_comes_late_is_shown_the_newest_text_with_its_place() -> None:
     """The window is bounded; what came before is in the recorded event."""
-    told = window_of("x" * MAX_WINDOW_CHARS, "late")
+    told = said("x" * MAX_WINDOW_CHARS, "late")
     (piece,) = PartialTexts().look(1, 1, told)
     assert (piece.offset, len(piece.text), piece.text[-4:]) == (4, MAX_WINDOW_CHARS, "late")
 
@@ -45,18 +45,18 @@ def test_a_reader_who_comes_late_is_shown_the_newest_text_with_its_place() -> No
 def test_another_attempt_makes_void_what_was_shown_before_it_speaks() -> None:
     """The heartbeat still tells of the attempt that failed: that is not shown again."""
     texts = PartialTexts()
-    first = window_of("It ")
+    first = said("It ")
     assert [piece.text for piece in texts.look(1, 1, first)] == ["It "]
     assert list(texts.look(1, 2, first)) == [Piece(1, 1, 3, void=True)]
     assert list(texts.look(1, 2, first)) == []
-    assert list(texts.look(1, 2, window_of("Well", attempt=2))) == [Piece(1, 2, 0, "Well")]
+    assert list(texts.look(1, 2, said("Well", attempt=2))) == [Piece(1, 2, 0, "Well")]
 
 
 def test_an_attempt_that_an_operator_reset_begins_anew_under_the_same_number() -> None:
     """Attempts have marks, because a reset counts from 1 again."""
     texts = PartialTexts()
-    list(texts.look(1, 1, window_of("It rains", mark="one")))
-    assert list(texts.look(1, 1, window_of("It rains today", mark="two"))) == [
+    list(texts.look(1, 1, said("It rains", mark="one")))
+    assert list(texts.look(1, 1, said("It rains today", mark="two"))) == [
         Piece(1, 1, 8, void=True),
         Piece(1, 1, 0, "It rains today"),
     ]
@@ -65,7 +65,7 @@ def test_an_attempt_that_an_operator_reset_begins_anew_under_the_same_number() -
 def test_a_call_that_was_recorded_is_complete_and_one_that_was_lost_is_void() -> None:
     """A call that showed no text gets no piece."""
     texts = PartialTexts()
-    list(texts.look(1, 1, window_of("It ")))
+    list(texts.look(1, 1, said("It ")))
     assert list(texts.close(1, replied=True)) == [Piece(1, 1, 3, complete=True)]
     assert list(texts.close(1)) == []
     assert texts.shown == ()
@@ -73,13 +73,13 @@ def test_a_call_that_was_recorded_is_complete_and_one_that_was_lost_is_void() ->
 
 def test_half_of_a_surrogate_pair_is_replaced() -> None:
     """It could not be sent as UTF-8; lengths stay those of the text."""
-    assert window_of("a\ud83d", "b") == window_of("a\N{REPLACEMENT CHARACTER}b")
+    assert said("a\ud83d", "b") == said("a\N{REPLACEMENT CHARACTER}b")
 
 
 def test_the_halves_of_a_surrogate_pair_in_two_texts_are_joined() -> None:
     """The first half is not shown before the second arrives."""
-    assert window_of("a\ud83d") == window_of("a")
-    assert window_of("a\ud83d", "\ude00b").text == "a\U0001f600b"
+    assert said("a\ud83d") == said("a")
+    assert said("a\ud83d", "\ude00b").text == "a\U0001f600b"
 
 
 def test_a_piece_is_a_partial_event_without_an_index() -> None:
