@@ -227,10 +227,10 @@ def test_any_text_is_a_query(service: BaseMemoryService) -> None:
     @given(
         query=st.one_of(st.sampled_from(HOSTILE), st.text(max_size=30), st.text('tea"*:()^-+ANDORNT{}', max_size=20))
     )
-    def search(query: str) -> None:
+    def check(query: str) -> None:
         assert set(asyncio.run(search(service, query))) <= {"green tea"}
 
-    search()
+    check()
 
 
 async def test_all_memories_of_a_user_are_deleted(service: BaseMemoryService) -> None:
