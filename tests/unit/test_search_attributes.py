@@ -1,4 +1,4 @@
-"""What a process knows about the search attributes of a namespace, and what it asks for that."""
+"""A process remembers which search attributes a namespace has, and asks for them rarely."""
 
 import asyncio
 from collections.abc import Sequence

@@ -29,7 +29,6 @@ ADK_MODULES = {
 """Modules whose basename occurs again: ADK programs import them by this name."""
 UNREAD = {ROOT / "tests" / "unit" / "test_style.py"}
 """The list of phrases itself."""
-CREWAI = ROOT / "tests" / "slow" / "crewai"
 MAX_METHODS = 20
 MAX_ATTRIBUTES = 16
 MAX_FUNCTION_LINES = 60
@@ -126,7 +125,7 @@ def test_a_function_fits_on_a_screen() -> None:
 @functools.cache
 def texts() -> Mapping[Path, str]:
     """Return everything that people read: code, tests, pages and documents."""
-    tests = [path for path in (ROOT / "tests").rglob("*.py") if path not in UNREAD and CREWAI not in path.parents]
+    tests = [path for path in (ROOT / "tests").rglob("*.py") if path not in UNREAD]
     pages = [*(ROOT / "waystation").rglob("*.html"), *(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]
     places = [*MODULES, *tests, *pages]
     return {path.relative_to(ROOT): path.read_text() for path in places if not LINKS & set(path.parents)}

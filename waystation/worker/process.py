@@ -1,4 +1,4 @@
-"""What the worker program changes in its own process so that it starts sooner and uses less CPU time.
+"""Changes that the worker program makes to its own process, so that it starts sooner and uses less CPU time.
 
 No other program does: workers in a user's process, clients and tests leave the SDK and the garbage collector as they
 are.
