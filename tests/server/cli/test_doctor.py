@@ -265,7 +265,7 @@ async def test_missing_search_attributes_are_found_and_named_by_a_dry_run(server
     ("kind", "code", "said"),
     [
         (IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD, 0, "already has all search attributes"),
-        (IndexedValueType.INDEXED_VALUE_TYPE_TEXT, 5, "Web UI): WaystationAgent (Keyword)."),
+        (IndexedValueType.INDEXED_VALUE_TYPE_TEXT, 5, "--search-attribute WaystationAgent=Keyword"),
     ],
 )
 async def test_search_attributes_that_the_server_does_not_list_are_found_by_queries(

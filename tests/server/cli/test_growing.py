@@ -116,7 +116,18 @@ async def test_run_with_stream_writes_the_text_once(serve: Serve, waystation: Co
             "And it will \\x1b[2Jrain tomorrow.",
         ]
         assert ran.out.count("Bern") == 1
-        ran = await waystation(env, "run", "speaker", "go", "--stream", "--json", "--id", f"j-{env.client.task_queue}")
+        ran = await waystation(
+            env,
+            "run",
+            "speaker",
+            "go",
+            "--stream",
+            "--json",
+            "--text-interval",
+            "0.1",
+            "--id",
+            f"j-{env.client.task_queue}",
+        )
         events = [record["event"] for record in ran.records if "event" in record]
         partial = [event for event in events if event.get("partial")]
         text = "".join(part["text"] for event in partial if "content" in event for part in event["content"]["parts"])
