@@ -29,7 +29,7 @@ from waystation.worker_keys import WorkerKeys
 
 _queues = itertools.count()
 _KEYS = WorkerKeys.generate()
-_ACTIVITY = ActivitySettings(cancel_within=timedelta(seconds=0.2))
+_ACTIVITY = ActivitySettings(cancel_within=timedelta(seconds=1))
 """Tests should not wait 10 s for a cancellation, and their servers do not bill actions."""
 
 
