@@ -158,7 +158,9 @@ class Heartbeater:
             shortest = min(self.details_interval_s, longest)
             await asyncio.sleep(shortest)
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._news.wait(), longest - shortest)
+                # Unlike this, `wait_for` of Python 3.11 ignores a cancellation if there are new details.
+                async with asyncio.timeout(longest - shortest):
+                    await self._news.wait()
 
     async def _beat(self) -> None:
         now = self._loop.time()

@@ -186,6 +186,22 @@ def test_nothing_is_sent_for_a_local_activity_or_one_that_has_ended() -> None:
     assert Outside().run(work).sent == Outside().run(speaks(45, 1), is_local=True).sent == []
 
 
+@pytest.mark.parametrize("steps", range(6))
+def test_an_activity_that_ends_while_its_last_details_arrive_sends_no_more(steps: int) -> None:
+    """A stream often ends right after its last text. Its heartbeats would otherwise continue until the worker stops."""
+
+    async def work() -> None:
+        with send_heartbeats(details_interval_s=0.5) as heart:
+            heart.record("first")
+            await asyncio.sleep(1)
+            heart.record("last")
+            for _ in range(steps):
+                await asyncio.sleep(0)
+        await asyncio.sleep(60)
+
+    assert max(Outside().run(work).times()) <= 1
+
+
 def test_pending_details_are_given_to_the_sdk_when_an_activity_fails() -> None:
     """Only the first are sent at once. The SDK sends the last ones before the failure, for the next attempt."""
 
