@@ -84,7 +84,8 @@ class SharedReads:
                     answer = _Answer(value, now, min(REST * (self._clock() - now), MAX_REST_S))
                     self._answers[key] = answer
                 except RPCError as error:  # the server, too, has a budget, for all its clients
-                    if answer is None or error.status is not RPCStatusCode.RESOURCE_EXHAUSTED:
+                    is_refused = error.status is RPCStatusCode.RESOURCE_EXHAUSTED
+                    if answer is None or now - answer.read_at > OLDEST_S or not is_refused:
                         raise
         _used.get([]).append(answer.read_at)
         shared: T = answer.value

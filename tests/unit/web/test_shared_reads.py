@@ -64,9 +64,10 @@ async def test_requests_at_the_same_time_share_an_answer(server: Server) -> None
         (12.0, 3, RPCStatusCode.OK, 1, 12),
         (OLDEST_S + 1, 3, RPCStatusCode.OK, 2, 0),
         (12.0, 0, EXHAUSTED, 1, 12),
+        (OLDEST_S + 1, 0, EXHAUSTED, EXHAUSTED, 0),
         (12.0, 0, AWAY, AWAY, 0),
     ],
-    ids=["fresh", "old", "budget spent", "too old", "the server's budget spent", "server away"],
+    ids=["fresh", "old", "budget spent", "too old", "the server's budget spent", "too old for it", "server away"],
 )
 async def test_an_earlier_answer_is_used_while_a_budget_is_spent(
     server: Server, age_s: float, spent: int, problem: RPCStatusCode, answer: Any, shown_age: int
