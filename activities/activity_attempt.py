@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
 from datetime import timedelta
+from math import inf
 
 import structlog
 from temporalio import activity
@@ -27,6 +28,10 @@ DEFAULT_TIMEOUT_S = 30.0
 """Stands for the heartbeat timeout of an activity that has none."""
 SDK_PAUSE = 0.81
 """Part of the heartbeat timeout after which the SDK does not hold a heartbeat back: a little more than 80%."""
+SDK_DUE = 0.85
+"""Part of the heartbeat timeout after which the SDK sends its next heartbeat. It cancels the activity unless this
+heartbeat has succeeded or failed by 5 s after the timeout. If the server is away, that takes about 6 s.
+"""
 MAX_FAILURE_CHARS = 500
 MAX_BLOCKED_ATTEMPTS = 2
 """Maximum number of attempts at an activity that blocks the event loop. The limit is lower than for other lost workers,
@@ -57,6 +62,7 @@ class Heartbeater:
     The SDK holds a heartbeat back unless it has sent none for 80% of the timeout. A worker option could change that,
     but for all activities of the worker. So the SDK sends only one heartbeat per timeout, without which it would cancel
     the activity. From this one, it also learns that the activity is paused, reset or gone. The others are sent here.
+    They do not delay it.
     """
 
     def __init__(self, details_interval_s: float | None = None) -> None:
@@ -73,7 +79,7 @@ class Heartbeater:
         self._context = contextvars.copy_context()
         self._details: Callable[[], Sequence[object]] = tuple
         self._mark: tuple[object, ...] = ()
-        self._sdk_beat_at = float("-inf")
+        self._sdk_beat_at = -inf
         self._news = asyncio.Event()
         self._is_urgent = False
         self._is_stopped = False
@@ -154,7 +160,7 @@ class Heartbeater:
             self._news.clear()
             with suppress(Exception):  # codecs raise anything; if the SDK's own heartbeat fails, it ends the activity
                 await self._beat()
-            longest = min(self.interval_s, self._sdk_beat_at + self._timeout_s - self._loop.time())
+            longest = min(self.interval_s, self._sdk_due_in())
             shortest = min(self.details_interval_s, longest)
             await asyncio.sleep(shortest)
             with suppress(TimeoutError):
@@ -165,23 +171,27 @@ class Heartbeater:
     async def _beat(self) -> None:
         now = self._loop.time()
         if now - self._sdk_beat_at < SDK_PAUSE * self._timeout_s:
-            await self._record(*self._take_details())
+            await self._record(*self._take_details(), limit_s=self._sdk_due_in())
         else:
             self._sdk_beat_at = now
             activity.heartbeat(*self._take_details())
+
+    def _sdk_due_in(self) -> float:
+        return self._sdk_beat_at + SDK_DUE * self._timeout_s - self._loop.time()
 
     def _take_details(self) -> Sequence[object]:
         self._is_urgent = False
         return (*self._details(), *self._mark)
 
-    async def _record(self, *details: object) -> None:
+    async def _record(self, *details: object, limit_s: float = inf) -> None:
+        limit = timedelta(seconds=min(self._timeout_s / 3, limit_s))
         try:
-            await _find_handle().heartbeat(*details, rpc_timeout=timedelta(seconds=self._timeout_s / 3))
+            await _find_handle().heartbeat(*details, rpc_timeout=limit)
         except AsyncActivityCancelledError as error:
             canceled = error.details is not None and error.details.cancel_requested
             if canceled and self._activity and not self.is_canceled and not activity.is_cancelled():
                 self.is_canceled = True
-                self._sdk_beat_at = float("inf")  # its heartbeat would cancel the activity a second time
+                self._sdk_beat_at = inf  # its heartbeat would cancel the activity a second time
                 self._activity.cancel()
 
 

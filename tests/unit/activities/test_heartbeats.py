@@ -39,6 +39,7 @@ class Outside:
         self.timeout_s, self.answers, self.clock = timeout_s, answers or {}, Jump()
         self.sent = list[tuple[str, float, tuple[Any, ...]]]()
         self.canceled_at: float | None = None
+        self.is_away = False
 
     def get_async_activity_handle(self, *, task_token: bytes) -> Self:
         """Return the handle of the activity."""
@@ -52,6 +53,9 @@ class Outside:
     async def heartbeat(self, *details: object, rpc_timeout: timedelta) -> None:
         """Note a request. Some have an unusual answer."""
         self.note("request", *details)
+        if self.is_away:
+            await asyncio.sleep(rpc_timeout.total_seconds())
+            raise RPCError("", RPCStatusCode.DEADLINE_EXCEEDED, b"")
         if answer := self.answers.get(len(self.sent)):
             raise answer
 
@@ -107,8 +111,8 @@ def speaks(seconds: float, interval_s: float | None, each_s: float = 0.02) -> Wo
     [
         (30, 5, None, []),
         (30, 9.9, None, []),
-        (30, 45, None, [10, 20, 30, 40]),
-        (3, 4.5, None, [1, 2, 3, 4]),
+        (30, 45, None, [10, 20, 30, 35.5]),
+        (3, 4.5, None, [1, 2, 3, 3.55]),
         (0.9, 1, None, [0.3, 0.6, 0.9]),
         (0, 25, None, [10, 20]),
         (30, 8, 2, [2, 4, 6]),
@@ -132,12 +136,19 @@ def test_streamed_text_of_20_s_takes_41_heartbeats() -> None:
     assert sent[-1][2][0] >= 970
 
 
+@pytest.mark.parametrize("is_away", [False, True])
 @pytest.mark.parametrize("work", [lasts(600), speaks(600, 0.5), speaks(600, 7, 3), speaks(600, 99, 2)])
-def test_the_sdk_sends_one_heartbeat_in_each_timeout(work: Work) -> None:
-    """It holds back any other for 24 s, and after 35 s without one, it cancels the activity."""
-    outside = Outside().run(work)
-    assert all(24 < after - before <= 30.1 for before, after in pairwise(outside.times("sdk")))
-    assert max(after - before for before, after in pairwise(outside.times())) <= 10.1
+def test_the_sdk_sends_a_heartbeat_before_it_would_cancel_the_activity(work: Work, *, is_away: bool) -> None:
+    """It holds back any other for 24 s, and after 35 s in which none has ended, it cancels the activity.
+
+    If the server is away, requests end only at their time limit, and the SDK's heartbeat after more than 6 s.
+    """
+    outside = Outside()
+    outside.is_away = is_away
+    outside.run(work)
+    assert len(outside.times("sdk")) > 20
+    assert all(24 < after - before <= 25.6 for before, after in pairwise(outside.times("sdk")))
+    assert is_away or max(after - before for before, after in pairwise(outside.times())) <= 10.1
 
 
 def test_an_activity_that_a_request_finds_canceled_reports_that_itself() -> None:
@@ -171,7 +182,7 @@ def test_an_activity_that_a_request_finds_canceled_reports_that_itself() -> None
 def test_what_else_a_request_finds_is_left_to_the_sdk(answer: Exception) -> None:
     """The next heartbeats follow, and one of them is the SDK's, which knows what to do."""
     outside = Outside(answers={2: answer}).run(lasts(45))
-    assert (outside.times(), outside.times("sdk")) == ([10, 20, 30, 40], [10, 40])
+    assert (outside.times(), outside.times("sdk")) == ([10, 20, 30, 35.5], [10, 35.5])
 
 
 def test_nothing_is_sent_for_a_local_activity_or_one_that_has_ended() -> None:
