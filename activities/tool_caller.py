@@ -311,14 +311,25 @@ def _hold_if_stopped(params: ToolCallInput, run: "_ToolRun | None" = None) -> It
     try:
         yield
     except asyncio.CancelledError:
-        if params.effect != "once" or _is_held() or not activity.is_worker_shutdown():
+        interruption = _find_interruption()
+        if params.effect != "once" or _is_held() or not interruption:
             raise
         if run and run.has_started:
-            text = (
-                f"The worker stopped before it reported the result of `{run.call.name}`. {responses.unknown_effect(1)}"
-            )
+            text = f"{interruption} before it reported the result of `{run.call.name}`. {responses.unknown_effect(1)}"
             raise activity_failure("tool_call.stopped", "OutcomeUnknown", text) from None
+        if not activity.is_worker_shutdown():
+            raise
         raise _fail_held(params, "worker_stopped", "WorkerStopped", "The worker stopped.") from None
+
+
+def _find_interruption() -> str:
+    """Return what stopped this attempt if the server may start another one, or an empty string."""
+    if activity.is_worker_shutdown():
+        return "The worker stopped"
+    details = activity.cancellation_details()
+    if details is None or not (details.paused or details.reset):
+        return ""
+    return f"The activity was {'paused' if details.paused else 'reset'}"
 
 
 def _decline(problem: str) -> ApplicationError:
@@ -446,8 +457,8 @@ class _ToolRun:
             await self._abort(running)
             if not running.done() or running.result().raised is not None:
                 await self.hooks.tool_cancelled(tool, args, context)
-                if activity.is_worker_shutdown() and self.params.effect == "once":
-                    text = f"The worker stopped while `{self.call.name}` ran."
+                if self.params.effect == "once" and (interruption := _find_interruption()):
+                    text = f"{interruption} while `{self.call.name}` ran."
                     return self._unknown_outcome(context, text, "OutcomeUnknown")
                 raise
             # The tool returned a result despite the cancellation, so the result has to be recorded.

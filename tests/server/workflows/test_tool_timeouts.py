@@ -3,12 +3,16 @@
 import asyncio
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from temporalio import activity
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.workflowservice.v1 import PauseActivityRequest, ResetActivityRequest, UnpauseActivityRequest
+from temporalio.service import RPCError
 
 from tests.server.conftest import Serve, verify_tree
 from tests.server.workflows.outside import LIMIT_S, Gate, tool_responses
@@ -61,6 +65,47 @@ async def test_a_call_that_loses_all_its_workers_is_reported_with_its_attempts(s
         "unknown; it was tried 2 times and is not repeated again.",
         "error_type": "OutcomeUnknown",
     }
+
+
+@pytest.mark.parametrize("operation", ["paused", "reset"])
+async def test_a_call_that_an_operator_stops_is_not_repeated(serve: Serve, operation: str) -> None:
+    """The server would run an activity again after it was paused, however often it may be tried."""
+    effects: list[str] = []
+    began, ended = asyncio.Event(), asyncio.Event()
+
+    async def work() -> None:
+        effects.append("began")
+        began.set()
+        try:
+            await (asyncio.sleep(0) if ended.is_set() else asyncio.Event().wait())
+        finally:
+            ended.set()
+
+    model = ScriptedModel(calls(("work", {})), says("It is unknown."))
+    tool = FunctionTool(work, effect="once", heartbeat_timeout=timedelta(seconds=1))
+    async with serve(Agent(name="worker", model=model, tools=[tool])) as env:
+        invocation = await env.client.start("worker", "work")
+        await began.wait()
+        service, call = env.temporal.workflow_service, {"namespace": env.temporal.namespace, "id": "fc-1"}
+        execution = WorkflowExecution(workflow_id=invocation.id)
+        if operation == "reset":
+            await service.reset_activity(ResetActivityRequest(**call, execution=execution))
+        else:
+            await service.pause_activity(PauseActivityRequest(**call, execution=execution))
+            await ended.wait()
+            with suppress(RPCError):  # the activity has already ended
+                await service.unpause_activity(UnpauseActivityRequest(**call, execution=execution))
+        assert (await invocation.result()).text == "It is unknown."
+    assert (effects, tool_responses(model.requests[1])) == (
+        ["began"],
+        [
+            {
+                "error": f"The activity was {operation} while `work` ran. Whether it took effect is unknown; it was "
+                "not repeated.",
+                "error_type": "OutcomeUnknown",
+            }
+        ],
+    )
 
 
 async def test_an_async_tool_that_never_returns_is_cancelled(serve: Serve) -> None:
