@@ -67,6 +67,8 @@ class SharedReads:
         self._sent: deque[float] = deque([-inf] * per_s, per_s)
         """When the last requests were sent or, if they are waiting, will be."""
         self._answers: LRUCache[Hashable, _Answer] = LRUCache(KEPT)
+        self._failures: LRUCache[Hashable, tuple[RPCError, float]] = LRUCache(KEPT)
+        """The latest failure to read each answer, and when it ended."""
         self._locks: WeakValueDictionary[Hashable, asyncio.Lock] = WeakValueDictionary()
 
     async def read(self, key: Hashable, read: Callable[[], Awaitable[T]], *, max_age_s: float = 1.0) -> T:
@@ -75,10 +77,13 @@ class SharedReads:
         Raises:
             RPCError: The server does not answer, or too many requests are waiting for the budget.
         """
+        asked_at = self._clock()
         async with self._locks.setdefault(key, asyncio.Lock()):  # requests that come in the meantime share the answer
             answer, now = self._answers.get(key), self._clock()
             oldest_s = OLDEST_S if self._sent[0] + 1.0 > now else max(max_age_s, answer.rest_s if answer else 0.0)
             if answer is None or now - answer.read_at > oldest_s:
+                if (failure := self._failures.get(key)) and failure[1] > asked_at:
+                    raise failure[0]
                 try:
                     value = await read()
                     answer = _Answer(value, now, min(REST * (self._clock() - now), MAX_REST_S))
@@ -86,6 +91,7 @@ class SharedReads:
                 except RPCError as error:  # the server, too, has a budget, for all its clients
                     is_refused = error.status is RPCStatusCode.RESOURCE_EXHAUSTED
                     if answer is None or now - answer.read_at > OLDEST_S or not is_refused:
+                        self._failures[key] = error, self._clock()
                         raise
         _used.get([]).append(answer.read_at)
         shared: T = answer.value

@@ -56,6 +56,25 @@ async def test_requests_at_the_same_time_share_an_answer(server: Server) -> None
     assert await asyncio.gather(*(server.reads.read(key, server.read) for key in keys)) == [1] * 20 + [2]
 
 
+async def test_requests_at_the_same_time_share_a_failure(server: Server) -> None:
+    """If each tab waited in turn until a lost server does not answer, the last one would wait for minutes.
+
+    The next request asks again.
+    """
+    asked = list[float]()
+
+    async def fail() -> int:
+        asked.append(server.now)
+        await asyncio.sleep(0)
+        server.now += 10
+        raise RPCError("", AWAY, b"")
+
+    reads = (server.reads.read("list", fail) for _ in range(20))
+    errors = await asyncio.gather(*reads, return_exceptions=True)
+    assert ([type(error) for error in errors], asked) == ([RPCError] * 20, [1_000])
+    assert await server.reads.read("list", server.read) == 1
+
+
 @pytest.mark.parametrize(
     ("age_s", "spent", "problem", "answer", "shown_age"),
     [
