@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from temporalio import activity
@@ -86,7 +86,7 @@ async def test_a_call_that_an_operator_stops_is_not_repeated(serve: Serve, opera
     async with serve(Agent(name="worker", model=model, tools=[tool])) as env:
         invocation = await env.client.start("worker", "work")
         await began.wait()
-        service, call = env.temporal.workflow_service, {"namespace": env.temporal.namespace, "id": "fc-1"}
+        service, call = env.temporal.workflow_service, cast(Any, {"namespace": env.temporal.namespace, "id": "fc-1"})
         execution = WorkflowExecution(workflow_id=invocation.id)
         if operation == "reset":
             await service.reset_activity(ResetActivityRequest(**call, execution=execution))
