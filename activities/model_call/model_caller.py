@@ -230,8 +230,9 @@ class ModelCaller:
 
     async def _reply(self, params: ModelCallInput) -> ModelReply:
         info = activity.info()
-        root, agent = self._registry.find(params.root or params.agent, params.agent)
         log = await self._logs.at(info.workflow_id or "", info.workflow_run_id or "", params)
+        # Take the root from the log, as tool calls do. Otherwise, an attacker could have another tree's rules applied.
+        root, agent = self._registry.find(log.state.root, params.agent)
         if params.phase == "turn":
             _check_kind(agent, log.state.runs[params.turn])
         agent = apply_overrides(root, agent, log.state.input)

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from tests.server.attacks.attackers import Attacker, activity_ended, agree, payer, recorded_reply
+from tests.server.attacks.attackers import Attacker, activity_ended, agree, payer, pays, recorded_reply
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import Till, until_waiting, waiting
 from tests.unit.identity.conftest import Installation
+from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core import JsonObject
 from waystation.testing import ScriptedModel, calls, says
@@ -52,6 +53,26 @@ async def test_an_attackers_workflow_that_runs_the_tool_gets_nothing_paid(
             reply = {"content": {"role": "model", "parts": [_part()]}, "calls": [{"id": "fc-1"}], "mark": "abc123"}
             await attacker.lie(attacker.task_queue, "call_model", reply)
         await handle.result()
+    assert till.paid == []
+
+
+async def test_rules_of_another_tree_do_not_decide_for_a_call(
+    serve: Serve, there: Installation, attacker: Attacker
+) -> None:
+    """A kiosk has an agent of the same name, which may pay small amounts without approval."""
+    till, small_till = Till(), Till()
+    kiosk = Agent(
+        name="kiosk", model=pays(), sub_agents=[payer(small_till, require_confirmation=lambda amount: amount > 10)]
+    )
+    async with serve(payer(till), kiosk, identity=there.worker, verify=False) as env:
+        queue = env.client.task_queue
+        steps = [
+            {"type": "call_model", "id": "m1", "input": MODEL | {"root": "kiosk"}, "task_queue": queue},
+            {"type": "payer.pay", "id": "fc-1", "task_queue": queue}
+            | {"input": PAY | {"at": 1, "new": [">1", "m1.{mark}"]}},
+        ]
+        plan = {"activities": steps, "agent": "payer", "message": "go"}
+        await (await attacker.script("AgentInvocation", plan)).result()
     assert till.paid == []
 
 
