@@ -353,7 +353,7 @@ async def find_missing_proof(
     if not may_need_verified_approval(tool, rules):
         return None
     proofs = await factory.proofs(with_scope=any(approval.remember for approval in call.signed))
-    if proofs and proofs.is_authentic(call):
+    if proofs and proofs.is_authentic(call, log.state.root):
         gate = call.call.approval if call.call.confirmation and not call.call.standing else None
     else:
         judgement = await judge_call(tool, args, context, rules)

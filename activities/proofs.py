@@ -106,21 +106,25 @@ class Proofs:
     scope: str | None = None
     """The session, or the invocation outside sessions, in which approvals are remembered; None if it is unknown."""
 
-    def signed_call(self, call: Call, agent: str, tool: str, args: JsonObject) -> Call:
+    def signed_call(self, call: Call, root: str, agent: str, tool: str, args: JsonObject) -> Call:
         """Return the call with a MAC that proves that a worker decided whether the call needs an approval."""
-        return call.model_copy(update={"mac": self.keys.sign(self._call_claims(call, agent, tool, args))})
+        return call.model_copy(update={"mac": self.keys.sign(self._call_claims(call, root, agent, tool, args))})
 
-    def is_authentic(self, call: CallState) -> bool:
-        """Return whether the call's MAC proves that a worker made the recorded decision about the approval it needs."""
-        return self.keys.verifies(call.call.mac, self._call_claims(call.call, call.agent, call.name, call.args))
+    def is_authentic(self, call: CallState, root: str) -> bool:
+        """Return whether the call's MAC proves that a worker made the recorded decision about the approval it needs,
+        by the rules of this root agent. Earlier versions did not name the root.
+        """
+        claims = (self._call_claims(call.call, signed, call.agent, call.name, call.args) for signed in (root, None))
+        return any(self.keys.verifies(call.call.mac, claim) for claim in claims)
 
-    def _call_claims(self, call: Call, agent: str, tool: str, args: JsonObject) -> JsonObject:
+    def _call_claims(self, call: Call, root: str | None, agent: str, tool: str, args: JsonObject) -> JsonObject:
         if call.confirmation is not None and call.standing is None:
             args = {}  # an approver may edit them, and every approval includes them
         return call_claims(
             self.namespace,
             ids.approval(self.invocation_id, call.id),
             self.run,
+            root,
             call_digest(agent, tool, args, declared=call.declared, policy=call.approval, origin=call.tool_origin),
             asks=call.confirmation is not None,
             covered=call.standing is not None,

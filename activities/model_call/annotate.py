@@ -264,7 +264,8 @@ class Annotator:
         if standing := self.approvals.covering(agent, tool.name, call, used):
             call = call.model_copy(update={"standing": standing})
         proofs = self.approvals.proofs if may_need_verified_approval(tool, self.approvals.rules) else None
-        return proofs.signed_call(call, agent, tool.name, used) if proofs else call
+        root = self.contexts.conversation.log.state.root
+        return proofs.signed_call(call, root, agent, tool.name, used) if proofs else call
 
     async def _respond(self, call: Call, tool: BaseTool, args: JsonObject, context: ToolContext) -> Call:
         """Run `set_model_response`, and store the structured answer unless the tool rejects it."""

@@ -33,6 +33,13 @@ def test_a_deleted_run_may_have_used_tokens_until_they_expire(
     assert may_lack_runs(known, "first", approved_at) is lacking
 
 
+def test_a_decision_by_the_rules_of_another_tree_does_not_count() -> None:
+    """A forged workflow could otherwise continue as an invocation of a root agent with other rules."""
+    proofs = Proofs(WorkerKeys.generate(), "default", "pay-1", "first")
+    call = CallState(proofs.signed_call(Call(id="fc-1"), "kiosk", "payer", "pay", {}), agent="payer", name="pay")
+    assert (proofs.is_authentic(call, "kiosk"), proofs.is_authentic(call, "payer")) == (True, False)
+
+
 async def test_another_attempt_of_an_activity_may_repeat_its_call() -> None:
     """Waystation schedules such calls with one attempt, but anyone can reset an activity."""
     env = ActivityEnvironment()

@@ -87,19 +87,23 @@ class SignedApproval(Recorded):
         return {**place, **approval, "coverage": coverage if self.remember else None}
 
 
-def call_claims(namespace: str, approval_id: str, run: str, digest: str, *, asks: bool, covered: bool) -> JsonObject:
+def call_claims(
+    namespace: str, approval_id: str, run: str, root: str | None, digest: str, *, asks: bool, covered: bool
+) -> JsonObject:
     """Return what the MAC of a call authenticates: a worker's decision on whether the call needs an approval.
 
     Args:
         namespace: The Temporal namespace.
         approval_id: The call, as `<invocation id>/<function call id>`.
         run: ID of the first run of the invocation.
+        root: The root agent, whose rules apply to the call, or None if an earlier version recorded the call.
         digest: Digest of the call; see `policy.call_digest`.
         asks: Whether the call requires an approval before it runs.
         covered: Whether a remembered approval covers the call.
     """
     place = {"kind": "call", "namespace": namespace, "call": approval_id, "run": run}
-    return {**place, "digest": digest, "asks": asks, "covered": covered}
+    claims: JsonObject = {**place, "digest": digest, "asks": asks, "covered": covered}
+    return {**claims, "root": root} if root else claims
 
 
 def satisfies_policy(
