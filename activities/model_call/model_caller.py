@@ -231,8 +231,7 @@ class ModelCaller:
     async def _reply(self, params: ModelCallInput) -> ModelReply:
         info = activity.info()
         log = await self._logs.at(info.workflow_id or "", info.workflow_run_id or "", params)
-        # Take the root from the log, as tool calls do. Otherwise, an attacker could have another tree's rules applied.
-        root, agent = self._registry.find(log.state.root, params.agent)
+        root, agent = self._registry.find(log.state.root, params.agent)  # anyone can forge `params.root`
         if params.phase == "turn":
             _check_kind(agent, log.state.runs[params.turn])
         agent = apply_overrides(root, agent, log.state.input)
