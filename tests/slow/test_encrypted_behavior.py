@@ -55,6 +55,8 @@ NEED_PLAIN = {
         "a_history_is_replayed_only_with_all_of_its_values",
         "a_session_is_shown_without_the_store",
         "pages_and_streams_show_short_forms",
+        "a_call_with_unavailable_arguments_cannot_be_approved",
+        "a_page_offers_no_approval_of_unavailable_arguments",
     ],
 }
 """Tests, by file, of what encryption changes: exported files are encrypted, and encrypted values have no short form."""

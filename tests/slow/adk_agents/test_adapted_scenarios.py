@@ -12,6 +12,7 @@ from tests.slow.differential.test_scenarios import ALWAYS, SHOWN_LINES, expected
 
 OF_OUR_CLASSES = {
     "arguments-are-validated",
+    "bound-arguments-are-hidden",
     "constraints-are-checked",
     "long-running-note",
     "parameter-descriptions",
