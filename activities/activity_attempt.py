@@ -196,7 +196,7 @@ class Heartbeater:
 
 
 class CanceledByHeartbeat(BaseException):
-    """Ends an activity whose own heartbeat, not the SDK's, has learned that it is canceled."""
+    """Ends an activity that is canceled, as a request of the `Heartbeater` has found. The SDK does not know it yet."""
 
 
 def _find_handle() -> AsyncActivityHandle:

@@ -231,10 +231,11 @@ def _find_fault(prefix: str, delta: ScopeDelta) -> str:
 
     The scope may not remember the sender of such a delta, so all activities that share the signal would wait in vain.
     """
-    if (size := len(delta.encode())) > MAX_SCOPE_BYTES:
-        return f"It has {size} bytes; the limit is {MAX_SCOPE_BYTES}."
+    data = delta.encode()
+    if len(data) > MAX_SCOPE_BYTES:
+        return f"It has {len(data)} bytes; the limit is {MAX_SCOPE_BYTES}."
     fold = ScopeFold(prefix)
-    fold.apply(APPLY_SIGNAL, [encode(delta.model_dump(exclude_defaults=True))])
+    fold.apply(APPLY_SIGNAL, [data])
     return fold.refused[0].reason if fold.refused else ""
 
 

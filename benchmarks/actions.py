@@ -1,4 +1,4 @@
-"""What an invocation costs in billable actions of Temporal Cloud, counted by the server's own metric `action`.
+"""Count the billable actions of an invocation in Temporal Cloud with the server's own metric `action`.
 
 A heartbeat is an action, so some rows have a model or a tool that takes seconds, as those of users do.
 """

@@ -239,6 +239,7 @@ class Annotator:
         confirmation = judgement.confirmation
         asks = confirmation is not None or tool.is_long_running or judgement.policy is not None
         origin, policy = self.tools.origins.get(tool.name), judgement.policy or tool.approval
+        root = self.contexts.conversation.log.state.root
         call = call.model_copy(
             update={
                 "kind": "long_running" if tool.is_long_running else "function",
@@ -247,7 +248,7 @@ class Annotator:
                 "approval": judgement.policy,
                 "declared": parameters_digest(tool) if asks else None,
                 "tool_origin": origin if asks or origin != DECLARED else None,
-                "root": self.contexts.conversation.log.state.root if policy and policy.remember else None,
+                "root": root if policy and policy.remember else None,
                 "response_schema": tool.answer_schema() if tool.is_long_running else None,
                 "effect": tool.effect_when(confirmed=confirmation is not None),
                 "timeout_s": tool.timeout.total_seconds() if tool.timeout else None,
@@ -264,7 +265,6 @@ class Annotator:
         if standing := self.approvals.covering(agent, tool.name, call, used):
             call = call.model_copy(update={"standing": standing})
         proofs = self.approvals.proofs if may_need_verified_approval(tool, self.approvals.rules) else None
-        root = self.contexts.conversation.log.state.root
         return proofs.signed_call(call, root, agent, tool.name, used) if proofs else call
 
     async def _respond(self, call: Call, tool: BaseTool, args: JsonObject, context: ToolContext) -> Call:

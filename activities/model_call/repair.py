@@ -65,8 +65,9 @@ def add_remedy(reply: ModelReply, contexts: Contexts, wrap_up: str | None) -> Mo
 
 
 def explain_unusable(contexts: Contexts) -> list[JsonObject]:
-    """Return a content that tells the model what is wrong with its last reply, or nothing if that reply was usable or
-    the model is asked the same again.
+    """Return a message that tells the model what is wrong with its last reply.
+
+    Return nothing if the reply was usable, or if the model gets the same request again.
     """
     reported = [note for note in _find_unusable(contexts)[:1] if note["remedy"] == "report"]
     return [{"role": "user", "parts": [{"text": _ASK_AGAIN.format(**note)}]} for note in reported]

@@ -22,6 +22,7 @@ _Walk: TypeAlias = Callable[..., Awaitable[Any]]
 @contextmanager
 def load_worker() -> Iterator[None]:
     """Load the modules that the block imports in less time than a plain import would take."""
+    was_enabled = gc.isenabled()
     gc.disable()  # nearly all objects of a module stay in use, but collections take a tenth of the time to start
     try:
         if "rich" not in sys.modules:
@@ -33,7 +34,8 @@ def load_worker() -> Iterator[None]:
         yield
         gc.freeze()  # otherwise, a collection of all modules would follow, which takes 6% of the time to start
     finally:
-        gc.enable()
+        if was_enabled:
+            gc.enable()
 
 
 def tune_process() -> None:
