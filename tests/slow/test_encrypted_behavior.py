@@ -58,8 +58,11 @@ NEED_PLAIN = {
         "a_call_with_unavailable_arguments_cannot_be_approved",
         "a_page_offers_no_approval_of_unavailable_arguments",
     ],
+    "sessions/test_user_deletion.py": ["the_recorded_input_shows_the_owner_not_the_id"],
 }
-"""Tests, by file, of what encryption changes: exported files are encrypted, and encrypted values have no short form."""
+"""Tests, by file, of what encryption changes: exported files are encrypted, encrypted values have no short form, and an
+invocation whose ID names another user's key is refused.
+"""
 
 
 @pytest.mark.timeout(600)
