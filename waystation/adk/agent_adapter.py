@@ -350,7 +350,7 @@ class _Summarizer(BaseEventsSummarizer):
 
 
 def _adapt_plugin(contexts: Contexts, plugin: Any) -> BasePlugin:
-    """Return a plugin with those callbacks that the google-adk plugin overrides."""
+    """Wrap a google-adk plugin, exposing only the callbacks it overrides."""
 
     def adapt(name: str) -> Callable[..., Any]:
         async def run(self: BasePlugin, **params: Any) -> Any:

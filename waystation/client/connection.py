@@ -71,7 +71,7 @@ def connection_problem(error: Exception) -> str:
         return "the server does not speak TLS, which an API key or TEMPORAL_TLS* requires"
     if "error after connection" in text and "transport::Error" in text:
         return (
-            "no Temporal server listens at the address (it may be the Web UI's), or the server requires TLS or a "
+            "no Temporal server listens on the address (it may be the Web UI's), or the server requires TLS or a "
             "client certificate"
         )
     if "InvalidCertificate" in text:
