@@ -107,6 +107,17 @@ def find_adapter(value: object) -> FrameworkAdapter | None:
     return next(iter(find_adapters([value])), None)
 
 
+def adapt_plugins(plugins: list[Any]) -> list[Any]:
+    """Return plugins, with those of other frameworks adapted.
+
+    Raises:
+        AuthoringError: A plugin cannot run.
+    """
+    for adapter in find_adapters(plugins):
+        plugins = adapter.adapt_plugins(plugins)
+    return plugins
+
+
 def _read_project(group: str) -> list[metadata.EntryPoint]:
     """Return Waystation's own entry points if this is a source tree, whose metadata may be missing or outdated."""
     project = tomllib.loads(_PROJECT.read_text(encoding="utf-8"))["project"] if _PROJECT.is_file() else {}

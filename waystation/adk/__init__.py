@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from waystation.agents import BaseAgent, LlmAgent
     from waystation.apps import App
     from waystation.plugins import BasePlugin
-    from waystation.tools import BaseTool, BaseToolset
 
 
 class AdkUnavailable(AuthoringError):
@@ -30,8 +29,8 @@ def is_adk(value: object) -> bool:
 
 
 def list_settings_without_effect(app: object) -> list[str]:
-    """Return the names of those settings of a google-adk App that have no effect. For other objects, return []."""
-    names = ("context_cache_config", "resumability_config") if is_adk(app) else ()
+    """Return the names of those settings of a google-adk App that have no effect."""
+    names = ("context_cache_config", "resumability_config")
     return [name for name in names if getattr(app, name, None) is not None]
 
 
@@ -52,27 +51,39 @@ def from_adk(agent: object) -> BaseAgent | App:
         AdkUnavailable: google-adk is not installed, or has an unsupported version.
         InvalidAgent: An agent of the tree cannot run.
     """
-    if problem := find_adk_problem():
-        raise AdkUnavailable(problem)
+    _check_version()
     from waystation.adk.agent_adapter import adapt
 
     return adapt(agent)
 
 
-def adapt_plugins(plugins: Sequence[Any]) -> list[BasePlugin]:
+adapt_agent = from_adk
+
+
+def adapt_tools(agent: BaseAgent, tools: Sequence[Any]) -> list[Any]:
+    """Return the tools and toolsets of one of Waystation's agents, with those of google-adk adapted.
+
+    Raises:
+        AdkUnavailable: google-adk has an unsupported version.
+        InvalidAgent: A tool cannot run.
+    """
+    _check_version()
+    from waystation.adk.agent_adapter import Adapter
+
+    adapter = Adapter()
+    return [adapter.tool(agent, tool) if is_adk(tool) else tool for tool in tools]
+
+
+def adapt_plugins(plugins: Sequence[Any]) -> list[Any]:
     """Return plugins, with those of google-adk as plugins of Waystation.
 
     Raises:
         AdkUnavailable: google-adk has an unsupported version.
     """
-    theirs = [plugin for plugin in plugins if is_adk(plugin)]
-    if not theirs:
-        return list(plugins)
-    if problem := find_adk_problem():
-        raise AdkUnavailable(problem)
+    _check_version()
     from waystation.adk.agent_adapter import Adapter
 
-    adapter = Adapter(theirs)
+    adapter = Adapter([plugin for plugin in plugins if is_adk(plugin)])
     return [adapter.plugin(plugin) if is_adk(plugin) else plugin for plugin in plugins]
 
 
@@ -83,23 +94,12 @@ def adapt_code_executor(agent: LlmAgent) -> None:
         AdkUnavailable: google-adk has an unsupported version.
         InvalidAgent: The code executor cannot run.
     """
-    if problem := find_adk_problem():
-        raise AdkUnavailable(problem)
+    _check_version()
     from waystation.adk.agent_adapter import Adapter
 
     Adapter().code_executor(agent)
 
 
-def adapt_tool(agent: BaseAgent, tool: object) -> BaseTool | BaseToolset:
-    """Return a tool or toolset of google-adk as one of Waystation, for one of Waystation's agents.
-
-    Raises:
-        AdkUnavailable: google-adk has an unsupported version.
-        InvalidAgent: The tool cannot run.
-    """
+def _check_version() -> None:
     if problem := find_adk_problem():
         raise AdkUnavailable(problem)
-    from waystation.adk.agent_adapter import Adapter
-
-    adapted: BaseTool | BaseToolset = Adapter().tool(agent, tool)
-    return adapted

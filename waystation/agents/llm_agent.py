@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 
-from waystation.adk import adapt_code_executor, adapt_tool, is_adk
 from waystation.agents import ApprovalRule, BaseAgent, Callbacks, lineage
 from waystation.agents.memoize import memoize
 from waystation.code_executors import BuiltInCodeExecutor
 from waystation.core import with_article
+from waystation.extensions import find_adapter, find_adapters
 from waystation.models import BaseLlm
 from waystation.models.base_llm import DEFAULT_MODEL, AdkLlm, GeneratesContent
 from waystation.models.providers import create_model
@@ -161,10 +161,10 @@ class LlmAgent(BaseAgent):
 
     @model_validator(mode="after")
     def _adapt_parts(self) -> LlmAgent:
-        if any(is_adk(tool) for tool in self.tools):
-            self.tools = [adapt_tool(self, tool) if is_adk(tool) else tool for tool in self.tools]
-        if is_adk(self.code_executor):
-            adapt_code_executor(self)
+        for adapter in find_adapters(self.tools):
+            self.tools = adapter.adapt_tools(self, self.tools)
+        if runs_code := find_adapter(self.code_executor):
+            runs_code.adapt_code_executor(self)
         return self
 
     @field_validator("model", mode="before")
@@ -210,7 +210,7 @@ class LlmAgent(BaseAgent):
     @field_validator("code_executor")
     @classmethod
     def _check_code_executor(cls, executor: Any) -> Any:
-        if executor is not None and not isinstance(executor, BuiltInCodeExecutor) and not is_adk(executor):
+        if executor is not None and not isinstance(executor, BuiltInCodeExecutor) and not find_adapter(executor):
             raise ValueError(
                 f"{type(executor).__name__} is not supported; use BuiltInCodeExecutor, which runs code at the model's "
                 "provider, a code executor of google-adk, or a tool that runs code."

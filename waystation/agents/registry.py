@@ -24,7 +24,6 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from waystation.adk import from_adk, is_adk, list_settings_without_effect
 from waystation.agents import (
     CALLBACKS,
     ApprovalRule,
@@ -48,6 +47,7 @@ from waystation.core import (
     describe_errors,
     with_article,
 )
+from waystation.extensions import find_adapter
 from waystation.import_path import add_project
 from waystation.models import BaseLlm
 from waystation.plugins import BasePlugin
@@ -194,8 +194,9 @@ def tree_of(agent: BaseAgent) -> dict[str, BaseAgent]:
 
 
 def _root(exposed: object, place: str = "", demo_model: BaseLlm | None = None, package: str = "") -> Root:
-    without_effect = list_settings_without_effect(exposed)
-    exposed = from_adk(exposed) if is_adk(exposed) else exposed
+    adapter = find_adapter(exposed)
+    without_effect = adapter.list_settings_without_effect(exposed) if adapter else ()
+    exposed = adapter.adapt_agent(exposed) if adapter else exposed
     agent = exposed.root_agent if isinstance(exposed, App) else exposed
     if not isinstance(agent, BaseAgent):
         raise TypeError(f"{agent!r} is neither an agent nor an app; pass one, such as a module's `root_agent`.")
@@ -282,7 +283,7 @@ def _load(package: Path) -> Root:
     for name, kinds in (("app", (App,)), ("root_agent", (BaseAgent, App))):
         for module in modules:
             # A variable named `app` may be something else, such as a web application.
-            if isinstance(exposed := getattr(module, name, None), kinds) or is_adk(exposed):
+            if isinstance(exposed := getattr(module, name, None), kinds) or find_adapter(exposed):
                 place = str(package / Path(module.__file__ or "agent.py").name)
                 return _root(exposed, place, demo if isinstance(demo, BaseLlm) else None, package.resolve().name)
     other = next((module.root_agent for module in modules if hasattr(module, "root_agent")), None)

@@ -5,9 +5,9 @@ from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from waystation.adk import adapt_plugins
 from waystation.agents import ApprovalRule, BaseAgent, ContextCacheConfig
 from waystation.apps import BaseEventsSummarizer
+from waystation.extensions import adapt_plugins
 from waystation.plugins import BasePlugin, wrong_callbacks
 
 _NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_-]*")

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from google.genai import types
 
 from waystation.activities import close_plugins
-from waystation.adk import adapt_plugins, from_adk, is_adk
 from waystation.agents import BaseAgent, RunConfig
 from waystation.agents.registry import Registry
 from waystation.apps import App
@@ -20,6 +19,7 @@ from waystation.artifacts import BaseArtifactService, InMemoryArtifactService
 from waystation.core import JsonObject, with_article
 from waystation.errors import SessionNotFoundError
 from waystation.events import Event
+from waystation.extensions import adapt_plugins, find_adapter
 from waystation.memory import BaseMemoryService, InMemoryMemoryService
 from waystation.runners.app_worker import AppWorker, check_agents
 from waystation.runners.debug_output import print_event
@@ -334,7 +334,8 @@ def _adapt(given: object, kind: type[T], name: str) -> T:
         TypeError: It is neither.
         AuthoringError: google-adk is not installed, or the agent cannot run.
     """
-    adapted = from_adk(given) if is_adk(given) else given
+    adapter = find_adapter(given)
+    adapted = adapter.adapt_agent(given) if adapter else given
     if not isinstance(adapted, kind):
         raise TypeError(f"`{name}` is {with_article(given)}; pass an instance of {kind.__name__}.")
     return adapted
