@@ -20,7 +20,7 @@ from waystation.tools import BaseTool, ToolContext, declaration
 if TYPE_CHECKING:
     from google.genai.types import Content, Part
 
-    from waystation.models.llm_request import LlmRequest
+    from waystation.models.llm_request import EditableRequest
 
 log = structlog.get_logger("waystation.tools")
 
@@ -84,7 +84,7 @@ class LoadArtifactsTool(BaseTool):
                 await tool_context.load_artifact(f"{USER_PREFIX}{name}")
         return {"artifact_names": list(names), "status": _STATUS}
 
-    async def process_llm_request(self, *, tool_context: ToolContext, llm_request: LlmRequest) -> None:
+    async def process_llm_request(self, *, tool_context: ToolContext, llm_request: EditableRequest) -> None:
         """Declare the tool, list the available artifacts, and add the contents of those the model just requested."""
         from google.genai.types import Content, Part
 

@@ -9,7 +9,7 @@ from waystation.tools import FunctionTool, ToolContext, declaration
 
 if TYPE_CHECKING:
     from waystation.memory import SearchMemoryResponse
-    from waystation.models.llm_request import LlmRequest
+    from waystation.models.llm_request import EditableRequest
 
 _HINT = (
     "What the user said in earlier conversations is remembered. When an answer may depend on it, look it up: call "
@@ -36,7 +36,7 @@ class LoadMemoryTool(FunctionTool):
         schema = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
         return declaration(self.name, self.description, schema)
 
-    async def process_llm_request(self, *, tool_context: ToolContext, llm_request: LlmRequest) -> None:
+    async def process_llm_request(self, *, tool_context: ToolContext, llm_request: EditableRequest) -> None:
         """Add the tool's declaration and instruction to the request."""
         await super().process_llm_request(tool_context=tool_context, llm_request=llm_request)
         llm_request.append_instructions([_HINT])

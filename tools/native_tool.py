@@ -13,7 +13,7 @@ from waystation.core import JsonObject
 from waystation.tools import BaseTool, ToolContext
 
 if TYPE_CHECKING:
-    from waystation.models.llm_request import LlmRequest
+    from waystation.models.llm_request import EditableRequest
 
 _GEMINI = re.compile(
     r"(models/|projects/[^/]+/locations/[^/]+/publishers/[^/]+/models/|apigee/([^/]+/){0,2}|(?!projects/).*/)?gemini-.*"
@@ -57,7 +57,7 @@ class NativeTool(BaseTool):
     def _tool(self, context: ReadonlyContext) -> JsonObject:
         return self.tool
 
-    async def process_llm_request(self, *, tool_context: ToolContext, llm_request: "LlmRequest") -> None:
+    async def process_llm_request(self, *, tool_context: ToolContext, llm_request: "EditableRequest") -> None:
         """Add the tool to a model request, as in ADK."""
         from google.genai import types
 

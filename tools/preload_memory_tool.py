@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from google.genai.types import Content
 
     from waystation.memory import MemoryEntry
-    from waystation.models.llm_request import LlmRequest
+    from waystation.models.llm_request import EditableRequest
 
 log = structlog.get_logger("waystation.tools")
 
@@ -33,7 +33,7 @@ class PreloadMemoryTool(BaseTool):
     def __init__(self) -> None:
         super().__init__(name="preload_memory", description="preload_memory")
 
-    async def process_llm_request(self, *, tool_context: ToolContext, llm_request: LlmRequest) -> None:
+    async def process_llm_request(self, *, tool_context: ToolContext, llm_request: EditableRequest) -> None:
         """Insert the matches before the user's message. If the search fails, log it and call the model anyway."""
         from google.genai.types import Content, Part
 

@@ -12,7 +12,7 @@ from waystation.core import JsonObject, Usage, normalize_json, with_article
 from waystation.events.lazy_list import LazyList
 from waystation.models import LlmRequest, LlmResponse
 from waystation.models.adk_protocol import enum_value
-from waystation.models.llm_request import LlmRequest as EditableRequest
+from waystation.models.llm_request import EditableRequest
 from waystation.tools.base_tool import BaseTool
 
 

@@ -5,13 +5,13 @@ from typing import Any, TypeVar
 
 from waystation.activities.callbacks import CallbackRaised
 from waystation.agents.readonly_context import ReadonlyContext
-from waystation.models.llm_request import LlmRequest
+from waystation.models.llm_request import EditableRequest
 from waystation.tools import CallbackContext
 
 T = TypeVar("T")
 
 
-def plan_request(planner: Any, context: ReadonlyContext, request: LlmRequest) -> None:
+def plan_request(planner: Any, context: ReadonlyContext, request: EditableRequest) -> None:
     """Set the thinking config, or append the planner's instruction. The model then sees earlier thoughts as text.
 
     Raises:

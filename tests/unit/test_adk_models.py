@@ -12,7 +12,7 @@ from waystation.agents import Agent
 from waystation.core import JsonObject, ModelOverloaded, Usage
 from waystation.models import BaseLlm, LlmRequest, LlmResponse
 from waystation.models.base_llm import AdkLlm
-from waystation.models.llm_request import LlmRequest as EditableRequest
+from waystation.models.llm_request import EditableRequest
 
 ASKED: JsonObject = {"role": "user", "parts": [{"text": "Hello?"}]}
 

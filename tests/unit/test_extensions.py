@@ -61,9 +61,7 @@ def test_two_packages_with_the_same_name_are_refused(site: Path) -> None:
 def test_an_extension_that_cannot_be_loaded_names_package_group_and_cause(site: Path) -> None:
     """The user has to know which package to repair."""
     install(site, "acme", f"[{GROUP}]\nslack = acme_missing:Channel\n")
-    with pytest.raises(
-        ExtensionFailed, match=r"'acme' provides 'slack' in the group 'waystation\.tests'.*missing"
-    ):
+    with pytest.raises(ExtensionFailed, match=r"'acme' provides 'slack' in the group 'waystation\.tests'.*missing"):
         load_extension(find_extensions(GROUP)["slack"])
 
 

@@ -61,7 +61,7 @@ from waystation.code_executors import BuiltInCodeExecutor
 from waystation.core import InvalidAgent, JsonObject, describe_errors, with_article
 from waystation.events import Event
 from waystation.models import LlmResponse
-from waystation.models.llm_request import LlmRequest
+from waystation.models.llm_request import EditableRequest
 from waystation.plugins import BasePlugin
 from waystation.tools import BaseTool, RequestInputTool, ToolContext, invoke
 
@@ -327,7 +327,7 @@ def _convert(contexts: Contexts, stack: contextlib.ExitStack, value: Any) -> Any
     match value:
         case ToolContext():
             return stack.enter_context(contexts.using(value))
-        case LlmRequest():
+        case EditableRequest():
             return stack.enter_context(editing(value))
         case LlmResponse():
             return stack.enter_context(editing_response(value))

@@ -338,6 +338,7 @@ from waystation.core.session_log import (
     parse_nudge,
     parse_session,
     parse_state_change,
+    search_attributes_of,
     without_carried,
 )
 from waystation.core.settings import (
@@ -393,7 +394,6 @@ from waystation.core.wire import (
     diff_state,
     message_request,
     parse_input,
-    search_attributes_of,
     session_part,
     streaming_fields,
 )

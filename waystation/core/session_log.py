@@ -20,7 +20,12 @@ from waystation.core.payload import JsonObject, Recorded, decode, encode, parse
 from waystation.core.wire import (
     DEFAULT_APP,
     DEFAULT_USER,
+    MAX_KEYWORD,
     MAX_NAME_CHARS,
+    SEARCH_AGENT,
+    SEARCH_SESSION,
+    SEARCH_TENANT,
+    SEARCH_USER,
     SESSION_WORKFLOW,
     AppName,
     InvocationInput,
@@ -124,6 +129,20 @@ class SessionInput(Recorded):
     def app_key(self) -> str:
         """The key that separates the app's data from that of other apps and tenants."""
         return ids.app_key(self.app, self.tenant)
+
+
+def search_attributes_of(started: InvocationInput | SessionInput) -> dict[str, str]:
+    """Return the search attributes of an invocation or a session that never change, omitting those without a value.
+
+    Null characters are removed: a server on PostgreSQL cannot store them, and would never list the workflow.
+    """
+    values = {
+        SEARCH_AGENT: started.agent,
+        SEARCH_USER: started.user_id,
+        SEARCH_SESSION: started.session_id,
+        SEARCH_TENANT: started.tenant,
+    }
+    return {name: value.replace("\0", "")[:MAX_KEYWORD] for name, value in values.items() if value}
 
 
 class CollectInput(Recorded):

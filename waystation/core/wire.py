@@ -5,7 +5,7 @@ Existing payloads only ever gain optional fields. Any other change gets a new na
 
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -18,9 +18,6 @@ from waystation.core.conversation.partial_text import TextInterval
 from waystation.core.errors import InvalidInput
 from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, Recorded, copy_json, encode, parse
 from waystation.core.settings import MIN_HEARTBEAT_INTERVAL
-
-if TYPE_CHECKING:
-    from waystation.core.session_log import SessionInput
 
 MAX_TEXT = 100_000
 
@@ -359,20 +356,6 @@ HELD = "held"
 MAX_KEYWORD = 200
 """Maximum length of a search attribute's value. Longer values are cut, because the server rejects keywords over 2,048
 bytes, and a rejected upsert blocks the workflow."""
-
-
-def search_attributes_of(started: "InvocationInput | SessionInput") -> dict[str, str]:
-    """Return the search attributes of an invocation or a session that never change, omitting those without a value.
-
-    Null characters are removed: a server on PostgreSQL cannot store them, and would never list the workflow.
-    """
-    values = {
-        SEARCH_AGENT: started.agent,
-        SEARCH_USER: started.user_id,
-        SEARCH_SESSION: started.session_id,
-        SEARCH_TENANT: started.tenant,
-    }
-    return {name: value.replace("\0", "")[:MAX_KEYWORD] for name, value in values.items() if value}
 
 
 def parse_input(data: bytes) -> InvocationInput:

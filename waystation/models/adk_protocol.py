@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from waystation.core import JsonObject, ModelOverloaded, Usage
-from waystation.models.llm_request import LlmRequest as EditableRequest
+from waystation.models.llm_request import EditableRequest
 from waystation.models.llm_response import LlmResponse
+from waystation.models.plain_request import LlmRequest
 from waystation.models.service_errors import find_retry_after, map_status
-
-if TYPE_CHECKING:
-    from waystation.models.base_llm import LlmRequest
 
 
 async def generate_as_adk(

@@ -11,8 +11,8 @@ from typing import Any
 
 from waystation.adk_names import import_name
 from waystation.core import JsonObject, ModelError, ModelRefused, encode, to_token_count
-from waystation.models.base_llm import LlmRequest
 from waystation.models.chat_completions import build_response, call_part, make_strict, thinking_block, thought
+from waystation.models.plain_request import LlmRequest
 from waystation.models.sendable import Rules
 from waystation.models.service_model import ServiceModel, parameters_schema, refuse_native_tools, standard_base64
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from waystation.core import JsonObject, ModelRefused, encode, to_token_count
-from waystation.models.base_llm import LlmRequest
+from waystation.models.plain_request import LlmRequest
 from waystation.models.sendable import MAX_NAME, THINKING
 from waystation.models.service_model import parameters_schema, refuse_native_tools, standard_base64
 

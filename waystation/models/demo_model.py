@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from waystation.core import JsonObject
-from waystation.models.base_llm import LlmRequest
 from waystation.models.function_model import FunctionModel, calls, latest_turn, says
 from waystation.models.llm_response import LlmResponse
+from waystation.models.plain_request import LlmRequest
 
 NAME = "[demo model]"
 """Begins each text of the model."""

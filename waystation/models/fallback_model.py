@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import Self
 
 from waystation.core import JsonObject, ModelError, ModelOverloaded, ModelRefused, RateLimited
-from waystation.models.base_llm import BaseLlm, LlmRequest, name_of_model
+from waystation.models.base_llm import BaseLlm, name_of_model
 from waystation.models.google_llm import Gemini
 from waystation.models.llm_response import LlmResponse
+from waystation.models.plain_request import LlmRequest
 from waystation.models.providers import find_name_problem, find_provider
 from waystation.models.service_model import check_name
 

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from waystation.core import JsonObject, ModelError, ModelOverloaded, ModelRefused, describe_faults
-from waystation.models.base_llm import DEFAULT_MODEL, LlmRequest
+from waystation.models.base_llm import DEFAULT_MODEL
+from waystation.models.plain_request import LlmRequest
 from waystation.models.sendable import MAX_NAME, Rules
 from waystation.models.service_errors import find_retry_after, map_status
 from waystation.models.service_model import CONTINUATION, ServiceModel

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from waystation.core import JsonObject, ModelOverloaded
-from waystation.models.base_llm import LlmRequest
 from waystation.models.chat_completions import MAX_DESCRIPTION, build_params, build_response, convert_chat
+from waystation.models.plain_request import LlmRequest
 from waystation.models.sendable import Rules
 from waystation.models.service_model import ServiceModel
 

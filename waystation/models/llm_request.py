@@ -19,7 +19,7 @@ _MEDIA_DETAILS = {"displayName": "'{}'", "fileUri": "URI: {}", "mimeType": "type
 """How to describe the properties of media in an instruction. The wording matches ADK."""
 
 
-class LlmRequest:
+class EditableRequest:
     """The request of a model call before it is sent."""
 
     def __init__(
@@ -45,9 +45,9 @@ class LlmRequest:
         self.tools_dict: dict[str, Any] = tools_dict if tools_dict is not None else {}
         """The tools that the model may call, by name."""
 
-    def model_copy(self, *, update: JsonObject | None = None, deep: bool = False) -> LlmRequest:
+    def model_copy(self, *, update: JsonObject | None = None, deep: bool = False) -> EditableRequest:
         """Return a copy. Code for ADK calls this method because ADK's class is a pydantic model."""
-        return LlmRequest(**{**vars(copy.deepcopy(self) if deep else self), **(update or {})})
+        return EditableRequest(**{**vars(copy.deepcopy(self) if deep else self), **(update or {})})
 
     def append_instructions(self, instructions: list[str] | types.Content) -> list[types.Content]:
         """Append to the system instruction, or replace a system instruction that is not a string.
@@ -113,6 +113,10 @@ class LlmRequest:
             raise ValueError("Pass output_schema=<your_schema>.")
         self.config.response_schema = output_schema
         self.config.response_mime_type = "application/json"
+
+
+LlmRequest = EditableRequest
+"""ADK's name."""
 
 
 def joined(before: str | None, text: str) -> str:

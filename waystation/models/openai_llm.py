@@ -6,8 +6,8 @@ from datetime import timedelta
 from typing import Any
 
 from waystation.core import JsonObject
-from waystation.models.base_llm import LlmRequest
 from waystation.models.chat_completions import MAX_DESCRIPTION, build_params, convert_chat
+from waystation.models.plain_request import LlmRequest
 from waystation.models.sendable import Rules
 from waystation.models.service_model import ServiceModel
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from waystation.core import JsonObject, digest, encode, repair_text
-from waystation.models.base_llm import LlmRequest
 from waystation.models.llm_request import joined
 from waystation.models.llm_response import LlmResponse
+from waystation.models.plain_request import LlmRequest
 
 BEGIN_PROMPT = "The beginning of this conversation is not shown."
 CONTINUE_PROMPT = "Continue as instructed. If there is nothing left to do, say so or summarize."

@@ -6,13 +6,11 @@ import email.utils
 import re
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from waystation.core import ModelError, ModelOverloaded, ModelRefused
+from waystation.models.plain_request import LlmRequest
 from waystation.models.reply import MAX_MESSAGE
-
-if TYPE_CHECKING:
-    from waystation.models.base_llm import LlmRequest
 
 MAX_RETRY_AFTER_S = 86_400.0
 MIN_KEY = 8  # Shorter keys are used only in tests, and they also occur in ordinary words.

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from google.genai import types
 
     from waystation.agents import ReadonlyContext
-    from waystation.models.llm_request import LlmRequest
+    from waystation.models.llm_request import EditableRequest
     from waystation.tools import CallbackContext
 
 
@@ -17,7 +17,7 @@ class BasePlanner(abc.ABC):
     """Adds an instruction to each of an agent's requests, and changes the parts of the model's replies."""
 
     @abc.abstractmethod
-    def build_planning_instruction(self, readonly_context: ReadonlyContext, llm_request: LlmRequest) -> str | None:
+    def build_planning_instruction(self, readonly_context: ReadonlyContext, llm_request: EditableRequest) -> str | None:
         """Return text to append to the system instruction, or None."""
 
     @abc.abstractmethod

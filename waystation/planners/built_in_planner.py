@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from google.genai import types
 
     from waystation.agents import ReadonlyContext
-    from waystation.models.llm_request import LlmRequest
+    from waystation.models.llm_request import EditableRequest
     from waystation.tools import CallbackContext
 
 
@@ -21,11 +21,11 @@ class BuiltInPlanner(BasePlanner):
         """Store the setting, which replaces the one in the agent's `generate_content_config`."""
         self.thinking_config = thinking_config
 
-    def apply_thinking_config(self, llm_request: LlmRequest) -> None:
+    def apply_thinking_config(self, llm_request: EditableRequest) -> None:
         """Set `thinking_config` in a request."""
         llm_request.config.thinking_config = self.thinking_config
 
-    def build_planning_instruction(self, readonly_context: ReadonlyContext, llm_request: LlmRequest) -> str | None:
+    def build_planning_instruction(self, readonly_context: ReadonlyContext, llm_request: EditableRequest) -> str | None:
         """Return None: the model needs no instruction."""
         return None
 

@@ -18,7 +18,7 @@ from waystation.apps.llm_event_summarizer import LlmEventSummarizer
 from waystation.client.agent_client import Invocation
 from waystation.core import NoPrompt, UnknownAgent
 from waystation.models import LlmRequest
-from waystation.models.llm_request import LlmRequest as EditableRequest
+from waystation.models.llm_request import EditableRequest
 from waystation.replay import Prompt, Recording, prompt_at
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.agent_tool import AgentTool
