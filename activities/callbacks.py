@@ -18,7 +18,6 @@ from waystation.activities.model_call.conversion import content_to_json
 from waystation.agents import BaseAgent, LlmAgent
 from waystation.agents.base_agent import as_list
 from waystation.agents.llm_agent import CALLBACKS
-from waystation.agents.readonly_context import NoInvocationContext
 from waystation.agents.tree import create_shape, transfer_target
 from waystation.core import (
     NO_ACTIONS,
@@ -38,7 +37,7 @@ from waystation.core import (
 )
 from waystation.models import LlmResponse
 from waystation.plugins.base_plugin import BasePlugin, overrides_callback
-from waystation.tools import BaseTool, CallbackContext, ToolContext
+from waystation.tools import BaseTool, CallbackContext, NoInvocationContext, ToolContext
 from waystation.tools.functions import invoke
 from waystation.tools.outcome import convert_result, create_failure_outcome, create_ran_outcome, describe_error
 from waystation.tools.output_schema import parse_answer_text

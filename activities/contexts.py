@@ -7,9 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from waystation.activities.activity_attempt import Heartbeater
 from waystation.agents import LlmAgent
-from waystation.agents.memoize import memoize
-from waystation.agents.readonly_context import ReadonlyContext
 from waystation.agents.run_config import RunConfig, StreamingMode
+from waystation.agents.toolbox import ToolMap, ToolsetFailure, list_tools
 from waystation.agents.tree import transfer_targets
 from waystation.core import (
     ActivitySettings,
@@ -27,13 +26,13 @@ from waystation.core import (
     copy_json,
     ids,
 )
-from waystation.tools import BaseTool, CallbackContext, ToolContext
+from waystation.tools import BaseTool, CallbackContext, ReadonlyContext, ToolContext
+from waystation.tools.memoize import memoize
 from waystation.tools.native_tool import NativeTool
 from waystation.tools.output_schema import SetModelResponseTool
 from waystation.tools.services import NO_SERVICES, Services
 from waystation.tools.session_view import Session
 from waystation.tools.state import State
-from waystation.tools.toolbox import ToolMap, ToolsetFailure, list_tools
 from waystation.tools.transfer import TransferToAgentTool
 
 

@@ -39,8 +39,9 @@ from waystation.activities.contexts import Contexts, tools_for, unknown_tool
 from waystation.activities.log_cache import Logs
 from waystation.activities.proofs import NO_PROOFS, ProofFactory, may_need_verified_approval
 from waystation.activities.session_history import ConversationReader
-from waystation.agents import ApprovalRule, LlmAgent
+from waystation.agents import ApprovalRule, LlmAgent, entries_of
 from waystation.agents.registry import Registry
+from waystation.agents.toolbox import ToolsetFailure
 from waystation.core import (
     HELD_TOOL,
     MAX_VALUE_BYTES,
@@ -63,7 +64,7 @@ from waystation.core import (
     stage_of,
     with_article,
 )
-from waystation.tools import BaseTool, BaseToolset, ToolContext, entries_of
+from waystation.tools import BaseTool, BaseToolset, ToolContext
 from waystation.tools.outcome import (
     FailedAfterEffect,
     convert_result,
@@ -72,7 +73,6 @@ from waystation.tools.outcome import (
 )
 from waystation.tools.places import find_author_line
 from waystation.tools.services import NO_SERVICES, Services
-from waystation.tools.toolbox import ToolsetFailure
 
 events = structlog.get_logger("waystation.activities")
 

@@ -1,15 +1,17 @@
 # Names outside `__all__` are for the engine, or need an extra.
-from waystation.agents.readonly_context import ReadonlyContext
 from waystation.tools.agent_tool import AgentTool
 from waystation.tools.approval import is_subject_to_rules as is_subject_to_rules
 from waystation.tools.approval import judge_call as judge_call
 from waystation.tools.approval import parameters_digest as parameters_digest
+from waystation.tools.approval_rule import ApprovalRule as ApprovalRule
 from waystation.tools.authorization import NO_AUTHORIZATION as NO_AUTHORIZATION
 from waystation.tools.authorization import Authorization as Authorization
 from waystation.tools.authorization import ToolCredential as ToolCredential
 from waystation.tools.authorization import authentication_problems as authentication_problems
 from waystation.tools.authorization import authorize as authorize
 from waystation.tools.authorization import call_header_provider as call_header_provider
+from waystation.tools.base_context import NoInvocationContext as NoInvocationContext
+from waystation.tools.base_context import ReadonlyContext
 from waystation.tools.base_tool import BaseTool
 from waystation.tools.base_tool import OnError as OnError
 from waystation.tools.base_tool import cacheable as cacheable
@@ -58,12 +60,6 @@ from waystation.tools.state import State as State
 from waystation.tools.temporal_tools import ActivityTool, NexusTool, WorkflowTool
 from waystation.tools.temporal_tools import TemporalTool as TemporalTool
 from waystation.tools.tool_context import CallbackContext, ToolContext
-from waystation.tools.toolbox import NAME as NAME
-from waystation.tools.toolbox import RESERVED_NAMES as RESERVED_NAMES
-from waystation.tools.toolbox import agents_below as agents_below
-from waystation.tools.toolbox import entries_of as entries_of
-from waystation.tools.toolbox import resolve_tools as resolve_tools
-from waystation.tools.toolbox import tool_problems as tool_problems
 from waystation.tools.transfer import TransferToAgentTool as TransferToAgentTool
 from waystation.tools.url_context_tool import UrlContextTool, url_context
 from waystation.tools.vertex_ai_search_tool import VertexAiSearchTool

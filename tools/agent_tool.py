@@ -1,20 +1,35 @@
 """Agents as tools."""
 
 import json
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ValidationError
 
-from waystation.agents import BaseAgent, LlmAgent
-from waystation.agents.memoize import memoize
 from waystation.core import InvalidTool, JsonObject, to_plain_json
 from waystation.tools import ArgumentsRejected, BaseTool, ToolContext, declaration, on_vertex, validation_mistakes
+from waystation.tools.memoize import memoize
 
 _SCHEMA: JsonObject = {
     "type": "object",
     "properties": {"request": {"type": "string"}},
     "required": ["request"],
 }
+
+
+@runtime_checkable
+class CallableAgent(Protocol):
+    """An agent that a tool can call."""
+
+    name: str
+    description: str
+
+    @property
+    def request_schema(self) -> type[BaseModel] | None:
+        """The schema of the message that starts the agent, or None for plain text."""
+
+    @property
+    def answers_with_object(self) -> bool:
+        """Whether the agent's answer is an object rather than text."""
 
 
 class AgentTool(BaseTool):
@@ -25,7 +40,7 @@ class AgentTool(BaseTool):
 
     def __init__(
         self,
-        agent: BaseAgent,
+        agent: CallableAgent,
         skip_summarization: bool = False,
         *,
         include_plugins: bool = True,
@@ -40,7 +55,7 @@ class AgentTool(BaseTool):
             propagate_grounding_metadata: Accepted for compatibility with ADK, but has no effect. Grounding metadata is
                 not recorded.
         """
-        if not isinstance(agent, BaseAgent):
+        if not isinstance(agent, CallableAgent):
             raise TypeError(f"Expected an agent, got {type(agent).__name__}")
         super().__init__(name=agent.name, description=agent.description)
         self.agent = agent
@@ -51,23 +66,12 @@ class AgentTool(BaseTool):
     @property
     def input_schema(self) -> type[BaseModel] | None:
         """The agent's input schema. A workflow agent uses the schema of the first LLM agent that it runs."""
-        first = self._llm_agent(0)
-        return first.input_schema if first else None
+        return self.agent.request_schema
 
     @property
     def has_output_schema(self) -> bool:
         """Whether the answer is an object because the agent, or the last LLM agent it runs, has an output schema."""
-        last = self._llm_agent(-1)
-        return last is not None and last.output_schema is not None
-
-    def _llm_agent(self, position: int) -> LlmAgent | None:
-        """Return the agent if it is an LLM agent, otherwise the first (0) or last (-1) LLM agent that it runs."""
-        agent = self.agent
-        while not isinstance(agent, LlmAgent):
-            if not agent.sub_agents:
-                return None
-            agent = agent.sub_agents[position]
-        return agent
+        return self.agent.answers_with_object
 
     def _get_declaration(self) -> JsonObject | None:
         schema = self.input_schema

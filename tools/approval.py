@@ -9,8 +9,6 @@ from typing import Any
 
 import structlog
 
-from waystation.agents import ApprovalRule
-from waystation.agents.memoize import memoize
 from waystation.core import (
     ApprovalPolicy,
     Confirmation,
@@ -23,6 +21,7 @@ from waystation.core import (
 )
 from waystation.tools import (
     AgentTool,
+    ApprovalRule,
     BaseTool,
     NativeTool,
     SetModelResponseTool,
@@ -34,6 +33,7 @@ from waystation.tools import (
     exit_loop,
     find_author_line,
 )
+from waystation.tools.memoize import memoize
 
 log = structlog.get_logger(__name__)
 

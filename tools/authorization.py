@@ -12,9 +12,8 @@ import structlog
 from pydantic import ValidationError
 
 from waystation import auth
-from waystation.agents import ReadonlyContext
 from waystation.core import InvalidTool, JsonObject, with_article
-from waystation.tools import ToolContext, invoke, validation_mistakes
+from waystation.tools import ReadonlyContext, ToolContext, invoke, validation_mistakes
 
 log = structlog.get_logger(__name__)
 

@@ -12,7 +12,6 @@ from typing import Any, Literal, TypeVar, get_args
 
 import structlog
 
-from waystation.agents.memoize import memoize
 from waystation.core import (
     LONGEST,
     MIN_HEARTBEAT_INTERVAL,
@@ -33,6 +32,7 @@ from waystation.core import (
 )
 from waystation.tools import ToolContext, call_predicate, find_author_line
 from waystation.tools.json_schema import find_mistakes, json_schema, on_vertex, schema_problem
+from waystation.tools.memoize import memoize
 
 log = structlog.get_logger(__name__)
 

@@ -7,9 +7,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol, runtime_checkable
 
-from waystation.agents import ReadonlyContext
 from waystation.core import InvalidTool, with_article
-from waystation.tools import BaseTool, FunctionTool, ToolContext
+from waystation.tools import BaseTool, FunctionTool, ReadonlyContext, ToolContext
 from waystation.tools.threads import run_in_thread
 
 _CACHED_INVOCATIONS = 64

@@ -8,9 +8,8 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
-from waystation.agents import ReadonlyContext
 from waystation.core import JsonObject
-from waystation.tools import BaseTool, ToolContext
+from waystation.tools import BaseTool, ReadonlyContext, ToolContext
 
 if TYPE_CHECKING:
     from waystation.models.llm_request import EditableRequest

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Final, ParamSpec, 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from waystation import auth
-from waystation.agents import ReadonlyContext
 from waystation.core import (
     NO_ACTIONS,
     EventActions,
@@ -28,7 +27,7 @@ from waystation.core import (
     with_article,
 )
 from waystation.storage import retrying
-from waystation.tools import State
+from waystation.tools import ReadonlyContext, State
 
 if TYPE_CHECKING:
     from google.genai.types import Part

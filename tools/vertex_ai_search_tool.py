@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from waystation.agents import ReadonlyContext
 from waystation.core import JsonObject
-from waystation.tools import NativeTool, refuse_bypass
+from waystation.tools import NativeTool, ReadonlyContext, refuse_bypass
 
 if TYPE_CHECKING:
     from google.genai import types

@@ -1,10 +1,8 @@
-from waystation.agents.approval_rule import ApprovalRule
 from waystation.agents.base_agent import BaseAgent
 from waystation.agents.context_cache_config import ContextCacheConfig
 from waystation.agents.llm_agent import Agent, LlmAgent
 from waystation.agents.loop_agent import LoopAgent
 from waystation.agents.parallel_agent import ParallelAgent
-from waystation.agents.readonly_context import ReadonlyContext
 from waystation.agents.run_config import RunConfig
 from waystation.agents.sequential_agent import SequentialAgent
 from waystation.apps.app import App, EventsCompactionConfig, ResumabilityConfig
@@ -51,6 +49,8 @@ from waystation.plugins.base_plugin import BasePlugin
 from waystation.plugins.reflect_retry_tool_plugin import ReflectAndRetryToolPlugin, TrackingScope
 from waystation.runners.runner import Runner
 from waystation.tools.agent_tool import AgentTool
+from waystation.tools.approval_rule import ApprovalRule
+from waystation.tools.base_context import ReadonlyContext
 from waystation.tools.base_tool import BaseTool
 from waystation.tools.base_toolset import BaseToolset
 from waystation.tools.built_in_code_execution_tool import BuiltInCodeExecutionTool, built_in_code_execution

@@ -22,7 +22,7 @@ from waystation.activities.callbacks import (
 )
 from waystation.activities.contexts import Contexts, callable_tools, unknown_tool
 from waystation.activities.proofs import Proofs, may_need_verified_approval
-from waystation.agents.approval_rule import ApprovalRule
+from waystation.agents.toolbox import DECLARED, ToolMap
 from waystation.core import (
     MAX_VALUE_BYTES,
     ApprovalPolicy,
@@ -41,9 +41,9 @@ from waystation.core import (
 )
 from waystation.tools import AgentTool, ArgumentsRejected, BaseTool, TemporalTool, ToolContext
 from waystation.tools.approval import RequiredApproval, judge_call, parameters_digest
+from waystation.tools.approval_rule import ApprovalRule
 from waystation.tools.outcome import create_outcome
 from waystation.tools.output_schema import ResponseRejected, SetModelResponseTool
-from waystation.tools.toolbox import DECLARED, ToolMap
 from waystation.tools.transfer import TransferToAgentTool
 
 MAX_DEPTH = 8

@@ -49,6 +49,7 @@ from waystation.activities.session_history import ConversationReader
 from waystation.agents import ApprovalRule, BaseAgent, LlmAgent
 from waystation.agents.custom_agent import BodyFailed, CustomAgent
 from waystation.agents.registry import Registry, Root
+from waystation.agents.toolbox import ToolMap, ToolsetFailure
 from waystation.agents.tree import kind_of
 from waystation.core import (
     ENGINE_METADATA,
@@ -98,7 +99,6 @@ from waystation.tools import BaseTool, BaseToolset, CallbackContext
 from waystation.tools.output_schema import OUTPUT_SCHEMA, explain_schema_errors, parse_answer_text
 from waystation.tools.places import find_author_line
 from waystation.tools.services import NO_SERVICES, Services
-from waystation.tools.toolbox import ToolMap, ToolsetFailure
 
 if TYPE_CHECKING:
     from waystation.activities.model_call.metered_model import Meters

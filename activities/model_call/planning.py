@@ -4,9 +4,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from waystation.activities.callbacks import CallbackRaised
-from waystation.agents.readonly_context import ReadonlyContext
 from waystation.models.llm_request import EditableRequest
-from waystation.tools import CallbackContext
+from waystation.tools import CallbackContext, ReadonlyContext
 
 T = TypeVar("T")
 

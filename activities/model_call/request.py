@@ -14,7 +14,6 @@ from pydantic import BaseModel
 from waystation.activities.contexts import Contexts
 from waystation.activities.model_call.repair import explain_unusable
 from waystation.agents import BaseAgent, LlmAgent
-from waystation.agents.memoize import memoize
 from waystation.agents.tree import transfer_targets
 from waystation.core import (
     Compaction,
@@ -36,6 +35,7 @@ from waystation.tools import BaseTool, BaseToolset, BuiltInCodeExecutionTool
 from waystation.tools.base_tool import declare
 from waystation.tools.json_schema import json_schema
 from waystation.tools.load_artifacts_tool import format_artifact
+from waystation.tools.memoize import memoize
 from waystation.tools.native_tool import NativeTool
 from waystation.tools.output_schema import SET_MODEL_RESPONSE
 from waystation.tools.places import find_author_line

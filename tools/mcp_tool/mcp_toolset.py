@@ -11,11 +11,11 @@ from cachetools import TTLCache
 from mcp import Client, MCPError, StdioServerParameters
 from mcp.types import ListToolsResult, Resource, SamplingCapability, Tool, ToolListChangedNotification
 
-from waystation.agents import ReadonlyContext
 from waystation.core import Effect, InvalidTool, JsonObject
 from waystation.tools import (
     BaseTool,
     BaseToolset,
+    ReadonlyContext,
     ToolPredicate,
     authentication_problems,
     authorize,

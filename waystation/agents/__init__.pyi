@@ -1,5 +1,4 @@
 # Names outside `__all__` are for the engine.
-from waystation.agents.approval_rule import ApprovalRule
 from waystation.agents.base_agent import BaseAgent
 from waystation.agents.base_agent import Callbacks as Callbacks
 from waystation.agents.base_agent import as_list as as_list
@@ -11,7 +10,6 @@ from waystation.agents.llm_agent import CALLBACKS as CALLBACKS
 from waystation.agents.llm_agent import Agent, LlmAgent
 from waystation.agents.loop_agent import LoopAgent
 from waystation.agents.parallel_agent import ParallelAgent
-from waystation.agents.readonly_context import ReadonlyContext as ReadonlyContext
 from waystation.agents.registry import Problem as Problem
 from waystation.agents.registry import Registry as Registry
 from waystation.agents.registry import Root as Root
@@ -19,10 +17,18 @@ from waystation.agents.registry import authoring_problems as authoring_problems
 from waystation.agents.registry import discover as discover
 from waystation.agents.run_config import RunConfig
 from waystation.agents.sequential_agent import SequentialAgent
+from waystation.agents.toolbox import NAME as NAME
+from waystation.agents.toolbox import RESERVED_NAMES as RESERVED_NAMES
+from waystation.agents.toolbox import agents_below as agents_below
+from waystation.agents.toolbox import entries_of as entries_of
+from waystation.agents.toolbox import resolve_tools as resolve_tools
+from waystation.agents.toolbox import tool_problems as tool_problems
 from waystation.agents.tree import create_shape as create_shape
 from waystation.agents.tree import kind_of as kind_of
 from waystation.agents.tree import transfer_target as transfer_target
 from waystation.agents.tree import transfer_targets as transfer_targets
+from waystation.tools.approval_rule import ApprovalRule
+from waystation.tools.base_context import ReadonlyContext as ReadonlyContext
 
 __all__ = [
     "Agent",

@@ -89,6 +89,16 @@ class BaseAgent(BaseModel):
         """The root of the agent tree that contains this agent."""
         return list(lineage(self))[-1]
 
+    @property
+    def request_schema(self) -> type[BaseModel] | None:
+        """The input schema of the first LLM agent that runs, or None."""
+        return self.sub_agents[0].request_schema if self.sub_agents else None
+
+    @property
+    def answers_with_object(self) -> bool:
+        """Whether the last LLM agent that runs has an output schema."""
+        return bool(self.sub_agents) and self.sub_agents[-1].answers_with_object
+
     def find_agent(self, name: str) -> BaseAgent | None:
         """Return the agent with this name in the tree rooted at this agent, or None if there is none."""
         return self if self.name == name else self.find_sub_agent(name)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import BaseModel, Field, field_validator, model_validator
 
 from waystation.agents import ApprovalRule, BaseAgent, Callbacks, lineage
-from waystation.agents.memoize import memoize
 from waystation.code_executors import BuiltInCodeExecutor
 from waystation.core import with_article
 from waystation.extensions import find_adapter, find_adapters
@@ -16,6 +15,7 @@ from waystation.models import BaseLlm
 from waystation.models.base_llm import DEFAULT_MODEL, AdkLlm, GeneratesContent
 from waystation.models.providers import create_model
 from waystation.models.service_model import check_name
+from waystation.tools.memoize import memoize
 
 if TYPE_CHECKING:
     from waystation.agents import ReadonlyContext
@@ -131,6 +131,16 @@ class LlmAgent(BaseAgent):
         model = self.declared_model
         return model if isinstance(model, BaseLlm) else memoize(self, "_model", model, lambda: create_model(model))
 
+    @property
+    def request_schema(self) -> type[BaseModel] | None:
+        """The agent's input schema."""
+        return self.input_schema
+
+    @property
+    def answers_with_object(self) -> bool:
+        """Whether the agent has an output schema."""
+        return self.output_schema is not None
+
     async def canonical_instruction(self, ctx: ReadonlyContext) -> tuple[str, bool]:
         """Return the instruction as text, and whether a function provided it. Placeholders are not filled in."""
         return await _resolve(self.instruction, ctx)
@@ -141,8 +151,8 @@ class LlmAgent(BaseAgent):
 
     async def canonical_tools(self, ctx: ReadonlyContext | None = None) -> list[BaseTool]:
         """Return the agent's tools, with functions wrapped and toolsets expanded."""
+        from waystation.agents.toolbox import list_tools
         from waystation.tools import ToolContext
-        from waystation.tools.toolbox import list_tools
 
         return list((await list_tools(self, lambda: ctx or ToolContext())).values())
 

@@ -26,14 +26,19 @@ from pydantic import BaseModel, ValidationError
 
 from waystation.agents import (
     CALLBACKS,
+    NAME,
     ApprovalRule,
     BaseAgent,
     LlmAgent,
     LoopAgent,
     ParallelAgent,
     SequentialAgent,
+    agents_below,
     as_list,
+    entries_of,
     kind_of,
+    resolve_tools,
+    tool_problems,
 )
 from waystation.agents.custom_agent import CustomAgent
 from waystation.apps import App, EventsCompactionConfig
@@ -52,20 +57,15 @@ from waystation.import_path import add_project
 from waystation.models import BaseLlm
 from waystation.plugins import BasePlugin
 from waystation.tools import (
-    NAME,
     AgentTool,
     BaseTool,
     BaseToolset,
     FunctionTool,
     LongRunningFunctionTool,
     Signature,
-    agents_below,
     declare,
-    entries_of,
     find_author_line,
     is_subject_to_rules,
-    resolve_tools,
-    tool_problems,
 )
 from waystation.tools.json_schema import json_schema
 

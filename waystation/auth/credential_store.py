@@ -38,8 +38,8 @@ from waystation.core import (
 from waystation.storage import KeyDeleted, Owner, decrypt_file, encrypt_file, find_user_keys
 
 if TYPE_CHECKING:
-    from waystation.agents.readonly_context import ReadonlyContext
     from waystation.auth import AuthConfig, AuthCredential, OAuth2Auth
+    from waystation.tools import ReadonlyContext
 
 log = structlog.get_logger(__name__)
 

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from google.genai import types
 
-    from waystation.agents import ReadonlyContext
     from waystation.models.llm_request import EditableRequest
-    from waystation.tools import CallbackContext
+    from waystation.tools import CallbackContext, ReadonlyContext
 
 
 class BasePlanner(abc.ABC):

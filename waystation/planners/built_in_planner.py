@@ -9,9 +9,8 @@ from waystation.planners.base_planner import BasePlanner
 if TYPE_CHECKING:
     from google.genai import types
 
-    from waystation.agents import ReadonlyContext
     from waystation.models.llm_request import EditableRequest
-    from waystation.tools import CallbackContext
+    from waystation.tools import CallbackContext, ReadonlyContext
 
 
 class BuiltInPlanner(BasePlanner):

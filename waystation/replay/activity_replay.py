@@ -31,6 +31,7 @@ from waystation.activities import (
 )
 from waystation.agents.llm_agent import LlmAgent
 from waystation.agents.registry import Registry, discover
+from waystation.agents.toolbox import close_toolsets
 from waystation.core import (
     MODEL,
     Body,
@@ -69,7 +70,6 @@ from waystation.replay.model_prompt import Agents, Prompt, PromptContext
 from waystation.replay.recording import Recording
 from waystation.tools.base_tool import BaseTool
 from waystation.tools.services import Services
-from waystation.tools.toolbox import close_toolsets
 from waystation.worker.service_setup import create_lasting_services
 
 OnText: TypeAlias = Callable[[str], None] | None

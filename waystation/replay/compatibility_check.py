@@ -25,6 +25,7 @@ from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig, Telemetr
 
 from waystation.agents.llm_agent import LlmAgent
 from waystation.agents.registry import Registry, Root, discover
+from waystation.agents.toolbox import DECLARED, entries_of, list_origins, tools_of
 from waystation.core import (
     SESSION_WORKFLOW,
     WORKFLOW,
@@ -48,7 +49,6 @@ from waystation.tools.approval import parameters_digest
 from waystation.tools.base_tool import declare
 from waystation.tools.base_toolset import BaseToolset
 from waystation.tools.json_schema import find_mistakes
-from waystation.tools.toolbox import DECLARED, entries_of, list_origins, tools_of
 
 _ELSEWHERE = "ResultElsewhere"
 """Name of the workflow error for a result that is missing from the store; see `waystation.workflows.ports`."""

@@ -14,6 +14,7 @@ from google.genai import types
 from waystation.activities import close_plugins
 from waystation.agents import BaseAgent, RunConfig
 from waystation.agents.registry import Registry
+from waystation.agents.toolbox import close_toolsets
 from waystation.apps import App
 from waystation.artifacts import BaseArtifactService, InMemoryArtifactService
 from waystation.core import JsonObject, with_article
@@ -26,7 +27,6 @@ from waystation.runners.debug_output import print_event
 from waystation.runners.session_turns import SessionTurns
 from waystation.sessions import BACKGROUND, BaseSessionService, InMemorySessionService, RecordedSessionService
 from waystation.tools.services import Services
-from waystation.tools.toolbox import close_toolsets
 
 if TYPE_CHECKING:
     from waystation.auth import BaseCredentialService

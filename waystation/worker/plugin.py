@@ -44,6 +44,7 @@ from waystation.activities import (
 )
 from waystation.agents import BaseAgent, LlmAgent, Registry, kind_of
 from waystation.agents.registry import Root
+from waystation.agents.toolbox import close_toolsets, tools_of, toolsets_of
 from waystation.apps import App
 from waystation.client import DETAILS, AgentDetails, AgentDirectory, SearchAttributeMonitor, Tools
 from waystation.core import (
@@ -72,7 +73,6 @@ from waystation.logs import core_listeners
 from waystation.models.base_llm import name_of_model
 from waystation.storage import Blobs, add_storage, offloading
 from waystation.tools import AgentTool, Services
-from waystation.tools.toolbox import close_toolsets, tools_of, toolsets_of
 from waystation.version import waystation_version
 from waystation.worker.service_setup import create_lasting_services, create_store_ids, find_verified_policies, is_local
 from waystation.worker.watchdog import Watchdog

@@ -15,6 +15,7 @@ from temporalio.service import RPCError
 
 from waystation.activities import Channels, LinkSigner, TokenVerifier
 from waystation.agents import LlmAgent, Registry
+from waystation.agents.toolbox import tools_of
 from waystation.artifacts import InMemoryArtifactService, ObjectStoreArtifactService
 from waystation.auth.credential_service.in_memory_credential_service import InMemoryCredentialService
 from waystation.auth.credential_service.store_location import open_store
@@ -36,7 +37,6 @@ from waystation.storage import (
     unusable,
 )
 from waystation.tools import Services
-from waystation.tools.toolbox import tools_of
 
 if TYPE_CHECKING:
     from waystation.worker.span_export import SpanExport

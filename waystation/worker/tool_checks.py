@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from waystation.agents import LlmAgent, Registry
+from waystation.agents.toolbox import tools_of
 from waystation.tools import BaseTool, FunctionTool, declare
-from waystation.tools.toolbox import tools_of
 
 BLOCKING_CALLS = frozenset(
     {

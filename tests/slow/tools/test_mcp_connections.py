@@ -16,6 +16,7 @@ from tests.unit.tools.mcp_calls import LIMIT_S, at, call, http_server, over_http
 from waystation.agents import LlmAgent
 from waystation.agents.readonly_context import ReadonlyContext
 from waystation.agents.registry import authoring_problems
+from waystation.agents.toolbox import ToolsetFailure, list_tools
 from waystation.tools.mcp_tool import (
     McpConnectionError,
     McpToolset,
@@ -26,7 +27,6 @@ from waystation.tools.mcp_tool import (
     StreamableHTTPConnectionParams,
 )
 from waystation.tools.tool_context import ToolContext
-from waystation.tools.toolbox import ToolsetFailure, list_tools
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ from typing import Any
 
 from waystation.agents import LlmAgent
 from waystation.agents.readonly_context import ReadonlyContext
+from waystation.agents.toolbox import list_tools
 from waystation.tools.mcp_tool import (
     McpToolset,
     StdioConnectionParams,
@@ -17,7 +18,6 @@ from waystation.tools.mcp_tool import (
     StreamableHTTPConnectionParams,
 )
 from waystation.tools.tool_context import ToolContext
-from waystation.tools.toolbox import list_tools
 
 SERVER = str(Path(__file__).parent / "mcp_server.py")
 LIMIT_S = 30.0

@@ -13,6 +13,7 @@ from tests.unit.tools.rest_service import spec
 from tests.unit.tools.rest_service import tool as rest_tool
 from waystation.agents import Agent, ApprovalRule, ReadonlyContext
 from waystation.agents.registry import authoring_problems
+from waystation.agents.toolbox import list_tools
 from waystation.core import ApprovalPolicy, Confirmation, Effect, Escalation, InvalidTool, JsonObject, default_hint
 from waystation.tools import (
     ActivityTool,
@@ -41,7 +42,6 @@ from waystation.tools.load_memory_tool import LoadMemoryTool, load_memory_tool
 from waystation.tools.mcp_tool.mcp_tool import McpTool
 from waystation.tools.preload_memory_tool import PreloadMemoryTool
 from waystation.tools.request_input_tool import request_input
-from waystation.tools.toolbox import list_tools
 
 OWN = ApprovalPolicy(approvers=("role:own",))
 FIRST = ApprovalPolicy(approvers=("role:first",))

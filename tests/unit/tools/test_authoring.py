@@ -9,12 +9,12 @@ import pytest
 
 from waystation.agents import LlmAgent
 from waystation.agents.registry import authoring_problems
+from waystation.agents.toolbox import tools_of
 from waystation.core import AgentNameTaken, InvalidTool, ToolNameTaken
 from waystation.tools.agent_tool import AgentTool
 from waystation.tools.base_tool import BaseTool
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.long_running_tool import LongRunningFunctionTool
-from waystation.tools.toolbox import tools_of
 
 
 def pay(amount: float) -> None: ...

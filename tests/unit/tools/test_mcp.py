@@ -11,6 +11,7 @@ import pytest
 
 from tests.unit.tools.mcp_calls import at, call, http_server, over_http, stdio, text
 from waystation.agents import LlmAgent
+from waystation.agents.toolbox import list_tools
 from waystation.core import JsonObject
 from waystation.tools.base_tool import declare
 from waystation.tools.mcp_tool import McpCallFailed, McpToolset, StdioConnectionParams, StdioServerParameters
@@ -18,7 +19,6 @@ from waystation.tools.mcp_tool.mcp_session_manager import _FilteringStream
 from waystation.tools.mcp_tool.mcp_tool import plain_result
 from waystation.tools.outcome import FailedAfterEffect, create_outcome
 from waystation.tools.tool_context import ToolContext
-from waystation.tools.toolbox import list_tools
 
 Make = Callable[..., McpToolset]
 

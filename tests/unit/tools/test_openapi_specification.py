@@ -11,12 +11,12 @@ import pytest
 from waystation.agents import LlmAgent
 from waystation.agents.readonly_context import ReadonlyContext
 from waystation.agents.registry import authoring_problems
+from waystation.agents.toolbox import list_tools
 from waystation.core import InvalidTool
 from waystation.tools.base_tool import declare
 from waystation.tools.base_toolset import BaseToolset
 from waystation.tools.openapi_tool import OpenAPIToolset
 from waystation.tools.openapi_tool.openapi_spec_parser.specification import load
-from waystation.tools.toolbox import list_tools
 
 BILLION_LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 9)

@@ -12,13 +12,13 @@ import pytest
 from waystation.agents import LlmAgent
 from waystation.agents.readonly_context import ReadonlyContext
 from waystation.agents.registry import authoring_problems
+from waystation.agents.toolbox import ToolsetFailure, close_toolsets, list_origins, list_tools, tools_of
 from waystation.core import StoreFailed, ToolNameTaken
 from waystation.tools.agent_tool import AgentTool
 from waystation.tools.base_tool import BaseTool, declare
 from waystation.tools.base_toolset import BaseToolset, ToolPredicate
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.tool_context import ToolContext
-from waystation.tools.toolbox import ToolsetFailure, close_toolsets, list_origins, list_tools, tools_of
 
 Logs = list[MutableMapping[str, Any]]
 

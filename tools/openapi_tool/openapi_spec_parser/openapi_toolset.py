@@ -7,9 +7,8 @@ from typing import Any, Literal, Self
 
 import httpx2
 
-from waystation.agents import ReadonlyContext
 from waystation.core import Effect, InvalidTool, JsonObject
-from waystation.tools import BaseToolset, ToolPredicate, authentication_problems
+from waystation.tools import BaseToolset, ReadonlyContext, ToolPredicate, authentication_problems
 from waystation.tools.openapi_tool.openapi_spec_parser.destination import place_of
 from waystation.tools.openapi_tool.openapi_spec_parser.rest_api_tool import RestApiTool, Settings
 from waystation.tools.openapi_tool.openapi_spec_parser.specification import (

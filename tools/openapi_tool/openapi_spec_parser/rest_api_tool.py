@@ -15,11 +15,11 @@ from typing import Any
 import httpx2
 import structlog
 
-from waystation.agents import ReadonlyContext
 from waystation.core import Effect, JsonObject, decode_leniently
 from waystation.tools import (
     Authorization,
     BaseTool,
+    ReadonlyContext,
     ToolContext,
     authorize,
     cacheable,

@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from waystation.agents.readonly_context import ReadonlyContext
     from waystation.auth import AuthConfig, AuthCredential
+    from waystation.tools import ReadonlyContext
 
 
 class BaseCredentialService(ABC):

@@ -11,8 +11,7 @@ from types import MappingProxyType
 
 import structlog
 
-from waystation.agents import BaseAgent, LlmAgent, ReadonlyContext
-from waystation.agents.memoize import memoize
+from waystation.agents import BaseAgent, LlmAgent
 from waystation.core import (
     ActivitySettings,
     ApprovalPolicy,
@@ -22,7 +21,17 @@ from waystation.core import (
     WaystationError,
     with_article,
 )
-from waystation.tools import AgentTool, BaseTool, BaseToolset, FunctionTool, RequestInputTool, declare, find_author_line
+from waystation.tools import (
+    AgentTool,
+    BaseTool,
+    BaseToolset,
+    FunctionTool,
+    ReadonlyContext,
+    RequestInputTool,
+    declare,
+    find_author_line,
+)
+from waystation.tools.memoize import memoize
 
 log = structlog.get_logger(__name__)
 
@@ -197,7 +206,8 @@ def agents_below(
         below = [child for child in children if isinstance(child, BaseAgent)]
         waiting.extend((f"{place}.sub_agents[{i}]", child) for i, child in enumerate(below))
         for i, tool in enumerate(agent.tools if called and isinstance(agent, LlmAgent) else ()):
-            if isinstance(tool, AgentTool) and not (with_plugins and not tool.include_plugins):
+            is_reached = isinstance(tool, AgentTool) and (tool.include_plugins or not with_plugins)
+            if is_reached and isinstance(tool.agent, BaseAgent):
                 waiting.append((f"{place}.tools[{i}]", tool.agent))
 
 
