@@ -20,7 +20,7 @@ from waystation.activities.name_scripts import find_mixed_scripts
 from waystation.activities.proofs import NO_PROOFS, ProofFactory, may_need_verified_approval
 from waystation.activities.session_history import Sessions
 from waystation.agents import ApprovalRule, LlmAgent
-from waystation.agents.registry import Registry
+from waystation.apps.registry import Registry
 from waystation.core import (
     MAX_VALUE_BYTES,
     ActivitySettings,

@@ -13,7 +13,7 @@ from waystation.activities.activity_attempt import convert_errors, send_heartbea
 from waystation.activities.log_cache import LogCache
 from waystation.activities.proofs import ProofFactory
 from waystation.agents import BaseAgent, LlmAgent
-from waystation.agents.registry import Registry, Root
+from waystation.apps.registry import Registry, Root
 from waystation.core import (
     Archived,
     ArchiveInput,

@@ -96,13 +96,14 @@ class Contexts:
         Each value of `around` (`agent`, `model`, `instruction`) has its own idempotency key.
         """
         key = ids.idempotency_key(self.log.invocation_id, f"{self.step}/{around}")
-        return CallbackContext(idempotency_key=key, **self._fields())
+        return CallbackContext(idempotency_key=key, services=self.services, **self._fields())
 
     def proposed(self, call_id: str, tool: str) -> ToolContext:
         """Return the context for approval predicates, and for calls that run without an activity."""
         return ToolContext(
             function_call_id=call_id,
             idempotency_key=ids.idempotency_key(self.log.invocation_id, call_id),
+            services=self.services,
             **self._fields(tool),
         )
 
@@ -124,6 +125,7 @@ class Contexts:
             is_aborted=is_aborted,
             # The tool should not be stopped while it waits for a store.
             store_retry_s=min(retry_s, params.timeout_s / 2) if params.timeout_s else retry_s,
+            services=self.services,
             **self._fields(call.name),
         )
 
@@ -141,7 +143,6 @@ class Contexts:
             "agent_name": self.work.agent,
             "branch": self.work.branch,
             "user_content": user,
-            "services": self.services,
         }
         if started is None:
             return fields

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from datetime import date
 
 from waystation.agents.llm_agent import LlmAgent
-from waystation.agents.registry import Problem, Registry, Root
 from waystation.apps import LlmEventSummarizer
+from waystation.apps.registry import Problem, Registry, Root
 from waystation.core import InvalidAgent, ModelRefused
 from waystation.models import BaseLlm
 from waystation.models.fallback_model import FallbackModel

@@ -40,8 +40,8 @@ from waystation.activities.log_cache import Logs
 from waystation.activities.proofs import NO_PROOFS, ProofFactory, may_need_verified_approval
 from waystation.activities.session_history import ConversationReader
 from waystation.agents import ApprovalRule, LlmAgent, entries_of
-from waystation.agents.registry import Registry
 from waystation.agents.toolbox import ToolsetFailure
+from waystation.apps.registry import Registry
 from waystation.core import (
     HELD_TOOL,
     MAX_VALUE_BYTES,

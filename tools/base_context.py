@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from waystation.core import JsonObject, WaystationError, copy_json
-from waystation.tools import NO_SERVICES, Services, Session, State
+from waystation.tools import Session, State
 
 if TYPE_CHECKING:
     from google.genai.types import Content
@@ -61,7 +61,6 @@ class ReadonlyContext:
         custom_metadata: Mapping[str, Any] | None = None,
         run_config: Any = None,
         tenant: str | None = None,
-        services: Services = NO_SERVICES,
     ) -> None:
         """Create a context.
 
@@ -72,7 +71,6 @@ class ReadonlyContext:
         self._shown = session if state is None else None
         self._user_content = user_content
         self._custom_metadata = custom_metadata or {}
-        self._services = services
         vars(self).update(
             invocation_id=invocation_id,
             agent_name=agent_name,

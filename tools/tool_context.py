@@ -27,7 +27,7 @@ from waystation.core import (
     with_article,
 )
 from waystation.storage import retrying
-from waystation.tools import ReadonlyContext, State
+from waystation.tools import NO_SERVICES, ReadonlyContext, Services, State
 
 if TYPE_CHECKING:
     from google.genai.types import Part
@@ -141,6 +141,7 @@ class _ActionContext(ReadonlyContext):
         function_call_id: str | None = None,
         idempotency_key: str = "",
         store_retry_s: float = 0.0,
+        services: Services = NO_SERVICES,
         **about: Any,
     ) -> None:
         """Initialize the context. `about` is passed on to `ReadonlyContext`.
@@ -148,7 +149,7 @@ class _ActionContext(ReadonlyContext):
         If a store is not available, the context's async methods repeat their requests for `store_retry_s`.
         """
         super().__init__(**about)
-        self._store_retry_s = store_retry_s
+        self._services, self._store_retry_s = services, store_retry_s
         vars(self).update(
             function_call_id=function_call_id,
             function_call_event_id=function_call_id,

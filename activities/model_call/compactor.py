@@ -16,8 +16,8 @@ from waystation.activities.model_call.annotate import find_content_problem
 from waystation.activities.model_call.conversion import content_to_json
 from waystation.activities.model_choice import Models
 from waystation.agents.llm_agent import LlmAgent
-from waystation.agents.registry import Root
 from waystation.apps import BaseEventsSummarizer, EventsCompactionConfig, LlmEventSummarizer
+from waystation.apps.registry import Root
 from waystation.core import (
     ActivitySettings,
     BudgetExhausted,

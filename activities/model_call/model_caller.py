@@ -48,9 +48,9 @@ from waystation.activities.scope_delivery import ScopeSource
 from waystation.activities.session_history import ConversationReader
 from waystation.agents import ApprovalRule, BaseAgent, LlmAgent
 from waystation.agents.custom_agent import BodyFailed, CustomAgent
-from waystation.agents.registry import Registry, Root
 from waystation.agents.toolbox import ToolMap, ToolsetFailure
 from waystation.agents.tree import kind_of
+from waystation.apps.registry import Registry, Root
 from waystation.core import (
     ENGINE_METADATA,
     MAX_VALUE_BYTES,

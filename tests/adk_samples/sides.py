@@ -24,7 +24,7 @@ from tests.adk_samples.scripted_llm import script, tree
 from tests.slow.differential.adapted import adapted
 from waystation import artifacts, memory, runners, sessions
 from waystation.adk import from_adk
-from waystation.agents.registry import discover
+from waystation.apps.registry import discover
 
 LIMIT_S = 120.0
 DEVIATIONS = {"tool-errors-are-told": None, "one-rule-for-batches": None}

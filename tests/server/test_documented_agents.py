@@ -11,8 +11,8 @@ from tests.documents import blocks, how_to
 from tests.server.cli.shell import Shell
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import ended, until_waiting, waiting
-from waystation.agents.registry import Registry, discover
 from waystation.apps import App
+from waystation.apps.registry import Registry, discover
 from waystation.auth.credential_service.in_memory_credential_service import InMemoryCredentialService
 from waystation.core import Event, JsonObject, NotAllowed
 from waystation.embedded import EmbeddedServer

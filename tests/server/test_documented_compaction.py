@@ -5,8 +5,8 @@ from typing import Any
 
 from tests.documents import blocks, how_to
 from tests.server.conftest import Serve
-from waystation.agents.registry import discover
 from waystation.apps import App, BaseEventsSummarizer, EventsCompactionConfig
+from waystation.apps.registry import discover
 from waystation.core import text_of
 from waystation.testing import ScriptedModel, calls, says
 

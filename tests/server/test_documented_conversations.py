@@ -11,7 +11,7 @@ import pytest
 from tests.documents import blocks, how_to
 from tests.server.conftest import Serve
 from waystation import Agent
-from waystation.agents.registry import discover
+from waystation.apps.registry import discover
 from waystation.testing import FunctionModel, says
 
 

@@ -24,7 +24,7 @@ from tests.server.processes.workers import wait_for_listed
 from tests.server.user_workflow import Onboarding, RunsOperation
 from tests.server.workflows.test_workflow_tools import signal
 from waystation import ActivityTool, Agent, AgentClient, NexusTool, WorkflowTool
-from waystation.agents.registry import discover
+from waystation.apps.registry import discover
 from waystation.cli.demo import WorkerProcess
 from waystation.core import Settings, Stores
 from waystation.embedded import EmbeddedServer, find_temporal

@@ -10,9 +10,9 @@ from pydantic import BaseModel, ValidationError
 from waystation.agents import Agent, BaseAgent, LlmAgent, LoopAgent, ParallelAgent, RunConfig, SequentialAgent
 from waystation.agents.custom_agent import CustomAgent
 from waystation.agents.readonly_context import ReadonlyContext
-from waystation.agents.registry import Registry, authoring_problems
 from waystation.agents.tree import create_shape, keeps_turn, transfer_target, transfer_targets
 from waystation.apps import App
+from waystation.apps.registry import Registry, authoring_problems
 from waystation.code_executors import BuiltInCodeExecutor
 from waystation.core import AgentSpec, Budget
 from waystation.models import Gemini

@@ -6,7 +6,7 @@ import pytest
 
 from tests.documents import blocks, how_to
 from waystation.agents import Agent
-from waystation.agents.registry import authoring_problems
+from waystation.apps.registry import authoring_problems
 from waystation.auth.credential_service.in_memory_credential_service import InMemoryCredentialService
 from waystation.tools.services import Services
 from waystation.tools.tool_context import ToolContext

@@ -10,7 +10,7 @@ import pytest
 from tests.paths import ROOT
 from waystation.activities.model_choice import list_model_warnings
 from waystation.agents import Agent, LlmAgent
-from waystation.agents.registry import Registry
+from waystation.apps.registry import Registry
 from waystation.core import Price
 from waystation.models.fallback_model import FallbackModel
 from waystation.models.google_llm import Gemini

@@ -13,7 +13,7 @@ import pytest
 
 from tests.paths import ROOT
 from waystation.agents import Agent
-from waystation.agents.registry import Registry, discover
+from waystation.apps.registry import Registry, discover
 from waystation.core import AgentNameTaken, InvalidAgent, UnknownAgent
 from waystation.testing import ScriptedModel
 from waystation.tools import AgentTool, ToolContext

@@ -10,11 +10,6 @@ from waystation.agents.llm_agent import CALLBACKS as CALLBACKS
 from waystation.agents.llm_agent import Agent, LlmAgent
 from waystation.agents.loop_agent import LoopAgent
 from waystation.agents.parallel_agent import ParallelAgent
-from waystation.agents.registry import Problem as Problem
-from waystation.agents.registry import Registry as Registry
-from waystation.agents.registry import Root as Root
-from waystation.agents.registry import authoring_problems as authoring_problems
-from waystation.agents.registry import discover as discover
 from waystation.agents.run_config import RunConfig
 from waystation.agents.sequential_agent import SequentialAgent
 from waystation.agents.toolbox import NAME as NAME

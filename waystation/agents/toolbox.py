@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from types import MappingProxyType
+from typing import Any
 
 import structlog
 
-from waystation.agents import BaseAgent, LlmAgent
+from waystation.agents import BaseAgent
 from waystation.core import (
     ActivitySettings,
     ApprovalPolicy,
@@ -95,7 +96,13 @@ class ToolsetFailure:
     """Whether a model call waits for the toolset, because it is required and not available."""
 
 
-def tools_of(agent: LlmAgent) -> dict[str, BaseTool]:
+def _items(agent: BaseAgent) -> list[Any]:
+    """Return `agent.tools`, which is empty for agents other than LlmAgents."""
+    items: list[Any] = getattr(agent, "tools", [])
+    return items
+
+
+def tools_of(agent: BaseAgent) -> dict[str, BaseTool]:
     """Return an agent's declared tools by name, in the order of `agent.tools`. Toolsets are not expanded.
 
     Raises:
@@ -105,12 +112,12 @@ def tools_of(agent: LlmAgent) -> dict[str, BaseTool]:
     return {entry.name: entry for entry in entries_of(agent) if isinstance(entry, BaseTool)}
 
 
-def toolsets_of(agent: LlmAgent) -> list[BaseToolset]:
+def toolsets_of(agent: BaseAgent) -> list[BaseToolset]:
     """Return an agent's toolsets in the order of `agent.tools`."""
-    return [entry for entry in agent.tools if isinstance(entry, BaseToolset)]
+    return [entry for entry in _items(agent) if isinstance(entry, BaseToolset)]
 
 
-def entries_of(agent: LlmAgent) -> tuple[BaseTool | BaseToolset, ...]:
+def entries_of(agent: BaseAgent) -> tuple[BaseTool | BaseToolset, ...]:
     """Return an agent's tools and toolsets in the order of `agent.tools`. Functions become FunctionTools.
 
     The same objects are returned until `agent.tools` changes.
@@ -127,15 +134,15 @@ def entries_of(agent: LlmAgent) -> tuple[BaseTool | BaseToolset, ...]:
         return tuple(entries)
 
     # Compare by identity, because tools may define `__eq__`. The entries keep the items alive, so IDs stay unique.
-    return memoize(agent, _CACHE, [id(item) for item in agent.tools], resolve)
+    return memoize(agent, _CACHE, [id(item) for item in _items(agent)], resolve)
 
 
-def resolve_tools(agent: LlmAgent) -> tuple[list[BaseTool | BaseToolset], list[AuthoringError]]:
+def resolve_tools(agent: BaseAgent) -> tuple[list[BaseTool | BaseToolset], list[AuthoringError]]:
     """Return an agent's tools and toolsets, and the problems found in `agent.tools`."""
     tools: list[BaseTool | BaseToolset] = []
     problems: list[AuthoringError] = []
     names: set[str] = set()
-    for item in agent.tools:
+    for item in _items(agent):
         if isinstance(item, BaseToolset):
             tools.append(item)
             continue
@@ -205,7 +212,7 @@ def agents_below(
         children: Sequence[object] = agent.sub_agents  # users may change the list without validation
         below = [child for child in children if isinstance(child, BaseAgent)]
         waiting.extend((f"{place}.sub_agents[{i}]", child) for i, child in enumerate(below))
-        for i, tool in enumerate(agent.tools if called and isinstance(agent, LlmAgent) else ()):
+        for i, tool in enumerate(_items(agent) if called else ()):
             is_reached = isinstance(tool, AgentTool) and (tool.include_plugins or not with_plugins)
             if is_reached and isinstance(tool.agent, BaseAgent):
                 waiting.append((f"{place}.tools[{i}]", tool.agent))
@@ -231,7 +238,7 @@ def tool_problems(tool: BaseTool) -> Iterator[InvalidTool]:
 
 
 async def list_tools(
-    agent: LlmAgent,
+    agent: BaseAgent,
     context: Callable[[], ReadonlyContext],
     *,
     wanted: str | None = None,
@@ -271,7 +278,7 @@ async def list_tools(
     return tools
 
 
-def list_origins(agent: LlmAgent) -> list[str]:
+def list_origins(agent: BaseAgent) -> list[str]:
     """Return the origin of the tools of each item of `agent.tools`.
 
     An origin depends on names in the agent's definition, and not on where code or a server is. Toolsets with the same
@@ -288,7 +295,7 @@ def list_origins(agent: LlmAgent) -> list[str]:
 
 
 async def _list_usable_tools(
-    toolset: BaseToolset, agent: LlmAgent, context: ReadonlyContext, failures: list[ToolsetFailure], limit: timedelta
+    toolset: BaseToolset, agent: BaseAgent, context: ReadonlyContext, failures: list[ToolsetFailure], limit: timedelta
 ) -> list[BaseTool]:
     """Return a toolset's usable tools, or an empty list if the toolset raises an exception."""
     kind = type(toolset).__name__
@@ -331,7 +338,7 @@ def _describe_failure(toolset: BaseToolset, error: Exception) -> ToolsetFailure:
     )
 
 
-def _find_problem(tool: BaseTool, agent: LlmAgent) -> str | None:
+def _find_problem(tool: BaseTool, agent: BaseAgent) -> str | None:
     """Return the reason why a tool from a toolset cannot be offered, or None if it is usable."""
     if tool.name in FRAMEWORK_NAMES:
         return "the name belongs to the framework; give the toolset a prefix, or add the tool to the agent's `tools`."
@@ -347,11 +354,7 @@ def _find_problem(tool: BaseTool, agent: LlmAgent) -> str | None:
 async def close_toolsets(roots: Iterable[BaseAgent], *, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
     """Close all toolsets in these agent trees concurrently. Log those that raise an exception or exceed `timeout_s`."""
     found = {
-        id(toolset): toolset
-        for root in roots
-        for _, agent in agents_below(root)
-        if isinstance(agent, LlmAgent)
-        for toolset in toolsets_of(agent)
+        id(toolset): toolset for root in roots for _, agent in agents_below(root) for toolset in toolsets_of(agent)
     }
     await asyncio.gather(*(_close(toolset, timeout_s) for toolset in found.values()))
 

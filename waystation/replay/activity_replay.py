@@ -30,8 +30,8 @@ from waystation.activities import (
     tools_for,
 )
 from waystation.agents.llm_agent import LlmAgent
-from waystation.agents.registry import Registry, discover
 from waystation.agents.toolbox import close_toolsets
+from waystation.apps.registry import Registry, discover
 from waystation.core import (
     MODEL,
     Body,

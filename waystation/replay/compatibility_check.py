@@ -24,8 +24,8 @@ from temporalio.converter import DataConverter
 from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
 
 from waystation.agents.llm_agent import LlmAgent
-from waystation.agents.registry import Registry, Root, discover
 from waystation.agents.toolbox import DECLARED, entries_of, list_origins, tools_of
+from waystation.apps.registry import Registry, Root, discover
 from waystation.core import (
     SESSION_WORKFLOW,
     WORKFLOW,

@@ -13,7 +13,7 @@ from waystation.core import AgentRun, JsonObject, Log, ModelReply
 from waystation.replay.displayable import Displayable
 
 if TYPE_CHECKING:
-    from waystation.agents.registry import Registry
+    from waystation.apps.registry import Registry
 
 Agents: TypeAlias = Union["Registry", Path, str, Sequence[Path | str]]
 """A registry of agents, or the folders that contain the agents, as in a worker's `--agents` option."""

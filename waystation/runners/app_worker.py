@@ -11,7 +11,7 @@ from typing import ClassVar, TypeVar
 from temporalio.worker import Worker
 
 from waystation.activities import find_agents_without_model, find_foreign_model_names
-from waystation.agents.registry import Registry, Root, authoring_problems
+from waystation.apps.registry import Registry, Root, authoring_problems
 from waystation.core import Settings, WorkflowSettings
 from waystation.runners.consumer_pace import ConsumerPace
 from waystation.sessions import BACKGROUND

@@ -13,9 +13,9 @@ from google.genai import types
 
 from waystation.activities import close_plugins
 from waystation.agents import BaseAgent, RunConfig
-from waystation.agents.registry import Registry
 from waystation.agents.toolbox import close_toolsets
 from waystation.apps import App
+from waystation.apps.registry import Registry
 from waystation.artifacts import BaseArtifactService, InMemoryArtifactService
 from waystation.core import JsonObject, with_article
 from waystation.errors import SessionNotFoundError

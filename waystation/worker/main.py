@@ -50,7 +50,7 @@ from waystation.activities import (
     read_channels,
 )
 from waystation.adk import describe_differences
-from waystation.agents import Problem, Registry, discover
+from waystation.apps import Problem, Registry, discover
 from waystation.client import are_credentials_refused, connect, connection_problem, connection_settings
 from waystation.client.connection import describe_rpc, is_unreachable
 from waystation.configuration import read_quotas

@@ -42,10 +42,10 @@ from waystation.activities import (
     close_plugins,
     track_activity,
 )
-from waystation.agents import BaseAgent, LlmAgent, Registry, kind_of
-from waystation.agents.registry import Root
+from waystation.agents import BaseAgent, LlmAgent, kind_of
 from waystation.agents.toolbox import close_toolsets, tools_of, toolsets_of
-from waystation.apps import App
+from waystation.apps import App, Registry
+from waystation.apps.registry import Root
 from waystation.client import DETAILS, AgentDetails, AgentDirectory, SearchAttributeMonitor, Tools
 from waystation.core import (
     ARCHIVE,

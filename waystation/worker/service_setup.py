@@ -14,8 +14,9 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from waystation.activities import Channels, LinkSigner, TokenVerifier
-from waystation.agents import LlmAgent, Registry
+from waystation.agents import LlmAgent
 from waystation.agents.toolbox import tools_of
+from waystation.apps import Registry
 from waystation.artifacts import InMemoryArtifactService, ObjectStoreArtifactService
 from waystation.auth.credential_service.in_memory_credential_service import InMemoryCredentialService
 from waystation.auth.credential_service.store_location import open_store

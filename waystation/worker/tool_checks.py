@@ -7,8 +7,9 @@ import textwrap
 from collections.abc import Iterator
 from typing import Any
 
-from waystation.agents import LlmAgent, Registry
+from waystation.agents import LlmAgent
 from waystation.agents.toolbox import tools_of
+from waystation.apps import Registry
 from waystation.tools import BaseTool, FunctionTool, declare
 
 BLOCKING_CALLS = frozenset(

@@ -9,8 +9,8 @@ from tests.documents import DOCS, blocks, how_to, section
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import waiting
 from waystation.agents import ApprovalRule
-from waystation.agents.registry import Registry, discover
 from waystation.apps import App
+from waystation.apps.registry import Registry, discover
 from waystation.core import ApprovalPolicy
 from waystation.testing import ScriptedModel, calls, says
 

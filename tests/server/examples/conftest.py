@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from tests.paths import EXAMPLES
-from waystation.agents.registry import Registry, discover
+from waystation.apps.registry import Registry, discover
 from waystation.core import Event, JsonObject, text_of
 
 

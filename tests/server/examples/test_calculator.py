@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from tests.server.conftest import Serve
 from tests.server.examples.conftest import called
-from waystation.agents.registry import Registry, Root
+from waystation.apps.registry import Registry, Root
 from waystation.testing import ScriptedModel, calls, says
 
 

@@ -8,7 +8,7 @@ import pytest
 from tests.server.conftest import Serve
 from tests.server.examples.conftest import answered
 from tests.server.workflows.outside import waiting
-from waystation.agents.registry import Registry, Root
+from waystation.apps.registry import Registry, Root
 from waystation.auth.credential_service.in_memory_credential_service import InMemoryCredentialService
 from waystation.client.agent_client import Invocation
 from waystation.models import BaseLlm

@@ -4,7 +4,7 @@ import pytest
 
 from tests.server.conftest import Serve
 from tests.server.examples.conftest import answered
-from waystation.agents.registry import Registry, Root
+from waystation.apps.registry import Registry, Root
 from waystation.testing import ScriptedModel, calls, says
 
 AGENT = "document_analysis_agent"

@@ -13,7 +13,7 @@ from tests.fakes.model_services import FakeAnthropic, FakeOpenAI
 from tests.paths import EXAMPLES
 from tests.server.conftest import Serve
 from tests.tiers import FULL
-from waystation.agents.registry import discover
+from waystation.apps.registry import discover
 from waystation.core import text_of
 from waystation.testing import FakeGemini, ScriptedHuman
 

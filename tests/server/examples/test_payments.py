@@ -5,8 +5,8 @@ import pytest
 from tests.server.conftest import Serve
 from tests.server.examples.conftest import answered
 from tests.server.workflows.outside import refusal, until_waiting
-from waystation.agents.registry import Registry
 from waystation.apps import App
+from waystation.apps.registry import Registry
 from waystation.client.agent_client import Invocation
 from waystation.testing import AgentEnvironment
 

@@ -7,7 +7,7 @@ import pytest
 from tests.paths import EXAMPLES
 from tests.server.conftest import Serve
 from waystation.agents import LlmAgent
-from waystation.agents.registry import Root, discover
+from waystation.apps.registry import Root, discover
 from waystation.core import JsonObject
 from waystation.models import BaseLlm, LlmRequest
 from waystation.testing import AgentEnvironment, ScriptedHuman, ScriptedModel, calls, says

@@ -2,7 +2,7 @@
 
 from tests.server.conftest import Serve
 from tests.server.sessions.test_client import waits
-from waystation.agents.registry import Registry
+from waystation.apps.registry import Registry
 
 
 async def test_a_conversation_continues_while_a_trip_waits(serve: Serve, examples: Registry) -> None:

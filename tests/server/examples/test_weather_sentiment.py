@@ -4,7 +4,7 @@ import pytest
 
 from tests.server.conftest import Serve
 from tests.server.examples.conftest import answered, called
-from waystation.agents.registry import Registry, Root
+from waystation.apps.registry import Registry, Root
 from waystation.testing import ScriptedModel, calls, says
 
 LONDON = "The weather in London is cloudy, 18 degrees Celsius, with a chance of rain."

@@ -7,7 +7,7 @@ import pytest
 
 from tests.server.conftest import Serve
 from tests.tiers import sampled
-from waystation.agents.registry import Registry
+from waystation.apps.registry import Registry
 from waystation.core import JsonObject, parts_of, text_of
 from waystation.models import BaseLlm, LlmRequest, LlmResponse
 from waystation.models.google_llm import Gemini

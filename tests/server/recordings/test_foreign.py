@@ -27,7 +27,7 @@ from tests.server.workflows.outside import start_raw
 from tests.server.workflows.test_codec import Veil
 from tests.tiers import sampled
 from waystation.agents import Agent
-from waystation.agents.registry import Registry
+from waystation.apps.registry import Registry
 from waystation.client.agent_client import AgentClient
 from waystation.core import ForeignHistory, ids
 from waystation.embedded import EmbeddedServer

@@ -14,7 +14,7 @@ from tests.programs import Ran, command
 from tests.server.web.sites import page_of, path_of, site
 from tests.server.workflows.outside import answer_and_finish, approve_and_finish, until, until_waiting
 from waystation.agents import Agent
-from waystation.agents.registry import Registry
+from waystation.apps.registry import Registry
 from waystation.cli.command_context import Target, write_waits
 from waystation.cli.output import Output
 from waystation.cli.pending_calls import show_call, write_list

@@ -12,9 +12,9 @@ from tests.server.workflows.outside import until_waiting
 from waystation.agents import Agent, BaseAgent, SequentialAgent
 from waystation.agents.callback_context import CallbackContext
 from waystation.agents.readonly_context import ReadonlyContext
-from waystation.agents.registry import Registry
 from waystation.apps import App, EventsCompactionConfig
 from waystation.apps.llm_event_summarizer import LlmEventSummarizer
+from waystation.apps.registry import Registry
 from waystation.client.agent_client import Invocation
 from waystation.core import NoPrompt, UnknownAgent
 from waystation.models import LlmRequest

@@ -5,7 +5,7 @@ from pathlib import Path
 from tests.documents import blocks, how_to
 from tests.server.conftest import Serve
 from waystation.agents import Agent
-from waystation.agents.registry import discover
+from waystation.apps.registry import discover
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.tool_context import ToolContext
 

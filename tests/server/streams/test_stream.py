@@ -14,7 +14,7 @@ from tests.server.conftest import Serve
 from tests.server.streams.held import Held
 from tests.server.workflows.test_codec import Veil
 from waystation.agents import Agent, BaseAgent, ParallelAgent
-from waystation.agents.registry import Registry
+from waystation.apps.registry import Registry
 from waystation.client import PartialTextReader, stream_file
 from waystation.client.agent_client import AgentClient, Invocation
 from waystation.core import PARTIAL, Event, ForeignHistory, Log, is_working, text_of

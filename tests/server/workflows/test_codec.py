@@ -13,7 +13,7 @@ from temporalio.converter import DataConverter, PayloadCodec
 
 from tests.server.workflows.outside import until
 from waystation.agents import Agent
-from waystation.agents.registry import Registry
+from waystation.apps.registry import Registry
 from waystation.client.agent_client import AgentClient
 from waystation.core import ApprovalPolicy
 from waystation.embedded import EmbeddedServer

@@ -27,7 +27,7 @@ from tests.slow.differential.subject import Pause, Subject  # noqa: E402
 from tests.slow.differential.tables import SCENARIOS  # noqa: E402
 from waystation.activities.model_choice import Models  # noqa: E402
 from waystation.adk import from_adk  # noqa: E402
-from waystation.agents.registry import Registry, Root  # noqa: E402
+from waystation.apps.registry import Registry, Root  # noqa: E402
 from waystation.client import AgentClient, connect  # noqa: E402
 from waystation.core import ModelRefused, ids  # noqa: E402
 from waystation.worker import create_worker  # noqa: E402

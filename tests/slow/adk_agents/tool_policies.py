@@ -19,8 +19,8 @@ from google.genai import types
 
 from waystation import ApprovalPolicy, ToolContext
 from waystation.adk import from_adk
-from waystation.agents.registry import authoring_problems
 from waystation.agents.toolbox import list_tools
+from waystation.apps.registry import authoring_problems
 from waystation.tools.approval import judge_call
 from waystation.tools.session_view import Session
 

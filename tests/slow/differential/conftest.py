@@ -11,7 +11,7 @@ from tests.paths import ROOT
 from tests.slow.differential.scenario import Json
 from tests.slow.differential.subject import Pause, Subject
 from waystation.activities.model_choice import Models
-from waystation.agents.registry import Registry
+from waystation.apps.registry import Registry
 from waystation.client import connect
 from waystation.client.agent_client import AgentClient
 from waystation.embedded import EmbeddedServer

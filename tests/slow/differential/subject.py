@@ -23,7 +23,7 @@ from tests.slow.differential.scenario import (
     content_of,
     is_conversation,
 )
-from waystation.agents.registry import Registry, Root, tree_of
+from waystation.apps.registry import Registry, Root, tree_of
 from waystation.artifacts.base_artifact_service import BaseArtifactService
 from waystation.client import Session
 from waystation.client.agent_client import AgentClient, Invocation

@@ -13,7 +13,7 @@ from tests.server.processes import ledger
 from tests.server.processes.agents.collecting.agent import root_agent as collecting
 from tests.server.processes.workers import SOON_LOST, Place, WorkerProcess, until
 from tests.unit.activities.object_server import ObjectServer, object_server
-from waystation.agents.registry import Registry
+from waystation.apps.registry import Registry
 from waystation.client import Session
 from waystation.client.agent_client import AgentClient, Invocation
 from waystation.core import WORKFLOW, WorkflowSettings

@@ -12,7 +12,7 @@ from tests.server.conftest import verify_tree
 from tests.server.processes.test_crashes import approve_all
 from tests.server.processes.workers import SOON_LOST, Place, WorkerProcess, until
 from tests.slow.processes.conftest import on_all_stores
-from waystation.agents.registry import Registry
+from waystation.apps.registry import Registry
 from waystation.client.agent_client import AgentClient
 from waystation.worker import create_worker
 

@@ -17,7 +17,7 @@ from tests.server.processes.conftest import new_place
 from tests.server.processes.test_crashes import PARKED, approve_all, has_ended
 from tests.server.processes.workers import SOON_LOST, Place, plan, until
 from tests.slow.processes.conftest import on_all_stores
-from waystation.agents.registry import Registry
+from waystation.apps.registry import Registry
 from waystation.client.agent_client import AgentClient
 from waystation.embedded import EmbeddedServer
 from waystation.worker import create_worker

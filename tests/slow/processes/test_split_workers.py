@@ -17,7 +17,7 @@ from tests.server.processes.workers import Place, plan, until
 from waystation.activities.log_cache import LogCache
 from waystation.activities.model_choice import Models
 from waystation.agents import Agent
-from waystation.agents.registry import Registry
+from waystation.apps.registry import Registry
 from waystation.client.agent_client import AgentClient
 from waystation.core import Body, EntryRef
 from waystation.storage import Blobs

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tests.server.conftest import verify_tree
 from tests.server.processes.workers import SOON_LOST, Place
-from waystation.agents.registry import Registry
+from waystation.apps.registry import Registry
 from waystation.client.agent_client import AgentClient, Invocation
 from waystation.core import PARTIAL, Event, text_of
 from waystation.testing import FakeGemini

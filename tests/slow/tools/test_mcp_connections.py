@@ -15,8 +15,8 @@ import pytest
 from tests.unit.tools.mcp_calls import LIMIT_S, at, call, http_server, over_http, stdio, text
 from waystation.agents import LlmAgent
 from waystation.agents.readonly_context import ReadonlyContext
-from waystation.agents.registry import authoring_problems
 from waystation.agents.toolbox import ToolsetFailure, list_tools
+from waystation.apps.registry import authoring_problems
 from waystation.tools.mcp_tool import (
     McpConnectionError,
     McpToolset,

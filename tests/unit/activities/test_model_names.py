@@ -17,8 +17,8 @@ from waystation.activities.model_choice import (
 )
 from waystation.agents import Agent
 from waystation.agents.callback_context import CallbackContext
-from waystation.agents.registry import Registry
 from waystation.apps import App, EventsCompactionConfig, LlmEventSummarizer
+from waystation.apps.registry import Registry
 from waystation.models import LlmRequest, LlmResponse, providers
 from waystation.models.fallback_model import FallbackModel
 from waystation.models.google_llm import Gemini

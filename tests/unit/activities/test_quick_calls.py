@@ -8,7 +8,7 @@ from temporalio.exceptions import ApplicationError
 
 from tests.paths import HISTORIES
 from waystation.agents import Agent
-from waystation.agents.registry import Registry
+from waystation.apps.registry import Registry
 from waystation.history import ActivityAttempts, collect_attempts
 from waystation.replay import Recording
 from waystation.replay.activity_replay import Workshop, find_tool_call

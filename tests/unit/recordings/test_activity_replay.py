@@ -8,7 +8,7 @@ import pytest
 from tests.corpus.scenarios import SCENARIOS
 from tests.paths import HISTORIES
 from waystation.agents import Agent
-from waystation.agents.registry import Registry
+from waystation.apps.registry import Registry
 from waystation.core import JsonObject
 from waystation.replay import Recording
 from waystation.replay.activity_replay import (

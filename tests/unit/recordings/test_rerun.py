@@ -11,7 +11,7 @@ from rich.console import Console
 from tests.corpus.scenarios import SCENARIOS, pay
 from tests.paths import HISTORIES
 from waystation.agents import Agent
-from waystation.agents.registry import Registry
+from waystation.apps.registry import Registry
 from waystation.core import JsonObject, UnknownAgent
 from waystation.models import LlmRequest
 from waystation.replay import Recording, Workshop, rerun_model, rerun_tool

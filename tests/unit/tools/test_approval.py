@@ -12,8 +12,8 @@ from pydantic import BaseModel, ValidationError
 from tests.unit.tools.rest_service import spec
 from tests.unit.tools.rest_service import tool as rest_tool
 from waystation.agents import Agent, ApprovalRule, ReadonlyContext
-from waystation.agents.registry import authoring_problems
 from waystation.agents.toolbox import list_tools
+from waystation.apps.registry import authoring_problems
 from waystation.core import ApprovalPolicy, Confirmation, Effect, Escalation, InvalidTool, JsonObject, default_hint
 from waystation.tools import (
     ActivityTool,

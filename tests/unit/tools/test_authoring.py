@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from waystation.agents import LlmAgent
-from waystation.agents.registry import authoring_problems
 from waystation.agents.toolbox import tools_of
+from waystation.apps.registry import authoring_problems
 from waystation.core import AgentNameTaken, InvalidTool, ToolNameTaken
 from waystation.tools.agent_tool import AgentTool
 from waystation.tools.base_tool import BaseTool

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from waystation.agents import Agent, Registry
+from waystation.agents import Agent
+from waystation.apps import Registry
 from waystation.testing import ScriptedModel
 from waystation.tools import FunctionTool
 from waystation.worker.tool_checks import find_blocking_calls, list_undescribed_tools

@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.tools.rest_service import ERROR, Service, call, parameter, serving, spec, tool
 from waystation.agents import LlmAgent
-from waystation.agents.registry import authoring_problems
+from waystation.apps.registry import authoring_problems
 from waystation.auth import AuthConfig, AuthCredential, AuthCredentialTypes, InMemoryCredentialService
 from waystation.core import InvalidTool
 from waystation.tools.openapi_tool import OpenAPIToolset

@@ -10,8 +10,8 @@ import pytest
 
 from waystation.agents import LlmAgent
 from waystation.agents.readonly_context import ReadonlyContext
-from waystation.agents.registry import authoring_problems
 from waystation.agents.toolbox import list_tools
+from waystation.apps.registry import authoring_problems
 from waystation.core import InvalidTool
 from waystation.tools.base_tool import declare
 from waystation.tools.base_toolset import BaseToolset

@@ -1,7 +1,7 @@
 """The tools that ask a person, and the one that leaves a loop."""
 
 from waystation.agents import Agent
-from waystation.agents.registry import authoring_problems
+from waystation.apps.registry import authoring_problems
 from waystation.tools.base_tool import declare
 from waystation.tools.exit_loop_tool import exit_loop
 from waystation.tools.function_tool import FunctionTool

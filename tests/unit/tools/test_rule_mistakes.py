@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from waystation.agents import Agent, ApprovalRule
-from waystation.agents.registry import authoring_problems
+from waystation.apps.registry import authoring_problems
 from waystation.core import ApprovalPolicy, InvalidTool, JsonObject
 from waystation.tools.agent_tool import AgentTool
 from waystation.tools.base_tool import BaseTool

@@ -15,7 +15,8 @@ from tests.unit.core.story import (
     tool_returned,
     user_message,
 )
-from waystation.agents import Agent, Registry, SequentialAgent
+from waystation.agents import Agent, SequentialAgent
+from waystation.apps import Registry
 from waystation.client import DETAILS, AgentDetails
 from waystation.client.agent_directory import parse_details
 from waystation.tools import AgentTool
