@@ -63,24 +63,14 @@ class AgentTool(BaseTool):
         self.include_plugins = include_plugins
         self.propagate_grounding_metadata = propagate_grounding_metadata
 
-    @property
-    def input_schema(self) -> type[BaseModel] | None:
-        """The agent's input schema. A workflow agent uses the schema of the first LLM agent that it runs."""
-        return self.agent.request_schema
-
-    @property
-    def has_output_schema(self) -> bool:
-        """Whether the answer is an object because the agent, or the last LLM agent it runs, has an output schema."""
-        return self.agent.answers_with_object
-
     def _get_declaration(self) -> JsonObject | None:
-        schema = self.input_schema
+        schema = self.agent.request_schema
         taken = (
             memoize(self, "_taken", schema, lambda: to_plain_json(schema.model_json_schema())) if schema else _SCHEMA
         )
         declared = declaration(self.name, self.description, taken)
         if on_vertex():
-            declared["responseJsonSchema"] = {"type": "object" if self.has_output_schema else "string"}
+            declared["responseJsonSchema"] = {"type": "object" if self.agent.answers_with_object else "string"}
         # As in ADK, an agent's description is declared even if it is empty. (Functions without a docstring omit it.)
         return {**declared, "description": self.description}
 
@@ -90,9 +80,9 @@ class AgentTool(BaseTool):
         Raises:
             ValueError: The arguments do not match the agent's input schema. The error message is sent to the model.
         """
-        if self.input_schema is not None:
+        if self.agent.request_schema is not None:
             try:
-                return self.input_schema.model_validate(args).model_dump_json(exclude_none=True)
+                return self.agent.request_schema.model_validate(args).model_dump_json(exclude_none=True)
             except ValidationError as error:
                 wrong = [
                     f"Parameter '{path or 'arguments'}': validation error: {reason}"

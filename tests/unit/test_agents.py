@@ -286,8 +286,8 @@ def test_the_input_schema_of_a_called_sequence_is_that_of_its_first_agent() -> N
         city: str
 
     line = SequentialAgent(name="line", sub_agents=[Agent(name="a", input_schema=Place), Agent(name="b")])
-    assert AgentTool(line).input_schema is Place
-    assert AgentTool(SequentialAgent(name="empty")).input_schema is None
+    assert AgentTool(line).agent.request_schema is Place
+    assert AgentTool(SequentialAgent(name="empty")).agent.request_schema is None
     assert AgentTool(line).message_for({"city": "Bern", "more": 1}) == '{"city":"Bern"}'
 
 

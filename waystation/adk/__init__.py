@@ -30,8 +30,7 @@ def is_adk(value: object) -> bool:
 
 def list_settings_without_effect(app: object) -> list[str]:
     """Return the names of those settings of a google-adk App that have no effect."""
-    names = ("context_cache_config", "resumability_config")
-    return [name for name in names if getattr(app, name, None) is not None]
+    return [name for name in _load_adapter().NO_EFFECT if getattr(app, name, None) is not None]
 
 
 def describe_differences(
@@ -51,10 +50,8 @@ def from_adk(agent: object) -> BaseAgent | App:
         AdkUnavailable: google-adk is not installed, or has an unsupported version.
         InvalidAgent: An agent of the tree cannot run.
     """
-    _check_version()
-    from waystation.adk.agent_adapter import adapt
-
-    return adapt(agent)
+    adapted: BaseAgent | App = _load_adapter().adapt(agent)
+    return adapted
 
 
 adapt_agent = from_adk
@@ -67,10 +64,7 @@ def adapt_tools(agent: BaseAgent, tools: Sequence[Any]) -> list[Any]:
         AdkUnavailable: google-adk has an unsupported version.
         InvalidAgent: A tool cannot run.
     """
-    _check_version()
-    from waystation.adk.agent_adapter import Adapter
-
-    adapter = Adapter()
+    adapter = _load_adapter().Adapter()
     return [adapter.tool(agent, tool) if is_adk(tool) else tool for tool in tools]
 
 
@@ -80,10 +74,7 @@ def adapt_plugins(plugins: Sequence[Any]) -> list[Any]:
     Raises:
         AdkUnavailable: google-adk has an unsupported version.
     """
-    _check_version()
-    from waystation.adk.agent_adapter import Adapter
-
-    adapter = Adapter([plugin for plugin in plugins if is_adk(plugin)])
+    adapter = _load_adapter().Adapter([plugin for plugin in plugins if is_adk(plugin)])
     return [adapter.plugin(plugin) if is_adk(plugin) else plugin for plugin in plugins]
 
 
@@ -94,12 +85,13 @@ def adapt_code_executor(agent: LlmAgent) -> None:
         AdkUnavailable: google-adk has an unsupported version.
         InvalidAgent: The code executor cannot run.
     """
-    _check_version()
-    from waystation.adk.agent_adapter import Adapter
-
-    Adapter().code_executor(agent)
+    _load_adapter().Adapter().code_executor(agent)
 
 
-def _check_version() -> None:
+def _load_adapter() -> Any:
+    """Return the module that adapts objects. It imports google-adk."""
     if problem := find_adk_problem():
         raise AdkUnavailable(problem)
+    from waystation.adk import agent_adapter
+
+    return agent_adapter

@@ -84,7 +84,7 @@ _UNSUPPORTED = {
 }
 _NOT_CALLED = ("on_event_callback", "on_agent_error_callback", "on_run_error_callback")
 """Callbacks of google-adk's plugins that Waystation does not have."""
-_NO_EFFECT = {
+NO_EFFECT = {
     "context_cache_config": "providers cache prompt prefixes automatically",
     "resumability_config": "every invocation can be resumed",
 }
@@ -384,7 +384,7 @@ def list_differences(
     `app_settings` are the settings of an app of google-adk.
     """
     for name in app_settings:
-        yield {"app_setting": name, "difference": f"`{name}` has no effect, because {_NO_EFFECT[name]}."}
+        yield {"app_setting": name, "difference": f"`{name}` has no effect, because {NO_EFFECT[name]}."}
     for agent in agents:
         yield from ({"agent": agent.name, "difference": text} for text in _agent_differences(agent))
     for plugin in plugins:

@@ -91,12 +91,12 @@ class BaseAgent(BaseModel):
 
     @property
     def request_schema(self) -> type[BaseModel] | None:
-        """The input schema of the first LLM agent that runs, or None."""
+        """The schema of the message that starts the agent as a tool: that of the first LLM agent that runs."""
         return self.sub_agents[0].request_schema if self.sub_agents else None
 
     @property
     def answers_with_object(self) -> bool:
-        """Whether the last LLM agent that runs has an output schema."""
+        """Whether the answer is an object, because the last LLM agent that runs has an output schema."""
         return bool(self.sub_agents) and self.sub_agents[-1].answers_with_object
 
     def find_agent(self, name: str) -> BaseAgent | None:

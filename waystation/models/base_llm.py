@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
+from waystation.models.adk_protocol import generate_as_adk
 from waystation.models.llm_response import LlmResponse
 from waystation.models.plain_request import LlmRequest
 
@@ -65,8 +66,6 @@ class BaseLlm(abc.ABC):  # noqa: B024  # subclasses define one of two methods
             ModelRefused: The request is invalid, so a retry cannot succeed.
             ModelOverloaded: The call failed, but a retry may succeed.
         """
-        from waystation.models.adk_protocol import generate_as_adk
-
         return await generate_as_adk(self, request, on_text=on_text)
 
     @classmethod
@@ -123,6 +122,4 @@ class AdkLlm(BaseLlm):
 
     async def generate(self, request: LlmRequest, *, on_text: Callable[[str], None] | None = None) -> LlmResponse:
         """Return the model's response; see `BaseLlm.generate`."""
-        from waystation.models.adk_protocol import generate_as_adk
-
         return await generate_as_adk(self.llm, request, on_text=on_text)
