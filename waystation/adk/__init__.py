@@ -38,9 +38,7 @@ def describe_differences(
 ) -> Iterator[JsonObject]:
     """Yield each difference between adapted agents and google-adk, as the fields of a log event."""
     if "waystation.adk.agent_adapter" in sys.modules:  # otherwise nothing has been adapted
-        from waystation.adk.agent_adapter import list_differences
-
-        yield from list_differences(agents, plugins, app_settings)
+        yield from _load_adapter().list_differences(agents, plugins, app_settings)
 
 
 def from_adk(agent: object) -> BaseAgent | App:

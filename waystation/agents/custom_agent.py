@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from waystation.agents.base_agent import BaseAgent
 from waystation.core import BodyEvent, Event, JsonObject, WaystationError
-
-if TYPE_CHECKING:
-    from waystation.tools import CallbackContext
+from waystation.tools import CallbackContext
 
 
 class BodyFailed(WaystationError):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 
 from waystation.agents import ApprovalRule, BaseAgent, Callbacks, lineage
+from waystation.agents.toolbox import list_tools
 from waystation.code_executors import BuiltInCodeExecutor
 from waystation.core import with_article
 from waystation.extensions import find_adapter, find_adapters
@@ -15,11 +16,8 @@ from waystation.models import BaseLlm
 from waystation.models.base_llm import DEFAULT_MODEL, AdkLlm, GeneratesContent
 from waystation.models.providers import create_model
 from waystation.models.service_model import check_name
+from waystation.tools import BaseTool, ReadonlyContext, ToolContext
 from waystation.tools.memoize import memoize
-
-if TYPE_CHECKING:
-    from waystation.agents import ReadonlyContext
-    from waystation.tools import BaseTool
 
 _CONFIG_BELONGS_ELSEWHERE = {
     "tools": ("tools", "All tools must be set via LlmAgent.tools, not via generate_content_config.tools."),
@@ -151,9 +149,6 @@ class LlmAgent(BaseAgent):
 
     async def canonical_tools(self, ctx: ReadonlyContext | None = None) -> list[BaseTool]:
         """Return the agent's tools, with functions wrapped and toolsets expanded."""
-        from waystation.agents.toolbox import list_tools
-        from waystation.tools import ToolContext
-
         return list((await list_tools(self, lambda: ctx or ToolContext())).values())
 
     @model_validator(mode="before")

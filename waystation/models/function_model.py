@@ -7,9 +7,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
 from waystation.core import BEGIN, JsonObject, parts_of, text_of
-from waystation.models.base_llm import BaseLlm
+from waystation.models import BaseLlm, LlmRequest
 from waystation.models.llm_response import LlmResponse
-from waystation.models.plain_request import LlmRequest
 
 Reply: TypeAlias = LlmResponse | str | Exception
 """A scripted reply: a response, the text of a response, or an error to raise."""

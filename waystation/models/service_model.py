@@ -15,9 +15,8 @@ from typing import Any, ClassVar
 from pydantic import ValidationError
 
 from waystation.core import JsonObject, ModelError, ModelOverloaded, ModelRefused
-from waystation.models.base_llm import BaseLlm
+from waystation.models import BaseLlm, LlmRequest
 from waystation.models.llm_response import LlmResponse
-from waystation.models.plain_request import LlmRequest
 from waystation.models.reply import Reply
 from waystation.models.sendable import Rules, make_sendable
 from waystation.models.service_errors import (
