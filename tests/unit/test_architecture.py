@@ -64,21 +64,23 @@ def lazy_names(package: Path) -> dict[str, str]:
 
 
 def hidden_imports(tree: ast.Module, root: Path, modules: set[str]) -> set[str]:
-    """Return the modules that a module imports by a lazy name of a package, or by a string."""
-    found = set[object]()
+    """Return the modules that a module imports by a lazy name of a package, or by a string other than a logger's."""
+    found, loggers = set[object](), set[object]()
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom):
-            for alias in node.names:
-                module = node.module or ""
-                while source := lazy_names(root / module.replace(".", "/")).get(alias.name):
-                    module = source
-                found.add(module)
-        if isinstance(node, ast.Constant):  # the names of packages are those of loggers
-            found.add(node.value)
-        for start in node.values[:1] if isinstance(node, ast.JoinedStr) else ():
-            prefix = start.value if isinstance(start, ast.Constant) else None
-            found |= {name for name in modules if f"{name.rpartition('.')[0]}." == prefix}
-    return {module for module in modules if module in found}
+        match node:
+            case ast.ImportFrom():
+                for alias in node.names:
+                    module = node.module or ""
+                    while source := lazy_names(root / module.replace(".", "/")).get(alias.name):
+                        module = source
+                    found.add(module)
+            case ast.Call(func=ast.Attribute(attr="get_logger" | "getLogger"), args=[ast.Constant(name)]):
+                loggers.add(name)
+            case ast.Constant(text):
+                found.add(text)
+            case ast.JoinedStr(values=[ast.Constant(start), *_]):
+                found |= {name for name in modules if f"{name.rpartition('.')[0]}." == start}
+    return {module for module in modules if module in found - loggers}
 
 
 def read_imports(root: Path, package: str) -> dict[str, set[str]]:
