@@ -75,7 +75,7 @@ class Keys(Protocol):
 
 
 class TokenVerifier(Protocol):
-    """Verifies the identity of approvers and requesters; see `waystation.identity.WorkerIdentity`."""
+    """Verifies the identity of approvers and requesters; see `waystation.approvers.identity.WorkerIdentity`."""
 
     async def verify(
         self, token: str, *, namespace: str, approval_id: str, answer: Answer | Request

@@ -39,7 +39,6 @@ INTERNAL = {
         *("connection_settings", "count_events", "find_store_differences", "fold_called", "is_address_configured"),
         *("is_quotable", "new_events", "parse_session_id", "read_entry", "stream_logs", "stream_session"),
     },
-    "waystation.identity": {"Gateway", "Link", "Links", "LoggedIn", "OidcLogin", "Sealer", "WorkerIdentity"},
 }
 """Names that a package exports for other packages of Waystation only."""
 _MODULE = re.compile(r"\b(?:[a-z_]\w*\.)+(?=[A-Z])")

@@ -71,7 +71,7 @@ async def test_sessions_are_listed_by_calling_them_too() -> None:
 
 def test_importing_the_client_package_loads_nothing() -> None:
     """Loads its names at first use, and neither Temporal's SDK nor cryptography before."""
-    code = "import sys, waystation.client; print({'temporalio', 'joserfc', 'waystation.identity'} & set(sys.modules))"
+    code = "import sys, waystation.client; print({'temporalio', 'joserfc', 'waystation.approvers'} & set(sys.modules))"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "set()"
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from waystation.audit import (
+from waystation.approvers.audit import (
     Accounts,
     Fault,
     check_subject,

@@ -357,7 +357,7 @@ async def init(
 ) -> Exit:
     """Create keys and example configuration files for workers, `waystation web` and clients."""
     try:
-        from waystation.identity import write_examples
+        from waystation.approvers.identity import write_examples
     except ModuleNotFoundError as error:
         raise missing_extra("identity", error) from None
     files = [str(file) for file in write_examples(folder)]

@@ -9,7 +9,7 @@ from waystation.core import CLIENT_IDENTITY_ENV, InvalidConfiguration, JsonObjec
 
 
 class TokenEncrypter(Protocol):
-    """An object that encrypts tokens for the workers, such as `waystation.identity.Sealer`."""
+    """An object that encrypts tokens for the workers, such as `waystation.approvers.identity.Sealer`."""
 
     def seal(self, token: str, *, namespace: str, approval_id: str, answer: Mapping[str, Any] | Request) -> str:
         """Encrypt a signed token so that it is valid only for this answer to this call, or for this request."""
@@ -58,7 +58,7 @@ def load_encrypter(file: str | Path | None) -> TokenEncrypter:
         )
         raise InvalidConfiguration(CLIENT_IDENTITY_ENV, "", problem)
     try:
-        from waystation.identity import Configuration, Sealer
+        from waystation.approvers.identity import Configuration, Sealer
     except ModuleNotFoundError as error:
         problem = f"needs {error.name!r}; install it with: pip install 'waystation[identity]'"
         raise InvalidConfiguration(file, "", problem) from None

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from waystation.audit.account import create_account
+from waystation.approvers.audit.account import create_account
 from waystation.core import (
     WORKFLOW,
     AgentRun,

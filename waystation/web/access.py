@@ -38,7 +38,7 @@ from waystation.web.permissions import ROLES
 from waystation.web.shared_reads import current_age_s, record_reads
 
 if TYPE_CHECKING:
-    from waystation.identity import Gateway, Links, OidcLogin, Sealer
+    from waystation.approvers.identity import Gateway, Links, OidcLogin, Sealer
 
 CALLS = "/approvals/"
 LOGIN_S = 8 * 3600.0
@@ -175,7 +175,7 @@ class Gatekeeper:
         Raises:
             InvalidConfiguration: The file is invalid, or it lacks a section that another section requires.
         """
-        from waystation.identity import Configuration, Gateway, Links, OidcLogin, Sealer
+        from waystation.approvers.identity import Configuration, Gateway, Links, OidcLogin, Sealer
 
         configuration = Configuration.read(file)
         envelope = configuration.envelope

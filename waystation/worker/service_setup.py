@@ -271,7 +271,7 @@ def create_link_signer(file: Path, *, namespace: str) -> LinkSigner | None:
     Raises:
         InvalidConfiguration: The identity file is not valid.
     """
-    from waystation.identity import Configuration, Links
+    from waystation.approvers.identity import Configuration, Links
 
     configuration = Configuration.read(file)
     return Links.of(configuration, namespace=namespace).sign if configuration.links else None
@@ -284,7 +284,7 @@ def load_identity(file: Path) -> TokenVerifier:
         InvalidConfiguration: The identity file is not valid, or a required package is not installed.
     """
     try:
-        from waystation.identity import WorkerIdentity
+        from waystation.approvers.identity import WorkerIdentity
     except ModuleNotFoundError as error:
         problem = f"needs {error.name!r}; install it with: pip install 'waystation[identity]'"
         raise InvalidConfiguration(file, "", problem) from None

@@ -7,7 +7,7 @@ from tests.server.conftest import Serve
 from tests.server.workflows import outside
 from tests.server.workflows.outside import approve_and_finish, reject_and_finish, until_waiting, waiting
 from waystation.agents import Agent
-from waystation.audit import gather_invocation
+from waystation.approvers.audit import gather_invocation
 from waystation.client.agent_client import Invocation
 from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
 from waystation.tools.function_tool import FunctionTool

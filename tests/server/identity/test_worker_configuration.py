@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tests.programs import logged, run
-from waystation.identity import write_examples
+from waystation.approvers.identity import write_examples
 
 
 def test_a_worker_validates_its_configuration_before_it_serves(tmp_path: Path) -> None:

@@ -23,9 +23,9 @@ from tests.unit.identity.conftest import KEY
 from tests.unit.notices.conftest import channels, webhook
 from waystation.activities.notifications import Channel, Channels, Notification
 from waystation.agents import Agent
+from waystation.approvers.identity import Links
 from waystation.client.agent_client import Invocation
 from waystation.core import ApprovalPolicy, Escalation, JsonObject, NoticeReport, Notified
-from waystation.identity import Links
 from waystation.tools import FunctionTool
 
 TELLS = ApprovalPolicy(notify=("finance",))

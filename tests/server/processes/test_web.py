@@ -11,8 +11,8 @@ import pytest
 from tests.server.processes.workers import Place, Process, until
 from tests.server.web.sites import page_of
 from waystation.agents import Agent
+from waystation.approvers.identity import write_examples
 from waystation.client.agent_client import AgentClient
-from waystation.identity import write_examples
 from waystation.web.limits import Limits
 from waystation.worker import announce_agents
 

@@ -22,7 +22,7 @@ from tests.server.workflows.outside import (
 )
 from tests.unit.identity.conftest import Installation
 from waystation.agents import Agent
-from waystation.audit import gather_invocation
+from waystation.approvers.audit import gather_invocation
 from waystation.client import agent_directory
 from waystation.history import EventType
 from waystation.testing import ScriptedModel, calls, says

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from tests.programs import command
+from waystation.approvers.identity import write_examples
 from waystation.embedded import EmbeddedServer
-from waystation.identity import write_examples
 
 PUBLIC = '[oidc]\nissuer = "https://accounts.google.com"\nclient_id = "inbox"\n'
 

@@ -21,7 +21,7 @@ from tests.server.workflows.outside import (
     waiting,
 )
 from waystation.agents import Agent
-from waystation.audit import create_account
+from waystation.approvers.audit import create_account
 from waystation.core import Event, InvalidInput, Settings
 from waystation.history import format_saved_history
 from waystation.models import LlmRequest, LlmResponse

@@ -19,9 +19,9 @@ from tests.server.conftest import Serve
 from tests.server.identity.test_deciding import client_of, payer, start_pending
 from tests.unit.identity.conftest import Installation
 from waystation.agents import Agent
+from waystation.approvers.identity import Configuration, Links, Sealer, WorkerIdentity
 from waystation.client.agent_client import AgentClient
 from waystation.core import IDENTITY_ENV, JsonObject, NotAllowed, ids
-from waystation.identity import Configuration, Links, Sealer, WorkerIdentity
 from waystation.tools import FunctionTool
 
 WORKERS = ("workers.toml", "envelope-private.json", "envelope-public.json", "gateway-jwks.json", "links.key")

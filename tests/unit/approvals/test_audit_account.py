@@ -19,7 +19,7 @@ from tests.unit.core.story import (
     tool_returned,
     user_message,
 )
-from waystation.audit import create_account
+from waystation.approvers.audit import create_account
 from waystation.core import (
     Answer,
     AnswerIgnored,

@@ -11,7 +11,7 @@ from joserfc.jwk import OctKey, OKPKey
 
 from tests.paths import write_secret
 from tests.unit.core.story import answered, log_of, model_calls, tool_returned, user_message
-from waystation.audit import (
+from waystation.approvers.audit import (
     Accounts,
     Fault,
     compare,

@@ -12,8 +12,8 @@ import pytest
 from joserfc.jwk import OctKey
 
 from tests.fakes.openid import FakeOpenId
+from waystation.approvers.identity import Configuration, Gateway, Sealer, WorkerIdentity, write_examples
 from waystation.core import Answer, Verified
-from waystation.identity import Configuration, Gateway, Sealer, WorkerIdentity, write_examples
 
 NAMESPACE, CALL = "default", "invoice-7/fc-1"
 KEY = OctKey.import_key("k" * 40)

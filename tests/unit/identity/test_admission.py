@@ -2,9 +2,9 @@
 
 import pytest
 
+from waystation.approvers.identity.admission import Admission, is_public
+from waystation.approvers.identity.identity_file import GrantSection, OidcSection, RequireSection
 from waystation.core import AuthorizationFailed, Verified
-from waystation.identity.admission import Admission, is_public
-from waystation.identity.identity_file import GrantSection, OidcSection, RequireSection
 
 PRIVATE = "https://login.example.com/realms/main"
 GOOGLE = "https://accounts.google.com"

@@ -10,8 +10,8 @@ from joserfc.jwk import ECKey, OKPKey, RSAKey
 
 from tests.paths import write_secret
 from tests.unit.identity.conftest import APPROVE, CALL, NAMESPACE, Installation
+from waystation.approvers.identity import Configuration, Gateway, Links, Sealer, WorkerIdentity, write_examples
 from waystation.core import InvalidConfiguration
-from waystation.identity import Configuration, Gateway, Links, Sealer, WorkerIdentity, write_examples
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from tests.documents import DOCS, blocks, how_to
 from tests.fakes.webhook_receiver import WebhookReceiver
 from tests.paths import write_secret
 from waystation.activities.notifications import Channels
-from waystation.identity import Configuration, answer_digest
+from waystation.approvers.identity import Configuration, answer_digest
 
 CONTRACT = (DOCS / "reference" / "contract.md").read_text()
 

@@ -11,8 +11,8 @@ from joserfc.jwk import OctKey
 
 from tests.tiers import drawn_examples
 from tests.unit.identity.conftest import CALL, KEY, Clock
+from waystation.approvers.identity import Configuration, Link, Links, write_examples
 from waystation.core import NotAllowed
-from waystation.identity import Configuration, Link, Links, write_examples
 
 
 @pytest.fixture

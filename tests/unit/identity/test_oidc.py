@@ -13,10 +13,10 @@ from tests.fakes.openid import FakeOpenId
 from tests.paths import write_secret
 from tests.tiers import drawn_examples
 from tests.unit.identity.conftest import Clock
+from waystation.approvers.identity import Configuration
+from waystation.approvers.identity.keys import DISCOVERY
+from waystation.approvers.identity.oidc import LOGIN_LIMIT_S, MAX_LOGINS, OidcLogin
 from waystation.core import AuthorizationFailed, IdentityUnavailable, InvalidConfiguration, JsonObject, Verified
-from waystation.identity import Configuration
-from waystation.identity.keys import DISCOVERY
-from waystation.identity.oidc import LOGIN_LIMIT_S, MAX_LOGINS, OidcLogin
 
 BACK = "https://approvals.example.com/oidc"
 

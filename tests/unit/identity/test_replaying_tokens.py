@@ -10,8 +10,8 @@ from joserfc import jwt
 from joserfc.jwk import ECKey
 
 from tests.unit.identity.conftest import APPROVE, CALL, NAMESPACE, Installation
+from waystation.approvers.identity.tokens import LIFETIME_S
 from waystation.core import NotAllowed
-from waystation.identity.tokens import LIFETIME_S
 
 HERE: dict[str, Any] = {"namespace": NAMESPACE, "call": CALL}
 # Six answers that all differ.

@@ -18,9 +18,9 @@ from joserfc.jwk import ECKey, RSAKey
 from tests.fakes.openid import FakeOpenId
 from tests.tiers import drawn_examples
 from tests.unit.identity.conftest import APPROVE, CALL, NAMESPACE, Installation, installed
+from waystation.approvers.identity import Configuration, answer_digest
+from waystation.approvers.identity.verification import WorkerIdentity
 from waystation.core import PLAIN_TOKEN, Answer, InvalidConfiguration, NotAllowed, Verified
-from waystation.identity import Configuration, answer_digest
-from waystation.identity.verification import WorkerIdentity
 
 JWE = ["ECDH-ES", "A256GCM"]
 

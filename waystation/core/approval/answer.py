@@ -224,7 +224,7 @@ PLAIN_TOKEN = (
 
 
 class TokenSigner(Protocol):
-    """A callable that signs a token for one answer or request, such as `waystation.identity.Gateway.signer`."""
+    """A callable that signs a token for one answer or request, such as `Gateway.signer` of `waystation.approvers`."""
 
     def __call__(self, *, namespace: str, approval_id: str, answer: Mapping[str, Any] | Request) -> str:
         """Return a signed token. For a request, `approval_id` is the ID of the workflow that receives the request."""

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cachetools import TTLCache
 
+from waystation.approvers.identity.admission import Admission
+from waystation.approvers.identity.identity_file import Configuration, OidcSection
+from waystation.approvers.identity.keys import FETCH_LIMIT_S, FRESH_S, IssuerKeys, discover_endpoint
+from waystation.approvers.identity.tokens import MAX_JWT_CHARS
+from waystation.approvers.identity.verification import Issuer
 from waystation.core import AuthorizationFailed, IdentityUnavailable, JsonObject, NotAllowed, Verified
-from waystation.identity.admission import Admission
-from waystation.identity.identity_file import Configuration, OidcSection
-from waystation.identity.keys import FETCH_LIMIT_S, FRESH_S, IssuerKeys, discover_endpoint
-from waystation.identity.tokens import MAX_JWT_CHARS
-from waystation.identity.verification import Issuer
 from waystation.tls import default_ssl_context
 
 if TYPE_CHECKING:

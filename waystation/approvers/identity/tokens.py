@@ -20,6 +20,7 @@ from joserfc import jwe, jws, jwt
 from joserfc.jwk import ECKey, OctKey, OKPKey
 from joserfc.util import urlsafe_b64decode
 
+from waystation.approvers.identity.identity_file import Configuration
 from waystation.core import (
     MAX_TOKEN_CHARS,
     PLAIN_TOKEN,
@@ -35,7 +36,6 @@ from waystation.core import (
     is_encrypted,
     parse,
 )
-from waystation.identity.identity_file import Configuration
 
 BINDING = "waystation"
 """The claim that binds a signed token to one answer."""

@@ -16,7 +16,7 @@ from temporalio.api.enums.v1 import WorkflowTaskFailedCause
 from temporalio.client import WorkflowExecutionStatus, WorkflowHistory
 from temporalio.converter import DataConverter
 
-from waystation.audit.sheet import Fault, Sheet, Signer, create_sheet
+from waystation.approvers.audit.sheet import Fault, Sheet, Signer, create_sheet
 from waystation.core import (
     SESSION_WORKFLOW,
     Answer,

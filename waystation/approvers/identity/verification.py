@@ -12,10 +12,10 @@ from joserfc.jwk import ECKey, OKPKey
 from joserfc.jws import JWSRegistry
 from joserfc.jwt import JWTClaimsRegistry
 
+from waystation.approvers.identity.identity_file import ClaimsSection, Configuration
+from waystation.approvers.identity.keys import IssuerKeys
+from waystation.approvers.identity.tokens import BINDING, LEEWAY_S, MAX_JWT_CHARS, open_envelope, parse_part
 from waystation.core import ROLE, Answer, JsonObject, NotAllowed, Request, Verified, decode
-from waystation.identity.identity_file import ClaimsSection, Configuration
-from waystation.identity.keys import IssuerKeys
-from waystation.identity.tokens import BINDING, LEEWAY_S, MAX_JWT_CHARS, open_envelope, parse_part
 
 events = structlog.get_logger("waystation.identity")
 

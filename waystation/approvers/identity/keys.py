@@ -9,8 +9,8 @@ from pathlib import Path
 
 from joserfc.jwk import ECKey, Key, OctKey, OKPKey, RSAKey, import_key
 
+from waystation.approvers.identity.identity_file import MIN_RSA_BITS, Configuration
 from waystation.core import IdentityUnavailable, JsonObject, decode, is_private_url
-from waystation.identity.identity_file import MIN_RSA_BITS, Configuration
 from waystation.tls import default_ssl_context
 
 DISCOVERY = "/.well-known/openid-configuration"

@@ -9,9 +9,9 @@ from fnmatch import fnmatchcase
 from typing import Any
 from urllib.parse import urlsplit
 
+from waystation.approvers.identity.identity_file import GrantSection, OidcSection
+from waystation.approvers.identity.verification import parse_names
 from waystation.core import ROLE, AuthorizationFailed, JsonObject, Verified
-from waystation.identity.identity_file import GrantSection, OidcSection
-from waystation.identity.verification import parse_names
 
 GROUP = "group:"
 GOOGLE = "https://accounts.google.com"

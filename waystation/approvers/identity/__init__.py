@@ -5,10 +5,10 @@ logs approvers in (`OidcLogin`), signs tokens for them (`Gateway`) and signs lin
 requires the extra `identity`.
 """
 
-from waystation.identity.identity_file import Configuration, write_examples
-from waystation.identity.oidc import LoggedIn, OidcLogin
-from waystation.identity.tokens import Gateway, Link, Links, Sealer, answer_digest
-from waystation.identity.verification import WorkerIdentity
+from waystation.approvers.identity.identity_file import Configuration, write_examples
+from waystation.approvers.identity.oidc import LoggedIn, OidcLogin
+from waystation.approvers.identity.tokens import Gateway, Link, Links, Sealer, answer_digest
+from waystation.approvers.identity.verification import WorkerIdentity
 
 __all__ = [
     "Configuration",
