@@ -42,6 +42,7 @@ def loaded_by(module: str) -> set[str]:
         ("waystation.apps.registry", {"temporalio", "google.genai", ACTIVITIES, WORKFLOWS, "waystation.adk"}),
         ("waystation.client.agent_client", {"google.genai", TOOLS, ACTIVITIES, WORKFLOWS, "joserfc"}),
         ("waystation.cli.program", {"temporalio", "google.genai", TOOLS, ACTIVITIES, WORKFLOWS, "joserfc"}),
+        ("waystation.approvers", {"temporalio", "google.genai", TOOLS, ACTIVITIES, "starlette", "joserfc", "typer"}),
         ("waystation.identity", {"authlib", "httpx2", "temporalio", "google.genai", TOOLS}),
         (
             "waystation.worker.__main__",

@@ -241,7 +241,7 @@ async def codec_server(
 async def _serve(
     ctx: CommandContext, create: Callable[..., Any], namespace: str, *, identity: Path | None, **options: Any
 ) -> Exit:
-    from waystation.web.access import NotSafeToServe
+    from waystation.web.exposure import NotSafeToServe
     from waystation.web.server import CannotServe, serve
 
     identity = identity or find_identity_file(WEB_IDENTITY_ENV)

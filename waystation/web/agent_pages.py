@@ -11,14 +11,15 @@ import structlog
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from waystation.approvers import Gatekeeper
 from waystation.client import AgentClient, AgentDetails
 from waystation.core import ForeignHistory, InvalidInput, SessionRefused, UnknownAgent, digest
 from waystation.core.errors import MessageUnconfirmed
 from waystation.presentation import text_safety
-from waystation.web.access import Gatekeeper, Login
 from waystation.web.forms import Form, read_form
 from waystation.web.http_responses import Refused, find_status, render_page
 from waystation.web.json_api import identify_starter, tenant_of
+from waystation.web.logins import Login
 from waystation.web.session_pages import CONFIRM_WITHIN, UNCONFIRMED, format_session_path, wait_until_started
 
 log = structlog.get_logger("waystation.web")

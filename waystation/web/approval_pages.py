@@ -12,27 +12,23 @@ from typing import Any, Literal
 from urllib.parse import parse_qsl, urlencode
 
 import anyio
-import structlog
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from temporalio.service import RPCError
 
+from waystation.approvers import Gatekeeper, sees_call, sees_everything, sees_invocation, why_not
 from waystation.client import AgentClient, Outcome
 from waystation.client.approvals import NEEDS_ARGUMENTS
 from waystation.client.invocation_handle import explain_unread, parse_pending_calls
 from waystation.core import (
     Action,
-    Answer,
     CallState,
     ForeignHistory,
     JsonObject,
     Log,
-    NotAllowed,
     PendingCall,
     StoreFailed,
     allowed_actions,
-    check_authority,
-    check_claim,
     encode,
     has_named_secret,
     ids,
@@ -42,16 +38,14 @@ from waystation.history import read_memo
 from waystation.presentation import terminal, text_safety, words
 from waystation.presentation.argument_layout import lay_out_arguments
 from waystation.web import forms
-from waystation.web.access import Gatekeeper, Login, format_call_path, sanitize_next
 from waystation.web.forms import Field, Form, InvalidInput, read_form
 from waystation.web.http_responses import Refused, find_status, render_page, to_refused
 from waystation.web.inbox_pages import summarize_progress
 from waystation.web.invocation_pages import describe, get_id
 from waystation.web.limits import Limits
+from waystation.web.logins import Login
+from waystation.web.paths import format_call_path, sanitize_next
 from waystation.web.pending_list import InboxQuery, Neighbors, PendingList
-from waystation.web.permissions import sees_call, sees_everything, sees_invocation, why_not
-
-log = structlog.get_logger("waystation.web")
 
 TWIN_LIMIT_S = 20.0
 """How long the second of two clicks on a button waits for the outcome of the first, which may depend on a worker."""
@@ -66,10 +60,6 @@ NOTICES = {
 }
 """Notices to show after answers that may leave the call pending."""
 STALE_FORM = "This page is older than your login, or was open for too long. Nothing was sent; check the call again."
-UNVERIFIED = (
-    "This call accepts only answers with a verified identity, and this server cannot verify yours. "
-    "Its operator can set that up with `waystation web --identity FILE`."
-)
 SENT_TWICE = "This form was already sent. It counts only once."
 SEVERAL_SENT_TWICE = "This form was already sent, or is older than your login. Nothing was sent; check the calls."
 TOO_LATE = "Your answer was not sent: the call is no longer pending."
@@ -221,27 +211,6 @@ async def view_call(client: AgentClient, approval_id: str) -> CallView:
         pending = pending.model_copy(update={"kind": state.asked})
     standing = "expired" if state.expired else "decided" if state.answer else "closed"
     return CallView(log, state, pending, standing)
-
-
-async def send_answers(
-    client: AgentClient,
-    gatekeeper: Gatekeeper,
-    login: Login,
-    calls: Sequence[PendingCall],
-    action: Action,
-    **fields: Any,
-) -> list[Outcome]:
-    """Send the same answer to several calls, and return the outcomes.
-
-    Each answer contains the digest and the run of its call, which must come from the form; see `CallView.version`.
-    """
-    fields = {key: value for key, value in fields.items() if value not in (None, "", False) or key == "wake"}
-    fields |= {"by": login.subject or None, "token": gatekeeper.make_signer(login)}
-    outcomes = [outcome async for outcome in client.approvals.answer_all(calls, action, **fields)]
-    for outcome in outcomes:
-        if outcome.receipt is not None:
-            log.info("answer.taken", approval_id=outcome.approval_id, action=action)
-    return outcomes
 
 
 def problem_of(outcome: Outcome) -> tuple[HTTPStatus, str]:
@@ -398,7 +367,7 @@ class ApprovalPages:
         view = await self._view(request)
         is_relevant = view.standing == "open" and view.pending.policy is not None and "view" in view.further_actions
         if is_relevant and not self._why_not(view, login, "view") and login.is_first_view(view.id):
-            await send_answers(self._client, self._gatekeeper, login, [view.pending], "view")
+            await self._gatekeeper.answer(self._client.approvals, login, [view.pending], "view")
         return Response(status_code=HTTPStatus.NO_CONTENT)
 
     async def arguments(self, request: Request) -> Response:
@@ -473,8 +442,8 @@ class ApprovalPages:
         # There is no `await` since the check above, so only one of two simultaneous requests gets here.
         use.sent = True
         try:
-            (outcome,) = await send_answers(
-                self._client, self._gatekeeper, login, [call], action, answer_id=form["nonce"], **fields
+            (outcome,) = await self._gatekeeper.answer(
+                self._client.approvals, login, [call], action, answer_id=form["nonce"], **fields
             )
         finally:
             use.done.set()
@@ -565,16 +534,7 @@ class ApprovalPages:
             return (
                 "This link only shows the call. Log in to answer." if login.only else "Log in with a browser to answer."
             )
-        who = self._gatekeeper.identify(login)
-        if who is None and view.pending.policy is not None and view.pending.policy.must_verify:
-            return UNVERIFIED
-        answer = Answer(function_call_id=view.state.id, action=action, by=login.person or None)
-        try:
-            check_authority(view.state, answer, who, view.pending.requesters)
-            check_claim(view.state, answer, who)
-        except NotAllowed as error:
-            return str(error)
-        return why_not(login, view.pending, action)
+        return self._gatekeeper.why_not(login, view.state, view.pending, action)
 
     def _edit_page(
         self,
@@ -649,7 +609,7 @@ class ApprovalPages:
                 except InvalidInput as problem:
                     problems[id] = str(problem)
             fields = {"answer_id": nonce, "comment": comment}
-            outcomes = await send_answers(self._client, self._gatekeeper, login, sent, action, **fields)
+            outcomes = await self._gatekeeper.answer(self._client.approvals, login, sent, action, **fields)
         finally:
             use.done.set()
         results = {outcome.approval_id: problem_of(outcome) for outcome in outcomes}

@@ -12,11 +12,13 @@ from starlette.responses import PlainTextResponse, Response
 from temporalio.api.common.v1 import Payloads
 from temporalio.converter import DataConverter
 
+from waystation.approvers import check_role, sees_everything
 from waystation.storage import retrieve_payloads
-from waystation.web.access import DECODE, ENCODE, JSON, Access
+from waystation.web.access import Access
+from waystation.web.guard import JSON
 from waystation.web.http_responses import Refused
 from waystation.web.limits import Limits
-from waystation.web.permissions import check_role, sees_everything
+from waystation.web.paths import DECODE, ENCODE
 from waystation.web.route_table import RouteRow, make_login_rows
 from waystation.web.server import build_app
 

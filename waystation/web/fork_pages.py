@@ -10,17 +10,17 @@ import structlog
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from waystation.approvers import Gatekeeper, sees_everything, sees_invocation
 from waystation.client import AgentClient
 from waystation.core import Event, ForeignHistory, InvalidInput, JsonObject, Log, text_of
 from waystation.presentation import terminal, text_safety
 from waystation.replay import Recording, difference
-from waystation.web.access import Gatekeeper, Login
 from waystation.web.forms import Form, parse_object, read_form
 from waystation.web.forms import InvalidInput as InvalidField
 from waystation.web.http_responses import Refused, render_page
 from waystation.web.invocation_pages import InvocationPages, describe, parse_number
 from waystation.web.json_api import identify_starter
-from waystation.web.permissions import sees_everything, sees_invocation
+from waystation.web.logins import Login
 from waystation.web.session_pages import wait_until_started
 
 log = structlog.get_logger("waystation.web")

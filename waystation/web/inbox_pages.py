@@ -14,11 +14,11 @@ from temporalio.service import RPCError
 from waystation.client import AgentClient, find_store_differences
 from waystation.core import JsonObject, Log, WaystationError, digest, ids
 from waystation.storage import StoreIds
-from waystation.web.access import Login
 from waystation.web.http_responses import Refused, render_page
 from waystation.web.invocation_details import Run
 from waystation.web.invocation_pages import InvocationPages, get_id
 from waystation.web.limits import Limits
+from waystation.web.logins import Login
 from waystation.web.pending_list import InboxQuery, PendingList, Selection
 from waystation.web.shared_reads import current_age_s, record_reads
 

@@ -12,14 +12,14 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from temporalio.service import RPCError, RPCStatusCode
 
+from waystation.approvers import is_requester, sees_everything, sees_invocation
 from waystation.client import STATUSES, AgentClient, InvocationEntry, is_quotable, read_entry
 from waystation.core import MAX_KEYWORD, ForeignHistory, JsonObject, StoreFailed
 from waystation.presentation import words
-from waystation.web.access import Login
 from waystation.web.http_responses import Refused, render_page
 from waystation.web.invocation_details import UNKNOWN, DetailsReader, InvocationDetails
 from waystation.web.invocation_list_reader import MOST, InvocationReader
-from waystation.web.permissions import is_requester, sees_everything, sees_invocation
+from waystation.web.logins import Login
 from waystation.web.shared_reads import SharedReads
 
 MEASURED = 200

@@ -25,6 +25,7 @@ from starlette.types import Receive, Scope, Send
 from temporalio.client import WorkflowExecution, WorkflowExecutionDescription, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
+from waystation.approvers import sees_everything, sees_invocation
 from waystation.client import AgentClient, Invocation, read_entry, stream_events
 from waystation.core import (
     REQUEST_CONFIRMATION,
@@ -41,14 +42,13 @@ from waystation.presentation.html import View, render_report
 from waystation.presentation.report import Report
 from waystation.presentation.report import report as create_report
 from waystation.replay import Recording
-from waystation.web.access import Login
 from waystation.web.forms import read_form
 from waystation.web.http_responses import Refused, render_page
 from waystation.web.invocation_details import UNKNOWN
 from waystation.web.invocation_list_page import InvocationListPage
 from waystation.web.invocation_overview import load_overview, make_path
 from waystation.web.limits import Limits
-from waystation.web.permissions import sees_everything, sees_invocation
+from waystation.web.logins import Login
 from waystation.web.shared_reads import SharedReads
 from waystation.web.turn_views import read_event
 

@@ -15,6 +15,7 @@ from starlette.responses import JSONResponse, Response
 from temporalio.client import WorkflowExecutionStatus
 from temporalio.service import RPCError
 
+from waystation.approvers import Gatekeeper, check_role, sees_invocation
 from waystation.client import AgentClient, Session
 from waystation.core import (
     DEFAULT_APP,
@@ -32,10 +33,10 @@ from waystation.core import (
     repeated_key,
 )
 from waystation.replay import Recording, prompt_at
-from waystation.web.access import Gatekeeper, Login, is_equal
+from waystation.web.access import is_equal
 from waystation.web.http_responses import Refused
 from waystation.web.invocation_pages import InvocationPages, format_events, get_id, parse_number
-from waystation.web.permissions import check_role, sees_invocation
+from waystation.web.logins import Login
 
 log = structlog.get_logger("waystation.web")
 

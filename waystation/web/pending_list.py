@@ -11,10 +11,10 @@ from datetime import timedelta
 from typing import Any, Literal, get_args
 from urllib.parse import urlencode
 
+from waystation.approvers import sees_call
 from waystation.client import AgentClient, ApprovalFilter, Page
 from waystation.core import PendingCall
-from waystation.web.access import Login
-from waystation.web.permissions import sees_call
+from waystation.web.logins import Login
 from waystation.web.shared_reads import SharedReads
 
 READ_LIMIT = 2_000

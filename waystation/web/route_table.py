@@ -13,7 +13,8 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from waystation.web.access import CALLBACK, LINK, LOGIN, LOGOUT, STATIC, Access
+from waystation.approvers import ROLES, Role, check_role
+from waystation.web.access import Access
 from waystation.web.agent_pages import AgentPages
 from waystation.web.approval_pages import ApprovalPages
 from waystation.web.fork_pages import ForkPages
@@ -21,7 +22,7 @@ from waystation.web.http_responses import Refused
 from waystation.web.inbox_pages import InboxPages
 from waystation.web.invocation_pages import InvocationPages
 from waystation.web.json_api import JsonApi
-from waystation.web.permissions import ROLES, Role, check_role
+from waystation.web.paths import CALLBACK, LINK, LOGIN, LOGOUT, STATIC
 from waystation.web.session_pages import SessionPages
 
 Handler = Callable[[Request], Awaitable[Response]]

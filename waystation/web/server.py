@@ -17,13 +17,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 from temporalio.service import RPCError
 
+from waystation.approvers import Gatekeeper
 from waystation.client import AgentClient
 from waystation.core import Stores, WaystationError
-from waystation.web.access import Access, Gatekeeper, Guard, check_host, check_provider
+from waystation.web.access import Access
 from waystation.web.agent_pages import AgentPages
 from waystation.web.approval_pages import ApprovalPages
 from waystation.web.connection_limits import make_protocol
+from waystation.web.exposure import check_host, check_provider
 from waystation.web.fork_pages import ForkPages
+from waystation.web.guard import Guard
 from waystation.web.http_responses import STATUSES, Refused, format_refusal, to_refused
 from waystation.web.inbox_pages import InboxPages
 from waystation.web.invocation_pages import InvocationPages

@@ -21,6 +21,7 @@ from starlette.responses import RedirectResponse, Response
 from temporalio.client import WorkflowExecutionDescription, WorkflowExecutionStatus
 from temporalio.service import RPCError
 
+from waystation.approvers import Gatekeeper, is_requester, sees_invocation
 from waystation.client import AgentClient, Invocation, Sent, Session, SessionEntry, parse_session_id
 from waystation.core import (
     DEFAULT_USER,
@@ -39,13 +40,12 @@ from waystation.core import (
 from waystation.core.errors import MessageUnconfirmed
 from waystation.history import describe_workflow, read_memo
 from waystation.presentation import text_safety
-from waystation.web.access import Gatekeeper, Login
 from waystation.web.approval_pages import ApprovalPages
 from waystation.web.forms import Form, read_form
 from waystation.web.http_responses import Refused, find_status, render_page
 from waystation.web.invocation_pages import get_id, parse_number
 from waystation.web.json_api import ANY_AGENT, tenant_of
-from waystation.web.permissions import is_requester, sees_invocation
+from waystation.web.logins import Login
 from waystation.web.shared_reads import SharedReads
 from waystation.web.turn_views import Turn, make_title, make_turn, sum_tokens
 

@@ -16,7 +16,9 @@ from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core import StoreFailed
 from waystation.testing import ScriptedModel, says
-from waystation.web.access import HEADERS, Access, NotSafeToServe, check_host
+from waystation.web.access import Access
+from waystation.web.exposure import NotSafeToServe, check_host
+from waystation.web.guard import HEADERS
 from waystation.web.limits import Limits
 
 HOSTILE = "<script>alert(1)</script>\x1b[2J\u202e"

@@ -11,8 +11,7 @@ from tests.fakes.openid import FakeOpenId
 from tests.paths import write_secret
 from tests.server.web.sites import Browser
 from tests.unit.identity.conftest import Installation, installed
-from waystation.web.access import Gatekeeper
-from waystation.web.permissions import ROLES
+from waystation.approvers import ROLES, Gatekeeper
 
 GRANT = "".join(f'{role} = ["role:{role}s", "group:{role}s"]\n' for role in sorted(ROLES))
 """The roles of the provider that grant each role of the web application."""

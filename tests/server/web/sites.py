@@ -12,8 +12,9 @@ from urllib.parse import quote, urlencode
 import httpx2 as httpx
 import uvicorn
 
+from waystation.approvers import Gatekeeper
 from waystation.client.agent_client import AgentClient, Invocation
-from waystation.web.access import Access, Gatekeeper
+from waystation.web.access import Access
 from waystation.web.invocation_pages import InvocationPages
 from waystation.web.route_table import RouteRow
 from waystation.web.server import configure, create_app

@@ -16,9 +16,9 @@ from tests.server.workflows.outside import Till, reject_and_finish
 from waystation.agents import Agent
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.function_tool import FunctionTool
-from waystation.web.access import MAX_FORMS, Login, RateLimit, make_login_cache
 from waystation.web.http_responses import Refused
-from waystation.web.limits import Limits
+from waystation.web.limits import Limits, RateLimit
+from waystation.web.logins import MAX_FORMS, Login, make_login_cache
 
 FORM = "application/x-www-form-urlencoded"
 XSS = (

@@ -20,8 +20,8 @@ from waystation.embedded import EmbeddedServer
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import FunctionModel, calls
 from waystation.tools.long_running_tool import LongRunningFunctionTool
-from waystation.web.access import Login
 from waystation.web.limits import Limits
+from waystation.web.logins import Login
 from waystation.web.pending_list import InboxQuery, PendingList
 from waystation.web.shared_reads import SharedReads
 

@@ -18,11 +18,11 @@ from tests.server.web.logins import DANA, ERIN, browser, gatekeeper, logged_in, 
 from tests.server.web.sites import path_of, site
 from tests.server.workflows.outside import Till, until
 from tests.unit.identity.conftest import Installation
+from waystation.approvers import ROLES
 from waystation.approvers.identity.identity_file import GrantSection
 from waystation.client.agent_client import AgentClient
 from waystation.core import ApprovalPolicy
 from waystation.web.access import Access
-from waystation.web.permissions import ROLES
 from waystation.web.route_table import REQUIREMENTS, RouteRow, build_routes
 from waystation.web.server import create_app
 

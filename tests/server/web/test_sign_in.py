@@ -16,9 +16,11 @@ from tests.server.web.logins import browser, gatekeeper, logged_in, provider_ins
 from tests.server.web.sites import Browser, hidden, page_of, path_of, site
 from tests.server.workflows.outside import Till
 from tests.unit.identity.conftest import Installation
+from waystation.approvers import Gatekeeper
 from waystation.approvers.identity import Configuration, Links
 from waystation.core import ApprovalPolicy, InvalidConfiguration
-from waystation.web.access import Gatekeeper, NotSafeToServe, check_host, sanitize_next
+from waystation.web.exposure import NotSafeToServe, check_host
+from waystation.web.paths import sanitize_next
 
 POLICY = ApprovalPolicy(approvers=("role:finance",), not_requester=True)
 

@@ -15,12 +15,12 @@ from tests.server.web.sites import page_of, path_of, site
 from tests.server.web.test_browser import DESK, PHONE, opened
 from tests.server.workflows.outside import Till, until
 from waystation.agents import Agent
+from waystation.approvers import Gatekeeper
 from waystation.approvers.identity import write_examples
 from waystation.core import ApprovalPolicy, call_url
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools import ToolContext
 from waystation.tools.function_tool import FunctionTool
-from waystation.web.access import Gatekeeper
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

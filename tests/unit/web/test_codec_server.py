@@ -15,8 +15,9 @@ from waystation.core import Verified
 from waystation.key_set import EncryptionKeys
 from waystation.storage import ENCRYPTION_VARIABLE, Blobs
 from waystation.storage.driver import offloading
-from waystation.web.access import Access, Login
+from waystation.web.access import Access
 from waystation.web.codec_server import create_codec_server
+from waystation.web.logins import Login
 
 UI = "https://temporal.example.com"
 EVIL = "https://evil.example.com"

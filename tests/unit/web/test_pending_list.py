@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from waystation.core import ApprovalPolicy, PendingCall, Verified
-from waystation.web.access import Login
+from waystation.web.logins import Login
 from waystation.web.pending_list import InboxQuery, Neighbors, select
 
 NOW = time.time()

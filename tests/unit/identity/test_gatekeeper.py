@@ -1,0 +1,75 @@
+"""Answers for the people of an interface that is not the web application."""
+
+import logging
+from collections.abc import AsyncIterator, MutableMapping
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import structlog
+
+from tests.unit.identity.conftest import APPROVE, CALL, NAMESPACE, Installation
+from waystation.approvers import Gatekeeper, Person
+from waystation.client import Outcome
+from waystation.core import ApprovalPolicy, Verified
+
+ERIN = Verified(subject="erin@example.com", roles=("finance",), issuer="chat")
+
+
+@pytest.fixture
+def keeper(there: Installation) -> Gatekeeper:
+    """The gatekeeper of an interface named `chat`."""
+    return Gatekeeper.from_file(there.folder / "gateway.toml", NAMESPACE, "chat")
+
+
+async def verify(there: Installation, keeper: Gatekeeper, person: Person) -> Verified:
+    """Return the identity that a worker sees in an answer that the gatekeeper signs."""
+    sign = keeper.make_signer(person)
+    assert sign is not None
+    who, _ = await there.verify(sign(namespace=NAMESPACE, approval_id=CALL, answer=APPROVE))
+    return who
+
+
+async def test_an_answer_is_signed_for_a_verified_person(there: Installation, keeper: Gatekeeper) -> None:
+    """Workers see the person and the roles that the interface has verified."""
+    who = await verify(there, keeper, Person("Erin", verified=ERIN))
+    assert (who.subject, who.roles, who.issuer) == (ERIN.subject, ERIN.roles, "https://approvals.example.com")
+
+
+async def test_a_proof_of_the_person_is_sent_instead_of_a_signature(there: Installation, keeper: Gatekeeper) -> None:
+    """Workers then trust the issuer of the token and not the interface."""
+    person = Person("Erin", verified=ERIN, proof=there.provider.token("erin@example.com"))
+    assert (await verify(there, keeper, person)).issuer == there.provider.url
+    assert person.proof not in (None, "")
+    assert str(person.proof) not in repr(person)
+
+
+def test_an_interface_without_keys_names_its_own_command() -> None:
+    """A reader of the chat cannot restart the web application."""
+    call: Any = SimpleNamespace(policy=ApprovalPolicy(approvers=("role:finance",)))
+    problem = Gatekeeper(interface="chat").why_not(Person("erin"), call, call, "approve")
+    assert "`waystation chat --identity FILE`" in problem
+
+
+async def test_an_accepted_answer_is_logged_with_the_interface(
+    keeper: Gatekeeper, logs: list[MutableMapping[str, Any]]
+) -> None:
+    """Empty fields are not sent."""
+    sent: list[dict[str, Any]] = []
+
+    class Approvals:
+        """Accepts every answer."""
+
+        async def answer_all(self, calls: list[str], action: str, **fields: Any) -> AsyncIterator[Outcome]:
+            """Record the fields."""
+            sent.append(fields)
+            for call in calls:
+                yield Outcome(call, receipt={"ref": "1"})
+
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.INFO))  # `logs` restores it
+    await keeper.answer(Approvals(), Person("Erin", verified=ERIN), [CALL], "approve", comment="")  # type: ignore[arg-type]  # only sends
+    assert [(entry["event"], entry["approval_id"], entry["interface"]) for entry in logs] == [
+        ("answer.taken", CALL, "chat")
+    ]
+    assert [set(fields) for fields in sent] == [{"by", "token"}]
+    assert sent[0]["by"] == ERIN.subject
