@@ -65,7 +65,7 @@ class Models:
         provider = find_provider(model)
         if isinstance(demo, BaseLlm) and not (provider and provider.has_credentials()):
             return demo
-        if provider is None or not provider.is_installed():
+        if provider is None or provider.find_problem():
             raise ModelRefused(f"Agent {agent!r}: {find_name_problem(model)}")
         return provider.adapter_for(model, self._adapters)
 

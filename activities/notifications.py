@@ -11,13 +11,13 @@ import logging
 import os
 import secrets
 import warnings
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated
 
 import structlog
 from pydantic import BeforeValidator, Field
@@ -36,7 +36,6 @@ from waystation.core import (
     NotifyInput,
     Occasion,
     UnknownCall,
-    WaystationError,
     call_url,
     digest,
     encode,
@@ -44,6 +43,15 @@ from waystation.core import (
     is_private_url,
     origin_of,
     summary,
+)
+from waystation.extensions import (
+    CHANNELS,
+    ChannelKind,
+    NotDelivered,
+    Notification,
+    Target,
+    find_extensions,
+    load_extension,
 )
 from waystation.tls import default_ssl_context
 
@@ -55,7 +63,7 @@ events = structlog.get_logger("waystation.activities")
 
 CHANNELS_ENV = "WAYSTATION_CHANNELS"
 WEBHOOK_LIMIT_S = 10.0
-APPRISE_LIMIT_S = 60.0
+TARGET_LIMIT_S = 60.0
 _SENDERS = ThreadPoolExecutor(8, thread_name_prefix="apprise")
 """Separate threads for Apprise, which may block them for a long time, so that other blocking work need not wait."""
 MIN_SECRET_BYTES = 24
@@ -80,27 +88,6 @@ LinkSigner = Callable[[str, str | None], str]
 None, the link works for anyone who has it."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Notification:
-    """A notification to deliver to one channel."""
-
-    title: str
-    text: str
-    record: JsonObject
-    """The body that webhooks receive, as specified in docs/reference/contract.md."""
-
-
-class NotDelivered(WaystationError):
-    """A notification was not delivered. The error message does not contain an address.
-
-    Check the channel's URL. The delivery is retried unless the service rejected it permanently.
-    """
-
-    def __init__(self, problem: str, *, retryable: bool = True) -> None:
-        self.retryable = retryable
-        super().__init__(problem)
-
-
 class WebhookSection(ConfigurationTable):
     """The `webhook` section: a URL that receives notifications as signed JSON, as specified by Standard Webhooks."""
 
@@ -109,14 +96,19 @@ class WebhookSection(ConfigurationTable):
     """The file that contains the secret (`whsec_…`), or `env:NAME` for an environment variable that contains it."""
 
 
-class ChannelSection(ConfigurationTable):
-    """A `[channels.NAME]` section: people who are notified together."""
+class ChannelSection(ConfigurationTable, extra="allow"):
+    """A `[channels.NAME]` section: people who are notified together. Other packages may provide further keys."""
 
     urls: Annotated[tuple[str, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)] = ()
     """Apprise URLs, or `env:NAME` for an environment variable that contains them."""
     webhook: WebhookSection | None = None
     person: str | None = Field(default=None, min_length=1, max_length=300)
     """The owner of a personal channel. Links are signed for this person."""
+
+    @classmethod
+    def list_further_keys(cls) -> Collection[str]:
+        """Return the names of the kinds of channels that other packages provide."""
+        return find_extensions(CHANNELS)
 
 
 class _File(ConfigurationTable):
@@ -125,11 +117,6 @@ class _File(ConfigurationTable):
     """The channels to notify of a pending call if its policy does not name any."""
     inbox: str | None = None
     """The URL of `waystation web`. Links in notifications lead there."""
-
-
-Target: TypeAlias = Callable[[Notification, str], Awaitable[None]]
-"""A function that delivers a notification to one of a channel's addresses, or raises NotDelivered. It also takes an ID,
-which stays the same if the delivery is repeated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,32 +169,38 @@ def read_channels(file: Path | None) -> Channels | None:
     return Channels.read(name) if name else None
 
 
-async def _notify_by_apprise(
-    apprise: "Apprise", notice: Notification, id: str, limit_s: float = APPRISE_LIMIT_S
-) -> None:
+async def _deliver(target: Target, notice: Notification, id: str, *, limit_s: float = TARGET_LIMIT_S) -> None:
+    """Deliver a notification to one address, and convert all exceptions, because they may quote the address.
+
+    Raises:
+        NotDelivered: The target raised an exception, or took too long.
+    """
+    try:
+        async with asyncio.timeout(limit_s):
+            await target(notice, id)
+    except NotDelivered:
+        raise
+    except Exception as error:  # noqa: BLE001  # from another package, or from any of a hundred plugins of Apprise
+        raise NotDelivered(type(error).__name__) from None
+
+
+async def _notify_by_apprise(apprise: "Apprise", notice: Notification, id: str) -> None:
     """Deliver a notification by email, chat or phone.
 
     Raises:
-        NotDelivered: Apprise raised an exception, did not deliver the notification, or took too long.
+        NotDelivered: Apprise did not deliver the notification.
     """
-    # `notify` blocks, so it runs in a thread. It rarely raises, but its exceptions may quote the address.
+    # `notify` blocks, so it runs in a thread.
     send = functools.partial(apprise.notify, body=notice.text, title=notice.title, body_format="text")
-    try:
-        async with asyncio.timeout(limit_s):
-            delivered = await asyncio.get_running_loop().run_in_executor(_SENDERS, send)
-    except Exception as error:  # noqa: BLE001  # from any of a hundred plugins
-        raise NotDelivered(type(error).__name__) from None
-    if not delivered:
+    if not await asyncio.get_running_loop().run_in_executor(_SENDERS, send):
         raise NotDelivered("Refused")
 
 
-async def _post_to_webhook(
-    url: str, signing: "Webhook", notice: Notification, id: str, limit_s: float = WEBHOOK_LIMIT_S
-) -> None:
+async def _post_to_webhook(url: str, signing: "Webhook", notice: Notification, id: str) -> None:
     """Deliver a notification to a program as a signed request. Only the status of the response is read.
 
     Raises:
-        NotDelivered: The program did not accept the notification, or did not respond in time.
+        NotDelivered: The program did not accept the notification.
     """
     import httpx2
 
@@ -218,34 +211,40 @@ async def _post_to_webhook(
         "webhook-timestamp": str(int(now.timestamp())),
         "webhook-signature": signing.sign(id, now, body.decode()),
     }
-    try:
-        async with (
-            asyncio.timeout(limit_s),
-            httpx2.AsyncClient(timeout=limit_s, follow_redirects=False, verify=default_ssl_context()) as client,
-            client.stream("POST", url, content=body, headers=headers) as response,
-        ):
-            status = response.status_code
-    except (httpx2.HTTPError, httpx2.InvalidURL, TimeoutError) as error:
-        raise NotDelivered(type(error).__name__) from None
+    async with (
+        asyncio.timeout(WEBHOOK_LIMIT_S),
+        httpx2.AsyncClient(timeout=WEBHOOK_LIMIT_S, follow_redirects=False, verify=default_ssl_context()) as client,
+        client.stream("POST", url, content=body, headers=headers) as response,
+    ):
+        status = response.status_code
     if not HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
         retryable = status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _RETRYABLE_STATUSES
         raise NotDelivered(f"Status{status}", retryable=retryable)
 
 
 def _channel(file: Path, key: str, section: ChannelSection) -> Channel:
-    targets = [
-        _apprise_target(file, f"{key}.urls.{number}", url)
-        for number, entry in enumerate(section.urls)
-        for url in (read_secret(file, f"{key}.urls.{number}", entry) if entry.startswith(PREFIX) else entry).split()
-    ]
-    if section.webhook is not None:
-        targets.append(_webhook_target(file, f"{key}.webhook", section.webhook))
+    targets = list[Target]()
+    for name, value in {"urls": section.urls, "webhook": section.webhook, **(section.model_extra or {})}.items():
+        kind: ChannelKind = KINDS.get(name) or load_extension(find_extensions(CHANNELS)[name])
+        try:
+            created = kind(value, file=file, key=f"{key}.{name}") if value else ()
+        except ValueError as error:
+            raise InvalidConfiguration(file, f"{key}.{name}", str(error)) from None
+        targets += [functools.partial(_deliver, target) for target in created]
     if not targets:
         raise InvalidConfiguration(file, key, "has neither `urls` nor a `webhook`.")
     return Channel(targets, section.person)
 
 
-def _apprise_target(file: Path, key: str, url: str) -> Target:
+def _create_apprise_targets(urls: Sequence[str], /, *, file: Path, key: str) -> Sequence[Target]:
+    return [
+        _create_apprise_target(file, f"{key}.{number}", url)
+        for number, entry in enumerate(urls)
+        for url in (read_secret(file, f"{key}.{number}", entry) if entry.startswith(PREFIX) else entry).split()
+    ]
+
+
+def _create_apprise_target(file: Path, key: str, url: str) -> Target:
     try:
         from apprise import Apprise, AppriseAsset
     except ModuleNotFoundError as error:
@@ -263,7 +262,7 @@ def _apprise_target(file: Path, key: str, url: str) -> Target:
     return functools.partial(_notify_by_apprise, apprise)
 
 
-def _webhook_target(file: Path, key: str, section: WebhookSection) -> Target:
+def _create_webhook_target(section: WebhookSection, /, *, file: Path, key: str) -> Sequence[Target]:
     try:
         import httpx2  # noqa: F401  # needed for deliveries; a missing package must fail at startup
         from standardwebhooks import Webhook
@@ -282,7 +281,11 @@ def _webhook_target(file: Path, key: str, section: WebhookSection) -> Target:
     if len(key_bytes) < MIN_SECRET_BYTES:
         problem = f"needs at least {MIN_SECRET_BYTES} bytes as base64; create it with `openssl rand -base64 32`."
         raise InvalidConfiguration(file, f"{key}.secret_file", problem)
-    return functools.partial(_post_to_webhook, section.url, Webhook(key_bytes))
+    return [functools.partial(_post_to_webhook, section.url, Webhook(key_bytes))]
+
+
+KINDS: Mapping[str, ChannelKind] = {"urls": _create_apprise_targets, "webhook": _create_webhook_target}
+"""Waystation's own kinds of channels, by the keys that set them."""
 
 
 class Notifier:

@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import tomllib
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -48,10 +49,16 @@ class ConfigurationTable(BaseModel):
     # Error messages must not contain values, because some of them are secret.
     model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, hide_input_in_errors=True)
 
+    @classmethod
+    def list_further_keys(cls) -> Collection[str]:
+        """Return the keys that other packages provide for this table."""
+        return ()
+
     @model_validator(mode="before")
     @classmethod
     def _check_keys(cls, table: Any) -> Any:
-        if isinstance(table, dict) and (unknown := [key for key in table if key not in cls.model_fields]):
+        unknown = [key for key in table if key not in cls.model_fields] if isinstance(table, dict) else []
+        if unknown and (unknown := [key for key in unknown if key not in cls.list_further_keys()]):
             raise ValueError(f"has no key {unknown[0]!r}; the valid keys are {', '.join(cls.model_fields)}")
         return table
 

@@ -121,6 +121,8 @@ class Observations:
     providers: Sequence[str] = ()
     """Providers of models with credentials in this environment."""
     adk_problem: str | None = None
+    extension_problems: Sequence[str] = ()
+    """Why extensions of other packages cannot be used."""
     failing_tasks: Sequence[str] = ()
     """IDs of open invocations whose workflow tasks fail."""
     held: Sequence[tuple[str, str]] = ()
@@ -148,6 +150,8 @@ def diagnose(seen: Observations) -> Iterator[Finding]:
     yield _check_clock(seen)
     yield from _check_files(seen)
     yield from _check_agents(seen)
+    for problem in seen.extension_problems:
+        yield Finding("extensions", False, problem, "correct the package, or pip uninstall it")
     for id in seen.failing_tasks:
         yield Finding("workflow tasks", False, f"they fail in {id}", f"waystation replay {id}")
     for id, why in seen.held:

@@ -27,6 +27,7 @@ from temporalio.api.workflowservice.v1 import (
 )
 from temporalio.service import RPCError, RPCStatusCode
 
+from waystation import extensions
 from waystation.cli.command_context import Agents, AsJson, CommandContext, Exit, InvocationId, Problem
 from waystation.cli.diagnosis import Observations, Poller, SettingsFile, diagnose
 from waystation.client import (
@@ -48,7 +49,15 @@ from waystation.core import (
 )
 from waystation.key_set import EncryptionKeys
 from waystation.presentation import terminal
-from waystation.storage import USER_KEYS_VARIABLE, ObjectFiles, StoreIds, describe_place, find_user_keys, local_path
+from waystation.storage import (
+    OWN_SCHEMES,
+    USER_KEYS_VARIABLE,
+    ObjectFiles,
+    StoreIds,
+    describe_place,
+    find_user_keys,
+    local_path,
+)
 from waystation.version import find_adk_problem, is_adk_installed, waystation_version
 from waystation.worker.process import load_worker
 from waystation.worker_keys import WorkerKeys
@@ -354,11 +363,13 @@ async def _observe_invocations(client: AgentClient, *, is_searchable: bool, now:
 
 
 def _observe_settings() -> dict[str, Any]:
-    """Check the files of keys and settings that environment variables name, and find credentials for models."""
-    from waystation.models.providers import PROVIDERS
+    """Check the extensions and the files of keys and settings, and find credentials for models."""
+    from waystation.cli.program import COMMANDS
+    from waystation.models.providers import PROVIDERS, is_own
 
     with load_worker():
         from waystation.activities import CHANNELS_ENV, read_channels
+        from waystation.activities.notifications import KINDS
         from waystation.worker.service_setup import load_identity
     create = "waystation identity init DIR, which creates an example for each kind of program"
     readers: list[tuple[str, str, Callable[[Path], object], str]] = [
@@ -379,7 +390,14 @@ def _observe_settings() -> dict[str, Any]:
         files.append(_observe_credential_key(key))
     files += _observe_encryption()
     providers = dict.fromkeys(one.name for one in PROVIDERS if one.variables and one.has_credentials())
-    return {"files": files, "providers": list(providers)}
+    own: dict[str, Callable[[str], bool]] = {
+        extensions.COMMANDS: {name for panel in COMMANDS.values() for name in panel}.__contains__,
+        extensions.CHANNELS: KINDS.__contains__,
+        extensions.MODELS: is_own,
+        extensions.STORES: OWN_SCHEMES.__contains__,
+        extensions.ADAPTERS: lambda _: False,
+    }
+    return {"files": files, "providers": list(providers), "extension_problems": extensions.find_problems(own)}
 
 
 def _observe_credential_key(key: str) -> SettingsFile:

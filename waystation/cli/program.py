@@ -1,4 +1,7 @@
-"""The `waystation` program: its global options and its commands, whose modules are imported on first use."""
+"""The `waystation` program: its global options and its commands, whose modules are imported on first use.
+
+Other packages may provide further commands; see `waystation.extensions`.
+"""
 
 import contextlib
 import os
@@ -74,13 +77,45 @@ COMMANDS = {
         "forget": ("user_data", "Delete everything that is stored for a user."),
     },
 }
-"""The panels of the help.
+"""The panels of the help with Waystation's own commands.
 
 Each command is listed with the module that contains the function of the same name, and with its one-line help.
 """
 WIDTH = max(len(name) for panel in COMMANDS.values() for name in panel)
 """Width of the column with the names of the commands."""
 _MODULES = {name: module for panel in COMMANDS.values() for name, (module, _) in panel.items()}
+
+
+def _load_command(name: str) -> Any:
+    """Return the function or group of a command, or None if neither Waystation nor another package provides it."""
+    if name in _MODULES:
+        return getattr(import_module(f"waystation.cli.{_MODULES[name]}"), name.replace("-", "_"))
+    from waystation import extensions  # only needed for other packages
+
+    try:
+        entry = extensions.find_extensions(extensions.COMMANDS).get(name)
+        return entry and extensions.load_extension(entry)
+    except extensions.ExtensionFailed as error:
+        from waystation.cli.output import write_error
+
+        write_error(str(error))
+        raise typer.Exit(1) from None
+
+
+def _list_others() -> dict[str, str]:
+    """Return the commands of other packages, each with the summary of its package. The packages are not imported."""
+    from waystation import extensions
+
+    try:
+        entries = extensions.find_extensions(extensions.COMMANDS)
+    except extensions.ExtensionFailed as error:
+        return {"": str(error)}
+    return {
+        name: f"Ignored, because Waystation has this command: {entry.value}"
+        if name in _MODULES
+        else (entry.dist and entry.dist.metadata["Summary"]) or entry.value
+        for name, entry in entries.items()
+    }
 
 
 class LazyGroup(TyperGroup):
@@ -91,11 +126,14 @@ class LazyGroup(TyperGroup):
         self.commands: dict[str, Any] = dict.fromkeys(_MODULES)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return a command, or None if it does not exist. Its module is imported on the first call."""
-        if cmd_name in _MODULES and self.commands[cmd_name] is None:
+        """Return a command, or None if it does not exist. Its module is imported on the first call.
+
+        Raises:
+            Exit: The package that provides the command cannot be loaded.
+        """
+        if self.commands.get(cmd_name) is None and (command := _load_command(cmd_name)) is not None:
             from waystation.cli.command_execution import create_program
 
-            command = getattr(import_module(f"waystation.cli.{_MODULES[cmd_name]}"), cmd_name.replace("-", "_"))
             self.commands[cmd_name] = typer.main.get_command(
                 command if isinstance(command, typer.Typer) else create_program(command)
             )
@@ -103,13 +141,16 @@ class LazyGroup(TyperGroup):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the commands to the help, panel by panel, without importing their modules."""
-        for title, commands in COMMANDS.items():
-            with formatter.section(title):
-                formatter.write_dl([(f"{name:{WIDTH}}", text) for name, (_, text) in commands.items()])
+        panels = {title: {name: text for name, (_, text) in commands.items()} for title, commands in COMMANDS.items()}
+        for title, texts in {**panels, "Commands of other packages": _list_others()}.items():
+            if texts:
+                with formatter.section(title):
+                    formatter.write_dl([(f"{name:{WIDTH}}", text) for name, text in texts.items()])
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
         """Return what completes a word of the shell, without importing the modules of the commands."""
-        texts = {name: text for commands in COMMANDS.values() for name, (_, text) in commands.items()}
+        own = {name: text for commands in COMMANDS.values() for name, (_, text) in commands.items()}
+        texts = {**_list_others(), **own}
         self.commands = {name: TyperCommand(name, short_help=text) for name, text in texts.items()}
         return super().shell_complete(ctx, incomplete)
 

@@ -10,7 +10,7 @@ from waystation.storage import is_postgres_url, load_store
 
 
 def open_memory(place: str | Path) -> BaseMemoryService:
-    """Return the service at a location: a file path, a PostgreSQL URL, or `python:MODULE:NAME` for your own service.
+    """Return the service at a location: a file path, a PostgreSQL URL, `python:MODULE:NAME`, or another package's URL.
 
     `NAME` in your module is a service, or a class or function that returns one. A file is created on first use.
 
@@ -19,7 +19,7 @@ def open_memory(place: str | Path) -> BaseMemoryService:
             missing.
     """
     try:
-        store = load_store(place, BaseMemoryService)  # type: ignore[type-abstract]  # only for isinstance
+        store = load_store(place, BaseMemoryService, "open_memory")  # type: ignore[type-abstract]  # only for isinstance
     except ValueError as error:
         raise StoreFailed(str(place), str(error)) from None
     if store is not None:

@@ -1,11 +1,20 @@
-"""Find the adapter for a model that an agent gives by name, as ADK's `LLMRegistry` does."""
+"""Find the adapter for a model that an agent gives by name, as ADK's `LLMRegistry` does.
+
+Models that the program has registered come first, then Waystation's own, then those of other packages. Only Vertex AI,
+which may serve any name with a slash, comes after them.
+"""
 
 import importlib
 import importlib.util
 import os
 import re
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cache
+from importlib.metadata import EntryPoint
+from typing import cast
 
+from waystation.extensions import MODELS, ExtensionFailed, find_extensions, load_extension
 from waystation.models.base_llm import BaseLlm
 
 _GATEWAYS = ("GOOGLE_GEMINI_BASE_URL", "GOOGLE_VERTEX_BASE_URL")
@@ -28,35 +37,48 @@ class Provider:
     registered: type[BaseLlm] | None = None
     """The class of the adapter if the program has registered it. An instance serves one name, given to its
     constructor."""
+    extension: EntryPoint | None = None
+    """The entry point of the adapter if another package provides it. An instance serves one name, too."""
 
     def has_credentials(self) -> bool:
         """Return whether the environment has credentials."""
         return not self.variables or any(os.environ.get(name) for name in self.variables)
 
-    def is_installed(self) -> bool:
-        """Return whether the client library is installed."""
-        return self.package in ("", "google.genai") or importlib.util.find_spec(self.package) is not None
+    def find_problem(self) -> str | None:
+        """Return why the adapter cannot be loaded, with the remedy, or None."""
+        extra = self.package
+        if extra not in ("", "google.genai") and importlib.util.find_spec(extra) is None:
+            return f"requires the extra `{extra}`. Install it with: pip install 'waystation[{extra}]'"
+        try:
+            self.load() if self.extension else None
+        except ExtensionFailed as error:
+            return f"cannot be used. {error}"
+        return None
 
     def load(self) -> type[BaseLlm]:
         """Return the class of the adapter."""
+        if self.extension is not None:
+            return cast(type[BaseLlm], load_extension(self.extension))
         module, name = self.adapter
         return self.registered or getattr(importlib.import_module(module), name)
 
     def adapter_for(self, model: str, adapters: dict[str, BaseLlm]) -> BaseLlm:
         """Return the adapter for a model name from `adapters`, where it is added if it is missing.
 
-        All names of a provider share one adapter, which takes the name from each request, unless it is registered.
+        All names of one of Waystation's providers share one adapter, which takes the name from each request.
         """
-        key = f"{self.name}/{model}" if self.registered else self.name
+        is_shared = self.registered is None and self.extension is None
+        key = self.name if is_shared else f"{self.name}/{model}"
         if key not in adapters:
-            adapters[key] = self.load()(**{"model": model} if self.registered else {})
+            adapters[key] = self.load()(**{} if is_shared else {"model": model})
         return adapters[key]
 
 
+_GEMINI = r"gemini|gemma|learnlm|model-optimizer|nano-banana|deep-research|(models|tunedModels|projects|publishers)/"
 GEMINI = Provider(
     name="Gemini",
     # A name with a slash may be a resource name or a partner model on Vertex AI.
-    matches=re.compile(r"gemini|gemma|learnlm|model-optimizer|nano-banana|deep-research|[^/]+/", re.IGNORECASE),
+    matches=re.compile(f"{_GEMINI}|[^/]+/", re.IGNORECASE),
     adapter=("waystation.models.google_llm", "Gemini"),
     package="google.genai",
     variables=("GOOGLE_API_KEY", "GEMINI_API_KEY", "GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_ENTERPRISE"),
@@ -115,16 +137,37 @@ def register(pattern: str, adapter: type[BaseLlm]) -> None:
     )
 
 
+@cache
+def _find_extension(name: str) -> Provider | None:
+    """Return the provider of a model name that another package provides, or None."""
+    for pattern, entry in find_extensions(MODELS).items():
+        if fnmatchcase(name, pattern):
+            return Provider(name=pattern, matches=re.compile(""), adapter=("", ""), package="", extension=entry)
+    return None
+
+
+def is_own(name: str) -> bool:
+    """Return whether Waystation's own adapters serve a model name, and not only because it has a slash."""
+    provider = next((provider for provider in PROVIDERS if provider.matches.match(name)), None)
+    return provider is not None and (provider is not GEMINI or re.match(_GEMINI, name, re.IGNORECASE) is not None)
+
+
 def has_gateway() -> bool:
     """Return whether a custom endpoint serves all models that are given by name."""
     return any(os.environ.get(name) for name in _GATEWAYS)
 
 
 def find_provider(name: str) -> Provider | None:
-    """Return the provider of a model name, or None if no provider has such names."""
+    """Return the provider of a model name, or None if no provider has such names.
+
+    Raises:
+        ExtensionFailed: Two packages provide the same models.
+    """
     own = next((provider for provider in _REGISTERED.values() if provider.matches.match(name)), None)
     if own or has_gateway():
         return own or GEMINI
+    if not is_own(name) and (extension := _find_extension(name)):
+        return extension
     return next((provider for provider in PROVIDERS if provider.matches.match(name)), None)
 
 
@@ -135,7 +178,7 @@ def load_class(name: str) -> type[BaseLlm]:
         ValueError: No installed adapter serves the name.
     """
     provider = find_provider(name)
-    if provider is None or not provider.is_installed():
+    if provider is None or provider.find_problem():
         raise ValueError(find_name_problem(name))
     return provider.load()
 
@@ -157,7 +200,5 @@ def find_name_problem(name: str) -> str | None:
             f"the model {name!r} is not a model of Gemini, Anthropic or OpenAI, nor a `provider/model` of LiteLLM. "
             "Correct the name, pass a model object, or register its class with LLMRegistry."
         )
-    if not provider.is_installed():
-        extra = provider.package
-        return f"the model {name!r} requires the extra `{extra}`. Install it with: pip install 'waystation[{extra}]'"
-    return None
+    problem = provider.find_problem()
+    return problem and f"the model {name!r} {problem}"

@@ -30,7 +30,14 @@ from waystation.storage.postgres import PostgresDatabase, find_postgres_problem,
 from waystation.storage.quota_store import MeteredCall, QuotaStore, Reservation, Spending
 from waystation.storage.sqlite import SqliteDatabase
 from waystation.storage.store_ids import StoreIds, list_differences
-from waystation.storage.store_places import describe_place, is_on_this_machine, load_store, local_path, read_sqlite_id
+from waystation.storage.store_places import (
+    OWN_SCHEMES,
+    describe_place,
+    is_on_this_machine,
+    load_store,
+    local_path,
+    read_sqlite_id,
+)
 from waystation.storage.store_retries import retrying
 
 __all__ = [
@@ -38,6 +45,7 @@ __all__ = [
     "ENCRYPTION_VARIABLE",
     "INLINE_LIMIT",
     "OFFLOAD_OVER",
+    "OWN_SCHEMES",
     "STORE_VARIABLE",
     "UNREADABLE",
     "USER_KEYS_VARIABLE",

@@ -10,16 +10,13 @@ import secrets
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from waystation.core import StoreFailed
+from waystation.extensions import ExtensionFailed, FileStore
 from waystation.private_files import create_folder
 from waystation.storage.encryption import decrypt_file, encrypt_file
 from waystation.storage.owners import Owner
-from waystation.storage.store_places import describe_place, local_path
-
-if TYPE_CHECKING:
-    from obstore.store import ObjectStore
+from waystation.storage.store_places import describe_place, load_store, local_path
 
 _CREDENTIALS = re.compile(r"(?<=//)[^/\s]*@|\?\S*")
 """Matches the user and password in a URL, and a query string, which may contain a signature. Errors omit matches."""
@@ -59,15 +56,20 @@ class ObjectFiles:
         return describe_place(self._url)
 
     @functools.cached_property
-    def store(self) -> ObjectStore:
-        """The store, which is opened on first use."""
-        from obstore.store import LocalStore, from_url
+    def store(self) -> FileStore:
+        """The store, which is opened on first use.
 
+        Raises:
+            ExtensionFailed: The package that provides it cannot be loaded.
+        """
+        try:
+            opened = load_store(self._url, FileStore, "open_files")  # type: ignore[type-abstract]  # only for isinstance
+        except ValueError as error:
+            raise StoreFailed(self.place, str(error)) from None
         with self._convert_errors():
-            if self.folder is None:
-                return from_url(self._url)
-            create_folder(self.folder)
-            return LocalStore(self.folder)
+            if self.folder is not None:
+                create_folder(self.folder)
+            return opened or _Objects(self.folder or self._url)
 
     def unusable(self) -> str | None:
         """Return why the store cannot be used, or None if no problem is known. Do not create or request anything."""
@@ -77,6 +79,8 @@ class ObjectFiles:
             _ = self.store
         except ValueError:
             return f"it is not a valid URL; {_REMEDY}"
+        except ExtensionFailed as error:
+            return str(error)
         except StoreFailed as error:
             unknown = "Unable to recognise URL" in error.problem
             return f"the URL is not supported; {_REMEDY}" if unknown else error.problem
@@ -96,21 +100,16 @@ class ObjectFiles:
 
         If `folder` is empty, return all files.
         """
-        import obstore
-
         with self._convert_errors():
-            files = await obstore.list(self.store, prefix=folder or None).collect_async()
-        return [(meta["path"].removeprefix(f"{folder}/"), meta["last_modified"]) for meta in files]
+            files = await self.store.list_files(folder)
+        return [(path.removeprefix(f"{folder}/"), written) for path, written in files]
 
     async def get(self, path: str) -> bytes | None:
         """Return the content of a file, or None if it does not exist."""
-        import obstore
-
         with self._convert_errors():
-            try:
-                data = bytes(await (await obstore.get_async(self.store, path)).bytes_async())
-            except FileNotFoundError:
-                return None
+            data = await self.store.get(path)
+        if data is None:
+            return None
         try:
             return decrypt_file(path, data)
         except ValueError as error:
@@ -118,31 +117,61 @@ class ObjectFiles:
 
     async def put(self, path: str, data: bytes, *, new: bool = False, owner: Owner | None = None) -> bool:
         """Write a file of `owner`. If `new` is true and the file exists, write nothing and return False."""
-        import obstore
-        from obstore.exceptions import AlreadyExistsError
-
         content = encrypt_file(path, data, owner)
         with self._convert_errors():
-            try:
-                await obstore.put_async(self.store, path, content, mode="create" if new else "overwrite")
-            except AlreadyExistsError:
-                return False
-        return True
+            return await self.store.put(path, content, new=new)
 
     async def remove(self, path: str) -> None:
         """Remove a file if it exists."""
-        import obstore
-
-        with self._convert_errors(), contextlib.suppress(FileNotFoundError):
-            await obstore.delete_async(self.store, path)
+        with self._convert_errors():
+            await self.store.remove(path)
 
     @contextlib.contextmanager
     def _convert_errors(self) -> Iterator[None]:
         """Convert the store's errors to a short StoreFailed that does not contain credentials or signed URLs."""
-        from obstore.exceptions import BaseError
-
         try:
             yield
-        except (BaseError, OSError) as error:
+        except ValueError:
+            raise
+        except Exception as error:  # noqa: BLE001  # from obstore or another package
             cause = _CREDENTIALS.sub("…", (str(error).splitlines() or [""])[0])
             raise StoreFailed(self.place, f"{type(error).__name__}: {cause[:300]}") from None
+
+
+class _Objects:
+    """Waystation's own `FileStore`: an object store or a folder."""
+
+    def __init__(self, place: str | Path) -> None:
+        from obstore.store import LocalStore, from_url
+
+        self._store = from_url(place) if isinstance(place, str) else LocalStore(place)
+
+    async def list_files(self, folder: str, /) -> list[tuple[str, datetime]]:
+        import obstore
+
+        files = await obstore.list(self._store, prefix=folder or None).collect_async()
+        return [(meta["path"], meta["last_modified"]) for meta in files]
+
+    async def get(self, path: str, /) -> bytes | None:
+        import obstore
+
+        try:
+            return bytes(await (await obstore.get_async(self._store, path)).bytes_async())
+        except FileNotFoundError:
+            return None
+
+    async def put(self, path: str, data: bytes, /, *, new: bool) -> bool:
+        import obstore
+        from obstore.exceptions import AlreadyExistsError
+
+        try:
+            await obstore.put_async(self._store, path, data, mode="create" if new else "overwrite")
+        except AlreadyExistsError:
+            return False
+        return True
+
+    async def remove(self, path: str, /) -> None:
+        import obstore
+
+        with contextlib.suppress(FileNotFoundError):
+            await obstore.delete_async(self._store, path)

@@ -1,20 +1,32 @@
-"""The configured locations of stores: a path, a URL, or `python:MODULE:NAME` for an author's own store."""
+"""The configured locations of stores: a path, a URL, or `python:MODULE:NAME` for an author's own store.
+
+Other packages may provide the stores at URLs of further schemes.
+"""
 
 import pkgutil
 import re
 import secrets
 import sqlite3
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 
 from waystation.core import with_article
+from waystation.extensions import STORES, find_extensions, load_extension
 from waystation.import_path import add_project
 
 T = TypeVar("T")
 
 PYTHON = "python:"
 KEYRING = "keyring:"
+OWN_SCHEMES = frozenset(
+    {
+        *("file", "memory", "postgres", "postgresql", "s3", "s3a", "gs", "az", "azure", "adl", "abfs", "abfss"),
+        *("http", "https"),
+    }
+)
+"""The schemes of the URLs of Waystation's own stores."""
 _LOGIN = re.compile(r"(?<=://)\S*@|\?\S*")
 """Matches the user and password in a URL, and its query string, which may contain a password or a signature."""
 
@@ -50,22 +62,33 @@ def read_sqlite_id(database: sqlite3.Connection) -> str:
     return f"{version:08x}"
 
 
-def load_store(place: str | Path, kind: type[T]) -> T | None:
-    """Return the store at a location of the form `python:MODULE:NAME`, or None if the location has another form.
+def load_store(place: str | Path, kind: type[T], opener: str) -> T | None:
+    """Return the store at `python:MODULE:NAME`, or at a URL whose scheme another package provides, or None.
 
     The name must be a store, or a class or function that returns one. Its module may be in the current folder.
+    `opener` is the method of `StoreScheme` that opens such stores.
 
     Raises:
-        ValueError: The name does not exist, or is not a store of this kind.
+        ValueError: The name or the method does not exist, or yields no store of this kind.
+        ExtensionFailed: The package cannot be loaded.
     """
-    if not str(place).startswith(PYTHON):
-        return None
-    add_project(Path.cwd())
+    text = str(place)
     try:
-        value = pkgutil.resolve_name(str(place).removeprefix(PYTHON))
-        store = value if isinstance(value, kind) else value()
+        if text.startswith(PYTHON):
+            add_project(Path.cwd())
+            value = pkgutil.resolve_name(text.removeprefix(PYTHON))
+            store = value if isinstance(value, kind) else value()
+        elif entry := _find_scheme(text):
+            store = getattr(load_extension(entry), opener)(text)
+        else:
+            return None
     except (ImportError, AttributeError, TypeError, ValueError) as error:
-        raise ValueError(f"{str(place)!r} is not a {kind.__name__}: {error}.") from None
+        raise ValueError(f"{_LOGIN.sub('', text)!r} is not a {kind.__name__}: {error}.") from None
     if not isinstance(store, kind):
-        raise ValueError(f"{str(place)!r} is {with_article(store)}. It must be a {kind.__name__}.")
+        raise ValueError(f"{_LOGIN.sub('', text)!r} is {with_article(store)}. It must be a {kind.__name__}.")
     return store
+
+
+def _find_scheme(url: str) -> EntryPoint | None:
+    scheme, is_url, _ = url.partition("://")
+    return find_extensions(STORES).get(scheme) if is_url and scheme not in OWN_SCHEMES else None

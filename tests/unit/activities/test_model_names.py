@@ -1,5 +1,6 @@
 """A worker refuses agents without a usable model, and no others."""
 
+import importlib.util
 import re
 import sys
 from datetime import date
@@ -22,7 +23,7 @@ from waystation.apps.registry import Registry
 from waystation.models import LlmRequest, LlmResponse, providers
 from waystation.models.fallback_model import FallbackModel
 from waystation.models.google_llm import Gemini
-from waystation.models.providers import PROVIDERS, Provider, find_provider
+from waystation.models.providers import PROVIDERS, find_provider
 from waystation.models.registry import LLMRegistry
 from waystation.plugins.base_plugin import BasePlugin
 from waystation.testing import ScriptedModel, says
@@ -88,7 +89,7 @@ def test_other_names_go_to_their_adapters(name: str, provider: str | None) -> No
 
 def test_a_name_without_its_extra_is_refused_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """One line names the model, the extra and the command that installs it."""
-    monkeypatch.setattr(Provider, "is_installed", lambda _: False)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     [problem] = find_foreign_model_names(Registry.of(Agent(name="a", model="claude-sonnet-5-5")))
     assert str(problem.error) == (
         "Agent 'a': the model 'claude-sonnet-5-5' requires the extra `anthropic`. Install it with: "

@@ -15,7 +15,8 @@ from waystation.storage import is_postgres_url, load_store
 
 
 def open_store(place: str | Path) -> CredentialStore:
-    """Return the store at a location: a file path, a PostgreSQL URL, `keyring:NAME`, or `python:MODULE:NAME`.
+    """Return the store at a location: a file path, a PostgreSQL URL, `keyring:NAME`, `python:MODULE:NAME`, or a URL
+    of another package.
 
     `NAME` in your module is a store, or a class or function that returns one. A file is created on first use.
 
@@ -24,7 +25,7 @@ def open_store(place: str | Path) -> CredentialStore:
             extra is missing.
     """
     try:
-        store = load_store(place, CredentialStore)  # type: ignore[type-abstract]  # only for isinstance
+        store = load_store(place, CredentialStore, "open_credentials")  # type: ignore[type-abstract]  # only for isinstance
     except ValueError as error:
         raise CredentialStoreError(str(error)) from None
     if store is not None:
