@@ -22,6 +22,7 @@ PACKAGES = (
     *("waystation.models.openai_llm", "waystation.models.anthropic_llm", "waystation.models.lite_llm"),
     *("waystation.models.fallback_model", "waystation.tools", "waystation.tools.authenticated_function_tool"),
     *("waystation.tools.mcp_tool", "waystation.tools.openapi_tool", "waystation.planners", "waystation.runners"),
+    "waystation.extensions",
     *("waystation.sessions", "waystation.artifacts", "waystation.memory", "waystation.auth", "waystation.identity"),
 )
 """The packages and modules from which programs import, each name listed below the first that exports it."""
@@ -31,6 +32,10 @@ SINGLE_NAMES = {
     "waystation.models.lite_llm": {"LiteLlm"},
     "waystation.models.fallback_model": {"FallbackModel"},
     "waystation.tools.authenticated_function_tool": {"AuthenticatedFunctionTool"},
+    "waystation.extensions": {
+        *("ChannelKind", "ExtensionFailed", "FileStore", "FrameworkAdapter", "NotDelivered", "Notification"),
+        "StoreScheme",
+    },
 }
 """The public names of modules that are not packages."""
 INTERNAL = {
