@@ -5,18 +5,28 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.fakes.acme_package import install, install_acme
 from tests.programs import command
 from waystation.activities.model_choice import Models, find_foreign_model_names
-from waystation.activities.notifications import KINDS, Channels, NotDelivered, Notification
+from waystation.activities.notifications import KINDS, Channels
 from waystation.agents.registry import Registry
 from waystation.artifacts import ObjectStoreArtifactService
 from waystation.auth.credential_service.store_location import open_store
 from waystation.core import CredentialStoreError, InvalidConfiguration, StoreFailed
-from waystation.extensions import CHANNELS, COMMANDS, MODELS, STORES, ExtensionFailed, find_problems
+from waystation.extensions import (
+    CHANNELS,
+    COMMANDS,
+    MODELS,
+    STORES,
+    ExtensionFailed,
+    NotDelivered,
+    Notification,
+    find_problems,
+)
 from waystation.memory import InMemoryMemoryService, open_memory
 from waystation.models import providers
 from waystation.storage import OWN_SCHEMES, Blobs, ObjectFiles
@@ -73,7 +83,7 @@ async def test_payloads_and_artifacts_are_in_a_store_of_the_package(acme: Path) 
     blobs = Blobs("acme://shelf/payloads")
     assert await blobs.get(await blobs.put(b"content")) == b"content"
     artifacts = ObjectStoreArtifactService("acme://shelf/artifacts")
-    where = {"app_name": "a", "user_id": "u", "session_id": "s", "filename": "f.txt"}
+    where: dict[str, Any] = {"app_name": "a", "user_id": "u", "session_id": "s", "filename": "f.txt"}
     assert [await artifacts.save_artifact(artifact={"text": text}, **where) for text in ("x", "y")] == [0, 1]
     loaded = await artifacts.load_artifact(**where)
     assert loaded is not None

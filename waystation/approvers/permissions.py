@@ -1,4 +1,4 @@
-"""People whom an interface has identified, and what they may see and answer.
+"""The people that an interface has identified, and what they may see and answer.
 
 With an identity provider, people see their own invocations and the calls that they may answer, unless the identity file
 grants them roles. Without one, everybody has all roles, because the interface then serves only this machine.

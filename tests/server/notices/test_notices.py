@@ -21,11 +21,12 @@ from tests.server.workflows.author_code import failure
 from tests.server.workflows.outside import approve_and_finish, until, until_waiting
 from tests.unit.identity.conftest import KEY
 from tests.unit.notices.conftest import channels, webhook
-from waystation.activities.notifications import Channel, Channels, Notification
+from waystation.activities.notifications import Channel, Channels
 from waystation.agents import Agent
 from waystation.approvers.identity import Links
 from waystation.client.agent_client import Invocation
 from waystation.core import ApprovalPolicy, Escalation, JsonObject, NoticeReport, Notified
+from waystation.extensions import Notification
 from waystation.tools import FunctionTool
 
 TELLS = ApprovalPolicy(notify=("finance",))

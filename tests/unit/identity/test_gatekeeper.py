@@ -67,7 +67,9 @@ async def test_an_accepted_answer_is_logged_with_the_interface(
                 yield Outcome(call, receipt={"ref": "1"})
 
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.INFO))  # `logs` restores it
-    await keeper.answer(Approvals(), Person("Erin", verified=ERIN), [CALL], "approve", comment="")  # type: ignore[arg-type]  # only sends
+    approvals: Any = Approvals()
+    call: Any = CALL
+    await keeper.answer(approvals, Person("Erin", verified=ERIN), [call], "approve", comment="")
     assert [(entry["event"], entry["approval_id"], entry["interface"]) for entry in logs] == [
         ("answer.taken", CALL, "chat")
     ]

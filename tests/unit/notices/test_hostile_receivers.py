@@ -11,8 +11,9 @@ import pytest
 from tests.fakes.webhook_receiver import WebhookReceiver
 from tests.unit.core.story import log_of, model_calls, user_message
 from tests.unit.notices.conftest import channels, webhook
-from waystation.activities.notifications import NotDelivered, Notification, build_notice
+from waystation.activities.notifications import build_notice
 from waystation.core import NotifyInput
+from waystation.extensions import NotDelivered, Notification
 
 NOTICE = Notification(title="t", text="x", record={"type": "waystation.approval.asked", "data": {}})
 REDIRECTS = (301, 302, 303, 307, 308)
