@@ -228,8 +228,11 @@ def _channel(file: Path, key: str, section: ChannelSection) -> Channel:
         kind: ChannelKind = KINDS.get(name) or load_extension(find_extensions(CHANNELS)[name])
         try:
             created = kind(value, file=file, key=f"{key}.{name}") if value else ()
-        except ValueError as error:
-            raise InvalidConfiguration(file, f"{key}.{name}", str(error)) from None
+        except InvalidConfiguration:
+            raise
+        except Exception as error:  # noqa: BLE001  # from another package; its message may contain a secret
+            problem = str(error) if isinstance(error, ValueError) else f"{type(error).__name__} was raised."
+            raise InvalidConfiguration(file, f"{key}.{name}", problem) from None
         targets += [functools.partial(_deliver, target) for target in created]
     if not targets:
         raise InvalidConfiguration(file, key, "has neither `urls` nor a `webhook`.")

@@ -32,7 +32,7 @@ log = structlog.get_logger("waystation.approvers")
 class Gatekeeper:
     """Answers for the people of one interface, with the parts of an identity configuration. Each part is optional."""
 
-    interface: str = "web"
+    interface: str
     """The name of the interface, which is also the command that starts it. Logs and errors contain it."""
     gateway: "Gateway | None" = None
     sealer: "Sealer | None" = None
@@ -40,7 +40,7 @@ class Gatekeeper:
     links: "Links | None" = None
 
     @classmethod
-    def from_file(cls, file: str | Path, namespace: str, interface: str = "web") -> "Gatekeeper":
+    def from_file(cls, file: str | Path, namespace: str, *, interface: str) -> "Gatekeeper":
         """Read an identity configuration.
 
         Raises:

@@ -131,7 +131,7 @@ class ObjectFiles:
         """Convert the store's errors to a short StoreFailed that does not contain credentials or signed URLs."""
         try:
             yield
-        except ValueError:
+        except (StoreFailed, ValueError):
             raise
         except Exception as error:  # noqa: BLE001  # from obstore or another package
             cause = _CREDENTIALS.sub("…", (str(error).splitlines() or [""])[0])

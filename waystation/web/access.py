@@ -74,7 +74,7 @@ class Access:
         if token is not None:
             check_token(token)
         limits = limits or Limits()
-        self.url, self.gatekeeper = url, gatekeeper or Gatekeeper()
+        self.url, self.gatekeeper = url, gatekeeper or Gatekeeper(interface="web")
         self._token, self._cookie, self._announce = token, cookie, announce
         self._person, self._secure = person or login_name() or "", secure
         self._logins, self._visits = make_login_cache(limits.logins), make_login_cache(limits.visits)

@@ -156,7 +156,7 @@ async def serve(
     names = [*names, *([urlsplit(url).hostname or ""] if url else [])]
     has_provider = gatekeeper is not None and gatekeeper.oidc is not None
     check_host(host, names=names, provider=has_provider)
-    check_provider(gatekeeper or Gatekeeper(), allow_any_account=allow_any_account)
+    check_provider(gatekeeper or Gatekeeper(interface="web"), allow_any_account=allow_any_account)
     listening = _listen(host, port)
     number = listening.getsockname()[1]
     address = f"http://{f'[{host}]' if ':' in host else host}:{number}"
@@ -184,7 +184,7 @@ async def serve(
 
 def _load_gatekeeper(identity: Path | None, namespace: str) -> Gatekeeper | None:
     try:
-        return Gatekeeper.from_file(identity, namespace) if identity else None
+        return Gatekeeper.from_file(identity, namespace, interface="web") if identity else None
     except ModuleNotFoundError as error:
         text = f"--identity needs {error.name!r}. Install it with: pip install 'waystation[identity]'"
         raise CannotServe(text) from None

@@ -36,7 +36,7 @@ def gatekeeper(there: Installation, *, decide: bool = False) -> Gatekeeper:
     file = there.folder / "gateway.toml"
     if decide:
         file.write_text(file.read_text().replace("decide = false", "decide = true"))
-    return Gatekeeper.from_file(file, "default")
+    return Gatekeeper.from_file(file, "default", interface="web")
 
 
 async def logged_in(http: httpx.AsyncClient, openid: FakeOpenId, next: str = "/approvals") -> httpx.Response:

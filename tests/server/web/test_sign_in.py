@@ -396,4 +396,4 @@ def test_logins_at_a_provider_need_a_verifying_gateway(there: Installation) -> N
     lines: list[Any] = file.read_text().split("[envelope]")
     file.write_text("[envelope]" + lines[1])
     with pytest.raises(InvalidConfiguration, match="gateway"):
-        Gatekeeper.from_file(file, "default")
+        Gatekeeper.from_file(file, "default", interface="web")

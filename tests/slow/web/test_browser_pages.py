@@ -195,7 +195,7 @@ async def test_a_link_in_a_message_opens_its_call_from_the_fragment(
 ) -> None:
     """No requested URL contains the token, the address bar loses it, and the page has no form."""
     write_examples(tmp_path / "identity")
-    keeper = Gatekeeper.from_file(tmp_path / "identity" / "gateway.toml", "default")
+    keeper = Gatekeeper.from_file(tmp_path / "identity" / "gateway.toml", "default", interface="web")
     assert keeper.links is not None
     async with serve(payer(Till(), {"amount": 5})) as env, site(env.client, gatekeeper=keeper) as web:
         invocation, id = await begun(env.client, "payer")

@@ -19,7 +19,7 @@ ERIN = Verified(subject="erin@example.com", roles=("finance",), issuer="chat")
 @pytest.fixture
 def keeper(there: Installation) -> Gatekeeper:
     """The gatekeeper of an interface named `chat`."""
-    return Gatekeeper.from_file(there.folder / "gateway.toml", NAMESPACE, "chat")
+    return Gatekeeper.from_file(there.folder / "gateway.toml", NAMESPACE, interface="chat")
 
 
 async def verify(there: Installation, keeper: Gatekeeper, person: Person) -> Verified:
