@@ -3,7 +3,10 @@
 import tomllib
 from pathlib import Path
 
+import pytest
+
 from tests.documents import blocks, how_to
+from waystation.models import providers
 
 PAGE = how_to("extend-waystation")
 
@@ -20,14 +23,24 @@ def install(folder: Path, name: str, entry_points: dict[str, dict[str, str]], su
     (info / "entry_points.txt").write_text("\n".join(sections))
 
 
-def install_acme(folder: Path) -> None:
-    """Install the package of the page, and write its other files."""
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of installed packages."""
+    monkeypatch.syspath_prepend(tmp_path)
+    providers._find_extension.cache_clear()
+    return tmp_path
+
+
+@pytest.fixture
+def acme(site: Path) -> Path:
+    """The folder in which the package of the page is installed, with the other files of the page."""
     project = tomllib.loads(blocks(PAGE, "toml")[0])["project"]
-    install(folder, project["name"], project["entry-points"], project["description"])
-    package = folder / "acme_waystation"
+    install(site, project["name"], project["entry-points"], project["description"])
+    package = site / "acme_waystation"
     package.mkdir()
     (package / "__init__.py").touch()
     for text in blocks(PAGE, "python"):
         name = text.split("\n", 1)[0].removeprefix("# ")
-        ((folder if name == "agent.py" else package) / name).write_text(text)
-    (folder / "channels.toml").write_text(blocks(PAGE, "toml")[1])
+        ((site if name == "agent.py" else package) / name).write_text(text)
+    (site / "channels.toml").write_text(blocks(PAGE, "toml")[1])
+    return site

@@ -4,9 +4,7 @@ import asyncio
 import runpy
 from pathlib import Path
 
-import pytest
-
-from tests.fakes.acme_package import install, install_acme
+from tests.fakes.acme_package import acme, install, site
 from tests.programs import command
 from tests.server.approvals.asking import asks_once
 from tests.server.conftest import Serve
@@ -17,23 +15,15 @@ from waystation.artifacts import ObjectStoreArtifactService
 from waystation.core import ApprovalPolicy
 from waystation.extensions import STORES
 from waystation.memory import open_memory
-from waystation.models import providers
 from waystation.storage import ObjectFiles
 from waystation.tools import FunctionTool, Services, ToolContext
+
+__all__ = ["acme", "site"]
 
 
 async def save(text: str, tool_context: ToolContext) -> str:
     """Save a text."""
     return f"version {await tool_context.save_artifact('note', {'text': text})}, {'x' * 300}"
-
-
-@pytest.fixture
-def acme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder in which the package of the page is installed."""
-    monkeypatch.syspath_prepend(tmp_path)
-    providers._find_extension.cache_clear()
-    install_acme(tmp_path)
-    return tmp_path
 
 
 async def test_an_invocation_uses_all_extensions_of_a_package(serve: Serve, acme: Path) -> None:
