@@ -113,7 +113,7 @@ def _list_others() -> dict[str, str]:
     return {
         name: f"Ignored, because Waystation has this command: {entry.value}"
         if name in _MODULES
-        else (entry.dist and entry.dist.metadata["Summary"]) or entry.value
+        else str((entry.dist and entry.dist.metadata.json.get("summary")) or entry.value)
         for name, entry in entries.items()
     }
 
