@@ -81,7 +81,7 @@ def test_memories_are_in_a_store_of_the_package(acme: Path) -> None:
 
 def test_a_kind_of_store_that_the_package_lacks_is_refused(acme: Path) -> None:
     """The error names the URL without its password, and what is missing."""
-    with pytest.raises(CredentialStoreError, match=r"'acme://shelf' is not a CredentialStore.*'open_credentials'"):
+    with pytest.raises(CredentialStoreError, match=r"'acme://shelf' is not a CredentialStore.*'open_credentials'\.$"):
         open_store("acme://me:secret@shelf")
 
 

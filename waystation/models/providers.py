@@ -50,7 +50,8 @@ class Provider:
         if extra not in ("", "google.genai") and importlib.util.find_spec(extra) is None:
             return f"requires the extra `{extra}`. Install it with: pip install 'waystation[{extra}]'"
         try:
-            self.load() if self.extension else None
+            if self.extension is not None:
+                self.load()
         except ExtensionFailed as error:
             return f"cannot be used. {error}"
         return None

@@ -83,7 +83,7 @@ def load_store(place: str | Path, kind: type[T], opener: str) -> T | None:
         else:
             return None
     except (ImportError, AttributeError, TypeError, ValueError) as error:
-        raise ValueError(f"{_LOGIN.sub('', text)!r} is not a {kind.__name__}: {error}.") from None
+        raise ValueError(_LOGIN.sub("", f"{text!r} is not a {kind.__name__}: {error}.")) from None
     if not isinstance(store, kind):
         raise ValueError(f"{_LOGIN.sub('', text)!r} is {with_article(store)}. It must be a {kind.__name__}.")
     return store
