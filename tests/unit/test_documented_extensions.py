@@ -13,7 +13,7 @@ from tests.fakes.acme_package import acme, install, site
 from tests.programs import command
 from waystation.activities.model_choice import Models, find_foreign_model_names
 from waystation.activities.notifications import KINDS, Channels
-from waystation.agents.registry import Registry
+from waystation.apps.registry import Registry
 from waystation.artifacts import ObjectStoreArtifactService
 from waystation.auth.credential_service.store_location import open_store
 from waystation.core import CredentialStoreError, InvalidConfiguration, StoreFailed
