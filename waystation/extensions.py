@@ -8,7 +8,6 @@ tree.
 """
 
 import inspect
-import tomllib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -243,6 +242,8 @@ def adapt_plugins(plugins: list[Any]) -> list[Any]:
 
 def _read_project(group: str) -> list[metadata.EntryPoint]:
     """Return Waystation's own entry points if this is a source tree, whose metadata may be missing or outdated."""
+    import tomllib  # imported here because every agent imports this module
+
     project = tomllib.loads(_PROJECT.read_text(encoding="utf-8"))["project"] if _PROJECT.is_file() else {}
     own = project.get("entry-points", {}).get(group, {}) if project.get("name") == _OURS else {}
     return [metadata.EntryPoint(name, value, group) for name, value in own.items()]
