@@ -30,8 +30,7 @@ from waystation.cli.recordings import read_prompts, read_recording
 from waystation.cli.terminal_input import Lines
 from waystation.core import WaystationError, hide_named_secrets
 from waystation.presentation import terminal
-from waystation.presentation.cursor import Cursor
-from waystation.replay import Moment, Prompt
+from waystation.replay import Cursor, Moment, Prompt
 from waystation.replay.workflow_debugger import WorkflowDebugger, break_at
 
 PROMPT: StyleAndTextTuples = [("bold ansicyan", "(debug) ")]

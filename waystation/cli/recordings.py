@@ -51,12 +51,10 @@ from waystation.core import (
     WaystationError,
 )
 from waystation.history import format_saved_history, read_history_file
-from waystation.presentation import recording_views, terminal, words
-from waystation.presentation import report as invocation_report
+from waystation.presentation import terminal, words
 from waystation.replay import (
     Divergence,
     GateReport,
-    Moment,
     Prompt,
     Recording,
     difference,
@@ -65,6 +63,8 @@ from waystation.replay import (
     prompt_at,
     redaction,
 )
+from waystation.replay import report as create_report
+from waystation.replay.comparison import CONTEXT
 from waystation.replay.deployment_gate import BREAKS, Verdict
 from waystation.replay.divergence import format_value
 from waystation.storage import Blobs, offloading
@@ -135,7 +135,8 @@ async def _print_events(
     if not json:
         if moment.pending or between is not None:
             out.line()
-        _write_waits(out, moment)
+        for wait in moment.waits:
+            out.show(wait)
         if between is not None:
             out.show(between)
     return Exit.OK
@@ -234,7 +235,7 @@ async def diff(
             }
         )
     else:
-        ctx.out.show(recording_views.format_difference(comparison, context=None if every else recording_views.CONTEXT))
+        ctx.out.show(comparison.side_by_side(None if every else CONTEXT))
     return Exit.FAILED if comparison else Exit.OK
 
 
@@ -245,8 +246,9 @@ async def print_past_waits(ctx: CommandContext, source: str, at: int | None, cal
         for call in moment.pending:
             ctx.out.record(call.model_dump(mode="json"))
         return Exit.OK
-    ctx.out.line(recording_views.format_position(moment))
-    _write_waits(ctx.out, moment)
+    ctx.out.line(moment.position)
+    for wait in moment.waits:
+        ctx.out.show(wait)
     if not moment.pending:
         ctx.out.line("No calls were waiting for a person.")
     return Exit.OK
@@ -261,11 +263,6 @@ async def _read_moments(ctx: CommandContext, source: str, called: str | None) ->
     if ctx.params["at"] is not None and ctx.params["diff"] is not None:
         raise typer.BadParameter("use only one of these options", param_hint="--at, --diff")
     return await read_recording(ctx, source, called)
-
-
-def _write_waits(out: Output, moment: Moment) -> None:
-    for call in moment.pending:
-        out.show(recording_views.format_pending_call(call, moment))
 
 
 async def report(
@@ -285,7 +282,7 @@ async def report(
     # A history file covers the time until it was written, so the report of an open invocation ends there.
     now = await asyncio.to_thread(os.path.getmtime, source) if is_file(source) else None
     try:
-        page = invocation_report.report(recording, now=now)
+        page = create_report(recording, now=now)
         text = terminal.format_json(page.to_json()) + "\n" if json else page.html()
     except ForeignHistory as error:
         raise Problem(Exit.USAGE if is_file(source) else Exit.UNKNOWN, str(error)) from None

@@ -1,4 +1,4 @@
-"""View models and formatting of events, calls and recordings, for terminals, web pages and reports.
+"""Safe text, words, timelines and templates, which terminals, web pages and reports share.
 
-The command line and the web application import this package. It imports neither of them.
+The command line, the web application and recordings import this package. It imports none of them.
 """

@@ -6,34 +6,20 @@ there are very many events, it shows only the first and the last ones.
 
 import base64
 import hashlib
-import itertools
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from waystation.core import DEFAULT_USER, CallState, Event, JsonObject, PendingCall, Usage, hide_named_secrets, summary
-from waystation.presentation import terminal, text_safety, timeline, words
+from waystation.core import Event, JsonObject, Usage, hide_named_secrets, summary
+from waystation.presentation import terminal, text_safety, words
 
-if TYPE_CHECKING:
-    from waystation.presentation.report import ModelCall, Report
-
-FIRST, LAST = 100, 500
-"""How many events to show from the beginning and the end of a long invocation. For called agents, a fifth of each."""
-GROUP = 100
-"""Maximum number of events in a group. Longer lists are split into groups."""
-MODELS = 300
-CHANGES = 200
-"""Maximum number of model calls (`MODELS`) and state changes (`CHANGES`) to show. The latest ones are shown."""
-CALLED = 30
-"""Maximum number of called agents, at any depth, to show in full."""
 ROOM = 600_000
 """Approximate maximum total length of the text on the page, in characters.
 
@@ -63,21 +49,18 @@ def make_environment(*folders: Path, **filters: Any) -> Environment:
     shared = {
         "age": format_age,
         "date_moment": format_minute,
-        "cost": format_cost,
         "count": format_count,
         "date": format_date,
         "decision": words.decision,
-        "draw_timeline": draw_timeline,
         "duration": text_safety.format_duration,
-        "figures": list_figures,
+        "cost": words.format_cost,
         "hint": words.hint,
         "line": text_safety.format_line,
         "moment": format_moment,
-        "money": format_money,
+        "money": words.format_money,
         "span": terminal.format_span,
         "offset": format_offset,
         "part_line": format_part,
-        "problem": describe_problem,
         "text": format_pieces,
         "unsecret": hide_named_secrets,
         "usage": format_usage,
@@ -131,20 +114,18 @@ def format_pieces(pieces: Iterable[text_safety.Piece]) -> Markup:
     return Markup("").join(Markup(_PIECES[piece.kind]).format(piece.text) for piece in pieces)  # constants are safe
 
 
-def render_report(report: "Report", *, prompts: bool = True) -> str:
-    """Return the HTML page of a report, with or without the prompts of model calls."""
+def render_document(template: str, **values: Any) -> str:
+    """Return a self-contained page without links to what it omits. It runs no script but its own."""
     css = STATIC / "style.css", STATIC / "recording.css", TEMPLATES / "report.css"
     script, icon = TEMPLATES / "report.js", STATIC / "icon.svg"
     style = "\n".join(line.strip() for file in css for line in file.read_text().splitlines() if line.strip()) + "\n"
-    html = _REPORTS.get_template("report.html").render(
+    html = _REPORTS.get_template(template).render(
         style=Markup(style),  # our own files
         script=Markup(script.read_text()),
         policy=f"default-src 'none'; style-src {_allowed(style)}; script-src {_allowed(script.read_text())}; "
         "img-src data:; base-uri 'none'; form-action 'none'",
         icon="data:image/svg+xml;base64," + base64.b64encode(icon.read_bytes()).decode(),
-        report=report,
-        view=View(report, prompts=prompts),
-        place="",
+        **values,
     )
     anchors = set(_ANCHOR.findall(html))
     # Drop links whose targets the page omits.
@@ -157,14 +138,17 @@ def _allowed(text: str) -> str:
 
 
 class View:
-    """The view of a report that its template uses, with long text clipped."""
+    """How a page shows the texts of a report: with long text clipped, and with or without prompts."""
 
-    def __init__(self, report: "Report", *, prompts: bool = True) -> None:
+    def __init__(self, texts: int, *, prompts: bool = True) -> None:
+        """Create a view.
+
+        Args:
+            texts: Approximate number of long texts on the page.
+            prompts: Whether the prompts of model calls are shown.
+        """
         self.prompts = prompts
-        """Whether the prompts of model calls are shown."""
-        self._shown = dict(itertools.islice(_below(report), CALLED + 1))
-        """The reports of the invocations that the page shows, by the prefix of their anchors."""
-        share = max(150, ROOM // max(sum(map(_count_texts, self._shown.values())), 1))
+        share = max(150, ROOM // max(texts, 1))
         self._head = min(text_safety.HEAD, share * 3 // 4)
         self._tail = min(text_safety.TAIL, share // 4)
 
@@ -178,23 +162,6 @@ class View:
         masked = hide_named_secrets(content, name)
         text = json.dumps(masked, ensure_ascii=False)
         return self.text(text if len(text) <= 100 else json.dumps(masked, ensure_ascii=False, indent=2))
-
-    def called(self, report: "Report", key: str) -> list[tuple[str, "Report"]]:
-        """Return the reports of the called agents that the page shows, each with the prefix of its anchors."""
-        return [(f"{key}{id}-", called) for id, called in report.called.items() if f"{key}{id}-" in self._shown]
-
-    def events(self, report: "Report", key: str) -> JsonObject:
-        """Return the events to show, in groups.
-
-        `omitted` is the number of events left out, and `omitted_after` is the number of the event before them.
-        """
-        events = report.summary.events
-        first, last = (FIRST // 5, LAST // 5) if key else (FIRST, LAST)
-        omitted = max(0, len(events) - first - last)
-        shown = [*events[:first], *events[first + omitted :]] if omitted else events
-        after = events[first - 1].number if omitted else 0
-        groups = [shown[at : at + GROUP] for at in range(0, len(shown), GROUP)]
-        return {"omitted": omitted, "omitted_after": after, "groups": groups}
 
     def lines(self, event: Event) -> list[terminal.Line]:
         """Return the lines that describe an event or, if there are none, its metadata. Secrets are masked."""
@@ -225,37 +192,6 @@ class View:
         yield from ((label, self.text(text or "")) for label, text in texts.items() if text is not None)
         yield from ((label, self.value(value)) for label, value in values.items() if value)
 
-    def changes(self, report: "Report") -> list[tuple[int, JsonObject]]:
-        """Return the latest state changes, at most `CHANGES`, each with the number of its event."""
-        return [(event.number, change) for event in report.summary.events for change in event.changes][-CHANGES:]
-
-    def models(self, report: "Report") -> "list[ModelCall]":
-        """Return the latest model calls, at most `MODELS`."""
-        return report.summary.model_calls[-MODELS:]
-
-    def pending(self, report: "Report", call: CallState) -> PendingCall:
-        """Return a call as a pending call, which is the form that approvers see."""
-        log = report.recording.log
-        return call.pending(log.invocation_id, log.state.input.user_id if log.state.input else "", None)
-
-    def troubles(self, report: "Report") -> list[tuple[str, str, Markup, int | None]]:
-        """Return rows for the last errors and retries: what failed, how, why, and the history event ID if known."""
-        line = text_safety.format_line
-        rows: list[tuple[str, str, str, int | None]] = []
-        for attempts in report.attempts:
-            if attempts.count > 1 or attempts.failure:
-                end = "all of them failed" if attempts.lost else "the last succeeded"
-                how = f"{attempts.count} attempts, {end}" if attempts.count > 1 else "failed"
-                why = terminal.describe_failure(attempts.failure) if attempts.failure else ""
-                rows.append((f"{line(attempts.type)} ({line(attempts.activity)})", how, why, attempts.event_id))
-        for call in report.recording.log.state.calls.values():
-            if call.outcome and call.outcome.error_type:
-                how = f"{line(call.outcome.error_type)}; reported to the model"
-                why = str((call.outcome.response or {}).get("error") or "")
-                rows.append((f"{line(call.agent)}: {line(call.name)} ({line(call.id)})", how, why, None))
-        rows += [("a workflow task", "failed", text, number) for number, text in report.failed_tasks]
-        return [(what, how, self.text(why), number) for what, how, why, number in rows[-LAST:]]
-
 
 def _within(pieces: Iterable[text_safety.Piece], room: int) -> Iterator[text_safety.Piece]:
     """Yield pieces up to a total of `room` characters, counting whole escapes, then a note if text was omitted."""
@@ -267,53 +203,8 @@ def _within(pieces: Iterable[text_safety.Piece], room: int) -> Iterator[text_saf
             return
 
 
-def _below(report: "Report", key: str = "") -> "Iterator[tuple[str, Report]]":
-    """Yield a report and the reports of all agents called below it, each with the prefix of its anchors."""
-    yield key, report
-    for id, called in report.called.items():
-        yield from _below(called, f"{key}{id}-")
-
-
-def _count_texts(report: "Report") -> int:
-    """Return the approximate number of long text blocks that the page shows for one invocation."""
-    summary = report.summary
-    return min(len(summary.events), FIRST + LAST) + 2 * min(len(summary.model_calls), MODELS)
-
-
-def list_figures(report: "Report") -> list[tuple[str, str]]:
-    """Return the key figures of an invocation, as pairs of label and text."""
-    log, histories = report.recording.log, report.recording.histories
-    started, spent = log.state.input, log.state.used.spent
-    fork = started.fork if started else None
-    agents = sum(call.call.kind == "agent" for call in log.state.calls.values())
-    events = sum(len(history.events) for history in histories)
-    rows = [
-        ("started", format_date(report.began)),
-        ("duration" if report.ended else "so far", text_safety.format_duration(report.duration_s)),
-        ("active", text_safety.format_duration(spent.working_s)),
-        ("waited for people", text_safety.format_duration(report.waited_s) if report.person_calls else ""),
-        ("model calls", format_count(len(report.summary.model_calls))),
-        ("tool calls", format_count(spent.tool_calls)),
-        ("tokens", format_count(spent.total_tokens)),
-        ("cost", format_cost(report) if spent.total_tokens else ""),
-        ("called agents", format_count(agents)),
-        ("user", text_safety.format_line(started.user_id) if started and started.user_id != DEFAULT_USER else ""),
-        ("session", text_safety.format_line(started.session_id or "") if started else ""),
-        ("tenant", (started.tenant or "") if started else ""),
-        ("history", f"{events:,} events in {len(histories)} run{'s' * (len(histories) > 1)}"),
-        ("forked from", f"{text_safety.format_line(fork.invocation_id)}, event {fork.event}" if fork else ""),
-    ]
-    return [(label, text) for label, text in rows if text]
-
-
-def draw_timeline(report: "Report", key: str) -> JsonObject | None:
-    """Return the drawing of the timeline, or None if there are no spans."""
-    return timeline.draw(list(report.rows(key)), report.recording.events, key)
-
-
-def token_bars(usage: Usage, calls: "Sequence[ModelCall]") -> Iterator[dict[str, str]]:
-    """Yield the bars that show a model call's tokens, scaled so that the largest of `calls` fills the whole width."""
-    largest = max(call.reply.usage.total for call in calls if call.reply and call.reply.usage)
+def token_bars(usage: Usage, largest: int) -> Iterator[dict[str, str]]:
+    """Yield the bars that show a model call's tokens, scaled so that `largest` tokens fill the whole width."""
     wide = 100 / largest if largest else 0.0
     cached = min(usage.cached_tokens, usage.prompt_tokens)
     counts = {"cached": cached, "prompt": usage.prompt_tokens - cached}
@@ -328,21 +219,6 @@ def format_count(number: int) -> str:
     return f"{number:,}" if number else ""
 
 
-def format_cost(report: "Report") -> str:
-    """Format the cost and name models without a price. Return an empty string if the budget neither has prices
-    nor limits the cost."""
-    started, spent = report.recording.log.state.input, report.recording.log.state.used.spent
-    if not (started and (started.budget.prices or started.budget.max_cost)):
-        return ""
-    unknown = f", without {', '.join(map(text_safety.format_line, spent.unpriced))}" if spent.unpriced else ""
-    return f"{format_money(spent.cost)}{unknown}"
-
-
-def format_money(amount: float) -> str:
-    """Format an amount with four significant digits."""
-    return format(Decimal(f"{amount:.4g}"), ",f")
-
-
 def format_usage(counts: JsonObject) -> str:
     """Format token counts as a list that omits counts of zero."""
     labels = {
@@ -352,14 +228,6 @@ def format_usage(counts: JsonObject) -> str:
         "thoughts_tokens": "thoughts",
     }
     return ", ".join(f"{text} {counts[name]:,}" for name, text in labels.items() if counts.get(name))
-
-
-def describe_problem(call: "ModelCall") -> str:
-    """Return why a model call failed, or an empty string if it did not fail."""
-    if call.failure:
-        return terminal.describe_failure(call.failure)
-    reply = call.reply
-    return ": ".join(filter(None, (reply.error_code, reply.error_message))) if reply else ""
 
 
 def format_part(part: JsonObject) -> str:

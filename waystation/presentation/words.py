@@ -4,6 +4,7 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from decimal import Decimal
 from typing import TYPE_CHECKING, NamedTuple, assert_never
 
 from waystation.core import (
@@ -56,7 +57,6 @@ from waystation.presentation import terminal, text_safety
 if TYPE_CHECKING:
     from waystation.client import InvocationEntry
     from waystation.history import ActivityAttempts, PendingRetry
-    from waystation.replay.recording import Moment
 
 MAX_SHOWN_CHARS = 600
 """Maximum number of characters to show of a comment, or of the reason for a failure or a refusal."""
@@ -132,9 +132,8 @@ def story(log: Log, state: CallState) -> list[tuple[float, str]]:
     return sorted(lines, key=lambda line: line[0])
 
 
-def facts_of(moment: "Moment", attempts: "Mapping[str, ActivityAttempts]") -> Iterator[Fact]:
-    """Yield facts about the log entry applied at a moment, such as a result with its duration and attempts."""
-    entry, log = moment.entry, moment.recording.log
+def facts_of(entry: Entry | None, log: Log, attempts: "Mapping[str, ActivityAttempts]") -> Iterator[Fact]:
+    """Yield facts about a log entry, such as a result with its duration and attempts."""
     if entry is None:
         return
     if call := log.state.calls.get(_call_of(entry, log)):
@@ -286,6 +285,30 @@ def _timing(attempts: "ActivityAttempts | None", ran_s: float | None) -> Iterato
         yield Fact("timing", ", ".join(words))
     if attempts and attempts.failure_before:
         yield Fact("retry", f"the previous attempt failed: {terminal.describe_failure(attempts.failure_before)}", True)
+
+
+def list_spending(state: InvocationState) -> list[tuple[str, str]]:
+    """Return the work of an invocation so far, as pairs of label and text. What is zero is left out."""
+    spent = state.used.spent
+    counts = {"model calls": spent.model_calls, "tool calls": spent.tool_calls, "tokens": spent.total_tokens}
+    rows = [("active", text_safety.format_duration(spent.working_s))]
+    rows += [(label, f"{count:,}" if count else "") for label, count in counts.items()]
+    return [(label, text) for label, text in (*rows, ("cost", format_cost(state))) if text]
+
+
+def format_cost(state: InvocationState) -> str:
+    """Format the cost and name models without a price. Return an empty string if the budget neither has prices
+    nor limits the cost."""
+    if not (state.input and (state.input.budget.prices or state.input.budget.max_cost)):
+        return ""
+    spent = state.used.spent
+    unknown = f", without {', '.join(map(text_safety.format_line, spent.unpriced))}" if spent.unpriced else ""
+    return f"{format_money(spent.cost)}{unknown}"
+
+
+def format_money(amount: float) -> str:
+    """Format an amount with four significant digits."""
+    return format(Decimal(f"{amount:.4g}"), ",f")
 
 
 def split_description(call: Call) -> tuple[str, str]:

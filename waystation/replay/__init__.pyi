@@ -1,9 +1,6 @@
-from waystation.presentation.cursor import Cursor
-from waystation.presentation.cursor import Cursor as Walk
-from waystation.presentation.report import Report, report
 from waystation.replay.activity_replay import Workshop, rerun_model, rerun_tool
+from waystation.replay.changes import Changes
 from waystation.replay.comparison import (
-    Changes,
     ModelRerun,
     MomentDifference,
     Pair,
@@ -12,8 +9,11 @@ from waystation.replay.comparison import (
     ToolRerun,
     difference,
 )
+from waystation.replay.cursor import Cursor
+from waystation.replay.cursor import Cursor as Walk
 from waystation.replay.deployment_gate import Finding, GateReport, gate
 from waystation.replay.divergence import Divergence, Part
+from waystation.replay.invocation_report import Report, report
 from waystation.replay.model_prompt import Prompt
 from waystation.replay.prompt_lookup import prompt_at
 from waystation.replay.recording import Moment, Recording

@@ -4,12 +4,16 @@ Comparisons of events and results ignore IDs, times and the metadata of model pr
 """
 
 import difflib
-import json
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import zip_longest
 from typing import Any, overload
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Column, Table
+from rich.text import Text
 
 from waystation.core import (
     Event,
@@ -19,50 +23,38 @@ from waystation.core import (
     ModelReply,
     PendingCall,
     ToolOutcome,
+    hide_secrets_at,
     parts_of,
     text_of,
 )
+from waystation.presentation import terminal
+from waystation.replay.changes import Changes, to_text
 from waystation.replay.displayable import Displayable
 from waystation.replay.model_prompt import Prompt
 from waystation.replay.recording import Moment, Recording
+from waystation.replay.recording_views import (
+    BOLD,
+    DIM,
+    GONE,
+    MAX_EVENTS,
+    NEW,
+    STYLES,
+    format_changes,
+    format_content,
+    format_event,
+    section,
+)
 
 MIN_ID = 6
 """Minimum length of an invocation ID that comparisons ignore inside text. A shorter ID may occur there by chance."""
+
+CONTEXT = 2
+"""Number of pairs to show before and after each difference in a comparison that is not shown in full."""
 
 _CALLS = frozenset({"functionCall", "functionResponse", "originalFunctionCall"})
 
 ABSENT: Any = type("Absent", (), {"__repr__": lambda _: "ABSENT", "__slots__": ()})()
 """Placeholder for the missing value when only one side of a comparison has a value."""
-
-
-@dataclass(frozen=True, slots=True)
-class Changes:
-    """The differences between two JSON objects, by key."""
-
-    added: JsonObject
-    changed: dict[str, tuple[Any, Any]]
-    """The values before and after the change, by key."""
-    removed: JsonObject
-
-    @classmethod
-    def between(cls, before: Mapping[str, Any], after: Mapping[str, Any]) -> "Changes":
-        return cls(
-            {key: value for key, value in after.items() if key not in before},
-            {
-                key: (before[key], now)
-                for key, now in after.items()
-                if key in before and not is_same_json(before[key], now)
-            },
-            {key: value for key, value in before.items() if key not in after},
-        )
-
-    def __bool__(self) -> bool:
-        return bool(self.added or self.changed or self.removed)
-
-    def to_json(self) -> JsonObject:
-        """Return the JSON that `--json` prints."""
-        changed = {key: {"before": before, "after": after} for key, (before, after) in self.changed.items()}
-        return {"added": self.added, "changed": changed, "removed": self.removed}
 
 
 @dataclass(frozen=True)
@@ -95,6 +87,16 @@ class MomentDifference(Displayable):
     def __bool__(self) -> bool:
         return bool(self.state or self.events or self.began_to_wait or self.waits_no_more)
 
+    def __rich__(self) -> RenderableType:
+        state = format_changes(self.state) if self.state else Text("  the state did not change", DIM)
+        waits = [("now pending", call) for call in self.began_to_wait]
+        waits += [("no longer pending", call) for call in self.waits_no_more]
+        return Group(
+            Text(f"event {self.before.number} → {self.after.number}", BOLD),
+            state,
+            *(Text(f"  {what}: {terminal.format_call(call)} [{call.function_call_id}]") for what, call in waits),
+        )
+
 
 @dataclass(frozen=True)
 class PromptDifference(Displayable):
@@ -108,7 +110,7 @@ class PromptDifference(Displayable):
         """The contents that only one prompt has, in order. `-` marks the first prompt's contents, `+` the second's."""
         old, new = self.before.contents, self.after.contents
         changes: list[tuple[str, JsonObject]] = []
-        keys = [_text(content) for content in old], [_text(content) for content in new]
+        keys = [to_text(content) for content in old], [to_text(content) for content in new]
         for kind, a, b, c, d in difflib.SequenceMatcher(None, *keys, autojunk=False).get_opcodes():
             if kind != "equal":
                 changes += [("-", content) for content in old[a:b]] + [("+", content) for content in new[c:d]]
@@ -134,6 +136,23 @@ class PromptDifference(Displayable):
 
     def __bool__(self) -> bool:
         return bool(self.contents or self.instruction or self.tools or self.config)
+
+    def __rich__(self) -> RenderableType:
+        before, after = self.before, self.after
+        parts: list[RenderableType] = [Text(f"prompt at event {before.at} → {after.at}", BOLD)]
+        if before.agent != after.agent:
+            parts.append(Text(f"of {terminal.escape(before.agent)} → {terminal.escape(after.agent)}"))
+        sections: dict[str, list[RenderableType]] = {
+            "settings": [format_changes(self.config)] if self.config else [],
+            "instruction": [Text(terminal.escape(line), STYLES.get(line[:1], "")) for line in self.instruction],
+            "tools": [format_changes(self.tools)] if self.tools else [],
+            "contents": [
+                Text.assemble((f"{sign} ", STYLES[sign]), format_content(content)) for sign, content in self.contents
+            ],
+        }
+        parts += [section(title, *body) for title, body in sections.items() if body]
+        parts += [] if self else [Text("  no difference", DIM)]
+        return Group(*parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,12 +189,68 @@ class RecordingDifference(Displayable):
         left = max((pair.left for pair in until if pair.left), default=self.left.events_before)
         right = max((pair.right for pair in until if pair.right), default=self.right.events_before)
         sides = [(self.left, self.left.moment(left).state), (self.right, self.right.moment(right).state)]
-        texts = [{key: _hide_id(_text(value), side.id) for key, value in state.items()} for side, state in sides]
+        texts = [{key: _hide_id(to_text(value), side.id) for key, value in state.items()} for side, state in sides]
         same = {key for key, text in texts[0].items() if texts[1].get(key) == text}
         return Changes.between(*({key: state[key] for key in state.keys() - same} for _, state in sides))
 
     def __bool__(self) -> bool:
         return self.first is not None
+
+    def __rich__(self) -> RenderableType:
+        return self.side_by_side(CONTEXT if len(self.pairs) > MAX_EVENTS else None)
+
+    def side_by_side(self, context: int | None = None) -> RenderableType:
+        """Return the events of both recordings side by side.
+
+        With `context`, show only that many pairs before and after each difference.
+        """
+        columns = [
+            column
+            for side in (self.left, self.right)
+            for column in (
+                Column("#", justify="right", style=DIM, no_wrap=True),
+                Column(terminal.escape(side.source), ratio=1, overflow="fold"),
+            )
+        ]
+        table = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), expand=True)
+        for near, pairs in itertools.groupby(self.pairs, key=_is_near(self.pairs, context)):
+            if not near:
+                table.add_row("", Text(f"… {len(list(pairs))} equal events", DIM), "", "")
+                continue
+            for pair in pairs:
+                style = DIM if pair.same else ("bold reverse" if pair is self.first else "")
+                left = _side(self.left, pair.left, GONE, style)
+                table.add_row(*left, *_side(self.right, pair.right, NEW, style))
+        if self.first is None:
+            return Group(table, Text("Both recordings have the same events.", "bold green"))
+        left, right = (f"event {number}" if number else "nothing" for number in (self.first.left, self.first.right))
+        first = Text.assemble(("First difference: ", "bold red"), f"{left} on the left, {right} on the right.")
+        parts: list[RenderableType] = [table, first]
+        if self.state:
+            parts += [Text("state at that point", BOLD), format_changes(self.state)]
+        return Group(*parts)
+
+
+def _is_near(pairs: Sequence[Pair], context: int | None) -> Callable[[Pair], bool]:
+    """Return a predicate for pairs that differ, or are within `context` pairs of a pair that differs.
+
+    If `context` is None, the predicate accepts all pairs.
+    """
+    if context is None:
+        return lambda _: True
+    differing = [index for index, pair in enumerate(pairs) if not pair.same]
+    near = {id(pair) for index in differing for pair in pairs[max(index - context, 0) : index + context + 1]}
+    return lambda pair: id(pair) in near
+
+
+def _side(recording: Recording, number: int | None, color: str, style: str) -> Sequence[Any]:
+    if number is None:
+        return "", Text("—", DIM)
+    event = recording.moment(number).event
+    assert event
+    is_same = style == DIM
+    of_text = DIM if is_same else f"{color} {'bold' if style else ''}".strip()
+    return Text(str(number), "" if is_same else style), Text(format_event(event).plain, of_text)
 
 
 @overload
@@ -232,15 +307,6 @@ def compare_json(one: Any, other: Any, place: str = "") -> Iterator[ValueDiffere
                 yield ValueDifference(place, one, other)
 
 
-def is_same_json(one: Any, other: Any) -> bool:
-    """Return whether two values have the same JSON form. Therefore, `True` and `1` are not the same."""
-    return one is other or _text(one) == _text(other)
-
-
-def _text(value: Any) -> str:
-    return json.dumps(value, sort_keys=True)
-
-
 def _only_in(calls: Sequence[PendingCall], others: Sequence[PendingCall]) -> list[PendingCall]:
     known = {(call.function_call_id, call.requested_at) for call in others}
     return [call for call in calls if (call.function_call_id, call.requested_at) not in known]
@@ -258,7 +324,7 @@ def _pair_events(left: Recording, right: Recording) -> Iterator[Pair]:
         for _, e, f, g, h in difflib.SequenceMatcher(None, kinds[0][a:b], kinds[1][c:d]).get_opcodes():
             lefts = (first_left + a + x + 1 for x in range(e, f))
             rights = (first_right + c + y + 1 for y in range(g, h))
-            yield from (Pair(x, y, False) for x, y in zip_longest(lefts, rights))
+            yield from (Pair(x, y, False) for x, y in itertools.zip_longest(lefts, rights))
 
 
 def _find_blocks(one: list[str], other: list[str]) -> Iterator[tuple[str, int, int, int, int]]:
@@ -274,7 +340,7 @@ def _describe_kind(event: Event) -> str:
     """Return an event's author and branch, and the kinds of its parts with the names of functions, as JSON text."""
     parts = (event.content or {}).get("parts") or ()
     names = [(kind, part[kind].get("name")) for part in parts for kind in part if isinstance(part[kind], dict)]
-    return _text([event.author, event.branch, names or sorted({kind for part in parts for kind in part})])
+    return to_text([event.author, event.branch, names or sorted({kind for part in parts for kind in part})])
 
 
 def _describe_content(event: Event, invocation_id: str) -> str:
@@ -289,7 +355,7 @@ def _describe_content(event: Event, invocation_id: str) -> str:
         exclude={"requested_tool_confirmations", "requested_auth_configs", "compaction"},
     )
     summary = event.actions.compaction.compacted_content if event.actions.compaction else None
-    text = _text([event.author, event.branch, parts, actions, summary, event.error_code, event.error_message])
+    text = to_text([event.author, event.branch, parts, actions, summary, event.error_code, event.error_message])
     return _hide_id(text, invocation_id)
 
 
@@ -357,6 +423,25 @@ class Rerun(Displayable):
             "remarks": list(self.remarks),
         }
 
+    def __rich__(self) -> RenderableType:
+        columns = [
+            Column("", style="dim", overflow="fold"),
+            *(Column(side, overflow="fold") for side in ("recorded", "now")),
+        ]
+        table = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False, expand=False)
+        recorded, now = self.sides()
+        for name in dict.fromkeys([*recorded, *now]):
+            differences = [each for each in self.differences if each.place.split(".", 1)[0].split("[", 1)[0] == name]
+            if not differences:
+                table.add_row(name, _value(name, recorded[name]), Text("unchanged", style="dim"))
+            for each in differences:
+                sides = _value(each.place, each.recorded, "red"), _value(each.place, each.now, "green")
+                table.add_row(terminal.escape(each.place), *sides)
+        table.add_row("duration", *(f"{taken:.3f} s" if taken is not None else "" for taken in self.durations()))
+        verdict = ("as recorded", "bold green") if self.same else ("differs", "bold yellow")
+        title = Text.assemble(verdict, f"  {terminal.escape(self.what)}, run again on this machine")
+        return Group(title, table, *(Text(terminal.escape(remark), style="dim") for remark in self.remarks))
+
 
 @dataclass(frozen=True, kw_only=True)
 class ToolRerun(Rerun):
@@ -393,6 +478,19 @@ class ModelRerun(Rerun):
         """Return the JSON that `--json` prints."""
         edited = [edit.to_json() for edit in self.edited]
         return super().to_json() | {"agent_changed": self.changed, "edited": edited, "request": self.request}
+
+    def __rich__(self) -> RenderableType:
+        places = ", ".join(terminal.escape(edit.place) for edit in self.edited)
+        return Group(*([Text.assemble(("edited  ", BOLD), places)] if places else []), super().__rich__())
+
+
+def _value(place: str, value: Any, style: str = "") -> Text:
+    if value is ABSENT:
+        return Text("nothing", style="dim")
+    value = hide_secrets_at(place, value)
+    if isinstance(value, str):
+        return Text("\n".join(map(terminal.escape, terminal.clip(value).splitlines())) or '""', style=style)
+    return Text(terminal.clip_json(value), style=style)
 
 
 def _result_to_json(result: ToolOutcome | ModelReply | None, failure: Failure | None) -> JsonObject:

@@ -1,7 +1,7 @@
 """Display recordings with rich in terminals, and as the equivalent HTML in notebooks."""
 
-import importlib
 import io
+from abc import ABC, abstractmethod
 
 from rich.console import Console, RenderableType
 from rich.terminal_theme import TerminalTheme
@@ -20,14 +20,12 @@ _THEME = TerminalTheme(
 )
 
 
-class Displayable:
+class Displayable(ABC):
     """An object that rich and notebooks can display."""
 
+    @abstractmethod
     def __rich__(self) -> RenderableType:
-        # Import by name, like `lazy_exports` does, because this layer must not import the presentation layer directly.
-        views = importlib.import_module("waystation.presentation.recording_views")
-        rendered: RenderableType = views.render(self)
-        return rendered
+        """Return the view of the object."""
 
     def _repr_html_(self) -> str:
         """Return the rich representation as HTML without scripts. Text from models, tools and users is escaped."""

@@ -8,6 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from rich.console import Group, RenderableType
+from rich.text import Text
 from temporalio.client import WorkflowHistory
 from temporalio.converter import DataConverter
 
@@ -35,7 +37,18 @@ from waystation.history import (
     read_history_file,
     restore_carried_log,
 )
+from waystation.presentation import terminal
+from waystation.replay.changes import Changes
 from waystation.replay.displayable import Displayable
+from waystation.replay.recording_views import (
+    BOLD,
+    DIM,
+    MAX_EVENTS,
+    format_event,
+    format_pending_call,
+    format_state,
+    list_events,
+)
 from waystation.storage import Blobs, list_shortened, offloading
 
 if TYPE_CHECKING:
@@ -119,6 +132,23 @@ class Moment(Displayable):
     def before(self) -> "Moment | None":
         """The moment after the previous event, or None at the first moment."""
         return self.recording.moment(self.number - 1) if self.number > self.recording.events_before else None
+
+    @property
+    def position(self) -> Text:
+        """The position in the recording, such as `event 3 of 12`, with the time and the invocation ID."""
+        last = self.recording.course[-1].events
+        name = f"event {self.number} of {last}" if self.number else f"before event 1 of {last}"
+        when = terminal.format_time(self.time) if self.time else ""
+        return Text.assemble((name, BOLD), (f"  {when}  {terminal.escape(self.recording.id)}", DIM))
+
+    @property
+    def waits(self) -> list[Text]:
+        """The descriptions of the pending calls, including how each was decided later."""
+        return [format_pending_call(call, self.time, self.recording.log) for call in self.pending]
+
+    def __rich__(self) -> RenderableType:
+        state = format_state(self.state, Changes.between(self.before.state if self.before else {}, self.state))
+        return Group(self.position, *([format_event(self.event)] if self.event else []), state, *self.waits)
 
 
 @dataclass(frozen=True)
@@ -235,6 +265,18 @@ class Recording(Displayable):
             log.append(entry.ref, entry.time, entry.body)
             points.append(_point(log))
         return points
+
+    def __rich__(self) -> RenderableType:
+        count, runs = len(self.events), len(self.histories)
+        facts = [f"{count} event{'s' * (count != 1)}"]
+        facts += [f"{runs} runs"] * (runs > 1) + [f"{len(self.called)} called agents"] * bool(self.called)
+        title = Text.assemble((terminal.escape(self.id), BOLD), f"  {', '.join(facts)}")
+        if count <= MAX_EVENTS:
+            return Group(title, list_events(self.events, self.events_before))
+        half = MAX_EVENTS // 2
+        first = list_events(self.events[:half], self.events_before)
+        last = list_events(self.events[-half:], self.moment().number - half)
+        return Group(title, first, Text(f"… {count - 2 * half} events between", DIM), last)
 
 
 async def _load(source: str, saved: SavedHistory, converter: DataConverter, blobs: Blobs) -> Recording:

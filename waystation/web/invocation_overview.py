@@ -13,7 +13,6 @@ from waystation.client import AgentClient, InvocationEntry, fold_called, read_en
 from waystation.core import InvocationInput, Log, PendingCall
 from waystation.history import PendingRetry, fetch_retries
 from waystation.presentation import terminal, text_safety, words
-from waystation.presentation.html import format_money
 from waystation.web.invocation_details import InvocationDetails
 from waystation.web.shared_reads import SharedReads
 from waystation.web.turn_views import make_title
@@ -129,17 +128,8 @@ def list_figures(entry: InvocationEntry, log: Log | None, now: float) -> list[tu
     ended = entry.ended_at.timestamp() if entry.ended_at else now
     rows = [("duration" if entry.ended_at else "so far", text_safety.format_duration(ended - began))]
     if log is not None:
-        spent, started = log.state.used.spent, log.state.input
-        is_priced = started is not None and (started.budget.prices or started.budget.max_cost)
-        rows += [
-            ("active", text_safety.format_duration(spent.working_s)),
-            ("model calls", f"{spent.model_calls:,}"),
-            ("tool calls", f"{spent.tool_calls:,}"),
-            ("tokens", f"{spent.total_tokens:,}" if spent.total_tokens else ""),
-            ("cost", format_money(spent.cost) if is_priced else ""),
-            ("events", f"{log.state.event_count:,}"),
-        ]
-    return [(label, text) for label, text in rows if text]
+        rows += [*words.list_spending(log.state), ("events", f"{log.state.event_count:,}")]
+    return rows
 
 
 def list_links(

@@ -38,10 +38,10 @@ from waystation.core import (
     call_id_of,
 )
 from waystation.presentation import timeline
-from waystation.presentation.html import View, render_report
-from waystation.presentation.report import Report
-from waystation.presentation.report import report as create_report
-from waystation.replay import Recording
+from waystation.presentation.html import View
+from waystation.replay import Recording, Report
+from waystation.replay import report as create_report
+from waystation.replay.invocation_report import Excerpt
 from waystation.web.forms import read_form
 from waystation.web.http_responses import Refused, render_page
 from waystation.web.invocation_details import UNKNOWN
@@ -162,7 +162,7 @@ class InvocationPages:
         report, described = await self._read_report(request)
         if report is None:
             raise _unknown(described.id)
-        page = await asyncio.to_thread(render_report, report, prompts="operator" in request.state.login.roles)
+        page = await asyncio.to_thread(report.html, prompts="operator" in request.state.login.roles)
         name = quote(f"{described.id}.html", safe="")
         return HTMLResponse(page, headers={"Content-Disposition": f"attachment; filename*=UTF-8''{name}"})
 
@@ -409,8 +409,9 @@ def _view(request: Request, report: Report | None) -> JsonObject:
     """Return what the templates of reports need."""
     if report is None:
         return {}
-    view = View(report, prompts="operator" in request.state.login.roles)
-    return {"report": report, "view": view, "place": make_path(report.recording.id)}
+    excerpt = Excerpt(report)
+    view = View(excerpt.text_count, prompts="operator" in request.state.login.roles)
+    return {"report": report, "excerpt": excerpt, "view": view, "place": make_path(report.recording.id)}
 
 
 def _link_spans(report: Report, attempts: Mapping[str, int], depth: int = 0) -> Iterator[timeline.Span]:

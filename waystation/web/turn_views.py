@@ -9,7 +9,6 @@ from markupsafe import Markup
 from waystation.core import REQUEST_CONFIRMATION, REQUEST_CREDENTIAL, Event, JsonObject, Log, digest, text_of
 from waystation.core.call import find_changes
 from waystation.presentation import terminal, text_safety, words
-from waystation.presentation.html import format_money
 from waystation.presentation.text_safety import SafeText
 from waystation.web.markdown_text import render_markdown
 
@@ -77,13 +76,12 @@ class Turn:
     @property
     def facts(self) -> str:
         """The use of models and time so far, such as `2 model calls, 310 tokens, cost 0.002, 1.4 s`."""
-        spent, started = self.log.state.used.spent, self.log.state.input
+        spent, cost = self.log.state.used.spent, words.format_cost(self.log.state)
         duration = self.log.entries[-1].time - self.log.entries[0].time if self.log.entries else 0.0
-        priced = started is not None and (started.budget.prices or started.budget.max_cost)
         parts = [
             f"{spent.model_calls} model call{'s' * (spent.model_calls != 1)}" if spent.model_calls else "",
             f"{spent.total_tokens:,} tokens" if spent.total_tokens else "",
-            f"cost {format_money(spent.cost)}" if priced else "",
+            f"cost {cost}" if cost else "",
             "" if self.is_open else text_safety.format_duration(duration),
         ]
         return ", ".join(filter(None, parts))

@@ -43,8 +43,7 @@ from waystation.core.conversation import prompt
 from waystation.core.log.entry_ref import END
 from waystation.history import SavedHistory, format_saved_history, read_history_file
 from waystation.models import LlmResponse
-from waystation.presentation import html as html_pages
-from waystation.replay import Recording, report
+from waystation.replay import Recording, invocation_report, report
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.agent_tool import AgentTool
 from waystation.tools.function_tool import FunctionTool
@@ -262,9 +261,9 @@ def long(rounds: int) -> Recording:
 
 async def test_a_page_shows_the_first_and_last_of_many_events(monkeypatch: pytest.MonkeyPatch) -> None:
     """The page gives the number of omitted events and where to find all."""
-    monkeypatch.setattr(html_pages, "FIRST", 2)
-    monkeypatch.setattr(html_pages, "LAST", 5)
-    monkeypatch.setattr(html_pages, "GROUP", 3)
+    monkeypatch.setattr(invocation_report, "FIRST", 2)
+    monkeypatch.setattr(invocation_report, "LAST", 5)
+    monkeypatch.setattr(invocation_report, "GROUP", 3)
     text = report(await Recording.read(HISTORIES / "many-steps.json")).html()
     assert "11 events after number 2 are omitted here" in text
     assert [n for n in range(1, 19) if f'id="e{n}"' in text] == [1, 2, 14, 15, 16, 17, 18]

@@ -1,18 +1,28 @@
 """A cursor in a recording, which can move by event or by log entry, in both directions, and into called agents."""
 
+import itertools
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
+from rich.rule import Rule
+from rich.table import Column, Table
+from rich.text import Text
 
 from waystation.core import CallLost, CallReturned, ChildReturned
 from waystation.history import ActivityAttempts, collect_attempts
-from waystation.presentation import recording_views, words
-from waystation.replay.comparison import Changes, is_same_json
+from waystation.presentation import terminal, words
+from waystation.replay.changes import Changes, is_same_json
 from waystation.replay.displayable import Displayable
 from waystation.replay.recording import Moment, Recording
+from waystation.replay.recording_views import BAD, BOLD, DIM, format_event, format_state, grid
+
+AROUND = 2
+"""Number of events to show before and after the current one."""
+MAX_STATE = 30
+"""Maximum number of state keys to show. Changed keys come first."""
 
 
 @dataclass(frozen=True)
@@ -160,9 +170,9 @@ class Cursor(Displayable):
 
         def has_text(position: Position) -> bool:
             if position.is_event and position.moment.event:
-                content = recording_views.format_event(position.moment.event).plain
+                content = format_event(position.moment.event).plain
             else:
-                content = "\n".join(fact.text for fact in words.facts_of(position.moment, self.attempts))
+                content = "\n".join(fact.text for fact in self._list_facts(position.moment))
             return text.lower() in content.lower()
 
         return self._seek(has_text, back=back)
@@ -192,8 +202,44 @@ class Cursor(Displayable):
         return True
 
     def __rich__(self) -> RenderableType:
-        """Return a view of the current event, its state changes and the pending calls."""
-        return recording_views.stop(self)
+        """Return a view of the current event, its neighbors, the log entry, the state and the pending calls."""
+        moment, changes = self.moment, self.changes
+        parts: list[RenderableType] = [
+            self._title(),
+            Rule(style=DIM),
+            _list_neighbors(self.recording, self.position),
+            Text(""),
+        ]
+        if facts := list(self._list_facts(moment)):
+            table = grid(Column(no_wrap=True, style=DIM, min_width=8), Column(overflow="fold"))
+            for fact in facts:
+                text = "\n".join(map(terminal.escape, fact.text.splitlines()))
+                table.add_row(fact.label, Text(text, BAD if fact.is_failure else ""))
+            parts += [table, Text("")]
+        first = {key: moment.state[key] for key in (*changes.added, *changes.changed)}
+        shown = dict(itertools.islice({**first, **moment.state}.items(), MAX_STATE))
+        parts.append(format_state(shown, changes))
+        if left_out := len(moment.state) - len(shown):
+            parts.append(Text(f"  … and {left_out} more keys; `:state` shows all of them", DIM))
+        for wait in moment.waits:
+            parts += [Text(""), wait]
+        if called := self.calls():
+            parts += [Text(""), Text(f"press i to enter the agent that {', '.join(called)} called", DIM)]
+        return Group(*parts)
+
+    def _list_facts(self, moment: Moment) -> Iterator[words.Fact]:
+        return words.facts_of(moment.entry, moment.recording.log, self.attempts)
+
+    def _title(self) -> Text:
+        moment, log, last = self.moment, self.recording.log, self.recording.course[-1].events
+        name = f"{'event' if self.position.is_event else 'after event'} {moment.number} of {last}"
+        if not moment.entries:
+            name = f"before event {moment.number + 1} of {last}"
+        before, ended = self.position.before, log.state.outcome.ended
+        passed = f"  +{terminal.format_span(moment.time - before.time)}" if before and before.entries else ""
+        over = f"  {ended}" if ended and moment.entries == len(log.entries) else ""
+        id, when = (terminal.escape(self.recording.id), "cyan"), f"  {terminal.format_time(moment.time)}{passed}"
+        return Text.assemble(id, "  ", (name, BOLD), when, (over, BOLD))
 
     def _seek(self, matches: Callable[[Position], bool], *, back: bool = False) -> bool:
         level = self._levels[-1]
@@ -203,3 +249,20 @@ class Cursor(Displayable):
             return False
         level.index = index
         return True
+
+
+def _list_neighbors(recording: Recording, position: Position) -> Table:
+    present = position.moment.number
+    first, last = recording.events_before + 1, recording.course[-1].events
+    table = grid(Column(justify="right", no_wrap=True), Column(overflow="fold"))
+    for number in range(max(present - AROUND, first), min(present + AROUND, last) + 1):
+        event = recording.moment(number).event
+        assert event
+        if number == present and position.is_event:
+            table.add_row(Text(f"▶ {number}", BOLD), format_event(event))
+            continue
+        text = format_event(event).plain.split("\n")[0]
+        table.add_row(Text(str(number), DIM), Text(text, DIM, no_wrap=True, overflow="ellipsis"))
+        if number == present:
+            table.add_row(Text("▶", BOLD), Text("no event here", "italic"))
+    return table

@@ -2,6 +2,7 @@
 
 import hashlib
 import html
+import itertools
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,6 +10,7 @@ from functools import cached_property
 
 from waystation.approvers.audit.account import create_account
 from waystation.core import (
+    DEFAULT_USER,
     WORKFLOW,
     AgentRun,
     Began,
@@ -24,6 +26,7 @@ from waystation.core import (
     ModelLost,
     ModelReplied,
     ModelReply,
+    PendingCall,
     SessionState,
     call_id_of,
     encode,
@@ -33,7 +36,7 @@ from waystation.core import (
 )
 from waystation.core.conversation import prompt
 from waystation.history import ActivityAttempts, collect_attempts, find_failed_workflow_tasks, get_time_s, read_outcome
-from waystation.presentation import terminal, timeline
+from waystation.presentation import terminal, text_safety, timeline, words
 from waystation.replay.recording import Recording
 
 MAX_PROMPTS, MAX_EVENTS_READ = 300, 600_000
@@ -41,6 +44,17 @@ MAX_PROMPTS, MAX_EVENTS_READ = 300, 600_000
 
 Only the prompts of the latest model calls are rebuilt, because rebuilding each prompt reads all events.
 """
+
+
+FIRST, LAST = 100, 500
+"""How many events to show from the beginning and the end of a long invocation. For called agents, a fifth of each."""
+GROUP = 100
+"""Maximum number of events in a group. Longer lists are split into groups."""
+MODELS = 300
+CHANGES = 200
+"""Maximum number of model calls (`MODELS`) and state changes (`CHANGES`) to show. The latest ones are shown."""
+CALLED = 30
+"""Maximum number of called agents, at any depth, to show in full."""
 
 
 def report(recording: Recording, *, now: float | None = None) -> "Report":
@@ -217,15 +231,23 @@ class Report:
         lines = [] if log.entries_before else create_account(log)
         return [line for line in lines if line.get("call") in person_calls or line["kind"] == "ignored"]
 
-    def html(self) -> str:
+    def html(self, *, prompts: bool = True) -> str:
         """Return the report as a self-contained HTML page. The page is complete even without JavaScript.
+
+        Args:
+            prompts: Whether the page has the prompts of model calls.
 
         Raises:
             ModuleNotFoundError: jinja2 is not installed. Install the extra `report` or `web`.
         """
-        from waystation.presentation.html import render_report  # requires jinja2, which only some extras install
+        from waystation.presentation.html import (
+            View,
+            render_document,
+        )  # requires jinja2, which only some extras install
 
-        return render_report(self)
+        excerpt = Excerpt(self)
+        view = View(excerpt.text_count, prompts=prompts)
+        return render_document("report.html", report=self, excerpt=excerpt, view=view, place="")
 
     def _repr_html_(self) -> str:
         """Return the page in an iframe, for display in notebooks."""
@@ -233,6 +255,98 @@ class Report:
             f'<iframe srcdoc="{html.escape(self.html())}" sandbox="allow-scripts" title="Report" '
             'width="100%" height="720" style="border:1px solid #ccc"></iframe>'
         )
+
+
+class Excerpt:
+    """The part of a report that its page shows. It stays small even if the invocation and its called agents do not."""
+
+    def __init__(self, report: Report) -> None:
+        self._reports = dict(itertools.islice(_list_below(report), CALLED + 1))
+        """The reports of the invocations that the page shows, by the prefix of their anchors."""
+
+    @property
+    def text_count(self) -> int:
+        """The approximate number of long text blocks that the page shows."""
+        summaries = [report.summary for report in self._reports.values()]
+        return sum(min(len(each.events), FIRST + LAST) + 2 * min(len(each.model_calls), MODELS) for each in summaries)
+
+    def called(self, report: Report, key: str) -> list[tuple[str, Report]]:
+        """Return the reports of the called agents that the page shows, each with the prefix of its anchors."""
+        return [(f"{key}{id}-", called) for id, called in report.called.items() if f"{key}{id}-" in self._reports]
+
+    def figures(self, report: Report) -> list[tuple[str, str]]:
+        """Return the key figures, as pairs of label and text."""
+        state, histories, line = report.recording.log.state, report.recording.histories, text_safety.format_line
+        started, fork = state.input, state.input.fork if state.input else None
+        agents = sum(call.call.kind == "agent" for call in state.calls.values())
+        events = sum(len(history.events) for history in histories)
+        rows = [
+            ("duration" if report.ended else "so far", text_safety.format_duration(report.duration_s)),
+            *words.list_spending(state),
+            ("waited for people", text_safety.format_duration(report.waited_s) if report.person_calls else ""),
+            ("called agents", f"{agents:,}" if agents else ""),
+            ("user", line(started.user_id) if started and started.user_id != DEFAULT_USER else ""),
+            ("session", line(started.session_id or "") if started else ""),
+            ("tenant", (started.tenant or "") if started else ""),
+            ("history", f"{events:,} events in {len(histories)} run{'s' * (len(histories) > 1)}"),
+            ("forked from", f"{line(fork.invocation_id)}, event {fork.event}" if fork else ""),
+        ]
+        return [(label, text) for label, text in rows if text]
+
+    def troubles(self, report: Report) -> list[tuple[str, str, str, int | None]]:
+        """Return the last errors and retries: what failed, how, why, and the history event ID if known."""
+        line = text_safety.format_line
+        rows: list[tuple[str, str, str, int | None]] = []
+        for attempts in report.attempts:
+            if attempts.count > 1 or attempts.failure:
+                end = "all of them failed" if attempts.lost else "the last succeeded"
+                how = f"{attempts.count} attempts, {end}" if attempts.count > 1 else "failed"
+                why = terminal.describe_failure(attempts.failure) if attempts.failure else ""
+                rows.append((f"{line(attempts.type)} ({line(attempts.activity)})", how, why, attempts.event_id))
+        for call in report.recording.log.state.calls.values():
+            if call.outcome and call.outcome.error_type:
+                how = f"{line(call.outcome.error_type)}; reported to the model"
+                why = str((call.outcome.response or {}).get("error") or "")
+                rows.append((f"{line(call.agent)}: {line(call.name)} ({line(call.id)})", how, why, None))
+        rows += [("a workflow task", "failed", text, number) for number, text in report.failed_tasks]
+        return rows[-LAST:]
+
+    def models(self, report: Report) -> "list[ModelCall]":
+        """Return the latest model calls, at most `MODELS`."""
+        return report.summary.model_calls[-MODELS:]
+
+    def changes(self, report: Report) -> list[tuple[int, JsonObject]]:
+        """Return the latest state changes, at most `CHANGES`, each with the number of its event."""
+        return [(event.number, change) for event in report.summary.events for change in event.changes][-CHANGES:]
+
+    def pending(self, report: Report, call: CallState) -> PendingCall:
+        """Return a call as a pending call, which is the form that approvers see."""
+        log = report.recording.log
+        return call.pending(log.invocation_id, log.state.input.user_id if log.state.input else "", None)
+
+    def events(self, report: Report, key: str) -> JsonObject:
+        """Return the events to show, in groups.
+
+        `omitted` is the number of events left out, and `omitted_after` is the number of the event before them.
+        """
+        events = report.summary.events
+        first, last = (FIRST // 5, LAST // 5) if key else (FIRST, LAST)
+        omitted = max(0, len(events) - first - last)
+        shown = [*events[:first], *events[first + omitted :]] if omitted else events
+        after = events[first - 1].number if omitted else 0
+        groups = [shown[at : at + GROUP] for at in range(0, len(shown), GROUP)]
+        return {"omitted": omitted, "omitted_after": after, "groups": groups}
+
+    def timeline(self, report: Report, key: str) -> JsonObject | None:
+        """Return the drawing of the timeline, or None if there are no spans."""
+        return timeline.draw(list(report.rows(key)), report.recording.events, key)
+
+
+def _list_below(report: Report, key: str = "") -> Iterator[tuple[str, Report]]:
+    """Yield a report and the reports of all agents called below it, each with the prefix of its anchors."""
+    yield key, report
+    for id, called in report.called.items():
+        yield from _list_below(called, f"{key}{id}-")
 
 
 def _format_attempts(attempts: ActivityAttempts) -> JsonObject:
@@ -297,6 +411,18 @@ class ModelCall:
     def definition(self) -> str:
         """The digest of the agent's definition during the call."""
         return self.reply.definition if self.reply else ""
+
+    @property
+    def tokens(self) -> int:
+        """The number of tokens that the call used."""
+        return self.reply.usage.total if self.reply and self.reply.usage else 0
+
+    @property
+    def problem(self) -> str:
+        """Why the call failed, or an empty string if it did not fail."""
+        if self.failure:
+            return terminal.describe_failure(self.failure)
+        return ": ".join(filter(None, (self.reply.error_code, self.reply.error_message))) if self.reply else ""
 
     def to_json(self) -> JsonObject:
         """Return the call as a JSON object that omits unknown, empty and zero values."""
