@@ -3,7 +3,6 @@
 import json
 import time
 from collections.abc import AsyncGenerator
-from http import HTTPStatus
 
 import structlog
 from sse_starlette import ServerSentEvent
@@ -14,7 +13,7 @@ from temporalio.service import RPCError
 from waystation.client import AgentClient, find_store_differences
 from waystation.core import JsonObject, Log, WaystationError, digest, ids
 from waystation.storage import StoreIds
-from waystation.web.http_responses import Refused, render_page
+from waystation.web.http_responses import render_page
 from waystation.web.invocation_details import Run
 from waystation.web.invocation_pages import InvocationPages, get_id
 from waystation.web.limits import Limits
@@ -51,12 +50,10 @@ class InboxPages:
         return await self._page(request, "inbox_rows.html")
 
     async def _page(self, request: Request, template: str) -> Response:
-        query = _parse_query(request)
+        query = InboxQuery.parse(request.query_params)
         selection = await self._calls.select(request.state.login, query)
         size = self._limits.calls_per_page
-        last = max(1, -(-len(selection.calls) // size))
-        page = min(query.page, last)
-        calls = selection.calls[(page - 1) * size : page * size]
+        calls, page, last = query.cut(selection.calls, size)
         return render_page(
             template,
             login=request.state.login,
@@ -77,7 +74,7 @@ class InboxPages:
     async def events(self, request: Request) -> Response:
         """Stream the version and the age of the list: once at first, and whenever they change."""
         login: Login = request.state.login
-        return self._invocations.respond(login, self._stream_versions(login, _parse_query(request)))
+        return self._invocations.respond(login, self._stream_versions(login, InboxQuery.parse(request.query_params)))
 
     async def _stream_versions(self, login: Login, query: InboxQuery) -> AsyncGenerator[ServerSentEvent]:
         yield ServerSentEvent(comment="versions follow", retry=RETRY_MS)
@@ -119,13 +116,6 @@ def summarize_progress(recorded: Log, call_id: str) -> str:
     if call is not None:
         facts += [call.waiting, call.expired, call.claimed_by, [*call.approved_by], call.level, call.answer is not None]
     return digest(facts)[:16]
-
-
-def _parse_query(request: Request) -> InboxQuery:
-    try:
-        return InboxQuery.parse(request.query_params)
-    except ValueError:
-        raise Refused(HTTPStatus.BAD_REQUEST, "InvalidRequest", "The list has no such page.") from None
 
 
 def _make_options(query: InboxQuery, selection: Selection) -> dict[str, list[tuple[str, str]]]:

@@ -2,11 +2,11 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -19,6 +19,7 @@ from waystation.presentation import words
 from waystation.web.http_responses import Refused, render_page
 from waystation.web.invocation_details import UNKNOWN, DetailsReader, InvocationDetails
 from waystation.web.invocation_list_reader import MOST, InvocationReader
+from waystation.web.list_query import ListQuery
 from waystation.web.logins import Login
 from waystation.web.shared_reads import SharedReads
 
@@ -28,7 +29,6 @@ MEASURING_S = 5.0
 """How long a list that is sorted or filtered by usage or errors waits for them."""
 ROWS = 50
 """Number of invocations on a page of the list."""
-MAX_FILTER_CHARS = 300
 MAX_CALLS = 3
 """Maximum number of pending calls to link in a row."""
 OPEN = ("waiting", "held", "running")
@@ -80,12 +80,11 @@ SORT_LABELS = {
 """The orders that the form offers."""
 
 
-@dataclass(frozen=True, slots=True)
-class ListFilters:
-    """The filters, the order and the page of a list, as in its address."""
+@dataclass(frozen=True, kw_only=True)
+class ListFilters(ListQuery):
+    """The filters, the order and the page of the invocations."""
 
-    q: str = ""
-    """The words of the search."""
+    sort: str = "started"
     status: str = ""
     agent: str = ""
     user: str = ""
@@ -96,43 +95,13 @@ class ListFilters:
     """Text that the error contains. Invocations with other errors are left out."""
     called: str = ""
     """Not empty if agents that other agents called are listed, too."""
-    sort: str = "started"
-    page: int = 1
 
-    @classmethod
-    def parse(cls, params: Mapping[str, str]) -> "ListFilters":
-        """Parse the parameters of an address.
-
-        Raises:
-            Refused: A parameter has an unknown value.
-        """
-        texts = {name: params.get(name, "").strip()[:MAX_FILTER_CHARS] for name in cls.__slots__}
-        page = texts.pop("page") or "1"
-        texts["sort"] = texts["sort"] or "started"
-        known = {
-            "status": STATUSES,
-            "age": AGES,
-            "sort": [f"{sign}{name}" for name in (*SORTS, *DETAIL_SORTS) for sign in ("", "-")],
-        }
-        for name, values in known.items():
-            if texts[name] and texts[name] not in values:
-                text = f"{name} is {texts[name][:40]!r}. Use one of: {', '.join(values)}."
-                raise Refused(HTTPStatus.BAD_REQUEST, "InvalidRequest", text)
-        if not (page.isascii() and page.isdecimal() and 0 < int(page[:9]) < 10**6):
-            raise Refused(HTTPStatus.BAD_REQUEST, "InvalidRequest", f"page is {page[:40]!r}, which is not a page.")
-        return cls(**texts, page=int(page))
-
-    def query(self, **changes: Any) -> str:
-        """Return the parameters of an address with other values. A change other than the page shows the first page."""
-        changed = replace(self, **{"page": 1, **changes})
-        defaults = ListFilters()
-        values = {name: getattr(changed, name) for name in self.__slots__}
-        return urlencode({name: value for name, value in values.items() if value != getattr(defaults, name)})
-
-    @property
-    def is_filtered(self) -> bool:
-        """Whether some invocations are left out."""
-        return bool(self.q or self.status or self.agent or self.user or self.age or self.person or self.error)
+    choices = {
+        "status": STATUSES,
+        "age": AGES,
+        "sort": [f"{sign}{name}" for name in (*SORTS, *DETAIL_SORTS) for sign in ("", "-")],
+    }
+    not_filters = ("sort", "page", "called")
 
     @property
     def needs_details(self) -> bool:
@@ -240,9 +209,7 @@ class InvocationListPage:
             measured, others = chosen[:MEASURED], [] if filters.error else chosen[MEASURED:]
             details = await self.details.read(measured, patience_s=MEASURING_S)
             chosen = choose_by_details(measured, filters, details) + others
-        pages = max(1, -(-len(chosen) // ROWS))
-        page = min(filters.page, pages)
-        shown = chosen[(page - 1) * ROWS : page * ROWS]
+        shown, page, pages = filters.cut(chosen, ROWS)
         details = await self.details.read(shown)
         template = "invocation_rows.html" if request.query_params.get("rows") else "invocations.html"
         return render_page(

@@ -1,6 +1,6 @@
 """Read lists of invocations from visibility, once for all browsers that ask for the same list."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from temporalio.service import RPCError, RPCStatusCode
@@ -46,7 +46,7 @@ class InvocationReader:
         key = tuple(
             f"{name}={value if name not in BOUNDS else value.timestamp() // 10}" for name, value in names.items()
         )
-        found = await self._share(key, lambda: self._client.invocations.list(**names, limit=MOST))
+        found = await self._list(key, limit=MOST, **names)
         has_more = len(found) == MOST
         called: Entries = ()
         if has_more or status or conditions.get("agent") or conditions.get("search") or BOUNDS & conditions.keys():
@@ -59,7 +59,9 @@ class InvocationReader:
         """Return the called agents that wait, even those that the filters of a list do not match."""
         key = "called", *(f"{name}={value}" for name, value in scope.items())
         try:
-            return await self._share(key, lambda: self._client.invocations.list_waiting_called(**scope, limit=MOST))
+            return await self._reads.read_list(
+                key, lambda: self._client.invocations.list_waiting_called(**scope, limit=MOST), max_age_s=MAX_AGE_S
+            )
         except RPCError as error:
             if error.status is not RPCStatusCode.INVALID_ARGUMENT:
                 raise
@@ -74,10 +76,7 @@ class InvocationReader:
         if not ids:
             return ()
         chosen = ids[:MAX_IDS]
-        return await self._share((*key, *chosen), lambda: self._client.invocations.list(**names, ids=chosen))
+        return await self._list((*key, *chosen), ids=chosen, **names)
 
-    async def _share(self, key: tuple[str, ...], read: Callable[[], AsyncIterator[InvocationEntry]]) -> Entries:
-        async def read_all() -> Entries:
-            return tuple([entry async for entry in read()])
-
-        return await self._reads.read(key, read_all, max_age_s=MAX_AGE_S)
+    async def _list(self, key: tuple[str, ...], **names: Any) -> Entries:
+        return await self._reads.read_list(key, lambda: self._client.invocations.list(**names), max_age_s=MAX_AGE_S)

@@ -85,9 +85,11 @@ async def load_overview(
     Raises:
         RPCError: The server does not respond.
     """
-    entry, children = await read_entry(described), list[InvocationEntry]()
+    entry, children = await read_entry(described), tuple[InvocationEntry, ...]()
     with suppress(RPCError, ValueError):  # an old server, or an ID that no query can contain
-        children = await reads.read(("children", described.id), lambda: _list_children(client, described.id))
+        children = await reads.read_list(
+            ("children", described.id), lambda: client.invocations.list(parent=described.id, limit=MAX_CHILDREN)
+        )
     entry, *called = fold_called([entry, *children], keep=True)
     retries = (await fetch_retries(client.temporal, described.id))[0] if entry.ended_at is None else []
     forks = await reads.read(("forks", described.id), lambda: client.forks.of(described.id))
@@ -103,10 +105,6 @@ async def load_overview(
         links=list_links(entry, log.state.input if log else None, called, [fork.id for fork in forks]),
         version=f"{described.run_id} {described.history_length} {sum(each.ended_at is None for each in called)}",
     )
-
-
-async def _list_children(client: AgentClient, id: str) -> list[InvocationEntry]:
-    return [each async for each in client.invocations.list(parent=id, limit=MAX_CHILDREN)]
 
 
 def list_problems(

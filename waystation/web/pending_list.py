@@ -6,14 +6,14 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal, get_args
-from urllib.parse import urlencode
+from typing import Literal, get_args
 
 from waystation.approvers import sees_call
 from waystation.client import AgentClient, ApprovalFilter, Page
 from waystation.core import PendingCall
+from waystation.web.list_query import ListQuery
 from waystation.web.logins import Login
 from waystation.web.shared_reads import SharedReads
 
@@ -23,24 +23,22 @@ MAX_AGE_S = 1.0
 """Age up to which calls that were read before are shown again."""
 ANSWERED_S = 30.0
 """How long a call that was answered here stays out of the list. Visibility reports the answer within that time."""
-MAX_FILTER_CHARS = 300
 
 Show = Literal["", "mine", "free", "claimed"]
-Sort = Literal["newest", "oldest", "deadline"]
 SPANS: Mapping[str, timedelta] = {"hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedelta(weeks=1)}
-_ORDERS: Mapping[Sort, Callable[[PendingCall], float]] = {
+ORDERS: Mapping[str, Callable[[PendingCall], float]] = {
     "newest": lambda call: -call.requested_at,
     "oldest": lambda call: call.requested_at,
     "deadline": lambda call: call.deadline,
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InboxQuery:
-    """The filters, the order and the page of the inbox, as in the address of the page."""
+@dataclass(frozen=True, kw_only=True)
+class InboxQuery(ListQuery):
+    """The filters, the order and the page of the inbox. A call must contain the words of the search, in any order."""
 
-    q: str = ""
-    """Words that the call must contain, in any order."""
+    sort: str = "newest"
+    """A key of `ORDERS`."""
     agent: str = ""
     tool: str = ""
     user: str = ""
@@ -50,42 +48,9 @@ class InboxQuery:
     """A key of `SPANS`: only calls that have waited for longer."""
     due: str = ""
     """A key of `SPANS`: only calls whose deadline is sooner."""
-    sort: str = "newest"
-    """One of `Sort`."""
-    page: int = 1
 
-    @classmethod
-    def parse(cls, params: Mapping[str, str]) -> "InboxQuery":
-        """Parse the parameters of an address. Unknown filters are ignored.
-
-        Raises:
-            ValueError: `page` is not a positive number.
-        """
-        values = {name: params.get(name, "").strip()[:MAX_FILTER_CHARS] for name in ("q", "agent", "tool", "user")}
-        allowed = {"show": get_args(Show), "age": tuple(SPANS), "due": tuple(SPANS), "sort": get_args(Sort)}
-        values |= {name: params[name] for name, choices in allowed.items() if params.get(name) in choices}
-        page = int(params.get("page") or 1)
-        if page < 1:
-            raise ValueError("Pages are counted from 1.")
-        return cls(**values, page=page)
-
-    @classmethod
-    def parse_or_default(cls, params: Mapping[str, str]) -> "InboxQuery":
-        """Parse the parameters of an address, or return the unfiltered list if they are invalid."""
-        try:
-            return cls.parse(params)
-        except ValueError:
-            return cls()
-
-    def encode(self, **changes: Any) -> str:
-        """Return the parameters of the address, without defaults, and with `changes`."""
-        values, defaults = asdict(replace(self, **changes)), asdict(InboxQuery())
-        return urlencode({name: value for name, value in values.items() if value != defaults[name]})
-
-    @property
-    def filtered(self) -> bool:
-        """Whether any filter is set."""
-        return replace(self, sort="newest", page=1) != InboxQuery()
+    choices = {"show": get_args(Show), "age": SPANS, "due": SPANS, "sort": ORDERS}
+    ignores_unknown = True
 
     def accepts(self, call: PendingCall, now: float) -> bool:
         """Return whether a call meets all filters except `show`."""
@@ -152,9 +117,8 @@ def select(calls: Iterable[PendingCall], query: InboxQuery, login: Login, *, com
     }
     visible = [call for call in calls if sees_call(login, call)]
     matches = [call for call in visible if query.accepts(call, now)]
-    order = next(order for name, order in _ORDERS.items() if name == query.sort)
     return Selection(
-        calls=tuple(sorted(filter(shows[query.show], matches), key=order)),
+        calls=tuple(sorted(filter(shows[query.show], matches), key=ORDERS[query.sort])),
         counts={show: sum(map(accepts, matches)) for show, accepts in shows.items()},
         options={
             "agent": _count(call.agent for call in visible),

@@ -8,7 +8,7 @@ import asyncio
 import copy
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from contextvars import ContextVar
 from math import inf
 from typing import Any, NamedTuple, TypeVar
@@ -96,6 +96,20 @@ class SharedReads:
         _used.get([]).append(answer.read_at)
         shared: T = answer.value
         return shared
+
+    async def read_list(
+        self, key: Hashable, read: Callable[[], AsyncIterator[T]], *, max_age_s: float = 1.0
+    ) -> tuple[T, ...]:
+        """Return an answer that is a list, read in the same way.
+
+        Raises:
+            RPCError: As for `read`.
+        """
+
+        async def read_all() -> tuple[T, ...]:
+            return tuple([item async for item in read()])
+
+        return await self.read(key, read_all, max_age_s=max_age_s)
 
     async def wait(self) -> None:
         """Wait until the budget allows another request.
