@@ -7,8 +7,7 @@ from contextlib import suppress
 from typing import Annotated, Literal
 
 import typer
-from rich import box
-from rich.table import Column, Table
+from rich.table import Column
 from rich.text import Text
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.service import RPCError, RPCStatusCode
@@ -19,6 +18,7 @@ from waystation.cli.shell_completion import complete_agent
 from waystation.client import InvocationEntry, fold_called
 from waystation.core import SESSION_WORKFLOW, WORKFLOW
 from waystation.presentation import terminal, words
+from waystation.presentation.tables import make_table
 
 LISTED = 50
 """Number of invocations to list by default."""
@@ -106,19 +106,14 @@ def write_entries(out: Output, entries: Iterable[InvocationEntry]) -> None:
             out.line(id)
             out.hanging(Text("  "), [Text(", ").join(other for other in others if other)])
         return
-    table = Table(
+    columns = [
         Column("id", no_wrap=True),
         Column("agent", overflow="fold"),
         Column("user", overflow="fold", max_width=16),
         Column("status", overflow="fold"),
         Column("age", justify="right", no_wrap=True),
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-        padding=(0, 1),
-    )
-    for row in rows:
-        table.add_row(*row)
-    out.table(table)
+    ]
+    out.table(make_table(columns, rows))
 
 
 def _format_status(entry: InvocationEntry) -> Text:

@@ -8,7 +8,6 @@ from dataclasses import asdict
 from typing import Annotated
 
 import typer
-from rich import box
 from rich.console import Group
 from rich.live import Live
 from rich.table import Column, Table
@@ -20,6 +19,7 @@ from waystation.cli.operations import QUEUE_TYPES, describe_queue, list_pollers,
 from waystation.client import AgentClient, InvocationEntry
 from waystation.core import HELD, RUNNING, JsonObject
 from waystation.presentation import terminal
+from waystation.presentation.tables import make_table
 
 COUNTED = 5_000
 """Maximum number of invocations to count."""
@@ -58,25 +58,23 @@ async def workers(ctx: CommandContext, json: AsJson = False) -> Exit:
 
 def _create_worker_table(pollers: Iterable[Poller], now: float) -> Table:
     """Return a table with one row for each worker, in order of identity. `now` is by the server's clock."""
-    table = Table(
+    columns = [
         Column("worker", overflow="fold"),
         Column("polls for"),
         Column("build", overflow="fold"),
         Column("deployment", overflow="fold"),
         Column("last seen", justify="right", no_wrap=True),
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-    )
+    ]
     by_worker: dict[tuple[str, str, str], list[Poller]] = {}
     for poller in pollers:
         by_worker.setdefault((poller.identity, poller.build, poller.deployment or ""), []).append(poller)
+    rows = list[tuple[str | Text, ...]]()
     for (identity, build, deployment), group in sorted(by_worker.items()):
         age = max(0.0, now - max(poller.seen_at for poller in group))
-        names = (identity, ", ".join(poller.kind for poller in group), build or "unknown", deployment)
         is_active = any(poller.is_active(now) for poller in group)
         seen = Text(f"{terminal.format_span(round(age))} ago", style="" if is_active else "red")
-        table.add_row(*(Text(terminal.escape(name)) for name in names), seen)
-    return table
+        rows.append((identity, ", ".join(poller.kind for poller in group), build or "unknown", deployment, seen))
+    return make_table(columns, rows)
 
 
 async def top(
@@ -141,15 +139,19 @@ def count_by_agent(entries: Iterable[InvocationEntry], now: float) -> dict[str, 
 
 def create_count_table(counts: dict[str, JsonObject]) -> Table:
     """Return a table with one row for each agent and one for all of them."""
-    table = Table("agent", box=box.SIMPLE_HEAD, pad_edge=False, show_footer=len(counts) > 1)
-    table.columns[0].footer = "all"
-    rows = sorted(counts.items(), key=lambda item: (-sum(item[1][name] for name in COLUMNS), item[0]))
-    for name in COLUMNS:
-        total = sum(row[name] for row in counts.values())
-        table.add_column(name, footer=str(total), justify="right", style=_STYLES.get(name, ""))
-    table.add_column("oldest", justify="right")
-    for agent, row in rows:
-        age = terminal.format_span(round(row["oldest_s"])) if row["oldest_s"] is not None else ""
-        cells = (str(row[name]) if row[name] else "·" for name in COLUMNS)
-        table.add_row(Text(terminal.escape(agent or "unknown")), *cells, age)
-    return table
+    ordered = sorted(counts.items(), key=lambda item: (-sum(item[1][name] for name in COLUMNS), item[0]))
+    totals = {name: str(sum(row[name] for row in counts.values())) for name in COLUMNS}
+    columns = [
+        Column("agent", footer="all"),
+        *(Column(name, footer=totals[name], justify="right", style=_STYLES.get(name, "")) for name in COLUMNS),
+        Column("oldest", justify="right"),
+    ]
+    rows = (
+        (
+            agent or "unknown",
+            *(str(row[name]) if row[name] else "·" for name in COLUMNS),
+            terminal.format_span(round(row["oldest_s"])) if row["oldest_s"] is not None else "",
+        )
+        for agent, row in ordered
+    )
+    return make_table(columns, rows, show_footer=len(counts) > 1)

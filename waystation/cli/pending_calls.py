@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
-from rich import box
-from rich.table import Column, Table
+from rich.table import Column
 from rich.text import Text
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -45,6 +44,7 @@ from waystation.client.approvals import NEEDS_ARGUMENTS
 from waystation.client.search_attributes import ANY_TENANT
 from waystation.core import Action, JsonObject, PendingCall, Stores, decode, hide_named_secrets, ids, summary
 from waystation.presentation import terminal, words
+from waystation.presentation.tables import make_table
 from waystation.storage import describe_place
 
 T = TypeVar("T")
@@ -656,13 +656,15 @@ def write_list(out: Output, target: Target, calls: Sequence[PendingCall], *, fir
         for number, call in enumerate(calls, first or 1):
             _write_brief(out, call, f"{number}  " if first else "")
     else:
-        out.table(_create_table(calls, approval_ids, wide=width >= WIDE, first=first))
+        _write_table(out, calls, approval_ids, wide=width >= WIDE, first=first)
     if first is None:
         for action, call in {terminal.list_answers(call)[0]: call for call in reversed(calls)}.items():
             out.command(action, target.answer_command(action, call.approval_id))
 
 
-def _create_table(calls: Sequence[PendingCall], approval_ids: list[str], *, wide: bool, first: int | None) -> Table:
+def _write_table(
+    out: Output, calls: Sequence[PendingCall], approval_ids: list[str], *, wide: bool, first: int | None
+) -> None:
     columns = [
         *([Column("#", justify="right", no_wrap=True)] if first else []),
         Column("id", no_wrap=True),
@@ -672,18 +674,19 @@ def _create_table(calls: Sequence[PendingCall], approval_ids: list[str], *, wide
         Column("left", no_wrap=True, justify="right"),
         Column("who", overflow="fold", max_width=24 if wide else 14, style="dim"),
     ]
-    table = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), expand=False)
-    for number, (call, id) in enumerate(zip(calls, approval_ids, strict=True), first or 1):
-        times = words.format_waiting_time(call), words.format_time_left(call)
-        row = [
+    rows = (
+        (
+            *([str(number)] if first else []),
             id,
             terminal.format_titled_call(call),
             *([_format_requester(call)] if wide else []),
-            *times,
+            words.format_waiting_time(call),
+            words.format_time_left(call),
             words.format_approvers(call),
-        ]
-        table.add_row(*map(Text, [str(number), *row] if first else row))
-    return table
+        )
+        for number, (call, id) in enumerate(zip(calls, approval_ids, strict=True), first or 1)
+    )
+    out.table(make_table(columns, rows))
 
 
 def _write_brief(out: Output, call: PendingCall, number: str) -> None:

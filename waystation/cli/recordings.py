@@ -11,10 +11,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column, Table
@@ -52,6 +51,7 @@ from waystation.core import (
 )
 from waystation.history import format_saved_history, read_history_file
 from waystation.presentation import terminal, words
+from waystation.presentation.tables import make_table
 from waystation.replay import (
     Divergence,
     GateReport,
@@ -69,7 +69,6 @@ from waystation.replay.deployment_gate import BREAKS, Verdict
 from waystation.replay.divergence import format_value
 from waystation.storage import Blobs, offloading
 
-_TABLE_STYLE: dict[str, Any] = {"box": box.SIMPLE_HEAD, "pad_edge": False, "expand": False}
 _OUTCOMES: dict[Verdict, str] = {
     "replays": "replay",
     "differs": "differ",
@@ -610,18 +609,15 @@ def format_divergence(divergence: Divergence) -> Text:
 
 def create_state_table(recording: Recording) -> Table:
     """Return a table of all events, each with the state after it."""
-    table = Table(
-        *(Column("#", justify="right", style="dim"), Column("event", ratio=3), Column("state after it", ratio=2)),
-        **_TABLE_STYLE,
-    )
-    before: JsonObject | None = None
+    columns = Column("#", justify="right", style="dim"), Column("event", ratio=3), Column("state after it", ratio=2)
+    before, rows = None, list[tuple[str | Text, ...]]()
     for moment in recording.moments():
         lines = terminal.format_event(moment.event) if moment.event else ()
         event = Text("\n").join(line.styled() for line in lines if line.kind != "state")
         style = "dim" if moment.state == before else "magenta"
-        table.add_row(str(moment.number), event, Text(terminal.clip_json(moment.state), style=style))
+        rows.append((str(moment.number), event, Text(terminal.clip_json(moment.state), style=style)))
         before = moment.state
-    return table
+    return make_table(columns, rows)
 
 
 async def _replay_open(ctx: CommandContext, agents: list[Path], sample: int, processes: int | None) -> Exit:
@@ -663,12 +659,8 @@ def _write_report(out: Output, report: GateReport) -> None:
         if not findings:
             continue
         out.line(f"{report.counts[verdict]} {_OUTCOMES[verdict]}", style="bold red" if verdict in BREAKS else "yellow")
-        table = Table(
-            *(Column("workflow", overflow="fold", ratio=1), Column("problem", overflow="fold", ratio=3)), **_TABLE_STYLE
-        )
-        for finding in findings:
-            table.add_row(terminal.escape(finding.id), terminal.escape(finding.problem))
-        out.table(table)
+        columns = Column("workflow", overflow="fold", ratio=1), Column("problem", overflow="fold", ratio=3)
+        out.table(make_table(columns, ((finding.id, finding.problem) for finding in findings)))
         if len(findings) < report.counts[verdict]:
             out.line(f"… and {report.counts[verdict] - len(findings)} more", style="dim")
     closed = f", {report.sampled} of them closed" if report.sampled else ""

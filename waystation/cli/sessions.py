@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich import box
-from rich.table import Column, Table
+from rich.table import Column
 from rich.text import Text
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 
@@ -48,6 +47,7 @@ from waystation.core import (
 )
 from waystation.history import describe_workflow, read_memo
 from waystation.presentation import terminal
+from waystation.presentation.tables import make_table
 
 STORES = Stores()
 """The stores that workers use by default."""
@@ -106,21 +106,19 @@ async def sessions(
     json: AsJson = False,
 ) -> Exit:
     """List sessions, newest first. This does not require a running worker."""
-    client = await ctx.connect()
-    dates = Column("status", no_wrap=True), Column("since", no_wrap=True)
-    table = Table("session", "user", "app", "agent", *dates, box=box.SIMPLE_HEAD, pad_edge=False)
+    client, rows = await ctx.connect(), list[tuple[str | Text, ...]]()
     async for entry in client.sessions.list(agent=agent, user_id=user, app=app, tenant=tenant):
         if json:
             ctx.out.record(entry.to_json())
         place = f"{entry.app}, tenant {entry.tenant}" if entry.tenant else entry.app
-        names = (entry.session_id, entry.user_id, place, entry.agent or "not started")
-        style = {"open": "green", "waiting": "bold yellow"}.get(entry.status, "dim")
+        status = Text(entry.status, {"open": "green", "waiting": "bold yellow"}.get(entry.status, "dim"))
         since = terminal.format_time(entry.started_at.timestamp())
-        table.add_row(*(Text(terminal.escape(name)) for name in names), Text(entry.status, style), since)
+        rows.append((entry.session_id, entry.user_id, place, entry.agent or "not started", status, since))
     if json:
         return Exit.OK
-    if table.row_count:
-        ctx.out.table(table)
+    if rows:
+        dates = Column("status", no_wrap=True), Column("since", no_wrap=True)
+        ctx.out.table(make_table(("session", "user", "app", "agent", *dates), rows))
     else:
         ctx.out.line(f"No sessions at {ctx.target.describe()}. Start one with `waystation chat AGENT`.")
     return Exit.OK

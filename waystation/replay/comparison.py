@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, overload
 
-from rich import box
 from rich.console import Group, RenderableType
-from rich.table import Column, Table
+from rich.table import Column
 from rich.text import Text
 
 from waystation.core import (
@@ -28,6 +27,7 @@ from waystation.core import (
     text_of,
 )
 from waystation.presentation import terminal
+from waystation.presentation.tables import make_table
 from waystation.replay.changes import Changes, to_text
 from waystation.replay.displayable import Displayable
 from waystation.replay.model_prompt import Prompt
@@ -212,15 +212,7 @@ class RecordingDifference(Displayable):
                 Column(terminal.escape(side.source), ratio=1, overflow="fold"),
             )
         ]
-        table = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), expand=True)
-        for near, pairs in itertools.groupby(self.pairs, key=_is_near(self.pairs, context)):
-            if not near:
-                table.add_row("", Text(f"… {len(list(pairs))} equal events", DIM), "", "")
-                continue
-            for pair in pairs:
-                style = DIM if pair.same else ("bold reverse" if pair is self.first else "")
-                left = _side(self.left, pair.left, GONE, style)
-                table.add_row(*left, *_side(self.right, pair.right, NEW, style))
+        table = make_table(columns, self._list_rows(context), expand=True)
         if self.first is None:
             return Group(table, Text("Both recordings have the same events.", "bold green"))
         left, right = (f"event {number}" if number else "nothing" for number in (self.first.left, self.first.right))
@@ -229,6 +221,15 @@ class RecordingDifference(Displayable):
         if self.state:
             parts += [Text("state at that point", BOLD), format_changes(self.state)]
         return Group(*parts)
+
+    def _list_rows(self, context: int | None) -> Iterator[Sequence[str | Text]]:
+        for near, pairs in itertools.groupby(self.pairs, key=_is_near(self.pairs, context)):
+            if not near:
+                yield "", Text(f"… {len(list(pairs))} equal events", DIM), "", ""
+                continue
+            for pair in pairs:
+                style = DIM if pair.same else ("bold reverse" if pair is self.first else "")
+                yield *_side(self.left, pair.left, GONE, style), *_side(self.right, pair.right, NEW, style)
 
 
 def _is_near(pairs: Sequence[Pair], context: int | None) -> Callable[[Pair], bool]:
@@ -243,7 +244,7 @@ def _is_near(pairs: Sequence[Pair], context: int | None) -> Callable[[Pair], boo
     return lambda pair: id(pair) in near
 
 
-def _side(recording: Recording, number: int | None, color: str, style: str) -> Sequence[Any]:
+def _side(recording: Recording, number: int | None, color: str, style: str) -> tuple[str | Text, Text]:
     if number is None:
         return "", Text("—", DIM)
     event = recording.moment(number).event
@@ -425,22 +426,22 @@ class Rerun(Displayable):
 
     def __rich__(self) -> RenderableType:
         columns = [
-            Column("", style="dim", overflow="fold"),
-            *(Column(side, overflow="fold") for side in ("recorded", "now")),
+            Column(name, overflow="fold", style=style) for name, style in (("", DIM), ("recorded", ""), ("now", ""))
         ]
-        table = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False, expand=False)
+        table = make_table(columns, self._list_rows())
+        verdict = ("as recorded", "bold green") if self.same else ("differs", "bold yellow")
+        title = Text.assemble(verdict, f"  {terminal.escape(self.what)}, run again on this machine")
+        return Group(title, table, *(Text(terminal.escape(remark), style="dim") for remark in self.remarks))
+
+    def _list_rows(self) -> Iterator[tuple[str | Text, ...]]:
         recorded, now = self.sides()
         for name in dict.fromkeys([*recorded, *now]):
             differences = [each for each in self.differences if each.place.split(".", 1)[0].split("[", 1)[0] == name]
             if not differences:
-                table.add_row(name, _value(name, recorded[name]), Text("unchanged", style="dim"))
+                yield name, _value(name, recorded[name]), Text("unchanged", DIM)
             for each in differences:
-                sides = _value(each.place, each.recorded, "red"), _value(each.place, each.now, "green")
-                table.add_row(terminal.escape(each.place), *sides)
-        table.add_row("duration", *(f"{taken:.3f} s" if taken is not None else "" for taken in self.durations()))
-        verdict = ("as recorded", "bold green") if self.same else ("differs", "bold yellow")
-        title = Text.assemble(verdict, f"  {terminal.escape(self.what)}, run again on this machine")
-        return Group(title, table, *(Text(terminal.escape(remark), style="dim") for remark in self.remarks))
+                yield each.place, _value(each.place, each.recorded, "red"), _value(each.place, each.now, "green")
+        yield "duration", *(f"{taken:.3f} s" if taken is not None else "" for taken in self.durations())
 
 
 @dataclass(frozen=True, kw_only=True)
