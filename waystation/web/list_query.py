@@ -57,7 +57,8 @@ class ListQuery:
     def encode(self, **changes: Any) -> str:
         """Return the parameters of an address with other values. A change other than the page shows the first page."""
         values, defaults = asdict(replace(self, **({"page": 1, **changes} if changes else {}))), asdict(type(self)())
-        return urlencode({name: value for name, value in values.items() if value != defaults[name]})
+        filters = [name for name in values if name not in ("sort", "page")]
+        return urlencode({name: values[name] for name in (*filters, "sort", "page") if values[name] != defaults[name]})
 
     @property
     def is_filtered(self) -> bool:
