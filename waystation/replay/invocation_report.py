@@ -4,7 +4,7 @@ import hashlib
 import html
 import itertools
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -13,11 +13,11 @@ from waystation.core import (
     DEFAULT_USER,
     WORKFLOW,
     AgentRun,
-    Began,
     CallState,
     ChildOutcome,
     Entry,
     Event,
+    EventActions,
     Failure,
     ForeignHistory,
     JsonObject,
@@ -26,8 +26,6 @@ from waystation.core import (
     ModelLost,
     ModelReplied,
     ModelReply,
-    PendingCall,
-    SessionState,
     call_id_of,
     encode,
     is_working,
@@ -37,7 +35,7 @@ from waystation.core import (
 from waystation.core.conversation import prompt
 from waystation.history import ActivityAttempts, collect_attempts, find_failed_workflow_tasks, get_time_s, read_outcome
 from waystation.presentation import terminal, text_safety, timeline, words
-from waystation.replay.recording import Recording
+from waystation.replay.recording import Moment, Recording
 
 MAX_PROMPTS, MAX_EVENTS_READ = 300, 600_000
 """Maximum number of prompts to rebuild, and of events to read in total while doing so.
@@ -106,19 +104,24 @@ class Report:
         counts = {attempts.activity: attempts.count for attempts in self.attempts}
         return timeline.build_spans(self.recording.log, counts, self.now, self.recording.after(0))
 
-    def rows(self, key: str = "", depth: int = 0) -> Iterator[timeline.Span]:
+    def rows(
+        self, key: str = "", depth: int = 0, *, path_of: Callable[[str], str] | None = None
+    ) -> Iterator[timeline.Span]:
         """Yield the spans of the timeline. The spans inside a called agent follow the span of the agent's call.
 
         Args:
             key: Prefix of this invocation's anchors on the page.
             depth: Number of agents above this one.
+            path_of: Returns the path of an invocation's page, if each has a page of its own.
         """
         for span in self.spans:
-            anchor = span.activity if span.kind == "model" else f"e{span.event}"
-            yield replace(span, depth=depth, href=f"#{key}{anchor}")
+            href = f"#{key}{span.activity if span.kind == 'model' else f'e{span.event}'}"
+            if path_of:
+                href = f"{path_of(self.recording.id)}{f'#e{span.event}' if span.event else ''}"
+            yield replace(span, depth=depth, href=href)
             call = call_id_of(span.activity)
             if span.kind == "agent" and (called := self.called.get(call)):
-                yield from called.rows(f"{key}{call}-", depth + 1)
+                yield from called.rows(f"{key}{call}-", depth + 1, path_of=path_of)
 
     @property
     def outcome(self) -> ChildOutcome | None:
@@ -319,11 +322,6 @@ class Excerpt:
         """Return the latest state changes, at most `CHANGES`, each with the number of its event."""
         return [(event.number, change) for event in report.summary.events for change in event.changes][-CHANGES:]
 
-    def pending(self, report: Report, call: CallState) -> PendingCall:
-        """Return a call as a pending call, which is the form that approvers see."""
-        log = report.recording.log
-        return call.pending(log.invocation_id, log.state.input.user_id if log.state.input else "", None)
-
     def events(self, report: Report, key: str) -> JsonObject:
         """Return the events to show, in groups.
 
@@ -464,8 +462,8 @@ class RunSummary:
     def __init__(self, recording: Recording) -> None:
         self.events: list[NumberedEvent] = []
         self.model_calls: list[ModelCall] = []
+        self._recording = recording
         self._log: Log = recording.after(0)
-        self._fold = SessionState(self._log.state.session.values)
         self._prompts = _Prompts()
         entries = recording.log.entries
         self._replies = {e.body.number: e.body.reply for e in entries if isinstance(e.body, ModelReplied)}
@@ -482,8 +480,6 @@ class RunSummary:
         log.append(entry.ref, entry.time, body)
         call: int | None = None
         match body:
-            case Began(started):
-                self._fold = SessionState(started.state)
             case ModelCalled():
                 self._start_call(entry.time, body)
             case ModelReplied(number, reply):
@@ -493,7 +489,7 @@ class RunSummary:
         for number, event in enumerate(log.state.events[known:], log.state.events_before + known + 1):
             self._prompts.add_event(number, event)
             own = call if event.content and event.author != "user" else None
-            self.events.append(NumberedEvent(number, event, self._apply_actions(event), own))
+            self.events.append(NumberedEvent(number, event, _list_changes(self._recording.moment(number)), own))
 
     def _start_call(self, now: float, body: ModelCalled) -> None:
         work = self._log.state.runs[body.turn]
@@ -509,8 +505,6 @@ class RunSummary:
         self.model_calls.append(call)
 
     def _end_call(self, now: float, number: int, reply: ModelReply) -> int | None:
-        if reply.scopes:
-            self._fold.underlay(reply.scopes)
         call = self._in_flight.pop(number, None)
         if call is None:
             return None
@@ -524,14 +518,15 @@ class RunSummary:
             self._definitions[call.agent] = number, reply.definition
         return number
 
-    def _apply_actions(self, event: Event) -> list[JsonObject]:
-        before = self._fold.values
-        self._fold.apply(event.actions)
-        states = {"before": before, "after": self._fold.values}
-        return [
-            {"key": key, **{when: state[key] for when, state in states.items() if key in state}}
-            for key in dict.fromkeys((*event.actions.state_delta, *event.actions.removed_keys))
-        ]
+
+def _list_changes(moment: Moment) -> list[JsonObject]:
+    """Return the state keys that the event of a moment set or removed, with their values before and after."""
+    states = {"before": moment.before.state if moment.before else {}, "after": moment.state}
+    actions = moment.event.actions if moment.event else EventActions()
+    return [
+        {"key": key, **{when: state[key] for when, state in states.items() if key in state}}
+        for key in dict.fromkeys((*actions.state_delta, *actions.removed_keys))
+    ]
 
 
 class _Prompts:

@@ -9,7 +9,7 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from http import HTTPStatus
@@ -35,7 +35,6 @@ from waystation.core import (
     JsonObject,
     Log,
     StoreFailed,
-    call_id_of,
 )
 from waystation.presentation import timeline
 from waystation.presentation.html import View
@@ -139,23 +138,15 @@ class InvocationPages:
 
     async def timeline(self, request: Request) -> Response:
         """Serve a page with the timeline of an invocation and its called agents, which is drawn on the server."""
-        report, described = await self._read_report(request)
-        spans: list[timeline.Span] = []
-        if report is not None:
-            pending = described.raw_description.pending_activities
-            spans = list(_link_spans(report, {activity.activity_id: activity.attempt for activity in pending}))
-        drawing = timeline.draw(spans, report.recording.events if report else ())
-        return await self._page(request, "timeline.html", described, drawing=drawing, **_view(request, report))
+        return await self._report_page(request, "timeline.html")
 
     async def models(self, request: Request) -> Response:
         """Serve a page with the model calls of an invocation, their tokens and cost. Operators also see the prompts."""
-        report, described = await self._read_report(request)
-        return await self._page(request, "models.html", described, **_view(request, report))
+        return await self._report_page(request, "models.html")
 
     async def state(self, request: Request) -> Response:
         """Serve a page with the state of an invocation and its changes."""
-        report, described = await self._read_report(request)
-        return await self._page(request, "state.html", described, **_view(request, report))
+        return await self._report_page(request, "state.html")
 
     async def report(self, request: Request) -> Response:
         """Serve the report about an invocation as a file. Only the report of an operator has prompts."""
@@ -174,6 +165,20 @@ class InvocationPages:
         except ForeignHistory:
             return None, described
 
+    async def _report_page(self, request: Request, template: str) -> Response:
+        report, described = await self._read_report(request)
+        if report is None:
+            return await self._page(request, template, described)
+        excerpt = Excerpt(report)
+        view = View(excerpt.text_count, prompts="operator" in request.state.login.roles)
+        values = {
+            "excerpt": excerpt,
+            "view": view,
+            "drawing": _draw_timeline(report, described),
+            "place": make_path(described.id),
+        }
+        return await self._page(request, template, described, report.recording.log, report=report, **values)
+
     async def _page(
         self,
         request: Request,
@@ -186,7 +191,6 @@ class InvocationPages:
     ) -> Response:
         entry = await read_entry(described)
         details = (await self.list.details.read([entry])).get(entry.id, UNKNOWN)
-        log = report.recording.log if report else log
         overview = await load_overview(self._client, self._reads, described, log, details, time.time())
         login: Login = request.state.login
         allowed = {"stop": "author", "retry": "operator", "give-up": "operator"}
@@ -196,7 +200,7 @@ class InvocationPages:
             login=login,
             top=overview,
             path=overview.path,
-            r=report,
+            report=report,
             actions=[name for name, role in allowed.items() if role in login.roles and login.browser],
             can_fork="operator" in login.roles,
             notice=NOTICES.get(request.query_params.get("done", ""), ""),
@@ -405,23 +409,14 @@ def _rows(events: Sequence[Event]) -> list[JsonObject]:
     ]
 
 
-def _view(request: Request, report: Report | None) -> JsonObject:
-    """Return what the templates of reports need."""
-    if report is None:
-        return {}
-    excerpt = Excerpt(report)
-    view = View(excerpt.text_count, prompts="operator" in request.state.login.roles)
-    return {"report": report, "excerpt": excerpt, "view": view, "place": make_path(report.recording.id)}
-
-
-def _link_spans(report: Report, attempts: Mapping[str, int], depth: int = 0) -> Iterator[timeline.Span]:
-    """Yield the spans of an invocation and its called agents, each with a link to the event that ended it."""
-    path = make_path(report.recording.id)
-    for span in report.spans:
-        count = max(span.attempts, attempts.get(span.activity, 1)) if not depth else span.attempts
-        yield replace(span, depth=depth, attempts=count, href=f"{path}#e{span.event}" if span.event else path)
-        if span.kind == "agent" and (called := report.called.get(call_id_of(span.activity))):
-            yield from _link_spans(called, attempts, depth + 1)
+def _draw_timeline(report: Report, described: WorkflowExecutionDescription) -> JsonObject | None:
+    """Return the drawing of the timeline, with links to events. An open activity counts its attempts on the server."""
+    attempts = {each.activity_id: each.attempt for each in described.raw_description.pending_activities}
+    spans = [
+        span if span.depth else replace(span, attempts=max(span.attempts, attempts.get(span.activity, 1)))
+        for span in report.rows(path_of=make_path)
+    ]
+    return timeline.draw(spans, report.recording.events)
 
 
 async def _until(ending: anyio.Event, events: AsyncGenerator[ServerSentEvent]) -> AsyncGenerator[ServerSentEvent]:
