@@ -56,11 +56,13 @@ def make_environment(*folders: Path, **filters: Any) -> Environment:
         "cost": words.format_cost,
         "hint": words.hint,
         "line": text_safety.format_line,
+        "lines": list_lines,
         "moment": format_moment,
         "money": words.format_money,
         "span": terminal.format_span,
         "offset": format_offset,
         "part_line": format_part,
+        "remarks": list_remarks,
         "text": format_pieces,
         "unsecret": hide_named_secrets,
         "usage": format_usage,
@@ -140,17 +142,19 @@ def _allowed(text: str) -> str:
 class View:
     """How a page shows the texts of a report: with long text clipped, and with or without prompts."""
 
-    def __init__(self, texts: int, *, prompts: bool = True) -> None:
+    def __init__(
+        self, texts: int = 1, *, prompts: bool = True, longest: tuple[int, int] = (text_safety.HEAD, text_safety.TAIL)
+    ) -> None:
         """Create a view.
 
         Args:
-            texts: Approximate number of long texts on the page.
+            texts: Approximate number of long texts on the page, which share its length.
             prompts: Whether the prompts of model calls are shown.
+            longest: Number of characters to show of a text at most, from its beginning and from its end.
         """
         self.prompts = prompts
         share = max(150, ROOM // max(texts, 1))
-        self._head = min(text_safety.HEAD, share * 3 // 4)
-        self._tail = min(text_safety.TAIL, share // 4)
+        self._head, self._tail = min(longest[0], share * 3 // 4), min(longest[1], share // 4)
 
     def text(self, content: str) -> Markup:
         """Return text as HTML, clipped, with invisible characters escaped."""
@@ -162,14 +166,6 @@ class View:
         masked = hide_named_secrets(content, name)
         text = json.dumps(masked, ensure_ascii=False)
         return self.text(text if len(text) <= 100 else json.dumps(masked, ensure_ascii=False, indent=2))
-
-    def lines(self, event: Event) -> list[terminal.Line]:
-        """Return the lines that describe an event or, if there are none, its metadata. Secrets are masked."""
-        notes = event.custom_metadata or {}
-        return list(terminal.format_event(event)) or [
-            terminal.Line("note", "", f"{terminal.escape(name.replace('_', ' '))}: {terminal.clip_json(note)}")
-            for name, note in notes.items()
-        ]
 
     def facts(self, event: Event) -> Iterator[tuple[str, Markup]]:
         """Yield labeled details of an event that its lines do not show."""
@@ -191,6 +187,20 @@ class View:
         }
         yield from ((label, self.text(text or "")) for label, text in texts.items() if text is not None)
         yield from ((label, self.value(value)) for label, value in values.items() if value)
+
+
+def list_lines(event: Event) -> list[terminal.Line]:
+    """Return the lines that describe an event or, if there are none, its metadata. Secrets are masked."""
+    return list(terminal.format_event(event)) or [
+        terminal.Line("note", "", f"{terminal.escape(name.replace('_', ' '))}: {terminal.clip_json(note)}")
+        for name, note in (event.custom_metadata or {}).items()
+    ]
+
+
+def list_remarks(content: object) -> tuple[str, ...]:
+    """Return remarks about suspicious content of a text or of a value."""
+    safe = text_safety.format_text(content) if isinstance(content, str) else text_safety.format_value(content)
+    return safe.remarks
 
 
 def _within(pieces: Iterable[text_safety.Piece], room: int) -> Iterator[text_safety.Piece]:

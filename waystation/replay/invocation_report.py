@@ -250,7 +250,7 @@ class Report:
 
         excerpt = Excerpt(self)
         view = View(excerpt.text_count, prompts=prompts)
-        return render_document("report.html", report=self, excerpt=excerpt, view=view, place="")
+        return render_document("report.html", report=self, excerpt=excerpt, view=view, place="", can_fork=False)
 
     def _repr_html_(self) -> str:
         """Return the page in an iframe, for display in notebooks."""
@@ -382,6 +382,11 @@ class NumberedEvent:
         """Return the numbered event as a JSON object."""
         call = {"model_call": self.model_call} if self.model_call else {}
         return {"number": self.number, **call, "event": self.event.to_json(), "changes": list(self.changes)}
+
+
+def number_events(events: Iterable[Event]) -> list[NumberedEvent]:
+    """Number the events of a log, whose state changes and model calls are unknown."""
+    return [NumberedEvent((event.index or 0) + 1, event, (), None) for event in events]
 
 
 @dataclass(slots=True)

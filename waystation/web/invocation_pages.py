@@ -28,7 +28,6 @@ from temporalio.service import RPCError, RPCStatusCode
 from waystation.approvers import sees_everything, sees_invocation
 from waystation.client import AgentClient, Invocation, read_entry, stream_events
 from waystation.core import (
-    REQUEST_CONFIRMATION,
     WORKFLOW,
     Event,
     ForeignHistory,
@@ -40,7 +39,7 @@ from waystation.presentation import timeline
 from waystation.presentation.html import View
 from waystation.replay import Recording, Report
 from waystation.replay import report as create_report
-from waystation.replay.invocation_report import Excerpt
+from waystation.replay.invocation_report import Excerpt, number_events
 from waystation.web.forms import read_form
 from waystation.web.http_responses import Refused, render_page
 from waystation.web.invocation_details import UNKNOWN
@@ -49,7 +48,7 @@ from waystation.web.invocation_overview import load_overview, make_path
 from waystation.web.limits import Limits
 from waystation.web.logins import Login
 from waystation.web.shared_reads import SharedReads
-from waystation.web.turn_views import read_event
+from waystation.web.turn_views import HEAD, TAIL
 
 log = structlog.get_logger("waystation.web")
 
@@ -69,6 +68,8 @@ NOTICES = {
     "give-up": "The held calls were given up.",
     "nothing": "Nothing was held or waiting for its next attempt.",
 }
+MESSAGES = View(longest=(HEAD, TAIL))
+"""Shows the events of a conversation."""
 GRACE_S = 1.0
 """Time that streams have to end when the process shuts down."""
 
@@ -117,8 +118,9 @@ class InvocationPages:
         log = await _read_log(invocation)
         events = log.state.events
         left_out = max(0, len(events) - SHOWN)
+        rows = number_events(events[left_out:])
         return await self._page(
-            request, "conversation.html", described, log, rows=_rows(events[left_out:]), left_out=left_out
+            request, "conversation.html", described, log, rows=rows, left_out=left_out, view=MESSAGES
         )
 
     async def rows(self, request: Request) -> Response:
@@ -127,9 +129,8 @@ class InvocationPages:
         invocation, _ = await self.find(request)
         events = (await _read_log(invocation)).state.events
         can_fork = "operator" in request.state.login.roles
-        return render_page(
-            "rows.html", rows=_rows(events[start:][:SHOWN]), path=make_path(invocation.id), can_fork=can_fork
-        )
+        rows, place = number_events(events[start:][:SHOWN]), make_path(invocation.id)
+        return render_page("rows.html", rows=rows, view=MESSAGES, place=place, can_fork=can_fork)
 
     async def overview(self, request: Request) -> Response:
         """Serve the top of an invocation's pages, which an open page uses to refresh."""
@@ -168,16 +169,11 @@ class InvocationPages:
     async def _report_page(self, request: Request, template: str) -> Response:
         report, described = await self._read_report(request)
         if report is None:
-            return await self._page(request, template, described)
+            return await self._page(request, template, described, report=None)
         excerpt = Excerpt(report)
         view = View(excerpt.text_count, prompts="operator" in request.state.login.roles)
-        values = {
-            "excerpt": excerpt,
-            "view": view,
-            "drawing": _draw_timeline(report, described),
-            "place": make_path(described.id),
-        }
-        return await self._page(request, template, described, report.recording.log, report=report, **values)
+        values = {"report": report, "excerpt": excerpt, "view": view, "drawing": _draw_timeline(report, described)}
+        return await self._page(request, template, described, report.recording.log, **values)
 
     async def _page(
         self,
@@ -185,8 +181,6 @@ class InvocationPages:
         template: str,
         described: WorkflowExecutionDescription,
         log: Log | None = None,
-        *,
-        report: Report | None = None,
         **values: Any,
     ) -> Response:
         entry = await read_entry(described)
@@ -200,7 +194,7 @@ class InvocationPages:
             login=login,
             top=overview,
             path=overview.path,
-            report=report,
+            place=overview.path,
             actions=[name for name, role in allowed.items() if role in login.roles and login.browser],
             can_fork="operator" in login.roles,
             notice=NOTICES.get(request.query_params.get("done", ""), ""),
@@ -390,23 +384,6 @@ def format_events(events: Sequence[Event], start: int) -> JsonObject:
         "next": start + len(part),
         "more": len(events) > len(part),
     }
-
-
-def _rows(events: Sequence[Event]) -> list[JsonObject]:
-    """Return what a page shows about events. A call and its response are separate, in the order of the events."""
-    return [
-        {
-            "number": (event.index or 0) + 1,
-            "time": event.timestamp,
-            "who": event.author,
-            "items": list(read_event(event, {})),
-            "asks": any(
-                (part.get("functionCall") or {}).get("name") == REQUEST_CONFIRMATION
-                for part in (event.content or {}).get("parts") or ()
-            ),
-        }
-        for event in events
-    ]
 
 
 def _draw_timeline(report: Report, described: WorkflowExecutionDescription) -> JsonObject | None:

@@ -17,7 +17,7 @@ MAX_ITEMS = 200
 HEAD, TAIL = 12_000, 4_000
 """Number of characters of a message to show from its beginning and from its end."""
 
-Kind = Literal["user", "agent", "thought", "call", "response", "note", "state", "error", "artifact"]
+Kind = Literal["user", "agent", "thought", "call", "note", "state", "error", "artifact"]
 
 
 @dataclass(slots=True)
@@ -106,7 +106,7 @@ def _make_items(log: Log) -> Iterator[Item]:
     calls = dict[str, Item]()
     items = list[Item]()
     for event in log.state.events:
-        items.extend(read_event(event, calls))
+        items.extend(_read_event(event, calls))
     for id, item in calls.items():
         call = log.state.calls.get(id)
         is_failed = call is not None and call.outcome is not None and call.outcome.error_type is not None
@@ -122,8 +122,8 @@ def _make_items(log: Log) -> Iterator[Item]:
     yield from items
 
 
-def read_event(event: Event, calls: dict[str, Item]) -> Iterator[Item]:
-    """Yield the items of an event. A response becomes part of its call if `calls` has it, or an item of its own."""
+def _read_event(event: Event, calls: dict[str, Item]) -> Iterator[Item]:
+    """Yield the items of an event. A response becomes part of its call, unless `calls` lacks it."""
     number, who = (event.index or 0) + 1, event.author
     for part in (event.content or {}).get("parts") or ():
         yield from _read_part(part, number, who, calls)
@@ -144,20 +144,16 @@ def _read_part(part: JsonObject, number: int, who: str, calls: dict[str, Item]) 
         yield Item(kind, number, who, safe, html=render_markdown(str(text)) if kind == "agent" else None)
     elif name == REQUEST_CONFIRMATION:
         return  # the call itself shows that it waits, and the decision
-    elif name == REQUEST_CREDENTIAL or not (call or response):
-        for line in terminal.format_part(part, who):
-            yield Item("note", number, "", text_safety.format_line(line.who + line.text, 1_000))
-    elif call:
+    elif call and name != REQUEST_CREDENTIAL:
         title = text_safety.format_call(name, call.get("args") or {}, 100)
         args = text_safety.format_value(call.get("args") or {})
         item = calls[str(call.get("id"))] = Item("call", number, who, title, args=args)
         yield item
     elif response and (item_of := calls.get(str(response.get("id")))):
         item_of.response = text_safety.format_value(response.get("response") or {})
-    elif response:
-        line = next(terminal.format_part(part))
-        text, value = text_safety.format_line(line.who + line.text, 100), response.get("response") or {}
-        yield Item("response", number, who, text, response=text_safety.format_value(value))
+    else:
+        for line in terminal.format_part(part, who):
+            yield Item("note", number, "", text_safety.format_line(line.who + line.text, 1_000))
 
 
 def make_title(log: Log | None) -> str:

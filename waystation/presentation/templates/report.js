@@ -5,7 +5,7 @@
   const unfold = document.getElementById("unfold");
   document.querySelector(".tools").hidden = false;
 
-  const rows = [...document.querySelectorAll(".rows > li")];
+  const rows = [...document.querySelectorAll(".rows > li, .events > li")];
   let texts;
   const search = () => {
     const query = find.value.trim().toLowerCase();
@@ -32,6 +32,7 @@
     for (let each = target; each; each = each.parentElement) {
       if (each.tagName === "DETAILS") each.open = true;
     }
+    target?.querySelector("details.step")?.setAttribute("open", "");
     target?.classList.remove("filtered");
     target?.scrollIntoView();
   };
