@@ -45,6 +45,7 @@ from waystation.web.forms import Form, read_form
 from waystation.web.http_responses import Refused, find_status, render_page
 from waystation.web.invocation_pages import get_id, parse_number
 from waystation.web.json_api import ANY_AGENT, tenant_of
+from waystation.web.list_query import MAX_FILTER_CHARS
 from waystation.web.logins import Login
 from waystation.web.shared_reads import SharedReads
 from waystation.web.turn_views import Turn, make_title, make_turn, sum_tokens
@@ -61,7 +62,6 @@ SCANNED = 2_000
 SHOWN_TURNS = 30
 """Maximum number of turns on the page of a session, which shows the latest turns."""
 SHOWN_ARTIFACTS = 100
-MAX_FILTER_CHARS = 300
 CONFIRM_WITHIN = timedelta(seconds=5)
 """How long to wait until a worker confirms a message. After that, the page says that none did."""
 START_LIMIT_S = 3.0

@@ -23,6 +23,7 @@ from tests.unit.identity.conftest import Installation
 from waystation.agents import Agent
 from waystation.client import Invocation, read_entry
 from waystation.core import ApprovalPolicy, Budget, ModelOverloaded, ModelRefused, Price, Usage
+from waystation.replay import Recording, report
 from waystation.testing import AgentEnvironment, FunctionModel, ScriptedModel, calls, says
 from waystation.tools import AgentTool, ToolContext
 from waystation.tools.function_tool import FunctionTool
@@ -173,6 +174,23 @@ async def test_the_views_of_an_invocation_show_calls_changes_and_prompts(serve: 
             assert f'href="{place}/{name}"' in models
         assert f'href="{place}/fork?event=2"' in (await me.page(place)).text
         assert f'href="{place}/fork?event=2"' in (await me.page(f"{place}/timeline")).text
+
+
+async def test_an_event_looks_the_same_on_its_page_and_in_the_report(serve: Serve) -> None:
+    """Both show messages in full, the IDs of calls, and what a person decided."""
+
+    def read_events(text: str) -> list[str]:
+        rows = re.findall(r'<li id="e\d+".*?<details', text, re.DOTALL)
+        rows += re.findall(r'<span class="lines">(.*?)</summary>', text, re.DOTALL)
+        return [" ".join(re.sub("<[^>]*>", " ", row).split()) for row in rows]
+
+    async with serve(payer(Till(), {"amount": 5}), verify=False) as env, site(env.client) as web, web.browser() as me:
+        invocation, _ = await begun(env.client, "payer")
+        await approve_and_finish(invocation)
+        events = read_events((await me.page(page_of(invocation))).text)
+        assert events == read_events(report(await Recording.of(invocation)).html())
+    for text in ("Please pay what I owe.", "payer calls pay(amount=5) [fc-1]", "the call [fc-1] was confirmed"):
+        assert any(text in event for event in events), text
 
 
 async def act(me: Browser, invocation: Invocation, action: str) -> str:
