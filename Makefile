@@ -25,7 +25,7 @@ PEERS := tests/slow/differential
 NODE := tests/node
 NPM := PATH="$(CURDIR)/.venv/bin:$$PATH" npm
 NPM_OPTIONS := --ignore-scripts --no-audit --no-fund --loglevel error
-EXTRAS := $(addprefix --extra ,embedded auth kms mcp openapi langchain web keyring identity notify postgres telemetry openai anthropic litellm migrate)
+EXTRAS := $(addprefix --extra ,embedded auth kms mcp openapi langchain web identity notify postgres telemetry openai anthropic litellm migrate)
 # What the container image has.
 IMAGE_EXTRAS := $(addprefix --extra ,auth encryption kms mcp openapi web identity notify postgres telemetry openai anthropic)
 # A lock has hashes and no names of hosts, and is the same on all platforms. The file and what it locks follow.

@@ -33,7 +33,6 @@ from waystation.auth.credential_manager import CredentialManager
 from waystation.auth.credential_service.base_credential_service import BaseCredentialService
 from waystation.auth.credential_service.encrypted_file_credential_service import EncryptedFileCredentialService
 from waystation.auth.credential_service.in_memory_credential_service import InMemoryCredentialService
-from waystation.auth.credential_service.keyring_credential_service import KeyringCredentialService
 from waystation.auth.credential_service.postgres_credential_service import PostgresCredentialService
 from waystation.auth.credential_service.store_location import open_store
 from waystation.auth.credential_store import (
@@ -70,7 +69,6 @@ __all__ = [
     "HttpAuth",
     "HttpCredentials",
     "InMemoryCredentialService",
-    "KeyringCredentialService",
     "OAuth2",
     "OAuth2Auth",
     "OAuthFlowAuthorizationCode",

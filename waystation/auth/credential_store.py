@@ -1,6 +1,6 @@
 """Stores for credentials and unfinished logins, which are kept out of histories.
 
-Reads and writes block, as they do for keyrings, files and most secret managers. This lets synchronous functions such as
+Reads and writes block, as they do for files and most secret managers. This lets synchronous functions such as
 ADK's `get_auth_response` use a store. Coroutines call it in threads.
 
 A login belongs to a user and a credential key. All calls that need the same credential share one login, so the user

@@ -170,8 +170,7 @@ class Stores:
     memory: str | Path = Path(".waystation", "memory.db")
     """Store for memories: an SQLite file, a PostgreSQL URL, or `python:MODULE:NAME`."""
     credentials: str | Path = Path(".waystation", "credentials")
-    """Store for credentials: the path of an encrypted file, a PostgreSQL URL, `keyring:NAME`, or `python:MODULE:NAME`.
-    """
+    """Store for credentials: the path of an encrypted file, a PostgreSQL URL, or `python:MODULE:NAME`."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,6 @@ from waystation.import_path import add_project
 T = TypeVar("T")
 
 PYTHON = "python:"
-KEYRING = "keyring:"
 OWN_SCHEMES = frozenset(
     {
         *("file", "memory", "postgres", "postgresql", "s3", "s3a", "gs", "az", "azure", "adl", "abfs", "abfss"),
@@ -36,12 +35,12 @@ def local_path(place: str | Path) -> Path | None:
     text = str(place)
     if text.startswith("file://"):
         return Path(unquote(urlsplit(text).path))
-    return None if "://" in text or text.startswith((PYTHON, KEYRING)) else Path(place)
+    return None if "://" in text or text.startswith(PYTHON) else Path(place)
 
 
 def is_on_this_machine(place: str | Path) -> bool:
     """Return whether only this machine can use the store at a location."""
-    return local_path(place) is not None or str(place).startswith((KEYRING, "memory:"))
+    return local_path(place) is not None or str(place).startswith("memory:")
 
 
 def describe_place(place: str | Path) -> str:

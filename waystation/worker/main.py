@@ -272,7 +272,7 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "--credentials": {
         "default": str(_DEFAULTS.stores.credentials),
         "metavar": "STORE",
-        "help": "store for users' credentials: an encrypted file, a PostgreSQL URL, keyring:NAME, or "
+        "help": "store for users' credentials: an encrypted file, a PostgreSQL URL, or "
         "python:MODULE:NAME for your own store; default: %(default)s",
     },
     "--store": {"metavar": "URL", "help": "folder or object store for large payloads; clients must use the same one"},

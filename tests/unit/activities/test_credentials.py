@@ -3,7 +3,6 @@
 import base64
 import logging
 import os
-import re
 import sqlite3
 import stat
 import subprocess
@@ -13,17 +12,14 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import keyring.backend
 import pytest
 import structlog
-from keyring.errors import KeyringLocked, PasswordDeleteError
 
 from tests.paths import ROOT
 from waystation.auth import APIKey, APIKeyIn, AuthConfig, AuthCredential, AuthCredentialTypes, CredentialStore
 from waystation.auth.credential_service.credential_cipher import KEY_VARIABLE
 from waystation.auth.credential_service.encrypted_file_credential_service import EncryptedFileCredentialService
 from waystation.auth.credential_service.in_memory_credential_service import InMemoryCredentialService
-from waystation.auth.credential_service.keyring_credential_service import KeyringCredentialService
 from waystation.auth.credential_service.postgres_credential_service import PostgresCredentialService
 from waystation.auth.credential_service.store_location import open_store
 from waystation.auth.credential_store import Bucket, WaitingCall, begin_login, find_bucket
@@ -37,42 +33,18 @@ KEY = base64.urlsafe_b64encode(bytes(range(32))).decode()
 OTHER_KEY = base64.urlsafe_b64encode(bytes(32)).decode()
 
 
-class DictKeyring(keyring.backend.KeyringBackend):
-    """A keyring of the real library with entries in memory."""
-
-    priority = 1
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # the library's
-        self.entries: dict[tuple[str, str], str] = {}
-
-    def get_password(self, service: str, username: str) -> str | None:
-        """Return an entry."""
-        return self.entries.get((service, username))
-
-    def set_password(self, service: str, username: str, password: str) -> None:
-        """Write an entry."""
-        self.entries[service, username] = password
-
-    def delete_password(self, service: str, username: str) -> None:
-        """Remove an entry, which must be there."""
-        if self.entries.pop((service, username), None) is None:
-            raise PasswordDeleteError("not found")
-
-
 @pytest.fixture(autouse=True)
 def no_key_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Remove the key from the environment."""
     monkeypatch.delenv(KEY_VARIABLE, raising=False)
 
 
-@pytest.fixture(params=["memory", "file", "keyring", "postgres"])
+@pytest.fixture(params=["memory", "file", "postgres"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> CredentialStore:
     """Return a store of each kind."""
     kinds: dict[str, Callable[[], CredentialStore]] = {
         "memory": InMemoryCredentialService,
         "file": lambda: EncryptedFileCredentialService(tmp_path / "deep" / "credentials"),
-        "keyring": lambda: KeyringCredentialService(backend=DictKeyring()),
         "postgres": lambda: PostgresCredentialService(request.getfixturevalue("postgres"), key=KEY),
     }
     return kinds[request.param]()
@@ -285,45 +257,24 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         EncryptedFileCredentialService(tmp_path / "file" / "credentials").read(("a",))
 
 
-async def test_a_keyring_lists_no_names(tmp_path: Path) -> None:
-    """Entries of the keyring contain the name of the service and digests."""
-    backend = DictKeyring()
-    store = KeyringCredentialService(service="desk", backend=backend)
-    await store.save_credential(credential(CANARY), context(user="ann"))
-    services, names = zip(*backend.entries, strict=True)
-    assert set(services) == {"desk"}
-    assert all(re.fullmatch("[0-9a-f]{64}", name) for name in names)
-
-
-def test_a_locked_keyring_is_reported() -> None:
-    """The error has a remedy and omits the library's text, which may quote secrets."""
-
-    class Locked(DictKeyring):
-        def get_password(self, service: str, username: str) -> str | None:
-            """Refuse."""
-            raise KeyringLocked(CANARY)
-
-    with pytest.raises(CredentialStoreError, match="Unlock it") as caught:
-        KeyringCredentialService(backend=Locked()).read(("a",))
-    assert CANARY not in str(caught.value)
-
-
 def own_store() -> CredentialStore:
     """Return a store, like an author's factory."""
     return InMemoryCredentialService()
 
 
 def test_a_configuration_names_a_store(tmp_path: Path) -> None:
-    """A configuration can name a file, a keyring, a store object or a factory."""
+    """A configuration can name a file, a store object or a factory."""
     assert isinstance(open_store(tmp_path / "credentials"), EncryptedFileCredentialService)
-    assert isinstance(open_store("keyring:desk"), KeyringCredentialService)
     assert isinstance(open_store(f"python:{__name__}:own_store"), InMemoryCredentialService)
     assert isinstance(
         open_store("python:waystation.auth.credential_service:InMemoryCredentialService"), InMemoryCredentialService
     )
 
 
-@pytest.mark.parametrize("place", ["python:", "python:no_such_module:x", "python:json:nothing", "python:json:dumps"])
+@pytest.mark.parametrize(
+    "place",
+    ["python:", "python:no_such_module:x", "python:json:nothing", "python:json:dumps", "keyring:desk"],
+)
 def test_an_invalid_location_of_a_store_is_refused(place: str) -> None:
     """The error names the configured value."""
     with pytest.raises(CredentialStoreError, match=place):

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from waystation.auth import (
-    CredentialStore,
-    EncryptedFileCredentialService,
-    KeyringCredentialService,
-    PostgresCredentialService,
-)
+from waystation.auth import CredentialStore, EncryptedFileCredentialService, PostgresCredentialService
 from waystation.core import CredentialStoreError
 from waystation.storage import is_postgres_url, load_store
 
 
 def open_store(place: str | Path) -> CredentialStore:
-    """Return the store at a location: a file path, a PostgreSQL URL, `keyring:NAME`, `python:MODULE:NAME`, or a URL
-    of another package.
+    """Return the store at a location: a file path, a PostgreSQL URL, `python:MODULE:NAME`, or a URL of another package.
 
     `NAME` in your module is a store, or a class or function that returns one. A file is created on first use.
 
@@ -32,7 +26,9 @@ def open_store(place: str | Path) -> CredentialStore:
         return store
     if is_postgres_url(place):
         return PostgresCredentialService(str(place))
-    kind, _, rest = str(place).partition(":")
-    if kind == "keyring":
-        return KeyringCredentialService(service=rest or "waystation")
+    if str(place).startswith("keyring:"):  # an earlier version stored credentials there
+        raise CredentialStoreError(
+            f"{str(place)!r} is not a store of this version. Use a file, which is encrypted, or your own store with "
+            "python:MODULE:NAME. Users will then have to log in again."
+        )
     return EncryptedFileCredentialService(place)
