@@ -22,11 +22,11 @@ from structlog.testing import capture_logs
 from temporalio.worker import Worker
 from temporalio.worker._workflow import _WorkflowWorker
 
+from examples.calendar_login.provider import FakeOAuth
 from tests.fakes.openid import FakeOpenId
 from tests.tiers import drawn_examples, is_full
 from waystation.core import Settings
 from waystation.testing import AgentEnvironment, FakeGemini
-from waystation.testing.fake_oauth import FakeOAuth
 from waystation.worker import plugin, watchdog
 
 Serve: TypeAlias = Callable[..., contextlib.AbstractAsyncContextManager[AgentEnvironment]]

@@ -14,8 +14,8 @@ from urllib.parse import parse_qs, urlsplit
 from joserfc import jwt
 from joserfc.jwk import ECKey, KeySet, RSAKey
 
+from examples.calendar_login.provider import FakeOAuth
 from waystation.core import JsonObject
-from waystation.testing.fake_oauth import FakeOAuth
 
 
 @dataclass(kw_only=True)

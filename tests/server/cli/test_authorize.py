@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from examples.calendar_login.provider import FakeOAuth
 from tests.server.cli.conftest import Command
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import reject_and_finish, until, until_call, until_waiting, waiting
@@ -17,7 +18,6 @@ from waystation.auth.credential_service.encrypted_file_credential_service import
 from waystation.cli import pending_calls
 from waystation.core import JsonObject
 from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
-from waystation.testing.fake_oauth import FakeOAuth
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.services import Services
 from waystation.tools.tool_context import ToolContext

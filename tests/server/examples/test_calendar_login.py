@@ -5,6 +5,7 @@ from importlib import import_module
 
 import pytest
 
+from examples.calendar_login.provider import FakeOAuth
 from tests.server.conftest import Serve
 from tests.server.examples.conftest import answered
 from tests.server.workflows.outside import waiting
@@ -13,7 +14,6 @@ from waystation.auth.credential_service.in_memory_credential_service import InMe
 from waystation.client.agent_client import Invocation
 from waystation.models import BaseLlm
 from waystation.testing import ScriptedModel, calls, says
-from waystation.testing.fake_oauth import FakeOAuth
 from waystation.tools.authenticated_function_tool import AuthenticatedFunctionTool
 from waystation.tools.services import Services
 

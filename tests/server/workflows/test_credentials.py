@@ -13,6 +13,7 @@ from typing import Any, cast
 import pytest
 import structlog
 
+from examples.calendar_login.provider import FakeOAuth
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import (
     LIMIT_S,
@@ -36,7 +37,6 @@ from waystation.core import AuthorizationFailed, CredentialStoreError, JsonObjec
 from waystation.embedded import EmbeddedServer
 from waystation.history import fetch_retries
 from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
-from waystation.testing.fake_oauth import FakeOAuth
 from waystation.tools.agent_tool import AgentTool
 from waystation.tools.authenticated_function_tool import AuthenticatedFunctionTool
 from waystation.tools.function_tool import FunctionTool

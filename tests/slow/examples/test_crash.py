@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 import pytest
 
+from examples.calendar_login.provider import FakeOAuth
 from tests.paths import EXAMPLES
 from tests.server.conftest import verify_tree
 from tests.server.examples.conftest import answered, called, texts
@@ -16,7 +17,6 @@ from waystation.auth.credential_service.encrypted_file_credential_service import
 from waystation.cli.demo import WorkerProcess
 from waystation.client.agent_client import AgentClient, Invocation
 from waystation.embedded import EmbeddedServer
-from waystation.testing.fake_oauth import FakeOAuth
 
 Worker: TypeAlias = Callable[[], WorkerProcess]
 

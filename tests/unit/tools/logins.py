@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from examples.calendar_login.provider import FakeOAuth
 from waystation.auth import (
     AuthConfig,
     AuthScheme,
@@ -14,7 +15,6 @@ from waystation.auth import (
 )
 from waystation.auth.credential_service.in_memory_credential_service import InMemoryCredentialService
 from waystation.core import JsonObject
-from waystation.testing.fake_oauth import FakeOAuth
 from waystation.tools.services import Services
 from waystation.tools.tool_context import ToolContext
 

@@ -10,6 +10,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from examples.calendar_login.provider import FakeOAuth
 from tests.unit.tools.logins import auth_uri, calling, logged_in, login, requested_config
 from waystation.auth import (
     AuthConfig,
@@ -27,7 +28,6 @@ from waystation.auth import (
 )
 from waystation.auth.credential_service.in_memory_credential_service import InMemoryCredentialService
 from waystation.core import HIDDEN, AuthorizationFailed, InvalidTool, JsonObject
-from waystation.testing.fake_oauth import FakeOAuth
 from waystation.tools.authenticated_function_tool import AuthenticatedFunctionTool
 from waystation.tools.base_authenticated_tool import BaseAuthenticatedTool
 from waystation.tools.base_tool import BaseTool

@@ -6,6 +6,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from examples.calendar_login.provider import REDIRECT_URI, FakeOAuth
 from tests.unit.tools.logins import auth_uri, calling, config_with_issuer, logged_in, login, requested_config
 from waystation.auth import (
     APIKey,
@@ -21,7 +22,6 @@ from waystation.auth import (
 )
 from waystation.auth.credential_service.in_memory_credential_service import InMemoryCredentialService
 from waystation.core import AuthorizationFailed, JsonObject
-from waystation.testing.fake_oauth import REDIRECT_URI, FakeOAuth
 
 
 def test_a_request_shows_the_address_of_the_login_and_no_secret(

@@ -6,11 +6,11 @@ from http.server import BaseHTTPRequestHandler
 
 import pytest
 
+from examples.calendar_login.provider import FakeOAuth
 from tests.unit.tools.logins import auth_uri, calling, config_with_issuer, login
 from waystation.auth import complete_authorization
 from waystation.auth.credential_service.in_memory_credential_service import InMemoryCredentialService
 from waystation.core import AuthorizationFailed, JsonObject
-from waystation.testing.fake_oauth import FakeOAuth
 
 Reply = tuple[int, JsonObject, dict[str, str]]
 

@@ -9,6 +9,7 @@ from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
 
+from examples.calendar_login.provider import FakeOAuth
 from tests.unit.tools.logins import auth_uri, calling, config_with_issuer, logged_in, login
 from waystation.auth import (
     AuthConfig,
@@ -27,7 +28,6 @@ from waystation.auth import (
 from waystation.auth.credential_service.encrypted_file_credential_service import EncryptedFileCredentialService
 from waystation.auth.credential_service.in_memory_credential_service import InMemoryCredentialService
 from waystation.core import AuthorizationFailed, CredentialStoreError, JsonObject
-from waystation.testing.fake_oauth import FakeOAuth
 from waystation.tools.services import Services
 from waystation.tools.tool_context import ToolContext
 
