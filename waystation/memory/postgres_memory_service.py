@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import structlog
 
 from waystation.core import digest
 from waystation.memory.sqlite_memory_service import MAX_QUERY_CHARS, MAX_RESULTS, MAX_TERMS
 from waystation.memory.stored_memory import StoredMemory, StoringMemoryService, fold, list_indexes, runs, terms
-from waystation.storage import Owner, PostgresDatabase
+from waystation.storage import Owner, PostgresDatabase, SqlTable, Transaction
 
 if TYPE_CHECKING:
     from waystation.memory.memory_entry import SearchMemoryResponse
-    from waystation.storage.postgres import Connection
 
 log = structlog.get_logger("waystation.memory")
 
-T = TypeVar("T")
 Embed: TypeAlias = Callable[[Sequence[str]], Awaitable[Sequence[Sequence[float]]]]
 """Returns one vector for each text. All vectors have the same length."""
 
@@ -72,19 +69,19 @@ WHERE {_OWNED} AND far <= %(farthest)s ORDER BY far, number LIMIT %(limit)s
 """
 _WITHOUT_VECTOR = """
 SELECT key FROM waystation_memories LEFT JOIN waystation_memory_vectors USING (key)
-WHERE key = ANY(%s) AND memory IS NOT NULL AND embedding IS NULL
+WHERE key = ANY(?) AND memory IS NOT NULL AND embedding IS NULL
 """
 _ADD_VECTOR = """
 INSERT INTO waystation_memory_vectors
 SELECT key, %s::vector FROM waystation_memories WHERE key = %s AND memory IS NOT NULL ON CONFLICT DO NOTHING
 """
-_DELETE = "DELETE FROM waystation_memories WHERE key = %s AND memory IS NOT NULL"
-_KEEP_DELETED = "INSERT INTO waystation_memories (key, app_name, user_id) VALUES (%s, %s, %s)"
+_DELETE = "DELETE FROM waystation_memories WHERE key = ? AND memory IS NOT NULL"
+_KEEP_DELETED = "INSERT INTO waystation_memories (key, app_name, user_id) VALUES (?, ?, ?)"
 _DELETE_SESSION = f"DELETE FROM waystation_memories WHERE {_OWNED} AND session_id = %(session)s"
 
-_APPS = "SELECT DISTINCT app_name FROM waystation_memories WHERE user_id = %s"
+_APPS = "SELECT DISTINCT app_name FROM waystation_memories WHERE user_id = ?"
 # Includes the rows of memories that were deleted one by one, which have no words.
-_OF_USER = "FROM waystation_memories WHERE app_name = %(app)s AND user_id = %(user)s"
+_OF_USER = "FROM waystation_memories WHERE app_name = ? AND user_id = ?"
 
 
 class PostgresMemoryService(StoringMemoryService):
@@ -108,7 +105,8 @@ class PostgresMemoryService(StoringMemoryService):
         Raises:
             StoreFailed: The URL is not valid, or the extra `postgres` is not installed.
         """
-        self.database = PostgresDatabase(url, "waystation_memories", _SCHEMA)
+        self._database = PostgresDatabase(url, "waystation_memories", _SCHEMA)
+        self._table = SqlTable(self._database)
         self._max_results, self._embed, self._max_distance = max_results, embed, max_distance
         self._has_vectors: bool | None = None
 
@@ -129,13 +127,15 @@ class PostgresMemoryService(StoringMemoryService):
             near = {"vector": str(vector), "length": len(vector), "farthest": self._max_distance}
             searches.append((_NEAREST, owner.params() | near))
 
-        def search(db: Connection) -> list[list[Any]]:
+        def search(db: Transaction) -> list[list[Any]]:
             limit = {"limit": self._max_results}
-            return [db.execute(statement.encode(), params | limit).fetchall() for statement, params in searches]
+            return [
+                db.connection.execute(statement.encode(), params | limit).fetchall() for statement, params in searches
+            ]
 
         scores: defaultdict[str, float] = defaultdict(float)
         memories: dict[str, str] = {}
-        for rows in await self._do(search) if searches else ():
+        for rows in await self._table.do(search) if searches else ():
             for place, (key, memory) in enumerate(rows, _RANK_OFFSET):
                 scores[key] += 1 / place
                 memories[key] = memory
@@ -147,22 +147,22 @@ class PostgresMemoryService(StoringMemoryService):
         """Delete one memory, with its words and its vector. Do nothing without a `memory_id`."""
         owner = _Owner(app_name, user_id)
 
-        def delete(db: Connection) -> None:
+        def delete(db: Transaction) -> None:
             key = owner.key(memory_id or "")
-            if db.execute(_DELETE, [key]).rowcount:
-                db.execute(_KEEP_DELETED, [key, owner.app, owner.user])
+            if db.execute(_DELETE, key).rowcount:
+                db.run(_KEEP_DELETED, key, owner.app, owner.user)
 
         if memory_id:
-            await self._do(delete)
+            await self._table.do(delete)
 
     async def delete_session_memory(self, *, app_name: str, user_id: str, session_id: str) -> int:
         """Delete the memories of one session and return the number of deleted memories."""
         params = _Owner(app_name, user_id).params() | {"session": json.dumps(session_id)}
-        return await self._do(lambda db: db.execute(_DELETE_SESSION.encode(), params).rowcount)
+        return await self._table.do(lambda db: int(db.connection.execute(_DELETE_SESSION.encode(), params).rowcount))
 
     async def list_user_apps(self, *, user_id: str) -> list[str]:
         """Return the names of the apps in which a user has memories."""
-        rows = await self._do(lambda db: db.execute(_APPS, [json.dumps(user_id)]).fetchall())
+        rows = await self._table.do(lambda db: db.run(_APPS, json.dumps(user_id)))
         return sorted(json.loads(str(app)) for (app,) in rows)
 
     async def delete_user(self, *, app_name: str, user_id: str, dry_run: bool = False) -> int:
@@ -170,19 +170,19 @@ class PostgresMemoryService(StoringMemoryService):
 
         The server's files contain them until it vacuums the table.
         """
-        params = _Owner(app_name, user_id).params()
+        owner = _Owner(app_name, user_id)
 
-        def delete(db: Connection) -> int:
-            [(count,)] = db.execute(f"SELECT COUNT(memory) {_OF_USER}".encode(), params).fetchall()
+        def delete(db: Transaction) -> int:
+            [(count,)] = db.run(f"SELECT COUNT(memory) {_OF_USER}", owner.app, owner.user)
             if not dry_run:
-                db.execute(f"DELETE {_OF_USER}".encode(), params)
-            return int(str(count))
+                db.run(f"DELETE {_OF_USER}", owner.app, owner.user)
+            return int(count)
 
-        return await self._do(delete)
+        return await self._table.do(delete)
 
     async def store_id(self) -> str | None:
         """Return the ID of the table."""
-        return await self._do(self.database.read_store_id)
+        return await self._table.store_id()
 
     async def _add(self, app_name: str, user_id: str, memories: Sequence[StoredMemory]) -> None:
         if not memories:
@@ -201,28 +201,28 @@ class PostgresMemoryService(StoringMemoryService):
             for key, memory in by_key.items()
         ]
 
-        def add(db: Connection) -> None:
-            with db.cursor() as cursor:
+        def add(db: Transaction) -> None:
+            with db.connection.cursor() as cursor:
                 cursor.executemany(_ADD, rows)
 
-        await self._do(add)
+        await self._table.do(add)
         if await self._use_vectors():
             await self._add_vectors(by_key)
 
     async def _add_vectors(self, memories: dict[str, StoredMemory]) -> None:
         """Add missing vectors, including those of memories that an interrupted attempt stored."""
-        found = await self._do(lambda db: db.execute(_WITHOUT_VECTOR, [list(memories)]).fetchall())
+        found = await self._table.do(lambda db: db.run(_WITHOUT_VECTOR, list(memories)))
         keys = [str(key) for (key,) in found if memories[str(key)].text.strip()]
         if not keys:
             return
         vectors = await self._embed_texts([memories[key].text[:MAX_INDEXED_CHARS] for key in keys])
         rows = [(str(vector), key) for key, vector in zip(keys, vectors, strict=True)]
 
-        def add(db: Connection) -> None:
-            with db.cursor() as cursor:
+        def add(db: Transaction) -> None:
+            with db.connection.cursor() as cursor:
                 cursor.executemany(_ADD_VECTOR, rows)
 
-        await self._do(add)
+        await self._table.do(add)
 
     async def _embed_texts(self, texts: Sequence[str]) -> list[list[float]]:
         assert self._embed is not None
@@ -234,24 +234,16 @@ class PostgresMemoryService(StoringMemoryService):
             return False
         if self._has_vectors is None:
 
-            def prepare(db: Connection) -> bool:
-                if db.execute("SELECT 1 FROM pg_extension WHERE extname = 'vector'").fetchone() is None:
-                    return False
-                self.database.create_table(db, "waystation_memory_vectors", [_VECTORS])
-                return True
+            def prepare(db: Transaction) -> bool:
+                if has_extension := bool(db.run("SELECT 1 FROM pg_extension WHERE extname = 'vector'")):
+                    self._database.create_table(db.connection, "waystation_memory_vectors", [_VECTORS])
+                return has_extension
 
-            self._has_vectors = await self._do(prepare)
+            self._has_vectors = await self._table.do(prepare)
             if not self._has_vectors:
                 remedy = "run `CREATE EXTENSION vector` in the database to search memories by meaning too"
-                log.warning("memory.without_vectors", place=self.database.place, remedy=remedy)
+                log.warning("memory.without_vectors", place=self._table.place, remedy=remedy)
         return self._has_vectors
-
-    async def _do(self, work: Callable[[Connection], T]) -> T:
-        def transact() -> T:
-            with self.database.transaction() as db:
-                return work(db)
-
-        return await asyncio.to_thread(transact)
 
 
 class _Owner:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
-import sqlite3
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from waystation.core import digest
 from waystation.memory.stored_memory import StoredMemory, StoringMemoryService, fold, list_indexes, runs, spaced, terms
-from waystation.storage import Owner, SqliteDatabase, find_cipher, read_sqlite_id
+from waystation.storage import Owner, Row, SqlTable, Transaction, find_cipher
 
 if TYPE_CHECKING:
     from waystation.memory.memory_entry import SearchMemoryResponse
@@ -51,6 +49,12 @@ _OF_SESSION = """
 SELECT number FROM memories
 WHERE app_name = ? AND user_id = ? AND json_extract(memory, '$.session_id') = ?
 """
+_DELETE = (
+    """DELETE FROM words WHERE rowid = (
+    SELECT number FROM memories WHERE app_name = ? AND user_id = ? AND id = ?
+)""",
+    "UPDATE memories SET memory = NULL WHERE app_name = ? AND user_id = ? AND id = ?",
+)
 _OF_USER = "FROM memories WHERE app_name = ? AND user_id = ?"
 _APPS = "SELECT DISTINCT app_name FROM memories WHERE user_id = ? ORDER BY app_name"
 
@@ -63,8 +67,8 @@ class SqliteMemoryService(StoringMemoryService):
 
     def __init__(self, path: str | Path, *, max_results: int = MAX_RESULTS) -> None:
         """Use the SQLite file at `path`, which is created when first needed."""
-        self._database = SqliteDatabase(path, "words", _SCHEMA)
-        self.path = self._database.path
+        self.path = Path(path).absolute()
+        self._table = SqlTable.at(self.path, "words", _SCHEMA)
         self._max_results = max_results
 
     async def search_memory(self, *, app_name: str, user_id: str, query: str) -> SearchMemoryResponse:
@@ -72,7 +76,7 @@ class SqliteMemoryService(StoringMemoryService):
         from waystation.memory.memory_entry import SearchMemoryResponse
 
         query_terms = terms(query[:MAX_QUERY_CHARS])[:MAX_TERMS]
-        if not query_terms or not self._database.path.exists():
+        if not query_terms:
             return SearchMemoryResponse()
         scope = _scope(app_name, user_id)
         *digests, _ = list_indexes(scope, [fold(term) for term in query_terms])
@@ -81,44 +85,36 @@ class SqliteMemoryService(StoringMemoryService):
         words = " OR ".join(f'"{phrase}"' for phrase in phrases)
         match = f'scope : "{scope}" AND text : ({words})'
 
-        def search(db: sqlite3.Connection) -> list[StoredMemory]:
-            rows = db.execute(_SEARCH, (match, app_name, user_id, self._max_results))
-            return [StoredMemory.decode(row[0]) for row in rows]
-
-        memories = await self._do(search, writing=False)
-        return SearchMemoryResponse(memories=[memory.entry() for memory in memories])
+        rows = await self._do(
+            lambda db: db.run(_SEARCH, match, app_name, user_id, self._max_results), list[Row](), writing=False
+        )
+        return SearchMemoryResponse(memories=[StoredMemory.decode(memory).entry() for (memory,) in rows])
 
     async def delete_memory(self, *, app_name: str, user_id: str, memory_id: str | None = None) -> None:
         """Delete one memory and its entry in the index."""
-        if not memory_id or not self._database.path.exists():
-            return
 
-        def delete(db: sqlite3.Connection) -> None:
-            key = (app_name, user_id, memory_id)
-            where = "WHERE app_name = ? AND user_id = ? AND id = ?"
-            db.execute(f"DELETE FROM words WHERE rowid = (SELECT number FROM memories {where})", key)
-            db.execute(f"UPDATE memories SET memory = NULL {where}", key)
+        def delete(db: Transaction) -> None:
+            for statement in _DELETE:
+                db.run(statement, app_name, user_id, memory_id)
 
-        await self._do(delete, writing=True)
+        if memory_id:
+            await self._do(delete, None)
 
     async def delete_session_memory(self, *, app_name: str, user_id: str, session_id: str) -> int:
         """Delete the memories of one session, and their index entries. Return the number of deleted memories."""
-        if not self._database.path.exists():
-            return 0
 
-        def delete(db: sqlite3.Connection) -> int:
-            numbers = db.execute(_OF_SESSION, (app_name, user_id, session_id)).fetchall()
-            db.executemany("DELETE FROM words WHERE rowid = ?", numbers)
-            db.executemany("DELETE FROM memories WHERE number = ?", numbers)
+        def delete(db: Transaction) -> int:
+            numbers = db.run(_OF_SESSION, app_name, user_id, session_id)
+            for (number,) in numbers:
+                db.run("DELETE FROM words WHERE rowid = ?", number)
+                db.run("DELETE FROM memories WHERE number = ?", number)
             return len(numbers)
 
-        return await self._do(delete, writing=True)
+        return await self._do(delete, 0)
 
     async def list_user_apps(self, *, user_id: str) -> list[str]:
         """Return the names of the apps in which a user has memories."""
-        if not self._database.path.exists():
-            return []
-        return await self._do(lambda db: [app for (app,) in db.execute(_APPS, [user_id])], writing=False)
+        return [app for (app,) in await self._do(lambda db: db.run(_APPS, user_id), list[Row](), writing=False)]
 
     async def delete_user(self, *, app_name: str, user_id: str, dry_run: bool = False) -> int:
         """Delete all memories of a user in an app, also from unused parts of the file. Return their number.
@@ -127,47 +123,39 @@ class SqliteMemoryService(StoringMemoryService):
         """
         key = app_name, user_id
 
-        def delete() -> int:
-            with self._database.transaction(erasing=not dry_run) as db:
-                [count] = db.execute(f"SELECT COUNT(memory) {_OF_USER}", key).fetchone()
-                if not dry_run:
-                    db.execute(f"DELETE FROM words WHERE rowid IN (SELECT number {_OF_USER})", key)
-                    db.execute(f"DELETE {_OF_USER}", key)
-                    # Without this, the index would contain the deleted words until it is merged.
-                    db.execute("INSERT INTO words (words) VALUES ('optimize')")
+        def delete(db: Transaction) -> int:
+            [(count,)] = db.run(f"SELECT COUNT(memory) {_OF_USER}", *key)
+            if not dry_run:
+                db.run(f"DELETE FROM words WHERE rowid IN (SELECT number {_OF_USER})", *key)
+                db.run(f"DELETE {_OF_USER}", *key)
+                # Without this, the index would contain the deleted words until it is merged.
+                db.run("INSERT INTO words (words) VALUES ('optimize')")
             return int(count)
 
-        return await asyncio.to_thread(delete) if self._database.path.exists() else 0
+        return await self._do(delete, 0, erasing=not dry_run)
 
     async def store_id(self) -> str | None:
         """Return the ID of the file, or "" if it does not exist yet."""
-        return await self._do(read_sqlite_id, writing=True) if self._database.path.exists() else ""
+        return await self._table.store_id()
 
     async def _add(self, app_name: str, user_id: str, memories: Sequence[StoredMemory]) -> None:
         if not memories:
             return
         scope = _scope(app_name, user_id)
 
-        def add(db: sqlite3.Connection) -> None:
+        def add(db: Transaction) -> None:
             for memory in memories:
-                added = db.execute(_ADD, (app_name, user_id, memory.id, memory.encode(Owner(app_name, user_id))))
+                added = db.execute(_ADD, app_name, user_id, memory.id, memory.encode(Owner(app_name, user_id)))
                 if added.rowcount:
-                    db.execute(_INDEX, (added.lastrowid, scope, _index(scope, memory.text[:MAX_INDEXED_CHARS])))
+                    db.run(_INDEX, added.lastrowid, scope, _index(scope, memory.text[:MAX_INDEXED_CHARS]))
 
-        await self._do(add, writing=True)
+        await self._table.do(add)
 
-    async def _do(self, work: Callable[[sqlite3.Connection], T], *, writing: bool) -> T:
-        """Run `work` in a thread and in one transaction.
-
-        Raises:
-            StoreFailed: The file could not be read or written.
-        """
-
-        def transact() -> T:
-            with self._database.transaction(writing=writing) as db:
-                return work(db)
-
-        return await asyncio.to_thread(transact)
+    async def _do(
+        self, work: Callable[[Transaction], T], otherwise: T, *, writing: bool = True, erasing: bool = False
+    ) -> T:
+        """Do work in one transaction, or return `otherwise` if the file does not exist yet."""
+        return await self._table.do(work, writing=writing, erasing=erasing) if self._table.exists() else otherwise
 
 
 def _index(scope: str, text: str) -> str:

@@ -28,16 +28,9 @@ from waystation.storage.object_files import ObjectFiles, unusable
 from waystation.storage.owners import KeyDeleted, Owner
 from waystation.storage.postgres import PostgresDatabase, find_postgres_problem, is_postgres_url
 from waystation.storage.quota_store import MeteredCall, QuotaStore, Reservation, Spending
-from waystation.storage.sqlite import SqliteDatabase
+from waystation.storage.sql_table import Row, SqlTable, Transaction
 from waystation.storage.store_ids import StoreIds, list_differences
-from waystation.storage.store_places import (
-    OWN_SCHEMES,
-    describe_place,
-    is_on_this_machine,
-    load_store,
-    local_path,
-    read_sqlite_id,
-)
+from waystation.storage.store_places import OWN_SCHEMES, describe_place, is_on_this_machine, load_store, local_path
 from waystation.storage.store_retries import retrying
 
 __all__ = [
@@ -58,9 +51,11 @@ __all__ = [
     "PostgresDatabase",
     "QuotaStore",
     "Reservation",
+    "Row",
     "Spending",
-    "SqliteDatabase",
+    "SqlTable",
     "StoreIds",
+    "Transaction",
     "add_storage",
     "decrypt_file",
     "describe_missing_key",
@@ -82,7 +77,6 @@ __all__ = [
     "may_have_reference",
     "offloading",
     "payload_place",
-    "read_sqlite_id",
     "retrieve_payloads",
     "retrying",
     "unusable",

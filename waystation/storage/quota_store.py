@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from waystation.core import (
     Ahead,
@@ -24,8 +24,7 @@ from waystation.core import (
     list_periods,
     next_turn,
 )
-from waystation.storage.postgres import PostgresDatabase, is_postgres_url
-from waystation.storage.sqlite import SqliteDatabase
+from waystation.storage.sql_table import Row, SqlTable, Transaction
 
 KEEP_S = 400 * 86_400.0
 """How long to keep the counts of past days and months: a little more than a year."""
@@ -36,7 +35,7 @@ NEAR = 1 / 12
 that is overdue by more than that counts as lost until it tries again."""
 
 _TABLE = "waystation_quota_rates"
-# Both SQLite and PostgreSQL accept these statements. Placeholders are replaced for PostgreSQL.
+# Both SQLite and PostgreSQL accept these statements.
 _SCHEMA = (
     f"CREATE TABLE IF NOT EXISTS {_TABLE} (name TEXT PRIMARY KEY, state TEXT NOT NULL)",
     """CREATE TABLE IF NOT EXISTS waystation_quota_waiting (
@@ -92,8 +91,6 @@ SELECT period, tenant, scope, user_id, calls, tokens, cost FROM waystation_quota
 WHERE period IN (?, ?) ORDER BY period, tenant, scope, cost DESC, user_id
 """
 _OF_USER = "FROM waystation_quota_spent WHERE scope = 'user' AND tenant = ? AND user_id = ?"
-
-_Row: TypeAlias = tuple[Any, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,9 +150,7 @@ class QuotaStore:
         Raises:
             StoreFailed: The URL is not valid, or the extra `postgres` is missing.
         """
-        is_postgres = is_postgres_url(place)
-        self._database = (PostgresDatabase if is_postgres else SqliteDatabase)(str(place), _TABLE, _SCHEMA)
-        self._is_postgres, self._clock = is_postgres, clock
+        self._table, self._clock = SqlTable.at(place, _TABLE, _SCHEMA), clock
 
     async def reserve(self, call: MeteredCall) -> Reservation | float:
         """Reserve what a call is expected to use, or return after how many seconds to try again.
@@ -172,7 +167,7 @@ class QuotaStore:
         Raises:
             StoreFailed: The store is not available.
         """
-        await asyncio.to_thread(self._stop_waiting, call_id)
+        await self._table.do(lambda db: db.run(_FORGET, call_id))
 
     async def settle(
         self,
@@ -216,44 +211,40 @@ class QuotaStore:
         return await asyncio.to_thread(self._delete_user, tenant, user, dry_run)
 
     def _delete_user(self, tenant: str, user: str, dry_run: bool) -> int:
-        with self._database.transaction() as db:
+        with self._table.transaction() as db:
             if not dry_run:
                 self._lock_row(db, _name_lock(tenant))
-            [(count,)] = self._run(db, f"SELECT COUNT(*) {_OF_USER}", tenant, user)
+            [(count,)] = db.run(f"SELECT COUNT(*) {_OF_USER}", tenant, user)
             if not dry_run:
-                self._run(db, f"DELETE {_OF_USER}", tenant, user)
+                db.run(f"DELETE {_OF_USER}", tenant, user)
             return int(count)
 
-    def _list_spending(self, period: str | None) -> list[_Row]:
-        with self._database.transaction() as db:
+    def _list_spending(self, period: str | None) -> list[Row]:
+        with self._table.transaction() as db:
             periods = [period, period] if period else list_periods(self._now(db)).values()
-            return self._run(db, _LIST, *periods)
-
-    def _stop_waiting(self, call_id: str) -> None:
-        with self._database.transaction() as db:
-            self._run(db, _FORGET, call_id)
+            return db.run(_LIST, *periods)
 
     def _reserve(self, call: MeteredCall) -> Reservation | float:
-        with self._database.transaction() as db:
+        with self._table.transaction() as db:
             state, now, reserved_at = self._lock(db, call), self._now(db), time.monotonic()
             if call.counts:
                 self._check_budgets(db, call, now)
             first = call.attempt
             if call.name:
-                place = self._run(db, _OWN_PLACE, call.id, call.name)
+                place = db.run(_OWN_PLACE, call.id, call.name)
                 turn, first = place[0] if place else (self._next_turn(db, call, state), first)
                 # The attempts of a call that is held start again at 1.
                 first = min(first, call.attempt)
                 if wait_s := self._find_wait(db, call, state, now, turn):
                     row = (call.id, call.name, call.sender, turn, call.tokens, now + wait_s, first)
-                    self._run(db, _FORGET_LOST, call.name, now - LOST_AFTER_S)
-                    self._run(db, _WAIT, *row)
+                    db.run(_FORGET_LOST, call.name, now - LOST_AFTER_S)
+                    db.run(_WAIT, *row)
                     return wait_s
-                [(earliest,)] = self._run(db, _EARLIEST_TURN, call.name, now - call.rate.window_s * NEAR)
+                [(earliest,)] = db.run(_EARLIEST_TURN, call.name, now - call.rate.window_s * NEAR)
                 # If this call has passed others, a new call must not have to wait for all of them.
                 passed = turn if earliest is None else min(turn, earliest)
                 self._write(db, call, state.started(call.rate, now, call.tokens, passed))
-            self._run(db, _FORGET, call.id)  # also under the limits of other models, to which the call fell back
+            db.run(_FORGET, call.id)  # also under the limits of other models, to which the call fell back
             self._spend(db, call, now, Amounts(1, call.tokens, call.cost))
             return Reservation(call, now, reserved_at, call.attempt - first)
 
@@ -262,25 +253,25 @@ class QuotaStore:
     ) -> None:
         call, at, *_ = reservation
         used = used or Amounts(0, call.tokens, call.cost)
-        with self._database.transaction() as db:
+        with self._table.transaction() as db:
             state = self._lock(db, call)
             if call.name:
                 state = state.settled(call.rate, at, at + delay_s, call.tokens, used.tokens)
                 self._write(db, call, state.blocked(self._now(db) + retry_after_s) if retry_after_s else state)
             self._spend(db, call, at, Amounts(0, used.tokens - call.tokens, used.cost - call.cost))
 
-    def _next_turn(self, db: Any, call: MeteredCall, state: RateState) -> int:
-        [(last,)] = self._run(db, _LAST_TURN, call.name, call.sender)
+    def _next_turn(self, db: Transaction, call: MeteredCall, state: RateState) -> int:
+        [(last,)] = db.run(_LAST_TURN, call.name, call.sender)
         return next_turn(state, last)
 
-    def _find_wait(self, db: Any, call: MeteredCall, state: RateState, now: float, turn: int) -> float:
+    def _find_wait(self, db: Transaction, call: MeteredCall, state: RateState, now: float, turn: int) -> float:
         """Return after how many seconds a call should try again, or 0.0 if it may start.
 
         A call starts before others with earlier turns if they are not about to try again, so that no capacity is lost.
         """
         near_s = call.rate.window_s * NEAR
         soon = now + near_s
-        [row] = self._run(db, _AHEAD, soon, soon, call.name, now - near_s, turn, turn, call.id)
+        [row] = db.run(_AHEAD, soon, soon, call.name, now - near_s, turn, turn, call.id)
         calls, tokens, calls_soon, tokens_soon = (int(count or 0) for count in row)
         if not find_wait(call.rate, state, now, call.tokens, Ahead(calls_soon, tokens_soon)):
             return 0.0
@@ -288,9 +279,9 @@ class QuotaStore:
         # Calls ahead may use less than they reserved, so look again after half of a long wait.
         return wait_s if wait_s < long_s else max(long_s, wait_s / 2)
 
-    def _check_budgets(self, db: Any, call: MeteredCall, now: float) -> None:
+    def _check_budgets(self, db: Transaction, call: MeteredCall, now: float) -> None:
         periods = list_periods(now)
-        rows = self._run(db, _SPENT, *periods.values(), call.tenant, call.user)
+        rows = db.run(_SPENT, *periods.values(), call.tenant, call.user)
         spent = {(scope, period): Amounts(*amounts) for scope, period, *amounts in rows}
         for budget in call.budgets:
             scope, period = "tenant" if budget.user is None else "user", periods[budget.period]
@@ -305,14 +296,14 @@ class QuotaStore:
                 )
         if ("tenant", periods["month"]) not in spent:  # the first call of a month
             # Other tenants' rows may be locked, in another order.
-            self._run(db, _FORGET_SPENT, call.tenant, list_periods(now - KEEP_S)["day"])
+            db.run(_FORGET_SPENT, call.tenant, list_periods(now - KEEP_S)["day"])
 
-    def _spend(self, db: Any, call: MeteredCall, at: float, amounts: Amounts) -> None:
+    def _spend(self, db: Transaction, call: MeteredCall, at: float, amounts: Amounts) -> None:
         for period in list_periods(at).values() if call.counts else ():
             for scope, user in (("tenant", ""), ("user", call.user)):
-                self._run(db, _SPEND, period, scope, call.tenant, user, *amounts)
+                db.run(_SPEND, period, scope, call.tenant, user, *amounts)
 
-    def _lock(self, db: Any, call: MeteredCall) -> RateState:
+    def _lock(self, db: Transaction, call: MeteredCall) -> RateState:
         """Wait until no other call of the tenant and under the limit is reserved or settled. Return the limit's state.
 
         SQLite has only one transaction at a time.
@@ -324,23 +315,18 @@ class QuotaStore:
             state = self._lock_row(db, call.name)
         return RateState.model_validate_json(state)
 
-    def _lock_row(self, db: Any, name: str) -> str:
-        self._run(db, _CREATE, name)
-        [(state,)] = self._run(db, f"{_READ} FOR UPDATE" if self._is_postgres else _READ, name)
+    def _lock_row(self, db: Transaction, name: str) -> str:
+        db.run(_CREATE, name)
+        [(state,)] = db.run(f"{_READ} FOR UPDATE" if db.is_postgres else _READ, name)
         return str(state)
 
-    def _write(self, db: Any, call: MeteredCall, state: RateState) -> None:
-        self._run(db, _WRITE, state.encode().decode(), call.name)
+    def _write(self, db: Transaction, call: MeteredCall, state: RateState) -> None:
+        db.run(_WRITE, state.encode().decode(), call.name)
 
-    def _now(self, db: Any) -> float:
-        if not self._is_postgres:  # all processes are on this machine
+    def _now(self, db: Transaction) -> float:
+        if not db.is_postgres:  # all processes are on this machine
             return self._clock()
-        return float(self._run(db, "SELECT EXTRACT(EPOCH FROM clock_timestamp())")[0][0])
-
-    def _run(self, db: Any, statement: str, *params: object) -> list[_Row]:
-        sql = statement.replace("?", "%s").encode() if self._is_postgres else statement
-        cursor = db.execute(sql, params)
-        return list(cursor.fetchall()) if cursor.description else []
+        return float(db.run("SELECT EXTRACT(EPOCH FROM clock_timestamp())")[0][0])
 
 
 def _name_lock(tenant: str) -> str:

@@ -1,6 +1,7 @@
 """Transactions in an SQLite file, for stores that the processes of one machine share."""
 
 import os
+import secrets
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -8,6 +9,7 @@ from pathlib import Path
 
 from waystation.core import StoreFailed
 from waystation.private_files import create_folder
+from waystation.storage.store_places import describe_place
 
 BUSY_TIMEOUT_S = 30.0
 """How long a transaction waits for those of other processes."""
@@ -19,6 +21,7 @@ class SqliteDatabase:
     def __init__(self, path: str | Path, table: str, schema: Sequence[str]) -> None:
         """Set the file. `schema` lists the statements that create `table`, and others that are created with it."""
         self.path = Path(path).absolute()
+        self.place = describe_place(self.path)
         self._table, self._schema = table, schema
 
     @contextmanager
@@ -49,6 +52,17 @@ class SqliteDatabase:
                     db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         except (sqlite3.Error, OSError) as error:
             raise StoreFailed(str(self.path), f"{type(error).__name__}: {error}") from None
+
+    def read_store_id(self, connection: sqlite3.Connection) -> str:
+        """Return the ID of the file, which is its `user_version`. Create the ID if the file has none.
+
+        Call this in a transaction that may write.
+        """
+        [version] = connection.execute("PRAGMA user_version").fetchone()
+        if not version:
+            version = secrets.randbelow(2**31 - 1) + 1
+            connection.execute(f"PRAGMA user_version = {version}")
+        return f"{version:08x}"
 
     def _prepare(self, db: sqlite3.Connection) -> None:
         """Configure a connection, and create the tables if the file is new."""

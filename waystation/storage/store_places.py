@@ -49,18 +49,6 @@ def describe_place(place: str | Path) -> str:
     return _LOGIN.sub("", str(place)).rstrip("/") if path is None else path.absolute().as_uri()
 
 
-def read_sqlite_id(database: sqlite3.Connection) -> str:
-    """Return the ID of an SQLite file, which is its `user_version`. Create the ID if the file has none.
-
-    Call this in a transaction that may write.
-    """
-    [version] = database.execute("PRAGMA user_version").fetchone()
-    if not version:
-        version = secrets.randbelow(2**31 - 1) + 1
-        database.execute(f"PRAGMA user_version = {version}")
-    return f"{version:08x}"
-
-
 def load_store(place: str | Path, kind: type[T], opener: str) -> T | None:
     """Return the store at `python:MODULE:NAME`, or at a URL whose scheme another package provides, or None.
 

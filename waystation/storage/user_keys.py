@@ -9,7 +9,6 @@ import re
 import secrets
 import threading
 from pathlib import Path
-from typing import Any
 
 from cachetools import TTLCache
 from cryptography.exceptions import InvalidTag
@@ -18,9 +17,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from waystation.core import StoreFailed
 from waystation.storage.cipher import NONCE_BYTES, Cipher
 from waystation.storage.owners import KeyDeleted, Owner
-from waystation.storage.postgres import PostgresDatabase, is_postgres_url
-from waystation.storage.sqlite import SqliteDatabase
-from waystation.storage.store_places import describe_place
+from waystation.storage.sql_table import SqlTable
 
 CACHE_S = 5.0
 """How long a process may use a key after the key was retired, in seconds."""
@@ -28,7 +25,7 @@ _MAX_CACHED = 10_000
 _KEY_BYTES = 32
 _ID = re.compile(rb"user-[0-9a-f]{32}")
 _TABLE = "waystation_user_keys"
-# Both SQLite and PostgreSQL accept these statements. Placeholders are replaced for PostgreSQL.
+# Both SQLite and PostgreSQL accept these statements.
 _SCHEMA = (
     f"""CREATE TABLE IF NOT EXISTS {_TABLE} (
     id TEXT PRIMARY KEY,
@@ -60,8 +57,7 @@ class UserKeys:
 
     def __init__(self, place: str | Path, cipher: Cipher) -> None:
         """Use the keys in an SQLite file or a PostgreSQL database, wrapped by those of `cipher`."""
-        self._place, self._is_postgres = describe_place(place), is_postgres_url(place)
-        self._database = (PostgresDatabase if self._is_postgres else SqliteDatabase)(str(place), _TABLE, _SCHEMA)
+        self._table = SqlTable.at(place, _TABLE, _SCHEMA)
         self._cipher, self.cache_s = cipher, CACHE_S
         self._lock = threading.Lock()  # of the caches
         self._current: TTLCache[Owner, tuple[bytes, AESGCM]] = TTLCache(_MAX_CACHED, CACHE_S)
@@ -112,22 +108,22 @@ class UserKeys:
 
     def _read_current(self, owner: Owner) -> tuple[bytes, AESGCM]:
         names = json.dumps(owner.app), json.dumps(owner.user_id)
-        with self._database.transaction() as db:
-            if not (rows := self._run(db, _CURRENT, *names)):
+        with self._table.transaction() as db:
+            if not (rows := db.run(_CURRENT, *names)):
                 id = f"user-{secrets.token_hex(16)}"
                 wrapped = self._cipher.encrypt(secrets.token_bytes(_KEY_BYTES), id.encode()).hex()
-                self._run(db, _CREATE, id, *names, self._cipher.key_id.decode(), wrapped)
-                rows = self._run(db, _CURRENT, *names)
+                db.run(_CREATE, id, *names, self._cipher.key_id.decode(), wrapped)
+                rows = db.run(_CURRENT, *names)
         [(id, wrapped_by, wrapped)] = rows
         try:
             return str(id).encode(), self._unwrap(str(id), wrapped_by, wrapped)
         except ValueError as error:  # nothing may be written with another key
             problem = f"the current key of user {owner.user_id!r} cannot be used: {error}"
-            raise StoreFailed(self._place, problem) from None
+            raise StoreFailed(self._table.place, problem) from None
 
     def _find(self, id: str) -> AESGCM | None:
-        with self._database.transaction() as db:
-            rows = self._run(db, _FIND, id)
+        with self._table.transaction() as db:
+            rows = db.run(_FIND, id)
         return self._unwrap(id, *rows[0]) if rows else None
 
     def _unwrap(self, id: str, wrapped_by: str, wrapped: str | None) -> AESGCM:
@@ -141,12 +137,8 @@ class UserKeys:
 
     async def list_user_apps(self, *, user_id: str) -> list[str]:
         """Return the keys of the apps in which a user has a key."""
-
-        def read() -> list[str]:
-            with self._database.transaction() as db:
-                return sorted(json.loads(app) for (app,) in self._run(db, _APPS, json.dumps(user_id)))
-
-        return await asyncio.to_thread(read)
+        rows = await self._table.do(lambda db: db.run(_APPS, json.dumps(user_id)))
+        return sorted(json.loads(app) for (app,) in rows)
 
     async def retire(self, *, app_name: str, user_id: str) -> None:
         """Stop encrypting with a user's key. Other processes may still use it for `CACHE_S`."""
@@ -157,8 +149,8 @@ class UserKeys:
         await asyncio.to_thread(self._retire, _OF_TENANT, _match_tenant(tenant))
 
     def _retire(self, where: str, names: tuple[str, str]) -> None:
-        with self._database.transaction() as db:
-            self._run(db, _RETIRE + where, *names)
+        with self._table.transaction() as db:
+            db.run(_RETIRE + where, *names)
         with self._lock:
             self._current.clear()
 
@@ -174,20 +166,13 @@ class UserKeys:
         return await asyncio.to_thread(self._delete, _OF_TENANT, _match_tenant(tenant), dry_run)
 
     def _delete(self, where: str, names: tuple[str, str], dry_run: bool) -> int:
-        database = self._database
-        erasing = database.transaction(erasing=True) if isinstance(database, SqliteDatabase) else None
-        with erasing or database.transaction() as db:
-            [(count,)] = self._run(db, _COUNT + where + ("" if dry_run else _IS_RETIRED), *names)
+        with self._table.transaction(erasing=True) as db:
+            [(count,)] = db.run(_COUNT + where + ("" if dry_run else _IS_RETIRED), *names)
             if not dry_run:
-                self._run(db, _DELETE + where + _IS_RETIRED, *names)
+                db.run(_DELETE + where + _IS_RETIRED, *names)
         with self._lock:
             self._known.clear()
         return int(count)
-
-    def _run(self, db: Any, statement: str, *params: object) -> list[tuple[Any, ...]]:
-        sql = statement.replace("?", "%s").encode() if self._is_postgres else statement
-        cursor = db.execute(sql, params)
-        return list(cursor.fetchall()) if cursor.description else []
 
 
 def _match_tenant(tenant: str) -> tuple[str, str]:

@@ -242,16 +242,16 @@ import os, signal, sys
 from waystation.auth import PostgresCredentialService
 from waystation.storage import QuotaStore, postgres
 url, holds = sys.argv[1:]
-database = QuotaStore(url)._database
+table = QuotaStore(url)._table
 if holds == "credential":
     context = PostgresCredentialService(url, key=bytes(32)).held(("n",))
 else:
-    context = database.transaction()
+    context = table.transaction()
 with context as db:
     if holds == "quota row":
-        db.execute("INSERT INTO waystation_quota_rates VALUES ('m', '{}')")
+        db.run("INSERT INTO waystation_quota_rates VALUES ('m', '{}')")
     elif holds == "tables":
-        db.execute("SELECT pg_advisory_xact_lock(%s)", [postgres._SCHEMA_LOCK])
+        db.run("SELECT pg_advisory_xact_lock(?)", postgres._SCHEMA_LOCK)
     print("held", flush=True)
     os.kill(os.getpid(), signal.SIGSTOP)
 """
