@@ -14,10 +14,10 @@ import pytest
 
 from tests.store_servers import S3_KEYS
 from waystation.core import InvalidConfiguration, JsonObject, Quotas, Settings, Stores
-from waystation.storage import USER_KEYS_VARIABLE, ObjectFiles
-from waystation.worker import service_setup, status_server
+from waystation.storage import USER_KEYS_VARIABLE, ObjectFiles, probe_all, store_probes
+from waystation.worker import status_server
 from waystation.worker.metrics import Measurement
-from waystation.worker.service_setup import create_client_store_checks, create_store_checks, find_store_problem
+from waystation.worker.service_setup import create_store_checks, find_store_problem
 from waystation.worker.status_server import CHECK, StatusServer, format_gauges
 
 
@@ -102,11 +102,11 @@ def test_an_object_store_that_hangs_is_reported_within_its_limit(silent_server: 
     with pytest.MonkeyPatch.context() as patched:
         for name, value in {**S3_KEYS, "AWS_ENDPOINT_URL": silent_server, "AWS_ALLOW_HTTP": "true"}.items():
             patched.setenv(name, value)
-        patched.setattr(service_setup, "STORE_LIMIT_S", 0.2)
+        patched.setattr(store_probes, "LIMIT_S", 0.2)
         settings = Settings(stores=Stores(payloads="s3://bucket/prefix", artifacts=str(tmp_path / "artifacts")))
         assert find_store_problem(settings) == "The store at s3://bucket/prefix failed: no answer within 0.2 s"
-        [check] = create_client_store_checks(ObjectFiles(tmp_path / "payloads"), "s3://bucket/prefix").values()
-        assert check() == "The store at s3://bucket/prefix failed: no answer within 0.2 s"
+        problem = probe_all(write=(ObjectFiles(tmp_path / "payloads"),), read=(ObjectFiles("s3://bucket/prefix"),))
+        assert problem == "The store at s3://bucket/prefix failed: no answer within 0.2 s"
 
 
 def test_each_postgresql_store_has_a_check(silent_server: str, monkeypatch: pytest.MonkeyPatch) -> None:

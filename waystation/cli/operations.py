@@ -55,8 +55,10 @@ from waystation.storage import (
     ObjectFiles,
     StoreIds,
     describe_place,
+    find_database_problem,
     find_user_keys,
     local_path,
+    probe,
 )
 from waystation.version import find_adk_problem, is_adk_installed, waystation_version
 from waystation.worker.process import load_worker
@@ -265,10 +267,10 @@ async def _observe_stores(client: AgentClient, named: NamedStores) -> dict[str, 
     """Return whether the payload store and the named stores can be used, and how they differ from recorded ones."""
     files = client.blobs.files
     problems, services = await asyncio.to_thread(_open_stores, named)
-    problem = await _find_object_store_problem(files)
+    problem = files.unusable() or await probe(files, writing=False, limit_s=STORE_LIMIT_S)
     if named.artifacts is not None and not problems["--artifacts"]:
         artifacts = ObjectFiles(named.artifacts)
-        if found := await _find_object_store_problem(artifacts):
+        if found := artifacts.unusable() or await probe(artifacts, writing=False, limit_s=STORE_LIMIT_S):
             problems["--artifacts"] = f"{artifacts.place}: {found}"
     usable = {name: service for name, service in services.items() if not problems.get(f"--{name}")}
     own = {} if problem else {"payloads": files}
@@ -284,20 +286,6 @@ async def _observe_stores(client: AgentClient, named: NamedStores) -> dict[str, 
         "other_stores": problems,
         "free_bytes": free,
     }
-
-
-async def _find_object_store_problem(files: ObjectFiles) -> str | None:
-    problem = files.unusable()
-    if problem or files.folder is not None:
-        return problem
-    try:
-        async with asyncio.timeout(STORE_LIMIT_S):
-            await files.get("doctor")
-    except StoreFailed as error:
-        return error.problem
-    except TimeoutError:
-        return f"no answer within {STORE_LIMIT_S:g} s"
-    return None
 
 
 def _open_stores(named: NamedStores) -> tuple[dict[str, str | None], dict[str, object]]:
@@ -326,8 +314,6 @@ def _open_stores(named: NamedStores) -> tuple[dict[str, str | None], dict[str, o
 
 
 def _find_database_problem(place: str) -> str | None:
-    with load_worker():
-        from waystation.worker.service_setup import find_database_problem
     problem = find_database_problem(place)
     return f"{describe_place(place)}: {problem}" if problem and local_path(place) else problem
 

@@ -1,6 +1,6 @@
 """The commands that run and set up workers and web servers."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -30,7 +30,15 @@ from waystation.client import (
 from waystation.configuration import WEB_IDENTITY_ENV, find_identity_file
 from waystation.core import SEARCH_ATTRIBUTES, Stores
 from waystation.key_set import EncryptionKeys, KeySet
-from waystation.storage import ENCRYPTION_VARIABLE, Blobs, ObjectFiles, describe_place, find_cipher, offloading
+from waystation.storage import (
+    ENCRYPTION_VARIABLE,
+    Blobs,
+    ObjectFiles,
+    describe_place,
+    find_cipher,
+    offloading,
+    probe_all,
+)
 from waystation.worker.process import load_worker
 from waystation.worker_keys import WorkerKeys
 
@@ -152,7 +160,8 @@ async def web(
         ctx.out.remark(f"Large values are read from {places}.")
         await ctx.compare_stores(payloads=client.blobs.files)
         if status:
-            status.watch(_create_store_checks(client.blobs.files, artifacts))
+            files = ObjectFiles(artifacts)
+            status.watch({"stores": partial(probe_all, write=(client.blobs.files,), read=(files,))})
             status.serve(client.temporal, client.task_queue)
             ctx.out.remark(f"Metrics and health checks are at {status.url}.")
         return await _serve(
@@ -182,12 +191,6 @@ def _create_status_server(address: str) -> "StatusServer":
         return StatusServer(parse_address(address))
     except ValueError as error:
         raise Problem(Exit.USAGE, f"--metrics: {error}.") from None
-
-
-def _create_store_checks(payloads: ObjectFiles, artifacts: str) -> Mapping[str, Callable[[], str | None]]:
-    with load_worker():
-        from waystation.worker.service_setup import create_client_store_checks
-    return create_client_store_checks(payloads, artifacts)
 
 
 async def codec_server(

@@ -24,13 +24,14 @@ from waystation.storage.encryption import (
     find_user_keys,
     is_deleted,
 )
-from waystation.storage.object_files import ObjectFiles, unusable
+from waystation.storage.object_files import ObjectFiles
 from waystation.storage.owners import KeyDeleted, Owner
-from waystation.storage.postgres import PostgresDatabase, find_postgres_problem, is_postgres_url
+from waystation.storage.postgres import PostgresDatabase, is_postgres_url
 from waystation.storage.quota_store import MeteredCall, QuotaStore, Reservation, Spending
 from waystation.storage.sql_table import Row, SqlTable, Transaction
 from waystation.storage.store_ids import StoreIds, list_differences
 from waystation.storage.store_places import OWN_SCHEMES, describe_place, is_on_this_machine, load_store, local_path
+from waystation.storage.store_probes import find_database_problem, probe, probe_all
 from waystation.storage.store_retries import retrying
 
 __all__ = [
@@ -64,7 +65,7 @@ __all__ = [
     "encrypting",
     "find_blobs",
     "find_cipher",
-    "find_postgres_problem",
+    "find_database_problem",
     "find_user_keys",
     "is_deleted",
     "is_on_this_machine",
@@ -77,8 +78,9 @@ __all__ = [
     "may_have_reference",
     "offloading",
     "payload_place",
+    "probe",
+    "probe_all",
     "retrieve_payloads",
     "retrying",
-    "unusable",
     "without_storage",
 ]

@@ -5,8 +5,6 @@ Other packages may provide the stores at URLs of further schemes.
 
 import pkgutil
 import re
-import secrets
-import sqlite3
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import TypeVar

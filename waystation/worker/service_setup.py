@@ -1,13 +1,10 @@
 """Set up a worker's services: its stores, the verification of approvers, and warnings about missing settings."""
 
-import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryFile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 from temporalio.client import Client
@@ -30,12 +27,11 @@ from waystation.storage import (
     ObjectFiles,
     StoreIds,
     describe_place,
-    find_postgres_problem,
+    find_database_problem,
     is_on_this_machine,
     is_postgres_url,
-    local_path,
     payload_place,
-    unusable,
+    probe_all,
 )
 from waystation.tools import Services
 
@@ -44,12 +40,37 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("waystation.worker")
 
-PROBE = ".probe"
-"""Name of the empty object that is written to an object store to find out whether it is writable."""
+
+class WorkerStore(NamedTuple):
+    """A store of a worker, under the names that logs, errors and options give it."""
+
+    name: str
+    contents: str
+    setting: str
+    place: str | Path
+    has_files: bool = False
+    """Whether it is a folder or an object store, and not a database."""
+
+    def find_problem(self) -> str | None:
+        """Return why the store cannot be used, as far as no server has to be asked, or None. Nothing is created."""
+        return (
+            ObjectFiles(self.place).unusable() if self.has_files else find_database_problem(self.place, is_asked=False)
+        )
 
 
-STORE_LIMIT_S = 2.5
-"""How long an object store may take to write the probe. Its client would retry for minutes."""
+def list_stores(settings: Settings) -> list[WorkerStore]:
+    """Return the stores of a worker."""
+    stores, quotas = settings.stores, settings.quotas.store if settings.quotas else ""
+    payloads, user_keys = payload_place(stores.payloads), os.environ.get(USER_KEYS_VARIABLE) or ""
+    rows = (
+        WorkerStore("payload_store", "Large payloads", f"--store, {STORE_VARIABLE}", payloads, has_files=True),
+        WorkerStore("artifact_store", "Artifacts", "--artifacts", stores.artifacts, has_files=True),
+        WorkerStore("memory_store", "Memories", "--memory", stores.memory),
+        WorkerStore("credential_store", "Credentials", "--credentials", stores.credentials),
+        WorkerStore("quota_store", "Quotas", "`store` in --quotas", quotas),
+        WorkerStore("user_key_store", "User keys", USER_KEYS_VARIABLE, user_keys),
+    )
+    return [store for store in rows if store.place]
 
 
 class StoreUnusable(WaystationError):
@@ -68,39 +89,10 @@ def check_stores(settings: Settings) -> None:
     Raises:
         StoreUnusable: A store is not writable.
     """
-    stores, quotas = settings.stores, settings.quotas and local_path(settings.quotas.store)
-    payloads, artifacts, memory = Blobs(stores.payloads), ObjectFiles(stores.artifacts), local_path(stores.memory)
-    place = os.environ.get(USER_KEYS_VARIABLE)
-    credentials, user_keys = local_path(stores.credentials), place and local_path(place)
-    for what, setting, place, problem in (
-        ("Large payloads", f"--store, {STORE_VARIABLE}", payloads.files.place, payloads.files.unusable()),
-        ("Artifacts", "--artifacts", artifacts.place, artifacts.unusable()),
-        ("Memories", "--memory", str(memory), memory and _file_problem(memory)),
-        ("Quotas", "`store` in --quotas", str(quotas), quotas and _file_problem(quotas)),
-        ("Credentials", "--credentials", str(credentials), credentials and _file_problem(credentials)),
-        ("User keys", USER_KEYS_VARIABLE, str(user_keys), user_keys and _file_problem(user_keys)),
-    ):
-        if problem:
-            raise StoreUnusable(what, place, setting, problem)
-
-
-def find_database_problem(place: str | Path) -> str | None:
-    """Return why a store in PostgreSQL or an SQLite file cannot be used, or None. Nothing is created.
-
-    Other kinds of stores are not checked.
-    """
-    if is_postgres_url(place):
-        return find_postgres_problem(place)
-    path = local_path(place)
-    return _file_problem(path) if path else None
-
-
-def _file_problem(path: Path) -> str | None:
-    if path.is_dir():
-        return "it is a folder; specify a file."
-    if path.exists():
-        return None if os.access(path, os.W_OK) else "this process cannot write to it; change its permissions."
-    return unusable(path.parent)
+    for store in list_stores(settings):
+        if problem := store.find_problem():
+            place = describe_place(store.place) if store.has_files else str(store.place)
+            raise StoreUnusable(store.contents, place, store.setting, problem)
 
 
 def create_store_checks(settings: Settings) -> Mapping[str, Callable[[], str | None]]:
@@ -108,16 +100,10 @@ def create_store_checks(settings: Settings) -> Mapping[str, Callable[[], str | N
 
     A check returns a problem or None. Call it outside the event loop.
     """
-    places = {
-        "memory_store": settings.stores.memory,
-        "credential_store": settings.stores.credentials,
-        "quota_store": settings.quotas and settings.quotas.store,
-        "user_key_store": os.environ.get(USER_KEYS_VARIABLE),
-    }
     databases = {
-        name: partial(find_postgres_problem, place)
-        for name, place in places.items()
-        if place and is_postgres_url(place)
+        store.name: partial(find_database_problem, store.place)
+        for store in list_stores(settings)
+        if is_postgres_url(store.place)
     }
     return {"stores": partial(find_store_problem, settings), **databases}
 
@@ -129,60 +115,9 @@ def find_store_problem(settings: Settings) -> str | None:
     """
     try:
         check_stores(settings)
-        asyncio.run(_write_probes(ObjectFiles(settings.stores.artifacts), Blobs(settings.stores.payloads).files))
-    except (OSError, WaystationError) as error:
+    except StoreUnusable as error:
         return str(error)
-    return None
-
-
-async def _write_probes(*stores: ObjectFiles) -> None:
-    await asyncio.gather(*(_write_probe(files) for files in stores))
-
-
-async def _write_probe(files: ObjectFiles) -> None:
-    if files.folder is None:
-        async with _limit(files):
-            await files.put(PROBE, b"")
-    elif files.folder.exists():  # otherwise, it is created when first needed
-        with TemporaryFile(dir=files.folder) as file:
-            file.write(b"0")
-
-
-async def _read_probe(files: ObjectFiles) -> None:
-    if files.folder is None:
-        async with _limit(files):
-            await files.get(PROBE)
-    elif files.folder.exists():
-        os.listdir(files.folder)
-
-
-@asynccontextmanager
-async def _limit(files: ObjectFiles) -> AsyncIterator[None]:
-    try:
-        async with asyncio.timeout(STORE_LIMIT_S):
-            yield
-    except TimeoutError:
-        raise StoreFailed(files.place, f"no answer within {STORE_LIMIT_S:g} s") from None
-
-
-def create_client_store_checks(payloads: ObjectFiles, artifacts: str | Path) -> Mapping[str, Callable[[], str | None]]:
-    """Return the check of the stores that a client uses: it writes payloads and reads artifacts."""
-    artifact_files = ObjectFiles(artifacts)
-
-    async def use_both() -> None:
-        await asyncio.gather(_write_probe(payloads), _read_probe(artifact_files))
-
-    def find_problem() -> str | None:
-        for files in (payloads, artifact_files):
-            if files.folder is None and (problem := files.unusable()):
-                return str(StoreFailed(files.place, problem))
-        try:
-            asyncio.run(use_both())
-        except (OSError, StoreFailed) as error:
-            return str(error)
-        return None
-
-    return {"stores": find_problem}
+    return probe_all(write=(Blobs(settings.stores.payloads).files, ObjectFiles(settings.stores.artifacts)))
 
 
 class StoresDiffer(WaystationError):
@@ -194,14 +129,7 @@ class StoresDiffer(WaystationError):
 
 def describe_stores(settings: Settings) -> dict[str, str]:
     """Return the location of each store, without credentials, for log events."""
-    stores, quotas = settings.stores, settings.quotas
-    return {
-        "payload_store": describe_place(payload_place(stores.payloads)),
-        "artifact_store": describe_place(stores.artifacts),
-        "memory_store": describe_place(stores.memory),
-        "credential_store": describe_place(stores.credentials),
-        **({"quota_store": describe_place(quotas.store)} if quotas else {}),
-    }
+    return {store.name: describe_place(store.place) for store in list_stores(settings)}
 
 
 def is_local(client: Client) -> bool:

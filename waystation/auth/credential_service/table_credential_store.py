@@ -18,22 +18,17 @@ class TableCredentialStore(CredentialStore):
     """Keeps encrypted entries in a table with the columns `place`, `value` and `until`."""
 
     def __init__(self, table: SqlTable, name: str) -> None:
-        self._table = table
-        self._read = f"SELECT value, until FROM {name} WHERE place = ?"
-        self._remove = f"DELETE FROM {name} WHERE place = ?"
-        self._remove_expired = f"DELETE FROM {name} WHERE until <= ?"
+        self._table, self._name = table, name
         self._write = (
             f"INSERT INTO {name} VALUES (?, ?, ?) "
             "ON CONFLICT (place) DO UPDATE SET value = excluded.value, until = excluded.until"
         )
-        self._lock = f"LOCK TABLE {name} IN SHARE ROW EXCLUSIVE MODE" if table.is_postgres else ""
-        self._count = f"SELECT COUNT(*), SUM(CASE WHEN place = ? THEN 1 ELSE 0 END) FROM {name}"
 
     def read(self, place: Place) -> str | None:
         """Return the value stored at a place, or None if there is none or it has expired."""
         name = self._cipher.name(place)
         with self._transaction(writing=False) as db:
-            rows = db.run(self._read, name)
+            rows = db.run(f"SELECT value, until FROM {self._name} WHERE place = ?", name)
         if not rows or (rows[0][1] is not None and rows[0][1] <= time.time()):
             return None
         return self._cipher.decrypt(name, rows[0][0])
@@ -42,9 +37,9 @@ class TableCredentialStore(CredentialStore):
         """Store a value for `keep_s` seconds, by default forever, or remove it if `text` is None. This is atomic."""
         name, now = self._cipher.name(place), time.time()
         with self._transaction() as db:
-            db.run(self._remove_expired, now)
+            db.run(f"DELETE FROM {self._name} WHERE until <= ?", now)
             if text is None:
-                db.run(self._remove, name)
+                db.run(f"DELETE FROM {self._name} WHERE place = ?", name)
             else:
                 db.run(self._write, name, self._cipher.encrypt(name, text), None if keep_s is None else now + keep_s)
 
@@ -66,9 +61,11 @@ class TableCredentialStore(CredentialStore):
         cipher = self._create_cipher()
         name, value = cipher.check
         with self._transaction() as db:
-            if self._lock:
-                db.run(self._lock)
-            [(total, present)] = db.run(self._count, name)
+            if db.is_postgres:  # SQLite has only one transaction that writes
+                db.run(f"LOCK TABLE {self._name} IN SHARE ROW EXCLUSIVE MODE")
+            [(total, present)] = db.run(
+                f"SELECT COUNT(*), SUM(CASE WHEN place = ? THEN 1 ELSE 0 END) FROM {self._name}", name
+            )
             if total and not present:
                 raise CredentialStoreError(
                     f"The credentials at {self._table.place} were written with a different key. Provide that key in "
