@@ -12,29 +12,38 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from waystation.adk_names import FROM_ADK, find_rule, known_differences
+from waystation.adk_names import FROM_ADK, find_rule, known_differences, list_areas
 
 PAGE = Path(__file__).parent / "reference" / "adk-names.md"
 ROOT = "google.adk"
 """Stands for the package itself where other modules are listed without this prefix."""
-STATES = ("same", "differs", "extra", "refused")
+STATES = ("same", "differs", "extra")
 INTRODUCTION = """\
 # Names of ADK 2.13
 
-This page lists the public names of google-adk {version}: what its packages export, and the classes, functions and
-aliases in its modules, unless a part of the name begins with an underscore. `google.adk.` at the beginning of a module
-is `waystation.` here. `python -m docs.adk_names` generates the page, and tests compare the page with both packages.
+This page lists the public names of google-adk {version} that can be imported here: what its packages export, and the
+classes, functions and aliases in its modules, unless a part of the name begins with an underscore. `google.adk.` at the
+beginning of a module is `waystation.` here. `python -m docs.adk_names` generates the page, and tests compare the page
+with both packages.
 
 | state | meaning | names |
 |---|---|---|
 | same | the name exists here; [Coming from ADK](adk.md) lists differences in behavior | {same} |
 | differs | the name exists here and differs as described | {differs} |
 | extra | the name is google-adk's own; it requires `pip install 'waystation[adk]'` | {extra} |
-| refused | importing the name raises `ImportError` | {refused} |
 
-The error names the reason and the remedy, unless the name is missing in a module, rather than a package, that exists
-here. Agents and apps of Waystation accept tools, toolsets, models, planners, code executors, plugins, artifact services
+Agents and apps of Waystation accept tools, toolsets, models, planners, code executors, plugins, artifact services
 and memory services with the state `extra`. Type checkers do not find names with this state.
+
+## What Waystation lacks
+
+Importing a module or a name below one of these paths raises an `ImportError` with the area and what to do instead.
+Agents that are written for google-adk [run unmodified](../how-to/run-adk-agents.md). Other names of ADK do not
+exist here.
+
+| area | paths | instead |
+|---|---|---|
+{areas}
 """
 _CONSTANT = re.compile(r"[A-Z][A-Z0-9_]*")
 """Matches names of constants and type variables, which are not listed."""
@@ -87,11 +96,11 @@ def _exported(node: ast.AST) -> Iterator[str]:
 
 
 def find_state(module: str, name: str) -> str | None:
-    """Return the state of a name of ADK in this package, or None if `adk_names.toml` lacks a rule for the name."""
+    """Return the state of a name of ADK in this package, or None if it cannot be imported."""
     path = _path_of(module, name)
     rule = find_rule(path)
     if rule is not None:
-        return "extra" if rule == FROM_ADK else "refused"
+        return "extra" if rule == FROM_ADK else None
     try:
         getattr(importlib.import_module(f"waystation.{path}".rpartition(".")[0]), name)
     except (ImportError, AttributeError):
@@ -113,17 +122,13 @@ def parse_page(text: str) -> dict[tuple[str, str], str]:
 
 
 def format_page(folder: Path) -> str:
-    """Return the page for a version of google-adk, whose source files are in the folder.
-
-    Raises:
-        SystemExit: A name has no state.
-    """
+    """Return the page for a version of google-adk, whose source files are in the folder."""
     names, rows = list_adk_names(folder), list[str]()
     version = re.findall(r'__version__ = "(.+)"', (folder / "version.py").read_text(encoding="utf-8"))[0]
     counts: Counter[str] = Counter()
-    unknown = [f"{m}.{n}" for m, listed in names.items() for n in listed if find_state(m, n) is None]
-    if unknown:
-        sys.exit("adk_names.toml lacks rules for these names:\n" + "\n".join(unknown))
+    states = {(module, name): find_state(module, name) for module, listed in names.items() for name in listed}
+    names = {module: [name for name in listed if states[module, name]] for module, listed in names.items()}
+    names = {module: listed for module, listed in names.items() if listed}
     for package in sorted({module.partition(".")[0] for module in names}):
         rows += [f"\n## {package}\n", "| module | state | names | remarks |", "|---|---|---|---|"]
         for module, listed in names.items():
@@ -131,15 +136,19 @@ def format_page(folder: Path) -> str:
                 continue
             groups: dict[tuple[str, str], list[str]] = {}
             for name in listed:
-                state = find_state(module, name) or ""
+                state = states[module, name] or ""
                 counts[state] += 1
-                rule = find_rule(_path_of(module, name)) if state == "refused" else None
-                remark = rule or known_differences().get(_path_of(module, name), "")
+                remark = known_differences().get(_path_of(module, name), "")
                 groups.setdefault((state, remark), []).append(f"`{name}`")
             rows += [
                 f"| `{module}` | {state} | {', '.join(group)} | {remark} |" for (state, remark), group in groups.items()
             ]
-    return INTRODUCTION.format(version=version, **{state: counts[state] for state in STATES}) + "\n".join(rows) + "\n"
+    areas = "\n".join(
+        f"| {area} | {', '.join(f'`{path}`' for path in lacking['paths'])} | {lacking['instead']} |"
+        for area, lacking in list_areas().items()
+    )
+    numbers = {state: counts[state] for state in STATES}
+    return INTRODUCTION.format(version=version, areas=areas, **numbers) + "\n".join(rows) + "\n"
 
 
 if __name__ == "__main__":

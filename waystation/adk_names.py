@@ -1,4 +1,4 @@
-"""ADK's names that come from google-adk, and those that are refused. `adk_names.toml` lists both.
+"""ADK's names that come from google-adk, and the areas of ADK that Waystation lacks. `adk_names.toml` lists both.
 
 A name that Waystation does not have is looked up here when it is imported, so most programs never read the list.
 """
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 FROM_ADK = "extra"
 """The rule of a name that google-adk provides."""
 _ROOT = "waystation."
+_UNMODIFIED = "Agents that are written for google-adk run unmodified"
 
 
 @functools.cache
@@ -26,7 +27,18 @@ def _rules() -> dict[str, Any]:
     from pathlib import Path
 
     rules: dict[str, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+    rules["lacking"] = {
+        path: f"Waystation lacks ADK's {name}. {area['instead']}"
+        for name, area in rules["areas"].items()
+        for path in area["paths"]
+    }
     return rules
+
+
+def list_areas() -> dict[str, dict[str, Any]]:
+    """Return the areas of ADK that Waystation lacks, each with its paths and with what to do instead."""
+    areas: dict[str, dict[str, Any]] = _rules()["areas"]
+    return areas
 
 
 def known_differences() -> dict[str, str]:
@@ -36,7 +48,7 @@ def known_differences() -> dict[str, str]:
 
 
 def find_rule(name: str) -> str | None:
-    """Return FROM_ADK, or the reason why a name is refused, or None if there is no rule for it.
+    """Return FROM_ADK, or the area that Waystation lacks and what to do instead, or None if there is no rule.
 
     `name` is a module, or a name in a module, without `waystation.`. The rule of the longest prefix applies. There is
     no rule for names that Waystation defines.
@@ -44,8 +56,8 @@ def find_rule(name: str) -> str | None:
     parts = name.split(".")
     for end in range(len(parts), 0, -1):
         prefix = ".".join(parts[:end])
-        if reason := _rules()["refused"].get(prefix):
-            return str(reason)
+        if prefix in _rules()["lacking"]:
+            return str(_rules()["lacking"][prefix])
         if prefix in _rules()["extra"]["names"]:
             return FROM_ADK
         if prefix in _rules()["here"]["names"]:
@@ -57,7 +69,7 @@ def check_rule(name: str) -> bool:
     """Return whether google-adk provides a name.
 
     Raises:
-        ImportError: The name is refused, or google-adk is not installed.
+        ImportError: The name is in an area that Waystation lacks, or google-adk is not installed.
     """
     rule = find_rule(name)
     if rule is None:
@@ -65,9 +77,9 @@ def check_rule(name: str) -> bool:
     from waystation.version import find_adk_problem
 
     if rule != FROM_ADK:
-        raise ImportError(f"`{_ROOT}{name}` does not exist. {rule}")
+        raise ImportError(f"`{_ROOT}{name}` does not exist. {rule} {_UNMODIFIED} with: pip install 'waystation[adk]'")
     if problem := find_adk_problem():
-        raise ImportError(f"`{_ROOT}{name}` is a name of google-adk. {problem}")
+        raise ImportError(f"`{_ROOT}{name}` is a name of google-adk. {problem}. {_UNMODIFIED}, too.")
     return True
 
 
@@ -76,7 +88,7 @@ def import_name(package: str, name: str) -> object:
 
     Raises:
         AttributeError: There is no such name.
-        ImportError: The name is refused, or google-adk is not installed.
+        ImportError: The name is in an area that Waystation lacks, or google-adk is not installed.
     """
     module = f"{package}.".removeprefix(_ROOT)
     if name.startswith("_") or not check_rule(module + name):
@@ -107,7 +119,7 @@ class AdkFinder:
         """Return the spec of a module, or None if `adk_names.toml` does not contain it. See `importlib.abc`.
 
         Raises:
-            ImportError: The module is refused, or google-adk is not installed.
+            ImportError: The module is in an area that Waystation lacks, or google-adk is not installed.
         """
         if not fullname.startswith(_ROOT) or not check_rule(fullname.removeprefix(_ROOT)):
             return None

@@ -221,7 +221,10 @@ def test_a_module_that_waystation_does_not_have_is_explained(tmp_path: Path, wri
     write("evaluated/agent.py", "from waystation.evaluation import AgentEvaluator")
     write("planner/agent.py", "from waystation.plans import BuiltInPlanner")
     refused, unknown = discover([tmp_path])[1]
-    assert "`waystation.evaluation` does not exist. Evaluate with google-adk" in str(refused.error)
+    assert (
+        "`waystation.evaluation` does not exist. Waystation lacks ADK's evaluation and optimization. Evaluate with"
+        in str(refused.error)
+    )
     assert str(unknown.error) == (
         f"Agent 'planner': importing it failed at {tmp_path / 'planner' / 'agent.py'}:1: ModuleNotFoundError: No "
         "module named 'waystation.plans'; docs/reference/adk-names.md lists which names of ADK Waystation has."

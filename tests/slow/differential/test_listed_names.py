@@ -1,10 +1,23 @@
 """The page that lists ADK's names, compared with google-adk."""
 
-from docs.adk_names import PAGE, format_page
+from docs.adk_names import PAGE, format_page, list_adk_names
 from tests.slow.differential.conftest import PYTHON
+from waystation.adk_names import list_areas
+
+(FOLDER,) = PYTHON.parents[1].glob("lib/python3*/site-packages/google/adk")
 
 
 def test_the_page_lists_the_names_of_google_adk() -> None:
     """Run `python -m docs.adk_names` if google-adk or a rule in `adk_names.toml` has changed."""
-    (folder,) = PYTHON.parents[1].glob("lib/python3*/site-packages/google/adk")
-    assert format_page(folder) == PAGE.read_text(encoding="utf-8")
+    assert format_page(FOLDER) == PAGE.read_text(encoding="utf-8")
+
+
+def test_every_area_has_names_of_google_adk() -> None:
+    """A path that matches no name of ADK is a mistake."""
+    names = [
+        f"{module}.{name}".removeprefix("google.adk.")
+        for module, listed in list_adk_names(FOLDER).items()
+        for name in listed
+    ]
+    paths = [path for area in list_areas().values() for path in area["paths"]]
+    assert [path for path in paths if not any(f"{name}.".startswith(f"{path}.") for name in names)] == []

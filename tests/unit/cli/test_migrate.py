@@ -104,7 +104,8 @@ from google.adk.agents import (
         Finding(
             4,
             "missing",
-            "Waystation does not have google.adk.agents.LiveRequestQueue. Live audio and video cannot be recorded.",
+            "Waystation does not have google.adk.agents.LiveRequestQueue. Waystation lacks ADK's live audio and video. "
+            "Live audio and video cannot be recorded. Use text, files and streamed text.",
         ),
     ]
 
