@@ -6,7 +6,7 @@ import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import structlog
 from temporalio import activity
@@ -83,6 +83,9 @@ from waystation.workflows.ports import data_of, raw
 from waystation.workflows.scope import AgentScope
 from waystation.workflows.session import AgentSession
 from waystation.workflows.versioned import VERSIONED
+
+if TYPE_CHECKING:
+    from waystation.activities import Meters
 
 log = structlog.get_logger("waystation.worker")
 
@@ -376,11 +379,7 @@ class WaystationPlugin(SimplePlugin):
     ) -> list[Activity]:
         limits = self._settings.activity
         proofs = ProofFactory(self._keys, logs, client, identity=self._identity, required=not is_local(client))
-        meters = None
-        if self._settings.quotas:
-            from waystation.activities import Meters  # not loaded by workers without quotas
-
-            meters = Meters(self._settings.quotas)
+        meters = self._create_meters()
         model_caller = ModelCaller(
             self._registry,
             logs,
@@ -398,15 +397,8 @@ class WaystationPlugin(SimplePlugin):
             quick_calls=quick_calls,
             meters=meters,
         )
-        tool_caller = ToolCaller(self._registry, logs, sessions, services=self._services, limits=limits, proofs=proofs)
-        reviewer = Reviewer(
-            self._registry,
-            logs,
-            sessions,
-            services=self._services,
-            limits=limits,
-            proofs=proofs,
-        )
+        parts: dict[str, Any] = {"services": self._services, "limits": limits, "proofs": proofs}
+        tool_caller = ToolCaller(self._registry, logs, sessions, **parts)
         carry_over = CarryOver(
             client,
             self._registry,
@@ -416,19 +408,26 @@ class WaystationPlugin(SimplePlugin):
             forks=self._settings.allow_forks or self._settings.allow_overrides,
             overrides=self._settings.allow_overrides,
         )
-        return [
-            _engine_activity(MODEL, model_caller.call),
-            _engine_activity(ARCHIVE, carry_over.archive),
-            _engine_activity(CHILD, carry_over.child_outcome),
-            _engine_activity(TAKE_OVER, carry_over.take_over),
-            _engine_activity(NOTIFY, Notifier(logs, self._channels, self._sign_link).notify),
-            _engine_activity(VERIFY, reviewer.review),
-            _tool_activity(tool_caller.call),
-            _engine_activity(HELD_TOOL, tool_caller.call),
-            _engine_activity(FLUSH_SCOPES, scopes.apply),
-            _engine_activity(COLLECT, sessions.collect),
-            _engine_activity(ARCHIVE_SESSION, sessions.archive),
-        ]
+        handlers: dict[EngineActivity[Any], Callable[[Any], Awaitable[bytes]]] = {
+            MODEL: model_caller.call,
+            ARCHIVE: carry_over.archive,
+            CHILD: carry_over.child_outcome,
+            TAKE_OVER: carry_over.take_over,
+            NOTIFY: Notifier(logs, self._channels, self._sign_link).notify,
+            VERIFY: Reviewer(self._registry, logs, sessions, **parts).review,
+            HELD_TOOL: tool_caller.call,
+            FLUSH_SCOPES: scopes.apply,
+            COLLECT: sessions.collect,
+            ARCHIVE_SESSION: sessions.archive,
+        }
+        return [_tool_activity(tool_caller.call), *(_engine_activity(*row) for row in handlers.items())]
+
+    def _create_meters(self) -> "Meters | None":
+        if not self._settings.quotas:
+            return None
+        from waystation.activities import Meters  # not loaded by workers without quotas
+
+        return Meters(self._settings.quotas)
 
     def _converter(self, converter: DataConverter | None) -> DataConverter:
         converter = converter or DataConverter.default
@@ -567,23 +566,24 @@ def create_worker(
         activities=activities,
         request_exit=request_exit,
     )
-    if not options.get("deployment_config"):
-        # No user code runs in workflows. The SDK's default build ID, a hash, takes longer to compute and to record.
-        options.setdefault("build_id", waystation_version())
-    if not options.get("tuner"):  # the SDK accepts only one of them
-        options.setdefault("max_concurrent_activities", settings.concurrent_activities)
     worker = Worker(
         add_storage(_without_plugin(client), blobs, over=settings.stores.offload_over),
         task_queue=task_queue,
-        **{
-            **WORKER_OPTIONS,
-            "graceful_shutdown_timeout": settings.drain,
-            **options,
-            "plugins": [plugin, *options.get("plugins", ())],
-        },
+        **_complete_options(options, settings) | {"plugins": [plugin, *options.get("plugins", ())]},
     )
     _set_task_limit(worker, settings.workflow_task_limit)
     return worker
+
+
+def _complete_options(options: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
+    """Return the options of `temporalio.worker.Worker`, with defaults for those that are missing."""
+    defaults = {**WORKER_OPTIONS, "graceful_shutdown_timeout": settings.drain}
+    if not options.get("deployment_config"):
+        # No user code runs in workflows. The SDK's default build ID, a hash, takes longer to compute and to record.
+        defaults["build_id"] = waystation_version()
+    if not options.get("tuner"):  # the SDK accepts only one of them
+        defaults["max_concurrent_activities"] = settings.concurrent_activities
+    return {**defaults, **options}
 
 
 def _without_plugin(client: Client) -> Client:
