@@ -374,21 +374,19 @@ def parse_options(arguments: Sequence[str] | None, program: str) -> argparse.Nam
 
         sys.stdout.write(f"{versions()}\n")
         parser.exit()
-    if not options.agents and options.only != "workflows":  # a worker that runs only workflows does not use agents
-        parser.error("--agents is required unless --only workflows is given")
-    if options.embedded and options.address:
-        parser.error("--embedded starts a separate server; use either --embedded or --address")
-    if options.trace_content and not options.traces:
-        parser.error("--trace-content requires --traces")
-    if options.metrics_by_tenant and not options.metrics:
-        parser.error("--metrics-by-tenant requires --metrics")
-    if options.only == "activities" and options.max_cached_workflows:
-        parser.error("--max-cached-workflows has no effect with --only activities, which runs no workflows")
-    if options.only == "workflows" and (options.max_concurrent_activities or options.resource_tuner):
-        parser.error(
-            "--max-concurrent-activities and --resource-tuner have no effect with --only workflows, which runs no "
-            "activities"
-        )
+    mistakes = {
+        "--agents is required unless --only workflows is given": not options.agents and options.only != "workflows",
+        "--embedded starts a separate server; use either --embedded or --address": options.embedded and options.address,
+        "--trace-content requires --traces": options.trace_content and not options.traces,
+        "--metrics-by-tenant requires --metrics": options.metrics_by_tenant and not options.metrics,
+        "--max-cached-workflows has no effect with --only activities, which runs no workflows": (
+            options.only == "activities" and options.max_cached_workflows
+        ),
+        "--max-concurrent-activities and --resource-tuner have no effect with --only workflows, which runs no "
+        "activities": options.only == "workflows" and (options.max_concurrent_activities or options.resource_tuner),
+    }
+    for text in (text for text, is_made in mistakes.items() if is_made):
+        parser.error(text)
     return options
 
 
@@ -476,8 +474,7 @@ async def serve(
         CredentialStoreError: The credential store cannot be used.
     """
     services = create_lasting_services(settings.stores)
-    stop = asyncio.Event()
-    exit_code = 0
+    stop, exit_code = asyncio.Event(), 0
 
     def request_exit(code: int) -> None:
         nonlocal exit_code
@@ -498,32 +495,17 @@ async def serve(
         worker = create_worker(
             client,
             registry,
-            task_queue=options.task_queue,
             settings=settings,
-            models=Models(options.model),
             services=services,
             identity=identity,
             channels=channels,
             keys=keys,
-            sign_link=create_link_signer(options.identity, namespace=client.namespace) if options.identity else None,
-            workflows=options.only != "activities",
-            activities=options.only != "workflows",
             request_exit=request_exit,
-            deployment_config=options.deployment_version,
             interceptors=_create_interceptors(options, stack),
-            **list_load_options(options, settings),
-            nexus_service_handlers=_create_nexus_services() if options.nexus else [],
+            **_list_worker_options(options, settings, client.namespace),
         )
         await stack.enter_async_context(worker)
-        log.info(
-            "worker.ready",
-            agents=sorted(registry.roots),
-            task_queue=options.task_queue,
-            address=client.service_client.config.target_host,
-            namespace=client.namespace,
-            model=options.model or ("gemini" if has_api_key() else DEMO),
-            **_describe_places(options, settings),
-        )
+        log.info("worker.ready", **_describe_worker(options, registry, settings, client))
         if status:
             status.serve(client, options.task_queue)
         await stop.wait()
@@ -533,6 +515,20 @@ async def serve(
     log.info("worker.stopped", exit_code=exit_code)
     _leave(exit_code)
     return exit_code
+
+
+def _list_worker_options(options: argparse.Namespace, settings: Settings, namespace: str) -> dict[str, Any]:
+    """Return the arguments of `create_worker` that come from the command line alone."""
+    return {
+        "task_queue": options.task_queue,
+        "models": Models(options.model),
+        "sign_link": create_link_signer(options.identity, namespace=namespace) if options.identity else None,
+        "workflows": options.only != "activities",
+        "activities": options.only != "workflows",
+        "deployment_config": options.deployment_version,
+        "nexus_service_handlers": _create_nexus_services() if options.nexus else [],
+        **list_load_options(options, settings),
+    }
 
 
 def list_load_options(options: argparse.Namespace, settings: Settings) -> dict[str, Any]:
@@ -554,10 +550,20 @@ def list_load_options(options: argparse.Namespace, settings: Settings) -> dict[s
     return chosen
 
 
-def _describe_places(options: argparse.Namespace, settings: Settings) -> dict[str, object]:
-    """Return the places of agents, keys and stores for log events. Some depend on the current folder."""
-    keys = {"keys": describe_place(EMBEDDED_KEYS)} if options.embedded and not options.keys else {}
-    return {"agent_folders": [describe_place(folder) for folder in options.agents], **keys, **describe_stores(settings)}
+def _describe_worker(
+    options: argparse.Namespace, registry: Registry, settings: Settings, client: Client
+) -> dict[str, object]:
+    """Return the fields of the log event of a worker that is ready. Some places depend on the current folder."""
+    return {
+        "agents": sorted(registry.roots),
+        "task_queue": options.task_queue,
+        "address": client.service_client.config.target_host,
+        "namespace": client.namespace,
+        "model": options.model or ("gemini" if has_api_key() else DEMO),
+        "agent_folders": [describe_place(folder) for folder in options.agents],
+        **({"keys": describe_place(EMBEDDED_KEYS)} if options.embedded and not options.keys else {}),
+        **describe_stores(settings),
+    }
 
 
 def _create_interceptors(options: argparse.Namespace, stack: AsyncExitStack) -> list[Interceptor]:
@@ -704,15 +710,16 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "worker.py") 
         identity = load_identity(options.identity) if options.identity else None
         channels = read_channels(options.channels)
         keys = _load_keys(options)
-        for warning in list_settings_warnings(registry, channels, verifies=identity is not None):
-            log.warning("policy.not_kept", problem=warning)
-        for warning in list_model_warnings(registry, datetime.now(UTC).date()):
-            log.warning("model.outdated_or_unknown", problem=warning)
-        for warning in list_blocking_tools(registry):
-            log.warning("tool.blocking", problem=warning)
-        if options.command == "check":
-            for warning in list_undescribed_tools(registry):
-                log.warning("tool.undescribed", problem=warning)
+        is_check = options.command == "check"
+        for event, warnings in (
+            ("policy.not_kept", list_settings_warnings(registry, channels, verifies=identity is not None)),
+            ("model.outdated_or_unknown", list_model_warnings(registry, datetime.now(UTC).date())),
+            ("tool.blocking", list_blocking_tools(registry)),
+            ("tool.undescribed", list_undescribed_tools(registry) if is_check else ()),
+        ):
+            for warning in warnings:
+                log.warning(event, problem=warning)
+        if is_check:
             for root in registry.roots.values():
                 for fields in describe_differences(root.tree.values(), root.plugins, root.without_effect):
                     log.info("adk_agent.differs", root=root.name, **fields)
