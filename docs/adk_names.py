@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from waystation.adk_names import FROM_ADK, find_rule, known_differences, list_areas
+from waystation.adk_names import FROM_ADK, find_rule, known_differences, read_rules
 
 PAGE = Path(__file__).parent / "reference" / "adk-names.md"
 ROOT = "google.adk"
@@ -145,7 +145,7 @@ def format_page(folder: Path) -> str:
             ]
     areas = "\n".join(
         f"| {area} | {', '.join(f'`{path}`' for path in lacking['paths'])} | {lacking['instead']} |"
-        for area, lacking in list_areas().items()
+        for area, lacking in read_rules()["areas"].items()
     )
     numbers = {state: counts[state] for state in STATES}
     return INTRODUCTION.format(version=version, areas=areas, **numbers) + "\n".join(rows) + "\n"

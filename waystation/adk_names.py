@@ -21,7 +21,8 @@ _UNMODIFIED = "Agents that are written for google-adk run unmodified"
 
 
 @functools.cache
-def _rules() -> dict[str, Any]:
+def read_rules() -> dict[str, Any]:
+    """Return the tables of `adk_names.toml`, and `lacking`: by path, what Waystation lacks and what to do instead."""
     # Imported here because every import of Waystation imports this module.
     import tomllib
     from pathlib import Path
@@ -35,15 +36,9 @@ def _rules() -> dict[str, Any]:
     return rules
 
 
-def list_areas() -> dict[str, dict[str, Any]]:
-    """Return the areas of ADK that Waystation lacks, each with its paths and with what to do instead."""
-    areas: dict[str, dict[str, Any]] = _rules()["areas"]
-    return areas
-
-
 def known_differences() -> dict[str, str]:
     """Return how some names that exist here differ from ADK's, by name."""
-    differences: dict[str, str] = _rules()["differs"]
+    differences: dict[str, str] = read_rules()["differs"]
     return differences
 
 
@@ -56,11 +51,11 @@ def find_rule(name: str) -> str | None:
     parts = name.split(".")
     for end in range(len(parts), 0, -1):
         prefix = ".".join(parts[:end])
-        if prefix in _rules()["lacking"]:
-            return str(_rules()["lacking"][prefix])
-        if prefix in _rules()["extra"]["names"]:
+        if prefix in read_rules()["lacking"]:
+            return str(read_rules()["lacking"][prefix])
+        if prefix in read_rules()["extra"]["names"]:
             return FROM_ADK
-        if prefix in _rules()["here"]["names"]:
+        if prefix in read_rules()["here"]["names"]:
             return None
     return None
 

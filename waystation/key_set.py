@@ -5,7 +5,6 @@ import binascii
 import contextlib
 import hmac
 import json
-import os
 import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any, ClassVar, Self
 from waystation.configuration import PREFIX, check_private, describe_source, read_secret
 from waystation.core import InvalidConfiguration, JsonObject
 from waystation.kms import generate_data_key, unwrap_data_key
-from waystation.private_files import create_folder
+from waystation.private_files import create_file, create_folder
 
 MIN_BYTES = 32
 
@@ -113,15 +112,8 @@ class KeySet:
     @classmethod
     def _write(cls, file: Path, keys: Sequence[JsonObject]) -> None:
         create_folder(file.parent)
-        # Give the file its final name only when it is complete, so that a worker that starts at the same time never
-        # reads a part of it.
-        part = file.with_name(f"{file.name}.{secrets.token_hex(4)}")
-        with open(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as out:
-            json.dump({"keys": [{"kty": "oct", "alg": cls.algorithm, **key} for key in keys]}, out, indent=2)
-        try:
-            os.link(part, file)
-        finally:
-            part.unlink()
+        content = {"keys": [{"kty": "oct", "alg": cls.algorithm, **key} for key in keys]}
+        create_file(file, json.dumps(content, indent=2).encode())
 
 
 class EncryptionKeys(KeySet):

@@ -1,5 +1,7 @@
 """Folders and files on this machine that other users must not open."""
 
+import os
+import secrets
 from contextlib import suppress
 from pathlib import Path
 
@@ -24,3 +26,21 @@ def close_file(file: Path) -> None:
     with suppress(OSError):
         if file.is_file():
             file.chmod(0o600)
+
+
+def create_file(file: Path, data: bytes) -> None:
+    """Write a new file that only its owner can read.
+
+    It gets its final name when it is complete, so that a program that starts at the same time never reads a part of it.
+
+    Raises:
+        FileExistsError: The file exists.
+        OSError: The file cannot be written.
+    """
+    part = file.with_name(f"{file.name}.{secrets.token_hex(4)}")
+    try:
+        with open(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as out:
+            out.write(data)
+        os.link(part, file)
+    finally:
+        part.unlink(missing_ok=True)

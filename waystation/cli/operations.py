@@ -373,7 +373,10 @@ def _observe_settings() -> dict[str, Any]:
         if (file := os.environ.get(variable))
     ]
     if key := os.environ.get("WAYSTATION_CREDENTIAL_KEY"):
-        files.append(_observe_credential_key(key))
+        from waystation.auth.credential_service.credential_cipher import KEY_VARIABLE, parse_key
+
+        fix = f'export {KEY_VARIABLE}="$(openssl rand -base64 32)", the same for all workers'
+        files.append(_observe_file("credential key", KEY_VARIABLE, lambda _: parse_key(key, KEY_VARIABLE), fix))
     files += _observe_encryption()
     providers = dict.fromkeys(one.name for one in PROVIDERS if one.variables and one.has_credentials())
     own: dict[str, Callable[[str], bool]] = {
@@ -384,18 +387,6 @@ def _observe_settings() -> dict[str, Any]:
         extensions.ADAPTERS: lambda _: False,
     }
     return {"files": files, "providers": list(providers), "extension_problems": extensions.find_problems(own)}
-
-
-def _observe_credential_key(key: str) -> SettingsFile:
-    from waystation.auth.credential_service.credential_cipher import KEY_VARIABLE, parse_key
-
-    problem = None
-    try:
-        parse_key(key, KEY_VARIABLE)
-    except CredentialStoreError as error:
-        problem = str(error)
-    fix = f'export {KEY_VARIABLE}="$(openssl rand -base64 32)", the same for all workers'
-    return SettingsFile(check="credential key", file=KEY_VARIABLE, problem=problem, fix=fix)
 
 
 def _observe_encryption() -> list[SettingsFile]:
@@ -420,13 +411,15 @@ def _observe_encryption() -> list[SettingsFile]:
     return problems
 
 
-def _observe_file(check: str, file: str, read: Callable[[Path], object], fix: str, *, is_secret: bool) -> SettingsFile:
+def _observe_file(
+    check: str, file: str, read: Callable[[Path], object], fix: str, *, is_secret: bool = False
+) -> SettingsFile:
     if is_secret and is_exposed(Path(file)):
         return SettingsFile(check=check, file=file, problem=f"other users can read {file}", fix=f"chmod 600 {file}")
     problem = None
     try:
         read(Path(file))
-    except InvalidConfiguration as error:
+    except (InvalidConfiguration, CredentialStoreError) as error:
         problem = str(error)
     return SettingsFile(check=check, file=file, problem=problem, fix=fix)
 

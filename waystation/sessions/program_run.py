@@ -161,6 +161,3 @@ class ProgramRun:
                         change = self._sessions.add if line.startswith("+") else self._sessions.discard
                         change(json.loads(line[1:]))
         return self._sessions
-
-    def _end(self) -> None:
-        self._file.end()

@@ -72,7 +72,7 @@ def kill(run: ProgramRun) -> None:
 
 def end(run: ProgramRun) -> None:
     """End the program's run as its process does."""
-    run._end()
+    run._file.end()
     kill(run)
 
 

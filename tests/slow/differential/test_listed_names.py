@@ -2,7 +2,7 @@
 
 from docs.adk_names import PAGE, format_page, list_adk_names
 from tests.slow.differential.conftest import PYTHON
-from waystation.adk_names import list_areas
+from waystation.adk_names import read_rules
 
 (FOLDER,) = PYTHON.parents[1].glob("lib/python3*/site-packages/google/adk")
 
@@ -19,5 +19,5 @@ def test_every_area_has_names_of_google_adk() -> None:
         for module, listed in list_adk_names(FOLDER).items()
         for name in listed
     ]
-    paths = [path for area in list_areas().values() for path in area["paths"]]
+    paths = [path for area in read_rules()["areas"].values() for path in area["paths"]]
     assert [path for path in paths if not any(f"{name}.".startswith(f"{path}.") for name in names)] == []

@@ -22,7 +22,7 @@ def open_run() -> ProgramRun:
 
 def end(run: ProgramRun) -> ProgramRun:
     """End a run as its process does."""
-    run._end()
+    run._file.end()
     return kill(run)
 
 
@@ -77,7 +77,7 @@ def test_file_of_a_run_is_never_empty(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(Path, "replace", fail)
         with pytest.raises(OSError, match="killed"):
-            first._end()
+            first._file.end()
     kill(first)
     monkeypatch.setenv("WAYSTATION_RESUME", "1")
     second = open_run()

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import os
 import secrets
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from waystation.auth.credential_service.credential_cipher import KEY_BYTES, KEY_VARIABLE, CredentialCipher, parse_key
 from waystation.auth.credential_service.table_credential_store import TableCredentialStore
 from waystation.auth.credential_store import LOCK_LIMIT_S, Place
 from waystation.core import CredentialStoreError
+from waystation.private_files import create_file
 from waystation.storage import SqlTable
 
 _POLL_S = 0.01
@@ -78,23 +77,12 @@ class EncryptedFileCredentialService(TableCredentialStore):
         key = self._configured_key or os.environ.get(KEY_VARIABLE)
         if key is not None:
             return parse_key(key, "`key`" if self._configured_key else KEY_VARIABLE)
-        with contextlib.suppress(FileExistsError):
-            self._create_key()
+        if not self.key_path.exists():
+            with suppress(FileExistsError):  # another process has just created it
+                create_file(self.key_path, base64.urlsafe_b64encode(secrets.token_bytes(KEY_BYTES)) + b"\n")
         mode = self.key_path.stat().st_mode
         if os.name == "posix" and mode & 0o077:
             raise CredentialStoreError(
                 f"{str(self.key_path)!r} can be read by other users (mode {mode & 0o777:o}). Run chmod 600 on it."
             )
         return parse_key(self.key_path.read_bytes(), repr(str(self.key_path)))
-
-    def _create_key(self) -> None:
-        """Create the key file atomically, unless another process has already created it."""
-        if self.key_path.exists():
-            return
-        handle, temporary = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.key_path.name}-")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(base64.urlsafe_b64encode(secrets.token_bytes(KEY_BYTES)) + b"\n")
-            os.link(temporary, self.key_path)
-        finally:
-            os.unlink(temporary)
