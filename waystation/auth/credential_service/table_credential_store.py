@@ -1,4 +1,4 @@
-"""What the credential stores in SQLite and in PostgreSQL have in common: encrypted entries in one table."""
+"""Encrypted entries in one table, which the credential stores in SQLite and in PostgreSQL have in common."""
 
 from __future__ import annotations
 
