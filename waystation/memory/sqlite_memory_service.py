@@ -85,10 +85,12 @@ class SqliteMemoryService(StoringMemoryService):
         words = " OR ".join(f'"{phrase}"' for phrase in phrases)
         match = f'scope : "{scope}" AND text : ({words})'
 
-        rows = await self._do(
-            lambda db: db.run(_SEARCH, match, app_name, user_id, self._max_results), list[Row](), writing=False
-        )
-        return SearchMemoryResponse(memories=[StoredMemory.decode(memory).entry() for (memory,) in rows])
+        def search(db: Transaction) -> list[StoredMemory]:
+            # Decode in the thread, too, because decryption may read the store of user keys.
+            return [StoredMemory.decode(row[0]) for row in db.run(_SEARCH, match, app_name, user_id, self._max_results)]
+
+        memories = await self._do(search, [], writing=False)
+        return SearchMemoryResponse(memories=[memory.entry() for memory in memories])
 
     async def delete_memory(self, *, app_name: str, user_id: str, memory_id: str | None = None) -> None:
         """Delete one memory and its entry in the index."""

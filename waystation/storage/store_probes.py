@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from tempfile import TemporaryFile
 
-from waystation.core import StoreFailed
+from waystation.core import StoreFailed, WaystationError
 from waystation.storage.object_files import ObjectFiles, unusable
 from waystation.storage.postgres import find_postgres_problem, is_postgres_url
 from waystation.storage.store_places import local_path
@@ -38,7 +38,7 @@ async def probe(files: ObjectFiles, *, writing: bool, limit_s: float | None = No
         return f"no answer within {limit_s:g} s"
     except StoreFailed as error:
         return error.problem
-    except OSError as error:
+    except (OSError, WaystationError) as error:  # also if the keys of encryption cannot be read
         return str(error)
     return None
 
