@@ -89,7 +89,7 @@ class SqliteMemoryService(StoringMemoryService):
             # Decode in the thread, too, because decryption may read the store of user keys.
             return [StoredMemory.decode(row[0]) for row in db.run(_SEARCH, match, app_name, user_id, self._max_results)]
 
-        memories = await self._do(search, [], writing=False)
+        memories = await self._do(search, list[StoredMemory](), writing=False)
         return SearchMemoryResponse(memories=[memory.entry() for memory in memories])
 
     async def delete_memory(self, *, app_name: str, user_id: str, memory_id: str | None = None) -> None:

@@ -4,7 +4,6 @@ A reservation counts from the moment it is committed, and is corrected when the 
 between, the reservation remains: the provider may have received the call, so it counts as it was reserved.
 """
 
-import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -159,7 +158,7 @@ class QuotaStore:
             BudgetExhausted: A budget is used up.
             StoreFailed: The store is not available.
         """
-        return await asyncio.to_thread(self._reserve, call)
+        return await self._table.do(lambda db: self._reserve(db, call))
 
     async def stop_waiting(self, call_id: str) -> None:
         """Release the places of a call that waits, under all limits. `reserve` does so when the call may start.
@@ -186,7 +185,7 @@ class QuotaStore:
             StoreFailed: The store is not available. The call then counts as it was reserved.
         """
         if used or retry_after_s:
-            await asyncio.to_thread(self._settle, reservation, used, retry_after_s, delay_s)
+            await self._table.do(lambda db: self._settle(db, reservation, used, retry_after_s, delay_s))
 
     async def list_spending(self, period: str | None = None) -> list[Spending]:
         """Return what tenants and users used in a day or month such as `2026-11`, by default in the current ones.
@@ -194,7 +193,7 @@ class QuotaStore:
         Raises:
             StoreFailed: The store is not available.
         """
-        rows = await asyncio.to_thread(self._list_spending, period)
+        rows = await self._table.do(lambda db: self._list_spending(db, period))
         return [
             Spending(period, tenant, user if scope == "user" else None, *amounts)
             for period, tenant, scope, user, *amounts in rows
@@ -208,10 +207,8 @@ class QuotaStore:
         Raises:
             StoreFailed: The store is not available.
         """
-        return await asyncio.to_thread(self._delete_user, tenant, user, dry_run)
 
-    def _delete_user(self, tenant: str, user: str, dry_run: bool) -> int:
-        with self._table.transaction() as db:
+        def delete(db: Transaction) -> int:
             if not dry_run:
                 self._lock_row(db, _name_lock(tenant))
             [(count,)] = db.run(f"SELECT COUNT(*) {_OF_USER}", tenant, user)
@@ -219,46 +216,49 @@ class QuotaStore:
                 db.run(f"DELETE {_OF_USER}", tenant, user)
             return int(count)
 
-    def _list_spending(self, period: str | None) -> list[Row]:
-        with self._table.transaction() as db:
-            periods = [period, period] if period else list_periods(self._now(db)).values()
-            return db.run(_LIST, *periods)
+        return await self._table.do(delete)
 
-    def _reserve(self, call: MeteredCall) -> Reservation | float:
-        with self._table.transaction() as db:
-            state, now, reserved_at = self._lock(db, call), self._now(db), time.monotonic()
-            if call.counts:
-                self._check_budgets(db, call, now)
-            first = call.attempt
-            if call.name:
-                place = db.run(_OWN_PLACE, call.id, call.name)
-                turn, first = place[0] if place else (self._next_turn(db, call, state), first)
-                # The attempts of a call that is held start again at 1.
-                first = min(first, call.attempt)
-                if wait_s := self._find_wait(db, call, state, now, turn):
-                    row = (call.id, call.name, call.sender, turn, call.tokens, now + wait_s, first)
-                    db.run(_FORGET_LOST, call.name, now - LOST_AFTER_S)
-                    db.run(_WAIT, *row)
-                    return wait_s
-                [(earliest,)] = db.run(_EARLIEST_TURN, call.name, now - call.rate.window_s * NEAR)
-                # If this call has passed others, a new call must not have to wait for all of them.
-                passed = turn if earliest is None else min(turn, earliest)
-                self._write(db, call, state.started(call.rate, now, call.tokens, passed))
-            db.run(_FORGET, call.id)  # also under the limits of other models, to which the call fell back
-            self._spend(db, call, now, Amounts(1, call.tokens, call.cost))
-            return Reservation(call, now, reserved_at, call.attempt - first)
+    def _list_spending(self, db: Transaction, period: str | None) -> list[Row]:
+        return db.run(_LIST, *([period, period] if period else list_periods(self._now(db)).values()))
+
+    def _reserve(self, db: Transaction, call: MeteredCall) -> Reservation | float:
+        state, now, reserved_at = self._lock(db, call), self._now(db), time.monotonic()
+        if call.counts:
+            self._check_budgets(db, call, now)
+        first = call.attempt
+        if call.name:
+            place = db.run(_OWN_PLACE, call.id, call.name)
+            turn, first = place[0] if place else (self._next_turn(db, call, state), first)
+            # The attempts of a call that is held start again at 1.
+            first = min(first, call.attempt)
+            if wait_s := self._find_wait(db, call, state, now, turn):
+                row = (call.id, call.name, call.sender, turn, call.tokens, now + wait_s, first)
+                db.run(_FORGET_LOST, call.name, now - LOST_AFTER_S)
+                db.run(_WAIT, *row)
+                return wait_s
+            [(earliest,)] = db.run(_EARLIEST_TURN, call.name, now - call.rate.window_s * NEAR)
+            # If this call has passed others, a new call must not have to wait for all of them.
+            passed = turn if earliest is None else min(turn, earliest)
+            self._write(db, call, state.started(call.rate, now, call.tokens, passed))
+        db.run(_FORGET, call.id)  # also under the limits of other models, to which the call fell back
+        self._spend(db, call, now, Amounts(1, call.tokens, call.cost))
+        return Reservation(call, now, reserved_at, call.attempt - first)
 
     def _settle(
-        self, reservation: Reservation, used: Amounts | None, retry_after_s: float | None, delay_s: float
+        self,
+        db: Transaction,
+        reservation: Reservation,
+        used: Amounts | None,
+        retry_after_s: float | None,
+        delay_s: float,
     ) -> None:
         call, at, *_ = reservation
         used = used or Amounts(0, call.tokens, call.cost)
-        with self._table.transaction() as db:
-            state = self._lock(db, call)
-            if call.name:
-                state = state.settled(call.rate, at, at + delay_s, call.tokens, used.tokens)
-                self._write(db, call, state.blocked(self._now(db) + retry_after_s) if retry_after_s else state)
-            self._spend(db, call, at, Amounts(0, used.tokens - call.tokens, used.cost - call.cost))
+        state = self._lock(db, call)
+        if call.name:
+            state = state.settled(call.rate, at, at + delay_s, call.tokens, used.tokens)
+            self._write(db, call, state.blocked(self._now(db) + retry_after_s) if retry_after_s else state)
+        self._spend(db, call, at, Amounts(0, used.tokens - call.tokens, used.cost - call.cost))
 
     def _next_turn(self, db: Transaction, call: MeteredCall, state: RateState) -> int:
         [(last,)] = db.run(_LAST_TURN, call.name, call.sender)
