@@ -19,6 +19,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.client import AgentClient
 from waystation.core import AGENT_DIRECTORY, SCOPE_WORKFLOW, SESSION_WORKFLOW, WORKFLOW, JsonObject, StoreFailed
+from waystation.embedded import bind_to_this_process
 from waystation.history import decode_histories
 from waystation.storage import list_shortened, offloading
 
@@ -227,7 +228,7 @@ class Replica:
         """
         self._errors = self._errors or tempfile.TemporaryFile()  # noqa: SIM115  # closed by `stop`
         self._process = await asyncio.create_subprocess_exec(
-            *self._command,
+            *bind_to_this_process([*self._command]),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=self._errors,
