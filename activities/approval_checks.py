@@ -22,6 +22,7 @@ from waystation.activities.session_history import Sessions
 from waystation.agents import ApprovalRule, LlmAgent
 from waystation.apps.registry import Registry
 from waystation.core import (
+    ACTIONS,
     MAX_VALUE_BYTES,
     ActivitySettings,
     Answer,
@@ -51,7 +52,6 @@ from waystation.core import (
     responses,
     to_plain_json,
 )
-from waystation.core.approval.decision import NOTED
 from waystation.tools import BaseTool, FunctionTool, ToolContext
 from waystation.tools.approval import judge_call, parameters_digest
 from waystation.tools.json_schema import find_mistakes
@@ -169,7 +169,7 @@ class Reviewer:
             if answer.action == "edit" and call.gate == "waiting" and answer.args is not None:
                 args = await self._check_edit(log, call, answer.args)
                 review = review.model_copy(update={"args": None if args == answer.args else args})
-            elif call.gate != "waiting" and answer.response is not None and answer.action in ("respond", "approve"):
+            elif call.gate != "waiting" and answer.response is not None and ACTIONS[answer.action].completes:
                 _check_response(call, answer.response)
         except AnswerRefused as refused:
             return review.model_copy(update={"refused": type(refused).__name__, "message": str(refused)})
@@ -189,7 +189,7 @@ class Reviewer:
         if origin is None or answer.run != origin.first_run_id:
             raise DigestMismatch(OTHER_RUN)
         digest = digest_with(call, call.args) if call.gate == "waiting" else call.digest
-        if answer.action not in NOTED and answer.digest != digest:
+        if ACTIONS[answer.action].decides and answer.digest != digest:
             raise DigestMismatch(OTHER_DIGEST)
 
     async def _check_edit(self, log: Log, call: CallState, args: JsonObject) -> JsonObject:
@@ -237,9 +237,9 @@ def _check_scripts(call: CallState, answer: Answer, who: Verified | None) -> Non
     Raises:
         NotAllowed: The name mixes scripts whose letters can look the same.
     """
-    policy, mixed = call.policy, find_mixed_scripts(who.subject) if who else []
+    policy, row, mixed = call.policy, ACTIONS[answer.action], find_mixed_scripts(who.subject) if who else []
     is_compared = policy is not None and (policy.quorum > 1 or policy.not_requester)
-    if who and mixed and is_compared and answer.action in ("approve", "edit", "respond", "progress"):
+    if who and mixed and is_compared and row.advances and not row.operators_only:
         names = " and ".join(script.title() for script in mixed)
         raise NotAllowed(
             f"{who.subject!a} may not {answer.action} call {call.id!r}: the name mixes the scripts {names}, so it can "

@@ -19,6 +19,7 @@ from temporalio.client import Client
 from waystation.activities.log_cache import LogCache
 from waystation.agents import ApprovalRule
 from waystation.core import (
+    ACTIONS,
     SESSION_WORKFLOW,
     TOKEN_LIFETIME_S,
     WORKFLOW,
@@ -132,7 +133,7 @@ class Proofs:
 
     def signed_approval(self, call: CallState, answer: Answer, review: Verification) -> SignedApproval | None:
         """Return the proof of a verified answer that lets a call run, or None for other answers."""
-        if review.who is None or answer.action not in ("approve", "edit", "waive") or call.gate != "waiting":
+        if review.who is None or not ACTIONS[answer.action].runs_tool or call.gate != "waiting":
             return None
         args = (answer.args if review.args is None else review.args) if answer.action == "edit" else call.args
         approval = SignedApproval(

@@ -13,12 +13,12 @@ from typing import Any, Literal, TypeVar, get_args
 import structlog
 
 from waystation.core import (
+    ACTIONS,
     LONGEST,
     MIN_HEARTBEAT_INTERVAL,
     ApprovalPolicy,
     AuthoringError,
     Confirmation,
-    Decision,
     Effect,
     InvalidTool,
     JsonObject,
@@ -39,11 +39,6 @@ log = structlog.get_logger(__name__)
 OnError = Literal["tell", "raise"]
 MAX_RESPONSE_SCHEMA_BYTES = 16_000
 """Size limit for a response schema, which is copied into every recorded call."""
-_SETTLES: Mapping[bool, tuple[Decision, ...]] = {
-    True: ("approve", "reject", "respond"),
-    False: ("approve", "edit"),
-}
-"""The decisions that close a long-running call (True) and those that allow any other call to run (False)."""
 
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
@@ -268,8 +263,12 @@ class BaseTool:
         if not isinstance(policy, ApprovalPolicy):
             yield f"`approval` is {policy!r}; use an ApprovalPolicy."
             return
-        settles = _SETTLES[self.is_long_running]
-        if policy.actions is not None and not set(policy.actions) & set(settles):
+        settles = [
+            row.name
+            for row in ACTIONS.values()
+            if row.listable and (row.decides and "long_running" in row.kinds if self.is_long_running else row.approves)
+        ]
+        if policy.actions is not None and not set(policy.actions).intersection(settles):
             yield (
                 f"its `approval` allows only {', '.join(map(repr, policy.actions))}, so no call can be approved; "
                 f"add one of {', '.join(map(repr, settles))} to `actions`."

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from waystation.core import DEFAULT_USER, ROLE, Action, NotAllowed, PendingCall, Verified
+from waystation.core import ACTIONS, DEFAULT_USER, ROLE, Action, NotAllowed, PendingCall, Verified
 
 Role = Literal["viewer", "approver", "author", "operator"]
 """A role in an interface. `viewer` sees everything. `approver` answers calls that do not name their approvers. `author`
@@ -16,8 +16,6 @@ starts and cancels invocations and chats. `operator` forks and resets invocation
 and closes calls.
 """
 ROLES: frozenset[str] = frozenset(get_args(Role))
-PRIVILEGED: tuple[Action, ...] = ("waive", "cancel")
-"""Actions on calls that close them without a decision."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +99,7 @@ def sees_call(person: Person, call: PendingCall) -> bool:
 
 def why_not(person: Person, call: PendingCall, action: Action) -> str:
     """Return why this person's roles do not allow an action on a visible call, or an empty string if they do."""
-    if action in PRIVILEGED:
+    if ACTIONS[action].operators_only:
         allowed = "operator" in person.roles or (call.policy is not None and is_named(person, call.policy.operators))
         return "" if allowed else format_lack("operator")
     return "" if action == "view" or may_answer(person, call) else format_lack("approver")

@@ -4,12 +4,10 @@ import asyncio
 import contextlib
 import difflib
 import getpass
-import inspect
 import re
 import sys
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -35,24 +33,33 @@ from waystation.cli.command_context import (
     to_problem,
     write_waits,
 )
+from waystation.cli.command_execution import AsyncCommand
 from waystation.cli.invocations import Watch
 from waystation.cli.output import Output
 from waystation.cli.shell_completion import complete_id
 from waystation.cli.terminal_input import NOTHING_SENT, Person, find_person
 from waystation.client import AgentClient
-from waystation.client.approvals import NEEDS_ARGUMENTS
 from waystation.client.search_attributes import ANY_TENANT
-from waystation.core import Action, JsonObject, PendingCall, Stores, decode, hide_named_secrets, ids, summary
+from waystation.core import (
+    ACTIONS,
+    Action,
+    ActionSpec,
+    JsonObject,
+    PendingCall,
+    Stores,
+    decode,
+    hide_named_secrets,
+    ids,
+    summary,
+)
 from waystation.presentation import terminal, words
 from waystation.presentation.tables import make_table
 from waystation.storage import describe_place
 
 T = TypeVar("T")
 
-NEEDED = {"edit": ("args", "--args"), "respond": ("response", "--response"), "progress": ("response", "--response")}
-"""For each action that requires a field, the field and the option that sets it."""
-WITHOUT_COMMENT = ("claim", "release", "progress")
-"""Actions that do not need a comment even if the policy requires comments."""
+OWN_OPTIONS = frozenset(option for row in ACTIONS.values() for option in row.options)
+"""The options that not every command has."""
 MIN_CALL = 24
 """Minimum width of the table's call column. If less space is left, calls are listed without a table."""
 MAX_LISTED = 20
@@ -75,12 +82,12 @@ CallId = Annotated[
     typer.Argument(metavar="CALL", help="Call ID, such as fc-1, if the invocation has several pending calls."),
 ]
 Comment = Annotated[str | None, typer.Option(help="Comment for the agent.")]
-Fields = Annotated[
-    str | None, typer.Option(metavar="JSON", help="Additional fields for the response, as a JSON object.")
-]
 Response = Annotated[
     str | None,
-    typer.Option(metavar="JSON", help="Response, as a JSON object. If you omit it in a terminal, you are prompted."),
+    typer.Option(
+        metavar="JSON",
+        help="Fields of the response, as a JSON object. If they are required, a terminal prompts for them.",
+    ),
 ]
 Args = Annotated[
     str | None,
@@ -124,17 +131,6 @@ FILTERS = {
     "older_than": OlderThan,
     "below": Below,
     "tenant": ByTenant,
-}
-ANSWERED: dict[Action, str] = {
-    "approve": "approved",
-    "reject": "rejected",
-    "edit": "approved",
-    "respond": "answered",
-    "progress": "reported the progress of",
-    "claim": "claimed",
-    "release": "released",
-    "waive": "waived the approval of",
-    "cancel": "canceled",
 }
 
 
@@ -237,98 +233,78 @@ def parse_duration(text: str) -> timedelta:
     return timedelta(**{units[match[2]]: int(match[1])})
 
 
-def _create_answer_command(action: Action, help: str, **own_options: Any) -> Callable[..., Any]:
-    """Return the command function for an action.
+class AnswerCommand(AsyncCommand):
+    """The command of one action: the command `answer`, with those of its options that the action has."""
 
-    Args:
-        action: The action that the command sends.
-        help: Help text of the command.
-        own_options: Types of the additional options, which not every action has.
-    """
-
-    async def command(ctx: CommandContext, **options: Any) -> Exit:
-        return await _answer(ctx, action, own_options, **options)
-
-    options: dict[str, tuple[Any, Any]] = {
-        **{"id": (AnyId, None), "call": (CallId, None), "comment": (Comment, None), "by": (By, None)},
-        **{name: (kind, False if kind in (Quiet, Remember) else None) for name, kind in own_options.items()},
-        **{"token_file": (TokenFile, None), "all": (All, False)},
-        **{name: (kind, None) for name, kind in FILTERS.items()},
-        **{"yes": (Yes, False), "json": (AsJson, False)},
-    }
-    parameters = [
-        inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=CommandContext),
-        *(
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=default)
-            for name, (kind, default) in options.items()
-        ),
-    ]
-    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # Typer reads this attribute
-    command.__annotations__ = {"ctx": CommandContext, **{name: kind for name, (kind, _) in options.items()}}
-    command.__name__, command.__doc__ = action, help
-    return command
+    def __init__(self, name: str, *, params: list[Any], **settings: Any) -> None:
+        row = ACTIONS[name]
+        params = [param for param in params if param.name in row.options or param.name not in OWN_OPTIONS]
+        super().__init__(name, params=params, **{**settings, "help": row.help})
 
 
-approve = _create_answer_command(
-    "approve",
-    "Approve a pending call, and print whether the answer was accepted.",
-    response=Fields,
-    remember=Remember,
-)
-reject = _create_answer_command(
-    "reject", "Reject a pending call, and print whether the answer was accepted.", response=Fields
-)
-edit = _create_answer_command(
-    "edit", "Approve a call that is waiting for confirmation, but with new arguments.", args=Args
-)
-respond = _create_answer_command("respond", "Send the final response to a long-running call.", response=Response)
-progress = _create_answer_command(
-    "progress", "Report progress on a long-running call. The call stays open.", response=Response, quiet=Quiet
-)
-claim = _create_answer_command("claim", "Claim a call. No one else can answer it until you release it.")
-release = _create_answer_command("release", "Release a call that you claimed, so that others can answer it.")
-waive = _create_answer_command("waive", "As an operator, run a call without the approval that its policy requires.")
-cancel = _create_answer_command("cancel", "As an operator, close a pending call. Its invocation continues.")
-
-
-async def _answer(
+async def answer(
     ctx: CommandContext,
-    action: Action,
-    own_options: dict[str, Any],
-    *,
-    id: str | None,
-    call: str | None,
-    comment: str | None,
-    by: str | None,
-    token_file: Path | None,
-    all: bool,
-    yes: bool,
-    **options: Any,
+    id: AnyId = None,
+    call: CallId = None,
+    comment: Comment = None,
+    by: By = None,
+    response: Response = None,
+    remember: Remember = False,
+    args: Args = None,
+    quiet: Quiet = False,
+    token_file: TokenFile = None,
+    all: All = False,
+    agent: ByAgent = None,
+    tool: ByTool = None,
+    person: ByPerson = None,
+    older_than: OlderThan = None,
+    below: Below = None,
+    tenant: ByTenant = None,
+    yes: Yes = False,
+    json: AsJson = False,
 ) -> Exit:
+    """Send the answer whose action is the name of the command."""
     if all and id is not None:
         raise typer.BadParameter("cannot be used with --all", param_hint="ID")
-    if not all and (yes or any(options[name] for name in FILTERS)):
+    if not all and (yes or any((agent, tool, person, older_than, below, tenant))):
         raise typer.BadParameter("requires --all", param_hint="--yes" if yes else "--agent …")
     token = read_token(token_file)
-    fields: dict[str, Any] = {"comment": comment, "by": by or name_sender(token), "token": token}
-    for name in own_options:
-        match name:
-            case "quiet":
-                fields["wake"] = False if options[name] else None
-            case "remember":
-                fields[name] = options[name] or None
-            case _:
-                fields[name] = parse_object(f"--{name}", options[name])
-    client = await ctx.connect()
+    fields: dict[str, Any] = {
+        "comment": comment,
+        "by": by or name_sender(token),
+        "token": token,
+        "response": parse_object("--response", response),
+        "args": parse_object("--args", args),
+        "remember": remember or None,
+        "wake": False if quiet else None,
+    }
+    client, action = await ctx.connect(), ACTIONS[ctx.command.name or ""]
     if all:
         return await _answer_all(ctx, client, action, fields, yes=yes)
     return await _answer_one(ctx, client, action, id, call, fields)
 
 
+def _create_command(action: Action) -> typer.Typer:
+    program = typer.Typer(add_completion=False, rich_markup_mode=None)
+    program.command(action, cls=AnswerCommand)(answer)
+    return program
+
+
+approve = _create_command("approve")
+reject = _create_command("reject")
+edit = _create_command("edit")
+respond = _create_command("respond")
+progress = _create_command("progress")
+claim = _create_command("claim")
+release = _create_command("release")
+waive = _create_command("waive")
+cancel = _create_command("cancel")
+
+
 async def _answer_one(
     ctx: CommandContext,
     client: AgentClient,
-    action: Action,
+    action: ActionSpec,
     id: str | None,
     call_id: str | None,
     fields: dict[str, Any],
@@ -353,30 +329,30 @@ async def _answer_one(
     if len(calls) == 1 or (person and calls):
         call = choose(person, out, target, calls) if person else calls[0]
         id, call_id = call.invocation_id, call.function_call_id
-    if call and action in ("approve", "edit", "waive") and (warning := await client.agents.find_missing_tool(call)):
+    if call and action.runs_tool and (warning := await client.agents.find_missing_tool(call)):
         out.remark(warning)
     missing = find_missing_options(action, call, fields)
-    if call and (action in NEEDS_ARGUMENTS or (person and (missing or is_choice))):
+    if call and (action.accepts or (person and (missing or is_choice))):
         call = await client.approvals.get(call.approval_id)
     if person and call and (missing or is_choice):
         show_call(out, call)
         fields = ask_for_missing(person, out, call, action, fields)
     elif missing:
-        raise Problem(Exit.USAGE, f"`{action}` requires {' and '.join(missing)} for this call.")
+        raise Problem(Exit.USAGE, f"`{action.name}` requires {' and '.join(missing)} for this call.")
     assert id is not None
     # The digest ties the answer to the call that the user saw: by now, that call's ID may belong to another call.
     digest, run = (call.digest, call.run) if call else (None, None)
-    receipt = await client.invocation(id).answer(action, call_id, digest=digest, run=run, **fields)
+    receipt = await client.invocation(id).answer(action.name, call_id, digest=digest, run=run, **fields)
     name = terminal.format_call(call) if call else terminal.escape(str(receipt.get("tool")))
-    if call and action == "edit":
+    if call and action.name == "edit":
         name += f" as {terminal.escape(summary.call(call.tool, fields['args']))}"
     answered_id = terminal.escape(str(receipt.get("function_call_id")))
-    out.result(receipt, Text.assemble((ANSWERED[action], "bold"), f" {name} [{answered_id}] of {terminal.escape(id)}"))
+    out.result(receipt, Text.assemble((action.done, "bold"), f" {name} [{answered_id}] of {terminal.escape(id)}"))
     if out.json:
         return Exit.OK
     if count := receipt.get("lacking"):
         out.line(f"The call still needs {count} more {'approval' if count == 1 else 'approvals'}.")
-    elif call and call.kind == "credential" and action == "approve":
+    elif call and call.kind == "credential" and action.name == "approve":
         # Approving helps only if someone has put the credential into the store by other means.
         out.line(
             "The tool runs again. If the workers' store still has no credential, the tool asks again. To store one:"
@@ -405,7 +381,7 @@ async def _parse_id(client: AgentClient, id: str, call_id: str | None) -> tuple[
 
 
 async def _answer_all(
-    ctx: CommandContext, client: AgentClient, action: Action, fields: dict[str, Any], *, yes: bool
+    ctx: CommandContext, client: AgentClient, action: ActionSpec, fields: dict[str, Any], *, yes: bool
 ) -> Exit:
     """Answer all calls that match the filters, and print for each call whether the answer was accepted.
 
@@ -415,12 +391,12 @@ async def _answer_all(
     out, target = ctx.out, ctx.target
     calls = await _find_calls(ctx, client)
     if missing := sorted({option for call in calls for option in find_missing_options(action, call, fields)}):
-        raise Problem(Exit.USAGE, f"`{action}` requires {' and '.join(missing)} for these calls.")
+        raise Problem(Exit.USAGE, f"`{action.name}` requires {' and '.join(missing)} for these calls.")
     if not calls:
         if not out.json:
             out.line(f"No such calls are waiting for a person in {target.describe()}.")
         return Exit.OK
-    for large in calls if action in NEEDS_ARGUMENTS else ():
+    for large in calls if action.accepts else ():
         if set(large.args) == {"omitted_bytes"}:  # fail before anything is sent if they cannot be read
             await client.approvals.get(large.approval_id)
     if not yes:
@@ -430,11 +406,11 @@ async def _answer_all(
             raise Problem(Exit.USAGE, f"This would answer {count}. Pass --yes to confirm.")
         with out.pages():
             write_list(out, target, calls, first=1)
-        if not person.agrees(f"Send {action!r} for {count}?"):
+        if not person.agrees(f"Send {action.name!r} for {count}?"):
             raise Problem(Exit.FAILED, NOTHING_SENT)
     by_id = {call.approval_id: call for call in calls}
     code = Exit.OK
-    async for outcome in client.approvals.answer_all(calls, action, **fields):
+    async for outcome in client.approvals.answer_all(calls, action.name, **fields):
         id = terminal.escape(outcome.approval_id)
         if outcome.error:
             problem = to_problem(outcome.error, target.describe(), outcome.approval_id)
@@ -444,17 +420,17 @@ async def _answer_all(
         else:
             record = {"receipt": outcome.receipt}
             call = terminal.format_call(by_id[outcome.approval_id])
-            text = Text.assemble((ANSWERED[action], "bold"), f" {call} [{id}]")
+            text = Text.assemble((action.done, "bold"), f" {call} [{id}]")
         out.result({"approval_id": outcome.approval_id, **record}, text)
     return code
 
 
-def find_missing_options(action: Action, call: PendingCall | None, fields: JsonObject) -> list[str]:
+def find_missing_options(action: ActionSpec, call: PendingCall | None, fields: JsonObject) -> list[str]:
     """Return the names of required options that an answer to the call still lacks."""
     missing = []
-    if action in NEEDED and fields.get(NEEDED[action][0]) is None:
-        missing.append(NEEDED[action][1])
-    if call and action not in WITHOUT_COMMENT and words.needs_comment(call) and not fields.get("comment"):
+    if action.requires and fields.get(action.requires) is None:
+        missing.append(f"--{action.requires}")
+    if call and action.decides and words.needs_comment(call) and not fields.get("comment"):
         missing.append("--comment")
     return missing
 
@@ -505,28 +481,30 @@ def _format_requester(call: PendingCall) -> str:
     return f"{terminal.escape(call.agent)}, for {terminal.escape(call.requester or call.user_id)}"
 
 
-def ask_for_missing(person: Person, out: Output, call: PendingCall, action: Action, fields: JsonObject) -> JsonObject:
+def ask_for_missing(
+    person: Person, out: Output, call: PendingCall, action: ActionSpec, fields: JsonObject
+) -> JsonObject:
     """Ask for the missing fields of an answer, required or optional, and for confirmation. Return all fields.
 
     Raises:
         Problem: The user did not confirm, stopped editing, or left the arguments to edit unchanged.
     """
     answer = dict(fields)
-    if action == "edit" and answer.get("args") is None:
+    if action.requires == "args" and answer.get("args") is None:
         answer["args"] = _edit_args(person, out, call)
-    if action in ("respond", "progress") and answer.get("response") is None:
+    if action.requires == "response" and answer.get("response") is None:
         answer["response"] = _ask_for_response(person, out, call, action)
     if not answer.get("comment"):
-        required = words.needs_comment(call) and action not in WITHOUT_COMMENT
+        required = words.needs_comment(call) and action.decides
         answer["comment"] = (
             _ask_until(person, out, "Comment (required by the policy)", _parse_comment)
             if required
             else person.ask("Comment (optional)") or None
         )
-    if action == "approve" and call.policy and call.policy.remember and not answer.get("remember"):
+    if "remember" in action.options and call.policy and call.policy.remember and not answer.get("remember"):
         length = terminal.format_span(call.policy.remember.total_seconds())
         answer["remember"] = person.agrees(f"Also approve identical calls for {length}?") or None
-    if not person.agrees(f"Send {action!r}?"):
+    if not person.agrees(f"Send {action.name!r}?"):
         raise Problem(Exit.FAILED, NOTHING_SENT)
     return answer
 
@@ -577,11 +555,11 @@ def _ask_for_value(person: Person, out: Output, name: str, value: Any) -> Any:
     return _ask_until(person, out, f"  {terminal.escape(name)}", parse, default)
 
 
-def _ask_for_response(person: Person, out: Output, call: PendingCall, action: Action) -> JsonObject:
+def _ask_for_response(person: Person, out: Output, call: PendingCall, action: ActionSpec) -> JsonObject:
     """Ask for a response: field by field if a final response must match a schema, otherwise as one JSON object."""
     schema = call.response_schema or {}
     fields = schema.get("properties")
-    if action == "progress" or not isinstance(fields, dict) or not fields:
+    if not action.completes or not isinstance(fields, dict) or not fields:
         return _ask_until(person, out, 'Response as JSON, such as {"status": "done"}', parse_json_object)
     required = schema.get("required") or ()
     values = {name: _ask_for_field(person, out, name, field, name in required) for name, field in fields.items()}

@@ -13,10 +13,11 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from waystation.core.approval.actions import ACTIONS
 from waystation.stop_signals import exit_until_handled
 
 _GLOBAL = ("--address", "--namespace", "--task-queue", "--profile", "--store")
-COMMANDS = {
+COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Develop agents": {
         "demo": ("demo", "Watch an agent survive a crash while a call waits for approval."),
         "new": ("scaffold", "Create an agent package with a test."),
@@ -35,15 +36,7 @@ COMMANDS = {
     },
     "Answer pending calls": {
         "pending": ("pending_calls", "List calls that are waiting for a person."),
-        "approve": ("pending_calls", "Approve a call."),
-        "reject": ("pending_calls", "Reject a call."),
-        "edit": ("pending_calls", "Approve a call with new arguments."),
-        "respond": ("pending_calls", "Send the response to a long-running call."),
-        "progress": ("pending_calls", "Report progress on a long-running call."),
-        "claim": ("pending_calls", "Claim a call, so that no one else can answer it."),
-        "release": ("pending_calls", "Release a call that you claimed."),
-        "waive": ("pending_calls", "As an operator, run a call without its approval."),
-        "cancel": ("pending_calls", "As an operator, close a pending call."),
+        **{row.name: ("pending_calls", row.help) for row in ACTIONS.values() if row.help},
         "authorize": ("pending_calls", "Provide the credential that a call is waiting for."),
     },
     "Debug": {

@@ -33,8 +33,8 @@ from waystation.cli.invocations import Watch, find_worker_problem, report_failur
 from waystation.cli.output import Output
 from waystation.cli.terminal_input import Lines
 from waystation.client import AgentClient, DeletedSession, Session, StartedInvocations, count_events, stream_session
-from waystation.client.approvals import NEEDS_ARGUMENTS
 from waystation.core import (
+    ACTIONS,
     DEFAULT_APP,
     DEFAULT_USER,
     MEMO_SESSION,
@@ -469,7 +469,7 @@ class Chat:
                 fields = {"response": parse_json_object(text)}
             except ValueError as error:
                 raise Problem(Exit.USAGE, f'{error}. Write the response like this: /respond {{"amount": 50}}') from None
-        if action in NEEDS_ARGUMENTS:
+        if ACTIONS[action].accepts:
             await self._client.approvals.get(call.approval_id)
         token = read_token(self._token_file)
         # The digest ties the answer to the call that the user saw: by now, its ID may belong to a different call.

@@ -44,8 +44,6 @@ from waystation.core import (
 )
 from waystation.history import is_not_found
 
-NEEDS_ARGUMENTS: tuple[Action, ...] = ("approve", "edit", "respond", "waive")
-"""Actions with which people accept a call's arguments. Do not offer them if the arguments cannot be read."""
 AT_ONCE = 8
 """Default number of answers that `answer_all` sends concurrently."""
 PAGE_SIZE = 100

@@ -14,13 +14,13 @@ from waystation.core.activity_io import (
     ToolOutcome,
     default_hint,
 )
+from waystation.core.approval.actions import ACTIONS, Action, ActionSpec, Decision
 from waystation.core.approval.answer import (
     CLIENT_IDENTITY_ENV,
     IDENTITY_ENV,
     MAX_TOKEN_CHARS,
     PLAIN_TOKEN,
     TOKEN_LIFETIME_S,
-    Action,
     Answer,
     PendingCall,
     TokenSigner,
@@ -54,7 +54,6 @@ from waystation.core.approval.policy import (
     OPERATOR,
     ROLE,
     ApprovalPolicy,
-    Decision,
     Escalation,
     Verified,
     call_digest,
@@ -399,6 +398,7 @@ from waystation.core.wire import (
 )
 
 __all__ = [
+    "ACTIONS",
     "AGENT_DIRECTORY",
     "ANSWER_SIGNAL",
     "ANSWER_UPDATE",
@@ -490,6 +490,7 @@ __all__ = [
     "WORKFLOW",
     "Abandoned",
     "Action",
+    "ActionSpec",
     "ActivityOptions",
     "ActivitySettings",
     "AgentKind",

@@ -17,6 +17,7 @@ from rich.style import Style
 from rich.text import Text
 
 from waystation.core import (
+    ACTIONS,
     REQUEST_CONFIRMATION,
     REQUEST_CREDENTIAL,
     Event,
@@ -53,19 +54,6 @@ HOLDS = {
     "worker_stopped": "a worker stopped before it started a call",
 }
 """Descriptions of the reasons why invocations are held."""
-ANSWER_EFFECTS = {
-    "approve": "approved",
-    "reject": "rejected",
-    "edit": "approved with other arguments",
-    "respond": "answered",
-    "progress": "updated with progress",
-    "claim": "claimed",
-    "release": "released",
-    "view": "viewed",
-    "waive": "allowed without the required approval",
-    "cancel": "closed",
-}
-"""The effect of each kind of answer on a call, as a past participle."""
 
 Kind = Literal["text", "call", "response", "state", "error", "note"]
 _STYLES: dict[Kind, Style] = {
@@ -256,9 +244,9 @@ def _note_lines(name: str, note: JsonObject) -> Iterator[Line]:
             by = f" by {escape(str(note['by']))}{verified}" if note.get("by") else ""
             so_far = f", {len(note['approved_by'])} of {note['needed']}" if "needed" in note else ""
             comment = f": “{escape(clip(str(note['comment'])))}”" if note.get("comment") else ""
-            done = ANSWER_EFFECTS.get(str(note.get("action")), "answered")
+            row = ACTIONS.get(str(note.get("action")))
             changes = "".join(f", {line}" for line in list_changes(note.get("edited") or {}))
-            yield Line("note", "", f"[{call}] {done}{by}{so_far}{changes}{comment}")
+            yield Line("note", "", f"[{call}] {row.effect if row else 'answered'}{by}{so_far}{changes}{comment}")
         case "ignored_answer":
             by = f" by {escape(str(note['by']))}" if note.get("by") else ""
             why = f"{escape(str(note.get('reason')))}: {escape(str(note.get('message')))}"

@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, NamedTuple, assert_never
 
 from waystation.core import (
+    ACTIONS,
     HELD_TOOL,
     MODEL,
     ROLE,
@@ -94,7 +95,7 @@ def decision(call: CallState) -> str:
     """Describe how a call that needed a person was decided. Return an empty string while the call is pending."""
     if call.answer:
         changes = "".join(f", {line}" for line in terminal.list_changes(find_changes(call)))
-        return f"{terminal.ANSWER_EFFECTS[call.answer.action]}{by(call.answer, call.decided_by)}{changes}"
+        return f"{ACTIONS[call.answer.action].effect}{by(call.answer, call.decided_by)}{changes}"
     return "expired without an answer" if call.expired else ""
 
 
@@ -255,7 +256,7 @@ def _answered(answer: Answer, tool: str, who: Verified | None = None) -> str:
     edited = f", as {text_safety.format_line(summary.call(tool, answer.args))}" if answer.args is not None else ""
     unasked = ", and identical calls run without asking" if answer.remember else ""
     comment = f": “{text_safety.format_line(answer.comment, MAX_SHOWN_CHARS)}”" if answer.comment else ""
-    return f"{terminal.ANSWER_EFFECTS[answer.action]}{by(answer, who)}{edited}{unasked}{comment}"
+    return f"{ACTIONS[answer.action].effect}{by(answer, who)}{edited}{unasked}{comment}"
 
 
 def _ignored(refused: AnswerIgnored, who: Verified | None = None) -> str:

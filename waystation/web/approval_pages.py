@@ -18,10 +18,11 @@ from temporalio.service import RPCError
 
 from waystation.approvers import Gatekeeper, sees_call, sees_everything, sees_invocation, why_not
 from waystation.client import AgentClient, Outcome
-from waystation.client.approvals import NEEDS_ARGUMENTS
 from waystation.client.invocation_handle import explain_unread, parse_pending_calls
 from waystation.core import (
+    ACTIONS,
     Action,
+    ActionSpec,
     CallState,
     ForeignHistory,
     JsonObject,
@@ -52,11 +53,12 @@ TWIN_LIMIT_S = 20.0
 MAX_COMMENT_CHARS = 20_000
 CONVERSATION_LINES = 8
 """Number of lines of the conversation to show with a call."""
-NO_COMMENT = ("claim", "release", "progress")
-"""Actions that leave a call pending, and therefore never require a comment."""
-NOTICES = {
-    **{action: f"The call was {terminal.ANSWER_EFFECTS[action]}." for action in ("progress", "claim", "release")},
-    **dict.fromkeys(("approve", "edit"), "Your approval was accepted. More people have to approve."),
+NOTICES: dict[str, str] = {
+    row.name: "Your approval was accepted. More people have to approve."
+    if row.approves
+    else f"The call was {row.effect}."
+    for row in ACTIONS.values()
+    if row.approves or not row.decides
 }
 """Notices to show after answers that may leave the call pending."""
 STALE_FORM = "This page is older than your login, or was open for too long. Nothing was sent; check the call again."
@@ -65,18 +67,15 @@ SEVERAL_SENT_TWICE = "This form was already sent, or is older than your login. N
 TOO_LATE = "Your answer was not sent: the call is no longer pending."
 
 CONCURRENT_READS = 8
+BULK = [row for row in ACTIONS.values() if row.in_bulk]
 SEVERAL = "several"
 """The subject of nonces for forms that answer several calls; see `Login.offer_form`."""
 UNKNOWN_OUTCOMES = (HTTPStatus.ACCEPTED, HTTPStatus.SERVICE_UNAVAILABLE)
 """HTTP statuses for answers whose outcome is unknown, and which may still be accepted."""
-SEVERAL_ACTIONS: tuple[Action, ...] = ("approve", "reject")
-DECISIONS: tuple[Action, ...] = ("approve", "reject", "edit", "respond", "progress")
-CLOSING: tuple[Action, ...] = ("approve", "reject", "edit", "respond", "waive", "cancel")
 AND_NEXT = "-and-next"
 """The end of the value of a button that answers a call and then shows the next one."""
 PLACE_AGE_S = 15.0
 """Maximum age of the list in which a call's neighbors are found."""
-FURTHER_ACTIONS: tuple[Action, ...] = ("claim", "release", "view", "waive", "cancel")
 Standing = Literal["open", "decided", "expired", "closed"]
 
 
@@ -121,15 +120,19 @@ class CallView:
         """The actions with which the call can be answered, in the order that the page shows them."""
         # A call with a response schema requires a response, so do not offer a plain approval.
         is_form = bool(self.state.call.response_schema) and self.state.gate != "waiting"
-        excluded = {"approve"} if is_form else set()
-        excluded |= set(NEEDS_ARGUMENTS) if self.unread else set()
-        return tuple(a for a in DECISIONS if a in allowed_actions(self.state) and a not in excluded)
+        return tuple(row.name for row in self._accepted if row.listable and not (is_form and row.name == "approve"))
 
     @property
     def further_actions(self) -> tuple[Action, ...]:
         """The other actions that the call accepts. They do not answer it. Includes either `claim` or `release`."""
-        excluded = {"claim" if self.state.claimed_by else "release", *(NEEDS_ARGUMENTS if self.unread else ())}
-        return tuple(a for a in FURTHER_ACTIONS if a in allowed_actions(self.state) and a not in excluded)
+        excluded = "claim" if self.state.claimed_by else "release"
+        return tuple(row.name for row in self._accepted if not row.listable and row.name != excluded)
+
+    @property
+    def _accepted(self) -> list[ActionSpec]:
+        """The actions that the call accepts, without those for which people have to see its complete arguments."""
+        allowed = allowed_actions(self.state)
+        return [row for row in ACTIONS.values() if row.name in allowed and not (self.unread and row.accepts)]
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -239,7 +242,7 @@ def parse_answer(form: Form, view: CallView) -> tuple[Action, JsonObject]:
     comment = form.get("comment", "").strip()
     if len(comment) > MAX_COMMENT_CHARS:
         raise InvalidInput(f"The comment has {len(comment):,} characters; the limit is {MAX_COMMENT_CHARS:,}.")
-    if not comment and words.needs_comment(call) and action not in NO_COMMENT:
+    if not comment and words.needs_comment(call) and ACTIONS[action].decides:
         raise InvalidInput("This answer requires a comment.")
     fields: JsonObject = {"comment": comment, "remember": remember}
     match action:
@@ -448,7 +451,7 @@ class ApprovalPages:
         finally:
             use.done.set()
         if outcome.receipt is not None:
-            if action in CLOSING and "lacking" not in outcome.receipt:
+            if ACTIONS[action].decides and "lacking" not in outcome.receipt:
                 self._calls.forget(view.pending)
             return RedirectResponse(_format_next_path(view, form, action, query, place), HTTPStatus.SEE_OTHER)
         status, problem = problem_of(outcome)
@@ -521,12 +524,15 @@ class ApprovalPages:
         )
 
     def _offered(self, view: CallView, login: Login) -> tuple[Action, ...]:
-        excluded = {"approve", "edit"} if is_among_people(login.subject, view.pending.approved_by) else set()
-        if login.only:
-            excluded |= {"edit", "progress"}  # a link opens only this page
-        if view.pending.requesters is None:
-            excluded |= {*view.decisions} - {"reject"}  # nobody may approve: anybody could be the requester
-        return tuple(action for action in view.decisions if action not in excluded)
+        has_approved = is_among_people(login.subject, view.pending.approved_by)
+        rows = [ACTIONS[action] for action in view.decisions]
+        return tuple(
+            row.name
+            for row in rows
+            if not (row.approves and has_approved)
+            and not (row.name in ("edit", "progress") and login.only)  # a link opens only this page
+            and not (row.advances and view.pending.requesters is None)  # anybody could be the requester
+        )
 
     def _why_not(self, view: CallView, login: Login, action: Action) -> str:
         """Return why a person may not perform an action on a call, or an empty string if it is allowed."""
@@ -579,7 +585,7 @@ class ApprovalPages:
             now=time.time(),
             nonce=login.offer_form(SEVERAL),
             comment_needed=any(words.needs_comment(view.pending) for view in views),
-            actions=[action for action in SEVERAL_ACTIONS if views and all(action in view.decisions for view in views)],
+            actions=[row.name for row in BULK if views and all(row.name in view.decisions for view in views)],
             read_only=not login.browser,
         )
 
@@ -589,7 +595,7 @@ class ApprovalPages:
         form = await read_form(request)
         calls = [value.rpartition("|")[::2] for value in dict.fromkeys(form.getlist("call"))]
         self._check_count(calls)
-        action = next((action for action in SEVERAL_ACTIONS if action == form.get("action")), None)
+        action = next((row.name for row in BULK if row.name == form.get("action")), None)
         comment = form.get("comment", "").strip()
         if action is None or not calls or len(comment) > MAX_COMMENT_CHARS or not all(id for id, _ in calls):
             text = "Select a call, choose an answer, and keep the comment short."
@@ -620,7 +626,7 @@ class ApprovalPages:
                 "id": id,
                 "label": text_safety.format_line(id),
                 "counts": id in counts,
-                "text": text_safety.format_line(problems.get(id, terminal.ANSWER_EFFECTS[action]), 500),
+                "text": text_safety.format_line(problems.get(id, ACTIONS[action].effect), 500),
             }
             for id, _ in calls
         ]

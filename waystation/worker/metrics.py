@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
 from waystation.core import (
+    ACTIONS,
     QUOTA_WAIT,
     AnswerCounted,
     AnswerIgnored,
@@ -28,7 +29,6 @@ from waystation.core import (
     ids,
     without_verdict,
 )
-from waystation.worker.spans import UNDECIDED
 
 UNKNOWN = "unknown"
 """Value of a label whose real value is not known, or was not chosen by the operator."""
@@ -213,7 +213,8 @@ class _Facts:
 
     def _answer(self, call_id: str, action: str) -> Iterator[Measurement]:
         requested_at = self._requested_at.get(ids.requesting_call(call_id))
-        if requested_at is not None and action not in UNDECIDED:
+        row = ACTIONS.get(action)  # a passed deadline has no row
+        if requested_at is not None and not (row and not row.decides):
             delay = max(self._entry.time - requested_at, 0.0)
             yield Measurement(ANSWER_SECONDS, delay, {**self._describe(call_id), "action": action})
 

@@ -13,6 +13,7 @@ from hashlib import sha256
 from typing import Any, NamedTuple, TypeAlias
 
 from waystation.core import (
+    ACTIONS,
     NO_ACTIONS,
     AnswerCounted,
     AnswerSubmitted,
@@ -45,8 +46,6 @@ from waystation.core import (
 LONG_WAIT_S = 60.0
 """An `invoke_agent` span ends when an invocation stops working for longer than this. Another span begins when the
 invocation continues."""
-UNDECIDED = frozenset({"view", "claim", "release", "progress"})
-"""Actions after which a call still waits for an answer."""
 Attributes: TypeAlias = dict[str, str | int | float | tuple[str, ...]]
 
 _PROVIDERS = (
@@ -337,14 +336,14 @@ class _Spans:
 
     def _decide(self, position: int, call_id: str, time: float, action: str) -> Iterator[Span]:
         call_id = ids.requesting_call(call_id)
-        call = self._log.state.calls.get(call_id)
-        if call is None or action in UNDECIDED:
+        call, row = self._log.state.calls.get(call_id), ACTIONS.get(action)  # a passed deadline has no row
+        if call is None or (row and not row.decides):
             return
         if call_id in self._running:
             self._early.add(call_id)
             return
         self._approvals[call_id] = 1 if action == "edit" else self._approvals[call_id] + (action == "approve")
-        if action in ("approve", "edit") and self._approvals[call_id] < call.approvals_needed:
+        if row and row.approves and self._approvals[call_id] < call.approvals_needed:
             return
         self._decided_at = time
         yield from self._wait_span(call_id, time, action)

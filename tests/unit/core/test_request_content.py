@@ -3,6 +3,7 @@
 import pytest
 
 from waystation.core import (
+    Action,
     Answer,
     ApprovalPolicy,
     Call,
@@ -18,7 +19,6 @@ from waystation.core import (
     parse_message,
     satisfies_policy,
 )
-from waystation.core.approval.answer import Action
 
 OTHERS = ApprovalPolicy(not_requester=True)
 ANN = Verified(subject="ann@example.com", roles=("waystation-operator",))

@@ -18,6 +18,7 @@ from temporalio.converter import DataConverter
 
 from waystation.approvers.audit.sheet import Fault, Sheet, Signer, create_sheet
 from waystation.core import (
+    ACTIONS,
     SESSION_WORKFLOW,
     Answer,
     AnswerCounted,
@@ -75,7 +76,6 @@ that could not be read. Tool calls in a model's reply have their own lines.
 """
 CONTENT = frozenset({"args", "payload", "response"})
 """Fields that an account contains as a digest and, unless arguments are omitted, also in full."""
-_STATEMENTS = {"claim": "claimed", "release": "released", "view": "viewed", "progress": "progress_told"}
 
 
 def create_account(log: Log, *, arguments: bool = True) -> list[JsonObject]:
@@ -296,7 +296,7 @@ class _Accountant:
                 return {**about, "kind": kind, "loss": failure.kind, "error_type": failure.error_type}
 
     def _describe_counted(self, answer: Answer) -> JsonObject:
-        return {**self._answer_fields(answer), "kind": _STATEMENTS.get(answer.action, "answered"), "outcome": "counted"}
+        return {**self._answer_fields(answer), "kind": ACTIONS[answer.action].audited_as, "outcome": "counted"}
 
     def _describe_ignored(self, ignored: AnswerIgnored) -> JsonObject:
         return {

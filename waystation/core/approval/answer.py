@@ -3,21 +3,17 @@
 import base64
 import binascii
 from collections.abc import Mapping
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from pydantic import Field
 
 from waystation.core import ids
 from waystation.core.activity_io import Position, default_hint
+from waystation.core.approval.actions import ACTIONS, Action, WaitKind
 from waystation.core.approval.policy import ApprovalPolicy, Verified
 from waystation.core.approval.proof import Request, SignedApproval
 from waystation.core.errors import InvalidAnswer
 from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, Recorded, decode, digest, encode, parse, repeated_key
-
-Action = Literal["approve", "reject", "edit", "respond", "progress", "claim", "release", "view", "waive", "cancel"]
-"""The actions of an answer. `progress`, `claim`, `release` and `view` leave the call undecided. With `waive`, an
-operator lets the call run without the approvals that its policy requires. With `cancel`, an operator closes the call
-without a decision by its approvers."""
 
 
 class Answer(Recorded):
@@ -65,7 +61,7 @@ class PendingCall(Recorded):
     agent: str
     tool: str
     args: JsonObject
-    kind: Literal["confirmation", "credential", "long_running", "budget"]
+    kind: WaitKind
     digest: str
     title: str | None = None
     """One line on the effect of the call: the tool's title template, filled in with the arguments. The model chooses
@@ -169,10 +165,9 @@ def parse_answer(data: bytes) -> Answer:
     )
     if (key := repeated_key(data)) is not None:
         raise InvalidAnswer(f"The answer contains the key {key[:100]!r} twice in the same object. Send it only once.")
-    if answer.action in ("respond", "progress") and answer.response is None:
-        raise InvalidAnswer(f"The action `{answer.action}` needs a `response` object.")
-    if answer.action == "edit" and answer.args is None:
-        raise InvalidAnswer("The action `edit` needs an `args` object.")
+    required = ACTIONS[answer.action].requires
+    if required and getattr(answer, required) is None:
+        raise InvalidAnswer(f"The action `{answer.action}` needs the field `{required}`.")
     return answer
 
 

@@ -12,7 +12,8 @@ from dataclasses import replace
 from pydantic import TypeAdapter, ValidationError
 
 from waystation.core import errors, ids
-from waystation.core.approval.answer import PLAIN_TOKEN, Action, Answer, Verification, is_encrypted, parse_answer
+from waystation.core.approval.actions import ACTIONS, Action
+from waystation.core.approval.answer import PLAIN_TOKEN, Answer, Verification, is_encrypted, parse_answer
 from waystation.core.approval.policy import Verified, is_among_people
 from waystation.core.budget import parse_grant
 from waystation.core.call import CallState, count_missing_approvals
@@ -46,17 +47,6 @@ from waystation.core.payload import JsonObject, decode_foreign
 from waystation.core.secrets import secret_keys
 from waystation.core.wire import ANSWER_SIGNAL, GIVE_UP_SIGNAL, MESSAGE_SIGNAL, WORKFLOW, InvocationInput, parse_input
 
-REQUEST_ACTIONS: dict[str, frozenset[Action]] = {
-    "confirmation": frozenset({"approve", "reject", "edit"}),
-    "credential": frozenset({"approve", "reject"}),
-    "budget": frozenset({"approve", "reject"}),
-}
-LONG_RUNNING_ACTIONS: frozenset[Action] = frozenset({"approve", "reject", "respond", "progress"})
-AROUND: frozenset[Action] = frozenset({"claim", "release", "view", "cancel"})
-"""Actions that a pending tool call accepts even if its policy does not list them. Calls without a recorded digest of
-their tool's parameters do not accept them."""
-NOTED: frozenset[Action] = frozenset({"claim", "release", "view", "progress"})
-"""Actions that do not decide the call. They need no comment or digest, even if the policy requires them."""
 MAX_REVIEWS = 50
 """Maximum number of an invocation's answers that are verified at the same time. Any more are refused and can be sent
 again later."""
@@ -229,8 +219,8 @@ def needs_verification(call: CallState, answer: Answer) -> bool:
     """
     if call.declared is None or is_repeated(call, answer):
         return False
-    responds = call.call.response_schema is not None and answer.action in ("respond", "approve")
-    return answer.token is not None or answer.action == "edit" or responds
+    completes = call.call.response_schema is not None and ACTIONS[answer.action].completes
+    return answer.token is not None or answer.action == "edit" or completes
 
 
 def decide_verified(log: Log, ref: str, review: Verification, now: float) -> AnswerVerified:
@@ -291,16 +281,21 @@ def check_answer(log: Log, answer: Answer, now: float, who: Verified | None = No
 
 
 def allowed_actions(call: CallState) -> frozenset[Action]:
-    """Return the actions that a pending call accepts, given its kind and its policy."""
-    actions = REQUEST_ACTIONS[call.asked or "confirmation"] if call.gate == "waiting" else LONG_RUNNING_ACTIONS
-    policy = call.policy
-    if policy and policy.actions is not None:
-        actions &= frozenset(policy.actions)
+    """Return the actions that a pending call accepts, given its kind and its policy.
+
+    A policy does not restrict what it cannot list. Calls without a recorded digest of their tool's parameters accept
+    only what it can.
+    """
+    kind = (call.asked or "confirmation") if call.gate == "waiting" else "long_running"
+    listed = call.policy.actions if call.policy else None
+    actions = frozenset(
+        row.name
+        for row in ACTIONS.values()
+        if kind in row.kinds and (listed is None or row.name in listed if row.listable else call.declared is not None)
+    )
     if call.approvals_needed > 1:
         actions -= {"respond"}  # several approvers could give different responses
-    if call.declared is None:
-        return actions
-    return actions | AROUND | ({"waive"} if call.gate == "waiting" and call.asked == "confirmation" else set())
+    return actions
 
 
 def _find_call(log: Log, answer: Answer) -> CallState:
@@ -318,7 +313,7 @@ def _check_digest(call: CallState, answer: Answer) -> None:
         raise DigestMismatch(
             f"The answer refers to different arguments than call {call.id!r} has. Fetch the call again."
         )
-    if answer.digest is None and call.policy and call.policy.digest and answer.action not in NOTED:
+    if answer.digest is None and call.policy and call.policy.digest and ACTIONS[answer.action].decides:
         raise DigestMismatch(f"An answer to call {call.id!r} must contain the `digest` of the call as it was shown.")
 
 
@@ -328,7 +323,7 @@ def _check_action(call: CallState, answer: Answer) -> None:
         raise InvalidAnswer(
             f"Call {call.id!r} of {call.name!r} accepts {', '.join(sorted(possible))}, but not {answer.action!r}."
         )
-    if policy and policy.comment and answer.action not in NOTED and not (answer.comment or "").strip():
+    if policy and policy.comment and ACTIONS[answer.action].decides and not (answer.comment or "").strip():
         raise InvalidAnswer(f"An answer to call {call.id!r} requires a `comment`.")
     if answer.remember and not (policy and policy.remember and answer.action == "approve"):
         raise InvalidAnswer(f"This answer to call {call.id!r} cannot also cover later calls. Omit `remember`.")
@@ -372,14 +367,14 @@ def check_authority(call: CallState, answer: Answer, who: Verified | None, reque
     Raises:
         NotAllowed: The approver may not give this answer, must verify their identity first, or must state a name.
     """
-    policy, name = call.policy, who.subject if who else answer.by
-    if answer.action in ("claim", "release", "view") and not name:
+    policy, name, row = call.policy, who.subject if who else answer.by, ACTIONS[answer.action]
+    if row.needs_name and not name:
         raise NotAllowed(f"To {answer.action} call {call.id!r}, specify your name in `by`.")
     if policy is None:
         return
     if policy.must_verify and who is None:
         raise NotAllowed(f"Call {call.id!r} only accepts answers with a verified identity. Send a `token`.")
-    if answer.action in ("waive", "cancel"):
+    if row.operators_only:
         if who and policy.must_verify and not who.is_among(policy.operators):
             raise NotAllowed(
                 f"{name!r} may not {answer.action} call {call.id!r}. Its operators: {_join_names(policy.operators)}."
@@ -391,7 +386,7 @@ def check_authority(call: CallState, answer: Answer, who: Verified | None, reque
     if approvers and not (who.is_among(approvers) if who else name in approvers):
         person = repr(name) if name else "A sender without a name in `by`"
         raise NotAllowed(f"{person} may not answer call {call.id!r}. Its approvers: {_join_names(approvers)}.")
-    if policy.not_requester and requesters is None and answer.action not in ("reject", "claim", "release"):
+    if policy.not_requester and requesters is None and row.advances:
         raise NotAllowed(
             f"The requester may not answer call {call.id!r}, but the requester is not verified: the invocation was "
             "started without a token, or received a message without a valid one. Reject the call and make the request "
@@ -407,10 +402,10 @@ def check_claim(call: CallState, answer: Answer, who: Verified | None) -> None:
     """Check that no one else has claimed the call, unless the action is allowed despite the claim.
 
     Raises:
-        NotAllowed: Another approver has claimed the call, and the action is not `view`, `release`, `waive` or `cancel`.
+        NotAllowed: Another approver has claimed the call.
     """
     name = who.subject if who else answer.by
-    if not (call.claimed_by in (None, name) or answer.action in ("view", "release", "waive", "cancel")):
+    if not (call.claimed_by in (None, name) or ACTIONS[answer.action].despite_claim):
         raise NotAllowed(
             f"{call.claimed_by!r} has claimed call {call.id!r}. Any approver may `release` it and then answer."
         )

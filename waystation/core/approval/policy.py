@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
+from waystation.core.approval.actions import ACTIONS, Decision
 from waystation.core.payload import JsonObject, Recorded, digest
 
 ROLE = "role:"
@@ -33,7 +34,6 @@ PositiveDuration = Annotated[timedelta, BeforeValidator(_no_flag), Field(gt=time
 ApproverName = Annotated[str, Field(min_length=1, max_length=300)]
 """An approver: either a subject from the identity provider, such as `alice@example.com`, or a role, such as
 `role:finance`."""
-Decision = Literal["approve", "reject", "edit", "respond", "progress"]
 
 
 def is_among_people(name: str | None, people: Iterable[str | None]) -> bool:
@@ -252,7 +252,7 @@ class ApprovalPolicy(Authored):
             raise ValueError(f"{roles[0]!r} cannot be checked for an unverified answer; omit `verified`")
         if self.quorum > 1 and self.actions is not None and "approve" not in self.actions:
             raise ValueError("a `quorum` above 1 requires approvals, but `actions` does not include 'approve'")
-        if self.actions is not None and not set(self.actions) - {"progress"}:
+        if self.actions is not None and not any(ACTIONS[action].decides for action in self.actions):
             raise ValueError("`actions` does not include any action that decides a call")
         if len(self.reminders) + len(self.escalation) > MAX_NOTICES:
             raise ValueError(f"at most {MAX_NOTICES} reminders and escalations are allowed in total")

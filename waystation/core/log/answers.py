@@ -5,6 +5,7 @@ These reducers receive only answers that count. `approval.decision` decides whic
 
 from waystation.core import ids, responses
 from waystation.core.activity_io import Call, Confirmation
+from waystation.core.approval.actions import ACTIONS
 from waystation.core.approval.answer import Answer, Verification
 from waystation.core.approval.notification import Occasion, due_notification
 from waystation.core.approval.policy import Notice, Verified
@@ -79,7 +80,7 @@ def apply_answer(
     if ids.is_budget(call.id):
         _answer_ask(state, now, call, answer)
         return
-    run = state.runs[call.turn]
+    run, row = state.runs[call.turn], ACTIONS[answer.action]
     name = approver.subject if approver else answer.by
     if answer.answer_id:
         call.answer_ids[answer.answer_id] = None
@@ -92,19 +93,18 @@ def apply_answer(
             _note(state, now, call, answer, approver)
             return
     _keep_additions(call, answer, name or "")
-    match answer.action:
-        case "approve" | "edit" if call.approvals_needed > 1:
-            # Editing the arguments discards earlier approvals and counts as the first approval of the changed call.
-            if answer.action == "edit":
-                call.approved_by = {}
-            call.approved_by[name or ""] = answer.remember
-            if len(call.approved_by) < call.approvals_needed:
-                _note(state, now, call, answer, approver)
-                return
-    if answer.action != "progress":
+    if row.approves and call.approvals_needed > 1:
+        # Editing the arguments discards earlier approvals and counts as the first approval of the changed call.
+        if answer.action == "edit":
+            call.approved_by = {}
+        call.approved_by[name or ""] = answer.remember
+        if len(call.approved_by) < call.approvals_needed:
+            _note(state, now, call, answer, approver)
+            return
+    if row.decides:
         call.decided_by = approver
         notify(state, call, "decided")
-    if approver or answer.action in ("waive", "cancel"):
+    if approver or row.operators_only:
         _note(state, now, call, answer, approver)
     if answer.remember and all(call.approved_by.values()):
         _remember(state, now, call, name or "")
@@ -115,12 +115,11 @@ def apply_answer(
         _answer_request(state, now, call, answer)
     else:
         call.response = responses.answered(call, answer)
-        closes = answer.action != "progress"
-        if closes:
+        if row.decides:
             call.answer, call.answered_at, call.closed = answer, now, True
         # If no other call waits, no later answer would call the model.
-        wakes = answer.wake or (closes and not any(state.calls[other].waiting for other in run.open))
-        call.responded = call.responded or closes or wakes
+        wakes = answer.wake or (row.decides and not any(state.calls[other].waiting for other in run.open))
+        call.responded = call.responded or row.decides or wakes
         run.unread = run.unread or wakes
         run.held.append(("user", [responses.response_part(call, call.response)]))
     settle(state, now, run)
@@ -128,7 +127,7 @@ def apply_answer(
 
 def _keep_additions(call: CallState, answer: Answer, name: str) -> None:
     """Keep what an answer adds to the response of its call, and apply an edit of the arguments."""
-    if answer.action in ("respond", "progress"):  # the model receives exactly their `response`
+    if ACTIONS[answer.action].requires == "response":  # the model receives exactly their `response`
         return
     if answer.comment:
         call.comments.append((name, answer.comment))
@@ -194,7 +193,7 @@ def _note(state: InvocationState, now: float, call: CallState, answer: Answer, a
     note: JsonObject = {"function_call_id": call.id, "action": answer.action, "by": name}
     if approver:
         note["verified"] = approver.model_dump(mode="json", exclude_defaults=True)
-    if call.approvals_needed > 1 and answer.action in ("approve", "edit"):
+    if call.approvals_needed > 1 and ACTIONS[answer.action].approves:
         note |= {"approved_by": [*call.approved_by], "needed": call.approvals_needed}
     if answer.comment:
         note["comment"] = answer.comment

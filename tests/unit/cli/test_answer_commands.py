@@ -1,0 +1,19 @@
+"""Each action of the table has a command with the options of its row."""
+
+import pytest
+import typer
+
+from waystation.cli.pending_calls import OWN_OPTIONS
+from waystation.cli.program import app
+from waystation.core import ACTIONS
+
+COMMANDS = [row.name for row in ACTIONS.values() if row.help]
+
+
+@pytest.mark.parametrize("action", COMMANDS)
+def test_a_command_has_only_the_options_of_its_action(action: str) -> None:
+    """An option that the action ignores would promise an effect."""
+    command = typer.main.get_command(app).get_command(None, action)  # type: ignore[attr-defined]  # a group
+    names = {parameter.name for parameter in command.params}
+    assert names & OWN_OPTIONS == set(ACTIONS[action].options)
+    assert command.help == ACTIONS[action].help

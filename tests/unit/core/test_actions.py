@@ -1,0 +1,80 @@
+"""The action table has a row for each action, and its rows decide as they did when histories were recorded."""
+
+from typing import get_args
+
+import pytest
+
+from tests.paths import ROOT
+from waystation.core import ACTIONS, Action, ActionSpec, Answer
+
+RECORDED = {
+    "approve": "kinds=budget,confirmation,credential,long_running decides advances",
+    "reject": "kinds=budget,confirmation,credential,long_running decides",
+    "edit": "kinds=confirmation decides advances requires=args",
+    "respond": "kinds=long_running decides advances requires=response",
+    "progress": "kinds=long_running advances requires=response",
+    "claim": "kinds=budget,confirmation,credential,long_running needs_name",
+    "release": "kinds=budget,confirmation,credential,long_running needs_name despite_claim",
+    "view": "kinds=budget,confirmation,credential,long_running needs_name despite_claim",
+    "waive": "kinds=confirmation decides advances operators_only despite_claim",
+    "cancel": "kinds=budget,confirmation,credential,long_running decides operators_only despite_claim",
+}
+"""For each action, what its row decides in workflow code."""
+FLAGS = ("decides", "advances", "operators_only", "needs_name", "despite_claim")
+
+
+def decisions(row: ActionSpec) -> str:
+    """Return what a row decides in workflow code, as `RECORDED` spells it."""
+    requires = [f"requires={row.requires}"] if row.requires else []
+    return " ".join([f"kinds={','.join(sorted(row.kinds))}", *filter(row.__getattribute__, FLAGS), *requires])
+
+
+def names(flag: str) -> set[str]:
+    """Return the actions for which a column or a property of the table is true."""
+    return {row.name for row in ACTIONS.values() if getattr(row, flag)}
+
+
+def test_each_action_has_one_row_under_its_name() -> None:
+    """The table lists the names of `Action` in their order, each once."""
+    assert list(ACTIONS) == [row.name for row in ACTIONS.values()] == list(get_args(Action))
+
+
+@pytest.mark.parametrize("action", RECORDED)
+def test_rows_decide_as_in_recorded_histories(action: str) -> None:
+    """A row that decided otherwise would change the replay of a history with such an answer."""
+    assert decisions(ACTIONS[action]) == RECORDED[action]
+
+
+def test_only_operators_run_a_call_without_approving_it() -> None:
+    """A waiver runs the call, but does not count as one of the approvals."""
+    assert names("runs_tool") - names("approves") == {"waive"}
+
+
+def test_people_read_the_arguments_before_they_accept_them() -> None:
+    """These actions are not offered if the arguments cannot be read."""
+    assert names("accepts") == {"approve", "edit", "respond", "waive"}
+
+
+def test_final_responses_complete_a_long_running_call() -> None:
+    """A progress report is not checked against the response schema."""
+    assert names("completes") == {"approve", "respond"}
+
+
+@pytest.mark.parametrize("row", ACTIONS.values(), ids=list(ACTIONS))
+def test_a_required_field_is_a_field_of_answers(row: ActionSpec) -> None:
+    """An answer without the field is refused by its name, so the name has to exist."""
+    assert row.requires is None or row.requires in Answer.model_fields
+
+
+@pytest.mark.parametrize("row", ACTIONS.values(), ids=list(ACTIONS))
+def test_a_row_says_what_the_answer_did(row: ActionSpec) -> None:
+    """Every interface describes each recorded answer, and commands also what their sender did."""
+    assert row.effect
+    assert bool(row.done) is bool(row.help)
+
+
+@pytest.mark.parametrize("action", sorted(names("help")))
+def test_the_page_of_a_call_has_a_button_for_each_action(action: str) -> None:
+    """What a command can send, the page of the call can send, too."""
+    page = (ROOT / "waystation/web/templates/answers.html").read_text()
+    assert f'name="action" value="{action}"' in page or f'formaction="{{{{ path }}}}/{action}"' in page
