@@ -75,6 +75,6 @@ def test_a_row_says_what_the_answer_did(row: ActionSpec) -> None:
 
 @pytest.mark.parametrize("action", sorted(names("help")))
 def test_the_page_of_a_call_has_a_button_for_each_action(action: str) -> None:
-    """What a command can send, the page of the call can send, too."""
+    """People without a command line can send each of these answers, too."""
     page = (ROOT / "waystation/web/templates/answers.html").read_text()
     assert f'name="action" value="{action}"' in page or f'formaction="{{{{ path }}}}/{action}"' in page

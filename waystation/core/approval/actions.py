@@ -1,8 +1,8 @@
 """The action table: one row for each action of an answer. Every reader of actions takes its decisions from it.
 
-The table is part of the workflow code. Histories contain actions by name, and a replay decides about them with the rows
-of today. So a row may gain texts at any time, but what it decides (`kinds`, `decides`, `advances`, `operators_only`,
-`needs_name`, `despite_claim` and `requires`) must never change for an action that histories may contain.
+The table is part of the workflow code. A history contains its answers with the names of their actions, and a replay
+decides about them with the present rows. So texts may change at any time, but for an action that histories may contain,
+the columns `kinds`, `decides`, `advances`, `operators_only`, `needs_name`, `despite_claim` and `requires` may not.
 
 A new action needs its name in `Action`, its row, its new fields in `answer.Answer`, its effect in `log.answers`, and
 where people fill in new fields: options in `cli/pending_calls.py`, and a form in `web/approval_pages.py` and
@@ -17,7 +17,7 @@ Decision = Literal["approve", "reject", "edit", "respond", "progress"]
 """The actions that the `actions` of a policy can list. A policy does not restrict the others."""
 Action = Literal[Decision, "claim", "release", "view", "waive", "cancel"]
 WaitKind = Literal["confirmation", "credential", "long_running", "budget"]
-"""What a call waits for."""
+"""The kinds of answers that a call waits for."""
 
 KINDS: frozenset[WaitKind] = frozenset(get_args(WaitKind))
 CONFIRMATIONS: frozenset[WaitKind] = frozenset({"confirmation"})
@@ -34,7 +34,7 @@ class ActionSpec:
     effect: str = ""
     """The effect on the call, as a past participle, such as `allowed without the required approval`."""
     done: str = ""
-    """What the sender did, followed by the call, such as `waived the approval of`."""
+    """The verb for the sender, with the call as its object, such as `waived the approval of`."""
     audited_as: str = "answered"
     """The kind of the line in an audit."""
     kinds: frozenset[WaitKind] = KINDS
@@ -43,8 +43,8 @@ class ActionSpec:
     """Whether the call no longer waits afterward, unless more approvals are missing. Only such an answer needs the
     comment and the digest that a policy requires."""
     advances: bool = False
-    """Whether the call or its agent goes on with what the sender accepts or provides. If a policy compares people, a
-    person who may be the requester is refused."""
+    """Whether the call or its agent continues with what the sender accepts or provides. If a policy compares people,
+    a person who may be the requester is refused."""
     operators_only: bool = False
     """Whether the action is for the operators of a policy instead of its approvers."""
     needs_name: bool = False
