@@ -352,7 +352,7 @@ class Invocation:
         """Answer a pending call, and return the receipt once a worker confirms that the answer was accepted.
 
         Args:
-            action: One of the actions of `waystation.core.ACTIONS`, such as `approve`.
+            action: A name in the table `waystation.core.approval.actions.ACTIONS`, such as `approve`.
             function_call_id: ID of the function call. Required if several calls are pending.
             token: Proves the approver's identity. Encrypted with the client's `identity` before it is sent.
             signal: Send the answer as a signal, and return `{"sent": True}` without waiting for a worker. The answer is

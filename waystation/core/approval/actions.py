@@ -19,10 +19,6 @@ Action = Literal[Decision, "claim", "release", "view", "waive", "cancel"]
 WaitKind = Literal["confirmation", "credential", "long_running", "budget"]
 """The kinds of answers that a call waits for."""
 
-KINDS: frozenset[WaitKind] = frozenset(get_args(WaitKind))
-CONFIRMATIONS: frozenset[WaitKind] = frozenset({"confirmation"})
-LONG_RUNNING: frozenset[WaitKind] = frozenset({"long_running"})
-
 
 @dataclass(frozen=True, slots=True)
 class ActionSpec:
@@ -37,7 +33,7 @@ class ActionSpec:
     """The verb for the sender, with the call as its object, such as `waived the approval of`."""
     audited_as: str = "answered"
     """The kind of the line in an audit."""
-    kinds: frozenset[WaitKind] = KINDS
+    kinds: tuple[WaitKind, ...] = get_args(WaitKind)
     """The kinds of calls that accept the action."""
     decides: bool = False
     """Whether the call no longer waits afterward, unless more approvals are missing. Only such an answer needs the
@@ -111,7 +107,7 @@ ACTIONS: Mapping[str, ActionSpec] = {
             help="Approve a pending call with new arguments.",
             effect="approved with other arguments",
             done="approved",
-            kinds=CONFIRMATIONS,
+            kinds=("confirmation",),
             decides=True,
             advances=True,
             requires="args",
@@ -122,7 +118,7 @@ ACTIONS: Mapping[str, ActionSpec] = {
             help="Send the final response to a long-running call.",
             effect="answered",
             done="answered",
-            kinds=LONG_RUNNING,
+            kinds=("long_running",),
             decides=True,
             advances=True,
             requires="response",
@@ -134,7 +130,7 @@ ACTIONS: Mapping[str, ActionSpec] = {
             effect="updated with progress",
             done="reported the progress of",
             audited_as="progress_told",
-            kinds=LONG_RUNNING,
+            kinds=("long_running",),
             advances=True,
             requires="response",
             options=("response", "quiet"),
@@ -162,7 +158,7 @@ ACTIONS: Mapping[str, ActionSpec] = {
             help="As an operator, run a call without its required approval.",
             effect="allowed without the required approval",
             done="waived the approval of",
-            kinds=CONFIRMATIONS,
+            kinds=("confirmation",),
             decides=True,
             advances=True,
             operators_only=True,
