@@ -1,4 +1,4 @@
-"""Run one tool call.
+"""Run one tool call in five steps: load the call, find its tool, gate it, run it with its callbacks, and record it.
 
 A tool's exceptions, timeouts and invalid results are outcomes, not activity failures. Temporal would retry a failed
 activity and repeat the tool's side effect.
@@ -21,12 +21,12 @@ from temporalio.service import RPCError
 
 from waystation.activities.activity_attempt import (
     EventLoopBlocked,
-    Heartbeater,
     activity_failure,
     describe_block,
     send_heartbeats,
 )
 from waystation.activities.approval_checks import bind_approval, find_missing_proof, find_refusal
+from waystation.activities.call_modes import CallMode, choose_mode, error_outcome
 from waystation.activities.callbacks import (
     Attempt,
     Hooks,
@@ -52,7 +52,6 @@ from waystation.core import (
     Conversation,
     CredentialStoreError,
     ForeignHistory,
-    HoldReason,
     JsonObject,
     Log,
     StoreFailed,
@@ -82,13 +81,6 @@ MAX_BACKOFF_S = 30.0
 READ_AGAIN_S = (1.0, 2.0, 4.0, 8.0)
 """Pauses, in seconds, between attempts to read the history before a tool runs. Their sum is less than the time by which
 the activity's timeout on the server exceeds the tool's timeout."""
-STARTS = "waystation_starts"
-"""Field of the last heartbeat detail of a held call: how many attempts have started the tool."""
-MAX_QUICK_BYTES = 32_000
-"""Maximum size of the result of a local activity. A call with a larger result runs again as an ordinary activity."""
-MAX_STARTS = 4
-"""How many times the tool of a held call may start; with effect `once`, it may start only once. There is a limit
-because the tool may crash the worker."""
 
 
 class ToolCaller:
@@ -111,21 +103,26 @@ class ToolCaller:
     async def call(self, params: ToolCallInput) -> bytes:
         """Return an encoded `ToolOutcome`."""
         with send_heartbeats() as heart:
-            if _is_held():
-                heart.pause()
-            with _hold_if_stopped(params):
-                conversation = await self._conversation(params)
+            mode = choose_mode(params, heart)
+            with _hold_if_stopped(mode):
+                conversation = await self._load(mode)
             call = _find_call(conversation.log, params)
             started = time.perf_counter()
-            outcome = _find_lost_start(call, params)
-            outcome = outcome or await self._run(self._prepare(params, call, conversation, heart))
+            outcome = mode.find_lost_start(call) or await self._prepare(mode, call, conversation).complete()
             duration = round(time.perf_counter() - started, 4)
+        return await self._record(mode, call, outcome, duration)
+
+    async def _record(self, mode: CallMode, call: CallState, outcome: ToolOutcome, duration: float) -> bytes:
+        """Return the encoded outcome, after storing it if it is large.
+
+        Raises:
+            ApplicationError: The outcome is too large for the mode.
+        """
         outcome = outcome.model_copy(
             update={"function_call_id": call.id, "duration_s": duration, "measured": True, "mark": secrets.token_hex(3)}
         )
         data = outcome.encode()
-        if len(data) > MAX_QUICK_BYTES and activity.info().is_local:
-            raise _decline(f"The result is {len(data)} bytes; a local activity returns at most {MAX_QUICK_BYTES}.")
+        mode.check_size(len(data))
         if len(data) > MAX_VALUE_BYTES:
             # Store the result here: if the SDK failed to store it, the server would retry the activity and the tool.
             try:
@@ -134,7 +131,7 @@ class ToolCaller:
                 outcome = create_not_stored_outcome(outcome, error)
                 data = outcome.encode()
         # `_report` runs while the SDK sends the result, so logging does not delay the result.
-        asyncio.get_running_loop().call_soon(self._report, activity.info(), call, params.run, outcome, len(data))
+        asyncio.get_running_loop().call_soon(self._report, activity.info(), call, mode.params.run, outcome, len(data))
         return data
 
     def _report(self, info: activity.Info, call: CallState, run: int, outcome: ToolOutcome, size: int) -> None:
@@ -152,17 +149,16 @@ class ToolCaller:
             error_type=outcome.error_type,
         )
 
-    async def _conversation(self, params: ToolCallInput) -> Conversation:
+    async def _load(self, mode: CallMode) -> Conversation:
         """Return the conversation so far. Retry for a while, because calls with effect `once` have only this attempt.
 
         Raises:
             ApplicationError: The conversation cannot be read. The tool did not run.
         """
-        info = activity.info()
-        problem = ""
-        for delay in (*(() if _is_held() or info.is_local else READ_AGAIN_S), 0.0):
+        info, problem = activity.info(), ""
+        for delay in (*(READ_AGAIN_S if mode.waits else ()), 0.0):
             try:
-                log = await self._logs.at(info.workflow_id or "", info.workflow_run_id or "", params)
+                log = await self._logs.at(info.workflow_id or "", info.workflow_run_id or "", mode.params)
                 return await self._sessions.conversation(log)
             except ForeignHistory as error:
                 raise ApplicationError(str(error), type=type(error).__name__, non_retryable=True) from None
@@ -170,11 +166,9 @@ class ToolCaller:
                 problem = str(error)
                 events.warning("tool_call.held_up", invocation_id=info.workflow_id, problem=problem)
             await asyncio.sleep(delay)
-        raise _fail_held(params, "store_failed", "StoreFailed", problem)
+        raise mode.fail("store_failed", "StoreFailed", problem)
 
-    def _prepare(
-        self, params: ToolCallInput, call: CallState, conversation: Conversation, heart: Heartbeater
-    ) -> "_ToolRun":
+    def _prepare(self, mode: CallMode, call: CallState, conversation: Conversation) -> "_ToolRun":
         """Prepare to run the call.
 
         Raises:
@@ -183,9 +177,9 @@ class ToolCaller:
         try:
             root, agent = self._registry.find(conversation.log.state.root, call.agent)
         except UnknownAgent as error:
-            raise _fail_held(params, "agent_missing", "UnknownAgent", str(error)) from None
+            raise mode.fail("agent_missing", "UnknownAgent", str(error)) from None
         if not isinstance(agent, LlmAgent):  # a deployment changed the kind of agent
-            raise _fail_held(params, "tool_missing", "UnknownTool", _describe_missing(call))
+            raise mode.fail("tool_missing", "UnknownTool", _describe_missing(call))
         contexts = Contexts.of(
             conversation,
             conversation.log.state.runs[call.turn],
@@ -194,45 +188,7 @@ class ToolCaller:
             limits=self._limits,
         )
         hooks = Hooks(agent, root.plugins_of(agent), self._limits.callback_timeout)
-        return _ToolRun(params, call, agent, contexts, hooks, root.rules_of(agent), heart, self._proofs)
-
-    async def _run(self, run: "_ToolRun") -> ToolOutcome:
-        call = run.call
-        with _hold_if_stopped(run.params, run):
-            tool = await _find_tool(run)
-            if tool is None:
-                problem = unknown_tool(call.name, await tools_for(run.agent, run.contexts))
-                return await run.without_tool(problem, _error_outcome(call, problem, "UnknownTool"))
-            if _is_held():
-                await run.heart.mark({STARTS: _count_starts() + 1})
-            run.heart.ask_every(tool.cancel_within or self._limits.cancel_within)
-            if stage_of(call) == "after" and call.provisional:
-                outcome = await run.after_target(tool, call.provisional)
-            elif stage_of(call) == "check":
-                outcome = await run.check(tool)
-            else:
-                outcome = await run.outcome(tool)
-        return add_transfer(outcome, run.hooks)
-
-
-def _is_held() -> bool:
-    """Return whether this activity runs a held call. The server then repeats it until a worker can run the call."""
-    return activity.info().activity_type == HELD_TOOL.name
-
-
-def _count_starts() -> int:
-    """Return how many attempts have started the tool of this held call."""
-    details = activity.info().heartbeat_details
-    return int(details[-1][STARTS]) if _is_held() and details else 0
-
-
-def _find_lost_start(call: CallState, params: ToolCallInput) -> ToolOutcome | None:
-    """Return the outcome of a held call whose worker was lost, or None if the tool may start again."""
-    starts = _count_starts()
-    if starts < (1 if params.effect == "once" else MAX_STARTS):
-        return None
-    text = f"The worker running `{call.name}` was lost. {responses.unknown_effect(starts)}"
-    return _error_outcome(call, text, "OutcomeUnknown")
+        return _ToolRun(mode, call, agent, contexts, hooks, root.rules_of(agent), self._proofs)
 
 
 def _find_call(log: Log, params: ToolCallInput) -> CallState:
@@ -248,63 +204,12 @@ def _find_call(log: Log, params: ToolCallInput) -> CallState:
     return call
 
 
-async def _find_tool(run: "_ToolRun") -> BaseTool | None:
-    """Return the tool to run, or None if the model made up its name or the agent's toolsets no longer list it.
-
-    Raises:
-        ApplicationError: This worker does not have the tool. The tool did not run.
-    """
-    call, contexts = run.call, run.contexts
-    if call.call.unknown:
-        # Someone may have given a tool this name since then. No one was asked whether that tool may run.
-        return None
-    started, is_local = time.monotonic(), activity.info().is_local
-    while True:
-        failed = list[ToolsetFailure]()
-        tools = await tools_for(run.agent, contexts, wanted=call.name, failed=failed)
-        tool = tools.get(call.name)
-        if tool is not None:
-            run.origin = tools.origins.get(call.name)
-            return tool
-        is_optional = any(isinstance(entry, BaseToolset) for entry in entries_of(run.agent))
-        if is_optional and not failed and not is_local:
-            return None
-        if not failed:
-            raise _fail_held(run.params, "tool_missing", "UnknownTool", _describe_missing(call))
-        retry_s = 0.0 if _is_held() or is_local else contexts.limits.toolset_retry.total_seconds()
-        if time.monotonic() >= started + retry_s:
-            text = " ".join([f"This worker cannot run `{call.name}`.", *(failure.description for failure in failed)])
-            raise _fail_held(run.params, "toolset_failed", "ToolsetFailed", text)
-        await asyncio.sleep(1.0)
-
-
 def _describe_missing(call: CallState) -> str:
     return f"This worker cannot run `{call.name}`: agent {call.agent!r} has no tool with this name here."
 
 
-def _fail_held(
-    params: ToolCallInput, hold: HoldReason, kind: str, text: str, *, has_begun: bool = False
-) -> ApplicationError:
-    """Return the error for a call that this worker cannot run. `has_begun` is whether the tool ran in part.
-
-    The call is held after its first attempt, because further attempts would count against the tool's retries.
-    """
-    info = activity.info()
-    if info.is_local:
-        return _decline(text)
-    if not _is_held():
-        runs = info.attempt - 1 + has_begun
-        if not runs or params.effect == "read":
-            text = f"{text} The tool did not run."
-        else:
-            name = info.activity_type.partition(".")[2]
-            unknown = responses.unknown_effect(runs)
-            kind, text = "OutcomeUnknown", f"An earlier attempt may have run `{name}`. {unknown} {text}"
-    return activity_failure("tool_call.held", kind, text, hold=hold, hold_after=1, started=_count_starts() > 0)
-
-
 @contextlib.contextmanager
-def _hold_if_stopped(params: ToolCallInput, run: "_ToolRun | None" = None) -> Iterator[None]:
+def _hold_if_stopped(mode: CallMode, run: "_ToolRun | None" = None) -> Iterator[None]:
     """Leave a call to another worker if this one stops before the tool has started, rather than use up the only attempt
     of a call with the effect `once`.
     """
@@ -312,14 +217,14 @@ def _hold_if_stopped(params: ToolCallInput, run: "_ToolRun | None" = None) -> It
         yield
     except asyncio.CancelledError:
         interruption = _find_interruption()
-        if params.effect != "once" or _is_held() or not interruption:
+        if not mode.is_single or not interruption:
             raise
         if run and run.has_started:
             text = f"{interruption} before it reported the result of `{run.call.name}`. {responses.unknown_effect(1)}"
             raise activity_failure("tool_call.stopped", "OutcomeUnknown", text) from None
         if not activity.is_worker_shutdown():
             raise
-        raise _fail_held(params, "worker_stopped", "WorkerStopped", "The worker stopped.") from None
+        raise mode.fail("worker_stopped", "WorkerStopped", "The worker stopped.") from None
 
 
 def _find_interruption() -> str:
@@ -332,23 +237,16 @@ def _find_interruption() -> str:
     return f"The activity was {'paused' if details.paused else 'reset'}"
 
 
-def _decline(problem: str) -> ApplicationError:
-    """Return the error with which a local activity leaves its call to an ordinary activity."""
-    events.info("tool_call.declined", invocation_id=activity.info().workflow_id, problem=problem)
-    return ApplicationError("Runs as an ordinary activity.", type="Declined", category=ApplicationErrorCategory.BENIGN)
-
-
 @dataclass(slots=True)
 class _ToolRun:
     """One running tool call."""
 
-    params: ToolCallInput
+    mode: CallMode
     call: CallState
     agent: LlmAgent
     contexts: Contexts
     hooks: Hooks
     rules: Sequence[ApprovalRule]
-    heart: Heartbeater
     proofs: ProofFactory
     origin: str | None = None
     """Where the tool to run comes from."""
@@ -356,10 +254,53 @@ class _ToolRun:
     has_started: bool = False
 
     def context(self, attempt: int) -> ToolContext:
-        return self.contexts.call(self.call, self.params, attempt, lambda: self.aborted, self.heart)
+        return self.contexts.call(self.call, self.mode.params, attempt, lambda: self.aborted, self.mode.heart)
 
-    async def without_tool(self, problem: str, outcome: ToolOutcome) -> ToolOutcome:
-        """Run the callbacks for a tool that does not exist. Return `outcome` if none returns a value or raises."""
+    async def complete(self) -> ToolOutcome:
+        """Return the outcome of what this activity does for the call: its check, its run, or what follows its target.
+
+        Raises:
+            ApplicationError: This worker does not have the tool, or another attempt has to run it.
+        """
+        with _hold_if_stopped(self.mode, self):
+            tool = await self._find_tool()
+            if tool is None:
+                return await self._run_without_tool()
+            outcome = await self._gate(tool) or await self._run_with_callbacks(tool)
+        return add_transfer(outcome, self.hooks)
+
+    async def _find_tool(self) -> BaseTool | None:
+        """Return the tool to run, or None if the model made up its name or the agent's toolsets no longer list it.
+
+        Raises:
+            ApplicationError: This worker does not have the tool. The tool did not run.
+        """
+        call, contexts, mode = self.call, self.contexts, self.mode
+        if call.call.unknown:
+            # Someone may have given a tool this name since then. No one was asked whether that tool may run.
+            return None
+        started, retry_s = time.monotonic(), contexts.limits.toolset_retry.total_seconds() if mode.waits else 0.0
+        while True:
+            failed = list[ToolsetFailure]()
+            tools = await tools_for(self.agent, contexts, wanted=call.name, failed=failed)
+            tool = tools.get(call.name)
+            if tool is not None:
+                self.origin = tools.origins.get(call.name)
+                return tool
+            is_optional = any(isinstance(entry, BaseToolset) for entry in entries_of(self.agent))
+            if is_optional and not failed and mode.reports_missing:
+                return None
+            if not failed:
+                raise mode.fail("tool_missing", "UnknownTool", _describe_missing(call))
+            if time.monotonic() >= started + retry_s:
+                text = " ".join([f"This worker cannot run `{call.name}`.", *(each.description for each in failed)])
+                raise mode.fail("toolset_failed", "ToolsetFailed", text)
+            await asyncio.sleep(1.0)
+
+    async def _run_without_tool(self) -> ToolOutcome:
+        """Run the callbacks for a tool that does not exist. Return an error if none returns a value or raises."""
+        problem = unknown_tool(self.call.name, await tools_for(self.agent, self.contexts))
+        outcome = error_outcome(self.call, problem, "UnknownTool")
         tool, context = BaseTool(name=self.call.name or "<unnamed>", description="Tool not found"), self.context(1)
 
         async def fail() -> Attempt:
@@ -367,20 +308,28 @@ class _ToolRun:
 
         return await run_with_callbacks(self.hooks, tool, copy_json(self.call.args), context, fail)
 
-    async def check(self, tool: BaseTool) -> ToolOutcome:
-        """Verify a call's approval before the workflow runs the call's target. Return a refusal if it is not valid."""
+    async def _gate(self, tool: BaseTool) -> ToolOutcome | None:
+        """Note the start of the tool. Return an outcome if the workflow runs the call's target after this activity:
+        a refusal if the call's approval is not valid. The approval of any other call is checked after its callbacks,
+        because they may change the arguments.
+        """
+        await self.mode.note_start()
+        self.mode.heart.ask_every(tool.cancel_within or self.contexts.limits.cancel_within)
+        if stage_of(self.call) != "check":
+            return None
         refusal = await self._find_refusal(tool, copy_json(self.call.args), self.context(1))
         return refusal or ToolOutcome(function_call_id=self.call.id, proceed=True)
 
-    async def after_target(self, tool: BaseTool, child: ToolOutcome) -> ToolOutcome:
-        """Run the callbacks on the outcome of the call's target or of an agent that was called as a tool."""
-        self.contexts = self.contexts.after(child.actions)
-        return await run_after_agent(self.hooks, tool, copy_json(self.call.args), self.context(1), child)
+    async def _run_with_callbacks(self, tool: BaseTool) -> ToolOutcome:
+        """Run the tool with its callbacks, unless a callback answers the call or the call is not approved.
 
-    async def outcome(self, tool: BaseTool) -> ToolOutcome:
-        """Run the tool with its callbacks, unless a callback answers the call or the call is not approved."""
-        attempt = 1 if _is_held() else activity.info().attempt
-        context, args = self.context(attempt), copy_json(self.call.args)
+        After the call's target or an agent that was called as a tool, run only the callbacks on its outcome.
+        """
+        args = copy_json(self.call.args)
+        if stage_of(self.call) == "after" and (child := self.call.provisional):
+            self.contexts = self.contexts.after(child.actions)
+            return await run_after_agent(self.hooks, tool, args, self.context(1), child)
+        context = self.context(self.mode.attempt)
         run = functools.partial(self._run_approved, tool, args, context)
         outcome = await run_with_callbacks(self.hooks, tool, args, context, run)
         outcome, actions = bind_approval(self.call, tool, args, outcome, origin=self.origin), outcome.actions
@@ -391,7 +340,7 @@ class _ToolRun:
         return proofs.signed_request(self.call, outcome) if proofs else outcome
 
     async def _find_refusal(self, tool: BaseTool, args: JsonObject, context: ToolContext) -> ToolOutcome | None:
-        refusal = await find_refusal(self.call, self.params, tool, args, context, self.rules, origin=self.origin)
+        refusal = await find_refusal(self.call, self.mode.params, tool, args, context, self.rules, origin=self.origin)
         return refusal or await find_missing_proof(
             self.call, tool, args, context, self.rules, self.proofs, self.contexts.log
         )
@@ -410,9 +359,9 @@ class _ToolRun:
             result = await self._run_once(tool, copy_json(args), context)
             if attempt == first:
                 self._hold_without_credential(result)
-            if not result.repeatable or attempt > self.params.retries:
+            if not result.repeatable or attempt > self.mode.params.retries:
                 return result
-            if self.params.effect != "once" and not _is_held():
+            if not self.mode.retries_tool:
                 kind = type(result.raised).__name__
                 # Mark the error as benign because it is already logged. The SDK would log a stack trace, which may
                 # contain user content.
@@ -438,17 +387,16 @@ class _ToolRun:
         """
         has_begun = not result.context.lacks_credential.is_set()
         failed = CredentialStoreError if has_begun else (CredentialStoreError, TimeoutError)
-        if not isinstance(result.raised, failed) or (has_begun and self.params.effect == "once"):
+        if not isinstance(result.raised, failed) or (has_begun and self.mode.params.effect == "once"):
             return
-        if _is_held():  # this attempt does not count as a start
-            self.heart.replace_mark({STARTS: _count_starts()})
+        self.mode.forget_start()
         is_late = isinstance(result.raised, TimeoutError)
         problem = "its store or its provider does not respond." if is_late else result.raised
         text = f"The credential for `{self.call.name}` cannot be read: {problem}"
-        raise _fail_held(self.params, "store_failed", "CredentialStoreError", text, has_begun=has_begun) from None
+        raise self.mode.fail("store_failed", "CredentialStoreError", text, has_begun=has_begun) from None
 
     async def _run_once(self, tool: BaseTool, args: JsonObject, context: ToolContext) -> Attempt:
-        limit, self.has_started = self.params.timeout_s or DEFAULT_TIMEOUT_S, True
+        limit, self.has_started = self.mode.params.timeout_s or DEFAULT_TIMEOUT_S, True
         running = asyncio.create_task(_call_tool(tool, args, context))
         try:
             # Do not use asyncio.timeout: a tool that suppresses its cancellation would block forever.
@@ -457,7 +405,7 @@ class _ToolRun:
             await self._abort(running)
             if not running.done() or running.result().raised is not None:
                 await self.hooks.tool_cancelled(tool, args, context)
-                if self.params.effect == "once" and (interruption := _find_interruption()):
+                if self.mode.params.effect == "once" and (interruption := _find_interruption()):
                     text = f"{interruption} while `{self.call.name}` ran."
                     return self._unknown_outcome(context, text, "OutcomeUnknown")
                 raise
@@ -497,7 +445,7 @@ class _ToolRun:
     def _unknown_outcome(self, context: ToolContext, text: str, error_type: str) -> Attempt:
         """Return the result of an attempt that was stopped, so its effect is unknown. The tool is not run again."""
         text = f"{text} {responses.unknown_effect(context.attempt)}"
-        return Attempt(context, raised=TimeoutError(text), outcome=_error_outcome(self.call, text, error_type))
+        return Attempt(context, raised=TimeoutError(text), outcome=error_outcome(self.call, text, error_type))
 
 
 async def _call_tool(tool: BaseTool, args: JsonObject, context: ToolContext) -> Attempt:
@@ -510,10 +458,3 @@ async def _call_tool(tool: BaseTool, args: JsonObject, context: ToolContext) -> 
         return Attempt(context, await running)
     except BaseException as error:  # noqa: BLE001  # user code raises anything, even SystemExit
         return Attempt(context, raised=error)
-
-
-def _error_outcome(call: CallState, text: str, error_type: str) -> ToolOutcome:
-    response: JsonObject = {"error": text}
-    if error_type != "UnknownTool":  # ADK does not have an error type for this
-        response["error_type"] = error_type
-    return ToolOutcome(function_call_id=call.id, response=response, error_type=error_type)

@@ -7,7 +7,7 @@ import pytest
 
 from tests.documents import DOCS, section
 from waystation import configuration
-from waystation.activities import activity_attempt, tool_caller
+from waystation.activities import activity_attempt, call_modes
 from waystation.activities.model_call import annotate
 from waystation.core import DEFAULT_DEADLINE_S, MAX_IGNORED_EVENTS, MAX_VALUE_BYTES, Settings, scope_state, session_log
 from waystation.core import payload as values
@@ -52,7 +52,7 @@ LIMITS = {
         "response of an OpenAPI service": f"{size(MAX_RESPONSE_BYTES)} of text; {size(MAX_FILE_BYTES)} otherwise",
         "response of an MCP server": f"{MAX_VALUES:,} values",
         "tool result, without": size(MAX_VALUE_BYTES),
-        "result of a [quick call]": size(tool_caller.MAX_QUICK_BYTES),
+        "result of a [quick call]": size(call_modes.MAX_QUICK_BYTES),
         "state written by one call": size(MAX_VALUE_BYTES),
         "input of a called agent": f"{size(MAX_VALUE_BYTES)}; {size(annotate.MAX_AGENT_INPUT_BYTES)}",
         "answer to a call": size(MAX_VALUE_BYTES),
