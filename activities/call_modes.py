@@ -35,7 +35,7 @@ class CallMode:
     waits: bool = True
     """Whether the attempt waits for a store or a toolset that does not respond."""
     reports_missing: bool = True
-    """Whether the model is told if the agent's toolsets no longer list the tool."""
+    """Whether the outcome tells the model that the toolsets of the agent no longer list the tool."""
     starts: int = 0
     """For a held call: how many attempts have started the tool."""
 
