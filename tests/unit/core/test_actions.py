@@ -5,7 +5,7 @@ from typing import get_args
 import pytest
 
 from tests.paths import ROOT
-from waystation.core import ACTIONS, Action, ActionSpec, Answer
+from waystation.core import ACTIONS, Action, ActionSpec, Answer, InvalidAnswer, encode, parse_answer
 
 RECORDED = {
     "approve": "kinds=budget,confirmation,credential,long_running decides advances",
@@ -78,3 +78,13 @@ def test_the_page_of_a_call_has_a_button_for_each_action(action: str) -> None:
     """People without a command line can send each of these answers, too."""
     page = (ROOT / "waystation/web/templates/answers.html").read_text()
     assert f'name="action" value="{action}"' in page or f'formaction="{{{{ path }}}}/{action}"' in page
+
+
+@pytest.mark.parametrize(
+    ("action", "needs"), [("edit", "an `args`"), ("respond", "a `response`"), ("progress", "a `response`")]
+)
+def test_an_answer_without_its_required_field_is_refused(action: str, needs: str) -> None:
+    """An audit that was exported earlier contains the same text."""
+    with pytest.raises(InvalidAnswer) as refused:
+        parse_answer(encode({"function_call_id": "fc-1", "action": action}))
+    assert str(refused.value) == f"The action `{action}` needs {needs} object."

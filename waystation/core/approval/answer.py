@@ -167,7 +167,9 @@ def parse_answer(data: bytes) -> Answer:
         raise InvalidAnswer(f"The answer contains the key {key[:100]!r} twice in the same object. Send it only once.")
     required = ACTIONS[answer.action].requires
     if required and getattr(answer, required) is None:
-        raise InvalidAnswer(f"The action `{answer.action}` needs the field `{required}`.")
+        # Accounts contain this text, so it has to stay the same for the actions that histories contain.
+        article = "an" if required == "args" else "a"
+        raise InvalidAnswer(f"The action `{answer.action}` needs {article} `{required}` object.")
     return answer
 
 
