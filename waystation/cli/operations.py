@@ -350,7 +350,7 @@ async def _observe_invocations(client: AgentClient, *, is_searchable: bool, now:
 
 def _observe_settings() -> dict[str, Any]:
     """Check the extensions and the files of keys and settings, and find credentials for models."""
-    from waystation.cli.program import COMMANDS
+    from waystation.cli.command_table import COMMANDS
     from waystation.models.providers import PROVIDERS, is_own
 
     with load_worker():
