@@ -8,7 +8,6 @@ from tests.server.workflows.outside import (
     answer_and_finish,
     approve_and_finish,
     refusal,
-    reject_and_finish,
     until_waiting,
 )
 from waystation.agents import Agent
@@ -53,18 +52,6 @@ async def test_a_claimed_call_is_not_answered_by_others(serve: Serve) -> None:
     assert till.paid == [5]
 
 
-async def test_a_claim_or_view_needs_a_name(serve: Serve) -> None:
-    """Without a name it would not be a record."""
-    async with serve(payer(Till())[0]) as env:
-        invocation = await start_pending(env)
-        for action in ("claim", "release", "view"):
-            assert await refusal(invocation.answer(action)) == "NotAllowed"
-        await invocation.answer("view", by="ann")
-        await reject_and_finish(invocation, by="bob")
-        log = await invocation.log()
-    assert list(log.state.calls["fc-1"].viewed_by) == ["ann"]
-
-
 async def test_an_operator_waives_the_requirements_of_a_policy(serve: Serve) -> None:
     """The call runs, and the operator is recorded."""
     till = Till()
@@ -77,16 +64,6 @@ async def test_an_operator_waives_the_requirements_of_a_policy(serve: Serve) -> 
         ("waive", "op", "the policy was changed")
     ]
     assert till.paid == [5]
-
-
-async def test_with_verification_only_operators_waive_or_cancel(serve: Serve) -> None:
-    """An answer without an identity belongs to nobody."""
-    agent, _ = payer(Till(), approval=ApprovalPolicy(approvers=("role:finance",)))
-    async with serve(agent) as env:
-        invocation = await start_pending(env)
-        for action in ("waive", "cancel", "approve", "reject", "claim"):
-            assert await refusal(invocation.answer(action, by="op")) == "NotAllowed"
-        await invocation.cancel()
 
 
 async def test_a_cancelled_call_is_reported_to_the_model_and_does_not_run(serve: Serve) -> None:

@@ -8,7 +8,6 @@ from temporalio.service import RPCError
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import (
     Till,
-    approve_and_finish,
     reject_and_finish,
     until,
     until_waiting,
@@ -46,15 +45,6 @@ async def test_a_call_like_one_that_was_approved_runs_unasked(serve: Serve) -> N
         log = await invocation.log()
     told = [(e.custom_metadata or {})["approval"] for e in log.state.events if "approval" in (e.custom_metadata or {})]
     assert told == [{"function_call_id": "fc-2", "action": "standing", "origin": f"{invocation.id}/fc-1"}]
-
-
-async def test_a_policy_says_which_arguments_have_to_be_alike(serve: Serve) -> None:
-    """None of them here: any amount may be paid from then on."""
-    till = Till()
-    async with serve(clerk(till, pays(5), pays(6), says("Done."), remember_args=())) as env:
-        invocation = await until_waiting(env.client.start("clerk", "go"), "fc-1")
-        await approve_and_finish(invocation, remember=True)
-    assert till.paid == [5, 6]
 
 
 async def test_an_approval_that_is_not_to_be_remembered_is_not(serve: Serve) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import hashlib
+import itertools
 import json
 import time
 
@@ -105,11 +106,7 @@ async def test_a_workflow_with_the_id_of_a_session_does_not_see_it(serve: Serve,
         assert talker.shown == []
 
 
-@pytest.mark.parametrize("user_id", ["eve", "ann"])
-@pytest.mark.parametrize("parent", PARENTS)
-async def test_a_parent_that_names_a_foreign_session_does_not_see_it(
-    serve: Serve, attacker: Attacker, parent: str, user_id: str
-) -> None:
+async def test_a_parent_that_names_a_foreign_session_does_not_see_it(serve: Serve, attacker: Attacker) -> None:
     """Only the session that really started an invocation is its session, even if the attacker names its user."""
     talker = Talker()
     async with serve(talker.agent(), verify=False) as env:
@@ -117,9 +114,10 @@ async def test_a_parent_that_names_a_foreign_session_does_not_see_it(
         for text in ("My secret is 4711.", "Again."):
             await (await session.send(text)).result()
         assert "4711" in talker.shown[-1]  # the control: the session itself is shown what was said before
-        talker.shown.clear()
         run_id = (await session.handle.describe()).run_id
-        for link in ({"id": session.id, "run_id": run_id, "number": 2}, {"id": session.id, "number": 3}):
+        links: list[JsonObject] = [{"id": session.id, "run_id": run_id, "number": 2}, {"id": session.id, "number": 3}]
+        for parent, user_id, link in itertools.product(PARENTS, ("eve", "ann"), links):
+            talker.shown.clear()
             params = {"agent": "talker", "message": "What is it?", "user_id": user_id, "session": link}
             invocation = await attacker.child(env, params, parent=parent)
             ended = asyncio.ensure_future(invocation.handle.result())
@@ -134,10 +132,8 @@ async def test_a_parent_that_names_a_foreign_session_does_not_see_it(
             assert "4711" not in str(talker.shown)
 
 
-@pytest.mark.parametrize("own", ["globex", None])
-@pytest.mark.parametrize("parent", PARENTS)
 async def test_a_parent_that_names_a_session_of_another_tenant_does_not_see_it(
-    serve: Serve, attacker: Attacker, parent: str, own: str | None
+    serve: Serve, attacker: Attacker
 ) -> None:
     """Holds for any tenant of the attacker's invocation, and if its app looks like a tenant's key."""
     talker = Talker()
@@ -147,8 +143,8 @@ async def test_a_parent_that_names_a_session_of_another_tenant_does_not_see_it(
         await (await session.send("My secret is 4711.")).result()
         link = {"id": session.id, "run_id": (await session.handle.describe()).run_id, "number": 2}
         talker.shown.clear()
-        claims: list[JsonObject] = [{"tenant": own} if own else {}, {"tenant": "acme"}, {"app": "acme~~waystation"}]
-        for claim in claims:
+        claims: list[JsonObject] = [{}, {"tenant": "globex"}, {"tenant": "acme"}, {"app": "acme~~waystation"}]
+        for parent, claim in itertools.product(PARENTS, claims):
             params = {**names, **claim, "message": "What is it?", "session": link}
             invocation = await attacker.child(env, params, parent=parent)
             with contextlib.suppress(WorkflowFailureError):

@@ -74,34 +74,32 @@ async def test_an_unused_answer_is_reported(serve: Serve, waystation: Command) -
     ]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "problem"),
-    [
-        (("nobody", "1"), 6, "Invocation 'nobody' not found"),
-        (("{source}", "99"), 2, "there is no event 99"),
-        (("{source}", "0"), 2, "greater than or equal to 1"),
-        (("{source}", "3", "--result", "fc-1"), 2, "does not have the form CALL=JSON"),
-        (("{source}", "3", "--answer", "fc-1=maybe"), 2, "does not have the form CALL=approve or CALL=reject"),
-        (("{source}", "3", "--answer", "fc-1=reject", "--result", "fc-1={}"), 2, "A call with a result never waits"),
-        (("{source}", "3", "--answer", "fc-1=reject"), 2, "fc-1 already has its response at event 3"),
-        (("{source}", "2", "--answer", "fc-1=reject", "--answer", "fc-1=approve"), 2, "--answer names fc-1 twice"),
-        (("{source}", "2", "--result", "fc-1={}", "--result", "fc-1={}"), 2, "--result names fc-1 twice"),
-        (("{source}", "3", "--agent", "buyer"), 2, "Add an instruction or a model."),
-        (("{source}", "3", "--id", "{source}"), 2, "Pass a different `id` for the fork."),
-        (("{source}", "3", "--instruction", "Obey.", "--yes"), 1, "InvalidInput"),
-    ],
-)
-async def test_mistakes_are_reported_with_a_remedy(
-    serve: Serve, waystation: Command, arguments: tuple[str, ...], code: int, problem: str
-) -> None:
+MISTAKES: list[tuple[tuple[str, ...], int, str]] = [
+    (("nobody", "1"), 6, "Invocation 'nobody' not found"),
+    (("{source}", "99"), 2, "there is no event 99"),
+    (("{source}", "0"), 2, "greater than or equal to 1"),
+    (("{source}", "3", "--result", "fc-1"), 2, "does not have the form CALL=JSON"),
+    (("{source}", "3", "--answer", "fc-1=maybe"), 2, "does not have the form CALL=approve or CALL=reject"),
+    (("{source}", "3", "--answer", "fc-1=reject", "--result", "fc-1={}"), 2, "A call with a result never waits"),
+    (("{source}", "3", "--answer", "fc-1=reject"), 2, "fc-1 already has its response at event 3"),
+    (("{source}", "2", "--answer", "fc-1=reject", "--answer", "fc-1=approve"), 2, "--answer names fc-1 twice"),
+    (("{source}", "2", "--result", "fc-1={}", "--result", "fc-1={}"), 2, "--result names fc-1 twice"),
+    (("{source}", "3", "--agent", "buyer"), 2, "Add an instruction or a model."),
+    (("{source}", "3", "--id", "{source}"), 2, "Pass a different `id` for the fork."),
+    (("{source}", "3", "--instruction", "Obey.", "--yes"), 1, "InvalidInput"),
+]
+
+
+async def test_mistakes_are_reported_with_a_remedy(serve: Serve, waystation: Command) -> None:
     """No work of the source runs again after a mistake."""
     shop = Shop()
     async with serve(shop.buyer(effect="read"), verify=False) as env:
         source = await ended(env.client.start("buyer", "tea"))
-        ran = await waystation(env, "fork", *(each.replace("{source}", source.id) for each in arguments))
-        assert ran.code == code
-        assert problem in ran.err + ran.out
-        assert shop.ran == ["price tea", "pay 7"]
+        for arguments, code, problem in MISTAKES:
+            ran = await waystation(env, "fork", *(each.replace("{source}", source.id) for each in arguments))
+            assert (arguments, ran.code) == (arguments, code)
+            assert problem in ran.err + ran.out
+            assert shop.ran == ["price tea", "pay 7"]
 
 
 @pytest.mark.parametrize(

@@ -131,39 +131,37 @@ async def test_too_many_streams_are_refused_and_not_queued(serve: Serve) -> None
         await invocation.result()
 
 
-@pytest.mark.parametrize(
-    ("path", "headers", "status"),
-    [
-        ("/invocations/nobody/events", {}, 404),
-        ("/invocations/nobody/events.json", {}, 404),
-        ("/invocations/nobody", {}, 404),
-        ("/invocations/nobody/child/events", {}, 404),
-        ("/invocations/%2e%2e%2fx/events", {}, 404),
-        ("/invocations/%ff%00/events", {}, 404),
-        ("/invocations/nobody/events", {"Last-Event-ID": "x"}, 400),
-        ("/invocations/nobody/events?start=-1", {}, 400),
-        ("/invocations/nobody/events?start=99999999999", {}, 400),
-        ("/invocations/nobody/rows?start=x", {}, 400),
-        (f"/invocations/nobody/rows?start={'9' * 5_000}", {}, 400),
-        ("/static/..%2f..%2fapp.py", {}, 404),
-        ("/static/../app.py", {}, 404),
-    ],
-)
-async def test_a_missing_invocation_is_refused_in_json(
-    serve: Serve, path: str, headers: dict[str, str], status: int
-) -> None:
+MISSING: list[tuple[str, dict[str, str], int]] = [
+    ("/invocations/nobody/events", {}, 404),
+    ("/invocations/nobody/events.json", {}, 404),
+    ("/invocations/nobody", {}, 404),
+    ("/invocations/nobody/child/events", {}, 404),
+    ("/invocations/%2e%2e%2fx/events", {}, 404),
+    ("/invocations/%ff%00/events", {}, 404),
+    ("/invocations/nobody/events", {"Last-Event-ID": "x"}, 400),
+    ("/invocations/nobody/events?start=-1", {}, 400),
+    ("/invocations/nobody/events?start=99999999999", {}, 400),
+    ("/invocations/nobody/rows?start=x", {}, 400),
+    (f"/invocations/nobody/rows?start={'9' * 5_000}", {}, 400),
+    ("/static/..%2f..%2fapp.py", {}, 404),
+    ("/static/../app.py", {}, 404),
+]
+
+
+async def test_a_missing_invocation_is_refused_in_json(serve: Serve) -> None:
     """Each refusal names its subject."""
     async with serve(Agent(name="speaker", model=ScriptedModel())) as env, site(env.client) as web:
         host, port = web.url.removeprefix("http://").split(":")
-        # Not through a client, which would tidy the path up.
-        reader, writer = await asyncio.open_connection(host, int(port))
-        lines = [f"GET {path} HTTP/1.1", f"Host: {host}", f"Authorization: Bearer {TOKEN}", "Connection: close"]
-        writer.write("\r\n".join([*lines, *(f"{k}: {v}" for k, v in headers.items()), "", ""]).encode())
-        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
-        writer.close()
-        assert int(head.split()[1]) == status
-        if not path.startswith("/static"):
-            assert json.loads(body)["error"]["message"]
+        for path, headers, status in MISSING:
+            # Not through a client, which would tidy the path up.
+            reader, writer = await asyncio.open_connection(host, int(port))
+            lines = [f"GET {path} HTTP/1.1", f"Host: {host}", f"Authorization: Bearer {TOKEN}", "Connection: close"]
+            writer.write("\r\n".join([*lines, *(f"{k}: {v}" for k, v in headers.items()), "", ""]).encode())
+            head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+            writer.close()
+            assert (path, int(head.split()[1])) == (path, status)
+            if not path.startswith("/static"):
+                assert json.loads(body)["error"]["message"]
 
 
 async def test_an_id_with_slashes_is_one_segment_of_the_path(serve: Serve) -> None:

@@ -255,17 +255,6 @@ async def test_an_unknown_name_in_a_template_fails_the_invocation(serve: Serve) 
     assert (cause.type, cause.message) == ("KeyError", "\"Context variable not found: `city` in agent 'guide'.\"")
 
 
-async def test_an_agent_may_see_only_the_current_turn(serve: Serve) -> None:
-    """With `include_contents="none"`, the turn begins at the latest words of the user or of another agent."""
-    first = speaks("first", says("Bern."))
-    second = speaks("second", says("ok"), include_contents="none")
-    async with serve(SequentialAgent(name="team", sub_agents=[first, second])) as env:
-        await env.client.run("team", "where?")
-    [content] = model_of(second).requests[0].contents
-    assert "[first]" in str(content)
-    assert "where?" not in str(content)
-
-
 async def test_an_agent_transfers_to_another_one(serve: Serve) -> None:
     """The transfer needs no activity, because the call is answered at once. The other agent sees it quoted."""
     support = speaks("support", says("On my way."), description="Urgent things.")

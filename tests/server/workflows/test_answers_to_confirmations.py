@@ -95,32 +95,6 @@ async def test_an_approved_call_runs_once_and_is_recorded_in_adks_shapes(serve: 
         assert [event.id for event in events[:2]] == ["approved-call/e1", "approved-call/e2"]
 
 
-async def test_a_rejected_call_does_not_run_and_the_model_receives_the_comment(serve: Serve) -> None:
-    """The invocation continues: the model reads ADK's text and the comment."""
-    till = Till()
-    agent, model = payer(till, calls(("pay", {"amount": 900})), says("Then not."))
-    async with serve(agent) as env:
-        invocation = await until_waiting(env.client.start("payer", "pay 900"), "fc-1")
-        assert (await reject_and_finish(invocation, "fc-1", comment="too much", by="dana")).text == "Then not."
-        assert tool_responses(model.requests[1]) == [{"error": REJECTED, "comment": "too much"}]
-        assert till.paid == []
-        response = (await invocation.log()).state.events[3].function_responses()[0]["response"]
-        assert response == {"confirmed": False}
-
-
-async def test_an_edited_call_runs_with_the_arguments_of_the_approver(serve: Serve) -> None:
-    """The tool receives only the edited arguments."""
-    till = Till()
-    agent, model = payer(till, calls(("pay", {"amount": 900})), says("Paid."))
-    async with serve(agent) as env:
-        invocation = await until_waiting(env.client.start("payer", "pay 900"), "fc-1")
-        await answer_and_finish(invocation, "edit", "fc-1", args={"amount": 90})
-        assert till.paid == [90]
-        assert tool_responses(model.requests[1]) == [
-            {"paid": 90, "edited": {"args": {"amount": {"from": 900, "to": 90}}}}
-        ]
-
-
 async def test_edited_arguments_of_hundreds_of_kilobytes_reach_the_tool(serve: Serve) -> None:
     """Arguments that are too large for the activity's input are read from the history."""
     sizes: list[int] = []
@@ -154,22 +128,6 @@ async def test_the_response_of_an_approval_is_the_payload_of_the_confirmation(se
         assert [(c.hint, c.confirmed, c.payload) for c in confirmations] == [("Pay this?", True, {"account": 7})]
 
 
-async def test_an_answer_may_name_the_confirmation_request_instead_of_the_call(serve: Serve) -> None:
-    """ADK clients know only the ID of `adk_request_confirmation`."""
-    till = Till()
-    agent, _ = payer(till, calls(("pay", {"amount": 5})), says("Paid."))
-    async with serve(agent) as env:
-        invocation = await until_waiting(env.client.start("payer", "pay 5"), "fc-1")
-        assert await invocation.approve("fc-1-confirmation") == {
-            "accepted": True,
-            "function_call_id": "fc-1",
-            "tool": "pay",
-            "action": "approve",
-        }
-        await invocation.result()
-        assert till.paid == [5]
-
-
 async def test_confirmations_of_one_reply_may_be_answered_in_any_order(serve: Serve) -> None:
     """The model receives the batch once, in call order, after every call has a response."""
     till = Till()
@@ -182,23 +140,6 @@ async def test_confirmations_of_one_reply_may_be_answered_in_any_order(serve: Se
         assert (await reject_and_finish(invocation, "fc-1")).text == "Done."
         assert till.paid == [2]
         assert tool_responses(model.requests[1]) == [{"error": REJECTED}, {"paid": 2}]
-        assert len(model.requests) == 2
-
-
-async def test_a_sibling_without_confirmation_runs_at_once_and_the_model_waits(serve: Serve) -> None:
-    """Only the gated call waits; the model receives both responses together."""
-    till = Till()
-
-    def look() -> JsonObject:
-        """Look up the balance."""
-        return {"balance": 7}
-
-    agent, model = payer(till, calls(("pay", {"amount": 5}), ("look", {})), says("Done."), tools=(look,))
-    async with serve(agent) as env:
-        invocation = await until_waiting(env.client.start("payer", "look and pay"), "fc-1")
-        await responded(invocation, "fc-2")
-        await approve_and_finish(invocation, "fc-1")
-        assert tool_responses(model.requests[1]) == [{"paid": 5}, {"balance": 7}]
         assert len(model.requests) == 2
 
 

@@ -1,7 +1,5 @@
 """Tools that ask a person while they run are run again with the answer."""
 
-import asyncio
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -13,7 +11,6 @@ from tests.server.workflows.outside import (
     until,
     until_call,
     until_waiting,
-    waiting,
 )
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
@@ -68,16 +65,6 @@ async def test_a_rejection_reaches_the_tool(serve: Serve) -> None:
     assert responses(model.requests[-1])[0][1]["status"] == "refused"
 
 
-async def test_a_question_without_an_answer_expires(serve: Serve) -> None:
-    """The model receives the expiry, and the tool does not run again."""
-    tool = FunctionTool(book, deadline=timedelta(seconds=0.5))
-    model = ScriptedModel(calls(("book", {"days": 5})), says("I have asked."), says("Nobody answered."))
-    async with serve(Agent(name="hr", model=model, tools=[tool])) as env:
-        result = await env.client.run("hr", "5 days off")
-    assert result.state_delta == {"runs": 1}
-    assert responses(model.requests[-1])[0][1]["status"] == "expired"
-
-
 async def test_a_call_that_needs_a_login_holds_the_model_back(serve: Serve) -> None:
     """The model is called once, with the result of the second run."""
     model = ScriptedModel(calls(("read_calendar", {"day": "monday"})), says("Monday is free."))
@@ -107,17 +94,6 @@ async def logins(invocation: Invocation) -> list[PendingCall]:
     return [call for call in await invocation.pending() if call.kind == "credential"]
 
 
-async def test_one_login_is_enough_for_two_calls(serve: Serve) -> None:
-    """Both run again after the first answer."""
-    both_days = calls(("read_calendar", {"day": "monday"}), ("read_calendar", {"day": "friday"}))
-    model = ScriptedModel(both_days, says("Both are free."))
-    async with serve(Agent(name="secretary", model=model, tools=[read_calendar])) as env:
-        invocation = await env.client.start("secretary", "monday, friday?")
-        both = await waiting(invocation, "fc-1", "fc-2")
-        assert (await approve_and_finish(invocation, both[1].function_call_id)).text == "Both are free."
-    assert [response for _, response in responses(model.requests[-1])] == [{"monday": "free"}, {"friday": "free"}]
-
-
 @pytest.mark.parametrize("signal", [True, False])
 async def test_an_answer_with_a_secret_is_refused(serve: Serve, signal: bool) -> None:
     """An update leaves no trace in the history; a signal is recorded as ignored, with the advice to revoke it."""
@@ -134,17 +110,3 @@ async def test_an_answer_with_a_secret_is_refused(serve: Serve, signal: bool) ->
         await approve_and_finish(invocation)
         history = await invocation.history()
         assert signal or b"hunter2" not in b"".join(event.SerializeToString() for event in history.events)
-
-
-async def test_cancelling_closes_a_call_that_asks(serve: Serve) -> None:
-    """Its tool does not run again."""
-    model = ScriptedModel(calls(("read_calendar", {"day": "monday"})))
-    async with serve(Agent(name="secretary", model=model, tools=[read_calendar])) as env:
-        invocation = await until_waiting(env.client.start("secretary", "monday?"), "fc-1")
-        await invocation.cancel()
-        log = await invocation.log()
-        async with asyncio.timeout(20):
-            while not log.state.outcome.ended:
-                log = await invocation.log()
-    assert log.state.calls["fc-1"].closed
-    assert log.state.calls["fc-1"].run == 0

@@ -16,11 +16,6 @@ from waystation.tools.function_tool import FunctionTool
 from waystation.tools.tool_context import ToolContext
 
 
-def pay(amount: int) -> str:
-    """Pay."""
-    return f"paid {amount}"
-
-
 async def until_waiting(invocation: Invocation) -> None:
     """Wait until something waits for a person."""
     async with asyncio.timeout(20):
@@ -37,19 +32,6 @@ async def ended(invocation: Invocation) -> list[JsonObject]:
     log = await invocation.log()
     assert log.state.events[-1].error_code == "INVOCATION_CANCELLED"
     return [part["response"] for event in log.state.events for part in event.function_responses()]
-
-
-async def test_a_call_that_waits_is_sealed(serve: Serve) -> None:
-    """It gets a response that says so, and cannot be answered any more."""
-    model = ScriptedModel(calls(("pay", {"amount": 5})))
-    async with serve(Agent(name="ag", model=model, tools=[FunctionTool(pay, require_confirmation=True)])) as env:
-        invocation = await env.client.start("ag", "go")
-        await until_waiting(invocation)
-        await invocation.cancel()
-        assert await ended(invocation) == [
-            {"error": "The invocation ended before `pay` was answered.", "error_type": "Cancelled"}
-        ]
-        assert await invocation.pending() == []
 
 
 async def test_a_running_async_tool_is_cancelled(serve: Serve) -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 
-from temporalio.client import WorkflowExecutionStatus
 from temporalio.service import RPCError
 
 from tests.server.conftest import Serve
@@ -95,27 +94,6 @@ async def test_a_failed_child_is_reported_to_the_parents_model(serve: Serve) -> 
     assert responses(model.requests[-1]) == [
         ("helper", {"error": "no such model", "error_type": "ModelFailed"}),
     ]
-
-
-async def test_cancelling_the_parent_cancels_the_child(serve: Serve) -> None:
-    """Pending calls of the child are closed, too."""
-    child_model = ScriptedModel(calls(("pay", {"amount": 5})))
-    child = Agent(name="payer", model=child_model, tools=[FunctionTool(pay, require_confirmation=True)])
-    model = ScriptedModel(calls(("payer", {"request": "pay 5"})))
-    async with serve(Agent(name="boss", model=model, tools=[AgentTool(child)])) as env:
-        invocation = await env.client.start("boss", "go")
-        called = env.client.invocation(f"{invocation.id}/fc-1")
-        await waiting(called)
-        await invocation.cancel()
-        async with asyncio.timeout(20):
-            while (await called.handle.describe()).status is WorkflowExecutionStatus.RUNNING:
-                await asyncio.sleep(0.02)
-        assert (await called.handle.describe()).status is WorkflowExecutionStatus.CANCELED
-        log = await called.log()
-        assert log.state.calls["fc-1"].response == {
-            "error": "The invocation ended before `pay` was answered.",
-            "error_type": "Cancelled",
-        }
 
 
 async def test_skip_summarization_shows_the_childs_answer_and_ends(serve: Serve) -> None:

@@ -4,7 +4,6 @@ import asyncio
 from datetime import timedelta
 from typing import Any
 
-import pytest
 from google.genai import types
 
 from tests.server.conftest import Serve
@@ -145,33 +144,36 @@ def saying(*parts: dict[str, Any]) -> Event:
     return Event(author="user", invocation_id="", actions=EventActions(compaction=compaction))
 
 
-@pytest.mark.parametrize(
-    ("how", "reason"),
-    [
-        (ValueError("the user said: secret"), "The summarizer raised ValueError at "),
-        ("hang", "The summarizer took longer than 0.2 s."),
-        ({"summary": "x"}, "The summarizer returned a dict; return an Event, or None."),
-        (silent(), "The event that the summarizer returned has no `actions.compaction`."),
-        (saying({"thought": True, "text": "hm"}), "The summary has no text."),
-        (saying({"functionCall": {"name": "pay", "args": {}}}), "The summary has no text."),
-        (saying({"text": "x" * 300_000}), "The summary is 300013 bytes; at most 200000 can be recorded."),
-    ],
-)
-async def test_a_failing_summarizer_does_not_fail_the_invocation(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch, how: Any, reason: str
-) -> None:
+FAILURES: list[tuple[Any, str]] = [
+    (ValueError("the user said: secret"), "The summarizer raised ValueError at "),
+    ("hang", "The summarizer took longer than 0.2 s."),
+    ({"summary": "x"}, "The summarizer returned a dict; return an Event, or None."),
+    (silent(), "The event that the summarizer returned has no `actions.compaction`."),
+    (saying({"thought": True, "text": "hm"}), "The summary has no text."),
+    (saying({"functionCall": {"name": "pay", "args": {}}}), "The summary has no text."),
+    (saying({"text": "x" * 300_000}), "The summary is 300013 bytes; at most 200000 can be recorded."),
+]
+"""Broken summarizers, and the recorded reasons."""
+
+
+async def test_a_failing_summarizer_does_not_fail_the_invocation(serve: Serve) -> None:
     """The model is called with all events; its event has the reason."""
     settings = Settings(activity=ActivitySettings(callback_timeout=timedelta(seconds=0.2)))
-    model = ScriptedModel(*looks(1, 2, 3, 4), says("done"))
-    async with serve(app(Agent(name="reader", model=model, tools=[look]), Broken(how)), settings=settings) as env:
-        invocation = await env.client.start("reader", "read all")
-        assert (await invocation.result()).text == "done"
-        last = (await invocation.log()).state.events[-1]
-        assert await summaries(invocation) == []
-    assert len(responses(model.requests[-1])) == 4
-    failure = (last.custom_metadata or {})["compaction_failed"]
-    assert failure["reason"].startswith(reason)
-    assert "secret" not in failure["reason"]
+    models = [ScriptedModel(*looks(1, 2, 3, 4), says("done")) for _ in FAILURES]
+    readers = [
+        app(Agent(name=f"reader_{number}", model=model, tools=[look]), Broken(how))
+        for number, (model, (how, _)) in enumerate(zip(models, FAILURES, strict=True))
+    ]
+    async with serve(*readers, settings=settings) as env:
+        for number, (model, (_, reason)) in enumerate(zip(models, FAILURES, strict=True)):
+            invocation = await env.client.start(f"reader_{number}", "read all")
+            assert (await invocation.result()).text == "done"
+            last = (await invocation.log()).state.events[-1]
+            assert await summaries(invocation) == []
+            assert len(responses(model.requests[-1])) == 4
+            failure = (last.custom_metadata or {})["compaction_failed"]
+            assert failure["reason"].startswith(reason)
+            assert "secret" not in failure["reason"]
 
 
 async def test_after_a_failure_the_next_attempt_waits_for_five_model_calls(serve: Serve) -> None:

@@ -19,7 +19,6 @@ from tests.server.workflows.outside import (
     tool_responses,
     until,
     until_waiting,
-    wait_for_model_calls,
     waiting,
 )
 from tests.server.workflows.skipping import DAY, SkipTime
@@ -89,19 +88,6 @@ async def test_a_deadline_of_the_tool_replaces_the_default(serve_and_skip: SkipT
         assert (tool_responses(model.requests[1]), till.paid) == ([expired("pay")], [])
 
 
-async def test_an_answer_before_the_deadline_counts(serve_and_skip: SkipTime) -> None:
-    """Runs the call after an approval on day 29, and nothing expires later."""
-    till, verified = Till(), list[Invocation]()
-    agent, model = payer(till, says("Paid."))
-    async with serve_and_skip(agent, verified) as clock:
-        invocation = await clock.client.start("payer", "pay 5")
-        verified.append(invocation)
-        await waiting(invocation, "fc-1")
-        await clock.forward(invocation, 29 * DAY)
-        assert (await approve_and_finish(invocation, "fc-1")).text == "Paid."
-        assert (tool_responses(model.requests[1]), till.paid) == ([{"paid": 5}], [5])
-
-
 @pytest.mark.parametrize("function", [ask, ticket])
 async def test_an_expired_long_running_call_is_reported_to_the_model(
     serve_and_skip: SkipTime, function: Callable[[], Any]
@@ -119,47 +105,6 @@ async def test_an_expired_long_running_call_is_reported_to_the_model(
         await clock.forward(invocation, 2 * DAY)
         assert (await invocation.result()).text == "Nobody answered."
         assert tool_responses(model.requests[-1]) == [expired(function.__name__)]
-
-
-async def test_two_calls_expire_each_at_its_own_deadline(serve_and_skip: SkipTime) -> None:
-    """The later one can be answered after the earlier one expired; the model receives both together."""
-    verified = list[Invocation]()
-
-    def soon() -> None:
-        """Ask somebody who has a day."""
-
-    def later() -> None:
-        """Ask somebody who has a week."""
-
-    model = ScriptedModel(calls(("later", {}), ("soon", {})), says("One answered."))
-    tools = [LongRunningFunctionTool(soon, deadline=DAY), LongRunningFunctionTool(later, deadline=7 * DAY)]
-    async with serve_and_skip(Agent(name="asker", model=model, tools=tools), verified) as clock:
-        invocation = await clock.client.start("asker", "ask both")
-        verified.append(invocation)
-        await waiting(invocation, "fc-1", "fc-2")
-        await clock.forward(invocation, 2 * DAY)
-        await waiting(invocation, "fc-1")
-        assert len(model.requests) == 1
-        await invocation.respond({"answer": 42}, "fc-1")
-        assert (await invocation.result()).text == "One answered."
-        assert tool_responses(model.requests[1]) == [{"answer": 42}, expired("soon")]
-
-
-async def test_progress_does_not_move_the_deadline(serve_and_skip: SkipTime) -> None:
-    """The deadline counts from the beginning of the wait."""
-    verified = list[Invocation]()
-    model = ScriptedModel(calls(("ask", {})), says("Half."), says("Nobody finished it."))
-    tool = LongRunningFunctionTool(ask, deadline=2 * DAY)
-    async with serve_and_skip(Agent(name="asker", model=model, tools=[tool]), verified) as clock:
-        invocation = await clock.client.start("asker", "ask")
-        verified.append(invocation)
-        await waiting(invocation, "fc-1")
-        await clock.forward(invocation, timedelta(hours=40))
-        await invocation.answer("progress", "fc-1", response={"percent": 50})
-        await wait_for_model_calls(model, 2)
-        await clock.forward(invocation, timedelta(hours=10))
-        assert (await invocation.result()).text == "Nobody finished it."
-        assert tool_responses(model.requests[2]) == [expired("ask")]
 
 
 async def test_an_update_after_the_deadline_is_refused_as_expired(serve_and_skip: SkipTime) -> None:
@@ -233,23 +178,6 @@ async def fired(invocation: Invocation) -> bool:
     """Return whether a timer of the invocation fired."""
     events = (await invocation.history()).events
     return any(event.event_type == EventType.EVENT_TYPE_TIMER_FIRED for event in events)
-
-
-async def test_a_question_for_more_budget_expires_after_thirty_days(serve_and_skip: SkipTime) -> None:
-    """Grants nothing, so the agent wraps up; a later answer is too late."""
-    till, verified = Till(), list[Invocation]()
-    model = ScriptedModel(calls(("pay", {"amount": 5})), says("Paid once."))
-    async with serve_and_skip(Agent(name="payer", model=model, tools=[till.pay]), verified) as clock:
-        budget = Budget(max_llm_calls=1, on_exhausted="ask")
-        invocation = await clock.client.start("payer", "pay 5", budget=budget)
-        verified.append(invocation)
-        await waiting(invocation, "budget-1")
-        await clock.forward(invocation, 29 * DAY)
-        await waiting(invocation, "budget-1")
-        await clock.forward(invocation, 2 * DAY)
-        result = await invocation.result()
-        assert (result.status, result.text, result.granted) == ("stopped", "Paid once.", None)
-        assert not model.requests[1].tools
 
 
 async def test_waiting_for_a_person_is_not_working_time(serve_and_skip: SkipTime) -> None:

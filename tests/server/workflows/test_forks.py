@@ -277,27 +277,25 @@ async def test_an_unanswered_called_agent_is_called_by_the_fork(serve: Serve) ->
         assert helper_requests == ["help", "help"]
 
 
-@pytest.mark.parametrize(
-    ("event", "options", "problem"),
-    [
-        (99, {}, "has 6 events; there is no event 99"),
-        (3, {"results": {"fc-1": {"price": 1}}}, "Call 'fc-1' is not about to run"),
-        (3, {"results": {"fc-7": {}}}, "Call 'fc-7' is not about to run"),
-        (3, {"id": "{source}"}, "already exists"),
-    ],
-)
-async def test_an_impossible_fork_is_refused_before_anything_starts(
-    serve: Serve, event: int, options: dict[str, Any], problem: str
-) -> None:
+IMPOSSIBLE: list[tuple[int, dict[str, Any], str]] = [
+    (99, {}, "has 6 events; there is no event 99"),
+    (3, {"results": {"fc-1": {"price": 1}}}, "Call 'fc-1' is not about to run"),
+    (3, {"results": {"fc-7": {}}}, "Call 'fc-7' is not about to run"),
+    (3, {"id": "{source}"}, "already exists"),
+]
+
+
+async def test_an_impossible_fork_is_refused_before_anything_starts(serve: Serve) -> None:
     """The error has the reason."""
     shop = Shop()
     async with serve(shop.buyer()) as env:
         source = await ended(env.client.start("buyer", "tea"))
-        if "id" in options:
-            options = {"id": source.id}
-        with pytest.raises(InvalidInput, match=problem):
-            await env.client.forks.start(source.id, event, **options)
-        assert shop.ran == ["price tea", "pay 7"]
+        for event, options, problem in IMPOSSIBLE:
+            with pytest.raises(InvalidInput, match=problem):
+                await env.client.forks.start(
+                    source.id, event, **options | ({"id": source.id} if "id" in options else {})
+                )
+            assert shop.ran == ["price tea", "pay 7"]
 
 
 async def test_an_answer_that_arrives_while_the_fork_starts_is_recorded_as_ignored(serve: Serve) -> None:

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import pytest
-
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import ended, failure, reject_and_finish, until_waiting, waiting
 from tests.server.workflows.test_forks import Shop
@@ -12,41 +10,43 @@ from waystation.client.agent_client import Invocation
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import FunctionModel, says
 
+CHANGES: list[tuple[dict[str, Any], str]] = [
+    ({"user_id": "eve"}, "`user_id` of a fork is that of its source"),
+    ({"agent": "other"}, "`agent` of a fork is that of its source"),
+    ({"session_id": "hers"}, "`session_id` of a fork is that of its source"),
+    ({"app": "other"}, "`app` of a fork is that of its source"),
+    ({"state": {"admin": True}}, "A fork has the state of its source"),
+    ({"fork": {"invocation_id": "nobody", "event": 1}}, "no invocation 'nobody'"),
+    ({"fork": {"invocation_id": "{source}", "event": 99}}, "no event 99"),
+    ({"fork": {"invocation_id": "{source}", "event": 1, "instruction": "Obey."}}, "does not let forks replace"),
+]
 
-@pytest.mark.parametrize(
-    ("changed", "problem"),
-    [
-        ({"user_id": "eve"}, "`user_id` of a fork is that of its source"),
-        ({"agent": "other"}, "`agent` of a fork is that of its source"),
-        ({"session_id": "hers"}, "`session_id` of a fork is that of its source"),
-        ({"app": "other"}, "`app` of a fork is that of its source"),
-        ({"state": {"admin": True}}, "A fork has the state of its source"),
-        ({"fork": {"invocation_id": "nobody", "event": 1}}, "no invocation 'nobody'"),
-        ({"fork": {"invocation_id": "{source}", "event": 99}}, "no event 99"),
-        ({"fork": {"invocation_id": "{source}", "event": 1, "instruction": "Obey."}}, "does not let forks replace"),
-    ],
-)
-async def test_hazard_a_stranger_forks_what_is_not_theirs(serve: Serve, changed: dict[str, Any], problem: str) -> None:
+
+async def test_hazard_a_stranger_forks_what_is_not_theirs(serve: Serve) -> None:
     """The worker refuses a fork started with Temporal's own client at once, with a type."""
     shop = Shop()
     async with serve(shop.buyer(), verify=False) as env:
         source = await ended(env.client.start("buyer", "tea", user_id="ann"))
-        params: dict[str, Any] = {
-            "agent": "buyer",
-            "message": "tea",
-            "user_id": "ann",
-            "fork": {"invocation_id": source.id, "event": 3},
-        }
-        params |= changed
-        if params["fork"]["invocation_id"] == "{source}":
-            params["fork"] = params["fork"] | {"invocation_id": source.id}
-        handle = await env.temporal.start_workflow(
-            "AgentInvocation", params, id=f"stolen-{env.client.task_queue}", task_queue=env.client.task_queue
-        )
-        failed = await failure(Invocation(env.client, handle))
-        assert failed.type == "InvalidInput"
-        assert problem in failed.message
-        assert shop.ran == ["price tea", "pay 7"]
+        for number, (changed, problem) in enumerate(CHANGES):
+            params: dict[str, Any] = {
+                "agent": "buyer",
+                "message": "tea",
+                "user_id": "ann",
+                "fork": {"invocation_id": source.id, "event": 3},
+            }
+            params |= changed
+            if params["fork"]["invocation_id"] == "{source}":
+                params["fork"] = params["fork"] | {"invocation_id": source.id}
+            handle = await env.temporal.start_workflow(
+                "AgentInvocation",
+                params,
+                id=f"stolen-{number}-{env.client.task_queue}",
+                task_queue=env.client.task_queue,
+            )
+            failed = await failure(Invocation(env.client, handle))
+            assert failed.type == "InvalidInput"
+            assert problem in failed.message
+            assert shop.ran == ["price tea", "pay 7"]
 
 
 async def test_hazard_a_stranger_forges_what_a_fork_takes_over(serve: Serve) -> None:

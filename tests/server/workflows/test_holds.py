@@ -289,19 +289,6 @@ async def test_a_hold_ends_with_its_reason_when_its_time_is_up(serve: Serve) -> 
         assert (error.type, error.message) == ("ModelUnavailable", "The model is overloaded (503).")
 
 
-async def test_a_held_tool_call_is_reported_to_the_model_when_its_time_is_up(serve: Serve) -> None:
-    """The invocation continues: the model learns that the call did not run, and why."""
-    short, till = quick(limit=timedelta(milliseconds=300)), Till()
-    invocation, queue = await start_and_wait(serve, payer(till, PAY))
-    model = ScriptedModel(says("Sorry."))
-    agent = Agent(name="agent", model=model)
-    async with serve(agent, task_queue=queue, adopt=[invocation], settings=short):
-        assert (await approve_and_finish(invocation, "fc-1")).text == "Sorry."
-    [response] = tool_responses(model.requests[0])
-    assert (response["error_type"], till.paid) == ("UnknownTool", [])
-    assert response["error"].endswith("The tool did not run.")
-
-
 async def test_an_abandoned_held_model_call_fails_the_invocation(serve: Serve) -> None:
     """The failure has the reason of the hold."""
     async with serve(Agent(name="agent", model=Outage()), settings=QUICK) as env:
@@ -312,23 +299,6 @@ async def test_an_abandoned_held_model_call_fails_the_invocation(serve: Serve) -
         error = await failure(invocation)
         assert error.type == "ModelUnavailable"
         assert error.message == "The model is overloaded (503). An operator gave up waiting."
-
-
-async def test_an_abandoned_held_tool_call_is_reported_to_the_model(serve: Serve) -> None:
-    """The model continues without the result."""
-    till = Till()
-    invocation, queue = await start_and_wait(serve, payer(till, PAY))
-    model = ScriptedModel(says("Sorry."))
-    async with serve(
-        Agent(name="agent", model=model),
-        task_queue=queue,
-    ) as env:
-        await invocation.approve("fc-1")
-        await held(invocation)
-        await env.client.held.give_up(invocation.id)
-        assert (await invocation.result()).text == "Sorry."
-    assert "The tool did not run. An operator gave up waiting. " in tool_responses(model.requests[0])[0]["error"]
-    assert till.paid == []
 
 
 async def test_giving_up_without_a_hold_is_ignored(serve: Serve) -> None:

@@ -2,8 +2,7 @@
 
 from tests.server.conftest import Serve
 from waystation.agents import Agent
-from waystation.testing import ScriptedHuman, ScriptedModel, calls, says
-from waystation.tools.long_running_tool import LongRunningFunctionTool
+from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.tool_context import ToolContext
 
 
@@ -35,18 +34,3 @@ async def test_an_invocation_with_one_tool_call_takes_23_events(serve: Serve) ->
         invocation = await env.client.start("adder", "one and two?")
         await invocation.result()
         assert len((await invocation.history()).events) == 23
-
-
-async def test_a_long_running_call_waits_and_is_answered(serve: Serve) -> None:
-    """The model receives the interim response at once, and the answer when it comes."""
-    model = ScriptedModel(calls(("ask", {"purpose": "x"})), says("I asked."), says("Approved."))
-    async with serve(Agent(name="asker", model=model, tools=[LongRunningFunctionTool(ask)])) as env:
-        human = ScriptedHuman({"action": "approve", "by": "dana", "comment": "fine"})
-        invocation = await env.client.start("asker", "please ask")
-        await human.attend(invocation)
-        assert (await invocation.result()).text == "Approved."
-        assert human.asked[0].interim == {"status": "pending", "purpose": "x"}
-        assert model.requests[-1].contents[-1]["parts"][0]["functionResponse"]["response"] == {
-            "status": "approved",
-            "comment": "fine",
-        }

@@ -10,7 +10,7 @@ from temporalio.exceptions import ApplicationError
 from tests.server.conftest import Serve
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
-from waystation.core import Budget, ModelOverloaded, ModelRefused
+from waystation.core import ModelOverloaded, ModelRefused
 from waystation.testing import ScriptedHuman, ScriptedModel, calls, responses, says
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.tool_context import ToolContext
@@ -28,18 +28,6 @@ async def failure(invocation: Invocation) -> ApplicationError:
         await invocation.result()
     assert isinstance(raised.value.cause, ApplicationError)
     return raised.value.cause
-
-
-async def test_the_model_is_called_no_more_often_than_allowed(serve: Serve) -> None:
-    """The result has the reason."""
-    model = ScriptedModel(*[calls(("note", {"key": "k", "value": n})) for n in range(5)])
-    async with serve(Agent(name="ag", model=model, tools=[note])) as env:
-        result = await env.client.run("ag", "go", budget=Budget(max_llm_calls=2))
-    assert (result.status, result.reason) == (
-        "stopped",
-        "max_llm_calls: the limit of 2 model calls is used up",
-    )
-    assert len(model.requests) == 2
 
 
 async def test_a_request_that_the_model_refuses_fails_the_invocation(serve: Serve) -> None:
@@ -65,41 +53,6 @@ async def test_an_overloaded_model_is_called_again_when_it_says(serve: Serve) ->
         ]
     assert started == [3]
     assert [request.attempt for request in model.requests] == [1, 2, 3]
-
-
-async def test_a_blocked_reply_stops_the_invocation_with_a_reason(serve: Serve) -> None:
-    """A safety block is an outcome, not a fault."""
-    from waystation.models import LlmResponse
-
-    blocked = LlmResponse(error_code="SAFETY", error_message="The reply was blocked.", finish_reason="SAFETY")
-    async with serve(Agent(name="ag", model=ScriptedModel(blocked))) as env:
-        result = await env.client.run("ag", "go")
-    assert (result.status, result.reason, result.text) == ("stopped", "The reply was blocked.", "")
-
-
-async def test_parallel_calls_merge_their_state_in_call_order(serve: Serve) -> None:
-    """The later call wins, although it finished first."""
-    second_done = asyncio.Event()
-
-    async def first(tool_context: ToolContext) -> str:
-        """Write after the second."""
-        await second_done.wait()
-        tool_context.state["k"] = 1
-        tool_context.state["d"] = {"n1": 1}
-        return "first"
-
-    async def second(tool_context: ToolContext) -> str:
-        """Write at once."""
-        tool_context.state["k"] = 2
-        tool_context.state["d"] = {"n2": 2}
-        second_done.set()
-        return "second"
-
-    model = ScriptedModel(calls(("first", {}), ("second", {})), says("done"))
-    async with serve(Agent(name="ag", model=model, tools=[first, second])) as env:
-        result = await env.client.run("ag", "go")
-    assert result.state_delta == {"k": 2, "d": {"n1": 1, "n2": 2}}
-    assert responses(model.requests[-1]) == [("first", {"result": "first"}), ("second", {"result": "second"})]
 
 
 async def test_temporary_state_survives_a_pause_and_never_leaves(serve: Serve) -> None:

@@ -114,8 +114,7 @@ async def test_invalid_answers_change_nothing(serve: Serve, channel: str) -> Non
         assert tool_responses(model.requests[1]) == [{"paid": 5}, {"answer": 42}, {"result": "seen"}]
 
 
-@pytest.mark.parametrize("channel", ["signal", "update"])
-@pytest.mark.parametrize("first", ["approve", "reject"])
+@pytest.mark.parametrize(("channel", "first"), [("update", "approve"), ("signal", "reject")])
 async def test_the_first_answer_wins(serve: Serve, channel: str, first: str) -> None:
     """Repeated or opposite answers do not count; a forged one does not even learn that an answer exists."""
     till = Till()
@@ -141,27 +140,6 @@ async def test_the_first_answer_wins(serve: Serve, channel: str, first: str) -> 
         assert till.paid == ([5] if first == "approve" else [])
         paid = {"paid": 5} if first == "approve" else {"error": "This tool call is rejected."}
         assert tool_responses(model.requests[1]) == [paid, {"status": "approved"}, {"result": "seen"}]
-
-
-async def test_a_refusal_names_the_answer_that_counted(serve: Serve) -> None:
-    """The second approver learns who answered and how."""
-    agent, _ = payer(Till(), says("Done."))
-    async with serve(agent) as env:
-        invocation = await until_waiting(env.client.start("payer", "pay, ask, look"), "fc-1", "fc-2")
-        await invocation.reject("fc-1", by="dana")
-        await waiting(invocation, "fc-2")
-        await invocation.handle.signal("answer", {"function_call_id": "fc-1", "action": "approve", "by": "eve"})
-        await ignored(invocation, 1)
-        [event] = [e for e in (await invocation.log()).state.events if e.custom_metadata]
-        assert event.custom_metadata == {
-            "ignored_answer": {
-                "reason": "AlreadyAnswered",
-                "message": "Call 'fc-1' was already answered by 'dana': reject. That answer counts.",
-                "function_call_id": "fc-1",
-                "by": "eve",
-            }
-        }
-        await approve_and_finish(invocation, "fc-2")
 
 
 async def test_a_repeated_edit_is_refused_as_already_answered(serve: Serve) -> None:
@@ -192,33 +170,3 @@ async def test_a_closed_long_running_call_accepts_no_more_answers(serve: Serve) 
             assert await refusal(submit(invocation, late)) == "AlreadyAnswered"
         await reject_and_finish(invocation, "fc-1")
         assert tool_responses(model.requests[1])[1] == {"answer": 42}
-
-
-async def test_progress_with_a_used_answer_id_is_not_applied_again(serve: Serve) -> None:
-    """A sender that retries names its answer; the second copy does not call the model again."""
-    model = ScriptedModel(calls(("ask", {"purpose": "x"})), says("Half."), says("All."))
-    async with serve(Agent(name="asker", model=model, tools=[LongRunningFunctionTool(ask)])) as env:
-        invocation = await until_waiting(env.client.start("asker", "ask"), "fc-1")
-        half = {"function_call_id": "fc-1", "action": "progress", "response": {"percent": 50}, "answer_id": "a-1"}
-        receipt = await submit(invocation, half)
-        await quiet(invocation)
-        assert await submit(invocation, half) == receipt
-        await invocation.handle.signal("answer", half)
-        assert await ignored(invocation, 2) == ["AlreadyAnswered"] * 2
-        await invocation.respond({"percent": 100}, "fc-1")
-        await invocation.result()
-        assert [tool_responses(request) for request in model.requests[1:]] == [[{"percent": 50}], [{"percent": 100}]]
-
-
-async def test_after_a_hundred_ignored_answers_no_more_events_are_added(serve: Serve) -> None:
-    """A flood stays cheap and does not hide other events; the call can still be answered."""
-    agent, _ = payer(Till(), says("Done."))
-    async with serve(agent) as env:
-        invocation = await until_waiting(env.client.start("payer", "pay, ask, look"), "fc-1", "fc-2")
-        for number in range(130):
-            await invocation.handle.signal("answer", {"function_call_id": f"no-{number}", "action": "approve"})
-        await invocation.approve("fc-1")
-        await approve_and_finish(invocation, "fc-2")
-        log = await invocation.log()
-        assert log.state.ignored == 130
-        assert len([event for event in log.state.events if event.custom_metadata]) == 100

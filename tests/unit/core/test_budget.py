@@ -77,6 +77,15 @@ def test_a_grant_raises_only_existing_limits(limit: int, more: int) -> None:
     assert (raised.max_total_tokens, raised.max_tool_calls) == (limit + more, None)
 
 
+@pytest.mark.parametrize(
+    "response", [{"max_total_tokens": -1}, {"max_total_tokens": "many"}, {"tokens": 5}, {"max_total_tokens": 0}]
+)
+def test_an_invalid_grant_is_refused(response: dict[str, Any]) -> None:
+    """Refuses unknown limits, and amounts that grant nothing or are no numbers."""
+    with pytest.raises(ValueError, match=r"."):
+        parse_grant(response, Budget(max_total_tokens=100), ["max_total_tokens"])
+
+
 def test_an_approval_without_amounts_grants_the_original_amount_again() -> None:
     """Grants only the limits that are used up."""
     budget = Budget(max_total_tokens=100, max_tool_calls=7)

@@ -3,8 +3,8 @@
 from copy import deepcopy
 from datetime import timedelta
 
-from tests.unit.core.story import log_of, model_calls, tool_returned, user_message
-from waystation.core import ApprovalPolicy, DeadlinePassed, Log, ReminderDue, SignalClock
+from tests.unit.core.story import answered, log_of, model_calls, tool_returned, user_message
+from waystation.core import ApprovalPolicy, DeadlinePassed, Log, ReminderDue, SignalClock, parse_ref
 
 
 def test_a_deadline_passes_at_its_exact_time() -> None:
@@ -14,6 +14,15 @@ def test_a_deadline_passes_at_its_exact_time() -> None:
     assert [call.function_call_id for call in log.state.pending()] == ["fc-1"]
     log.advance(1_101)
     assert log.state.pending() == []
+
+
+def test_progress_does_not_move_the_deadline() -> None:
+    """The deadline counts from the beginning of the wait."""
+    ask = model_calls("ask", kind="long_running", deadline_s=100)
+    log = log_of(user_message("ask"), ask, tool_returned("fc-1", None, final=False))
+    before = log.state.pending()[0].deadline
+    log.append(parse_ref("s1"), 1_050, answered("fc-1", "progress", response={"percent": 50}))
+    assert log.state.pending()[0].deadline == before
 
 
 def test_deadlines_and_reminders_are_recorded_in_time_order() -> None:

@@ -125,6 +125,14 @@ def test_two_simultaneous_answers_cause_one_model_call() -> None:
     assert next_step(answered_log) == Finish()
 
 
+def test_an_answer_waits_for_a_running_sibling() -> None:
+    """The model receives both responses together, in call order."""
+    running = [user_message("go"), model_calls("ask", "ask", kind="long_running"), answered("fc-1")]
+    assert next_step(log_of(*running)) == Perform(("fc-1", "fc-2"))
+    log = log_of(*running, tool_returned("fc-1", None, final=False), tool_returned("fc-2", {"v": 2}))
+    assert next_step(log) == CallModel(0, "turn")
+
+
 def test_an_answer_during_a_model_call_causes_another_one() -> None:
     """The call in flight did not see the answer, whose event follows the reply."""
     log = log_of(
