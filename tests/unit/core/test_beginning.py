@@ -86,6 +86,18 @@ def test_only_a_parent_makes_an_invocation_a_called_agent() -> None:
     assert (alone.input.origin, alone.input.depth, child.input.origin) == (None, 0, "invocation/of/another")
 
 
+@pytest.mark.parametrize(
+    ("parent", "user", "accepted"),
+    [("session/waystation/ann/s", "ann", True), ("Payroll", "ann", False), ("session/waystation/ann/s", "eve", False)],
+    ids=["its session", "a foreign parent", "another user"],
+)
+def test_the_session_of_an_invocation_started_it_for_its_user(parent: str, user: str, accepted: bool) -> None:
+    """Otherwise an attacker's workflow could read the conversation of another user."""
+    link = {"id": "session/waystation/ann/s", "number": 2}
+    body = begin_entry([encoded(input_with("hi", user_id=user, session_id="s", session=link))], parent=parent)
+    assert isinstance(body, Began) is accepted
+
+
 @pytest.mark.parametrize("count", [0, 2, 3])
 def test_a_wrong_number_of_arguments_is_refused(count: int) -> None:
     """The message names the number of arguments."""

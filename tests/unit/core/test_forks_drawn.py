@@ -10,6 +10,7 @@ from tests.unit.core import story
 from tests.unit.core.drawn import Story
 from tests.unit.core.story import answered, log_of, model_calls, tool_returned
 from waystation.core import (
+    Answer,
     AnswerCounted,
     AnswerSubmitted,
     AnswerVerified,
@@ -20,7 +21,12 @@ from waystation.core import (
     InvocationInput,
     JsonObject,
     Log,
+    MessageRef,
     Snapshot,
+    Verification,
+    VerificationRef,
+    Verified,
+    decide_verified,
     next_step,
 )
 from waystation.core.log import fork
@@ -79,6 +85,18 @@ def test_a_call_that_asked_twice_asks_the_second_question_again_in_a_fork() -> N
     ours = fork.make_fork_log(source, params, NOW)
     assert ours.state.session.values["a"] == 1
     assert [(call.id, call.run, call.asked) for call in ours.state.waiting()] == [("fc-1", 1, "credential")]
+
+
+def test_a_verified_approval_of_a_call_without_a_result_stays_with_the_source() -> None:
+    """The approver answered for the source, so the fork asks again."""
+    source = log_of(story.user_message("pay"), model_calls("pay", gated=True, declared="schema"))
+    vote = Answer(function_call_id="fc-1", action="approve", token="sealed")
+    source.append(MessageRef("s", 1, "?"), 1_002, AnswerSubmitted("fc-1", vote))
+    verified = decide_verified(source, "s1", Verification(who=Verified(subject="ann")), 1_003)
+    source.append(VerificationRef(MessageRef("s", 1)), 1_003, verified)
+    params = InvocationInput(agent="ag", message="go", fork=Fork(invocation_id="inv", event=source.state.event_count))
+    ours = fork.make_fork_log(source, params, NOW)
+    assert [call.id for call in source.state.performing()] == [call.id for call in ours.state.waiting()] == ["fc-1"]
 
 
 @given(st.data())
