@@ -189,7 +189,7 @@ async def test_a_rejected_call_never_reaches_the_activity(serve: Serve) -> None:
     assert "rejected" in responses(model.requests[-1])[0][1]["error"]
 
 
-@pytest.mark.parametrize(("effect", "retries", "attempts"), [("once", 1, [1]), ("repeatable", 1, [1, 2])])
+@pytest.mark.parametrize(("effect", "retries", "attempts"), [("once", 0, [1]), ("repeatable", 1, [1, 2])])
 async def test_the_attempts_of_a_failing_activity_follow_its_effect(
     serve: Serve, effect: Any, retries: int, attempts: list[int]
 ) -> None:

@@ -73,7 +73,7 @@ def test_a_policy_limits_actions_and_requires_fields(fields: JsonObject) -> None
         check_answer(log, Answer(function_call_id="fc-1", **answer), 1_003)
 
 
-def test_one_rejection_outweighs_any_number_of_approvals() -> None:
+def test_one_rejection_closes_the_call() -> None:
     """The call closes although two of three people have approved it."""
     votes = [answered("fc-1", by="ann"), answered("fc-1", by="bob"), rejected("fc-1", by="cleo")]
     log = pending({"quorum": 3, "verified": False}, *votes)
