@@ -83,15 +83,6 @@ async def test_given_state_is_stored_and_wins(serve: Serve, app: str) -> None:
     assert [answer for _, answer in responses(model_of(clerk).requests[-1])] == [{"result": "2"}, {"result": "1"}]
 
 
-async def test_a_deleted_key_is_gone(serve: Serve, app: str) -> None:
-    """`del` removes a key from the stored state."""
-    clerk = agent(says("ok"), calls(("forget", {"key": "user:a"})), says("ok"))
-    async with serve(clerk) as env:
-        await env.client.run("clerk", "hi", app=app, state={"user:a": 1, "user:b": 2})
-        await env.client.run("clerk", "forget", app=app)
-        assert await env.client.state.user(app=app) == {"user:b": 2}
-
-
 async def test_what_was_written_is_there_while_the_invocation_waits_for_a_person(serve: Serve, app: str) -> None:
     """Other invocations see the writes while this one waits, which may take days."""
     clerk = agent(calls(("ask", {})), says("done"), tools=(LongRunningFunctionTool(ask),))

@@ -1,6 +1,5 @@
 """Conversations of several messages."""
 
-import asyncio
 from collections.abc import Sequence
 
 from tests.server.sessions.conftest import Converse, settled_events
@@ -44,18 +43,6 @@ async def test_the_second_answer_takes_the_first_message_into_account(converse: 
             "user: Who am I?",
             "clerk: You are Ann.",
         ]
-
-
-async def test_messages_are_answered_one_after_the_other(converse: Converse) -> None:
-    """Messages that arrive in the meantime wait in their order."""
-    model = ScriptedModel(*(says(f"answer {n}") for n in range(3)))
-    async with converse(Agent(name="clerk", model=model)) as session:
-        sent = await asyncio.gather(*(session.send(f"message {n}") for n in range(3)))
-        for one in sent:
-            await one.result()
-        lines = words(await settled_events(session))
-        assert [said.split(": ")[0] for said in lines] == ["user", "clerk"] * 3
-        assert [said for said in lines if said.startswith("clerk")] == [f"clerk: answer {n}" for n in range(3)]
 
 
 async def test_state_lasts_from_message_to_message(converse: Converse) -> None:

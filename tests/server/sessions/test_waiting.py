@@ -73,16 +73,6 @@ async def test_a_message_is_answered_while_an_earlier_one_waits(converse: Conver
         ]
 
 
-async def test_a_queued_message_starts_when_the_one_before_it_waits(converse: Converse) -> None:
-    """A session with a pending call is not busy."""
-    async with converse(paying()) as session:
-        first = await session.send("pay")
-        second = await session.send("hello")
-        assert (await second.result()).text == "heard hello"
-        await (await first.invocation()).reject()
-        await first.result()
-
-
 async def test_messages_need_no_timer(converse: Converse) -> None:
     """Servers fire timers up to a second late, so a worker that caches workflows orders messages without them."""
     async with converse(paying(), max_cached_workflows=10) as session:

@@ -68,18 +68,6 @@ async def test_approving_runs_the_call_and_the_page_names_the_approver(serve: Se
         assert till.paid == [5]
 
 
-async def test_rejecting_does_not_run_the_call(serve: Serve) -> None:
-    """The agent learns of the rejection."""
-    till = Till()
-    async with serve(payer(till, {"amount": 5})) as env, site(env.client) as web, web.browser() as me:
-        invocation, id = await begun(env.client, "payer")
-        fields = await me.fields(path_of(id))
-        page = await me.send(path_of(id), {**fields, "action": "reject"})
-        assert "This call was rejected by dana (unverified)" in page.text
-        await invocation.result()
-        assert till.paid == []
-
-
 async def test_edited_arguments_are_compared_before_they_are_sent(serve: Serve) -> None:
     """Editing leads from a form per argument over a page with the differences to the button that sends them."""
     till = Till()

@@ -8,12 +8,10 @@ task failed.
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from tests.server.conftest import Serve
 from tests.server.workflows.author_code import content
 from tests.server.workflows.outside import QUICK, approve_and_finish, failure, held, quiet, until_waiting
-from waystation.agents import Agent, BaseAgent, LoopAgent, ParallelAgent, SequentialAgent
+from waystation.agents import Agent, BaseAgent, LoopAgent, SequentialAgent
 from waystation.client.agent_client import Invocation
 from waystation.core import Event
 from waystation.testing import ScriptedModel, calls, says
@@ -89,19 +87,6 @@ async def test_removing_the_waiting_agent_holds_the_invocation(serve: Serve) -> 
     assert "'asker'" in message
 
 
-async def test_removing_the_next_agent_holds_the_invocation(serve: Serve) -> None:
-    """The sequence was recorded with it; skipping it could skip a check."""
-    kind, message = await failed(serve, team(asks(ASK), speaks("last", "end")), team(asks(says("thanks"))))
-    assert kind == "UnknownAgent"
-    assert "'last'" in message
-
-
-async def test_renaming_the_next_agent_holds_the_invocation(serve: Serve) -> None:
-    """A new name is another agent."""
-    after = team(asks(says("thanks")), speaks("final", "end"))
-    assert (await failed(serve, team(asks(ASK), speaks("last", "end")), after))[0] == "UnknownAgent"
-
-
 async def test_renaming_the_root_holds_the_invocation(serve: Serve) -> None:
     """The agents of the tree are found through the root."""
     after = SequentialAgent(name="crew", sub_agents=[asks(says("thanks"))])
@@ -113,18 +98,6 @@ async def test_reordering_a_sequence_keeps_the_recorded_order(serve: Serve) -> N
     before = team(speaks("first", "one"), asks(ASK), speaks("last", "three"))
     after = team(speaks("last", "end"), asks(says("two")), speaks("first"))
     assert await continued(serve, before, after, "fc-2-1") == ["first: one", "asker: two", "last: end"]
-
-
-async def test_an_agent_added_to_a_sequence_runs_in_new_invocations(serve: Serve) -> None:
-    """Recorded sequences do not have it."""
-    after = team(asks(says("thanks")), speaks("added"), speaks("last", "end"))
-    assert await continued(serve, team(asks(ASK), speaks("last")), after) == ["asker: thanks", "last: end"]
-
-
-async def test_a_sequence_that_became_parallel_continues_as_a_sequence(serve: Serve) -> None:
-    """The recorded kind applies."""
-    after = ParallelAgent(name="team", sub_agents=[asks(says("thanks")), speaks("last", "end")])
-    assert await continued(serve, team(asks(ASK), speaks("last")), after) == ["asker: thanks", "last: end"]
 
 
 async def test_a_composite_that_became_an_agent_with_a_model_continues(serve: Serve) -> None:
@@ -140,30 +113,11 @@ async def test_a_step_that_became_a_sequence_is_entered_as_a_sequence(serve: Ser
     assert await continued(serve, team(asks(ASK), speaks("last")), after) == ["asker: thanks", "a: one", "b: two"]
 
 
-async def test_a_composite_step_that_became_an_agent_with_a_model_runs_its_recorded_children(serve: Serve) -> None:
-    """The invocation is held because the children no longer exist."""
-    step = SequentialAgent(name="step", sub_agents=[speaks("inner", "x")])
-    kind, message = await failed(serve, team(asks(ASK), step), team(asks(says("thanks")), speaks("step", "end")))
-    assert kind == "UnknownAgent"
-    assert "'inner'" in message
-
-
 async def test_a_composite_step_with_callbacks_that_became_an_agent_with_a_model_replies(serve: Serve) -> None:
     """An activity has to enter it, and finds its current kind."""
     step = SequentialAgent(name="step", sub_agents=[speaks("inner", "x")], before_agent_callback=lambda **_: None)
     after = team(asks(says("thanks")), speaks("step", "end"))
     assert await continued(serve, team(asks(ASK), step), after) == ["asker: thanks", "step: end"]
-
-
-async def test_a_waiting_agent_that_became_a_sequence_and_back_continues(serve: Serve) -> None:
-    """The pending call is not affected by the temporary change."""
-    invocation, queue = await parked(serve, team(asks(ASK), speaks("last")), "fc-1-1")
-    changed = team(SequentialAgent(name="asker", sub_agents=[speaks("inner")]), speaks("last"))
-    async with serve(changed, task_queue=queue, verify=False):
-        assert [call.function_call_id for call in await invocation.pending()] == ["fc-1-1"]
-    back = team(asks(says("thanks")), speaks("last", "end"))
-    async with serve(back, task_queue=queue, adopt=[invocation], settings=QUICK):
-        assert (await approve_and_finish(invocation)).text == "end"
 
 
 async def test_a_waiting_agent_that_became_a_sequence_fails_with_a_typed_error(serve: Serve) -> None:
@@ -199,15 +153,11 @@ async def test_removed_callbacks_leave_activities_without_effect(serve: Serve) -
     assert await continued(serve, before, after) == ["asker: thanks", "last: end"]
 
 
-@pytest.mark.parametrize(("then", "now"), [(2, 5), (2, 1), (2, None), (1, 3)])
-async def test_a_changed_limit_of_a_loop_applies_to_the_next_invocation(
-    serve: Serve, then: int, now: int | None
-) -> None:
+async def test_a_changed_limit_of_a_loop_applies_to_the_next_invocation(serve: Serve) -> None:
     """The limit was recorded when the loop was entered."""
 
-    def loop(limit: int | None, *replies: Any) -> LoopAgent:
+    def loop(limit: int, *replies: Any) -> LoopAgent:
         return LoopAgent(name="loop", sub_agents=[asks(*replies)], max_iterations=limit)
 
-    after = loop(now, *(says(f"round {number}") for number in range(1, 6)))
-    rounds = [f"asker: round {number}" for number in range(1, then + 1)]
-    assert await continued(serve, loop(then, ASK), after) == rounds
+    after = loop(5, *(says(f"round {number}") for number in (1, 2, 3)))
+    assert await continued(serve, loop(2, ASK), after) == ["asker: round 1", "asker: round 2"]

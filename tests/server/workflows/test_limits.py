@@ -1,7 +1,5 @@
 """Limits, failing models, and state over parallel calls and pauses."""
 
-import asyncio
-
 import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowFailureError
@@ -70,15 +68,3 @@ async def test_temporary_state_survives_a_pause_and_never_leaves(serve: Serve) -
         result = await invocation.result()
     assert responses(model.requests[-1])[-1] == ("recall", {"result": "7"})
     assert result.state_delta == {}
-
-
-async def test_starting_an_id_twice_gives_the_same_invocation(serve: Serve) -> None:
-    """A client that retries does not run the agent twice."""
-    model = ScriptedModel(says("once"), says("twice"))
-    async with serve(Agent(name="ag", model=model)) as env:
-        first, second = await asyncio.gather(
-            env.client.start("ag", "go", id="request-1"), env.client.start("ag", "go", id="request-1")
-        )
-        assert [(await first.result()).text, (await second.result()).text] == ["once", "once"]
-        assert (await env.client.run("ag", "go", id="request-1")).text == "once"
-    assert len(model.requests) == 1
