@@ -11,6 +11,7 @@ from tests.documents import blocks, how_to
 from tests.server.cli.shell import Shell
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import ended, until_waiting, waiting
+from tests.steps import run
 from waystation.apps import App
 from waystation.apps.registry import Registry, discover
 from waystation.auth.credential_service.in_memory_credential_service import InMemoryCredentialService
@@ -168,8 +169,7 @@ async def test_agents_as_tools_answer(serve: Serve, registry: Registry) -> None:
 async def test_several_agents_share_a_conversation(serve: Serve, registry: Registry) -> None:
     """A tool transfers the conversation."""
     model = ScriptedModel(calls(("check_urgency", {"problem": "fire"})), says("Stay calm."))
-    async with serve(app_with_plugins(registry, "reception_agent"), model=model) as env:
-        result = await env.client.run("reception_agent", "fire!")
+    result = await run(serve(app_with_plugins(registry, "reception_agent"), model=model), "reception_agent", "fire!")
     assert (result.text, result.next_agent) == ("Stay calm.", "emergency_agent")
     assert [tool["name"] for tool in model.requests[0].tools] == ["transfer_to_agent", "check_urgency"]
 
@@ -197,8 +197,9 @@ async def test_state_is_kept(serve: Serve, registry: Registry) -> None:
     model = ScriptedModel(
         calls(("add_to_cart", {"article": "tea"})), calls(("add_to_cart", {"article": "milk"})), says("Two.")
     )
-    async with serve(app_with_plugins(registry, "shop_agent"), model=model) as env:
-        result = await env.client.run("shop_agent", "tea and milk", user_id="customer")
+    result = await run(
+        serve(app_with_plugins(registry, "shop_agent"), model=model), "shop_agent", "tea and milk", user_id="customer"
+    )
     assert result.state_delta == {"cart": ["tea", "milk"], "user:last_article": "milk"}
     assert [(request.system_instruction or "").splitlines()[0] for request in model.requests] == [
         "Sell things. In the cart: ",
@@ -236,8 +237,9 @@ async def test_toolsets_of_services_have_tools(serve: Serve, registry: Registry)
     """An operation is a tool; an unreachable server that is optional is left out."""
     assert MCP_SERVER in TEXT
     model = ScriptedModel(says("Which book?"))
-    async with serve(app_with_plugins(registry, "library_agent"), model=model) as env:
-        assert (await env.client.run("library_agent", "A book, please.")).text == "Which book?"
+    assert (
+        await run(serve(app_with_plugins(registry, "library_agent"), model=model), "library_agent", "A book, please.")
+    ).text == "Which book?"
     (tool,) = model.requests[0].tools
     assert (tool["name"], tool["parametersJsonSchema"]["required"]) == ("get_book", ["isbn"])
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from tests.documents import blocks, how_to
 from tests.server.conftest import Serve
+from tests.steps import run
 from waystation.apps import App, BaseEventsSummarizer, EventsCompactionConfig
 from waystation.apps.registry import discover
 from waystation.core import text_of
@@ -45,6 +46,9 @@ async def test_the_summarizer_summarizes(serve: Serve) -> None:
     model = ScriptedModel(
         *[calls(("read_page", {"number": n}), text=f"Page {n}.\nSoon.") for n in (1, 2, 3)], says("done")
     )
-    async with serve(app.model_copy(update={"events_compaction_config": settings}), model=model) as env:
-        assert (await env.client.run("archivist", "read all")).text == "done"
+    assert (
+        await run(
+            serve(app.model_copy(update={"events_compaction_config": settings}), model=model), "archivist", "read all"
+        )
+    ).text == "done"
     assert text_of(model.requests[-1].contents[0]) == "read all\nPage 1.\nPage 2."

@@ -11,6 +11,7 @@ from temporalio.client import WorkflowFailureError
 
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import LIMIT_S, Gate, until
+from tests.steps import run
 from waystation.agents import Agent
 from waystation.testing import ScriptedModel, calls, responses, says
 from waystation.tools.function_tool import FunctionTool
@@ -29,8 +30,7 @@ async def test_a_tool_may_take_longer_than_its_heartbeat_timeout(serve: Serve) -
 
     model = ScriptedModel(calls(("compute", {})), says("done"))
     tool = FunctionTool(compute, heartbeat_timeout=SHORT, effect="once")
-    async with serve(Agent(name="patient", model=model, tools=[tool])) as env:
-        await env.client.run("patient", "go")
+    await run(serve(Agent(name="patient", model=model, tools=[tool])), "patient", "go")
     assert responses(model.requests[-1]) == [("compute", {"result": "computed"})]
 
 
@@ -47,8 +47,7 @@ async def test_a_tool_that_waits_for_its_next_try_is_alive(serve: Serve) -> None
 
     model = ScriptedModel(calls(("flaky", {})), says("done"))
     tool = FunctionTool(flaky, heartbeat_timeout=SHORT, effect="once", retries=2)
-    async with serve(Agent(name="patient", model=model, tools=[tool])) as env:
-        await env.client.run("patient", "go")
+    await run(serve(Agent(name="patient", model=model, tools=[tool])), "patient", "go")
     assert responses(model.requests[-1]) == [("flaky", {"result": "try 3"})]
 
 

@@ -15,6 +15,7 @@ from tests.server.workflows.outside import (
     until_waiting,
     waiting,
 )
+from tests.steps import run
 from waystation.agents import Agent, ApprovalRule
 from waystation.apps import App
 from waystation.client.agent_client import Invocation
@@ -121,8 +122,7 @@ async def test_rules_do_not_apply_to_transfers(serve: Serve, callback: Any) -> N
         sub_agents=[expert],
         before_tool_callback=callback,
     )
-    async with serve(App(name="desk", root_agent=desk, approval_rules=[rule])) as env:
-        result = await env.client.run("desk", "go")
+    result = await run(serve(App(name="desk", root_agent=desk, approval_rules=[rule])), "desk", "go")
     assert result.text == '{"granted": true}'
 
 
@@ -176,7 +176,6 @@ async def test_a_callback_cannot_take_a_call_past_a_rule(serve: Serve) -> None:
 
     rule = ApprovalRule(POLICY, over={"amount": 100})
     agent = clerk(("pay", {"amount": 5}), tools=[pay], approval_rules=[rule], before_tool_callback=more)
-    async with serve(agent) as env:
-        await env.client.run("clerk", "go")
+    await run(serve(agent), "clerk", "go")
     ((_, response),) = responses(agent.model.requests[-1])  # type: ignore[union-attr]  # as above
     assert response["error_type"] == "ApprovalNeeded"

@@ -9,6 +9,7 @@ from structlog.testing import capture_logs
 
 from tests.server.conftest import Serve
 from tests.server.examples.conftest import called
+from tests.steps import run
 from waystation.apps.registry import Registry, Root
 from waystation.testing import ScriptedModel, calls, says
 
@@ -65,8 +66,7 @@ async def test_the_toolset_is_closed_with_its_worker(serve: Serve) -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.INFO))
     try:
         with capture_logs() as entries:
-            async with serve(agent, model=model) as env:
-                assert (await env.client.run("calculator_agent", "1+1")).text == "2 and 0."
+            assert (await run(serve(agent, model=model), "calculator_agent", "1+1")).text == "2 and 0."
     finally:
         structlog.configure(**before)
     assert {"event": "calculator.closed", "calculations": 2, "log_level": "info"} in entries

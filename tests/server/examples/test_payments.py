@@ -5,6 +5,7 @@ import pytest
 from tests.server.conftest import Serve
 from tests.server.examples.conftest import answered
 from tests.server.workflows.outside import refusal, until_waiting
+from tests.steps import run
 from waystation.apps import App
 from waystation.apps.registry import Registry
 from waystation.client.agent_client import Invocation
@@ -34,8 +35,7 @@ async def start_pending(env: AgentEnvironment, message: str) -> Invocation:
 )
 async def test_small_payments_and_reading_need_no_approval(serve: Serve, app: App, message: str, text: str) -> None:
     """The rules of the agent exempt them."""
-    async with serve(app) as env:
-        assert (await env.client.run("payments_agent", message)).text == f"[demo model] {text}"
+    assert (await run(serve(app), "payments_agent", message)).text == f"[demo model] {text}"
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 
 from tests.server.conftest import Serve
 from tests.server.scopes.looking import agent, commands, model_of, recall, remember
+from tests.steps import run
 from waystation.activities.scope_delivery import ScopeKeeper
 from waystation.apps import App
 from waystation.testing import calls, responses, says
@@ -20,8 +21,7 @@ def without_scopes(*replies: Any, **fields: Any) -> App:
 async def test_a_read_is_told_what_to_change(serve: Serve, app: str) -> None:
     """A read fails with the remedy, because a default value would hide the stored one."""
     clerk = without_scopes(calls(("recall", {"key": "user:name"})), says("ok"), tools=(recall,))
-    async with serve(clerk) as env:
-        await env.client.run("clerk", "go", app=app)
+    await run(serve(clerk), "clerk", "go", app=app)
     [(_, response)] = responses(model_of(clerk.root_agent).requests[-1])
     assert response["error_type"] == "ScopesNotRead"
     assert "'user:name'" in response["error"]

@@ -10,6 +10,7 @@ from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
 from tests.server.conftest import Serve
+from tests.steps import run
 from waystation.agents import Agent, SequentialAgent
 from waystation.agents.readonly_context import ReadonlyContext
 from waystation.artifacts.in_memory_artifact_service import InMemoryArtifactService
@@ -104,8 +105,7 @@ async def test_an_output_schema_is_requested_and_parsed(serve: Serve) -> None:
     """Without tools the model receives the schema; leaves out None and accepts a code fence."""
     text = '```json\n{"city": "Bern", "degrees": 21, "wind": null}\n```'
     agent = speaks("weather", says(text), output_schema=Weather, output_key="now")
-    async with serve(agent) as env:
-        result = await env.client.run("weather", "Bern?")
+    result = await run(serve(agent), "weather", "Bern?")
     assert (result.output, result.state_delta) == (
         {"city": "Bern", "degrees": 21},
         {"now": {"city": "Bern", "degrees": 21}},
@@ -122,8 +122,9 @@ async def test_an_output_schema_is_requested_and_parsed(serve: Serve) -> None:
 )
 async def test_a_reply_that_does_not_match_its_schema_is_reported_twice(serve: Serve, text: str, problem: str) -> None:
     """After the third one, the invocation stops with the problem as reason, keeps the text, and stores nothing."""
-    async with serve(speaks("weather", *[says(text)] * 3, output_schema=Weather, output_key="now")) as env:
-        result = await env.client.run("weather", "Bern?")
+    result = await run(
+        serve(speaks("weather", *[says(text)] * 3, output_schema=Weather, output_key="now")), "weather", "Bern?"
+    )
     assert (result.status, result.text, result.output, result.state_delta) == ("stopped", text, None, {})
     assert (result.reason or "").startswith(f"The answer of 'weather' does not fit its output_schema: {problem}")
 
@@ -159,8 +160,9 @@ async def test_with_tools_the_structured_answer_is_a_call(serve: Serve) -> None:
 async def test_a_structured_list_is_wrapped_in_an_object(serve: Serve) -> None:
     """A function's result would be wrapped in the same way."""
     answer = calls(("set_model_response", {"items": [{"city": "Bern", "degrees": 21}]}))
-    async with serve(speaks("weather", answer, tools=[look], output_schema=list[Weather], output_key="all")) as env:
-        result = await env.client.run("weather", "all?")
+    result = await run(
+        serve(speaks("weather", answer, tools=[look], output_schema=list[Weather], output_key="all")), "weather", "all?"
+    )
     assert result.output == {"result": [{"city": "Bern", "degrees": 21}]}
     assert result.state_delta == {"all": [{"city": "Bern", "degrees": 21}]}
 
@@ -176,8 +178,7 @@ async def test_a_called_agent_follows_its_schemas(serve: Serve) -> None:
     boss = speaks(
         "boss", calls(("weather", {})), calls(("weather", {"city": "Bern"})), says("Warm."), tools=[AgentTool(child)]
     )
-    async with serve(boss) as env:
-        await env.client.run("boss", "go")
+    await run(serve(boss), "boss", "go")
     (_, refused), (_, answer) = responses(model_of(boss).requests[-1])
     assert refused == {
         "error": "Invoking `weather()` failed due to argument validation errors:\n"
@@ -207,8 +208,7 @@ async def test_instructions_have_adks_order(serve: Serve) -> None:
         global_instruction="Be {mood}.",
         sub_agents=[child],
     )
-    async with serve(root) as env:
-        await env.client.run("root", "hello", state={"mood": "kind"}, user_id="ann")
+    await run(serve(root), "root", "hello", state={"mood": "kind"}, user_id="ann")
     assert model_of(root).requests[0].system_instruction == (
         "Be kind.\n\nFor root: {name} of ann.\n\n"
         'You are an agent. Your internal name is "root". The description about you is "Leads.".\n\n'
@@ -231,8 +231,7 @@ async def test_a_static_instruction_moves_the_other_into_the_contents(serve: Ser
         static_instruction=types.Content(parts=[types.Part(text="Constant."), types.Part(text="Also.")]),
         instruction="Now in {city}.",
     )
-    async with serve(agent) as env:
-        await env.client.run("guide", "hello", state={"city": "Bern"})
+    await run(serve(agent), "guide", "hello", state={"city": "Bern"})
     first, second = model_of(agent).requests
     assert first.system_instruction == 'Constant.\n\nAlso.\n\nYou are an agent. Your internal name is "guide".'
     assert [content["parts"][0].get("text", "")[-80:] for content in first.contents] == [
@@ -286,8 +285,7 @@ async def test_a_forbidden_transfer_is_reported_to_the_model(serve: Serve, aroun
         sub_agents=[child],
         **fields,
     )
-    async with serve(root) as env:
-        assert (await env.client.run("root", "go")).text == "I stay."
+    assert (await run(serve(root), "root", "go")).text == "I stay."
     errors = [response["error"] for _, response in responses(model_of(root).requests[-1])]
     assert errors[:2] == [
         "Transfer target agent 'nobody' not found.",
@@ -335,8 +333,7 @@ async def test_sub_agents_may_be_set_later(serve: Serve) -> None:
     support = speaks("support", says("On my way."))
     desk = speaks("desk", calls(("transfer_to_agent", {"agent_name": "support"})))
     desk.sub_agents = [support]
-    async with serve(desk) as env:
-        assert (await env.client.run("desk", "fire!")).text == "On my way."
+    assert (await run(serve(desk), "desk", "fire!")).text == "On my way."
     assert model_of(support).requests[0].tools == []
 
 
@@ -344,8 +341,7 @@ async def test_the_models_own_code_execution_is_in_the_request(serve: Serve) -> 
     """It is the provider's own tool, next to function declarations."""
     agent = Agent(name="coder", model="gemini-3.5-flash", tools=[look], code_executor=BuiltInCodeExecutor())
     model = ScriptedModel(says("42"))
-    async with serve(agent, model=model) as env:
-        await env.client.run("coder", "compute")
+    await run(serve(agent, model=model), "coder", "compute")
     assert model.requests[0].genai_tools()[1] == {"codeExecution": {}}
 
 
@@ -353,8 +349,9 @@ async def test_a_model_is_inherited_from_the_parent(serve: Serve) -> None:
     """Follows ADK."""
     child = Agent(name="child")
     model = ScriptedModel(calls(("transfer_to_agent", {"agent_name": "child"})), says("I am the child."))
-    async with serve(Agent(name="root", model=model, sub_agents=[child])) as env:
-        assert (await env.client.run("root", "go")).text == "I am the child."
+    assert (
+        await run(serve(Agent(name="root", model=model, sub_agents=[child])), "root", "go")
+    ).text == "I am the child."
 
 
 @pytest.mark.parametrize("parts", [[], [{"text": "  "}], [{"text": "hm", "thought": True}]])

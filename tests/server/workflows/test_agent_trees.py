@@ -5,6 +5,7 @@ from typing import Any
 
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import approve_and_finish, until, until_waiting
+from tests.steps import run
 from waystation.agents import Agent, ParallelAgent, SequentialAgent
 from waystation.client.agent_client import Invocation
 from waystation.core import Event
@@ -107,6 +108,5 @@ async def test_an_agent_as_a_tool_may_be_a_sequence(serve: Serve) -> None:
         name="team", description="Writes.", sub_agents=[speaks("a", says("one")), speaks("b", says("two"))]
     )
     model = ScriptedModel(calls(("team", {"request": "go"})), says("done"))
-    async with serve(Agent(name="boss", model=model, tools=[AgentTool(team)])) as env:
-        await env.client.run("boss", "go")
+    await run(serve(Agent(name="boss", model=model, tools=[AgentTool(team)])), "boss", "go")
     assert "two" in str(model.requests[1].contents[-1])

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from tests.server.conftest import Serve
+from tests.steps import run
 from waystation.agents import Agent, BaseAgent, LoopAgent, ParallelAgent
 from waystation.client.agent_client import Invocation
 from waystation.core import Budget
@@ -75,6 +76,5 @@ async def test_parallel_agents_share_the_budget_of_model_calls(serve: Serve) -> 
 async def test_a_budget_that_is_just_enough_is_enough(serve: Serve) -> None:
     """Holds for parallel agents, too."""
     agents: list[BaseAgent] = [always(f"a{number}", says("here")) for number in range(8)]
-    async with serve(ParallelAgent(name="all", sub_agents=agents)) as env:
-        result = await env.client.run("all", "go", budget=Budget(max_llm_calls=8))
+    result = await run(serve(ParallelAgent(name="all", sub_agents=agents)), "all", "go", budget=Budget(max_llm_calls=8))
     assert (result.status, result.reason) == ("completed", None)

@@ -16,6 +16,7 @@ from tests.server.workflows.outside import (
     until_waiting,
     waiting,
 )
+from tests.steps import run
 from waystation.agents import Agent, BaseAgent, ParallelAgent, SequentialAgent
 from waystation.core import Budget, Grant, ModelOverloaded, Price, Usage
 from waystation.models import FallbackModel, LlmRequest, LlmResponse
@@ -44,8 +45,7 @@ def payer(*replies: LlmResponse | Exception, till: Till | None = None) -> tuple[
 async def test_an_agent_that_used_up_its_tokens_wraps_up(serve: Serve) -> None:
     """Its tools run, and one last request has their responses, no tools, and the reason."""
     agent, model, till = payer(pays(1), pays(2), using(5, says("Two were paid.")))
-    async with serve(agent) as env:
-        result = await env.client.run("payer", "pay", budget=Budget(max_total_tokens=100))
+    result = await run(serve(agent), "payer", "pay", budget=Budget(max_total_tokens=100))
     assert till.paid == [1, 2]
     assert [bool(request.tools) for request in model.requests] == [True, True, False]
     assert WRAP_UP in (model.requests[2].system_instruction or "")
@@ -59,8 +59,7 @@ async def test_an_agent_that_used_up_its_tokens_wraps_up(serve: Serve) -> None:
 async def test_an_answer_that_uses_up_the_budget_is_complete(serve: Serve) -> None:
     """Nothing was cut, so nothing was stopped."""
     agent, model, _ = payer(using(500, says("Done.")))
-    async with serve(agent) as env:
-        result = await env.client.run("payer", "pay", budget=Budget(max_total_tokens=100))
+    result = await run(serve(agent), "payer", "pay", budget=Budget(max_total_tokens=100))
     assert (result.status, result.reason, result.text, len(model.requests)) == ("completed", None, "Done.", 1)
 
 
@@ -81,8 +80,7 @@ async def test_calls_instead_of_wrapping_up_do_not_run(serve: Serve) -> None:
 async def test_a_limit_of_model_calls_may_allow_wrapping_up(serve: Serve) -> None:
     """The last call is one above the limit."""
     agent, model, _ = payer(pays(1), pays(2), says("Two."))
-    async with serve(agent) as env:
-        result = await env.client.run("payer", "pay", budget=Budget(max_llm_calls=2, on_exhausted="wrap_up"))
+    result = await run(serve(agent), "payer", "pay", budget=Budget(max_llm_calls=2, on_exhausted="wrap_up"))
     assert (len(model.requests), result.text) == (3, "Two.")
     assert result.reason == "max_llm_calls: the limit of 2 model calls is used up"
 
@@ -91,8 +89,7 @@ async def test_tool_calls_above_the_limit_do_not_run(serve: Serve) -> None:
     """The first calls run; the others are answered with an error."""
     batch = calls(*[("pay", {"amount": n}) for n in (1, 2, 3)])
     agent, model, till = payer(batch, says("Only two."))
-    async with serve(agent) as env:
-        result = await env.client.run("payer", "pay", budget=Budget(max_tool_calls=2))
+    result = await run(serve(agent), "payer", "pay", budget=Budget(max_tool_calls=2))
     assert sorted(till.paid) == [1, 2]
     reason = "max_tool_calls: the limit of 2 tool calls is used up"
     refused = {"error": f"`pay` was not run: {reason}.", "error_type": "BudgetExhausted"}
@@ -103,8 +100,7 @@ async def test_tool_calls_above_the_limit_do_not_run(serve: Serve) -> None:
 async def test_tool_calls_within_the_limit_do_not_end_the_turn(serve: Serve) -> None:
     """The last allowed call is not a reason to wrap up."""
     agent, model, till = payer(pays(1), says("One."))
-    async with serve(agent) as env:
-        result = await env.client.run("payer", "pay", budget=Budget(max_tool_calls=1))
+    result = await run(serve(agent), "payer", "pay", budget=Budget(max_tool_calls=1))
     assert (till.paid, result.status, bool(model.requests[1].tools)) == ([1], "completed", True)
 
 
@@ -117,8 +113,7 @@ async def test_costs_follow_the_table_of_prices(serve: Serve) -> None:
         "Script": Price(prompt=0, output=0),
         "*": Price(prompt=0, output=0),
     }
-    async with serve(agent) as env:
-        result = await env.client.run("payer", "pay", budget=Budget(max_cost=0.02, prices=prices))
+    result = await run(serve(agent), "payer", "pay", budget=Budget(max_cost=0.02, prices=prices))
     assert result.spent is not None
     assert result.spent.cost == pytest.approx((600 * 10 + 400 * 1 + 150 * 100) / 1_000_000)
     assert (result.status, result.reason) == ("stopped", "max_cost: the limit of 0.02 of cost is used up")
@@ -152,8 +147,7 @@ async def test_the_workers_table_prices_models_without_a_price_in_the_budget(ser
     """The price is recorded with the reply, so a replay needs no table."""
     agent = Agent(name="payer", model="gemini-3.5-flash")
     model = ScriptedModel(using(1_000, says("Hello."), prompt_tokens=900, output_tokens=100))
-    async with serve(agent, model=model) as env:
-        result = await env.client.run("payer", "pay", budget=Budget(max_cost=1))
+    result = await run(serve(agent, model=model), "payer", "pay", budget=Budget(max_cost=1))
     assert result.spent is not None
     assert result.spent.cost == pytest.approx((900 * 1.5 + 100 * 9) / 1_000_000)
 
@@ -161,8 +155,7 @@ async def test_the_workers_table_prices_models_without_a_price_in_the_budget(ser
 async def test_working_time_is_limited(serve: Serve) -> None:
     """A model call takes longer than a millisecond."""
     agent, model, till = payer(pays(1), says("Slow."))
-    async with serve(agent) as env:
-        result = await env.client.run("payer", "pay", budget=Budget(max_wall_s=0.001))
+    result = await run(serve(agent), "payer", "pay", budget=Budget(max_wall_s=0.001))
     assert (result.text, result.reason) == ("Slow.", "max_wall_s: the limit of 0.001 seconds of work is used up")
     assert (len(model.requests), till.paid) == (2, [1])
 
@@ -171,8 +164,7 @@ async def test_attempts_count_as_model_calls(serve: Serve) -> None:
     """Counts two failed attempts and the successful one."""
     busy = ModelOverloaded("busy", status=429, retry_after_s=0.01)
     agent, model, _ = payer(busy, busy, pays(1), says("never said"))
-    async with serve(agent) as env:
-        result = await env.client.run("payer", "pay", budget=Budget(max_llm_calls=3))
+    result = await run(serve(agent), "payer", "pay", budget=Budget(max_llm_calls=3))
     assert (result.status, len(model.requests)) == ("stopped", 3)
     assert result.spent is not None
     assert result.spent.model_calls == 3
@@ -183,8 +175,7 @@ async def test_no_other_agent_starts_after_the_limit(serve: Serve) -> None:
     first = Agent(name="first", model=ScriptedModel(using(100, says("All I know."))))
     second = ScriptedModel(says("never said"))
     sequence = SequentialAgent(name="both", sub_agents=[first, Agent(name="second", model=second)])
-    async with serve(sequence) as env:
-        result = await env.client.run("both", "go", budget=Budget(max_total_tokens=100))
+    result = await run(serve(sequence), "both", "go", budget=Budget(max_total_tokens=100))
     assert (result.status, result.text, second.requests) == ("stopped", "All I know.", [])
 
 
@@ -193,8 +184,7 @@ async def test_an_agent_that_took_over_still_answers_once(serve: Serve) -> None:
     there = using(100, calls(("transfer_to_agent", {"agent_name": "support"})))
     model = ScriptedModel(says("I am here."))
     desk = Agent(name="desk", model=ScriptedModel(there), sub_agents=[Agent(name="support", model=model)])
-    async with serve(desk) as env:
-        result = await env.client.run("desk", "go", budget=Budget(max_total_tokens=100))
+    result = await run(serve(desk), "desk", "go", budget=Budget(max_total_tokens=100))
     assert (result.status, result.text, len(model.requests)) == ("stopped", "I am here.", 1)
     assert not model.requests[0].tools
 

@@ -4,6 +4,7 @@ from tests.server.conftest import Serve
 from tests.server.workflows.outside import Till, tool_responses
 from tests.server.workflows.test_budgets import ASK, pays, using
 from tests.server.workflows.test_children import waiting
+from tests.steps import run
 from waystation.agents import Agent
 from waystation.core import Budget, Grant, ModelRefused, Spent
 from waystation.models import LlmRequest, LlmResponse
@@ -48,8 +49,12 @@ async def test_the_unused_share_of_a_called_agent_returns_to_its_caller(serve: S
     helper_call = using(50, calls(("helper", {"request": "go"})))
     model = ScriptedModel(helper_call, using(50, calls(("helper", {"request": "again"}))), using(1, says("Done.")))
     helper.model.add(using(10, says("Helped again.")))  # type: ignore[union-attr]
-    async with serve(Agent(name="boss", model=model, tools=[AgentTool(helper)])) as env:
-        result = await env.client.run("boss", "go", budget=Budget(max_total_tokens=121))
+    result = await run(
+        serve(Agent(name="boss", model=model, tools=[AgentTool(helper)])),
+        "boss",
+        "go",
+        budget=Budget(max_total_tokens=121),
+    )
     assert (result.status, result.text) == ("completed", "Done.")
     assert result.spent is not None
     assert result.spent.total_tokens == 121
@@ -60,8 +65,12 @@ async def test_an_agent_is_not_called_without_budget(serve: Serve) -> None:
     child = ScriptedModel(says("never said"))
     helper = Agent(name="helper", description="Helps.", model=child)
     model = ScriptedModel(using(100, calls(("helper", {"request": "go"}))), says("Without help."))
-    async with serve(Agent(name="boss", model=model, tools=[AgentTool(helper)])) as env:
-        result = await env.client.run("boss", "go", budget=Budget(max_total_tokens=100))
+    result = await run(
+        serve(Agent(name="boss", model=model, tools=[AgentTool(helper)])),
+        "boss",
+        "go",
+        budget=Budget(max_total_tokens=100),
+    )
     assert (result.status, result.text, child.requests) == ("stopped", "Without help.", [])
     assert tool_responses(model.requests[1])[0]["error_type"] == "BudgetExhausted"
 
@@ -90,8 +99,12 @@ async def test_a_failed_called_agent_reports_its_usage(serve: Serve) -> None:
     child = ScriptedModel(pays(1, 30), ModelRefused("no"))
     helper = Agent(name="helper", description="Helps.", model=child, tools=[till.pay])
     model = ScriptedModel(using(10, calls(("helper", {"request": "go"}))), using(1, says("Without help.")))
-    async with serve(Agent(name="boss", model=model, tools=[AgentTool(helper)])) as env:
-        result = await env.client.run("boss", "go", budget=Budget(max_total_tokens=100))
+    result = await run(
+        serve(Agent(name="boss", model=model, tools=[AgentTool(helper)])),
+        "boss",
+        "go",
+        budget=Budget(max_total_tokens=100),
+    )
     assert (result.status, result.text) == ("completed", "Without help.")
     assert result.spent == Spent(
         model_calls=3, total_tokens=41, tool_calls=2, working_s=result.spent.working_s if result.spent else 0

@@ -11,6 +11,7 @@ from google.genai import types
 
 from tests.server.conftest import Serve
 from tests.server.workflows.author_code import agent_events, content, failure, pay, texts_of
+from tests.steps import run
 from waystation.agents import Agent, SequentialAgent
 from waystation.apps import App
 from waystation.core import ModelRefused
@@ -162,8 +163,7 @@ async def test_untouched_contents_reach_the_model_unchanged(serve: Serve) -> Non
         before_model_callback=lambda callback_context, llm_request: None,
         after_model_callback=lambda callback_context, llm_response: None,
     )
-    async with serve(agent) as env:
-        await env.client.run("payer", "pay")
+    await run(serve(agent), "payer", "pay")
     assert model.requests[1].contents[1] == {"role": "model", "parts": [part]}
 
 

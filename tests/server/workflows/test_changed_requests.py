@@ -9,6 +9,7 @@ from temporalio.exceptions import ApplicationError
 
 from tests.server.conftest import Serve
 from tests.server.workflows.author_code import failure
+from tests.steps import run
 from waystation.agents import Agent
 from waystation.testing import ScriptedModel, calls, responses, says
 from waystation.tools.base_tool import BaseTool
@@ -59,8 +60,7 @@ async def test_tools_and_toolsets_may_change_the_request(serve: Serve) -> None:
     """The model does not see a tool without a declaration, but its changes apply."""
     model = ScriptedModel(calls(("pay", {"amount": 1})), says("ok"))
     agent = Agent(name="a", model=model, tools=[Careful(pay), Advice(), Desk()])
-    async with serve(agent) as env:
-        await env.client.run("a", "x", state={"name": "Ann"})
+    await run(serve(agent), "a", "x", state={"name": "Ann"})
     assert model.requests[0].system_instruction == (
         'You are an agent. Your internal name is "a".\n\nBe at the desk.\n\nPay little.\n\nAdvice for Ann.'
     )
@@ -82,8 +82,7 @@ async def test_the_providers_own_tools_survive_a_callback(serve: Serve) -> None:
         tools=[pay, GoogleSearchTool()],
         before_model_callback=look,
     )
-    async with serve(agent, model=model) as env:
-        await env.client.run("a", "x")
+    await run(serve(agent, model=model), "a", "x")
     assert list(model.requests[0].native_tools) == [{"googleSearch": {}}, {"urlContext": {}}]
     [(_, response)] = responses(model.requests[1])
     assert "The tools you can call are: pay." in response["error"]

@@ -6,6 +6,7 @@ import contextlib
 from temporalio.service import RPCError
 
 from tests.server.conftest import Serve
+from tests.steps import run
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core import ModelRefused
@@ -66,8 +67,9 @@ async def test_state_is_passed_in_and_changes_return_without_temporary_keys(serv
     model = ScriptedModel(
         calls(("remember", {"key": "temp:b", "value": "2"})), calls(("helper", {"request": "go"})), says("done")
     )
-    async with serve(Agent(name="boss", model=model, tools=[remember, AgentTool(child)])) as env:
-        result = await env.client.run("boss", "go", state={"a": "1"})
+    result = await run(
+        serve(Agent(name="boss", model=model, tools=[remember, AgentTool(child)])), "boss", "go", state={"a": "1"}
+    )
     assert responses(child_model.requests[1]) == [("recall", {"result": "1"}), ("recall", {"result": "None"})]
     assert result.state_delta == {"c": "3"}
 
@@ -89,8 +91,9 @@ async def test_a_failed_child_is_reported_to_the_parents_model(serve: Serve) -> 
     """Its error is a tool's error."""
     child = Agent(name="helper", model=ScriptedModel(ModelRefused("no such model", status=404)))
     model = ScriptedModel(calls(("helper", {"request": "go"})), says("The helper is out."))
-    async with serve(Agent(name="boss", model=model, tools=[AgentTool(child)])) as env:
-        assert (await env.client.run("boss", "go")).text == "The helper is out."
+    assert (
+        await run(serve(Agent(name="boss", model=model, tools=[AgentTool(child)])), "boss", "go")
+    ).text == "The helper is out."
     assert responses(model.requests[-1]) == [
         ("helper", {"error": "no such model", "error_type": "ModelFailed"}),
     ]
@@ -129,6 +132,5 @@ async def test_two_calls_of_one_agent_run_in_parallel(serve: Serve) -> None:
     """The answers of the two children are in call order."""
     child = Agent(name="echo", model=FunctionModel(lambda request: says(request.contents[0]["parts"][0]["text"])))
     model = ScriptedModel(calls(("echo", {"request": "one"}), ("echo", {"request": "two"})), says("done"))
-    async with serve(Agent(name="boss", model=model, tools=[AgentTool(child)])) as env:
-        await env.client.run("boss", "go")
+    await run(serve(Agent(name="boss", model=model, tools=[AgentTool(child)])), "boss", "go")
     assert responses(model.requests[-1]) == [("echo", {"result": "one"}), ("echo", {"result": "two"})]

@@ -7,6 +7,7 @@ from typing import Any
 from google.genai import types
 
 from tests.server.conftest import Serve
+from tests.steps import run
 from waystation import Agent, App, BaseAgent, BaseEventsSummarizer, Event, LongRunningFunctionTool, ParallelAgent
 from waystation.apps import EventsCompactionConfig, LlmEventSummarizer
 from waystation.client.agent_client import Invocation
@@ -57,8 +58,7 @@ async def summaries(invocation: Invocation) -> list[str]:
 async def test_the_agents_own_model_summarizes_by_default(serve: Serve) -> None:
     """Uses ADK's prompt; the next request has the summary in place of its events."""
     model = ScriptedModel(*looks(1, 2, 3, 4), says("pages 1 to 3: nothing but x"), says("done"))
-    async with serve(app(Agent(name="reader", model=model, tools=[look]))) as env:
-        assert (await env.client.run("reader", "read all")).text == "done"
+    assert (await run(serve(app(Agent(name="reader", model=model, tools=[look]))), "reader", "read all")).text == "done"
     *_, summarising, last = model.requests
     assert "The following is a conversation history between a user and an AI agent." in texts(summarising)[0]
     assert "reader called tool: look({'page': 3})" in texts(summarising)[0]
@@ -111,8 +111,9 @@ async def test_a_custom_summarizer_receives_genais_types(serve: Serve) -> None:
     """Its result is shown as the model's own text."""
     summarizer = Pages()
     model = ScriptedModel(*looks(1, 2, 3, 4), says("done"))
-    async with serve(app(Agent(name="reader", model=model, tools=[look]), summarizer)) as env:
-        assert (await env.client.run("reader", "read all")).text == "done"
+    assert (
+        await run(serve(app(Agent(name="reader", model=model, tools=[look]), summarizer)), "reader", "read all")
+    ).text == "done"
     assert summarizer.seen == [["look", "look", "look"]]
     assert model.requests[-1].contents[0] == {"role": "model", "parts": [{"text": "pages were read"}]}
 
@@ -201,8 +202,13 @@ async def test_another_attempt_at_the_model_does_not_pay_for_the_summary_again(s
     """Reuses the summary within the same process."""
     writer = ScriptedModel(says("short"))
     model = ScriptedModel(*looks(1, 2, 3, 4), ModelOverloaded("later", retry_after_s=0), says("done"))
-    async with serve(app(Agent(name="reader", model=model, tools=[look]), LlmEventSummarizer(writer))) as env:
-        assert (await env.client.run("reader", "read all")).text == "done"
+    assert (
+        await run(
+            serve(app(Agent(name="reader", model=model, tools=[look]), LlmEventSummarizer(writer))),
+            "reader",
+            "read all",
+        )
+    ).text == "done"
     assert len(writer.requests) == 1
     assert texts(model.requests[-1]) == ["short", "read all"]
 
@@ -260,8 +266,9 @@ async def test_gemini_accepts_a_prompt_that_begins_with_a_summary(serve: Serve) 
         gemini.reply(text="pages 1 and 2: x")
         gemini.reply(text="done")
         model = Gemini(api_key="key-for-tests", base_url=gemini.url)
-        async with serve(app(Agent(name="reader", model=model, tools=[look]))) as env:
-            assert (await env.client.run("reader", "read all")).text == "done"
+        assert (
+            await run(serve(app(Agent(name="reader", model=model, tools=[look]))), "reader", "read all")
+        ).text == "done"
         await model.close()
     turns = gemini.requests[-1].body["contents"]
     assert [turn["role"] for turn in turns] == ["model", "user", "model", "user"]

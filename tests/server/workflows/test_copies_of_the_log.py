@@ -3,6 +3,7 @@
 from typing import Any
 
 from tests.server.conftest import Serve
+from tests.steps import run
 from waystation.agents import Agent
 from waystation.core import JsonObject, copy_json
 from waystation.models.llm_request import LlmRequest
@@ -51,10 +52,14 @@ async def test_a_tools_changes_to_its_session_are_invisible(serve: Serve) -> Non
         return "looked"
 
     model = ScriptedModel(calls(("look", {})), calls(("look", {})), says("done"))
-    async with serve(Agent(name="clerk", model=model, instruction="Cart: {cart}", tools=[look])) as env:
-        result = await env.client.run(
-            "clerk", "go", user_id="shopper", state={"cart": ["apple"]}, metadata={"tags": ["a"]}
-        )
+    result = await run(
+        serve(Agent(name="clerk", model=model, instruction="Cart: {cart}", tools=[look])),
+        "clerk",
+        "go",
+        user_id="shopper",
+        state={"cart": ["apple"]},
+        metadata={"tags": ["a"]},
+    )
     assert sessions[0] == sessions[1]
     assert (sessions[1]["state"], sessions[1]["metadata"]) == ({"cart": ["apple"]}, {"tags": ["a"]})
     assert result.state_delta == {}

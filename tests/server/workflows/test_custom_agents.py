@@ -10,6 +10,7 @@ import pytest
 from tests.corpus.trees import Relay
 from tests.server.conftest import Serve, verify_tree
 from tests.server.workflows.test_continuing import runs, start_with_cuts
+from tests.steps import run
 from waystation import Agent, ParallelAgent
 from waystation.agents import BaseAgent
 from waystation.agents.custom_agent import BodySegment
@@ -73,8 +74,11 @@ async def test_a_body_changes_the_state_of_users_and_apps(serve: Serve) -> None:
 async def test_bodies_of_a_parallel_agent_run_at_the_same_time(serve: Serve) -> None:
     """Each receives the events of its own sub-agents, and not the other body's."""
     bodies = relay("left"), relay("right")
-    async with serve(ParallelAgent(name="both", sub_agents=list(bodies))) as env:
-        state = (await env.client.run("both", "go", app=f"both-{uuid.uuid4().hex}")).state_delta
+    state = (
+        await run(
+            serve(ParallelAgent(name="both", sub_agents=list(bodies))), "both", "go", app=f"both-{uuid.uuid4().hex}"
+        )
+    ).state_delta
     assert (state["left"], state["right"]) == (3, 3)
     for body in bodies:
         assert texts(body.given) == [f"{body.name}_0", f"{body.name}_1"]

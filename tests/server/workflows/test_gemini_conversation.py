@@ -5,6 +5,7 @@ from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
 from tests.server.conftest import Serve
+from tests.steps import run
 from waystation.agents import Agent
 from waystation.models.google_llm import Gemini
 from waystation.testing import FakeGemini
@@ -25,8 +26,11 @@ async def test_a_conversation_with_gemini_keeps_thought_signatures(serve: Serve)
         gemini.reply(calls=[("weather", {"city": "Bern"}), ("weather", {"city": "Ulm"})], thought_signature="c2ln")
         gemini.reply(text="Sunny in both.")
         model = Gemini(api_key="key-for-tests", base_url=gemini.url)
-        async with serve(Agent(name="forecaster", model=model, instruction="Be brief.", tools=[weather])) as env:
-            result = await env.client.run("forecaster", "Bern and Ulm?")
+        result = await run(
+            serve(Agent(name="forecaster", model=model, instruction="Be brief.", tools=[weather])),
+            "forecaster",
+            "Bern and Ulm?",
+        )
         await model.close()
     assert result.text == "Sunny in both."
     first, second = [request.body for request in gemini.requests]
@@ -47,8 +51,7 @@ async def test_an_overloaded_gemini_is_called_again_when_it_says(serve: Serve) -
         gemini.fault(status=429, retry_after=0)
         gemini.reply(text="Here I am.")
         model = Gemini(api_key="key-for-tests", base_url=gemini.url)
-        async with serve(Agent(name="patient", model=model)) as env:
-            result = await env.client.run("patient", "Are you there?")
+        result = await run(serve(Agent(name="patient", model=model)), "patient", "Are you there?")
         await model.close()
     assert result.text == "Here I am."
     assert len(gemini.requests) == 2

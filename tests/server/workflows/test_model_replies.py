@@ -21,6 +21,7 @@ from tests.server.workflows.outside import (
     until_waiting,
     waiting,
 )
+from tests.steps import run
 from waystation.agents import Agent
 from waystation.core import (
     ActivitySettings,
@@ -126,8 +127,7 @@ async def test_an_invalid_content_is_not_shown_to_callbacks(serve: Serve) -> Non
         responses_seen.append(llm_response)
 
     model = ScriptedModel(replies({"text": 3}), says("Good."))
-    async with serve(Agent(name="a", model=model, after_model_callback=look)) as env:
-        assert (await env.client.run("a", "x")).text == "Good."
+    assert (await run(serve(Agent(name="a", model=model, after_model_callback=look)), "a", "x")).text == "Good."
     assert [text_of(reply.content.model_dump()) for reply in responses_seen] == ["Good."]
 
 
@@ -194,8 +194,7 @@ async def test_callbacks_and_planners_cannot_hide_a_mistake_in_a_call(serve: Ser
 
     model = ScriptedModel(replies(wants("pay", '{"amount": 1')), says("Sorry."))
     agent = Agent(name="a", model=model, tools=[pay], after_model_callback=change, planner=Planner())
-    async with serve(agent) as env:
-        await env.client.run("a", "x")
+    await run(serve(agent), "a", "x")
     assert ran == []
     [error] = tool_responses(model.requests[1])
     assert error["error"].endswith('object: {"amount": 1')
@@ -212,8 +211,7 @@ async def test_values_of_a_reply_are_repaired(serve: Serve) -> None:
     model = ScriptedModel(
         replies(*(wants("track", args) for args in sent_args)), replies({"text": "\ud83d\ude00\udfff!"})
     )
-    async with serve(Agent(name="a", model=model, tools=[track])) as env:
-        assert (await env.client.run("a", "x")).text == "\U0001f600\ufffd!"
+    assert (await run(serve(Agent(name="a", model=model, tools=[track])), "a", "x")).text == "\U0001f600\ufffd!"
     assert sorted(ran, key=str) == [str(2**70), 5, "a\nb", "\U0001f600\ufffd"]
 
 

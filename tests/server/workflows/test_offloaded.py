@@ -20,6 +20,7 @@ from tests.server.workflows.outside import (
     tool_responses,
     until_waiting,
 )
+from tests.steps import run
 from waystation.agents import Agent
 from waystation.client.agent_client import AgentClient
 from waystation.core import WORKFLOW, InvalidInput, NotReplayable, StoreFailed
@@ -64,8 +65,7 @@ async def test_a_result_of_20_mb_reaches_the_model_and_is_not_in_the_history(ser
 async def test_a_message_of_3_mb_reaches_the_model(serve: Serve) -> None:
     """The client offloads a message over the server's limit."""
     model = ScriptedModel(says("Heard."))
-    async with serve(Agent(name="listener", model=model)) as env:
-        assert (await env.client.run("listener", "x" * 3_000_000)).text == "Heard."
+    assert (await run(serve(Agent(name="listener", model=model)), "listener", "x" * 3_000_000)).text == "Heard."
 
 
 @pytest.mark.parametrize(("size", "error_type"), [(500_000, None), (3_000_000, "StoreFailed")])

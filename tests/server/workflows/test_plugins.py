@@ -6,6 +6,7 @@ from google.genai import types
 
 from tests.server.conftest import Serve
 from tests.server.workflows.author_code import content, fails, pay
+from tests.steps import run
 from waystation.agents import Agent
 from waystation.apps import App
 from waystation.plugins import BasePlugin, ReflectAndRetryToolPlugin
@@ -85,8 +86,9 @@ async def test_callbacks_run_in_adks_order_each_once(serve: Serve) -> None:
     order: list[str] = []
     model = ScriptedModel(calls(("pay", {"amount": 5})), says("Paid."))
     payer = Agent(name="payer", model=model, tools=[pay], **noting(order))
-    async with serve(App(name="shop", root_agent=payer, plugins=[Noting(order)])) as env:
-        assert (await env.client.run("payer", "pay 5")).text == "Paid."
+    assert (
+        await run(serve(App(name="shop", root_agent=payer, plugins=[Noting(order)])), "payer", "pay 5")
+    ).text == "Paid."
     around_model = ["plugin before_model", "before_model", "plugin after_model", "after_model"]
     assert order == [
         "plugin on_user_message pay 5",
@@ -118,8 +120,7 @@ async def test_before_run_may_answer_for_the_whole_invocation(serve: Serve) -> N
 
     model = ScriptedModel()
     app = App(name="shop", root_agent=Agent(name="clerk", model=model), plugins=[Closed("closed")])
-    async with serve(app) as env:
-        result = await env.client.run("clerk", "hello")
+    result = await run(serve(app), "clerk", "hello")
     assert (result.text, result.state_delta, model.requests) == ("Closed.", {"closed": True, "over": True}, [])
 
 
@@ -132,8 +133,9 @@ async def test_plugins_see_the_end_even_if_callbacks_answered(serve: Serve) -> N
         before_agent_callback=lambda callback_context: content("Closed."),
         after_agent_callback=lambda callback_context: order.append("after_agent"),
     )
-    async with serve(App(name="shop", root_agent=clerk, plugins=[Noting(order)])) as env:
-        assert (await env.client.run("clerk", "hello")).text == "Closed."
+    assert (
+        await run(serve(App(name="shop", root_agent=clerk, plugins=[Noting(order)])), "clerk", "hello")
+    ).text == "Closed."
     assert order == [
         "plugin on_user_message hello",
         "plugin before_run",
@@ -149,8 +151,7 @@ async def test_plugins_apply_to_called_agents_by_default(serve: Serve) -> None:
     without = Agent(name="unseen", model=ScriptedModel(says("2")))
     model = ScriptedModel(calls(("seen", {"request": "a"}), ("unseen", {"request": "b"})), says("Done."))
     boss = Agent(name="boss", model=model, tools=[AgentTool(with_them), AgentTool(without, include_plugins=False)])
-    async with serve(App(name="firm", root_agent=boss, plugins=[Noting(order)])) as env:
-        await env.client.run("boss", "go")
+    await run(serve(App(name="firm", root_agent=boss, plugins=[Noting(order)])), "boss", "go")
     assert [line for line in order if "before_agent" in line] == [
         "plugin before_agent boss",
         "plugin before_agent seen",
@@ -162,8 +163,9 @@ async def test_reflection_lets_the_model_try_again_a_bounded_number_of_times(ser
     tries = [calls(("fails", {})) for _ in range(3)]
     model = ScriptedModel(*tries, says("I give up."))
     agent = Agent(name="worker", model=model, tools=[fails])
-    async with serve(App(name="app", root_agent=agent, plugins=[ReflectAndRetryToolPlugin(max_retries=2)])) as env:
-        result = await env.client.run("worker", "work")
+    result = await run(
+        serve(App(name="app", root_agent=agent, plugins=[ReflectAndRetryToolPlugin(max_retries=2)])), "worker", "work"
+    )
     tool_results = [response for _, response in responses(model.requests[-1])]
     assert [(r.get("retry_count"), r["error_type"]) for r in tool_results] == [
         (1, "ValueError"),

@@ -8,6 +8,7 @@ from temporalio.exceptions import ApplicationError
 
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import ended, until_call, until_waiting
+from tests.steps import run
 from waystation import LangchainTool, exit_loop, get_user_choice, google_search, request_input, url_context
 from waystation.agents import Agent, LoopAgent
 from waystation.core import JsonObject
@@ -47,8 +48,7 @@ async def test_exit_loop_ends_the_loop_without_another_model_call(serve: Serve) 
     """Neither the agent that calls it nor the loop continues."""
     model = ScriptedModel(says("once"), calls(("exit_loop", {})), says("never said"))
     loop = LoopAgent(name="polish", sub_agents=[Agent(name="polisher", model=model, tools=[exit_loop])])
-    async with serve(loop) as env:
-        await env.client.run("polish", "Polish it.")
+    await run(serve(loop), "polish", "Polish it.")
     assert len(model.requests) == 2
 
 
@@ -110,6 +110,7 @@ async def test_a_langchain_tool_is_an_activity_like_any_other(serve: Serve) -> N
         return a + b
 
     model = ScriptedModel(calls(("add", {"a": 40})), says("42."))
-    async with serve(Agent(name="clerk", model=model, tools=[LangchainTool(add)])) as env:
-        assert (await env.client.run("clerk", "40 + 2?")).text == "42."
+    assert (
+        await run(serve(Agent(name="clerk", model=model, tools=[LangchainTool(add)])), "clerk", "40 + 2?")
+    ).text == "42."
     assert responses(model.requests[-1]) == [("add", {"result": 42})]

@@ -9,6 +9,7 @@ import pytest
 
 from tests.server.conftest import Serve
 from tests.server.workflows.author_code import agent_events, fails, failure, pay
+from tests.steps import run
 from waystation.agents import Agent
 from waystation.agents.readonly_context import ReadonlyContext
 from waystation.apps import App
@@ -64,8 +65,7 @@ async def test_after_tool_sees_the_raw_value_and_may_replace_it(serve: Serve) ->
         after_tool_callback=after,
         on_tool_error_callback=[lambda tool, args, tool_context, error: None, rescue],
     )
-    async with serve(agent) as env:
-        await env.client.run("crier", "cry")
+    await run(serve(agent), "crier", "cry")
     assert responses(model.requests[1]) == [("shout", {"result": "hey!"}), ("fails", {"rescued": "out of order"})]
     assert sorted(map(str, values)) == ["hey", "{'rescued': 'out of order'}"]
 
@@ -77,8 +77,7 @@ async def test_callbacks_may_answer_for_an_unknown_tool(serve: Serve) -> None:
         return {"try": "pay"} if tool.name == "buy" and isinstance(error, ValueError) else None
 
     model = ScriptedModel(calls(("buy", {}), ("sell", {})), says("Done."))
-    async with serve(Agent(name="payer", model=model, tools=[pay], on_tool_error_callback=rescue)) as env:
-        await env.client.run("payer", "buy")
+    await run(serve(Agent(name="payer", model=model, tools=[pay], on_tool_error_callback=rescue)), "payer", "buy")
     (_, bought), (_, sold) = responses(model.requests[1])
     assert bought == {"try": "pay"}
     assert sold["error"].startswith("Invoking `sell()` failed as no tool with that name is available.")
@@ -199,8 +198,7 @@ async def test_a_callback_may_answer_for_a_called_agent(serve: Serve) -> None:
         tools=[AgentTool(Agent(name="writer", model=child_model))],
         before_tool_callback=lambda tool, args, tool_context: {"cached": True},
     )
-    async with serve(boss) as env:
-        await env.client.run("boss", "go")
+    await run(serve(boss), "boss", "go")
     assert responses(model.requests[1]) == [("writer", {"cached": True})]
     assert child_model.requests == []
 
@@ -231,8 +229,7 @@ async def test_callbacks_run_around_all_attempts_of_a_tool(serve: Serve) -> None
         before_tool_callback=before,
         after_tool_callback=after,
     )
-    async with serve(agent) as env:
-        result = await env.client.run("worker", "work")
+    result = await run(serve(agent), "worker", "work")
     assert order == ["before", "attempt 1, opened 1", "attempt 2, opened 1", "after worked"]
     assert result.state_delta == {"opened": 1, "attempt 2": True}
 
@@ -249,8 +246,7 @@ async def test_a_callback_may_answer_for_a_tool_that_took_too_long(serve: Serve)
 
     model = ScriptedModel(calls(("slow", {})), says("Done."))
     tool = FunctionTool(slow, timeout=timedelta(milliseconds=50))
-    async with serve(Agent(name="worker", model=model, tools=[tool], on_tool_error_callback=rescue)) as env:
-        await env.client.run("worker", "work")
+    await run(serve(Agent(name="worker", model=model, tools=[tool], on_tool_error_callback=rescue)), "worker", "work")
     assert responses(model.requests[1]) == [("slow", {"rescued": "TimeoutError"})]
 
 
@@ -265,8 +261,9 @@ async def test_a_transfer_passes_through_tool_callbacks(serve: Serve) -> None:
     support = Agent(name="support", model=ScriptedModel(says("On my way.")))
     over = calls(("transfer_to_agent", {"agent_name": "support"}))
     model = ScriptedModel(over, over)
-    async with serve(Agent(name="desk", model=model, sub_agents=[support], before_tool_callback=before)) as env:
-        result = await env.client.run("desk", "fire!")
+    result = await run(
+        serve(Agent(name="desk", model=model, sub_agents=[support], before_tool_callback=before)), "desk", "fire!"
+    )
     assert (result.text, result.next_agent) == ("On my way.", "support")
     assert arguments == [{"agent_name": "support"}] * 2
     assert responses(model.requests[1]) == [("transfer_to_agent", {"error": "not yet"})]
@@ -294,15 +291,15 @@ async def test_author_code_sees_its_invocation(serve: Serve) -> None:
         before_agent_callback=lambda callback_context: look(callback_context) and None,
         after_agent_callback=lambda callback_context: look(callback_context) and None,
     )
-    async with serve(agent) as env:
-        await env.client.run(
-            "scout",
-            "go",
-            user_id="ann",
-            session_id="s-1",
-            metadata={"trace": "t"},
-            budget=Budget(max_llm_calls=9),
-        )
+    await run(
+        serve(agent),
+        "scout",
+        "go",
+        user_id="ann",
+        session_id="s-1",
+        metadata={"trace": "t"},
+        budget=Budget(max_llm_calls=9),
+    )
     where = [("scout", "ann", "s-1", "waystation", events) for events in (1, 1, 2, 3, 4)]
     assert contexts[::2] == where
     assert contexts[1::2] == [(9, {"trace": "t"}, None)] * 5
@@ -344,7 +341,6 @@ async def test_a_tool_whose_result_cannot_be_converted_does_not_run_again(serve:
     tool = Adapted(name="pay", description="Pay.")
     tool.effect, tool.retries = "once", 2
     model = ScriptedModel(calls(("pay", {})), says("Done."))
-    async with serve(Agent(name="payer", model=model, tools=[tool])) as env:
-        await env.client.run("payer", "pay")
+    await run(serve(Agent(name="payer", model=model, tools=[tool])), "payer", "pay")
     ((_, paid),) = responses(model.requests[1])
     assert (ran, paid["result"], paid["error"][:14]) == ([1], {"receipt": "R-1"}, "The tool ran, ")

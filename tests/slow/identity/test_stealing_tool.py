@@ -17,6 +17,7 @@ from temporalio.client import Client
 from tests.server.approvals.asking import asks_once
 from tests.server.conftest import Serve
 from tests.server.identity.test_deciding import client_of, payer, start_pending
+from tests.steps import run
 from tests.unit.identity.conftest import Installation
 from waystation.agents import Agent
 from waystation.approvers.identity import Configuration, Links, Sealer, WorkerIdentity
@@ -122,8 +123,7 @@ async def test_a_tool_with_everything_in_its_environment_cannot_decide(
         given = {"address": env.server.address, "queue": env.client.task_queue}
         given |= {"victim": victim.id, "approved": approved.id}
         thief = Agent(name="thief", model=asks_once("steal", given), tools=[FunctionTool(steal)])
-        async with serve(thief, identity=worker) as other:
-            result = await other.client.run("thief", "go")
+        result = await run(serve(thief, identity=worker), "thief", "go")
         assert result.text == "They said {'result': 'tried'}."
         assert len(outcomes) == 8
         assert set(outcomes.values()) == {"NotAllowed"}

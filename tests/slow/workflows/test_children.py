@@ -1,6 +1,7 @@
 """Called agents eight levels deep."""
 
 from tests.server.conftest import Serve
+from tests.steps import run
 from waystation.agents import Agent
 from waystation.testing import FunctionModel, calls, responses, says
 from waystation.tools.agent_tool import AgentTool
@@ -17,6 +18,5 @@ async def test_an_agent_that_calls_itself_is_stopped_eight_levels_deep(serve: Se
 
     loop = Agent(name="loop", model=FunctionModel(deeper))  # type: ignore[arg-type]  # a reply
     loop.tools.append(AgentTool(loop))
-    async with serve(loop) as env:
-        result = await env.client.run("loop", "go")
+    result = await run(serve(loop), "loop", "go")
     assert result.text == "`loop` was not called: agents can call each other at most 8 levels deep."
