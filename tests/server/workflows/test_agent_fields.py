@@ -6,8 +6,6 @@ from typing import Any
 import pytest
 from google.genai import types
 from pydantic import BaseModel
-from temporalio.client import WorkflowFailureError
-from temporalio.exceptions import ApplicationError
 
 from tests.server.conftest import Serve
 from tests.steps import run
@@ -243,17 +241,6 @@ async def test_a_static_instruction_moves_the_other_into_the_contents(serve: Ser
     assert second.contents[-1] == first.contents[0]
 
 
-async def test_an_unknown_name_in_a_template_fails_the_invocation(serve: Serve) -> None:
-    """The error has ADK's text."""
-    async with serve(speaks("guide", instruction="Now in {city}.")) as env:
-        invocation = await env.client.start("guide", "hello")
-        with pytest.raises(WorkflowFailureError) as failed:
-            await invocation.result()
-    cause = failed.value.cause
-    assert isinstance(cause, ApplicationError)
-    assert (cause.type, cause.message) == ("KeyError", "\"Context variable not found: `city` in agent 'guide'.\"")
-
-
 async def test_an_agent_transfers_to_another_one(serve: Serve) -> None:
     """The transfer needs no activity, because the call is answered at once. The other agent sees it quoted."""
     support = speaks("support", says("On my way."), description="Urgent things.")
@@ -343,15 +330,6 @@ async def test_the_models_own_code_execution_is_in_the_request(serve: Serve) -> 
     model = ScriptedModel(says("42"))
     await run(serve(agent, model=model), "coder", "compute")
     assert model.requests[0].genai_tools()[1] == {"codeExecution": {}}
-
-
-async def test_a_model_is_inherited_from_the_parent(serve: Serve) -> None:
-    """Follows ADK."""
-    child = Agent(name="child")
-    model = ScriptedModel(calls(("transfer_to_agent", {"agent_name": "child"})), says("I am the child."))
-    assert (
-        await run(serve(Agent(name="root", model=model, sub_agents=[child])), "root", "go")
-    ).text == "I am the child."
 
 
 @pytest.mark.parametrize("parts", [[], [{"text": "  "}], [{"text": "hm", "thought": True}]])

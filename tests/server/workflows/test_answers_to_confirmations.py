@@ -15,9 +15,7 @@ from tests.server.workflows.outside import (
     waiting,
 )
 from waystation.agents import Agent
-from waystation.core import JsonObject
 from waystation.testing import ScriptedModel, calls, says
-from waystation.tools.base_tool import BaseTool
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.tool_context import ToolContext
 
@@ -154,29 +152,6 @@ async def test_only_calls_that_match_the_predicate_wait(serve: Serve) -> None:
         assert till.paid == [5]
         await approve_and_finish(invocation, "fc-2")
         assert till.paid == [5, 500]
-
-
-class Undecided(BaseTool):
-    """A tool whose check for a confirmation fails."""
-
-    async def check_require_confirmation(self, args: JsonObject, tool_context: ToolContext) -> bool:
-        """Raise."""
-        raise RuntimeError("the policy server is down")
-
-    async def run_async(self, *, args: JsonObject, tool_context: ToolContext) -> str:
-        """Return something."""
-        return "ran"
-
-
-async def test_a_failing_check_requires_a_confirmation(serve: Serve) -> None:
-    """Nothing runs without an approval because a check failed."""
-    model = ScriptedModel(calls(("undecided", {})), says("Done."))
-    tool = Undecided(name="undecided", description="Cannot decide.")
-    async with serve(Agent(name="agent", model=model, tools=[tool])) as env:
-        invocation = await until_waiting(env.client.start("agent", "go"), "fc-1")
-        await approve_and_finish(invocation, "fc-1")
-        assert tool_responses(model.requests[1]) == [{"result": "ran"}]
-        assert len(model.requests) == 2
 
 
 async def test_a_pending_call_is_described_in_the_memo(serve: Serve) -> None:

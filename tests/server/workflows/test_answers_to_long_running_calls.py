@@ -1,6 +1,5 @@
 """Answers to a long-running call, and when the model receives them."""
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -9,7 +8,6 @@ from tests.server.conftest import Serve
 from tests.server.workflows.outside import (
     answer_and_finish,
     tool_responses,
-    until_call,
     until_waiting,
     wait_for_model_calls,
     waiting,
@@ -62,22 +60,6 @@ async def test_an_answer_becomes_the_response_of_the_wire_contract(
         assert event.author == "user"
         part = {"functionResponse": {"id": "fc-1", "name": "ask", "response": response}}
         assert event.content == {"role": "user", "parts": [part]}
-
-
-# Every falsy value is in tests/unit/tools/test_outcome.py.
-async def test_a_call_whose_function_returns_nothing_waits_without_a_response(serve: Serve) -> None:
-    """A falsy result is not a response, so the model is not called before the answer."""
-
-    def start() -> None:
-        """Start something."""
-
-    model = ScriptedModel(calls(("start", {})), says("Started."))
-    async with serve(asker(model, start)) as env:
-        invocation, call = await until_call(env.client.start("asker", "start"), "fc-1")
-        assert (call.interim, len(model.requests)) == (None, 1)
-        await invocation.respond({"done": True}, "fc-1")
-        await invocation.result()
-        assert tool_responses(model.requests[1]) == [{"done": True}]
 
 
 async def test_an_interim_result_reaches_the_model_and_the_answer_replaces_it(serve: Serve) -> None:
@@ -144,16 +126,3 @@ async def test_each_answer_after_an_interim_response_calls_the_model(serve: Serv
         assert (await invocation.result()).text == "Both."
         assert tool_responses(model.requests[3]) == [{"to": "fc-1"}, {"to": "fc-2"}]
         assert len(model.requests) == 4
-
-
-async def test_a_long_running_function_that_raises_is_reported_and_closed(serve: Serve) -> None:
-    """Nothing was started, so nobody can answer."""
-
-    def start() -> None:
-        raise RuntimeError("no printer")
-
-    model = ScriptedModel(calls(("start", {})), says("It failed."))
-    async with serve(asker(model, start)) as env:
-        result = await asyncio.wait_for(env.client.run("asker", "start"), 20)
-        assert result.text == "It failed."
-        assert tool_responses(model.requests[1]) == [{"error": "no printer", "error_type": "RuntimeError"}]

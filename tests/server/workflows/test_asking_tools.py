@@ -8,15 +8,12 @@ from tests.server.conftest import Serve
 from tests.server.workflows.outside import (
     approve_and_finish,
     reject_and_finish,
-    until,
     until_call,
     until_waiting,
 )
 from waystation.agents import Agent
-from waystation.client.agent_client import Invocation
-from waystation.core import InvalidAnswer, PendingCall
+from waystation.core import InvalidAnswer
 from waystation.testing import ScriptedModel, calls, responses, says
-from waystation.tools.function_tool import FunctionTool
 from waystation.tools.tool_context import ToolContext
 
 CONFIG = {"credentialKey": "calendar", "authScheme": {"type": "apiKey", "in": "header", "name": "X-Key"}}
@@ -74,24 +71,6 @@ async def test_a_call_that_needs_a_login_holds_the_model_back(serve: Serve) -> N
         assert len(model.requests) == 1
         assert (await approve_and_finish(invocation)).text == "Monday is free."
     assert responses(model.requests[-1]) == [("read_calendar", {"monday": "free"})]
-
-
-async def test_a_confirmed_call_may_need_a_login_as_well(serve: Serve) -> None:
-    """Asks two questions, one after the other; the tool runs again after the second answer."""
-    model = ScriptedModel(calls(("read_calendar", {"day": "monday"})), says("Monday is free."))
-    tool = FunctionTool(read_calendar, require_confirmation=True)
-    async with serve(Agent(name="secretary", model=model, tools=[tool])) as env:
-        invocation, first = await until_call(env.client.start("secretary", "monday?"), "fc-1")
-        await invocation.approve()
-        [second] = await until(lambda: logins(invocation), "a login that is needed")
-        assert (first.kind, second.kind, second.payload) == ("confirmation", "credential", CONFIG)
-        assert (await approve_and_finish(invocation)).text == "Monday is free."
-    assert responses(model.requests[-1]) == [("read_calendar", {"monday": "free"})]
-
-
-async def logins(invocation: Invocation) -> list[PendingCall]:
-    """Return the calls that wait for a credential."""
-    return [call for call in await invocation.pending() if call.kind == "credential"]
 
 
 @pytest.mark.parametrize("signal", [True, False])

@@ -10,7 +10,7 @@ from tests.steps import run
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core import ModelRefused
-from waystation.testing import FunctionModel, ScriptedModel, calls, responses, says
+from waystation.testing import ScriptedModel, calls, responses, says
 from waystation.tools.agent_tool import AgentTool
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.tool_context import ToolContext
@@ -126,11 +126,3 @@ async def test_agents_call_agents_three_levels_deep(serve: Serve) -> None:
         invocation = await env.client.start("high", "go")
         assert (await invocation.result()).text == "top"
         assert (await env.client.invocation(f"{invocation.id}/fc-1/fc-1").result()).text == "bottom"
-
-
-async def test_two_calls_of_one_agent_run_in_parallel(serve: Serve) -> None:
-    """The answers of the two children are in call order."""
-    child = Agent(name="echo", model=FunctionModel(lambda request: says(request.contents[0]["parts"][0]["text"])))
-    model = ScriptedModel(calls(("echo", {"request": "one"}), ("echo", {"request": "two"})), says("done"))
-    await run(serve(Agent(name="boss", model=model, tools=[AgentTool(child)])), "boss", "go")
-    assert responses(model.requests[-1]) == [("echo", {"result": "one"}), ("echo", {"result": "two"})]

@@ -19,8 +19,6 @@ from tests.server.workflows.outside import (
     LIMIT_S,
     QUICK,
     held,
-    refusal,
-    reject_and_finish,
     tool_responses,
     until,
     until_call,
@@ -253,60 +251,6 @@ async def test_a_later_invocation_of_the_user_needs_no_login(
         assert (await env.client.run("reader", "and now?", id="twice", user_id="ann")).text == "A dentist still."
         of_bob = await until_waiting(env.client.start("reader", "what is on?", id="of-bob", user_id="bob"), "fc-1")
         await of_bob.cancel()
-
-
-async def test_approving_without_a_credential_asks_again(serve: Serve, store: InMemoryCredentialService) -> None:
-    """The tool finds none, and the call keeps waiting; the model is not called."""
-    agent, model = keyed(calls(("look_up", {})), says("Done."))
-    async with serve(agent, services=Services(credentials=store)) as env:
-        invocation, before = await until_call(env.client.start("clerk", "look", id="empty-handed"), "fc-1")
-        await invocation.approve("fc-1")
-        (after,) = await waiting_since(invocation, before.requested_at)
-        assert after.kind == "credential"
-        assert len(model.requests) == 1
-        await invocation.authorize("fc-1", store=store, credential=API_KEY)
-        assert (await invocation.result()).text == "Done."
-
-
-async def waiting_since(invocation: Invocation, earlier: float) -> list[PendingCall]:
-    """Wait until a request is pending that was made later than this time."""
-
-    async def look() -> list[PendingCall]:
-        return [call for call in await invocation.pending() if call.requested_at > earlier]
-
-    return await until(look, "another request")
-
-
-async def test_a_rejected_login_reaches_the_model(
-    serve: Serve, provider: FakeOAuth, store: InMemoryCredentialService
-) -> None:
-    """The tool does not run again."""
-    agent, model = reader(provider, calls(("read_calendar", {})), says("Then not."))
-    async with serve(agent, services=Services(credentials=store)) as env:
-        invocation = await until_waiting(env.client.start("reader", "what is on?", id="refused"), "fc-1")
-        assert (await reject_and_finish(invocation, "fc-1", comment="Not today.")).text == "Then not."
-        assert "error" in tool_responses(model.requests[-1])[-1]
-
-
-@pytest.mark.parametrize(
-    "response",
-    [
-        {"apiKey": API_KEY},
-        {"exchangedAuthCredential": {"authType": "oauth2", "oauth2": {"authCode": API_KEY}}},
-        {"link": f"https://me/cb?code={API_KEY}&state=1"},
-    ],
-)
-async def test_an_answer_with_a_secret_is_refused_without_a_trace(
-    serve: Serve, store: InMemoryCredentialService, response: JsonObject
-) -> None:
-    """An ADK client would send it as an update, which records nothing when it is refused."""
-    agent, _ = keyed(calls(("look_up", {})), says("Done."))
-    async with serve(agent, services=Services(credentials=store)) as env:
-        invocation = await until_waiting(env.client.start("clerk", "look"), "fc-1")
-        assert await refusal(invocation.approve("fc-1", response=response)) == "InvalidAnswer"
-        await invocation.authorize("fc-1", store=store, credential="another-key")
-        await invocation.result()
-        assert API_KEY.encode() not in await everything(invocation)
 
 
 async def test_a_failed_login_leaves_the_call_pending(

@@ -74,20 +74,6 @@ async def test_by_default_a_call_waits_thirty_days(serve_and_skip: SkipTime) -> 
         assert till.paid == []
 
 
-async def test_a_deadline_of_the_tool_replaces_the_default(serve_and_skip: SkipTime) -> None:
-    """Expires after two hours; pending calls show the time."""
-    till, verified = Till(), list[Invocation]()
-    agent, model = payer(till, says("Too late."), deadline=timedelta(hours=2))
-    async with serve_and_skip(agent, verified) as clock:
-        invocation = await clock.client.start("payer", "pay 5")
-        verified.append(invocation)
-        [call] = await waiting(invocation, "fc-1")
-        assert call.deadline - call.requested_at == 7_200
-        await clock.forward(invocation, timedelta(hours=3))
-        assert (await invocation.result()).text == "Too late."
-        assert (tool_responses(model.requests[1]), till.paid) == ([expired("pay")], [])
-
-
 @pytest.mark.parametrize("function", [ask, ticket])
 async def test_an_expired_long_running_call_is_reported_to_the_model(
     serve_and_skip: SkipTime, function: Callable[[], Any]

@@ -13,13 +13,8 @@ from tests.server.conftest import Serve
 from tests.server.workflows.outside import (
     QUICK,
     Till,
-    approve_and_finish,
     failure,
-    quiet,
-    refusal,
     tool_responses,
-    until_waiting,
-    waiting,
 )
 from tests.steps import run
 from waystation.agents import Agent
@@ -37,8 +32,7 @@ from waystation.core import (
 from waystation.models import BaseLlm, LlmRequest, LlmResponse
 from waystation.models.fallback_model import FallbackModel
 from waystation.planners import BasePlanner
-from waystation.testing import FunctionModel, ScriptedModel, calls, says
-from waystation.tools.function_tool import FunctionTool
+from waystation.testing import FunctionModel, ScriptedModel, says
 from waystation.tools.tool_context import ToolContext
 
 
@@ -243,53 +237,6 @@ async def test_white_space_is_handled_as_empty(serve: Serve) -> None:
         session = env.client.session(agent="payer", user_id="ann", session_id="s")
         assert [(await session.say(text)).text for text in ("\t", "hello")] == ["", "Yes?"]
     assert [[text_of(content) for content in request.contents] for request in model.requests] == [[], ["hello"]]
-
-
-async def test_calls_without_arguments_have_none(serve: Serve) -> None:
-    """`args` may be missing or null."""
-    ran: list[int] = []
-
-    def tick() -> None:
-        ran.append(1)
-
-    model = ScriptedModel(replies(wants("tick"), {"functionCall": {"name": "tick", "args": None}}), says("Done."))
-    async with serve(Agent(name="ticker", model=model, tools=[tick])) as env:
-        await env.client.run("ticker", "tick")
-        assert ran == [1, 1]
-
-
-async def test_the_models_own_ids_are_only_echoed(serve: Serve) -> None:
-    """A repeated ID of a model cannot collide with an approved call."""
-    till = Till()
-    model = ScriptedModel(
-        replies(wants("pay", {"amount": 1}, id="fc-2"), wants("pay", {"amount": 2}, id="fc-2")),
-        replies(wants("pay", {"amount": 3}, id="fc-2")),
-        says("Done."),
-    )
-    tool = FunctionTool(till.pay, require_confirmation=True)
-    async with serve(Agent(name="payer", model=model, tools=[tool])) as env:
-        invocation = await until_waiting(env.client.start("payer", "pay"), "fc-1", "fc-2")
-        await invocation.approve("fc-2")
-        await invocation.reject("fc-1")
-        await waiting(invocation, "fc-3")
-        await quiet(invocation)
-        assert till.paid == [2]
-        assert await refusal(invocation.approve("fc-2")) == "AlreadyAnswered"
-        await approve_and_finish(invocation, "fc-3")
-        assert till.paid == [2, 3]
-        call_parts = [part for content in model.requests[2].contents for part in content["parts"] if "text" not in part]
-        assert [next(iter(part.values())).get("id") for part in call_parts] == ["fc-2"] * 6
-
-
-async def test_a_model_without_ids_sees_none(serve: Serve) -> None:
-    """A provider without call IDs does not receive the engine's."""
-    till = Till()
-    agent, model = payer(till, calls(("pay", {"amount": 5})), says("Done."))
-    async with serve(agent) as env:
-        await env.client.run("payer", "pay")
-        call, response = model.requests[1].contents[1:]
-        assert call == {"role": "model", "parts": [{"functionCall": {"name": "pay", "args": {"amount": 5}}}]}
-        assert response["parts"] == [{"functionResponse": {"name": "pay", "response": {"paid": 5}}}]
 
 
 async def test_unknown_parts_are_kept(serve: Serve) -> None:

@@ -14,7 +14,6 @@ from waystation.artifacts import InMemoryArtifactService
 from waystation.core import text_of
 from waystation.testing import ScriptedModel, calls
 from waystation.tools.agent_tool import AgentTool
-from waystation.tools.function_tool import FunctionTool
 from waystation.tools.load_artifacts_tool import load_artifacts_tool as load_artifacts
 from waystation.tools.load_memory_tool import load_memory_tool as load_memory
 from waystation.tools.preload_memory_tool import preload_memory_tool as preload_memory
@@ -86,29 +85,6 @@ async def test_called_agents_share_the_artifacts_of_their_caller(serve: Serve) -
     assert deltas == [{"report.txt": 0, "user:latest": 0}, {"report.txt": 1, "user:latest": 1}]
 
 
-async def test_a_repeated_attempt_saves_nothing_twice(serve: Serve) -> None:
-    """The model receives the version of the first attempt."""
-    attempts = []
-
-    async def draw_up_and_fail(tool_context: ToolContext) -> dict[str, Any]:
-        """Save a report, and fail the first time."""
-        version = await tool_context.save_artifact("report.txt", types.Part.from_text(text="x"))
-        attempts.append(tool_context.attempt)
-        if tool_context.attempt == 1:
-            raise OSError("the network")
-        return {"version": version}
-
-    model = ScriptedModel(calls(("draw_up_and_fail", {})), "Done.")
-    async with serve(Agent(name="clerk", model=model, tools=[FunctionTool(draw_up_and_fail, retries=1)])) as env:
-        await env.client.run("clerk", "report", session_id="s1")
-        assert attempts == [1, 2]
-        assert tool_responses(model.requests[1]) == [{"version": 0}]
-        service = env.services.artifacts
-        assert service is not None
-        where = {"app_name": "waystation", "user_id": "user", "session_id": "s1"}
-        assert await service.list_versions(**where, filename="report.txt") == [0]
-
-
 async def test_the_model_sees_the_artifacts_that_it_loads(serve: Serve) -> None:
     """The content is only in the next request, and in no history."""
     model = ScriptedModel(
@@ -147,22 +123,6 @@ async def test_a_later_session_finds_memories_of_an_earlier_one(serve: Serve) ->
         assert [memory["content"]["parts"] for memory in answer["result"]["memories"]] == [
             [{"text": "I like green tea"}]
         ]
-
-
-async def test_a_forgotten_await_is_reported_to_the_model(serve: Serve) -> None:
-    """The error names the missing `await`, which samples of ADK's guide also omit."""
-
-    def save(tool_context: ToolContext) -> dict[str, Any]:
-        """Save."""
-        tool_context.save_artifact("f", types.Part.from_text(text="x"))  # type: ignore[unused-coroutine]  # the mistake
-        return {"status": "saved"}
-
-    model = ScriptedModel(calls(("save", {})), "Done.")
-    async with serve(Agent(name="clerk", model=model, tools=[save])) as env:
-        await env.client.run("clerk", "save")
-        (answer,) = tool_responses(model.requests[1])
-        assert answer["error_type"] == "NotAwaited"
-        assert "Write `await tool_context.save_artifact(...)`" in answer["error"]
 
 
 async def test_a_worker_uses_its_configured_services(serve: Serve) -> None:

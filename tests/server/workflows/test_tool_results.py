@@ -1,28 +1,17 @@
 """For any result or exception of a tool, its side effect happens once and the model receives an outcome."""
 
 from collections.abc import Callable
-from datetime import date
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
 
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import Gate, ended, failure, tool_responses
 from waystation.agents import Agent
-from waystation.core import JsonObject
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.long_running_tool import LongRunningFunctionTool
 from waystation.tools.tool_context import ToolContext
-
-
-class Receipt(BaseModel):
-    """A value that a tool returns instead of a dictionary."""
-
-    number: int
-    on: date
-
 
 # Every value is in tests/unit/tools/test_results.py.
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
@@ -33,16 +22,6 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     ),
 }
 """Values that cannot be recorded, and the error for the model."""
-
-RECORDED: dict[str, tuple[Callable[[], Any], JsonObject]] = {
-    "a model": (lambda: Receipt(number=7, on=date(2026, 1, 2)), {"result": {"number": 7, "on": "2026-01-02"}}),
-    "0.9 MB": (lambda: {"text": "x" * 900_000}, {"text": "x" * 900_000}),
-    "a lone surrogate": (
-        lambda: {"name": "a\ud800", "id": 7},
-        {"name": "a\ufffd", "id": 7, "replaced_values": ["name was text with a lone surrogate"]},
-    ),
-}
-"""Results of a tool, and the response that the model reads."""
 
 
 def worker_of(effects: list[int], value: Callable[[], Any], **settings: Any) -> tuple[Agent, ScriptedModel]:
@@ -72,18 +51,6 @@ async def test_a_result_that_cannot_be_recorded_is_reported_and_the_tool_runs_on
         )
 
 
-@pytest.mark.parametrize("form", RECORDED)
-async def test_a_result_that_can_be_recorded_is_the_response(serve: Serve, form: str) -> None:
-    """A dictionary is the response; other values are its `result`, as in ADK."""
-    effects: list[int] = []
-    value, response = RECORDED[form]
-    agent, model = worker_of(effects, value)
-    async with serve(agent) as env:
-        result = await env.client.run("worker", "work")
-        assert (result.text, effects) == ("Done.", [1])
-        assert tool_responses(model.requests[1]) == [response]
-
-
 def raising(error: Callable[[], BaseException]) -> Callable[[], Any]:
     """Return a function that raises a new exception each time."""
 
@@ -91,27 +58,6 @@ def raising(error: Callable[[], BaseException]) -> Callable[[], Any]:
         raise error()
 
     return fail
-
-
-RAISED: dict[str, tuple[Callable[[], BaseException], JsonObject]] = {
-    "an exception": (lambda: ValueError("no such account"), {"error": "no such account", "error_type": "ValueError"}),
-    "SystemExit": (
-        lambda: SystemExit(3),
-        {"error": "SystemExit(3) was raised out of the tool.", "error_type": "RuntimeError"},
-    ),
-}
-
-
-@pytest.mark.parametrize("form", RAISED)
-async def test_an_exception_is_reported_and_the_tool_runs_once(serve: Serve, form: str) -> None:
-    """The model receives the exception; there are no retries by default."""
-    effects: list[int] = []
-    error, response = RAISED[form]
-    agent, model = worker_of(effects, raising(error))
-    async with serve(agent) as env:
-        result = await env.client.run("worker", "work")
-        assert (result.text, effects) == ("Done.", [1])
-        assert tool_responses(model.requests[1]) == [response]
 
 
 async def test_an_exception_may_end_the_invocation(serve: Serve) -> None:
@@ -187,81 +133,6 @@ async def test_the_last_exception_is_reported_after_all_retries(serve: Serve) ->
         await env.client.run("worker", "work")
         assert effects == [1, 1]
         assert tool_responses(model.requests[1]) == [{"error": "bank is busy", "error_type": "ConnectionError"}]
-
-
-async def test_wrong_arguments_are_reported_and_the_tool_does_not_run(serve: Serve) -> None:
-    """The model receives the conversion error."""
-    paid: list[int] = []
-
-    def pay(amount: int) -> None:
-        paid.append(amount)
-
-    wrong_calls = calls(("pay", {"amount": "many"}), ("pay", {}), ("pay", {"amount": "5"}))
-    model = ScriptedModel(wrong_calls, says("Paid."))
-    async with serve(Agent(name="payer", model=model, tools=[pay])) as env:
-        await env.client.run("payer", "pay")
-        assert paid == [5]
-        wrong, missing, fine = tool_responses(model.requests[1])
-        assert wrong["error"].startswith("Invoking `pay()` failed due to argument validation errors:\n")
-        assert missing["error"].startswith(
-            "Invoking `pay()` failed as the following mandatory input parameters are not present:\namount\n"
-        )
-        assert fine == {"result": None}
-
-
-async def test_state_that_is_not_json_is_refused_at_the_write(serve: Serve) -> None:
-    """The write raises an exception that names the key; the model receives it if the tool does not catch it."""
-    effects: list[int] = []
-
-    def remember(tool_context: ToolContext) -> None:
-        tool_context.state["before"] = 1
-        effects.append(1)
-        tool_context.state["open_file"] = object()
-
-    model = ScriptedModel(calls(("remember", {})), says("Done."))
-    async with serve(Agent(name="worker", model=model, tools=[remember])) as env:
-        result = await env.client.run("worker", "remember")
-        assert effects == [1]
-        [read] = tool_responses(model.requests[1])
-        assert read["error_type"] == "StateRefused"
-        assert "'remember'" in read["error"]
-        assert "'open_file'" in read["error"]
-        assert result.state_delta == {"before": 1}
-
-
-async def test_state_that_was_changed_to_a_non_json_value_is_replaced(serve: Serve) -> None:
-    """The other writes are recorded, and the response names the replaced item."""
-    effects: list[int] = []
-
-    def remember(tool_context: ToolContext) -> str:
-        effects.append(1)
-        tool_context.state["other"] = 1
-        tool_context.state["list"].append(float("nan"))
-        return "remembered"
-
-    model = ScriptedModel(calls(("remember", {})), says("Done."))
-    async with serve(Agent(name="worker", model=model, tools=[remember])) as env:
-        result = await env.client.run("worker", "remember", state={"list": [1]})
-        assert effects == [1]
-        [read] = tool_responses(model.requests[1])
-        assert read == {"result": "remembered", "replaced_values": ["state list[1] was the number nan"]}
-        assert result.state_delta == {"other": 1, "list": [1, "NaN"]}
-
-
-async def test_a_state_of_3_mb_is_not_recorded(serve: Serve) -> None:
-    """State has a size limit like a result."""
-    effects: list[int] = []
-
-    def remember(tool_context: ToolContext) -> str:
-        effects.append(1)
-        tool_context.state["text"] = "x" * 3_000_000
-        return "remembered"
-
-    model = ScriptedModel(calls(("remember", {})), says("Done."))
-    async with serve(Agent(name="worker", model=model, tools=[remember])) as env:
-        result = await env.client.run("worker", "remember")
-        assert (effects, result.state_delta) == ([1], {})
-        assert tool_responses(model.requests[1])[0]["error_type"] == "TooLarge"
 
 
 async def test_a_result_enters_the_history_once(serve: Serve) -> None:

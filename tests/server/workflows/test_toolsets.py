@@ -4,7 +4,6 @@ import sys
 from typing import Any
 
 import psutil
-import pytest
 
 from tests.paths import ROOT
 from tests.server.conftest import Serve
@@ -82,32 +81,6 @@ async def test_a_tool_that_disappeared_is_unknown(serve: Serve) -> None:
         assert answer["error"].startswith(
             "Invoking `once()` failed as no tool with that name is available. The tools you can call are: always."
         )
-
-
-class Broken(BaseToolset):
-    """Never lists its tools."""
-
-    def __init__(self, error: Exception, *, optional: bool = False) -> None:
-        super().__init__(optional=optional)
-        self.error = error
-
-    async def get_tools(self, readonly_context: ReadonlyContext | None = None) -> list[BaseTool]:
-        raise self.error
-
-
-@pytest.mark.parametrize(
-    "toolset", [Broken(LookupError("no tool")), Broken(ConnectionError("no network"), optional=True)]
-)
-async def test_a_faulty_or_optional_toolset_does_not_hold_the_invocation(serve: Serve, toolset: BaseToolset) -> None:
-    """The model is called without its tools."""
-
-    def always() -> str:
-        return "ran"
-
-    model = ScriptedModel(calls(("always", {})), says("done"))
-    async with serve(Agent(name="a", tools=[toolset, always]), model=model) as env:
-        assert (await env.client.run("a", "go")).text == "done"
-        assert tool_responses(model.requests[-1]) == [{"result": "ran"}]
 
 
 class Flaky(BaseToolset):
