@@ -7,27 +7,18 @@ import pytest
 from temporalio.client import WorkflowHandle, WorkflowHistory
 from temporalio.worker import WorkflowRunner
 
+from tests.agents import payer
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import Till, approve_and_finish, reject_and_finish, until_waiting
-from waystation import Agent, FunctionTool
 from waystation.client.agent_client import Invocation
 from waystation.core import Log
 from waystation.testing import (
     Replays,
-    ScriptedModel,
     assert_invocation_holds,
     assert_projection_matches,
-    calls,
     checks,
-    says,
 )
 from waystation.testing.checks import StrictRunner, _ObservingRunner
-
-
-def payer() -> Agent:
-    """Return an agent that pays after a confirmation."""
-    model = ScriptedModel(calls(("pay", {"amount": 5})), says("Done."))
-    return Agent(name="payer", model=model, tools=[FunctionTool(Till().pay, require_confirmation=True)])
 
 
 class Overtaken(Invocation):
@@ -46,7 +37,7 @@ class Overtaken(Invocation):
 
 async def test_progress_between_two_reads_is_not_a_difference(serve: Serve) -> None:
     """Both sides are read again."""
-    async with serve(payer()) as env:
+    async with serve(payer(Till().pay)) as env:
         invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
         overtaken = Overtaken(env.client, invocation.handle)
         await assert_projection_matches(overtaken)
@@ -61,7 +52,7 @@ async def test_a_lasting_difference_is_reported(serve: Serve, monkeypatch: pytes
     async def wrong(self: WorkflowHandle[object, object], asked: str, *args: object) -> object:
         return ([] if asked == "events" else {"x": 1}) if asked == name else await query(self, asked, *args)
 
-    async with serve(payer()) as env:
+    async with serve(payer(Till().pay)) as env:
         invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
         with monkeypatch.context() as patched:
             patched.setattr(WorkflowHandle, "query", wrong)
@@ -77,7 +68,7 @@ async def test_serving_calls_a_check_of_the_caller_with_every_invocation(serve: 
     async def check(invocation: Invocation) -> None:
         checked.append(invocation.id)
 
-    async with serve(payer(), verify=check) as env:
+    async with serve(payer(Till().pay), verify=check) as env:
         invocation = await env.client.start("payer", "go")
         await invocation.cancel()
     assert checked == [invocation.id]
@@ -105,7 +96,7 @@ async def test_an_invocation_is_replayed_as_requested(
 
     for name in ("replay", "divergence_of"):
         monkeypatch.setattr(checks, name, noting(getattr(checks, name)))
-    async with serve(payer(), verify=False) as env:
+    async with serve(payer(Till().pay), verify=False) as env:
         invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
         await assert_invocation_holds(invocation, replays=replays)
         await invocation.cancel()

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from tests.agents import model_of, payer
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import (
     Till,
@@ -10,18 +11,9 @@ from tests.server.workflows.outside import (
     refusal,
     until_waiting,
 )
-from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core import ApprovalPolicy, JsonObject
-from waystation.testing import AgentEnvironment, ScriptedModel, calls, responses, says
-from waystation.tools.function_tool import FunctionTool
-
-
-def payer(till: Till, **settings: Any) -> tuple[Agent, ScriptedModel]:
-    """Return an agent that pays 5 once somebody has confirmed it, and its model."""
-    model = ScriptedModel(calls(("pay", {"amount": 5})), says("Done."))
-    options = settings or {"require_confirmation": True}
-    return Agent(name="payer", model=model, tools=[FunctionTool(till.pay, **options)]), model
+from waystation.testing import AgentEnvironment, responses
 
 
 async def start_pending(env: AgentEnvironment) -> Invocation:
@@ -37,7 +29,7 @@ def approval_notes(invocation_events: list[Any]) -> list[JsonObject]:
 async def test_a_claimed_call_is_not_answered_by_others(serve: Serve) -> None:
     """Everyone sees the claim; after its release, others may answer."""
     till = Till()
-    async with serve(payer(till)[0]) as env:
+    async with serve(payer(till.pay)) as env:
         invocation = await start_pending(env)
         await invocation.answer("claim", by="ann")
         (pending,) = await invocation.pending()
@@ -55,7 +47,7 @@ async def test_a_claimed_call_is_not_answered_by_others(serve: Serve) -> None:
 async def test_an_operator_waives_the_requirements_of_a_policy(serve: Serve) -> None:
     """The call runs, and the operator is recorded."""
     till = Till()
-    agent, _ = payer(till, approval=ApprovalPolicy(quorum=3, verified=False))
+    agent = payer(till.pay, approval=ApprovalPolicy(quorum=3, verified=False))
     async with serve(agent) as env:
         invocation = await start_pending(env)
         await answer_and_finish(invocation, "waive", by="op", comment="the policy was changed")
@@ -69,7 +61,7 @@ async def test_an_operator_waives_the_requirements_of_a_policy(serve: Serve) -> 
 async def test_a_cancelled_call_is_reported_to_the_model_and_does_not_run(serve: Serve) -> None:
     """The model receives the operator's comment."""
     till = Till()
-    agent, model = payer(till)
+    agent = payer(till.pay)
     async with serve(agent) as env:
         invocation = await start_pending(env)
         await answer_and_finish(invocation, "cancel", by="op", comment="out of date")
@@ -79,7 +71,7 @@ async def test_a_cancelled_call_is_reported_to_the_model_and_does_not_run(serve:
         "error_type": "Withdrawn",
         "comment": "out of date",
     }
-    assert responses(model.requests[1]) == [("pay", response)]
+    assert responses(model_of(agent).requests[1]) == [("pay", response)]
     assert till.paid == []
 
 
@@ -87,7 +79,7 @@ async def test_a_policy_limits_actions_and_requires_fields(serve: Serve) -> None
     """It may require a comment and the digest of the displayed call, and allow fewer actions."""
     till = Till()
     policy = ApprovalPolicy(actions=("approve", "reject"), comment=True, digest=True)
-    async with serve(payer(till, approval=policy)[0]) as env:
+    async with serve(payer(till.pay, approval=policy)) as env:
         invocation = await start_pending(env)
         (pending,) = await invocation.pending()
         assert await refusal(invocation.approve(comment="ok")) == "DigestMismatch"

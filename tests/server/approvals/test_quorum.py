@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from tests.agents import payer
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import (
     Till,
@@ -14,15 +15,12 @@ from tests.server.workflows.outside import (
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core import ApprovalPolicy
-from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
-from waystation.tools.function_tool import FunctionTool
+from waystation.testing import AgentEnvironment
 
 
-def payer(till: Till, **policy: Any) -> Agent:
+def payer_of(till: Till, **policy: Any) -> Agent:
     """Return an agent that pays 5 after two approvals with unverified names."""
-    approval_policy = ApprovalPolicy(**{"quorum": 2, "verified": False, **policy})
-    model = ScriptedModel(calls(("pay", {"amount": 5})), says("Done."))
-    return Agent(name="payer", model=model, tools=[FunctionTool(till.pay, approval=approval_policy)])
+    return payer(till.pay, approval=ApprovalPolicy(**{"quorum": 2, "verified": False, **policy}))
 
 
 async def start_pending(env: AgentEnvironment, **params: Any) -> Invocation:
@@ -33,7 +31,7 @@ async def start_pending(env: AgentEnvironment, **params: Any) -> Invocation:
 async def test_a_call_waits_until_enough_people_have_approved_it(serve: Serve) -> None:
     """The first receipt contains the number of missing approvals, and everyone sees the approvers."""
     till = Till()
-    async with serve(payer(till)) as env:
+    async with serve(payer_of(till)) as env:
         invocation = await start_pending(env)
         first = await invocation.approve(by="ann")
         (pending,) = await waiting(invocation, "fc-1")
@@ -47,7 +45,7 @@ async def test_a_call_waits_until_enough_people_have_approved_it(serve: Serve) -
 async def test_the_editor_is_the_first_to_approve_the_changed_call(serve: Serve) -> None:
     """Earlier approvers must approve again, because the digest that they saw no longer matches."""
     till = Till()
-    async with serve(payer(till)) as env:
+    async with serve(payer_of(till)) as env:
         invocation = await start_pending(env)
         (before,) = await invocation.pending()
         await invocation.approve(by="ann")
@@ -63,7 +61,7 @@ async def test_the_editor_is_the_first_to_approve_the_changed_call(serve: Serve)
 async def test_votes_survive_continue_as_new(serve: Serve) -> None:
     """The invocation continues in another run between two approvals."""
     till = Till()
-    async with serve(payer(till)) as env:
+    async with serve(payer_of(till)) as env:
         handle = await env.client.temporal.start_workflow(
             "AgentInvocation",
             {"agent": "payer", "message": "go", "cut_after": 20},

@@ -3,21 +3,19 @@
 from datetime import timedelta
 from typing import Any
 
+from tests.agents import payer
 from tests.server.workflows.author_code import failure
 from tests.server.workflows.outside import Till, approve_and_finish, refusal, waiting
 from tests.server.workflows.skipping import DAY, SkipTime
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core import ApprovalPolicy, DeadlinePassed, Escalation, ReminderDue
-from waystation.testing import ScriptedModel, calls, says
-from waystation.tools.function_tool import FunctionTool
 
 
-def payer(till: Till, **policy: Any) -> Agent:
+def payer_of(till: Till, **policy: Any) -> Agent:
     """Return an agent that pays 5 when its policy allows it."""
-    approval_policy = ApprovalPolicy(**{"approvers": ("ann",), "verified": False, "deadline": 7 * DAY, **policy})
-    model = ScriptedModel(calls(("pay", {"amount": 5})), says("Told."))
-    return Agent(name="payer", model=model, tools=[FunctionTool(till.pay, approval=approval_policy)])
+    approval = ApprovalPolicy(**{"approvers": ("ann",), "verified": False, "deadline": 7 * DAY, **policy})
+    return payer(till.pay, approval=approval)
 
 
 async def timeline(invocation: Invocation) -> list[tuple[str, float]]:
@@ -32,7 +30,7 @@ async def timeline(invocation: Invocation) -> list[tuple[str, float]]:
 async def test_an_escalation_adds_approvers(serve_and_skip: SkipTime) -> None:
     """They may answer only after it; the first approvers still may."""
     till, verified = Till(), list[Invocation]()
-    agent = payer(till, escalation=(Escalation(after=2 * DAY, to=("boss",)),))
+    agent = payer_of(till, escalation=(Escalation(after=2 * DAY, to=("boss",)),))
     async with serve_and_skip(agent, verified) as clock:
         invocation = await clock.client.start("payer", "pay 5")
         verified.append(invocation)
@@ -48,7 +46,7 @@ async def test_a_chain_of_reminders_and_escalations_ends_with_the_deadline(serve
     """Seven days pass: each notification comes at its time, and nothing is approved."""
     till, verified = Till(), list[Invocation]()
     steps = (Escalation(after=5 * DAY, to=("chief",)), Escalation(after=3 * DAY, to=("boss",)))
-    agent = payer(till, reminders=(DAY, 4 * DAY), escalation=steps)
+    agent = payer_of(till, reminders=(DAY, 4 * DAY), escalation=steps)
     async with serve_and_skip(agent, verified) as clock:
         invocation = await clock.client.start("payer", "pay 5")
         verified.append(invocation)
@@ -68,13 +66,13 @@ async def test_a_chain_of_reminders_and_escalations_ends_with_the_deadline(serve
         ]
         assert await timeline(invocation) == days
     assert levels == [0, 0, 1, 1, 2, 2]
-    assert (result.text, till.paid) == ("Told.", [])
+    assert (result.text, till.paid) == ("Done.", [])
 
 
 async def test_a_policy_may_fail_the_invocation_on_expiry(serve_and_skip: SkipTime) -> None:
     """The failure has its own type."""
     till, verified = Till(), list[Invocation]()
-    async with serve_and_skip(payer(till, on_expiry="fail"), verified) as clock:
+    async with serve_and_skip(payer_of(till, on_expiry="fail"), verified) as clock:
         invocation = await clock.client.start("payer", "pay 5")
         verified.append(invocation)
         await waiting(invocation, "fc-1")

@@ -7,6 +7,7 @@ import pytest
 from google.genai import types
 from pydantic import BaseModel
 
+from tests.agents import model_of, speaks
 from tests.server.conftest import Serve
 from tests.steps import run
 from waystation.agents import Agent, SequentialAgent
@@ -33,17 +34,6 @@ class Weather(BaseModel):
 def look(city: str) -> dict[str, int]:
     """Look out of the window."""
     return {"degrees": 21}
-
-
-def speaks(name: str, *replies: Any, **fields: Any) -> Agent:
-    """Return an agent with scripted replies."""
-    return Agent(name=name, model=ScriptedModel(*replies), **fields)
-
-
-def model_of(agent: Agent) -> ScriptedModel:
-    """Return the scripted model of an agent."""
-    assert isinstance(agent.model, ScriptedModel)
-    return agent.model
 
 
 def deltas(events: list[Event]) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+from tests.agents import speaks
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import approve_and_finish, until, until_waiting
 from tests.steps import run
@@ -33,11 +34,6 @@ def pay(amount: int) -> dict[str, int]:
 async def linger(tool_context: ToolContext) -> None:
     """Run until stopped."""
     await asyncio.Event().wait()
-
-
-def speaks(name: str, *replies: Any, **fields: Any) -> Agent:
-    """Return an agent with scripted replies."""
-    return Agent(name=name, model=ScriptedModel(*replies), **fields)
 
 
 async def lines(invocation: Invocation) -> list[str]:

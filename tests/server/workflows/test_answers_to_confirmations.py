@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from tests.agents import PAY, model_of, payer
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import (
     Till,
@@ -22,22 +23,16 @@ from waystation.tools.tool_context import ToolContext
 REJECTED = "This tool call is rejected."
 
 
-def payer(till: Till, *replies: Any, tools: tuple[Any, ...] = ()) -> tuple[Agent, ScriptedModel]:
-    """Return an agent whose payments need a confirmation, and its model."""
-    model = ScriptedModel(*replies)
-    return Agent(name="payer", model=model, tools=[FunctionTool(till.pay, require_confirmation=True), *tools]), model
-
-
 async def test_an_approved_call_runs_once_and_is_recorded_in_adks_shapes(serve: Serve) -> None:
     """Records call, request, confirmation, response and text as ADK's events, with the engine's IDs."""
     till = Till()
-    agent, model = payer(till, calls(("pay", {"amount": 5})), says("Paid."))
+    agent = payer(till.pay, PAY, says("Paid."))
     async with serve(agent) as env:
         invocation = await until_waiting(env.client.start("payer", "pay 5", id="approved-call"), "fc-1")
         assert till.paid == []
         assert (await approve_and_finish(invocation, "fc-1")).text == "Paid."
         assert till.paid == [5]
-        assert tool_responses(model.requests[1]) == [{"paid": 5}]
+        assert tool_responses(model_of(agent).requests[1]) == [{"paid": 5}]
         events = [event async for event in invocation.events()]
         called = {"id": "fc-1", "name": "pay", "args": {"amount": 5}}
         hint = (
@@ -129,16 +124,16 @@ async def test_the_response_of_an_approval_is_the_payload_of_the_confirmation(se
 async def test_confirmations_of_one_reply_may_be_answered_in_any_order(serve: Serve) -> None:
     """The model receives the batch once, in call order, after every call has a response."""
     till = Till()
-    agent, model = payer(till, calls(("pay", {"amount": 1}), ("pay", {"amount": 2})), says("Done."))
+    agent = payer(till.pay, calls(("pay", {"amount": 1}), ("pay", {"amount": 2})), says("Done."))
     async with serve(agent) as env:
         invocation = await until_waiting(env.client.start("payer", "pay twice"), "fc-1", "fc-2")
         await invocation.approve("fc-2")
         await waiting(invocation, "fc-1")
-        assert len(model.requests) == 1
+        assert len(model_of(agent).requests) == 1
         assert (await reject_and_finish(invocation, "fc-1")).text == "Done."
         assert till.paid == [2]
-        assert tool_responses(model.requests[1]) == [{"error": REJECTED}, {"paid": 2}]
-        assert len(model.requests) == 2
+        assert tool_responses(model_of(agent).requests[1]) == [{"error": REJECTED}, {"paid": 2}]
+        assert len(model_of(agent).requests) == 2
 
 
 async def test_only_calls_that_match_the_predicate_wait(serve: Serve) -> None:
@@ -156,8 +151,7 @@ async def test_only_calls_that_match_the_predicate_wait(serve: Serve) -> None:
 
 async def test_a_pending_call_is_described_in_the_memo(serve: Serve) -> None:
     """An approver sees the call, its arguments and a digest without a running worker."""
-    agent, _ = payer(Till(), calls(("pay", {"amount": 5})), says("Done."))
-    async with serve(agent) as env:
+    async with serve(payer(Till().pay)) as env:
         invocation, call = await until_call(env.client.start("payer", "pay 5", id="described", user_id="ann"), "fc-1")
         assert (call.function_call_id, call.invocation_id, call.agent, call.tool, call.args, call.kind) == (
             "fc-1",

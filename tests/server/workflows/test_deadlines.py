@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from temporalio.api.enums.v1 import EventType
 
+from tests.agents import PAY, ask, model_of, payer
 from tests.server.workflows.outside import (
     Till,
     approve_and_finish,
@@ -32,10 +33,6 @@ from waystation.tools.function_tool import FunctionTool
 from waystation.tools.long_running_tool import LongRunningFunctionTool
 
 
-def ask() -> None:
-    """Ask somebody."""
-
-
 def ticket() -> JsonObject:
     """Open a ticket."""
     return {"status": "pending"}
@@ -50,27 +47,20 @@ def expired(tool: str) -> JsonObject:
     }
 
 
-def payer(till: Till, *replies: Any, deadline: timedelta | None = None) -> tuple[Agent, ScriptedModel]:
-    """Return an agent that pays 5 when confirmed in time, and its model."""
-    model = ScriptedModel(calls(("pay", {"amount": 5})), *replies)
-    tool = FunctionTool(till.pay, require_confirmation=True, deadline=deadline)
-    return Agent(name="payer", model=model, tools=[tool]), model
-
-
 async def test_by_default_a_call_waits_thirty_days(serve_and_skip: SkipTime) -> None:
     """It is pending after 29 days; after 30 it has expired without running, and the model learns it."""
     till, verified = Till(), list[Invocation]()
-    agent, model = payer(till, says("Too late."))
+    agent = payer(till.pay, PAY, says("Too late."))
     async with serve_and_skip(agent, verified) as clock:
         invocation = await clock.client.start("payer", "pay 5")
         verified.append(invocation)
         await waiting(invocation, "fc-1")
         await clock.forward(invocation, 29 * DAY)
         await waiting(invocation, "fc-1")
-        assert len(model.requests) == 1
+        assert len(model_of(agent).requests) == 1
         await clock.forward(invocation, 2 * DAY)
         assert (await invocation.result()).text == "Too late."
-        assert tool_responses(model.requests[1]) == [expired("pay")]
+        assert tool_responses(model_of(agent).requests[1]) == [expired("pay")]
         assert till.paid == []
 
 
@@ -119,7 +109,7 @@ async def test_an_update_after_the_deadline_is_refused_as_expired(serve_and_skip
 async def test_a_deadline_that_passes_without_a_worker_has_passed(serve_and_skip: SkipTime) -> None:
     """The worker receives the signal before the timer, and yet the call has expired."""
     till, verified = Till(), list[Invocation]()
-    agent, model = payer(till, says("Too late."), deadline=DAY)
+    agent = payer(till.pay, PAY, says("Too late."), deadline=DAY)
     async with serve_and_skip(agent, verified) as clock:
         invocation = await until_waiting(clock.client.start("payer", "pay 5"), "fc-1")
         await quiet(invocation)
@@ -131,16 +121,15 @@ async def test_a_deadline_that_passes_without_a_worker_has_passed(serve_and_skip
     async with serve_and_skip(agent, verified):
         verified.append(invocation)
         assert (await invocation.result()).text == "Too late."
-        assert (tool_responses(model.requests[1]), till.paid) == ([expired("pay")], [])
+        assert (tool_responses(model_of(agent).requests[1]), till.paid) == ([expired("pay")], [])
         assert ignored_in((await invocation.log()).state.events) == ["Expired"]
 
 
 async def test_answers_before_the_deadline_count_without_a_running_worker(serve_and_skip: SkipTime) -> None:
     """The server's time of each signal decides, also for an answer that must be verified and after other signals."""
     till, verified = Till(), list[Invocation]()
-    model = ScriptedModel(calls(*(("pay", {"amount": amount}) for amount in (1, 2, 3))), says("Done."))
-    tool = FunctionTool(till.pay, require_confirmation=True, deadline=timedelta(seconds=4))
-    agent = Agent(name="payer", model=model, tools=[tool])
+    pays = calls(*(("pay", {"amount": amount}) for amount in (1, 2, 3)))
+    agent = payer(till.pay, pays, says("Done."), deadline=timedelta(seconds=4))
     async with serve_and_skip(agent, verified) as clock:
         invocation = await until_waiting(clock.client.start("payer", "pay"), "fc-1", "fc-2", "fc-3")
         await quiet(invocation)
@@ -154,7 +143,7 @@ async def test_answers_before_the_deadline_count_without_a_running_worker(serve_
         verified.append(invocation)
         assert (await invocation.result()).text == "Done."
         edited = {"paid": 30, "edited": {"args": {"amount": {"from": 3, "to": 30}}}}
-        assert tool_responses(model.requests[1]) == [{"paid": 1}, expired("pay"), edited]
+        assert tool_responses(model_of(agent).requests[1]) == [{"paid": 1}, expired("pay"), edited]
         assert sorted(till.paid) == [1, 30]
         ignored = ignored_in((await invocation.log()).state.events)
         assert sorted(ignored) == ["AlreadyAnswered", "Expired", "InvalidAnswer"]
@@ -199,9 +188,8 @@ async def test_a_pending_call_keeps_its_deadline_over_continue_as_new(
 ) -> None:
     """It expires neither earlier nor later, the model learns it, and a later answer is refused."""
     till, verified = Till(), list[Invocation]()
-    model = ScriptedModel(calls(("pay", {"amount": 5})), says("Too late."))
-    tool = FunctionTool(till.pay, require_confirmation=not budget, deadline=DAY)
-    async with serve_and_skip(Agent(name="payer", model=model, tools=[tool]), verified) as clock:
+    agent = payer(till.pay, PAY, says("Too late."), require_confirmation=not budget, deadline=DAY)
+    async with serve_and_skip(agent, verified) as clock:
         params = {"agent": "payer", "message": "pay 5", "cut_after": 30, "budget": budget}
         temporal, queue = clock.client.temporal, clock.client.task_queue
         handle = await temporal.start_workflow(WORKFLOW, params, id=f"cut-{queue}", task_queue=queue)

@@ -7,6 +7,7 @@ from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.exceptions import CancelledError, TerminatedError
 from temporalio.service import RPCError
 
+from tests.agents import ASK, PAY, ask, asker, model_of, payer
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import (
     Gate,
@@ -27,19 +28,9 @@ from waystation.tools.function_tool import FunctionTool
 from waystation.tools.long_running_tool import LongRunningFunctionTool
 
 
-def ask() -> None:
-    """Ask somebody."""
-
-
 def sealed(tool: str) -> JsonObject:
     """Return the response to a call that was open when its invocation ended."""
     return {"error": f"The invocation ended before `{tool}` was answered.", "error_type": "Cancelled"}
-
-
-def asker() -> Agent:
-    """Return an agent that asks somebody."""
-    model = ScriptedModel(calls(("ask", {})), says("Done."))
-    return Agent(name="asker", model=model, tools=[LongRunningFunctionTool(ask)])
 
 
 async def cancelled(invocation: Invocation) -> None:
@@ -81,8 +72,7 @@ async def test_cancelling_before_the_first_worker_ends_without_a_model_call(serv
     await invocation.cancel()
     async with serve(agent, task_queue=queue, adopt=[invocation]):
         await cancelled(invocation)
-        assert isinstance(agent.model, ScriptedModel)
-        assert agent.model.requests == []
+        assert model_of(agent).requests == []
 
 
 async def test_cancelling_during_a_retry_pause_ends_at_once(serve: Serve) -> None:
@@ -167,8 +157,7 @@ async def test_a_tool_that_ignores_its_cancellation_delays_the_end_only_briefly(
 async def test_cancelling_a_parent_closes_the_pending_calls_of_its_child(serve: Serve) -> None:
     """Both read as cancelled, and the approver has nothing to answer any more."""
     till = Till()
-    child_model = ScriptedModel(calls(("pay", {"amount": 5})))
-    child = Agent(name="payer", model=child_model, tools=[FunctionTool(till.pay, require_confirmation=True)])
+    child = payer(till.pay, PAY)
     model = ScriptedModel(calls(("payer", {"request": "pay 5"})))
     async with serve(Agent(name="boss", model=model, tools=[AgentTool(child)])) as env:
         invocation = await env.client.start("boss", "pay")
@@ -186,7 +175,7 @@ async def test_cancelling_a_parent_closes_the_pending_calls_of_its_child(serve: 
 @pytest.mark.parametrize("how", ["cancel", "terminate"])
 async def test_a_child_ended_from_outside_is_reported_to_the_parents_model(serve: Serve, how: str) -> None:
     """The parent continues and reads that its call has no result."""
-    child = Agent(name="helper", model=ScriptedModel(calls(("ask", {}))), tools=[LongRunningFunctionTool(ask)])
+    child = asker(ASK, name="helper")
     model = ScriptedModel(calls(("helper", {"request": "help"})), says("No help."))
     # A terminated child holds nothing that could be compared.
     async with serve(Agent(name="boss", model=model, tools=[AgentTool(child)]), verify=how == "cancel") as env:
@@ -203,9 +192,7 @@ async def test_a_child_ended_from_outside_is_reported_to_the_parents_model(serve
 
 async def test_a_call_of_an_agent_whose_id_is_taken_is_an_error(serve: Serve) -> None:
     """A foreign invocation with that ID is neither used nor disturbed."""
-    helper = Agent(
-        name="helper", model=ScriptedModel(calls(("ask", {})), says("Mine.")), tools=[LongRunningFunctionTool(ask)]
-    )
+    helper = asker(ASK, says("Mine."), name="helper")
     model = ScriptedModel(calls(("helper", {"request": "help"})), says("No help."))
     async with serve(Agent(name="boss", model=model, tools=[AgentTool(helper)]), helper, verify=False) as env:
         taken = await until_waiting(env.client.start("helper", "mine", id="boss-1/fc-1"), "fc-1")
@@ -218,9 +205,7 @@ async def test_a_call_of_an_agent_whose_id_is_taken_is_an_error(serve: Serve) ->
 async def test_an_answer_after_the_end_is_refused_by_the_server(serve: Serve, channel: str) -> None:
     """The sender gets an error, and nothing changes."""
     till = Till()
-    model = ScriptedModel(calls(("pay", {"amount": 5})), says("Paid."))
-    agent = Agent(name="payer", model=model, tools=[FunctionTool(till.pay, require_confirmation=True)])
-    async with serve(agent) as env:
+    async with serve(payer(till.pay)) as env:
         invocation = await until_waiting(env.client.start("payer", "pay"), "fc-1")
         await approve_and_finish(invocation, "fc-1")
         before = len((await invocation.history()).events)

@@ -6,6 +6,7 @@ import pytest
 from temporalio.client import Client, WorkflowHandle, WorkflowQueryFailedError, WorkflowUpdateFailedError
 from temporalio.service import RPCError
 
+from tests.agents import PAY, payer
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import (
     Till,
@@ -18,10 +19,8 @@ from tests.server.workflows.outside import (
     until_waiting,
     waiting,
 )
-from waystation.agents import Agent
 from waystation.client.agent_client import AgentClient, Invocation
-from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
-from waystation.tools.function_tool import FunctionTool
+from waystation.testing import AgentEnvironment, says
 
 GOOD = b'{"function_call_id": "fc-1", "action": "approve"}'
 
@@ -62,12 +61,6 @@ UNREADABLE: dict[str, list[Any]] = {
 """None of these is an answer, though some nearly are."""
 
 
-def payer(till: Till) -> Agent:
-    """Return an agent that pays 5 when confirmed."""
-    model = ScriptedModel(calls(("pay", {"amount": 5})), says("Paid."))
-    return Agent(name="payer", model=model, tools=[FunctionTool(till.pay, require_confirmation=True)])
-
-
 async def start_waiting(client: AgentClient) -> Invocation:
     """Start an invocation and wait until its payment waits."""
     invocation = await until_waiting(client.start("payer", "pay 5"), "fc-1")
@@ -88,7 +81,7 @@ async def approve_and_finish(invocation: Invocation, till: Till) -> None:
 async def test_an_invalid_signal_is_recorded_as_ignored(serve: Serve) -> None:
     """Each has one event and no other effect."""
     till = Till()
-    async with serve(payer(till)) as env:
+    async with serve(payer(till.pay, PAY, says("Paid."))) as env:
         invocation = await start_waiting(env.client)
         for number, (form, arguments) in enumerate(UNREADABLE.items(), 1):
             await invocation.handle.signal("answer", args=arguments)
@@ -99,7 +92,7 @@ async def test_an_invalid_signal_is_recorded_as_ignored(serve: Serve) -> None:
 async def test_an_invalid_update_is_refused_without_a_trace(serve: Serve) -> None:
     """Every form is refused as an invalid answer, and no event is recorded."""
     till = Till()
-    async with serve(payer(till)) as env:
+    async with serve(payer(till.pay, PAY, says("Paid."))) as env:
         invocation = await start_waiting(env.client)
         before = await event_count(invocation)
         for form, arguments in UNREADABLE.items():
@@ -114,7 +107,7 @@ async def test_an_invalid_update_is_refused_without_a_trace(serve: Serve) -> Non
 async def test_a_signal_with_another_name_is_recorded_as_ignored(serve: Serve) -> None:
     """Even a valid answer must be sent to `answer`. A name that the server refuses does not arrive."""
     till = Till()
-    async with serve(payer(till)) as env:
+    async with serve(payer(till.pay, PAY, says("Paid."))) as env:
         invocation = await start_waiting(env.client)
         answer = {"function_call_id": "fc-1", "action": "approve"}
         names = ["approve", "ANSWER", "submit_answer", " ", "a" * 200, "é\u202e", "__temporal_x", "__stack_trace"]
@@ -138,7 +131,7 @@ def stock(env: AgentEnvironment, invocation: Invocation) -> WorkflowHandle[Any, 
 async def test_a_signal_over_the_servers_limit_is_refused_at_the_sender(serve: Serve) -> None:
     """The invocation never sees it."""
     till = Till()
-    async with serve(payer(till)) as env:
+    async with serve(payer(till.pay, PAY, says("Paid."))) as env:
         invocation = await start_waiting(env.client)
         with pytest.raises(RPCError, match="exceeds limit"):
             await stock(env, invocation).signal("answer", HUGE)
@@ -148,7 +141,7 @@ async def test_a_signal_over_the_servers_limit_is_refused_at_the_sender(serve: S
 async def test_unknown_updates_are_refused_without_a_trace(serve: Serve) -> None:
     """Only `submit_answer` is an update of an invocation."""
     till = Till()
-    async with serve(payer(till)) as env:
+    async with serve(payer(till.pay, PAY, says("Paid."))) as env:
         invocation = await start_waiting(env.client)
         before = await event_count(invocation)
         for name in ("approve", "answer", "__temporal_x", "x" * 200):
@@ -161,7 +154,7 @@ async def test_unknown_updates_are_refused_without_a_trace(serve: Serve) -> None
 async def test_hostile_queries_fail_for_their_sender(serve: Serve) -> None:
     """Unknown names and invalid arguments do not affect the invocation."""
     till = Till()
-    async with serve(payer(till)) as env:
+    async with serve(payer(till.pay, PAY, says("Paid."))) as env:
         invocation = await start_waiting(env.client)
         before = await event_count(invocation)
         queries: list[tuple[str, list[Any]]] = [
@@ -186,11 +179,11 @@ async def test_hostile_queries_fail_for_their_sender(serve: Serve) -> None:
 async def test_signals_before_the_first_workflow_task_do_no_harm(serve: Serve) -> None:
     """Invalid signals that precede the start are ignored like any other."""
     till = Till()
-    async with serve(payer(till), verify=False) as env:
+    async with serve(payer(till.pay, PAY, says("Paid.")), verify=False) as env:
         queue = env.client.task_queue
     invocation = await env.client.start("payer", "pay 5")
     for arguments in (UNREADABLE["broken JSON"], UNREADABLE["zero arguments"], UNREADABLE["two arguments"]):
         await invocation.handle.signal("answer", args=arguments)
-    async with serve(payer(till), task_queue=queue, adopt=[invocation]):
+    async with serve(payer(till.pay, PAY, says("Paid.")), task_queue=queue, adopt=[invocation]):
         assert await ignored(invocation, 3) == ["InvalidAnswer"] * 3
         await approve_and_finish(invocation, till)

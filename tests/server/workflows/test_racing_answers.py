@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.agents import ASK, ask, asker, model_of, payer
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import (
     Till,
@@ -30,22 +31,6 @@ PATIENT = timedelta(seconds=60)
 """A worker that stops may take a workflow task with it; the server gives it to another after 10 s."""
 
 
-def payer(till: Till) -> tuple[Agent, ScriptedModel]:
-    """Return an agent that pays 5 when confirmed, and its model."""
-    model = ScriptedModel(calls(("pay", {"amount": 5})), says("Done."))
-    return Agent(name="payer", model=model, tools=[FunctionTool(till.pay, require_confirmation=True)]), model
-
-
-def ask() -> None:
-    """Ask somebody."""
-
-
-def asker() -> tuple[Agent, ScriptedModel]:
-    """Return an agent that asks, and its model."""
-    model = ScriptedModel(calls(("ask", {})), says("One."), says("Two."), says("Three."))
-    return Agent(name="asker", model=model, tools=[LongRunningFunctionTool(ask)]), model
-
-
 async def start_waiting(client: Any, agent: str) -> Invocation:
     """Start an invocation and wait until its only call is pending."""
     return await until_waiting(client.start(agent, "go"), "fc-1")
@@ -59,7 +44,7 @@ async def task_scheduled(invocation: Invocation) -> bool:
 async def test_the_first_of_two_signals_in_one_workflow_task_counts(serve: Serve) -> None:
     """Both arrive without a running worker; the order of the history decides."""
     till = Till()
-    agent, model = payer(till)
+    agent = payer(till.pay)
     async with serve(agent, verify=False) as env:
         queue = env.client.task_queue
         invocation = await start_waiting(env.client, "payer")
@@ -69,14 +54,14 @@ async def test_the_first_of_two_signals_in_one_workflow_task_counts(serve: Serve
         await invocation.result()
         assert till.paid == [5]
         assert ignored_in((await invocation.log()).state.events) == ["AlreadyAnswered"]
-        assert len(model.requests) == 2
+        assert len(model_of(agent).requests) == 2
 
 
 @pytest.mark.parametrize("signal_first", [True, False])
 async def test_a_signal_and_an_update_in_one_workflow_task_count_once(serve: Serve, signal_first: bool) -> None:
     """The first one that the workflow receives counts; the other is refused or ignored, and the effect happens once."""
     till = Till()
-    agent, _ = payer(till)
+    agent = payer(till.pay)
     async with serve(agent, verify=False) as env:
         queue = env.client.task_queue
         invocation = await start_waiting(env.client, "payer")
@@ -99,7 +84,7 @@ async def test_a_signal_and_an_update_in_one_workflow_task_count_once(serve: Ser
 @pytest.mark.parametrize("wake", [True, False])
 async def test_simultaneous_progress_by_signal_and_update_reads_the_same_to_all(serve: Serve, wake: bool) -> None:
     """Both count; workflow, history and model agree on the order."""
-    agent, model = asker()
+    agent = asker(ASK, says("One."), says("Two."), says("Three."))
     async with serve(agent, verify=False) as env:
         queue = env.client.task_queue
         invocation = await start_waiting(env.client, "asker")
@@ -115,16 +100,16 @@ async def test_simultaneous_progress_by_signal_and_update_reads_the_same_to_all(
         [held] = await invocation.handle.query("pending")
         assert held["interim"] == events[-1].function_responses()[0]["response"]
         if wake:
-            assert tool_responses(await wait_for_model_calls(model, 2)) == [held["interim"]]
+            assert tool_responses(await wait_for_model_calls(model_of(agent), 2)) == [held["interim"]]
         await invocation.respond({"by": "end"}, "fc-1")
         await invocation.result()
-        assert len(model.requests) == (3 if wake else 2)
+        assert len(model_of(agent).requests) == (3 if wake else 2)
 
 
 async def test_one_of_many_concurrent_updates_counts(serve: Serve) -> None:
     """Approvals and rejections race; one is accepted, the others are refused, and the effect matches it."""
     till = Till()
-    agent, model = payer(till)
+    agent = payer(till.pay)
     async with serve(agent) as env:
         invocation = await start_waiting(env.client, "payer")
         racers = [invocation.answer("approve" if n % 2 else "reject", "fc-1", by=str(n)) for n in range(8)]
@@ -134,7 +119,7 @@ async def test_one_of_many_concurrent_updates_counts(serve: Serve) -> None:
         # One that arrives after the end finds no invocation; an earlier one is refused.
         await invocation.result()
         assert till.paid == ([5] if accepted[0]["action"] == "approve" else [])
-        assert len(model.requests) == 2
+        assert len(model_of(agent).requests) == 2
 
 
 async def test_a_reused_update_id_gets_the_first_receipt(serve: Serve) -> None:
@@ -158,7 +143,7 @@ async def test_a_reused_update_id_gets_the_first_receipt(serve: Serve) -> None:
 async def test_a_refused_update_id_may_be_used_again(serve: Serve) -> None:
     """Nothing was recorded for it."""
     till = Till()
-    agent, _ = payer(till)
+    agent = payer(till.pay)
     async with serve(agent) as env:
         invocation = await start_waiting(env.client, "payer")
 
@@ -175,7 +160,7 @@ async def test_a_refused_update_id_may_be_used_again(serve: Serve) -> None:
 async def test_a_signal_before_the_call_exists_is_ignored(serve: Serve) -> None:
     """An approval cannot be given in advance, although the ID of the first call can be guessed."""
     till = Till()
-    agent, _ = payer(till)
+    agent = payer(till.pay)
     async with serve(agent, verify=False) as env:
         queue = env.client.task_queue
     client = env.client

@@ -16,6 +16,7 @@ from tests.server.workflows.outside import (
     waiting,
 )
 from tests.server.workflows.test_continuing import add, ask, runs, start_with_cuts
+from tests.server.workflows.test_store_ids import asker
 from waystation.agents import Agent
 from waystation.client.agent_client import AgentClient, Invocation
 from waystation.core import NOT_FOUND, InvalidAnswer, NotReplayable
@@ -23,17 +24,10 @@ from waystation.models import LlmRequest, LlmResponse
 from waystation.replay import replay
 from waystation.storage import Blobs
 from waystation.storage.driver import offloading
-from waystation.testing import AgentEnvironment, FunctionModel, ScriptedModel, calls, responses, says
+from waystation.testing import AgentEnvironment, FunctionModel, calls, responses, says
 from waystation.tools.long_running_tool import LongRunningFunctionTool
 
 LARGE = {"x": "x" * 500_000}
-
-
-def asker() -> Agent:
-    """Return an agent that waits for one answer and then finishes."""
-
-    model = ScriptedModel(calls(("ask", {"what": "now?"})), says("Asked."), says("Done."))
-    return Agent(name="asker", model=model, tools=[LongRunningFunctionTool(ask)])
 
 
 async def asking(env: AgentEnvironment) -> Invocation:
