@@ -55,50 +55,41 @@ async def test_a_model_uses_the_tools(serve: Serve, root: Root) -> None:
         assert "amount is less than $100" in (model.requests[0].system_instruction or "")
 
 
-@pytest.mark.parametrize(
-    ("message", "answers", "text", "called"),
-    [
-        ("Please reimburse 50$ for meals", (), "50$ for meals: reimbursed.", ["reimburse"]),
-        (
-            "Please reimburse 200$ for meals",
-            ("approve",),
-            "200$ for meals: reimbursed.",
-            ["ask_for_approval", "reimburse"],
-        ),
-        (
-            "Please reimburse 200$ for meals",
-            ({"action": "reject", "comment": "too dear"},),
-            "200$ for meals: rejected, with the comment: too dear.",
-            ["ask_for_approval"],
-        ),
-        (
-            "Please reimburse $1,200.50 for a chair.",
-            ({"action": "progress", "response": {"at": "Sean's desk"}}, "approve"),
-            "1200.5$ for a chair: reimbursed.",
-            ["ask_for_approval", "reimburse"],
-        ),
-        (
-            "100 dollars for books",
-            ({"action": "respond", "response": {"status": "approved"}},),
-            "100$ for books: reimbursed.",
-            ["ask_for_approval", "reimburse"],
-        ),
-        ("Hello", (), "I need an amount, as in: Please reimburse 50$ for meals", []),
-    ],
-    ids=["small", "approved", "rejected", "progress", "answered freely", "no amount"],
-)
-async def test_the_demo_model_follows_its_rules(
-    serve: Serve,
-    root: Root,
-    demo_model: BaseLlm,
-    message: str,
-    answers: tuple[JsonObject, ...],
-    text: str,
-    called: list[str],
-) -> None:
+CONVERSATIONS: list[tuple[str, tuple[JsonObject | str, ...], str, list[str]]] = [
+    ("Please reimburse 50$ for meals", (), "50$ for meals: reimbursed.", ["reimburse"]),
+    (
+        "Please reimburse 200$ for meals",
+        ("approve",),
+        "200$ for meals: reimbursed.",
+        ["ask_for_approval", "reimburse"],
+    ),
+    (
+        "Please reimburse 200$ for meals",
+        ({"action": "reject", "comment": "too dear"},),
+        "200$ for meals: rejected, with the comment: too dear.",
+        ["ask_for_approval"],
+    ),
+    (
+        "Please reimburse $1,200.50 for a chair.",
+        ({"action": "progress", "response": {"at": "Sean's desk"}}, "approve"),
+        "1200.5$ for a chair: reimbursed.",
+        ["ask_for_approval", "reimburse"],
+    ),
+    (
+        "100 dollars for books",
+        ({"action": "respond", "response": {"status": "approved"}},),
+        "100$ for books: reimbursed.",
+        ["ask_for_approval", "reimburse"],
+    ),
+    ("Hello", (), "I need an amount, as in: Please reimburse 50$ for meals", []),
+]
+
+
+async def test_the_demo_model_follows_its_rules(serve: Serve, root: Root, demo_model: BaseLlm) -> None:
     """The demo model also names itself."""
     async with serve(root.agent, model=demo_model) as env:
-        assert await attended(env, message, *answers) == (f"[demo model] {text}", called)
+        for message, answers, text, called in CONVERSATIONS:
+            assert await attended(env, message, *answers) == (f"[demo model] {text}", called)
 
 
 async def test_the_demo_model_reports_an_expired_approval(serve: Serve, root: Root, demo_model: BaseLlm) -> None:

@@ -37,21 +37,20 @@ async def test_the_model_sees_types_ranges_and_descriptions(serve: Serve, root: 
     assert schema["$defs"]["Currency"]["enum"] == ["USD", "EUR"]
 
 
-@pytest.mark.parametrize(
-    ("message", "text"),
-    [
-        ("What does ALPH cost in EUR?", "ALPH: 90.6 EUR."),
-        ("What did ALPH cost 2 days ago?", "ALPH: 182.75 USD."),
-        ("hello", "I need a symbol in capitals, as in: What does ALPH cost in EUR?"),
-        ("What does NOPE cost?", "No price. No stock has the symbol 'NOPE'; known are ALPH, BETA."),
-    ],
-    ids=["in another currency", "on another day", "no symbol", "a tool that raises"],
-)
-async def test_the_demo_model_follows_its_rules(serve: Serve, root: Root, message: str, text: str) -> None:
+CONVERSATIONS: list[tuple[str, str, list[str]]] = [
+    ("What does ALPH cost in EUR?", "ALPH: 90.6 EUR."),
+    ("What did ALPH cost 2 days ago?", "ALPH: 182.75 USD."),
+    ("hello", "I need a symbol in capitals, as in: What does ALPH cost in EUR?"),
+    ("What does NOPE cost?", "No price. No stock has the symbol 'NOPE'; known are ALPH, BETA."),
+]
+
+
+async def test_the_demo_model_follows_its_rules(serve: Serve, root: Root) -> None:
     """The demo model also names itself."""
     async with serve(root.agent, model=root.demo_model) as env:
-        result = await env.client.run("stock_price_agent", message)
-        assert result.text == f"[demo model] {text}"
+        for message, text in CONVERSATIONS:
+            result = await env.client.run("stock_price_agent", message)
+            assert result.text == f"[demo model] {text}"
 
 
 @pytest.mark.parametrize(

@@ -33,40 +33,37 @@ async def test_the_next_call_reads_the_state_of_an_earlier_one(serve: Serve, roo
     assert answered(events)[-1] == {"language": "Welsh", "theme": "light"}
 
 
-@pytest.mark.parametrize(
-    ("message", "state", "text", "after"),
-    [
-        (
-            "My theme is dark and my language is Welsh.",
-            None,
-            "Remembered: theme, language.",
-            {"user:preferences": {"theme": "dark", "language": "Welsh"}},
-        ),
-        (
-            "My favorite color is dark blue!",
-            {"user:preferences": {"theme": "dark"}},
-            "Remembered: color.",
-            {"user:preferences": {"theme": "dark", "color": "dark blue"}},
-        ),
-        (
-            "What do you know?",
-            {"user:preferences": {"theme": "dark"}},
-            "theme: dark.",
-            {"user:preferences": {"theme": "dark"}},
-        ),
-        ("What do you know?", None, "I know nothing about you.", {}),
-    ],
-    ids=["two at once", "one more", "asked", "asked before anything was remembered"],
-)
-async def test_the_demo_model_follows_its_rules(
-    serve: Serve, root: Root, message: str, state: dict[str, object] | None, text: str, after: dict[str, object]
-) -> None:
+CONVERSATIONS: list[tuple[str, dict[str, object] | None, str, dict[str, object]]] = [
+    (
+        "My theme is dark and my language is Welsh.",
+        None,
+        "Remembered: theme, language.",
+        {"user:preferences": {"theme": "dark", "language": "Welsh"}},
+    ),
+    (
+        "My favorite color is dark blue!",
+        {"user:preferences": {"theme": "dark"}},
+        "Remembered: color.",
+        {"user:preferences": {"theme": "dark", "color": "dark blue"}},
+    ),
+    (
+        "What do you know?",
+        {"user:preferences": {"theme": "dark"}},
+        "theme: dark.",
+        {"user:preferences": {"theme": "dark"}},
+    ),
+    ("What do you know?", None, "I know nothing about you.", {}),
+]
+
+
+async def test_the_demo_model_follows_its_rules(serve: Serve, root: Root) -> None:
     """The demo model also names itself."""
     async with serve(root.agent, model=root.demo_model) as env:
-        app = env.client.task_queue  # of its own: preferences outlive a test
-        invocation = await env.client.start("user_preferences_agent", message, state=state, app=app)
-        assert (await invocation.result()).text == f"[demo model] {text}"
-        assert await invocation.state() == after
+        for number, (message, state, text, after) in enumerate(CONVERSATIONS):
+            app = f"{env.client.task_queue}-{number}"  # of its own: preferences outlive a test
+            invocation = await env.client.start("user_preferences_agent", message, state=state, app=app)
+            assert (await invocation.result()).text == f"[demo model] {text}"
+            assert await invocation.state() == after
 
 
 async def test_the_next_invocation_finds_earlier_preferences(serve: Serve, root: Root) -> None:

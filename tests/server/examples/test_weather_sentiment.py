@@ -34,30 +34,27 @@ async def test_a_model_uses_one_tool_after_the_other(serve: Serve, root: Root) -
     assert [len(request.contents) for request in model.requests] == [1, 3, 5]
 
 
-@pytest.mark.parametrize(
-    ("message", "text", "tools"),
-    [
-        (
-            "What is the weather in London? I hate rain.",
-            f"{LONDON} What you said sounds negative.",
-            ["get_weather_report", "analyze_sentiment"],
-        ),
-        (
-            "what is it like in paris? Great, I love sunny days!",
-            "The weather in Paris is sunny, 25 degrees Celsius. What you said sounds positive.",
-            ["get_weather_report", "analyze_sentiment"],
-        ),
-        ("What is the weather in London?", LONDON, ["get_weather_report"]),
-        ("What is the weather in Bern? Good, is it?", "There is no weather report for 'Bern'.", ["get_weather_report"]),
-        ("Hello", "I need a city, as in: What is the weather in London? I hate rain.", []),
-    ],
-    ids=["negative", "positive", "only the weather", "an unknown city", "no city"],
-)
-async def test_the_demo_model_follows_its_rules(
-    serve: Serve, root: Root, message: str, text: str, tools: list[str]
-) -> None:
+CONVERSATIONS: list[tuple[str, str, list[str]]] = [
+    (
+        "What is the weather in London? I hate rain.",
+        f"{LONDON} What you said sounds negative.",
+        ["get_weather_report", "analyze_sentiment"],
+    ),
+    (
+        "what is it like in paris? Great, I love sunny days!",
+        "The weather in Paris is sunny, 25 degrees Celsius. What you said sounds positive.",
+        ["get_weather_report", "analyze_sentiment"],
+    ),
+    ("What is the weather in London?", LONDON, ["get_weather_report"]),
+    ("What is the weather in Bern? Good, is it?", "There is no weather report for 'Bern'.", ["get_weather_report"]),
+    ("Hello", "I need a city, as in: What is the weather in London? I hate rain.", []),
+]
+
+
+async def test_the_demo_model_follows_its_rules(serve: Serve, root: Root) -> None:
     """The demo model also names itself."""
     async with serve(root.agent, model=root.demo_model) as env:
-        invocation = await env.client.start("weather_sentiment_agent", message)
-        assert (await invocation.result()).text == f"[demo model] {text}"
-        assert [name for name, _ in called([event async for event in invocation.events()])] == tools
+        for message, text, tools in CONVERSATIONS:
+            invocation = await env.client.start("weather_sentiment_agent", message)
+            assert (await invocation.result()).text == f"[demo model] {text}"
+            assert [name for name, _ in called([event async for event in invocation.events()])] == tools
