@@ -6,7 +6,6 @@ from tests.agents import PAY, model_of, payer
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import (
     Till,
-    answer_and_finish,
     approve_and_finish,
     reject_and_finish,
     responded,
@@ -86,22 +85,6 @@ async def test_an_approved_call_runs_once_and_is_recorded_in_adks_shapes(serve: 
         ]
         assert [event.long_running_tool_ids for event in events[1:3]] == [(), ("fc-1-confirmation",)]
         assert [event.id for event in events[:2]] == ["approved-call/e1", "approved-call/e2"]
-
-
-async def test_edited_arguments_of_hundreds_of_kilobytes_reach_the_tool(serve: Serve) -> None:
-    """Arguments that are too large for the activity's input are read from the history."""
-    sizes: list[int] = []
-
-    def write(text: str) -> str:
-        sizes.append(len(text))
-        return "written"
-
-    model = ScriptedModel(calls(("write", {"text": "short"})), says("Done."))
-    agent = Agent(name="writer", model=model, tools=[FunctionTool(write, require_confirmation=True)])
-    async with serve(agent) as env:
-        invocation = await until_waiting(env.client.start("writer", "write"), "fc-1")
-        await answer_and_finish(invocation, "edit", "fc-1", args={"text": "x" * 300_000})
-        assert sizes == [300_000]
 
 
 async def test_the_response_of_an_approval_is_the_payload_of_the_confirmation(serve: Serve) -> None:

@@ -8,15 +8,15 @@ from google.genai import types
 
 from tests.server.conftest import Serve
 from tests.steps import run
-from waystation import Agent, App, BaseAgent, BaseEventsSummarizer, Event, LongRunningFunctionTool, ParallelAgent
+from waystation import Agent, App, BaseAgent, BaseEventsSummarizer, Event, ParallelAgent
 from waystation.apps import EventsCompactionConfig, LlmEventSummarizer
 from waystation.client.agent_client import Invocation
-from waystation.core import ActivitySettings, ModelOverloaded, ModelRefused, Settings, Usage, is_working, text_of
+from waystation.core import ActivitySettings, ModelOverloaded, ModelRefused, Settings, Usage, text_of
 from waystation.events import EventActions
 from waystation.events.event_actions import EventCompaction
 from waystation.models import LlmRequest, LlmResponse
 from waystation.models.google_llm import Gemini
-from waystation.testing import FakeGemini, FunctionModel, ScriptedModel, calls, says
+from waystation.testing import FakeGemini, ScriptedModel, calls, says
 from waystation.testing.models import responses
 
 THRESHOLD = 1_000
@@ -211,23 +211,6 @@ async def test_another_attempt_at_the_model_does_not_pay_for_the_summary_again(s
     ).text == "done"
     assert len(writer.requests) == 1
     assert texts(model.requests[-1]) == ["short", "read all"]
-
-
-async def test_a_pending_call_stays_in_the_prompt_with_its_later_answer(serve: Serve) -> None:
-    """Summaries are made while it waits, and the answer comes after them."""
-    writer = FunctionModel(lambda _: says("pages were read"))
-    model = ScriptedModel(calls(("ask", {"purpose": "pay"})), *looks(*range(1, 9)), says("waiting"), says("done"))
-    agent = Agent(name="reader", model=model, tools=[look, LongRunningFunctionTool(ask)])
-    async with serve(app(agent, LlmEventSummarizer(writer))) as env:
-        invocation = await env.client.start("reader", "read all")
-        async for log in invocation.follow():
-            if log.state.waiting() and not is_working(log.state):
-                await invocation.answer("approve", "fc-1")
-                break
-        assert (await invocation.result()).text == "done"
-        assert len(await summaries(invocation)) >= 2
-    assert all("ask" in [name for name, _ in responses(request)] for request in model.requests[1:])
-    assert responses(model.requests[-1])[-1] == ("ask", {"status": "approved"})
 
 
 async def test_parallel_agents_summarize_their_own_branches(serve: Serve) -> None:

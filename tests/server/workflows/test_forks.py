@@ -82,35 +82,6 @@ async def test_recorded_work_before_the_event_is_reused(serve: Serve) -> None:
         assert {event.invocation_id for event in ours} == {fork.id}
 
 
-async def test_a_call_without_a_result_at_the_event_runs_in_the_fork(serve: Serve) -> None:
-    """It has another idempotency key, because it belongs to another invocation."""
-    shop = Shop()
-    async with serve(shop.buyer()) as env:
-        source = await ended(env.client.start("buyer", "tea"))
-        await (await env.client.forks.start(source.id, 2)).result()
-        assert shop.ran == ["price tea", "pay 7", "price tea", "pay 7"]
-
-
-async def test_a_provided_result_replaces_a_call(serve: Serve) -> None:
-    """The tool does not run, and the model receives the provided result."""
-    shop = Shop()
-    async with serve(shop.buyer()) as env:
-        source = await ended(env.client.start("buyer", "tea"))
-        fork = await env.client.forks.start(source.id, 2, results={"fc-1": {"price": 99}})
-        assert "99" in (await fork.result()).text
-        assert shop.ran == ["price tea", "pay 7", "pay 99"]
-
-
-async def test_a_message_replaces_the_sources_message(serve: Serve) -> None:
-    """From the event on, the model sees the other message."""
-    shop = Shop()
-    async with serve(shop.buyer()) as env:
-        source = await ended(env.client.start("buyer", "tea"))
-        fork = await env.client.forks.start(source.id, 1, message="coffee")
-        assert (await fork.result()).text.startswith("Bought coffee")
-        assert shop.ran == ["price tea", "pay 7", "price coffee", "pay 7"]
-
-
 async def test_an_approval_of_the_source_lets_nothing_run_in_the_fork(serve: Serve) -> None:
     """One approval pays once: a call that had not run by the event is pending again, and its answer may differ."""
     shop = Shop()
@@ -138,28 +109,6 @@ async def test_a_fork_of_a_waiting_invocation_leaves_it_waiting(serve: Serve) ->
         assert shop.ran == ["price tea", "pay 7"]
         assert [call.function_call_id for call in await source.pending()] == ["fc-2"]
         await reject_and_finish(source, "fc-2")
-
-
-async def test_a_fork_of_a_failed_invocation_tries_again(serve: Serve) -> None:
-    """The failure is not taken over."""
-    works = False
-
-    def flaky(n: int) -> dict[str, int]:
-        """Work, or not."""
-        if not works:
-            raise RuntimeError("broken")
-        return {"n": n}
-
-    def act(request: LlmRequest) -> LlmResponse:
-        return says("Done.") if responses(request) else calls(("flaky", {"n": 1}))
-
-    agent = Agent(name="trier", model=FunctionModel(act), tools=[FunctionTool(flaky, on_error="raise")])
-    async with serve(agent) as env:
-        source = await env.client.start("trier", "go")
-        await failure(source)
-        works = True
-        fork = await env.client.forks.start(source.id, len((await source.log()).state.events))
-        assert (await fork.result()).text == "Done."
 
 
 async def test_a_fork_of_a_fork_continues_from_it(serve: Serve) -> None:
