@@ -37,7 +37,7 @@ async def test_the_model_sees_types_ranges_and_descriptions(serve: Serve, root: 
     assert schema["$defs"]["Currency"]["enum"] == ["USD", "EUR"]
 
 
-CONVERSATIONS: list[tuple[str, str, list[str]]] = [
+CONVERSATIONS: list[tuple[str, str]] = [
     ("What does ALPH cost in EUR?", "ALPH: 90.6 EUR."),
     ("What did ALPH cost 2 days ago?", "ALPH: 182.75 USD."),
     ("hello", "I need a symbol in capitals, as in: What does ALPH cost in EUR?"),

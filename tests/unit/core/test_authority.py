@@ -1,4 +1,4 @@
-"""Which answers a policy accepts, from whom, and how often."""
+"""Which people's answers a policy accepts, and how often."""
 
 from typing import Any
 

@@ -81,7 +81,7 @@ def test_a_grant_raises_only_existing_limits(limit: int, more: int) -> None:
     "response", [{"max_total_tokens": -1}, {"max_total_tokens": "many"}, {"tokens": 5}, {"max_total_tokens": 0}]
 )
 def test_an_invalid_grant_is_refused(response: dict[str, Any]) -> None:
-    """Refuses unknown limits, and amounts that grant nothing or are no numbers."""
+    """Refuses unknown limits, and amounts that grant nothing or are not numbers."""
     with pytest.raises(ValueError, match=r"."):
         parse_grant(response, Budget(max_total_tokens=100), ["max_total_tokens"])
 

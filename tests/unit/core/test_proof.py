@@ -12,9 +12,9 @@ ANN, BOB, OPERATOR = (
 BOTH = ApprovalPolicy(approvers=(ANN.subject, BOB.subject), quorum=2, not_requester=True)
 
 
-def approval(who: Verified, action: str = "approve", **fields: bool) -> SignedApproval:
+def approval(who: Verified, action: str = "approve", *, remember: bool = False) -> SignedApproval:
     """Return an authentic approval of a call."""
-    return SignedApproval(who=who, action=action, digest="d", asked="confirmation", wait=1, at=0.0, **fields)
+    return SignedApproval(who=who, action=action, digest="d", asked="confirmation", wait=1, at=0.0, remember=remember)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_another_spelling_of_a_name_is_not_another_approver() -> None:
 
 @pytest.mark.parametrize(("who", "satisfied"), [(OPERATOR, True), (ANN, False)])
 def test_only_an_operator_waives_a_policy(who: Verified, satisfied: bool) -> None:
-    """An approver who is no operator cannot waive the other approvals."""
+    """An ordinary approver cannot waive other people's approvals."""
     assert satisfies_policy(BOTH, [approval(who, "waive")], None) is satisfied
 
 
