@@ -14,7 +14,8 @@ import docstring_parser
 import typer
 from pydantic import BaseModel
 
-from waystation.cli.program import COMMANDS, app
+from waystation.cli.command_table import COMMANDS
+from waystation.cli.program import app
 from waystation.worker.main import parse_options
 
 PACKAGES = (

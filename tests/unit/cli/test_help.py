@@ -8,7 +8,8 @@ import typer
 from typer.testing import CliRunner
 
 from tests.paths import ROOT
-from waystation.cli.program import COMMANDS, WIDTH, app
+from waystation.cli.command_table import COMMANDS
+from waystation.cli.program import WIDTH, app
 
 NAMES = [name for panel in COMMANDS.values() for name in panel]
 
