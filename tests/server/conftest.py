@@ -1,8 +1,9 @@
 """One server for the session; one worker and one task queue for each test."""
 
 import contextlib
+import os
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -11,7 +12,7 @@ import pytest
 from tests.cluster.temporal_cluster import create_namespace
 from tests.tiers import find_cluster, is_full
 from waystation.agents import BaseAgent
-from waystation.client import connect
+from waystation.client import Session, connect
 from waystation.client.agent_client import Invocation
 from waystation.core import Settings, WorkflowSettings, app_scope, user_scope
 from waystation.embedded import EmbeddedServer
@@ -59,6 +60,27 @@ async def assert_no_state_is_shared(server: EmbeddedServer) -> None:
     shared = (app_scope("waystation"), user_scope("waystation", "user"), user_scope("waystation", "ann"))
     written = [scope for scope in shared if await describe_workflow(temporal, scope)]
     assert written == [], "give the test that writes there `app=env.client.task_queue`"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_session_one_file() -> Iterator[None]:
+    """Refuse a message to a session that a test of another file started on the same server.
+
+    The session would wait for the worker of that test, which has ended.
+    """
+    files: dict[tuple[str, str, str], str] = {}
+    start = Session._update_with_start
+
+    async def start_own(session: Session, *arguments: Any) -> Any:
+        file = os.environ["PYTEST_CURRENT_TEST"].partition("::")[0]
+        temporal = session.client.temporal
+        owner = files.setdefault((temporal.service_client.config.target_host, temporal.namespace, session.id), file)
+        assert owner == file, f"{owner} started the session {session.id}; give this one its own `session_id` or `app`"
+        return await start(session, *arguments)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Session, "_update_with_start", start_own)
+        yield
 
 
 @pytest.fixture(scope="session")

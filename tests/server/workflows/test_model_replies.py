@@ -234,7 +234,7 @@ async def test_white_space_is_handled_as_empty(serve: Serve) -> None:
     """A message and a reply of white space are not sent to the model."""
     agent, model = payer(Till(), replies({"text": " \n"}), says("Yes?"))
     async with serve(agent) as env:
-        session = env.client.session(agent="payer", user_id="ann", session_id="s")
+        session = env.client.session(agent="payer", session_id=env.client.task_queue)
         assert [(await session.say(text)).text for text in ("\t", "hello")] == ["", "Yes?"]
     assert [[text_of(content) for content in request.contents] for request in model.requests] == [[], ["hello"]]
 

@@ -97,7 +97,7 @@ async def test_a_worker_starts_while_the_store_of_user_keys_is_unavailable(
     monkeypatch.setenv(ENCRYPTION_VARIABLE, str(tmp_path / "keys.json"))
     monkeypatch.setenv(USER_KEYS_VARIABLE, str(tmp_path / "user-keys.db"))
     async with serve(asker(), verify=False) as env:
-        session = env.client.session(agent="asker", session_id="s", user_id="ann")
+        session = env.client.session(agent="asker", session_id=env.client.task_queue, user_id="ann")
         await waiting(await session.send("go"), "fc-1")
         where = "--address", env.server.address, "--task-queue", env.client.task_queue, "--store", str(env.store)
         monkeypatch.setenv(USER_KEYS_VARIABLE, "postgresql://127.0.0.1:1/keys")
