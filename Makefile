@@ -40,10 +40,10 @@ demo: $(if $(wildcard .venv/.stamp),.venv/.stamp,.venv/.demo)  ## show an agent,
 	@$(PYTHON) -m waystation.cli demo $(ARGS)
 
 test: .venv/.stamp .node/.stamp  ## run the tests but for the slow ones; ARGS="-k approval" for some of them
-	@$(call PYTEST,tests/unit tests/corpus tests/server)
+	@$(call PYTEST,-m "not slow" tests/unit tests/corpus tests/server)
 
 test-unit: .venv/.stamp  ## run the tests that need no server
-	@$(call PYTEST,tests/unit)
+	@$(call PYTEST,-m "not slow" tests/unit)
 
 test-full: .venv/.stamp .venv-adk/.stamp .node/.stamp  ## run all tests
 	@WAYSTATION_TEST_FULL=1 $(call PYTEST,)

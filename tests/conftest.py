@@ -44,6 +44,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Servers that are programs in Go. With a thread for each core, they take a sixth more CPU time, which tests share.
 os.environ.setdefault("GOMAXPROCS", "1")
+# They are small, so their garbage collector may wait until the heap has grown to five times its size. That saves a
+# further fifth of their time, and takes 70 MB more for each.
+os.environ.setdefault("GOGC", "400")
 
 # Until the tests are collected: almost everything that collecting creates stays.
 gc.disable()

@@ -21,6 +21,22 @@ from waystation.testing import AgentEnvironment, Replays, assert_invocation_hold
 
 Serve: TypeAlias = Callable[..., contextlib.AbstractAsyncContextManager[AgentEnvironment]]
 
+FOLDER = Path(__file__).parent
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark every case of a matrix but the first as slow.
+
+    Decisions are tested without a server, in `tests/unit`. Here, one case shows that they reach the engine.
+    """
+    seen: set[str] = set()
+    for item in items:
+        name = item.nodeid.partition("[")[0]
+        if FOLDER in item.path.parents and name in seen:
+            item.add_marker(pytest.mark.slow)
+        seen.add(name)
+
 
 def server_at(address: str) -> EmbeddedServer:
     """Return a server that runs elsewhere under this address."""
