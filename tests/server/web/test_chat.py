@@ -12,10 +12,10 @@ from playwright.async_api import Browser as Chromium
 from tests.fakes.openid import FakeOpenId
 from tests.server.conftest import Serve
 from tests.server.streams.held import Held
+from tests.server.web.browsers import opened
 from tests.server.web.desk import payer
 from tests.server.web.logins import DANA, gatekeeper, person
 from tests.server.web.sites import Browser, hidden, site
-from tests.server.web.test_browser import opened
 from tests.server.web.test_guarding import XSS
 from tests.server.web.test_unreachable import cut
 from tests.server.workflows.outside import Till, until

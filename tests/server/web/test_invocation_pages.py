@@ -14,10 +14,10 @@ from temporalio.service import RPCError
 
 from tests.fakes.openid import FakeOpenId
 from tests.server.conftest import Serve
+from tests.server.web.browsers import opened
 from tests.server.web.desk import begun, payer
 from tests.server.web.logins import DANA, ERIN, gatekeeper, person
 from tests.server.web.sites import Browser, hidden, page_of, path_of, site
-from tests.server.web.test_browser import opened
 from tests.server.workflows.outside import Till, approve_and_finish, ended, held, quick, until
 from tests.unit.identity.conftest import Installation
 from waystation.agents import Agent

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from tests.paths import ROOT
-from tests.server.test_packaging import find_uv, uv
+from tests.slow.test_packaging import find_uv, uv
 
 MARK = "WAYSTATION_DEMO_TEST"
 PROGRAM = (sys.executable, "-m", "waystation.cli")

@@ -10,9 +10,9 @@ from google.genai import types
 from playwright.async_api import Browser, Page
 
 from tests.server.conftest import Serve
+from tests.server.web.browsers import DESK, PHONE, opened
 from tests.server.web.desk import asker, begun, payer
 from tests.server.web.sites import page_of, path_of, site
-from tests.server.web.test_browser import DESK, PHONE, opened
 from tests.server.workflows.outside import Till, until
 from waystation.agents import Agent
 from waystation.approvers import Gatekeeper

@@ -7,8 +7,8 @@ from google.genai import types
 from playwright.async_api import Browser
 
 from tests.server.conftest import Serve
+from tests.server.web.browsers import opened as opened_site
 from tests.server.web.sites import page_of, path_of, site
-from tests.server.web.test_browser import opened as opened_site
 from tests.server.web.test_guarding import XSS
 from tests.server.workflows.outside import until, until_waiting
 from tests.slow.web.test_report import opened as opened_file

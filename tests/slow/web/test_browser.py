@@ -1,46 +1,25 @@
 """The pages in a real browser: layout, accessibility and scripts."""
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator
 from typing import Any
 
-from playwright.async_api import Browser, Page, Route
+from playwright.async_api import Browser, Route
 
 from tests.server.conftest import Serve
+from tests.server.web.browsers import PHONE, opened
 from tests.server.web.desk import begun, payer
-from tests.server.web.sites import Site, page_of, path_of, site
+from tests.server.web.sites import page_of, path_of, site
 from tests.server.web.test_guarding import XSS
 from tests.server.workflows.outside import Till
 from waystation.agents import Agent
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.function_tool import FunctionTool
 
-PHONE, DESK = 320, 1200
 REPORT_BUTTON = """
 const button = document.querySelector("button[value=approve]");
 const report = () => console.log(button.textContent, document.getElementById("sending").textContent);
 new MutationObserver(report).observe(button, { childList: true });
 """
-
-
-@contextlib.asynccontextmanager
-async def opened(
-    chromium: Browser, web: Site, width: int = DESK, **options: Any
-) -> AsyncIterator[tuple[Page, list[str]]]:
-    """Open a browser that is logged in; return its page and its complaints."""
-    context = await chromium.new_context(base_url=web.url, viewport={"width": width, "height": 800}, **options)
-    context.set_default_timeout(10_000)
-    complaints: list[str] = []
-    try:
-        page = await context.new_page()
-        page.on("console", lambda message: complaints.append(message.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("dialog", lambda dialog: complaints.append(f"dialog {dialog.message}"))
-        await page.goto(web.links[-1])
-        yield page, complaints
-    finally:
-        await context.close()
 
 
 async def test_a_call_is_answered_with_the_keyboard_alone(serve: Serve, chromium: Browser) -> None:

@@ -9,9 +9,9 @@ import pytest
 from playwright.async_api import Browser, Page
 
 from tests.server.conftest import Serve
+from tests.server.web.browsers import opened
 from tests.server.web.desk import begun, payer
 from tests.server.web.sites import page_of, site
-from tests.server.web.test_browser import opened
 from tests.server.workflows.outside import Till
 from waystation.web import shared_reads
 

@@ -9,9 +9,9 @@ from playwright.async_api import Browser, Page
 from pydantic import BaseModel
 
 from tests.server.conftest import Serve, empty_server
+from tests.server.web.browsers import DESK, PHONE, opened
 from tests.server.web.desk import begun, payer
 from tests.server.web.sites import path_of, site
-from tests.server.web.test_browser import DESK, PHONE, opened
 from tests.server.workflows.outside import Till, until
 from waystation.agents import Agent
 from waystation.embedded import EmbeddedServer
