@@ -84,6 +84,7 @@ async def test_an_invocation_takes_few_actions(count: Count, number: int, tool: 
     assert sum(times for kind, times in counted.items() if kind not in left_out) == actions, counted
 
 
+@pytest.mark.slow
 async def test_a_model_call_of_5_s_sends_no_heartbeat(count: Count) -> None:
     """Heartbeats are a third of the timeout apart, and a call that is shorter sends none."""
 
@@ -95,6 +96,7 @@ async def test_a_model_call_of_5_s_sends_no_heartbeat(count: Count) -> None:
     assert counted == {"StartWorkflowExecution": 1, "ScheduleActivityTask": 1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("of_worker", [True, False])
 async def test_streamed_text_takes_one_action_per_interval(count: Count, of_worker: bool) -> None:
     """The interval is a setting of the invocation, or else of the worker. The first piece is sent at once."""

@@ -11,6 +11,7 @@ from waystation.client import AgentDirectory, agent_directory, connect
 from waystation.core import UnknownAgent
 
 
+@pytest.mark.slow
 async def test_an_announcement_waits_for_a_stuck_directory(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker was killed when it had received the directory's workflow task, and another one announces its agent."""
     monkeypatch.setattr(agent_directory, "GRACE_S", ())

@@ -74,6 +74,7 @@ async def test_serving_calls_a_check_of_the_caller_with_every_invocation(serve: 
     assert checked == [invocation.id]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("replays", "runners"),
     [

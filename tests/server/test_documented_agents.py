@@ -101,6 +101,7 @@ async def test_settings_reach_the_tool(serve: Serve, registry: Registry) -> None
     assert rendered == {"status": "rendered", "attempt": 1}
 
 
+@pytest.mark.slow
 async def test_confirmations_wait(serve: Serve, registry: Registry) -> None:
     """All three forms wait for an approver; a small payment does not."""
     model = ScriptedModel(
@@ -142,6 +143,7 @@ async def test_approval_policies_apply(serve: Serve, registry: Registry) -> None
         await invocation.cancel()
 
 
+@pytest.mark.slow
 async def test_the_answering_program_works(registry: Registry, tmp_path: Path) -> None:
     """It runs unchanged with a worker on the default task queue."""
     (tmp_path / "answer.py").write_text(PROGRAM)

@@ -41,6 +41,7 @@ def load(monkeypatch: pytest.MonkeyPatch) -> Load:
 PAYMENTS = programs("test-agents")
 
 
+@pytest.mark.slow
 def test_the_tests_of_the_page_pass(tmp_path: Path) -> None:
     """They run in a folder with only the files of the page."""
     for name, text in {**PAYMENTS, "pytest.ini": blocks(how_to("test-agents"), "ini")[0]}.items():

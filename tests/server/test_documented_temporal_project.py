@@ -157,6 +157,7 @@ async def test_a_workflow_of_another_namespace_runs_an_agent(
         assert await call_from_another_namespace(server, queue, "clerk") == "hello"
 
 
+@pytest.mark.slow
 async def test_the_worker_command_serves_the_nexus_service(server: EmbeddedServer) -> None:
     """`--nexus` replaces a separate program."""
     queue = f"command-{uuid.uuid4().hex}"

@@ -307,6 +307,7 @@ async def test_our_own_worker_takes_temporals_options(
         assert (await AgentClient(client, task_queue=queue).run("clerk", "hi")).text == "hello"
 
 
+@pytest.mark.slow
 async def test_a_tool_that_blocks_the_event_loop_of_a_users_worker_is_named(
     server: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logs: list[MutableMapping[str, Any]]
 ) -> None:

@@ -234,6 +234,7 @@ def in_terminal(*options: str) -> str:
         return screen.read(100_000).decode()
 
 
+@pytest.mark.slow
 def test_logs_are_for_people_in_a_terminal() -> None:
     """A terminal gets colors and columns, and JSON on request."""
     shown = in_terminal("check", "--agents", str(AGENTS))
@@ -271,6 +272,7 @@ def test_an_address_without_a_server_is_named_with_the_remedy(closed_port: int) 
     )
 
 
+@pytest.mark.slow
 async def test_a_worker_waits_for_a_server_that_starts_later(tmp_path: Path) -> None:
     """It logs the address and the problem once, and serves as soon as the server responds."""
     with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as listener:
@@ -468,6 +470,7 @@ def usual_port_taken() -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("usual_port_taken")
 async def test_an_embedded_server_on_another_port_reports_its_address(tmp_path: Path) -> None:
     """Otherwise clients would connect to the program on the usual port."""
@@ -480,6 +483,7 @@ async def test_an_embedded_server_on_another_port_reports_its_address(tmp_path: 
         assert ready["ui"] is None
 
 
+@pytest.mark.slow
 async def test_an_embedded_server_lives_as_long_as_its_worker(tmp_path: Path) -> None:
     """`--embedded` starts a server, with `--ui` also its Web UI, and no process remains."""
     options = ("--agents", str(AGENTS), "--embedded", "--ui", "--db", str(tmp_path / "temporal.db"))
@@ -499,6 +503,7 @@ async def test_an_embedded_server_lives_as_long_as_its_worker(tmp_path: Path) ->
     assert worker.life == ["worker.ready", "worker.draining", "worker.stopped"]
 
 
+@pytest.mark.slow
 async def test_a_database_file_in_use_is_reported_without_a_traceback(tmp_path: Path) -> None:
     """Every reason why the embedded server cannot start is reported in one sentence."""
     db_filename = tmp_path / "temporal.db"
@@ -513,6 +518,7 @@ async def test_a_database_file_in_use_is_reported_without_a_traceback(tmp_path: 
     )
 
 
+@pytest.mark.slow
 async def test_a_worker_serves_soon(server: EmbeddedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The time from process start to the first workflow task is printed, since it depends on the machine."""
     place = Place(address=server.address, task_queue=f"soon-{os.getpid()}", ledger=Ledger(tmp_path))

@@ -34,6 +34,7 @@ async def test_a_tool_may_take_longer_than_its_heartbeat_timeout(serve: Serve) -
     assert responses(model.requests[-1]) == [("compute", {"result": "computed"})]
 
 
+@pytest.mark.slow
 async def test_a_tool_that_waits_for_its_next_try_is_alive(serve: Serve) -> None:
     """The pause before a retry of a call with effect `once` may exceed the heartbeat timeout."""
     tries = itertools.count(1)

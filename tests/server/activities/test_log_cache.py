@@ -126,6 +126,7 @@ async def test_new_entries_are_read_from_the_end(env: AgentEnvironment, temporal
     assert (views.reads, pages.cold, pages.tail) == (2, 1, 1)
 
 
+@pytest.mark.slow
 async def test_a_long_tail_is_read_in_several_pages(serve: Serve, temporal: Client, pages: Pages) -> None:
     """Every event of a long tail is applied once and in order."""
     words = [f"w{number}" for number in range(10)]
@@ -233,6 +234,7 @@ async def test_an_answer_whose_workflow_task_was_lost_is_never_used(env: AgentEn
     assert views.reads == 2
 
 
+@pytest.mark.slow
 async def test_the_least_recently_used_run_is_evicted_first(env: AgentEnvironment, temporal: Client) -> None:
     """With room for two runs, a third one evicts the least recently used."""
     views = LogCache(temporal, max_runs=2)
@@ -247,6 +249,7 @@ async def test_the_least_recently_used_run_is_evicted_first(env: AgentEnvironmen
     assert views.reads == 4
 
 
+@pytest.mark.slow
 async def test_content_is_bounded(env: AgentEnvironment, temporal: Client) -> None:
     """Runs are evicted until the rest fits; the current one always stays."""
     views = LogCache(temporal, max_bytes=1)
@@ -256,6 +259,7 @@ async def test_content_is_bounded(env: AgentEnvironment, temporal: Client) -> No
     assert views.reads == 3
 
 
+@pytest.mark.slow
 async def test_local_results_count_as_content(env: AgentEnvironment, temporal: Client) -> None:
     """A large result evicts other runs at the next read."""
     views = LogCache(temporal, max_bytes=1_000_000)
@@ -269,6 +273,7 @@ async def test_local_results_count_as_content(env: AgentEnvironment, temporal: C
     assert views.reads == 3
 
 
+@pytest.mark.slow
 async def test_a_run_that_is_evicted_during_a_read_leaves_no_trace(env: AgentEnvironment, temporal: Client) -> None:
     """With room for one run and several simultaneous reads, the cache holds one run in the end."""
     views = LogCache(temporal, max_runs=1)

@@ -2,10 +2,13 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.programs import logged, run
 from tests.unit.activities.test_model_names import BARE
 
 
+@pytest.mark.slow
 def test_a_worker_without_usable_models_does_not_start(tmp_path: Path) -> None:
     """The worker reports the problem before it connects; `check` also runs without keys."""
     package = tmp_path / "bare"

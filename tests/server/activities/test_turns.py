@@ -60,6 +60,7 @@ def facts_of(entries: list[Entry]) -> list[tuple[str, Any]]:
     return [(str(entry.ref), entry.body) for entry in entries]
 
 
+@pytest.mark.slow
 async def test_only_new_events_are_read(env: AgentEnvironment, temporal: Client, pages: Pages) -> None:
     """Each time the invocation waits again, only its last events are read."""
     invocation = await env.client.start("asker", "go")
@@ -73,6 +74,7 @@ async def test_only_new_events_are_read(env: AgentEnvironment, temporal: Client,
     assert (pages.cold, pages.tail >= 4) == (1, True)
 
 
+@pytest.mark.slow
 async def test_a_reader_continues_in_later_runs(env: AgentEnvironment, temporal: Client, pages: Pages) -> None:
     """The end of the known run and the next run are read; earlier runs are not read again."""
     params = {"agent": "asker", "message": "go", "cut_after": 20}
@@ -91,6 +93,7 @@ async def test_a_reader_continues_in_later_runs(env: AgentEnvironment, temporal:
     assert pages.cold == runs
 
 
+@pytest.mark.slow
 async def test_an_invocation_that_was_reset_is_read_anew(env: AgentEnvironment, temporal: Client) -> None:
     """A reset terminates the run, and the reader follows the new one from its earlier point."""
     invocation = await env.client.start("asker", "go")

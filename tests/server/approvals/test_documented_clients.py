@@ -40,6 +40,7 @@ async def output(*command: str | Path, folder: Path, address: str) -> list[str]:
     return out.decode().splitlines()
 
 
+@pytest.mark.slow
 async def test_typescript_starts_approves_and_reads_the_result(serve: Serve, tmp_path: Path) -> None:
     """The program uses @temporalio/client from npm; a wrong answer is refused with its type."""
     assert NODE.is_dir(), "`make .node/.stamp` installs Temporal's client for TypeScript"
@@ -88,6 +89,7 @@ async def test_python_with_temporals_client_alone_does_the_same(serve: Serve, tm
     assert lines[1] == "They said {'status': 'approved'}."
 
 
+@pytest.mark.slow
 async def test_the_documented_python_program_finds_and_answers_calls(serve: Serve, tmp_path: Path) -> None:
     """The first program of the page lists and approves a pending call."""
 

@@ -154,6 +154,7 @@ NO_MODEL = SequentialAgent(name="clerk", sub_agents=[Agent(name="other", model="
 TOOL_CHANGED = Agent(name="clerk", model="x", tools=[FunctionTool(pay_with_fee, require_confirmation=True)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("after", "kind", "problem"),
     [

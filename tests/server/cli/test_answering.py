@@ -73,6 +73,7 @@ async def test_an_id_that_names_a_call_and_an_invocation_names_the_invocation(
         assert till.paid == [5]
 
 
+@pytest.mark.slow
 async def test_unknown_ids_exit_with_6(serve: Serve, waystation: Command) -> None:
     """An unknown invocation exits with 6, with or without a call; a missing id is a usage error."""
     async with serve(asker()) as env:
@@ -97,6 +98,7 @@ async def test_every_command_exits_with_3_when_the_call_has_its_answer(serve: Se
         assert till.paid == [5]
 
 
+@pytest.mark.slow
 async def test_every_command_exits_with_4_when_the_deadline_has_passed(serve: Serve, waystation: Command) -> None:
     """No call is approved after its deadline."""
     till = Till()
@@ -111,6 +113,7 @@ async def test_every_command_exits_with_4_when_the_deadline_has_passed(serve: Se
         assert till.paid == []
 
 
+@pytest.mark.slow
 async def test_every_command_exits_with_5_without_authorization(serve: Serve, waystation: Command) -> None:
     """A policy with approvers refuses the claim of anybody else."""
     till = Till()

@@ -160,6 +160,7 @@ async def test_several_pending_calls_need_an_id(serve: Serve, waystation: Comman
         await invocation.result()
 
 
+@pytest.mark.slow
 async def test_an_answer_without_confirmation_exits_with_7(
     serve: Serve, waystation: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -241,6 +241,7 @@ async def test_in_a_terminal_a_call_is_chosen_displayed_and_approved(serve: Serv
         await question.result()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("question", ["Comment (optional)", "Send 'edit'?"])
 async def test_an_interrupted_command_sends_nothing(serve: Serve, tmp_path: Path, question: str) -> None:
     """The command stops at once, even if the person keeps typing."""
@@ -254,6 +255,7 @@ async def test_an_interrupted_command_sends_nothing(serve: Serve, tmp_path: Path
         await invocation.handle.terminate()
 
 
+@pytest.mark.slow
 async def test_input_before_a_question_does_not_answer_it(serve: Serve, tmp_path: Path) -> None:
     """The person has not read the question."""
     async with serve(payer(Till().pay), verify=False) as env:
@@ -266,6 +268,7 @@ async def test_input_before_a_question_does_not_answer_it(serve: Serve, tmp_path
         await invocation.handle.terminate()
 
 
+@pytest.mark.slow
 async def test_in_a_terminal_arguments_are_edited_in_the_users_editor(serve: Serve, tmp_path: Path) -> None:
     """The tool runs with the edited arguments after the person confirms the diff."""
     till = Till()

@@ -37,6 +37,7 @@ async def test_the_audit_of_an_exported_history_equals_that_of_the_live_one(
         assert by_whom == [("ignored", "mallory"), ("answered", "dana"), ("decided", "dana")]
 
 
+@pytest.mark.slow
 async def test_an_audit_covers_all_runs_of_an_invocation(serve: Serve, waystation: Command, tmp_path: Path) -> None:
     """An invocation that was continued as new is audited from its beginning, live and from a file."""
     async with serve(asker(), verify=False) as env:
@@ -82,6 +83,7 @@ async def test_called_agents_are_in_the_audit_and_missing_ones_are_named(
         assert f"are missing: {top.id}/fc-1" in alone.err
 
 
+@pytest.mark.slow
 async def test_the_audit_of_a_session_covers_all_of_its_invocations(serve: Serve, waystation: Command) -> None:
     """Lists the invocations in the order of their starts."""
     async with serve(asker()) as env:
@@ -136,6 +138,7 @@ async def test_an_audit_contains_verified_identities_and_no_tokens(
     assert not any(text in ran.out for text in (token, other, expired))
 
 
+@pytest.mark.slow
 async def test_verify_names_the_altered_line_and_compares_with_the_history(
     serve: Serve, waystation: Command, tmp_path: Path
 ) -> None:

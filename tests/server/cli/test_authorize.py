@@ -101,6 +101,7 @@ async def test_approving_a_credential_call_shows_how_to_store_the_credential(
         await invocation.cancel()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("scheme", "text"),
     [(KEY, API_KEY), (HTTPBase(scheme="basic"), f"ann:{API_KEY}"), (HTTPBase(scheme="bearer"), API_KEY)],
@@ -121,6 +122,7 @@ async def test_a_key_is_saved_only_in_the_store(
             assert API_KEY.encode() not in place
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "arguments", "exit", "problem"),
     [
@@ -145,6 +147,7 @@ async def test_invalid_credentials_are_reported_in_one_line(
         await reject_and_finish(invocation, "fc-1")
 
 
+@pytest.mark.slow
 async def test_a_store_other_than_the_workers_is_reported(serve: Serve, credential_file: Path, tmp_path: Path) -> None:
     """Otherwise the tool would run again and find no credential."""
     async with serve(clerk(AuthConfig(auth_scheme=KEY)), services=services(credential_file)) as env:

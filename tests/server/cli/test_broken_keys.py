@@ -61,6 +61,7 @@ async def examine(serve: Serve, waystation: Command) -> AsyncIterator[Examine]:
         yield examine
 
 
+@pytest.mark.slow
 async def test_doctor_reports_unusable_keys_and_completes_all_other_checks(
     examine: Examine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -75,6 +76,7 @@ async def test_doctor_reports_unusable_keys_and_completes_all_other_checks(
     assert findings["encryption keys"]["fix"] == EncryptionKeys.create_command
 
 
+@pytest.mark.slow
 async def test_doctor_reports_an_unavailable_store_of_user_keys(
     examine: Examine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

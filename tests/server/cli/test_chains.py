@@ -41,6 +41,7 @@ async def test_the_history_of_one_run_has_the_format_of_temporal(serve: Serve, w
         assert kept == (await invocation.history()).to_json_dict()
 
 
+@pytest.mark.slow
 async def test_all_runs_are_saved_to_one_file_and_read_from_it(
     serve: Serve, waystation: Command, tmp_path: Path
 ) -> None:
@@ -60,6 +61,7 @@ async def test_all_runs_are_saved_to_one_file_and_read_from_it(
     assert WorkflowHistory.from_json(invocation.id, path.read_text()).events == runs[-1].events
 
 
+@pytest.mark.slow
 async def test_an_invocation_replays_with_all_of_its_runs(serve: Serve, waystation: Command) -> None:
     """The table begins with the first event of the first run."""
     async with serve(Agent(name="adder", model=counting(4), tools=[add])) as env:
@@ -72,6 +74,7 @@ async def test_an_invocation_replays_with_all_of_its_runs(serve: Serve, waystati
         assert '{"base": 1, "sum": 10}' in replayed.out
 
 
+@pytest.mark.slow
 async def test_a_file_with_inconsistent_runs_is_refused(serve: Serve, waystation: Command, tmp_path: Path) -> None:
     """The message names the run that differs, is missing or is damaged."""
     async with serve(Agent(name="adder", model=counting(4), tools=[add])) as env:
@@ -92,6 +95,7 @@ async def test_a_file_with_inconsistent_runs_is_refused(serve: Serve, waystation
     assert differs.records[0]["problem"].startswith(f"Run 1 of {len(earlier) + 1}: ")
 
 
+@pytest.mark.slow
 async def test_a_session_of_several_runs_is_shown_whole(serve: Serve, waystation: Command) -> None:
     """The session is shown from its first message on, and all of its runs replay."""
     async with serve(asking(), verify=False) as env:

@@ -90,6 +90,7 @@ async def test_a_message_may_have_several_lines() -> None:
         assert await typing.prompt_async() == "four"
 
 
+@pytest.mark.slow
 async def test_a_conversation_continues_while_a_call_waits(serve: Serve) -> None:
     """The call is answered in the chat, and its invocation then completes."""
     async with serve(asking(), verify=False) as env:
@@ -137,6 +138,7 @@ async def test_a_failed_agent_is_reported_and_the_conversation_continues(serve: 
         assert (ran.code, "failed: ModelFailed" in ran.out, output_lines(ran)[-1]) == (1, True, "asker: but that")
 
 
+@pytest.mark.slow
 async def test_an_unknown_agent_ends_the_conversation(serve: Serve) -> None:
     """The message lists the agents that workers have announced, and no session is started."""
     async with serve(asking(), verify=False) as env:

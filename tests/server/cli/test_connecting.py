@@ -151,6 +151,7 @@ async def test_global_options_may_follow_the_command(server: EmbeddedServer) -> 
     assert (await command("pending", "--address")).code == 2
 
 
+@pytest.mark.slow
 async def test_setup_creates_the_search_attributes_once() -> None:
     """They can be used when the command ends. The second run changes nothing and succeeds."""
     # A server process of its own: those of a cluster accept search attributes at different times.
@@ -222,6 +223,7 @@ async def test_an_argument_that_is_not_text_is_a_usage_error(waystation: Command
     assert (ran.code, "UTF-8" in ran.err) == (2, True)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full is Linux's")
 def test_output_that_cannot_be_written_is_reported() -> None:
     """A full disk is reported in one line, and the exit code is not 0."""
@@ -239,6 +241,7 @@ async def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     assert (ran.code, ran.err) == (1, f"waystation: '{tmp_path}' cannot be used: Is a directory.\n")
 
 
+@pytest.mark.slow
 def test_a_closed_pipe_is_not_reported_as_an_error() -> None:
     """An example is `| head`."""
     kept = str(HISTORIES / "one-tool.json")

@@ -242,6 +242,7 @@ async def namespace(server: EmbeddedServer, *, retention_s: int = DAY_S) -> Asyn
     yield client
 
 
+@pytest.mark.slow
 async def test_missing_search_attributes_are_found_and_named_by_a_dry_run(server: EmbeddedServer) -> None:
     """`setup --dry-run` creates nothing; `setup` creates them, and then none is missing."""
     async with namespace(server) as client:
@@ -376,6 +377,7 @@ async def test_a_deployment_without_a_current_version_is_found(server: EmbeddedS
         assert f"--deployment-name {version.deployment_name} --build-id 7" in problem["fix"]
 
 
+@pytest.mark.slow
 async def test_invocations_without_a_worker_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """On the examined task queue they are a backlog; from another one, a task queue without workers."""
     monkeypatch.setattr(diagnosis, "MAX_BACKLOG_S", 0.0)

@@ -9,6 +9,7 @@ from tests.server.workflows.outside import approve_and_finish, ended, until, unt
 from tests.server.workflows.test_forks import Shop
 
 
+@pytest.mark.slow
 async def test_a_fork_is_started_followed_and_found(serve: Serve, waystation: Command) -> None:
     """Prints the ID, then the events, then the result."""
     shop = Shop()
@@ -31,6 +32,7 @@ async def test_a_fork_is_started_followed_and_found(serve: Serve, waystation: Co
         assert of.out.split("\n")[0] == f"{source.id}~1 is a fork of {source.id} from its event 3."
 
 
+@pytest.mark.slow
 async def test_calls_with_effects_run_only_after_a_confirmation(serve: Serve, waystation: Command) -> None:
     """Without a terminal, --yes confirms; nothing starts before that."""
     shop = Shop()
@@ -46,6 +48,7 @@ async def test_calls_with_effects_run_only_after_a_confirmation(serve: Serve, wa
         assert shop.ran == ["price tea", "pay 7", "pay 7"]
 
 
+@pytest.mark.slow
 async def test_a_fork_accepts_a_result_a_message_and_an_answer(serve: Serve, waystation: Command) -> None:
     """A call with a provided result does not run, and a call with a provided answer is answered when it is pending."""
     shop = Shop()
@@ -59,6 +62,7 @@ async def test_a_fork_accepts_a_result_a_message_and_an_answer(serve: Serve, way
         assert shop.ran == ["price tea", "pay 7", "pay 9"]
 
 
+@pytest.mark.slow
 async def test_an_unused_answer_is_reported(serve: Serve, waystation: Command) -> None:
     """The report comes after the fork has ended, because the call may come until then."""
     shop = Shop()

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+import pytest
+
 from tests.server.cli.conftest import Command
 from tests.server.conftest import Serve, empty_server
 from tests.server.workflows.outside import failure, held, quick, until, until_waiting
@@ -27,6 +29,7 @@ class Outage(ScriptedModel):
 WHY = "the model is not available: Overloaded (503)."
 
 
+@pytest.mark.slow
 async def test_an_operator_finds_a_held_invocation_and_the_reason(serve: Serve, waystation: Command) -> None:
     """`doctor` exits with 1; `pending` and `events` name the same reason."""
     agent = Agent(name="asker", model=Outage())

@@ -34,6 +34,7 @@ async def listed(env: AgentEnvironment, count: int, **filters: Any) -> list[Invo
     return await until(look, f"{count} invocations")
 
 
+@pytest.mark.slow
 async def test_invocations_are_listed_and_stopped(serve: Serve, waystation: Command) -> None:
     """The list has agent, status and pending calls; a stopped invocation is canceled with the agents that it called."""
     async with serve(asker("list_asker"), boss(asker("list_called"))) as env:
@@ -55,6 +56,7 @@ async def test_invocations_are_listed_and_stopped(serve: Serve, waystation: Comm
         assert "'Shipping', which is not stopped" in (await waystation(env, "stop", "listed-three")).err
 
 
+@pytest.mark.slow
 async def test_the_beginning_of_an_id_is_enough(
     serve: Serve, waystation: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,6 +49,7 @@ async def client_with_another_store(env: AgentEnvironment, store: Path) -> Agent
     return AgentClient(temporal, task_queue=env.client.task_queue, blobs=Blobs(store))
 
 
+@pytest.mark.slow
 async def test_without_the_store_events_show_short_forms(serve: Serve, waystation: Command, tmp_path: Path) -> None:
     """All events are shown, also as JSON; stderr reports the short forms and the remedy."""
     async with serve(reader()) as env:
@@ -181,6 +182,7 @@ async def test_the_inbox_of_another_store_has_a_banner(serve: Serve, tmp_path: P
         await invocation.reject()
 
 
+@pytest.mark.slow
 async def test_another_process_reads_offloaded_values(serve: Serve, payload_store: Path, tmp_path: Path) -> None:
     """The other process has the same store, from an option or from the environment."""
     async with serve(reader()) as env:

@@ -25,6 +25,7 @@ LEAVE_SCREEN = "\x1b[?1049l"
 """Restores the screen as it was before the program."""
 
 
+@pytest.mark.slow
 async def test_workers_and_invocations_are_listed(serve: Serve, waystation: Command) -> None:
     """Each poller has its build, and each agent the number of its invocations by status."""
     async with serve(asker("watched_asker")) as env:
@@ -59,6 +60,7 @@ async def test_workers_that_no_longer_poll_do_not_count(
         assert not await is_polled(env.client)
 
 
+@pytest.mark.slow
 async def test_top_updates_the_counts_until_it_is_interrupted(serve: Serve) -> None:
     """In a terminal, an invocation that begins to wait later is counted, too. Ctrl-C restores the screen."""
     parent, child = pty.openpty()
@@ -95,6 +97,7 @@ async def test_top_updates_the_counts_until_it_is_interrupted(serve: Serve) -> N
             await invocation.handle.terminate()
 
 
+@pytest.mark.slow
 async def test_top_reports_that_older_invocations_are_left_out(
     serve: Serve, waystation: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,6 +119,7 @@ async def test_top_reports_that_older_invocations_are_left_out(
             await invocation.handle.terminate()
 
 
+@pytest.mark.slow
 async def test_a_user_is_deleted_only_after_a_confirmation(serve: Serve, waystation: Command, tmp_path: Path) -> None:
     """Without a terminal, `forget` requires `--yes` or `--dry-run`. It lists what it deletes and what it leaves."""
     stores = [f"--{name}={tmp_path / name}" for name in ("artifacts", "memory", "credentials")]

@@ -120,6 +120,7 @@ def test_an_invalid_duration_is_refused(text: str) -> None:
         parse_duration(text)
 
 
+@pytest.mark.slow
 async def test_the_list_can_be_narrowed(serve: Serve, waystation: Command) -> None:
     """Filters are agent, tool, person, age, and the invocation that started the call."""
     till = Till()
@@ -148,6 +149,7 @@ async def test_the_list_can_be_narrowed(serve: Serve, waystation: Command) -> No
         await paid.result()
 
 
+@pytest.mark.slow
 async def test_an_inbox_with_fifty_readers_is_never_refused(serve: Serve) -> None:
     """Hazard: an inbox that polls queries, which the server refuses at some point. This list reads visibility and
     memos.

@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from tests.server.cli.conftest import Command
 from tests.server.cli.test_run import add, asking, waits
 from tests.server.conftest import Serve
@@ -34,6 +36,7 @@ async def test_events_of_a_waiting_invocation_end_with_its_pending_calls(serve: 
         assert "waiting for a person" not in (await waystation(env, "events", invocation.id)).out
 
 
+@pytest.mark.slow
 async def test_events_are_followed_to_the_end(serve: Serve, waystation: Command) -> None:
     """With --follow the command ends when the invocation ends."""
     async with serve(asking()) as env:
@@ -46,6 +49,7 @@ async def test_events_are_followed_to_the_end(serve: Serve, waystation: Command)
         assert ran.records[-1]["content"]["parts"][0]["text"] == "They said approved."
 
 
+@pytest.mark.slow
 async def test_an_unknown_invocation_exits_with_6(serve: Serve, waystation: Command) -> None:
     """One line on stderr has the id and the server, and stdout is empty."""
     async with serve(Agent(name="speaker", model=ScriptedModel())) as env:

@@ -66,6 +66,7 @@ def struggling(recorder: Told, name: str = "asker") -> Agent:
     return Agent(name=name, model=FunctionModel(reply))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("json", [(), ("--json",)])
 async def test_retries_are_reported_with_the_reason(
     serve: Serve, waystation: Command, failure_recorder: Told, json: tuple[str, ...]
@@ -78,6 +79,7 @@ async def test_retries_are_reported_with_the_reason(
         assert re.fullmatch(rf"The model of asker failed twice; {THEN} ModelUnavailable: Busy now", line)
 
 
+@pytest.mark.slow
 async def test_a_conversation_reports_retries(serve: Serve, failure_recorder: Told) -> None:
     """A chat reports retries like a single invocation."""
     async with serve(struggling(failure_recorder), verify=False) as env:
@@ -86,6 +88,7 @@ async def test_a_conversation_reports_retries(serve: Serve, failure_recorder: To
         assert [line.split("; ")[0] for line in failure_recorder.lines] == ["The model of asker failed twice"]
 
 
+@pytest.mark.slow
 async def test_retries_of_called_agents_are_reported(serve: Serve, waystation: Command, failure_recorder: Told) -> None:
     """Called agents are named by their invocation ids, which other commands accept."""
     called = struggling(failure_recorder, "asked")
@@ -114,6 +117,7 @@ async def test_a_retry_with_a_long_delay_is_reported_after_the_first_failure(
         await invocation.handle.terminate()
 
 
+@pytest.mark.slow
 async def test_a_retried_tool_is_named_with_its_call_and_reported_once(
     serve: Serve, waystation: Command, failure_recorder: Told
 ) -> None:
@@ -139,6 +143,7 @@ async def test_a_retried_tool_is_named_with_its_call_and_reported_once(
         await invocation.handle.terminate()
 
 
+@pytest.mark.slow
 async def test_a_retry_without_a_worker_is_reported(
     serve: Serve, failure_recorder: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:

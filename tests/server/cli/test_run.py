@@ -5,6 +5,7 @@ import json
 import signal
 import sys
 
+import pytest
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.worker import Worker, WorkerDeploymentConfig
 
@@ -86,6 +87,7 @@ async def test_json_is_one_record_for_each_event(serve: Serve, waystation: Comma
         assert [record["event"] for record in ran.records[1:5]] == [event.to_json() for event in log.state.events]
 
 
+@pytest.mark.slow
 async def test_pending_calls_are_shown_with_the_commands_that_answer_them(serve: Serve, waystation: Command) -> None:
     """With --detach the command returns when a call waits; the printed commands are complete."""
     async with serve(asking()) as env:
@@ -127,6 +129,7 @@ async def test_a_waiting_invocation_is_followed_until_its_answer(serve: Serve) -
         assert json.loads(written.splitlines()[-1])["result"]["text"] == "They said rejected."
 
 
+@pytest.mark.slow
 async def test_ctrl_c_stops_following_and_not_the_invocation(serve: Serve) -> None:
     """The command prints how to follow again, and exits with the code of an interrupted program."""
     async with serve(asking()) as env:
@@ -141,6 +144,7 @@ async def test_ctrl_c_stops_following_and_not_the_invocation(serve: Serve) -> No
         assert (await env.client.invocation(id).result()).text == "They said approved."
 
 
+@pytest.mark.slow
 async def test_pending_calls_of_a_called_agent_are_reported(serve: Serve, waystation: Command) -> None:
     """Pending calls of called agents are reported although the caller's history does not contain them."""
     parent = Agent(
@@ -171,6 +175,7 @@ async def test_an_id_that_exists_is_followed_instead(serve: Serve, waystation: C
         assert "already exists" in second.err
 
 
+@pytest.mark.slow
 async def test_a_failed_invocation_exits_with_1_and_the_reason(serve: Serve, waystation: Command) -> None:
     """The message has the type of the failure and its text."""
     refused = ScriptedModel(*[ModelRefused("no such model", status=404)] * 2)
@@ -182,6 +187,7 @@ async def test_a_failed_invocation_exits_with_1_and_the_reason(serve: Serve, way
         assert (recorded.code, recorded.records[-1]["error"]["type"]) == (1, "ModelFailed")
 
 
+@pytest.mark.slow
 async def test_an_agent_without_an_announcement_is_not_started(serve: Serve, waystation: Command) -> None:
     """The message names the agents that workers have announced."""
     async with serve(Agent(name="speaker", model=ScriptedModel())) as env:
@@ -200,6 +206,7 @@ async def test_an_invocation_that_stopped_early_exits_with_1(serve: Serve, wayst
         assert ran.out.splitlines()[-1] == "stopped: blocked"
 
 
+@pytest.mark.slow
 async def test_a_missing_worker_is_reported(serve: Serve, waystation: Command) -> None:
     """The invocation is started and kept, and the output reports the missing worker."""
     async with serve(Agent(name="speaker", model=ScriptedModel())) as env:
@@ -209,6 +216,7 @@ async def test_a_missing_worker_is_reported(serve: Serve, waystation: Command) -
         await env.client.invocation(ran.records[0]["invocation_id"]).handle.terminate()
 
 
+@pytest.mark.slow
 async def test_a_deployment_without_a_current_version_is_reported(serve: Serve, waystation: Command) -> None:
     """Its workers receive nothing; the output has the command that changes this."""
     async with serve(Agent(name="speaker", model=ScriptedModel())) as env:

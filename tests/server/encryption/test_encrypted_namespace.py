@@ -305,6 +305,7 @@ async def test_no_content_is_readable(
     assert {place: find_canaries(data) for place, data in written.items() if find_canaries(data)} == {}
 
 
+@pytest.mark.slow
 async def test_without_encryption_each_text_is_found(
     db_server: tuple[EmbeddedServer, Path],
     tmp_path: Path,
@@ -344,6 +345,7 @@ def restart_with(keys: Path, *names: str) -> None:
     os.environ[ENCRYPTION_VARIABLE] = str(file)
 
 
+@pytest.mark.slow
 async def test_a_key_is_rotated_while_a_call_is_pending(server: EmbeddedServer, keys: Path, tmp_path: Path) -> None:
     """Workers and clients with a new first key continue what was encrypted with the old one."""
     agent = asker()
@@ -360,6 +362,7 @@ async def test_a_key_is_rotated_while_a_call_is_pending(server: EmbeddedServer, 
         await assert_projection_matches(invocation)
 
 
+@pytest.mark.slow
 async def test_copies_of_a_deleted_users_history_are_unreadable(
     server: EmbeddedServer, keys: Path, tmp_path: Path
 ) -> None:
@@ -391,6 +394,7 @@ async def test_copies_of_a_deleted_users_history_are_unreadable(
         assert (await second_session.say(canary("said"))).text == canary("reply")
 
 
+@pytest.mark.slow
 async def test_a_tenants_data_is_unreadable_once_its_keys_are_deleted(
     server: EmbeddedServer, keys: Path, tmp_path: Path
 ) -> None:
@@ -424,6 +428,7 @@ async def test_a_tenants_data_is_unreadable_once_its_keys_are_deleted(
         assert await env.client.app_state(tenant="staying") == {"app:seen": canary("app")}
 
 
+@pytest.mark.slow
 async def test_an_id_does_not_select_the_key_of_another_owner(
     server: EmbeddedServer, keys: Path, tmp_path: Path
 ) -> None:
@@ -446,6 +451,7 @@ async def is_listed(env: AgentEnvironment, id: str) -> bool:
     return (await env.client.temporal.count_workflows(f"WorkflowId = '{id}'")).count == 1
 
 
+@pytest.mark.slow
 async def test_an_invocation_with_a_missing_key_hides_no_others(
     server: EmbeddedServer, keys: Path, tmp_path: Path, logs: list[MutableMapping[str, Any]]
 ) -> None:
@@ -473,6 +479,7 @@ async def test_an_invocation_with_a_missing_key_hides_no_others(
     assert "the key 'first'" in problem
 
 
+@pytest.mark.slow
 async def test_a_sender_with_a_key_that_the_worker_lacks_learns_which_one(
     server: EmbeddedServer, keys: Path, tmp_path: Path
 ) -> None:

@@ -20,6 +20,7 @@ def root(examples: Registry) -> Root:
     return examples.roots["calculator_agent"]
 
 
+@pytest.mark.slow
 async def test_tools_are_offered_and_called_under_the_prefix(serve: Serve, root: Root) -> None:
     """The model's declarations, the activity and the state have the prefixed name."""
     model = ScriptedModel(calls(("calculator_add", {"a": 2, "b": 3})), says("Five."))

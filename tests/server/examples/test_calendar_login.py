@@ -52,6 +52,7 @@ async def login_page(invocation: Invocation) -> str:
     return uri
 
 
+@pytest.mark.slow
 async def test_the_function_runs_after_the_login(serve: Serve, root: Root, provider: FakeOAuth) -> None:
     """The next invocation of the user needs no login, and histories contain nothing that opens the calendar."""
     model = ScriptedModel(
@@ -74,6 +75,7 @@ async def test_the_function_runs_after_the_login(serve: Serve, root: Root, provi
     assert [secret for secret in provider.secrets if secret.encode() in recorded] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("logs_in", "text"),
     [

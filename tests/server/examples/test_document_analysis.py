@@ -18,6 +18,7 @@ def root(examples: Registry) -> Root:
     return examples.roots[AGENT]
 
 
+@pytest.mark.slow
 async def test_one_conversation_finds_the_documents_of_another(serve: Serve, root: Root) -> None:
     """It finds documents and earlier questions of its user; another user finds neither."""
     model = ScriptedModel()
@@ -52,6 +53,7 @@ async def test_one_conversation_finds_the_documents_of_another(serve: Serve, roo
     ]
 
 
+@pytest.mark.slow
 async def test_the_demo_model_follows_its_rules(serve: Serve, root: Root) -> None:
     """The demo model also names itself."""
     talk = [

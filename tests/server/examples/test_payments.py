@@ -67,6 +67,7 @@ async def test_a_large_payment_needs_two_approvers(serve: Serve, app: App) -> No
         assert (await invocation.result()).text == "[demo model] 500 euros are paid to Rose."
 
 
+@pytest.mark.slow
 async def test_one_rejection_closes_the_call(serve: Serve, app: App) -> None:
     """The agent reports it."""
     async with serve(app) as env:

@@ -38,6 +38,7 @@ async def attended(env: AgentEnvironment, message: str, *answers: JsonObject | s
     return (await invocation.result()).text, [call["name"] for event in events for call in event.function_calls()]
 
 
+@pytest.mark.slow
 async def test_a_model_uses_the_tools(serve: Serve, root: Root) -> None:
     """The tools respond as in ADK's documentation, and the ticket is the same for all attempts."""
     model = ScriptedModel(

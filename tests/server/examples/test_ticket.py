@@ -33,6 +33,7 @@ def desk() -> ModuleType:
     return module
 
 
+@pytest.mark.slow
 async def test_the_model_receives_each_report_except_the_quiet_one(serve: Serve, root: Root, desk: ModuleType) -> None:
     """The quiet one is only recorded; the final answer closes the call."""
     model = ScriptedModel(
@@ -61,6 +62,7 @@ async def test_the_model_receives_each_report_except_the_quiet_one(serve: Serve,
     assert [responses(request)[-1][1] for request in model.requests[1:]] == [news[0], news[2], news[3]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("message", "urgency"), [("The door squeaks", "normal"), ("Fire! Come at once", "high")])
 async def test_the_demo_model_repeats_the_reports(
     serve: Serve, root: Root, desk: ModuleType, message: str, urgency: str

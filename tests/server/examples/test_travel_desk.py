@@ -1,10 +1,13 @@
 """The travel desk: a conversation with its demo model."""
 
+import pytest
+
 from tests.server.conftest import Serve
 from tests.server.sessions.test_client import waits
 from waystation.apps.registry import Registry
 
 
+@pytest.mark.slow
 async def test_a_conversation_continues_while_a_trip_waits(serve: Serve, examples: Registry) -> None:
     """Every message knows the earlier ones, even one during the manager's decision."""
     root = examples.roots["travel_desk"]
@@ -23,6 +26,7 @@ async def test_a_conversation_continues_while_a_trip_waits(serve: Serve, example
         assert await session.state() == {"trips": ["Lima"], "user:home": "Oslo"}
 
 
+@pytest.mark.slow
 async def test_another_conversation_has_only_the_users_state(serve: Serve, examples: Registry) -> None:
     """The city is in `user:` state; the name was only mentioned."""
     root = examples.roots["travel_desk"]

@@ -14,6 +14,7 @@ def root(examples: Registry) -> Root:
     return examples.roots["user_preferences_agent"]
 
 
+@pytest.mark.slow
 async def test_the_next_call_reads_the_state_of_an_earlier_one(serve: Serve, root: Root) -> None:
     """The whole value is recorded under its key, and is in the result."""
     model = ScriptedModel(
@@ -66,6 +67,7 @@ async def test_the_demo_model_follows_its_rules(serve: Serve, root: Root) -> Non
             assert await invocation.state() == after
 
 
+@pytest.mark.slow
 async def test_the_next_invocation_finds_earlier_preferences(serve: Serve, root: Root) -> None:
     """They belong to the user, not to a conversation."""
     async with serve(root.agent, model=root.demo_model) as env:

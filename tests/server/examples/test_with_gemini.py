@@ -54,6 +54,7 @@ class OverHttp(BaseLlm):
         await self._gemini.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("agent", "message", "people"), sampled(TALKS), ids=[talk[0] for talk in sampled(TALKS)])
 async def test_gemini_accepts_the_whole_conversation(
     serve: Serve,

@@ -64,6 +64,7 @@ async def verified(there: Installation, invocation: Invocation) -> str:
     return who.subject
 
 
+@pytest.mark.slow
 async def test_a_token_is_sealed_before_it_is_sent(serve: Serve, there: Installation) -> None:
     """It is sealed for this answer to this call; the history contains nothing that others could use."""
     async with serve(asker(), verify=False) as env:
@@ -75,6 +76,7 @@ async def test_a_token_is_sealed_before_it_is_sent(serve: Serve, there: Installa
         assert await verified(there, invocation) == "dana@example.com"
 
 
+@pytest.mark.slow
 async def test_the_gateway_signs_exactly_this_answer(serve: Serve, there: Installation) -> None:
     """The client passes the answer to it, and seals the signed token."""
     async with serve(asker(), verify=False) as env:
@@ -116,6 +118,7 @@ async def test_a_token_is_never_sent_readable(
             await sent(invocation)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("source", "variable"), [("file", CLIENT_IDENTITY_ENV), ("variable", IDENTITY_ENV)])
 async def test_the_command_line_reads_a_token_from_a_file_or_a_variable(
     serve: Serve, there: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, variable: str
@@ -136,6 +139,7 @@ async def test_the_command_line_reads_a_token_from_a_file_or_a_variable(
         assert await verified(there, invocation) == "dana@example.com"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("content", "problem"),
     [(None, "No such file"), ("", "does not contain a token"), ("é", "does not contain a token")],

@@ -103,6 +103,7 @@ async def test_an_approver_of_the_policy_decides_with_a_token(serve: Serve, ther
         await no_secret(there, by_name, by_role)
 
 
+@pytest.mark.slow
 async def test_a_token_of_another_person_decides_nothing(serve: Serve, there: Installation) -> None:
     """It proves an identity that the policy does not name."""
     async with serve(payer(), identity=there.worker) as env:
@@ -115,6 +116,7 @@ async def test_a_token_of_another_person_decides_nothing(serve: Serve, there: In
         await invocation.result()
 
 
+@pytest.mark.slow
 async def test_a_claimed_identity_decides_nothing(serve: Serve, there: Installation) -> None:
     """Neither the client's identity, nor a header, nor a field of the answer is proof."""
     async with serve(payer(), identity=there.worker) as env:
@@ -214,6 +216,7 @@ async def _sent_as_it_is(invocation: Invocation, answer: JsonObject) -> None:
         raise translate_answer_error(error) or error from None
 
 
+@pytest.mark.slow
 async def test_an_answer_waits_for_an_unavailable_provider(
     serve: Serve, tmp_path: Path, own_openid: FakeOpenId
 ) -> None:

@@ -79,6 +79,7 @@ async def approved(env: AgentEnvironment, there: Installation, invocation: Invoc
     await client_of(env, there).invocation(invocation.id).approve("fc-1", token=there.provider.token(subject))
 
 
+@pytest.mark.slow
 async def test_a_call_of_an_unverified_requester_can_be_rejected_or_waived(serve: Serve, there: Installation) -> None:
     """Nobody can approve the call, and the refusal names the alternatives."""
     till = Till()
@@ -136,6 +137,7 @@ async def test_a_client_without_a_key_sends_no_token(serve: Serve) -> None:
             await env.client.start("payer", "go", token="a.b.c")
 
 
+@pytest.mark.slow
 async def test_the_requester_is_known_in_later_runs(serve: Serve, there: Installation) -> None:
     """The invocation continues as new before the answer."""
     till = Till()
@@ -152,6 +154,7 @@ async def test_the_requester_is_known_in_later_runs(serve: Serve, there: Install
     assert till.paid == [5]
 
 
+@pytest.mark.slow
 async def test_a_called_agent_has_the_requester_of_its_caller(serve: Serve, there: Installation) -> None:
     """Two levels below the invocation that Ann started, she may not approve, and Bob may."""
     till, agent = Till(), None
@@ -172,6 +175,7 @@ async def test_a_called_agent_has_the_requester_of_its_caller(serve: Serve, ther
     assert till.paid == [5]
 
 
+@pytest.mark.slow
 async def test_a_fork_has_its_own_requester(serve: Serve, there: Installation) -> None:
     """Ann started the source and Bob the fork, so he may not approve there. Without a token, nobody may."""
     till = Till()
@@ -189,6 +193,7 @@ async def test_a_fork_has_its_own_requester(serve: Serve, there: Installation) -
     assert till.paid == [5]
 
 
+@pytest.mark.slow
 async def test_each_message_of_a_session_has_its_own_requester(serve: Serve, there: Installation) -> None:
     """Ann sends one message and Bob the next; a repeated message is not another request."""
     till = Till()
@@ -206,6 +211,7 @@ async def test_each_message_of_a_session_has_its_own_requester(serve: Serve, the
     assert till.paid == [5, 5]
 
 
+@pytest.mark.slow
 async def test_a_message_with_a_token_counts_once(serve: Serve, there: Installation) -> None:
     """An attacker who repeats a recorded message starts nothing, and without its ID the token is refused."""
     till = Till()
@@ -226,6 +232,7 @@ async def test_a_message_with_a_token_counts_once(serve: Serve, there: Installat
         await (await sent.invocation()).cancel()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("token", [True, False])
 async def test_a_person_who_joins_an_invocation_is_a_requester_too(
     serve: Serve, there: Installation, token: bool

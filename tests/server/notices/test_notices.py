@@ -68,6 +68,7 @@ async def received(receiver: WebhookReceiver, count: int = 1) -> list[Received]:
     return found
 
 
+@pytest.mark.slow
 async def test_approvers_of_a_policy_are_notified_once(serve: Serve, tmp_path: Path, receiver: WebhookReceiver) -> None:
     """The channel gets one signed request with a link; the history only has the name of the channel."""
     known = channels(tmp_path, webhook(tmp_path, "finance", receiver), inbox="https://approvals.example.com")
@@ -108,6 +109,7 @@ async def test_approvers_of_a_policy_are_notified_once(serve: Serve, tmp_path: P
         await approve_and_finish(invocation)
 
 
+@pytest.mark.slow
 async def test_default_channels_are_used_without_a_policy(
     serve: Serve, tmp_path: Path, receiver: WebhookReceiver
 ) -> None:
@@ -149,6 +151,7 @@ async def test_a_failed_notification_is_retried_under_the_same_id(
         await approve_and_finish(invocation)
 
 
+@pytest.mark.slow
 async def test_another_worker_continues_the_deliveries_of_a_stopped_one(
     serve: Serve, tmp_path: Path, receiver: WebhookReceiver, other_receiver: WebhookReceiver
 ) -> None:
@@ -172,6 +175,7 @@ async def test_another_worker_continues_the_deliveries_of_a_stopped_one(
         await approve_and_finish(going_on)
 
 
+@pytest.mark.slow
 async def test_each_event_has_its_own_id(serve: Serve, tmp_path: Path, receiver: WebhookReceiver) -> None:
     """A pending call, a reminder, an escalation and an answer have different IDs."""
     policy = ApprovalPolicy(
@@ -193,6 +197,7 @@ async def test_each_event_has_its_own_id(serve: Serve, tmp_path: Path, receiver:
         assert len({request.id for request in receiver.taken}) == 3
 
 
+@pytest.mark.slow
 async def test_a_permanent_refusal_is_recorded_and_not_retried(
     serve: Serve, tmp_path: Path, receiver: WebhookReceiver, logs: list[MutableMapping[str, Any]]
 ) -> None:
@@ -209,6 +214,7 @@ async def test_a_permanent_refusal_is_recorded_and_not_retried(
     assert receiver.url not in str(logs)
 
 
+@pytest.mark.slow
 async def test_a_permanent_refusal_is_not_retried_together_with_another_channel(
     serve: Serve, tmp_path: Path, receiver: WebhookReceiver, other_receiver: WebhookReceiver
 ) -> None:
@@ -236,6 +242,7 @@ async def test_nothing_waits_for_a_notification(serve: Serve, tmp_path: Path, re
         assert receiver.secret not in history
 
 
+@pytest.mark.slow
 async def test_approvers_are_notified_of_an_expiry_that_fails_the_invocation(
     serve: Serve, tmp_path: Path, receiver: WebhookReceiver
 ) -> None:
@@ -248,6 +255,7 @@ async def test_approvers_are_notified_of_an_expiry_that_fails_the_invocation(
     assert (await reported(invocation, "expired")).delivered == ("finance",)
 
 
+@pytest.mark.slow
 async def test_a_failure_waits_only_briefly_for_an_unavailable_channel(
     serve: Serve, tmp_path: Path, receiver: WebhookReceiver
 ) -> None:
@@ -261,6 +269,7 @@ async def test_a_failure_waits_only_briefly_for_an_unavailable_channel(
     assert receiver.taken == []
 
 
+@pytest.mark.slow
 async def test_a_running_delivery_is_completed_after_the_end_of_the_invocation(serve: Serve) -> None:
     """The server reports to its heartbeat that the activity is gone, but the delivery continues."""
 
@@ -280,6 +289,7 @@ async def test_a_running_delivery_is_completed_after_the_end_of_the_invocation(s
         await taken.wait()
 
 
+@pytest.mark.slow
 async def test_a_summary_has_no_secret_and_no_second_line(
     serve: Serve, tmp_path: Path, receiver: WebhookReceiver
 ) -> None:

@@ -179,6 +179,7 @@ async def test_secrets_are_hidden_in_every_repetition(planted_histories: tuple[S
     assert "dana@example.com" in held
 
 
+@pytest.mark.slow
 async def test_a_field_is_hidden_by_its_name_and_in_other_texts(
     planted_histories: tuple[SavedHistory, DataConverter],
 ) -> None:
@@ -213,6 +214,7 @@ def test_a_failure_is_hidden_with_its_causes_and_its_stack() -> None:
     assert find_texts(redacted.to_json_dict(), places) == set()
 
 
+@pytest.mark.slow
 async def test_the_command_writes_a_redacted_file(waystation: Command, serve: Serve, tmp_path: Path) -> None:
     """The command redacts an invocation on a server or in a file, and refuses an invalid rule."""
     model = ScriptedModel(says(canary("model")))

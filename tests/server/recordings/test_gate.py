@@ -133,6 +133,7 @@ async def test_open_workflows_replay(own_server: EmbeddedServer, agents: Path) -
     assert progress == [(1, 3), (2, 3), (3, 3)]
 
 
+@pytest.mark.slow
 async def test_a_breaking_change_is_found(own_server: EmbeddedServer) -> None:
     """Describes a divergence like `waystation replay`, and checks the others nevertheless."""
     async with AgentEnvironment(clerk(PAYS), server=own_server) as env:
@@ -152,6 +153,7 @@ async def test_a_breaking_change_is_found(own_server: EmbeddedServer) -> None:
     assert finding.divergence["now"] == "the same with 600.0"
 
 
+@pytest.mark.slow
 async def test_a_removed_tool_of_a_pending_call_is_found(own_server: EmbeddedServer, agents: Path) -> None:
     """An approval could not run the call."""
     deployed(agents, AGENT.replace("FunctionTool(pay, require_confirmation=True), ", ""))

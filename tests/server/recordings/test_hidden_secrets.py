@@ -67,6 +67,7 @@ async def recorded(server: EmbeddedServer, payload_store: Path, tmp_path_factory
     return Recorded([str(file) for file in files], waiting)
 
 
+@pytest.mark.slow
 async def test_web_pages_hide_secrets(server: EmbeddedServer, payload_store: Path) -> None:
     """Each secret of a call is behind a click on its own row. The pages with events contain none."""
     async with (
@@ -112,6 +113,7 @@ async def run_on(recorded: Recorded, *arguments: str) -> Ran:
     return await command(*(dict(zip(("FIRST", "SECOND"), recorded.files, strict=True)).get(a, a) for a in arguments))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("output", TEXTS)
 async def test_commands_hide_values_whose_names_suggest_secrets(recorded: Recorded, output: str) -> None:
     """The text shows that there is a value, but not which."""

@@ -310,6 +310,7 @@ async def test_an_invocation_without_an_agent_run_has_no_prompt() -> None:
         await prompt_at(await Recording.read(HISTORIES / "invalid-input.json"), 0)
 
 
+@pytest.mark.slow
 async def test_every_moment_of_every_kept_history_has_a_prompt() -> None:
     """Covers called agents, branches, continued runs and ends by others."""
     for path in sorted(HISTORIES.glob("*.json")):

@@ -4,6 +4,8 @@ import asyncio
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import approve_and_finish, cut, until_waiting, waiting
 from tests.server.workflows.test_continuing import start_with_cuts
@@ -59,6 +61,7 @@ async def test_an_approval_with_a_digest_counts_across_runs(serve: Serve, tmp_pa
         assert [each.id for each in recording.below()] == [f"{invocation.id}/fc-1"]
 
 
+@pytest.mark.slow
 async def test_a_fork_that_a_person_answered_replays(serve: Serve, tmp_path: Path) -> None:
     """The log of a fork begins with the run that holds the copied entries."""
 

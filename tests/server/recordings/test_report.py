@@ -100,6 +100,7 @@ def used(response: LlmResponse) -> LlmResponse:
     return response.model_copy(update={"usage": Usage(output_tokens=3, total_tokens=3)})
 
 
+@pytest.mark.slow
 async def test_a_report_covers_an_invocation_and_its_called_agents(serve: Serve) -> None:
     """The report has model calls with cost, retries with reasons, answers and state changes, also of called agents."""
     tries: list[int] = []

@@ -234,6 +234,7 @@ async def test_a_debugger_starts_at_the_given_event(tmp_path: Path) -> None:
     assert missing.code == 6
 
 
+@pytest.mark.slow
 async def test_in_a_terminal_keys_act_at_once() -> None:
     """Keys need no Enter; commands with arguments are lines."""
     code, _ = await in_terminal(
@@ -250,6 +251,7 @@ async def test_in_a_terminal_keys_act_at_once() -> None:
     assert code == 0
 
 
+@pytest.mark.slow
 async def test_pdb_stops_in_the_workflow_code_of_an_event() -> None:
     """It stops just before the entry is applied, and quitting continues the replay."""
     path = str(HISTORIES / "confirmation-approved.json")
@@ -285,6 +287,7 @@ async def test_another_debugger_receives_the_frame() -> None:
     assert frame.f_locals["self"].state.event_count == 6  # the frame is looked at when all is over
 
 
+@pytest.mark.slow
 async def test_leaving_pdb_returns_to_the_cursor() -> None:
     """The cursor has its earlier position."""
     code, screen = await in_terminal(

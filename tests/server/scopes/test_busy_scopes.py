@@ -50,6 +50,7 @@ async def test_writes_that_wait_share_a_signal(serve: Serve, app: str, monkeypat
     assert (len(results[0]), results[2:], tasks[1].cancelled(), sent) == (1, [[]] * (WRITERS - 2), True, [WRITERS - 1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("limits", "max_bytes"),
     [({"history.maximumSignalsPerExecution": scope.MAX_SIGNALS}, 10**6), ({}, 1_000)],
@@ -78,6 +79,7 @@ async def test_a_write_waits_while_the_scope_accepts_no_more(
             assert await env.client.state.user(app=app) == {"user:a": 1, "user:b": scope.MAX_SIGNALS - 1}
 
 
+@pytest.mark.slow
 async def test_reads_that_wait_share_a_request(serve: Serve, app: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """All reads that begin during a request share the next one, and a read skips the runs before the latest."""
     requests: list[str] = []

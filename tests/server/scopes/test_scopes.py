@@ -234,6 +234,7 @@ async def test_names_that_fit_into_no_id_are_refused(serve: Serve, app: str) -> 
     assert "use shorter names" in str(failed.value.cause)
 
 
+@pytest.mark.slow
 async def test_state_that_grows_too_large_is_refused_and_told(serve: Serve, app: str) -> None:
     """State over the limit is refused with an event of the invocation; the stored state stays."""
     clerk = agent(calls(("remember", {"key": "user:big", "value": "x" * 499_000})), says("ok"))
@@ -246,6 +247,7 @@ async def test_state_that_grows_too_large_is_refused_and_told(serve: Serve, app:
     assert "500000 are kept" in told["state_not_stored"][0]["reason"]
 
 
+@pytest.mark.slow
 async def test_deleted_state_is_gone_and_begins_anew(serve: Serve, app: str) -> None:
     """Deleted state is gone, even for processes that cached it."""
     clerk = agent(
@@ -316,6 +318,7 @@ async def test_reading_needs_no_worker(serve: Serve, app: str) -> None:
     assert await env.client.state.user(app=app) == {"user:a": 1}
 
 
+@pytest.mark.slow
 async def test_large_state_needs_no_store(serve: Serve, app: str, tmp_path: Path) -> None:
     """Large state is sent in signals that are never offloaded, so every reader computes the same state."""
     clerk = agent(calls(("remember", {"key": "user:text", "value": "x" * 300_000})), says("ok"))

@@ -50,6 +50,7 @@ async def test_a_template_is_told_what_to_change(serve: Serve, app: str) -> None
     assert error.error_code == "ScopesNotRead"
 
 
+@pytest.mark.slow
 async def test_a_delivery_that_is_repeated_counts_once(serve: Serve, app: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A delivery counts once, although its first attempt is lost and another invocation writes the same key."""
     sent = asyncio.Event()

@@ -95,6 +95,7 @@ async def test_clients_read_and_delete_the_data_of_one_tenant(serve: Serve, app:
             assert await client.user_state(app=app, tenant=tenant) == {"user:secret": f"of-{tenant}"}
 
 
+@pytest.mark.slow
 async def test_pending_calls_are_listed_by_tenant(serve: Serve, app: str) -> None:
     """Called agents belong to the tenant of their caller, and so do the invocations of a session."""
     async with serve(boss(asker()), asker(), verify=False) as env:
@@ -199,6 +200,7 @@ async def test_a_fork_belongs_to_the_tenant_of_its_source(serve: Serve, app: str
         assert "`tenant` of a fork" in str(refused.value.__cause__)
 
 
+@pytest.mark.slow
 async def test_the_program_of_the_page_works(serve: Serve, capsys: pytest.CaptureFixture[str]) -> None:
     """It prints the answer, the state, no pending call, and the session."""
     [program] = blocks(section(how_to("separate-tenants"), "## Name the tenant"), "python")

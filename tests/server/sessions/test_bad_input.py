@@ -18,6 +18,7 @@ from waystation.core import errors
 from waystation.testing import assert_replays
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("state", [{"a": object()}, {"a": float("nan")}, {"a": "\ud800"}])
 async def test_a_state_that_is_not_json_is_refused(converse: Converse, state: dict[str, Any]) -> None:
     """The client refuses it, with the place of the value."""
@@ -53,6 +54,7 @@ async def test_a_name_that_is_not_valid_in_an_id_is_refused(serve: Serve, name: 
             await env.client.sessions.delete("s", user_id=name)
 
 
+@pytest.mark.slow
 async def test_a_repeated_message_id_leads_to_the_same_invocation(converse: Converse) -> None:
     """Holds for simultaneous messages and after the answer."""
     async with converse(asking()) as session:
@@ -64,6 +66,7 @@ async def test_a_repeated_message_id_leads_to_the_same_invocation(converse: Conv
         assert (await session.say("other", message_id="m")).text == "You said hello."
 
 
+@pytest.mark.slow
 async def test_a_large_message_without_its_store_is_refused_for_good(serve: Serve, tmp_path: Path) -> None:
     """An update is refused and a signal is recorded, also for workers that would find the message later."""
     async with serve(asking(), verify=False, store=tmp_path / "workers") as env:

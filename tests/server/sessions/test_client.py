@@ -55,6 +55,7 @@ async def test_say_sends_a_message_and_returns_its_answer(converse: Converse) ->
         assert len(await settled_events(session)) == 4
 
 
+@pytest.mark.slow
 async def test_a_handle_of_a_queued_message_waits(converse: Converse) -> None:
     """Covers result, events and answers, also if the session continues as new, and if nobody read it before."""
     async with converse(asking(), cut_after=1) as session:
@@ -69,6 +70,7 @@ async def test_a_handle_of_a_queued_message_waits(converse: Converse) -> None:
         assert [event.author async for event in third.stream()] == ["user", "asker"]
 
 
+@pytest.mark.slow
 async def test_all_pending_calls_of_a_conversation_are_listed(converse: Converse) -> None:
     """They can be answered while the conversation continues."""
     async with converse(asking()) as session:
@@ -153,6 +155,7 @@ async def test_a_caller_that_stops_waiting_gets_its_own_error(server: EmbeddedSe
         await session.send("hello", confirm_within=timedelta(seconds=0.3))
 
 
+@pytest.mark.slow
 async def test_a_refusal_is_raised_only_once(converse: Converse) -> None:
     """The event loop does not report an exception that nobody retrieved."""
     complaints: list[object] = []

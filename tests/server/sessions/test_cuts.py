@@ -61,6 +61,7 @@ async def test_no_message_is_lost_between_runs(serve: Serve) -> None:
         assert (len(lines), len(set(lines))) == (16, 16)
 
 
+@pytest.mark.slow
 async def test_a_message_that_joins_too_late_is_still_answered(converse: Converse) -> None:
     """The turn has just ended, or ends in the meantime: each message is answered once."""
     async with converse(echo(), invocations=False) as session:
@@ -79,6 +80,7 @@ async def test_a_message_that_joins_too_late_is_still_answered(converse: Convers
         assert sorted(user_lines) == sorted(expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when_busy", ["join", "reject"])
 async def test_an_idle_session_stays_idle_after_a_restart(serve: Serve, when_busy: Busy) -> None:
     """A cold worker receives the old end of the turn together with the new message, and the message first."""
@@ -127,6 +129,7 @@ async def attempts(id: str, session: Session) -> list[PendingActivityInfo]:
     return [each for each in described.raw_description.pending_activities if each.HasField("last_failure")]
 
 
+@pytest.mark.slow
 async def test_a_session_continues_when_its_store_is_back(serve: Serve, tmp_path: Path) -> None:
     """A cold worker needs the stored data; until then, readers get the name of the store and the setting."""
     agent, store = echo(), tmp_path / "store"

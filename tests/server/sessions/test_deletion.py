@@ -95,6 +95,7 @@ async def listing_nothing(*_: object, **__: object) -> AsyncIterator[WorkflowExe
         yield execution
 
 
+@pytest.mark.slow
 async def test_workflows_that_visibility_does_not_list_yet_are_deleted(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,6 +113,7 @@ async def test_workflows_that_visibility_does_not_list_yet_are_deleted(
         assert deleted.stopped == [session.id, f"{session.id}/3"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("late", [False, True], ids=["listed", "not listed yet"])
 async def test_running_work_is_stopped_first(serve: Serve, monkeypatch: pytest.MonkeyPatch, late: bool) -> None:
     """Stops pending calls, called agents and queued messages; tools are cancelled."""
@@ -169,6 +171,7 @@ async def test_no_worker_has_to_run(serve: Serve) -> None:
     assert set(deleted.stopped) == {session.id, f"{session.id}/3"}
 
 
+@pytest.mark.slow
 async def test_a_deleted_session_can_start_over() -> None:
     """The new session with the same name has no old data, once the server has deleted it."""
     # Servers usually look every 30 s.
@@ -214,6 +217,7 @@ async def test_other_sessions_stay(serve: Serve) -> None:
             assert (await both[1].say("still there?")).text == "You said still there?."
 
 
+@pytest.mark.slow
 async def test_sessions_are_listed_without_a_worker(serve: Serve) -> None:
     """Lists their original names and states; one that continued as new is listed once."""
     async with serve(asking(), verify=False) as env:

@@ -1,5 +1,7 @@
 """An operator resets a session."""
 
+import pytest
+
 from tests.server.conftest import Serve
 from tests.server.sessions.conftest import new_session
 from tests.server.sessions.test_sending import echo
@@ -7,6 +9,7 @@ from tests.server.workflows.outside import reset, until
 from waystation.testing import assert_replays
 
 
+@pytest.mark.slow
 async def test_a_session_that_was_reset_replays(serve: Serve) -> None:
     """Its invocations receive the new run ID, and a replay uses the earlier one."""
     async with serve(echo(), verify=False) as env:

@@ -89,6 +89,7 @@ async def send(runner: Runner, message: types.Content, session_id: str = "s") ->
     return [e async for e in runner.run_async(user_id=USER, session_id=session_id, new_message=message)]
 
 
+@pytest.mark.slow
 async def test_session_has_the_events_and_the_state_of_its_runs() -> None:
     """As soon as the events of a run end, the session contains them."""
     runner = await runner_of(
@@ -247,6 +248,7 @@ async def test_program_may_stop_reading_events() -> None:
     assert texts(await send(runner, text("2"))) == ["Two."]
 
 
+@pytest.mark.slow
 async def test_program_may_create_a_runner_for_each_message() -> None:
     """Each message goes to the agent of its runner, even if another agent has had the same name."""
     first = await runner_of(Agent(name="same", model=ScriptedModel(says("One."), says("Three."))), "s")
@@ -287,6 +289,7 @@ async def test_text_is_streamed_as_partial_events() -> None:
     assert texts([event for event in events if not event.partial]) == ["one two three"]
 
 
+@pytest.mark.slow
 async def test_abort_signal_cancels_the_invocation() -> None:
     """The stream ends, the tool is cancelled, and the session takes the next message."""
 
@@ -396,6 +399,7 @@ async def test_resumed_program_continues_with_all_services_where_it_was_killed(m
     assert paid == ["a", "b", "a", "b"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_stopped", [False, True])
 async def test_open_invocation_lets_a_program_with_a_database_resume_unless_a_person_stopped_it(
     is_stopped: bool, monkeypatch: pytest.MonkeyPatch
@@ -415,6 +419,7 @@ async def test_open_invocation_lets_a_program_with_a_database_resume_unless_a_pe
     assert texts(await send(second, text("Go."))) == (["Again."] if is_stopped else ["I asked."])
 
 
+@pytest.mark.slow
 async def test_resumed_program_sends_its_answer_to_a_call_of_an_earlier_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """The answers that another run sent are not taken for its own."""
     model = ScriptedModel(calls(("ask", {})), says("I asked."), says("Seen."), says("Approved."))
@@ -456,6 +461,7 @@ async def test_an_in_memory_runner_needs_only_an_agent() -> None:
     assert note.text == "kept"
 
 
+@pytest.mark.slow
 async def test_run_debug_creates_the_session_and_prints_replies(capsys: pytest.CaptureFixture[str]) -> None:
     """All messages go to one session. Calls and their results are printed only with `verbose`."""
 
@@ -482,6 +488,7 @@ async def test_run_debug_creates_the_session_and_prints_replies(capsys: pytest.C
     assert texts(session.events) == ["1", "One.", "2", "Two.", "3", "Three."]
 
 
+@pytest.mark.slow
 async def test_configuration_limits_the_events_of_a_session() -> None:
     """`get_session` returns the latest events, or those since a time."""
     runner = await runner_of(Agent(name="talker", model=ScriptedModel(says("One."), says("Two."))), "s")
@@ -522,6 +529,7 @@ async def test_sessions_are_listed_by_app_and_user_until_they_are_deleted() -> N
     assert await service.get_session(app_name=APP, user_id="ann", session_id="a1") is None
 
 
+@pytest.mark.slow
 async def test_synchronous_methods_do_the_same() -> None:
     """Programs without an event loop create, read, list and delete sessions."""
     service = InMemorySessionService()

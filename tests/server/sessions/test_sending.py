@@ -54,6 +54,7 @@ class Held:
         return Agent(name="clerk", model=FunctionModel(self))
 
 
+@pytest.mark.slow
 async def test_a_message_id_counts_once(converse: Converse) -> None:
     """Sending can be repeated; the receipt says so."""
     async with converse(echo()) as session:
@@ -64,6 +65,7 @@ async def test_a_message_id_counts_once(converse: Converse) -> None:
         assert words(await settled_events(session)) == ["user: hi", "clerk: heard hi"]
 
 
+@pytest.mark.slow
 async def test_a_busy_session_refuses_a_message_with_reject(converse: Converse) -> None:
     """The refusal has a type and leaves no trace in the conversation."""
     held = Held()
@@ -111,6 +113,7 @@ async def test_joined_messages_arrive_in_order(serve: Serve) -> None:
         assert held.seen[-1] == ["one", "heard one", "two", "three"]
 
 
+@pytest.mark.slow
 async def test_a_message_that_joins_too_late_gets_its_own_invocation(
     converse: Converse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,6 +134,7 @@ async def test_a_message_that_joins_too_late_gets_its_own_invocation(
         assert (await first.result()).text == "heard one"
 
 
+@pytest.mark.slow
 async def test_ten_thousand_messages_are_not_queued(converse: Converse) -> None:
     """The queue is bounded, and the refusal has the remedy."""
     held = Held()
@@ -168,6 +172,7 @@ async def test_an_unknown_session_is_reported(serve: Serve) -> None:
             await new_session(env, "clerk").send("hi", create=False)
 
 
+@pytest.mark.slow
 async def test_two_clients_that_create_a_session_get_the_same(converse: Converse) -> None:
     """The session has both messages."""
     async with converse(echo()) as session:
@@ -177,6 +182,7 @@ async def test_two_clients_that_create_a_session_get_the_same(converse: Converse
         assert len(await settled_events(session)) == 4
 
 
+@pytest.mark.slow
 async def test_creating_a_session_twice_is_refused(converse: Converse) -> None:
     """Refuses it with and without state."""
     async with converse(echo()) as session:
@@ -269,6 +275,7 @@ def test_names_do_not_affect_each_others_ids() -> None:
         Session(client, agent="a", session_id="")
 
 
+@pytest.mark.slow
 async def test_a_failed_invocation_stays_in_the_conversation(converse: Converse) -> None:
     """The conversation has the user's message and the failure; the next message is answered."""
     model = ScriptedModel(ModelRefused("no"), says("fine"))
@@ -282,6 +289,7 @@ async def test_a_failed_invocation_stays_in_the_conversation(converse: Converse)
         assert [one["status"] for one in await session.invocations()] == ["failed", "completed"]
 
 
+@pytest.mark.slow
 async def test_cancelling_a_session_cancels_its_invocations(converse: Converse) -> None:
     """No invocation is left."""
     held = Held()
@@ -296,6 +304,7 @@ async def test_cancelling_a_session_cancels_its_invocations(converse: Converse) 
         assert [error.error_code for error in await session.events() if error.error_code] == ["INVOCATION_CANCELLED"]
 
 
+@pytest.mark.slow
 async def test_an_invocation_whose_start_is_late_is_cancelled_with_its_session(serve: Serve) -> None:
     """The cancellation arrives before the start."""
     async with serve(Held().agent(), interceptors=[Late("start", 1)], verify=False) as env:
@@ -307,6 +316,7 @@ async def test_an_invocation_whose_start_is_late_is_cancelled_with_its_session(s
         assert (await sent.handle.describe()).status is WorkflowExecutionStatus.CANCELED
 
 
+@pytest.mark.slow
 async def test_a_message_waits_for_a_late_start_in_a_closed_session(serve: Serve) -> None:
     """The session closes before the server has the invocation, which does not count as failed."""
     held = Held()

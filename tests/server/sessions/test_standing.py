@@ -2,6 +2,8 @@
 
 from datetime import timedelta
 
+import pytest
+
 from tests.server.sessions.conftest import Converse, settled_events
 from tests.server.workflows.outside import Till, waiting
 from waystation.agents import Agent, SequentialAgent
@@ -45,6 +47,7 @@ async def test_a_later_message_need_not_ask_again(converse: Converse) -> None:
     assert till.paid == [5, 5]
 
 
+@pytest.mark.slow
 async def test_it_is_carried_over_when_the_session_goes_on_in_a_further_run(converse: Converse) -> None:
     """A cut after each invocation."""
     till = Till()
@@ -55,6 +58,7 @@ async def test_it_is_carried_over_when_the_session_goes_on_in_a_further_run(conv
     assert till.paid == [5, 5, 5]
 
 
+@pytest.mark.slow
 async def test_an_agent_of_that_name_in_another_tree_asks_again(converse: Converse) -> None:
     """Sub-agents of different roots often have the same name, and their tools may differ in what they do."""
     till, other = Till(), Till()
@@ -69,6 +73,7 @@ async def test_an_agent_of_that_name_in_another_tree_asks_again(converse: Conver
     assert (till.paid, other.paid) == ([5], [])
 
 
+@pytest.mark.slow
 async def test_nobody_begins_a_session_with_approvals_of_their_own(converse: Converse) -> None:
     """Remembered approvals of earlier runs come only from these runs."""
     till = Till()

@@ -51,6 +51,7 @@ def texts_of_messages(count: int) -> list[str]:
     return [line for n in range(1, count + 1) for line in (f"user: m{n}{FILLER}", f"clerk: heard m{n}")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cut_after", [None, 2], ids=["in one run", "in four runs"])
 async def test_a_window_slides_over_the_messages_of_a_conversation(serve: Serve, cut_after: int | None) -> None:
     """Summarizes after every two messages, together with the one before them; newer messages stay unchanged."""

@@ -149,6 +149,7 @@ async def test_everything_of_a_user_is_deleted_and_nothing_of_others(desk: Desk)
     await desk.forget(bob)
 
 
+@pytest.mark.slow
 async def test_a_dry_run_changes_nothing(desk: Desk) -> None:
     """It lists exactly the data that the deletion then deletes."""
     ann, _ = new_users()
@@ -159,6 +160,7 @@ async def test_a_dry_run_changes_nothing(desk: Desk) -> None:
     assert dry.to_json() == deleted.to_json() | {"dry_run": True}
 
 
+@pytest.mark.slow
 async def test_a_deletion_can_be_interrupted_and_repeated(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """If a store fails, workflows have ended but are still listed, and the next attempt deletes everything."""
     ann, _ = new_users()
@@ -176,6 +178,7 @@ async def _fail(*_: object, **__: object) -> list[str]:
     raise StoreFailed("a memory store", "it does not answer")
 
 
+@pytest.mark.slow
 async def test_only_one_app_is_deleted(desk: Desk) -> None:
     """Data of the same user in other apps, and in other tenants, stays."""
     ann, _ = new_users()
@@ -191,6 +194,7 @@ async def test_only_one_app_is_deleted(desk: Desk) -> None:
     await desk.forget(ann)
 
 
+@pytest.mark.slow
 async def test_a_deleted_user_can_return(desk: Desk) -> None:
     """A new invocation starts with empty state."""
     ann, _ = new_users()
@@ -214,6 +218,7 @@ async def start_elsewhere(desk: Desk, user: str, id: str, type: str = WORKFLOW, 
     return id
 
 
+@pytest.mark.slow
 async def test_the_recorded_input_shows_the_owner_not_the_id(desk: Desk) -> None:
     """IDs begin with that of an invocation of the user, or have the form of another user's data."""
     ann, bob = new_users()
@@ -233,6 +238,7 @@ async def test_the_recorded_input_shows_the_owner_not_the_id(desk: Desk) -> None
     assert [await is_open(desk.client.temporal, id) for id in others] == [True, True, True]
 
 
+@pytest.mark.slow
 async def test_nothing_starts_for_a_user_who_is_being_forgotten(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also after an interruption, until the deletion is complete. Other apps still serve the user."""
     ann, _ = new_users()
@@ -261,6 +267,7 @@ async def test_nothing_starts_for_a_user_who_is_being_forgotten(desk: Desk, monk
     await waiting(await session.send("tea"), "fc-2")
 
 
+@pytest.mark.slow
 async def test_a_deletion_ends_although_starts_go_on(desk: Desk) -> None:
     """The client refuses them as soon as the deletion has begun."""
     ann, _ = new_users()

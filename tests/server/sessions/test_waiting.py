@@ -85,6 +85,7 @@ async def test_messages_need_no_timer(converse: Converse) -> None:
         assert len([event for event in events if is_local_activity(event)]) == 2
 
 
+@pytest.mark.slow
 async def test_later_messages_see_a_pending_call(converse: Converse) -> None:
     """A model that does not see its call makes it again."""
     prompts: list[list[str]] = []
@@ -110,6 +111,7 @@ async def test_later_messages_see_a_pending_call(converse: Converse) -> None:
     assert len(prompts[2]) == 3
 
 
+@pytest.mark.slow
 async def test_an_ended_invocation_is_recorded_before_the_next_message(serve: Serve) -> None:
     """One workflow task brings both, and the message first."""
     prompts: list[list[str]] = []
@@ -149,6 +151,7 @@ async def test_an_ended_invocation_is_recorded_before_the_next_message(serve: Se
         await verify(session)
 
 
+@pytest.mark.slow
 async def test_work_before_a_second_wait_is_read_before_a_message_is_answered(converse: Converse) -> None:
     """The sender knows the second call, but the session does not. The first call is not pending for the model."""
 
@@ -168,6 +171,7 @@ async def test_work_before_a_second_wait_is_read_before_a_message_is_answered(co
         await reject_and_finish(first)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delay_s", [0, 0.1, 0.44, 2])
 async def test_a_message_waits_for_a_late_end_of_an_invocation(converse: Converse, delay_s: float) -> None:
     """Its invocation starts with the state that the other one wrote, and after the other one's last event."""
@@ -189,6 +193,7 @@ async def test_a_message_waits_for_a_late_end_of_an_invocation(converse: Convers
         assert words(await settled_events(session))[1:3] == ["clerk: paid: {'paid': 5}", "user: thanks"]
 
 
+@pytest.mark.slow
 async def test_a_message_follows_an_unreported_end_of_an_invocation(converse: Converse) -> None:
     """An operator terminates it after the session's run that started it continued as new."""
     async with converse(paying(), cut_after=2, invocations=False) as session:
@@ -225,6 +230,7 @@ async def test_an_invocation_signals_its_wait_after_its_writes_to_user_state(ser
         assert [e.event_id > done.event_id for e in events if e.event_type == kind] == [True]
 
 
+@pytest.mark.slow
 async def test_writes_between_two_waits_are_reported_each_time(converse: Converse) -> None:
     """State that was written before the first wait and removed before the second is gone."""
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
+import pytest
 from temporalio.service import RPCError
 
 from tests.server.conftest import Serve
@@ -63,6 +64,7 @@ class Reader:
         return begins
 
 
+@pytest.mark.slow
 async def test_partial_text_goes_on_over_every_cut(serve: Serve) -> None:
     """One who was there from the beginning, and one who comes in a later run, are shown each model's text once."""
     said = [f"I make step {n} of them." for n in range(1, STEPS + 1)]
@@ -99,6 +101,7 @@ async def test_partial_text_goes_on_over_every_cut(serve: Serve) -> None:
         assert (first.texts, late.texts) == ({}, {})
 
 
+@pytest.mark.slow
 async def test_the_text_of_a_called_agent_is_none_of_its_callers(serve: Serve) -> None:
     """Its own stream has its events; the caller's has the caller's text before and after, and nothing between."""
     child = Held("I think about it.")

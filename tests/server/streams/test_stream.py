@@ -102,6 +102,7 @@ async def test_text_is_shown_while_the_model_says_it_and_recorded_whole(
         assert gemini.requests[0].streamed
 
 
+@pytest.mark.slow
 async def test_nothing_is_streamed_unless_it_is_asked_for(serve: Serve, gemini: FakeGemini, model: Gemini) -> None:
     """Without `streaming` the model is asked for its whole answer at once, as in ADK."""
     gemini.reply(text=LONG)
@@ -111,6 +112,7 @@ async def test_nothing_is_streamed_unless_it_is_asked_for(serve: Serve, gemini: 
         assert not gemini.requests[0].streamed
 
 
+@pytest.mark.slow
 async def test_text_of_an_attempt_that_failed_is_void_and_not_shown_again(
     serve: Serve, gemini: FakeGemini, model: Gemini
 ) -> None:

@@ -77,6 +77,7 @@ async def test_each_fact_is_counted_once_over_replays_a_called_agent_and_a_conti
     }
 
 
+@pytest.mark.slow
 async def test_pending_calls_are_counted_in_the_namespace(serve: Serve) -> None:
     """Any client can count them, so a worker does not have to run."""
     tool = FunctionTool(lambda: "paid", name="pay", require_confirmation=True)

@@ -3,6 +3,7 @@
 from collections import Counter
 from datetime import timedelta
 
+import pytest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -108,6 +109,7 @@ async def test_a_trace_covers_parallel_calls_a_called_agent_and_a_continued_run(
     assert {span_id for _, span_id in filter(None, contexts)} == looks
 
 
+@pytest.mark.slow
 async def test_a_run_that_continues_as_new_keeps_the_trace(serve: Serve) -> None:
     """Each run exports its own facts, and its part of the agent's work links to the first part."""
 
@@ -132,6 +134,7 @@ async def test_a_run_that_continues_as_new_keeps_the_trace(serve: Serve) -> None
     assert [link.context for span in others for link in span.links] == [first.context] * len(others)
 
 
+@pytest.mark.slow
 async def test_each_message_of_a_session_continues_its_senders_trace(serve: Serve) -> None:
     """The invocations of one session belong to different traces, and name the same conversation."""
     exported = Exported()
@@ -151,6 +154,7 @@ async def test_each_message_of_a_session_continues_its_senders_trace(serve: Serv
     assert len({span.attributes["gen_ai.conversation.id"] for span in agents if span.attributes}) == 1
 
 
+@pytest.mark.slow
 async def test_a_wait_of_three_weeks_is_one_span(skipping_server: EmbeddedServer) -> None:
     """Each fact has one span, and the agent's work has two, and the second one links to the first one."""
 

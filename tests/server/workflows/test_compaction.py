@@ -230,6 +230,7 @@ async def test_parallel_agents_summarize_their_own_branches(serve: Serve) -> Non
     assert [texts(request) for request in little.requests] == [["read"], ["read"]]
 
 
+@pytest.mark.slow
 async def test_an_agent_that_sees_only_the_current_turn_is_not_summarized(serve: Serve) -> None:
     """Applies with `include_contents="none"`."""
     model = ScriptedModel(*looks(1, 2, 3, 4), says("done"))
@@ -240,6 +241,7 @@ async def test_an_agent_that_sees_only_the_current_turn_is_not_summarized(serve:
         assert (await invocation.log()).state.events[-1].custom_metadata is None
 
 
+@pytest.mark.slow
 async def test_gemini_accepts_a_prompt_that_begins_with_a_summary(serve: Serve) -> None:
     """Uses the real client and Gemini's token counts."""
     async with FakeGemini() as gemini:

@@ -111,6 +111,7 @@ async def test_an_invocation_continues_in_further_runs(serve: Serve) -> None:
         assert followed == [event.id for event in log.state.events]
 
 
+@pytest.mark.slow
 async def test_a_store_that_lacks_a_segment_is_named(
     serve: Serve, tmp_path: Path, forgotten: Callable[[], None]
 ) -> None:
@@ -125,6 +126,7 @@ async def test_a_store_that_lacks_a_segment_is_named(
         env.client.blobs = right
 
 
+@pytest.mark.slow
 async def test_a_failing_store_stops_nothing(serve: Serve, tmp_path: Path) -> None:
     """The invocation does not continue as new, and ends as usual."""
     (tmp_path / "file").write_text("no folder")

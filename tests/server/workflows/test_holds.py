@@ -103,6 +103,7 @@ async def test_an_agent_that_may_not_be_announced_yet_is_held(serve: Serve, monk
             assert (await (await starting).result()).text == "Hello."
 
 
+@pytest.mark.slow
 async def test_workers_with_different_agents_can_share_a_task_queue(serve: Serve) -> None:
     """Every call reaches a worker with its agent, and runs once."""
     till = Till()

@@ -97,6 +97,7 @@ async def test_an_approval_records_no_more(serve: Serve) -> None:
         assert size <= 4_100
 
 
+@pytest.mark.slow
 async def test_a_message_of_a_session_records_no_more(serve: Serve) -> None:
     """The session and the invocation each record the message and the answer no more often than Temporal requires."""
     async with serve(clerk(says(ANSWER), says(ANSWER), says(ANSWER))) as env:

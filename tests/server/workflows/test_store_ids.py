@@ -59,6 +59,7 @@ async def test_a_worker_with_another_store_is_noticed(
     assert "Use the same --store for all workers" in logs[0]["problem"]
 
 
+@pytest.mark.slow
 async def test_a_worker_and_a_client_with_another_store_start_only_without_strict(serve: Serve, tmp_path: Path) -> None:
     """They compare their stores with those of the newest open invocation on their task queue."""
     (tmp_path / "other").mkdir()
@@ -89,6 +90,7 @@ async def test_a_worker_and_a_client_with_another_store_start_only_without_stric
         await invocation.approve("fc-1")
 
 
+@pytest.mark.slow
 async def test_a_worker_starts_while_the_store_of_user_keys_is_unavailable(
     serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,6 +110,7 @@ async def test_a_worker_starts_while_the_store_of_user_keys_is_unavailable(
             await worker.logged("worker.ready")
 
 
+@pytest.mark.slow
 async def test_local_stores_with_a_remote_server_are_reported(server: EmbeddedServer) -> None:
     """One line names the stores that workers on other machines cannot use."""
     address = server.address.replace("127.0.0.1", "127.1")  # not one of the names of this machine

@@ -99,6 +99,7 @@ def large_asker(letter: str) -> Agent:
     return Agent(name="reader", model=model, tools=[read, LongRunningFunctionTool(ask)])
 
 
+@pytest.mark.slow
 async def test_results_of_an_open_invocation_are_kept(own_server: EmbeddedServer, tmp_path: Path) -> None:
     """A result is kept at any age. When its history is gone, it is moved, and later removed."""
     blobs = Blobs(tmp_path)

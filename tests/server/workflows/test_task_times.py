@@ -5,6 +5,7 @@ import json
 from functools import partial
 from pathlib import Path
 
+import pytest
 from temporalio import bridge
 from temporalio.worker import Worker
 
@@ -17,6 +18,7 @@ from waystation.client.agent_client import Invocation
 from waystation.core import Budget
 
 
+@pytest.mark.slow
 async def test_an_answer_after_results_does_not_lengthen_the_work(serve: Serve) -> None:
     """Two tools return while a call waits, and another invocation occupies the cache for 3 s.
 
@@ -43,6 +45,7 @@ async def test_an_answer_after_results_does_not_lengthen_the_work(serve: Serve) 
             await assert_same_on_replay(invocation)
 
 
+@pytest.mark.slow
 async def test_random_schedules_are_the_same_on_replay(serve: Serve) -> None:
     """A cache for two workflows evicts them repeatedly, and the worker is replaced."""
     async with serve(root_agent, max_cached_workflows=2, verify=False) as env:

@@ -117,6 +117,7 @@ async def test_an_approved_call_runs_after_a_short_outage_of_its_toolset(serve: 
     assert await approved_call(serve, Flaky(failures=1)) == {"result": "paid"}
 
 
+@pytest.mark.slow
 async def test_tools_of_an_mcp_server_are_activities_like_any_other(serve: Serve) -> None:
     """Concurrent calls share one session, which ends with the worker."""
     program = StdioServerParameters(command=sys.executable, args=[str(MCP_SERVER), "stdio"])
