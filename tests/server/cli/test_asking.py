@@ -1,21 +1,16 @@
-"""The interactive forms of the answering commands show the call and ask for missing fields."""
+"""The interactive forms of the answering commands show the call and ask for missing fields, on a server."""
 
 import asyncio
-import io
 import os
 import pty
 import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from rich.console import Console
 
 from tests.paths import ROOT
 from tests.server.approvals.asking import asker, payer
-from tests.server.cli.test_pending import POLICY, call
 from tests.server.conftest import Serve, empty_server
 from tests.server.workflows.outside import Till, until, until_waiting, waiting
 from waystation.cli import pending_calls
@@ -199,19 +194,6 @@ async def typed(
             os.write(parent, f"{left.pop(prompt)}\n".encode())
     os.close(parent)
     return await process.wait(), screen.decode()
-
-
-def test_a_long_list_is_shown_page_by_page() -> None:
-    """Enter shows the next calls; a number of an earlier page still counts, and one that was not shown does not."""
-    many = [call(invocation_id=f"payer-{number}") for number in range(1, 46)]
-    for lines, number in ((["", "", "45"], 45), (["", "3"], 3), (["20"], 20)):
-        out, stream = output()
-        assert pending_calls.choose(Types(*lines), out, Target(), many) == many[number - 1]
-        assert stream.getvalue().count("payer-") == min(45, 20 * len(lines))
-    person = Types("21")
-    with pytest.raises(Problem, match="'21' is not a number from 1 to 20"):
-        pending_calls.choose(person, output()[0], Target(), many)
-    assert person.prompts == ["Which call (1 to 20, or Enter for 25 more)"]
 
 
 async def test_in_a_terminal_a_call_is_chosen_displayed_and_approved(serve: Serve, tmp_path: Path) -> None:

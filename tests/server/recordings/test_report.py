@@ -1,21 +1,14 @@
-"""Reports on invocations, as JSON and as a page."""
+"""Reports on invocations, as JSON and as a page, on a server."""
 
-import html.parser
 import json
-import sys
-from collections import Counter
-from pathlib import Path
-from typing import Any
 
 import pytest
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowHistory
 
-from tests.paths import HISTORIES
-from tests.programs import command
+from tests.corpus.test_report import Page
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import Till, approve_and_finish, ended, until_waiting
-from tests.tiers import sampled
 from waystation.agents import Agent
 from waystation.core import (
     START,
@@ -27,7 +20,6 @@ from waystation.core import (
     Ended,
     EventActions,
     InvocationInput,
-    JsonObject,
     Log,
     ModelCalled,
     ModelCallRef,
@@ -37,62 +29,14 @@ from waystation.core import (
     Price,
     ToolOutcome,
     Usage,
-    encode,
 )
-from waystation.core.conversation import prompt
 from waystation.core.log.entry_ref import END
-from waystation.history import SavedHistory, format_saved_history, read_history_file
 from waystation.models import LlmResponse
 from waystation.replay import Recording, invocation_report, report
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.agent_tool import AgentTool
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.tool_context import ToolContext
-
-KEPT = sorted(path for path in HISTORIES.glob("*.json") if not path.name.endswith(".held.json"))
-VOID = {"meta", "link", "input", "rect", "line", "circle"}
-
-
-class Page(html.parser.HTMLParser):
-    """A parsed page. Checks that tags are closed, ids are unique, and links have targets."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.ids: Counter[str] = Counter()
-        self.links: set[str] = set()
-        self.tags: Counter[str] = Counter()
-        self.text = ""
-        self.feed(text)
-        self.close()
-        assert self.open == []
-        assert [id for id, count in self.ids.items() if count > 1] == []
-        assert {link.removeprefix("#") for link in self.links} <= set(self.ids)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Record a tag."""
-        self.tags[tag] += 1
-        attributes = dict(attrs)
-        assert not any(name.startswith("on") or name == "style" for name in attributes)
-        if attributes.get("id"):
-            self.ids[str(attributes["id"])] += 1
-        if "href" in attributes and tag == "a":
-            self.links.add(str(attributes["href"]))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Record a tag without content."""
-        self.tags[tag] += 1
-
-    def handle_endtag(self, tag: str) -> None:
-        """Close the latest tag."""
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        """Collect the visible text."""
-        if not {"script", "style"} & set(self.open):
-            self.text += data
 
 
 def used(response: LlmResponse) -> LlmResponse:
@@ -155,63 +99,6 @@ async def test_a_report_covers_an_invocation_and_its_called_agents(serve: Serve)
     page = Page(found.html())
     for text in ("Paid.", "approved by dana (unverified): “Fine.”", "2 attempts", "helper", "0.000018", "nothing"):
         assert text in page.text
-
-
-@pytest.mark.parametrize("path", sampled(KEPT), ids=lambda path: path.stem)
-async def test_every_kept_history_has_a_page(path: Path) -> None:
-    """The page of every kept history is valid HTML with all events."""
-    recording = await Recording.read(path, store=str(HISTORIES / "store"))
-    made_report = report(recording)
-    assert [each["event"] for each in made_report.to_json()["events"]] == [
-        event.to_json() for event in recording.events
-    ]
-    page = Page(made_report.html())
-    assert {f"e{recording.events_before + n}" for n in range(1, len(recording.events) + 1)} <= set(page.ids)
-
-
-async def test_prompts_are_described_by_references_to_events() -> None:
-    """Each rebuilt prompt equals the model's request, and repeated parts are references to events."""
-    recording = await Recording.read(HISTORIES / "many-steps.json")
-    made_report = report(recording).to_json()
-    prompt_contents: dict[int, list[JsonObject]] = {}
-    parts = {event["number"]: event["event"]["content"]["parts"] for event in made_report["events"]}
-    for call in made_report["model_calls"]:
-        made = call["prompt"]
-        begins = made.get("begins_as", {"model_call": 0, "contents": 0})
-        known = prompt_contents.get(begins["model_call"], [])[: begins["contents"]]
-        own = [{"role": each["role"], "parts": parts[each["parts"][0]["event"]]} for each in made["then"]]
-        assert len(own) <= 2
-        prompt_contents[call["number"]] = [*known, *own]
-        number = made["then"][-1]["parts"][0]["event"]
-        expected = prompt.contents(recording.at(number))
-        assert without_ids(prompt_contents[call["number"]]) == without_ids(expected)
-    assert len(prompt_contents) == 9
-
-
-def without_ids(contents: list[JsonObject]) -> Any:
-    """Return contents without call ids."""
-    text = json.dumps(contents)
-    plain: Any = json.loads(text, object_hook=lambda held: {key: value for key, value in held.items() if key != "id"})
-    return plain
-
-
-async def test_a_change_of_the_definition_is_placed_between_its_calls(tmp_path: Path) -> None:
-    """The digests in the replies show the change."""
-    (history,) = read_history_file(HISTORIES / "many-steps.json").histories
-    replies = [
-        payload
-        for event in history.events
-        for payload in event.activity_task_completed_event_attributes.result.payloads
-        if b'"definition"' in payload.data
-    ]
-    for payload in replies[3:]:
-        payload.data = encode({**json.loads(payload.data), "definition": "another"})
-    (tmp_path / "changed.json").write_text(json.dumps(format_saved_history(SavedHistory([history]))))
-    made_report = report(await Recording.read(tmp_path / "changed.json"))
-    changed = {call["number"]: call.get("definition_changed") for call in made_report.to_json()["model_calls"]}
-    (number,) = [number for number, change in changed.items() if change]
-    assert (number, changed[4]["since_model_call"], changed[4]["after"]) == (4, 3, "another")
-    assert "changed between model call 3 and 4" in Page(made_report.html()).text
 
 
 async def test_text_of_models_and_tools_is_never_markup_and_is_cut(serve: Serve) -> None:

@@ -1,0 +1,57 @@
+"""Pending calls are found in the whole namespace, from visibility and memos alone."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from waystation.client.approvals import ApprovalFilter
+from waystation.core import ApprovalPolicy, Escalation, PendingCall
+
+
+def pending(**fields: Any) -> PendingCall:
+    """Return a call that has waited since the time 100."""
+    given = {"function_call_id": "fc-1", "invocation_id": "inv", "agent": "payer", "tool": "pay", "args": {}}
+    times = {"kind": "confirmation", "digest": "d", "requested_at": 100.0, "deadline": 900.0, "user_id": "dana"}
+    return PendingCall.model_validate({**given, **times, **fields})
+
+
+ASKED = ApprovalPolicy(
+    approvers=("alice", "role:finance"),
+    not_requester=True,
+    escalation=(Escalation(after=timedelta(hours=1), to=("bob",)),),
+)
+
+
+@pytest.mark.parametrize(
+    ("person", "fields", "concerned"),
+    [
+        ("alice", {"policy": ASKED}, True),
+        ("emil", {"policy": ASKED}, False),
+        (("emil", "role:finance"), {"policy": ASKED}, True),
+        ("bob", {"policy": ASKED}, False),
+        ("bob", {"policy": ASKED, "level": 1}, True),
+        ("alice", {"policy": ASKED, "requester": "alice"}, False),
+        ("dana", {"policy": ApprovalPolicy(not_requester=True)}, False),
+        ("emil", {"policy": ASKED, "claimed_by": "emil"}, True),
+        ("alice", {"policy": ASKED, "approved_by": ["alice"]}, False),
+        ("emil", {}, True),
+    ],
+)
+def test_a_person_is_shown_what_she_may_answer_or_has_claimed(person: Any, fields: Any, concerned: bool) -> None:
+    """As the policy and the escalations say; a call that anybody may answer concerns everybody."""
+    wanted = ApprovalFilter.from_options(person=person)
+    assert wanted.matches(pending(**fields), searchable=True, now=1_000.0) is concerned
+
+
+def test_age_is_counted_from_when_the_call_began_to_wait() -> None:
+    """One that has waited for exactly as long is old enough."""
+    old = ApprovalFilter.from_options(older_than=timedelta(seconds=60))
+    assert old.matches(pending(), searchable=True, now=160.0)
+    assert not old.matches(pending(), searchable=True, now=159.0)
+
+
+def test_without_search_attributes_an_agent_is_known_by_who_calls() -> None:
+    """A namespace may lack them; the list then says less, and the call itself says who makes it."""
+    assert not ApprovalFilter.from_options(agent="buyer").matches(pending(), searchable=False, now=0.0)
+    assert ApprovalFilter.from_options(agent="payer").matches(pending(), searchable=False, now=0.0)
