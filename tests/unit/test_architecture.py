@@ -142,7 +142,7 @@ def test_every_module_has_a_docstring() -> None:
 def test_no_import_uses_a_bare_name() -> None:
     """`tools.x` would be a second copy of `waystation.tools.x`, with other classes."""
     bare_import = re.compile(r"^ *(from|import) (tools|activities|workflows|worker)\b", re.MULTILINE)
-    of_users = ROOT / "tests" / "server" / "test_packaging.py"  # in strings, for a project with such folders
+    of_users = ROOT / "tests" / "slow" / "test_packaging.py"  # in strings, for a project with such folders
     assert [path for path in FILES if bare_import.search(path.read_text())] == [of_users]
 
 
