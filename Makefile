@@ -18,9 +18,9 @@ INSTALL := $(UV) pip install --quiet --python
 # More than cores, because tests with a server wait a good part of their time.
 WORKERS := 3
 # ARGS may name files or folders to run instead of the target's own.
-PYTEST = $(PYTHON) -m pytest -n $(WORKERS) --dist worksteal $(if $(filter tests/%,$(ARGS)),,$(1)) $(ARGS)
+PYTEST = $(PYTHON) -m pytest -n $(WORKERS) --dist worksteal $(if $(filter tests/% verification/%,$(ARGS)),,$(1)) $(ARGS)
 # google-adk, with which tests compare and whose agents are adapted: it requires an older google-genai than the lock has.
-PEERS := tests/slow/differential
+PEERS := verification/differential
 # Temporal's client for TypeScript, with which documentation is tried out. Node itself comes with .venv.
 NODE := tests/node
 NPM := PATH="$(CURDIR)/.venv/bin:$$PATH" npm
@@ -49,19 +49,19 @@ test-full: .venv/.stamp .venv-adk/.stamp .node/.stamp  ## run all tests
 	@WAYSTATION_TEST_FULL=1 $(call PYTEST,)
 
 test-cluster: .venv/.stamp  ## run the server tests on a Temporal cluster on PostgreSQL; needs Go; ARGS as for test
-	@$(PYTHON) -m tests.cluster $(if $(filter tests/%,$(ARGS)),,tests/server tests/slow/cluster) $(ARGS)
+	@$(PYTHON) -m verification.cluster $(if $(filter tests/% verification/%,$(ARGS)),,tests/server verification/cluster) $(ARGS)
 
 test-clocks: .venv/.stamp  ## run tests across midnight, a month's end and changes of daylight saving
 	@$(PYTHON) -m tests.clocks $(ARGS)
 
 faults: .venv/.stamp  ## plant known faults one after another; each must be caught; ARGS="--only ID" for some
-	@$(PYTHON) -m tests.faults.run $(ARGS)
+	@$(PYTHON) -m verification.faults.run $(ARGS)
 
 chaos: .venv/.stamp  ## kill workers and servers while people answer; ARGS="--seeds 1 --kills 20" for less
-	@$(PYTHON) -m tests.chaos $(ARGS)
+	@$(PYTHON) -m verification.chaos $(ARGS)
 
 adk-samples: .venv-adk/.stamp  ## count the google-adk agents of a folder that run as on google-adk; DIR=FOLDER
-	@.venv-adk/bin/python -m tests.adk_samples "$(DIR)"
+	@.venv-adk/bin/python -m verification.adk_samples "$(DIR)"
 
 check: .venv/.stamp  ## lint, formatting, types, import rules
 	@.venv/bin/ruff check

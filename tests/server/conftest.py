@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from tests.cluster.temporal_cluster import create_namespace
 from tests.tiers import find_cluster, is_full
+from verification.cluster.temporal_cluster import create_namespace
 from waystation.agents import BaseAgent
 from waystation.client import Session, connect
 from waystation.client.agent_client import Invocation

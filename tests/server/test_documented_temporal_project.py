@@ -17,12 +17,12 @@ from temporalio import activity
 from temporalio.client import Client
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
-from tests.cluster.temporal_cluster import create_namespace
 from tests.documents import blocks, how_to, section
 from tests.paths import ROOT
 from tests.server.processes.workers import wait_for_listed
 from tests.server.user_workflow import Onboarding, RunsOperation
 from tests.server.workflows.test_workflow_tools import signal
+from verification.cluster.temporal_cluster import create_namespace
 from waystation import ActivityTool, Agent, AgentClient, NexusTool, WorkflowTool
 from waystation.apps.registry import discover
 from waystation.cli.demo import WorkerProcess

@@ -4,7 +4,7 @@ import uuid
 
 from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
 
-from tests.cluster.temporal_cluster import create_search_attributes
+from verification.cluster.temporal_cluster import create_search_attributes
 from waystation.client import AgentClient
 from waystation.embedded import EmbeddedServer
 

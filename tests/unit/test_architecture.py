@@ -20,7 +20,7 @@ from waystation.core import CallRef, errors
 LOGINS, CLIENTS = "waystation.auth.auth_credential", "waystation.client.agent_client"
 TOOLS, ACTIVITIES, WORKFLOWS = "waystation.tools", "waystation.activities", "waystation.workflows"
 QUOTAS = {"waystation.core.quota", "waystation.storage.quota_store", "waystation.activities.model_call.metered_model"}
-FOLDERS = ("waystation", "workflows", "activities", "tools", "examples", "benchmarks", "tests")
+FOLDERS = ("waystation", "workflows", "activities", "tools", "examples", "benchmarks", "tests", "verification")
 FILES = [ROOT / "worker.py", *sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))]
 
 

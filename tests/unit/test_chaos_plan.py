@@ -4,7 +4,7 @@ from collections import defaultdict
 
 import pytest
 
-from tests.chaos.chaos_plan import (
+from verification.chaos.chaos_plan import (
     CHANNELS,
     SHORT,
     EndWorker,

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.faults.run import CHECKOUT, Fault, check_places, load_faults
+from verification.faults.run import CHECKOUT, Fault, check_places, load_faults
 
 
 def test_every_fault_can_be_planted() -> None:

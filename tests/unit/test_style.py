@@ -125,7 +125,7 @@ def test_a_function_fits_on_a_screen() -> None:
 @functools.cache
 def texts() -> Mapping[Path, str]:
     """Return everything that people read: code, tests, pages and documents."""
-    tests = [path for path in (ROOT / "tests").rglob("*.py") if path not in UNREAD]
+    tests = [path for top in ("tests", "verification") for path in (ROOT / top).rglob("*.py") if path not in UNREAD]
     pages = [*(ROOT / "waystation").rglob("*.html"), *(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]
     places = [*MODULES, *tests, *pages]
     return {path.relative_to(ROOT): path.read_text() for path in places if not LINKS & set(path.parents)}

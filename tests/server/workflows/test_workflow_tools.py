@@ -13,10 +13,10 @@ from temporalio.api.operatorservice.v1 import CreateNexusEndpointRequest
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.worker import Worker
 
-from tests.cluster.temporal_cluster import create_namespace
 from tests.server.conftest import Serve
 from tests.server.user_workflow import Onboarding, Order, refuse
 from tests.server.workflows.outside import ended, reset, until_waiting
+from verification.cluster.temporal_cluster import create_namespace
 from waystation import ActivityTool, Agent, ApprovalPolicy, Budget, InvocationError, NexusTool, WorkflowTool
 from waystation.core import Effect
 from waystation.replay import redact

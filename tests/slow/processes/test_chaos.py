@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.chaos_plan import SHORT, draw_plan
-from tests.chaos.chaos_run import run_chaos
+from verification.chaos.chaos_plan import SHORT, draw_plan
+from verification.chaos.chaos_run import run_chaos
 
 SEED = 4
 """Its plan uses every channel."""

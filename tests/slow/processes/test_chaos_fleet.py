@@ -3,8 +3,8 @@
 import signal
 import sys
 
-from tests.chaos.fleet import BLOCKED, Supervisor
 from tests.server.processes.workers import Process, WorkerProcess, until
+from verification.chaos.fleet import BLOCKED, Supervisor
 
 READY = """print('{"event": "worker.ready"}', flush=True)\n"""
 CRASH = "raise SystemExit('out of order')"

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.answering import Outcome
-from tests.chaos.chaos_plan import SendAnswer
-from tests.chaos.report import Figures, check_answers, check_effects, counted_if_hung, format_table
 from tests.server.processes.ledger import Ledger
 from tests.unit.core.story import answered, log_of, model_called, model_calls, tool_lost, tool_returned, user_message
+from verification.chaos.answering import Outcome
+from verification.chaos.chaos_plan import SendAnswer
+from verification.chaos.report import Figures, check_answers, check_effects, counted_if_hung, format_table
 from waystation.core import AnswerIgnored, Body, Log
 
 KEY = "inv/fc-1"

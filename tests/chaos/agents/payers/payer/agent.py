@@ -1,5 +1,0 @@
-"""An agent that not every worker serves."""
-
-from tests.chaos.chaos_agents import chaotic_agent
-
-root_agent = chaotic_agent("payer")

@@ -1,1 +1,0 @@
-"""Run tests on a Temporal cluster of two server processes on PostgreSQL: `python -m tests.cluster`."""
