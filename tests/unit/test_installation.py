@@ -21,7 +21,7 @@ from waystation.version import ADK_VERSIONS, find_adk_problem
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 IMAGE_EXTRAS = set(re.findall(r"`(\w+)`", how_to("deploy").split("contains the extras ")[1].split(", in the ver")[0]))
-LOCK = (ROOT / "tests" / "slow" / "differential" / "requirements.lock").read_text()
+LOCK = (ROOT / "verification" / "differential" / "requirements.lock").read_text()
 
 
 def locked(name: str) -> tuple[int, int]:
