@@ -9,6 +9,7 @@ from waystation.apps.app import App, EventsCompactionConfig, ResumabilityConfig
 from waystation.apps.base_events_summarizer import BaseEventsSummarizer
 from waystation.apps.llm_event_summarizer import LlmEventSummarizer
 from waystation.client.agent_client import AgentClient, Invocation
+from waystation.client.connection import data_converter
 from waystation.client.invocation_handle import stream_file
 from waystation.code_executors import BuiltInCodeExecutor
 from waystation.core import (
@@ -154,6 +155,7 @@ __all__ = [
     "WaystationError",
     "WorkflowTool",
     "built_in_code_execution",
+    "data_converter",
     "enterprise_web_search",
     "exit_loop",
     "get_user_choice",

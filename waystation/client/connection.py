@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from temporalio.client import Client
+from temporalio.converter import DataConverter
 from temporalio.envconfig import ClientConfig, ClientConnectConfig
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -99,6 +100,18 @@ def is_unreachable(error: RPCError) -> bool:
     if error.status is RPCStatusCode.UNKNOWN:  # the server went away during the request
         return "transport error" in error.message
     return error.status in (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED)
+
+
+def data_converter(*, store: str | Path | None = None, offload_over: int = OFFLOAD_OVER) -> DataConverter:
+    """Return a data converter for your own Temporal clients and workers beside Waystation's.
+
+    It encrypts and decrypts with the keys that the environment names, and stores payloads of at least `offload_over`
+    bytes in `store` (see `Blobs`).
+
+    Raises:
+        InvalidConfiguration: The encryption keys cannot be read.
+    """
+    return offloading(Blobs(store), over=offload_over)
 
 
 async def connect(

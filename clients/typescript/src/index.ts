@@ -1,0 +1,2 @@
+export { EncryptionCodec } from './encryption-codec.ts';
+export { RemoteCodec } from './remote-codec.ts';
