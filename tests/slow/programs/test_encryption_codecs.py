@@ -171,7 +171,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 async def test_a_worker_in_typescript_runs_tools_of_encrypted_agents(
     package: Path, server: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, remote: bool
 ) -> None:
-    """The built package decrypts arguments, and encrypts results and failures, of which the history shows nothing.
+    """The built package decrypts arguments, and encrypts results and failures. The history shows none of them.
 
     With keys of users, the arguments of a session can be decrypted only through the codec server.
     """
