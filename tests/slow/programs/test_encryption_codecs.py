@@ -34,7 +34,7 @@ func main() {
 	check(json.Unmarshal([]byte(os.Getenv("INPUT")), &input))
 	codec, err := NewEncryptionCodec([]byte(input.Keys))
 	check(err)
-	remote := converter.NewRemotePayloadCodec(converter.RemoteDataConverterOptions{
+	remote := converter.NewRemotePayloadCodec(converter.RemotePayloadCodecOptions{
 		Endpoint: input.Remote,
 		ModifyRequest: func(r *http.Request) error { r.Header.Set("Authorization", "Bearer "+input.Token); return nil },
 	})
