@@ -18,8 +18,7 @@ from waystation.core import (
 )
 from waystation.core.conversation import prompt
 from waystation.history import SavedHistory, format_saved_history, read_history_file
-from waystation.presentation import html as html_pages
-from waystation.replay import Recording, report
+from waystation.replay import Recording, invocation_report, report
 
 KEPT = sorted(path for path in HISTORIES.glob("*.json") if not path.name.endswith(".held.json"))
 
@@ -128,9 +127,9 @@ async def test_a_change_of_the_definition_is_placed_between_its_calls(tmp_path: 
 
 async def test_a_page_shows_the_first_and_last_of_many_events(monkeypatch: pytest.MonkeyPatch) -> None:
     """The page gives the number of omitted events and where to find all."""
-    monkeypatch.setattr(html_pages, "FIRST", 2)
-    monkeypatch.setattr(html_pages, "LAST", 5)
-    monkeypatch.setattr(html_pages, "GROUP", 3)
+    monkeypatch.setattr(invocation_report, "FIRST", 2)
+    monkeypatch.setattr(invocation_report, "LAST", 5)
+    monkeypatch.setattr(invocation_report, "GROUP", 3)
     text = report(await Recording.read(HISTORIES / "many-steps.json")).html()
     assert "11 events after number 2 are omitted here" in text
     assert [n for n in range(1, 19) if f'id="e{n}"' in text] == [1, 2, 14, 15, 16, 17, 18]

@@ -1,7 +1,7 @@
 """The page that lists ADK's names, compared with google-adk."""
 
 from docs.adk_names import PAGE, format_page, list_adk_names
-from tests.slow.differential.conftest import PYTHON
+from verification.differential.conftest import PYTHON
 from waystation.adk_names import read_rules
 
 (FOLDER,) = PYTHON.parents[1].glob("lib/python3*/site-packages/google/adk")

@@ -32,7 +32,7 @@ from waystation.core import (
 )
 from waystation.core.log.entry_ref import END
 from waystation.models import LlmResponse
-from waystation.replay import Recording, invocation_report, report
+from waystation.replay import Recording, report
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.agent_tool import AgentTool
 from waystation.tools.function_tool import FunctionTool
@@ -145,60 +145,3 @@ def long(rounds: int) -> Recording:
     started = history.events[0].workflow_execution_started_event_attributes
     started.workflow_type.name = "AgentInvocation"
     return Recording("long", [history], log)
-
-
-async def test_a_page_shows_the_first_and_last_of_many_events(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The page gives the number of omitted events and where to find all."""
-    monkeypatch.setattr(invocation_report, "FIRST", 2)
-    monkeypatch.setattr(invocation_report, "LAST", 5)
-    monkeypatch.setattr(invocation_report, "GROUP", 3)
-    text = report(await Recording.read(HISTORIES / "many-steps.json")).html()
-    assert "11 events after number 2 are omitted here" in text
-    assert [n for n in range(1, 19) if f'id="e{n}"' in text] == [1, 2, 14, 15, 16, 17, 18]
-    assert text.count('<details class="group"') == 3
-
-
-async def test_a_notebook_shows_the_page_in_a_frame() -> None:
-    """The page cannot affect the notebook."""
-    made_report = report(await Recording.read(HISTORIES / "one-tool.json"))
-    frame = made_report._repr_html_()
-    assert frame.startswith('<iframe srcdoc="&lt;!doctype html&gt;')
-    assert 'sandbox="allow-scripts"' in frame
-    assert frame.count('"') == 12
-
-
-async def test_the_command_writes_a_page_or_json(tmp_path: Path) -> None:
-    """The report goes to a file or standard output, and a history in a file needs no server."""
-    kept, made = str(HISTORIES / "one-tool.json"), tmp_path / "report.html"
-    ran = await command("--address", "127.0.0.1:1", "report", kept, "-o", str(made))
-    assert (ran.code, ran.out) == (0, f"{made}: {len(made.read_bytes()):,} bytes\n")
-    assert made.read_text().startswith("<!doctype html>")
-    assert (await command("report", kept)).out.startswith("<!doctype html>")
-    ran = await command("report", kept, "--json")
-    assert (ran.code, ran.records[0]["status"]) == (0, "completed")
-
-
-async def test_a_recording_without_a_report_exits_with_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A session, and a missing jinja2, are usage errors with the remedy."""
-    session = tmp_path / "session.json"
-    session.write_text((HISTORIES / "one-tool.json").read_text().replace('"AgentInvocation"', '"AgentSession"'))
-    ran = await command("report", str(session), "--json")
-    assert (ran.code, "'AgentSession'" in ran.err) == (2, True)
-    monkeypatch.delitem(sys.modules, "waystation.presentation.html", raising=False)
-    monkeypatch.setitem(sys.modules, "jinja2", None)
-    ran = await command("report", str(HISTORIES / "one-tool.json"), "-o", str(tmp_path / "report.html"))
-    assert (ran.code, "pip install 'waystation[report]'" in ran.err) == (2, True)
-    assert (await command("report", str(HISTORIES / "one-tool.json"), "--json")).code == 0
-
-
-async def test_a_page_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    """The message names the file and the cause."""
-    ran = await command("report", str(HISTORIES / "one-tool.json"), "-o", str(tmp_path))
-    assert (ran.code, ran.err) == (2, f"waystation: {str(tmp_path)!r} cannot be written: Is a directory.\n")
-
-
-async def test_a_fork_names_its_source() -> None:
-    """The source of the fork is on the page and in the JSON."""
-    made = report(await Recording.read(HISTORIES / "forked-fork.json"))
-    assert made.to_json()["fork"] == {"invocation_id": "forked", "event": 3}
-    assert "forked, event 3" in made.html()

@@ -325,7 +325,7 @@ async def test_forms_are_bounded(serve: Serve) -> None:
 async def test_too_many_attempts_have_to_wait(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """Too many logins or forms are refused with the time to wait."""
     # On a busy machine, the buckets would refill faster than attempts arrive.
-    monkeypatch.setitem(RateLimit.__init__.__kwdefaults__, "clock", lambda: 0.0)
+    monkeypatch.setitem(RateLimit.__init__.__kwdefaults__ or {}, "clock", lambda: 0.0)
     async with serve(payer(Till())) as env, site(env.client) as web, web.browser() as me:
         form = await me.fields("/approvals")
         sent = await asyncio.gather(*(me.send("/approvals/several", {**form, "csrf": "x"}) for _ in range(125)))

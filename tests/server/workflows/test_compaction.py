@@ -4,6 +4,7 @@ import asyncio
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from google.genai import types
 
 from tests.server.conftest import Serve

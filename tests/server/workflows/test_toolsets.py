@@ -4,6 +4,7 @@ import sys
 from typing import Any
 
 import psutil
+import pytest
 
 from tests.paths import ROOT
 from tests.server.conftest import Serve

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from temporalio.service import RPCError
 
+from tests.agents import PAY, payer
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import (
     HeldModel,
@@ -24,7 +25,6 @@ from tests.server.workflows.test_hostile_messages import (
     HUGE,
     UNREADABLE,
     approve_and_finish,
-    payer,
     start_waiting,
     stock,
 )
@@ -38,7 +38,7 @@ from waystation.tools.function_tool import FunctionTool
 async def test_an_update_over_the_servers_limit_delays_but_does_not_block_the_invocation(serve: Serve) -> None:
     """The server accepts it and no worker can refuse it, because refusals repeat it; after 20 s the server drops it."""
     till = Till()
-    async with serve(payer(till), tasks_may_fail=True) as env:
+    async with serve(payer(till.pay, PAY, says("Paid.")), tasks_may_fail=True) as env:
         invocation = await start_waiting(env.client)
         with pytest.raises(RPCError, match="Workflow Task in failed state"):
             await stock(env, invocation).execute_update("submit_answer", HUGE)
@@ -57,7 +57,7 @@ async def test_200_random_payloads_are_ignored(serve: Serve) -> None:
         count = seeded.choice((0, 1, 1, 1, 2, 3))
         return [bytes_of(seeded.randbytes(seeded.randrange(60)), seeded.choice(encodings)) for _ in range(count)]
 
-    async with serve(payer(till)) as env:
+    async with serve(payer(till.pay, PAY, says("Paid."))) as env:
         invocation = await start_waiting(env.client)
         for _ in range(100):
             assert await refusal(invocation.handle.execute_update("submit_answer", args=arguments()))

@@ -12,7 +12,7 @@ from waystation.cli import pending_calls
 from waystation.cli.command_context import Problem, Target
 from waystation.cli.output import Output
 from waystation.cli.terminal_input import Person
-from waystation.core import Action, JsonObject, PendingCall
+from waystation.core import ACTIONS, Action, JsonObject, PendingCall
 
 
 class Types(Person):
@@ -45,7 +45,7 @@ def output() -> tuple[Output, io.StringIO]:
 def filled(person: Person, displayed: PendingCall, action: Action, **fields: Any) -> tuple[JsonObject, str]:
     """Return the fields of the answer, and the output."""
     out, stream = output()
-    return pending_calls.ask_for_missing(person, out, displayed, action, fields), stream.getvalue()
+    return pending_calls.ask_for_missing(person, out, displayed, ACTIONS[action], fields), stream.getvalue()
 
 
 def test_the_whole_call_is_shown_with_its_policy_and_digest() -> None:
