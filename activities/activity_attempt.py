@@ -20,7 +20,9 @@ from temporalio.converter import ActivitySerializationContext
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError
 
-from waystation.core import MIN_HEARTBEAT_INTERVAL, ForeignHistory, HoldReason, StoreFailed, responses
+from waystation.core.contract import MIN_HEARTBEAT_INTERVAL
+from waystation.core.errors import ForeignHistory, StoreFailed
+from waystation.core.log import HoldReason, responses
 
 events = structlog.get_logger("waystation.activities")
 

@@ -21,37 +21,22 @@ from waystation.activities.proofs import NO_PROOFS, ProofFactory, may_need_verif
 from waystation.activities.session_history import Sessions
 from waystation.agents import ApprovalRule, LlmAgent
 from waystation.apps.registry import Registry
-from waystation.core import (
-    ACTIONS,
-    MAX_VALUE_BYTES,
-    ActivitySettings,
-    Answer,
+from waystation.core import ids
+from waystation.core.approval import ACTIONS, Answer, Verification, Verified, call_digest
+from waystation.core.contract import ActivitySettings, ToolCallInput, ToolOutcome, VerificationInput
+from waystation.core.errors import (
     AnswerRefused,
-    CallState,
     DigestMismatch,
     IdentityUnavailable,
     InvalidAnswer,
-    JsonObject,
-    Log,
     NotAllowed,
     NotJson,
     StoreFailed,
-    ToolCallInput,
-    ToolOutcome,
     UnknownAgent,
     UnknownCall,
-    Verification,
-    VerificationInput,
-    Verified,
-    call_digest,
-    check_authority,
-    digest_with,
-    encode,
-    ids,
-    origin_of,
-    responses,
-    to_plain_json,
 )
+from waystation.core.log import CallState, Log, check_authority, digest_with, origin_of, responses
+from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, encode, to_plain_json
 from waystation.tools import BaseTool, FunctionTool, ToolContext
 from waystation.tools.approval import judge_call, parameters_digest
 from waystation.tools.json_schema import find_mistakes

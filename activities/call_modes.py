@@ -7,7 +7,10 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from waystation.activities.activity_attempt import Heartbeater, activity_failure
-from waystation.core import HELD_TOOL, CallState, HoldReason, JsonObject, ToolCallInput, ToolOutcome, responses
+from waystation.core.contract import ToolCallInput, ToolOutcome
+from waystation.core.log import CallState, HoldReason, responses
+from waystation.core.payload import JsonObject
+from waystation.core.projection import HELD_TOOL
 
 events = structlog.get_logger("waystation.activities")
 

@@ -19,22 +19,19 @@ from waystation.agents import BaseAgent, LlmAgent
 from waystation.agents.base_agent import as_list
 from waystation.agents.llm_agent import CALLBACKS
 from waystation.agents.tree import create_shape, transfer_target
-from waystation.core import (
+from waystation.core.contract import (
     NO_ACTIONS,
     ActivitySettings,
     AgentSpec,
     CallbackResult,
-    CredentialStoreError,
     EventActions,
-    JsonObject,
     ModelReply,
-    NotJson,
-    StoreFailed,
     ToolOutcome,
-    WaystationError,
     merge_actions,
     text_of,
 )
+from waystation.core.errors import CredentialStoreError, NotJson, StoreFailed, WaystationError
+from waystation.core.payload import JsonObject
 from waystation.models import LlmResponse
 from waystation.plugins.base_plugin import BasePlugin, overrides_callback
 from waystation.tools import BaseTool, CallbackContext, NoInvocationContext, ToolContext

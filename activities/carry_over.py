@@ -14,32 +14,22 @@ from waystation.activities.log_cache import LogCache
 from waystation.activities.proofs import ProofFactory
 from waystation.agents import BaseAgent, LlmAgent
 from waystation.apps.registry import Registry, Root
-from waystation.core import (
+from waystation.core.contract import Fork, InvocationInput, Position, SegmentRef
+from waystation.core.errors import ForeignHistory, IdentityUnavailable, InvalidInput, NotAllowed, StoreFailed
+from waystation.core.log import Entry, Failure, Log, ModelReplied
+from waystation.core.projection import (
     Archived,
     ArchiveInput,
     ChildInput,
     ChildOutcome,
-    Entry,
-    Failure,
-    ForeignHistory,
-    Fork,
-    IdentityUnavailable,
-    InvalidInput,
-    InvocationInput,
-    Log,
-    ModelReplied,
-    NotAllowed,
-    Position,
     Projection,
-    SegmentRef,
     Snapshot,
     Started,
-    StoreFailed,
     entries_from_json,
     entries_to_json,
+    fork,
     pack_entries,
 )
-from waystation.core.log import fork
 from waystation.history import (
     HistoryReader,
     build_log,

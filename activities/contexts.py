@@ -10,22 +10,18 @@ from waystation.agents import LlmAgent
 from waystation.agents.run_config import RunConfig, StreamingMode
 from waystation.agents.toolbox import ToolMap, ToolsetFailure, list_tools
 from waystation.agents.tree import transfer_targets
-from waystation.core import (
+from waystation.core import ids
+from waystation.core.contract import (
     ActivitySettings,
-    AgentRun,
-    CallState,
-    Conversation,
     Event,
     EventActions,
     InvocationInput,
-    JsonObject,
-    Log,
-    SessionState,
     ToolCallInput,
     ToolConfirmation,
-    copy_json,
-    ids,
 )
+from waystation.core.conversation import Conversation
+from waystation.core.log import AgentRun, CallState, Log, SessionState
+from waystation.core.payload import JsonObject, copy_json
 from waystation.tools import BaseTool, CallbackContext, ReadonlyContext, ToolContext
 from waystation.tools.memoize import memoize
 from waystation.tools.native_tool import NativeTool

@@ -16,23 +16,19 @@ from cachetools import LRUCache
 from temporalio.client import Client
 from temporalio.worker import Interceptor, WorkflowInterceptorClassInput
 
-from waystation.core import (
-    Body,
+from waystation.core.approval import Origin
+from waystation.core.contract import Position
+from waystation.core.errors import ForeignHistory, StoreFailed
+from waystation.core.log import Body, EntryRef, Log, without_digest
+from waystation.core.projection import (
     Carried,
-    EntryRef,
-    ForeignHistory,
-    Log,
-    Origin,
-    Position,
     Projection,
     Scheduled,
     Sources,
     Started,
-    StoreFailed,
     catch_up,
     extend_log,
     position_of,
-    without_digest,
 )
 from waystation.history import HistoryReader, fetch_events_after, fetch_origin
 from waystation.storage import Blobs

@@ -9,7 +9,7 @@ from datetime import date
 from waystation.agents.llm_agent import LlmAgent
 from waystation.apps import LlmEventSummarizer
 from waystation.apps.registry import Problem, Registry, Root
-from waystation.core import InvalidAgent, ModelRefused
+from waystation.core.errors import InvalidAgent, ModelRefused
 from waystation.models import BaseLlm
 from waystation.models.fallback_model import FallbackModel
 from waystation.models.known_models import known_models

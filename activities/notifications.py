@@ -26,24 +26,11 @@ from temporalio import activity
 from waystation.activities.activity_attempt import Heartbeater, activity_failure, convert_errors, send_heartbeats
 from waystation.activities.log_cache import LogCache
 from waystation.configuration import PREFIX, ConfigurationTable, read_configuration, read_secret
-from waystation.core import (
-    CallState,
-    ForeignHistory,
-    InvalidConfiguration,
-    JsonObject,
-    Log,
-    NoticeReport,
-    NotifyInput,
-    Occasion,
-    UnknownCall,
-    call_url,
-    digest,
-    encode,
-    ids,
-    is_private_url,
-    origin_of,
-    summary,
-)
+from waystation.core import ids, summary
+from waystation.core.errors import ForeignHistory, InvalidConfiguration, UnknownCall
+from waystation.core.log import CallState, Log, NoticeReport, NotifyInput, Occasion, call_url, origin_of
+from waystation.core.payload import JsonObject, digest, encode
+from waystation.core.secrets import is_private_url
 from waystation.extensions import (
     CHANNELS,
     ChannelKind,

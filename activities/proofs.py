@@ -18,40 +18,37 @@ from temporalio.client import Client
 
 from waystation.activities.log_cache import LogCache
 from waystation.agents import ApprovalRule
-from waystation.core import (
+from waystation.core import ids
+from waystation.core.approval import (
     ACTIONS,
-    SESSION_WORKFLOW,
     TOKEN_LIFETIME_S,
-    WORKFLOW,
     Answer,
     ApprovalPolicy,
-    Call,
-    CallState,
-    IdentityUnavailable,
-    InvocationInput,
-    JsonObject,
-    Log,
     Mac,
-    MessageJoined,
-    NotAllowed,
     Origin,
     Request,
     SignedApproval,
     SignedRequest,
     StandingApproval,
-    ToolCallInput,
-    ToolOutcome,
     Verification,
     Verified,
     call_claims,
     call_digest,
     describe_coverage,
-    digest_with,
-    ids,
-    message_request,
-    origin_of,
     satisfies_policy,
 )
+from waystation.core.contract import (
+    SESSION_WORKFLOW,
+    WORKFLOW,
+    Call,
+    InvocationInput,
+    ToolCallInput,
+    ToolOutcome,
+    message_request,
+)
+from waystation.core.errors import IdentityUnavailable, NotAllowed
+from waystation.core.log import CallState, Log, MessageJoined, digest_with, origin_of
+from waystation.core.payload import JsonObject
 from waystation.history import ScheduledActivity, fetch_activities, list_runs
 from waystation.tools import BaseTool
 

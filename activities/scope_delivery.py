@@ -14,26 +14,22 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.activities.activity_attempt import activity_failure, convert_errors, send_heartbeats
 from waystation.activities.log_cache import LogCache
-from waystation.core import (
+from waystation.core import ids
+from waystation.core.contract import TASK_TIMEOUT, InvocationInput
+from waystation.core.errors import ForeignHistory, ScopeNameTooLong, StoreFailed
+from waystation.core.log import Log
+from waystation.core.payload import JsonObject, encode
+from waystation.core.scope_state import (
     APPLY_SIGNAL,
     MAX_SCOPE_BYTES,
     SCOPE_WORKFLOW,
-    TASK_TIMEOUT,
     USER,
-    ForeignHistory,
-    InvocationInput,
-    JsonObject,
-    Log,
     RefusedDelta,
     ScopeDelivery,
     ScopeDelta,
     ScopeFold,
-    ScopeNameTooLong,
     ScopeReport,
-    StoreFailed,
     app_scope,
-    encode,
-    ids,
     user_scope,
 )
 from waystation.history import ScopeReader, check_start

@@ -18,34 +18,21 @@ from temporalio.service import RPCError, RPCStatusCode
 from waystation.activities.activity_attempt import activity_failure, convert_errors, send_heartbeats
 from waystation.activities.log_cache import LogCache
 from waystation.activities.scope_delivery import ScopeKeeper
-from waystation.core import (
-    CHILD_ENDED_SIGNAL,
-    MAX_REPORT_BYTES,
+from waystation.core import ids
+from waystation.core.contract import CHILD_ENDED_SIGNAL, MAX_REPORT_BYTES, Report, SegmentRef, SessionLink, diff_state
+from waystation.core.conversation import Conversation
+from waystation.core.errors import ForeignHistory, StoreFailed
+from waystation.core.log import Log, MessageJoined, ModelReplied, is_own_session, is_working
+from waystation.core.payload import JsonObject, encode
+from waystation.core.projection import Fetch, Projection, entries_to_json
+from waystation.core.session_log import (
+    OPEN_STATUSES,
     Collected,
     CollectInput,
-    Conversation,
-    Fetch,
-    ForeignHistory,
-    JsonObject,
-    Log,
-    MessageJoined,
-    ModelReplied,
-    Projection,
-    Report,
-    SegmentRef,
     SessionArchiveInput,
-    SessionLink,
     StoredTranscript,
-    StoreFailed,
     TurnStatus,
-    diff_state,
-    encode,
-    entries_to_json,
-    ids,
-    is_own_session,
-    is_working,
 )
-from waystation.core.session_log import OPEN_STATUSES
 from waystation.history import (
     HistoryReader,
     SessionReader,

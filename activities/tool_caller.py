@@ -19,12 +19,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError
 
-from waystation.activities.activity_attempt import (
-    EventLoopBlocked,
-    activity_failure,
-    describe_block,
-    send_heartbeats,
-)
+from waystation.activities.activity_attempt import EventLoopBlocked, activity_failure, describe_block, send_heartbeats
 from waystation.activities.approval_checks import bind_approval, find_missing_proof, find_refusal
 from waystation.activities.call_modes import CallMode, choose_mode, error_outcome
 from waystation.activities.callbacks import (
@@ -42,34 +37,15 @@ from waystation.activities.session_history import ConversationReader
 from waystation.agents import ApprovalRule, LlmAgent, entries_of
 from waystation.agents.toolbox import ToolsetFailure
 from waystation.apps.registry import Registry
-from waystation.core import (
-    HELD_TOOL,
-    MAX_VALUE_BYTES,
-    ActivitySettings,
-    CallRef,
-    CallReturned,
-    CallState,
-    Conversation,
-    CredentialStoreError,
-    ForeignHistory,
-    JsonObject,
-    Log,
-    StoreFailed,
-    ToolCallInput,
-    ToolOutcome,
-    UnknownAgent,
-    copy_json,
-    responses,
-    stage_of,
-    with_article,
-)
+from waystation.core.contract import ActivitySettings, ToolCallInput, ToolOutcome
+from waystation.core.conversation import Conversation
+from waystation.core.errors import CredentialStoreError, ForeignHistory, StoreFailed, UnknownAgent
+from waystation.core.log import CallRef, CallReturned, CallState, Log, responses, stage_of
+from waystation.core.naming import with_article
+from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, copy_json
+from waystation.core.projection import HELD_TOOL
 from waystation.tools import BaseTool, BaseToolset, ToolContext
-from waystation.tools.outcome import (
-    FailedAfterEffect,
-    convert_result,
-    create_not_stored_outcome,
-    create_ran_outcome,
-)
+from waystation.tools.outcome import FailedAfterEffect, convert_result, create_not_stored_outcome, create_ran_outcome
 from waystation.tools.places import find_author_line
 from waystation.tools.services import NO_SERVICES, Services
 

@@ -11,7 +11,7 @@ from benchmarks.side import APPROVE, ONE
 from benchmarks.table import Row, p95
 from waystation.client import connect
 from waystation.client.agent_client import AgentClient
-from waystation.core import SEARCH_STATUS
+from waystation.core.contract import SEARCH_STATUS
 from waystation.embedded import EmbeddedServer
 from waystation.worker import WORKER_OPTIONS
 

@@ -20,7 +20,8 @@ from benchmarks.side import Scenario, cpu_s
 from benchmarks.table import Row, ratio, ratios
 from waystation.client import Session, connect
 from waystation.client.agent_client import AgentClient
-from waystation.core import MODEL, Budget
+from waystation.core.budget import Budget
+from waystation.core.projection import MODEL
 from waystation.embedded import EmbeddedServer
 
 STEPS = 4_000

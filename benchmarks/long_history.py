@@ -10,18 +10,18 @@ from temporalio.api.history.v1 import ActivityTaskScheduledEventAttributes, Hist
 from temporalio.client import WorkflowHistory
 from temporalio.common import RetryPolicy
 
-from waystation.core import (
-    MODEL,
+from waystation.core.contract import (
     WORKFLOW,
     Call,
     InvocationInput,
     ModelCallInput,
     ModelReply,
-    Recorded,
     ToolCallInput,
     ToolOutcome,
     WorkflowSettings,
 )
+from waystation.core.payload import Recorded
+from waystation.core.projection import MODEL
 
 AGENT = "bench_agent"
 TOOL = "lookup"

@@ -5,22 +5,19 @@ import time
 from benchmarks.comparison import Plan
 from benchmarks.table import Row
 from waystation.activities.model_call.conversion import TypedRequest
-from waystation.core import (
+from waystation.core.contract import Call, InvocationInput, ModelReply, ToolOutcome
+from waystation.core.conversation import prompt
+from waystation.core.log import (
     Began,
-    Call,
     CallRef,
     CallReturned,
-    InvocationInput,
     Log,
     ModelCalled,
     ModelCallRef,
     ModelReplied,
-    ModelReply,
     ModelReplyRef,
-    ToolOutcome,
     parse_ref,
 )
-from waystation.core.conversation import prompt
 from waystation.models import LlmRequest
 
 AGENT = "bench_agent"

@@ -16,8 +16,7 @@ from benchmarks.table import Row, p95
 from waystation.activities.scope_delivery import ScopeKeeper
 from waystation.client import connect
 from waystation.client.agent_client import AgentClient
-from waystation.core import ScopeDelta, app_scope
-from waystation.core.scope_state import APP
+from waystation.core.scope_state import APP, ScopeDelta, app_scope
 from waystation.embedded import EmbeddedServer
 from waystation.history import ScopeReader
 

@@ -10,7 +10,7 @@ from benchmarks.side import cpu_s
 from benchmarks.table import Row, p95
 from waystation.client import connect
 from waystation.client.agent_client import AgentClient
-from waystation.core import text_of
+from waystation.core.contract import text_of
 from waystation.embedded import EmbeddedServer
 
 QUEUE = "stream"

@@ -14,7 +14,7 @@ from benchmarks.comparison import Plan, SideProcess
 from benchmarks.engine import AGENT, ROOT
 from benchmarks.side import ONE, cpu_s
 from benchmarks.table import Row, ratio
-from waystation.core import JsonObject
+from waystation.core.payload import JsonObject
 from waystation.embedded import EmbeddedServer
 from waystation.worker.export_thread import INTERVAL_S
 

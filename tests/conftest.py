@@ -25,7 +25,7 @@ from temporalio.worker._workflow import _WorkflowWorker
 from examples.calendar_login.provider import FakeOAuth
 from tests.fakes.openid import FakeOpenId
 from tests.tiers import drawn_examples, is_full
-from waystation.core import Settings
+from waystation.core.contract import Settings
 from waystation.testing import AgentEnvironment, FakeGemini
 from waystation.worker import plugin, watchdog
 

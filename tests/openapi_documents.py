@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from waystation.core import InvalidTool
+from waystation.core.errors import InvalidTool
 from waystation.tools.base_tool import declare
 from waystation.tools.openapi_tool import OpenAPIToolset
 

@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl, unquote
 
 from tests.openapi_documents import CACHE, documents
 from tests.unit.tools.rest_service import Service, call, serving
-from waystation.core import JsonObject
+from waystation.core.payload import JsonObject
 from waystation.tools.openapi_tool import OpenAPIToolset
 from waystation.tools.openapi_tool.openapi_spec_parser.specification import Operation, dereference
 

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from tests.paths import ROOT
 from waystation.cli.program import app
-from waystation.core import JsonObject
+from waystation.core.payload import JsonObject
 
 TIME = r"(?:\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d"
 """Matches a time in the output of a command, which has a date unless it is of today."""

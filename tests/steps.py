@@ -3,7 +3,7 @@
 import contextlib
 from typing import Any
 
-from waystation.core import InvocationResult
+from waystation.core.contract import InvocationResult
 from waystation.testing import AgentEnvironment
 
 

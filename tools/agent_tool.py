@@ -5,7 +5,8 @@ from typing import Any, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ValidationError
 
-from waystation.core import InvalidTool, JsonObject, to_plain_json
+from waystation.core.errors import InvalidTool
+from waystation.core.payload import JsonObject, to_plain_json
 from waystation.tools import ArgumentsRejected, BaseTool, ToolContext, declaration, on_vertex, validation_mistakes
 from waystation.tools.memoize import memoize
 

@@ -9,16 +9,10 @@ from typing import Any
 
 import structlog
 
-from waystation.core import (
-    ApprovalPolicy,
-    Confirmation,
-    InvalidTool,
-    JsonObject,
-    copy_json,
-    default_hint,
-    digest,
-    to_plain_json,
-)
+from waystation.core.approval import ApprovalPolicy, default_hint
+from waystation.core.contract import Confirmation
+from waystation.core.errors import InvalidTool
+from waystation.core.payload import JsonObject, copy_json, digest, to_plain_json
 from waystation.tools import (
     AgentTool,
     ApprovalRule,

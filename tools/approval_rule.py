@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 from pydantic import BeforeValidator, ConfigDict, Field, InstanceOf
 from pydantic.dataclasses import dataclass
 
-from waystation.core import ApprovalPolicy, Effect
+from waystation.core.approval import ApprovalPolicy
+from waystation.core.contract import Effect
 
 
 def _wrap_name(value: Any) -> Any:

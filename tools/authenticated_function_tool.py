@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from waystation.core import JsonObject
+from waystation.core.payload import JsonObject
 from waystation.tools import ArgumentsRejected, FunctionTool, Signature, ToolContext, ToolCredential, invoke
 
 if TYPE_CHECKING:

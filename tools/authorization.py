@@ -12,7 +12,9 @@ import structlog
 from pydantic import ValidationError
 
 from waystation import auth
-from waystation.core import InvalidTool, JsonObject, with_article
+from waystation.core.errors import InvalidTool
+from waystation.core.naming import with_article
+from waystation.core.payload import JsonObject
 from waystation.tools import ReadonlyContext, ToolContext, invoke, validation_mistakes
 
 log = structlog.get_logger(__name__)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from waystation.core import JsonObject
+from waystation.core.payload import JsonObject
 from waystation.tools import BaseTool, ToolContext, ToolCredential
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from waystation.core import JsonObject, WaystationError, copy_json
+from waystation.core.errors import WaystationError
+from waystation.core.payload import JsonObject, copy_json
 from waystation.tools import Session, State
 
 if TYPE_CHECKING:

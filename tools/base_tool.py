@@ -12,24 +12,11 @@ from typing import Any, Literal, TypeVar, get_args
 
 import structlog
 
-from waystation.core import (
-    ACTIONS,
-    LONGEST,
-    MIN_HEARTBEAT_INTERVAL,
-    ApprovalPolicy,
-    AuthoringError,
-    Confirmation,
-    Effect,
-    InvalidTool,
-    JsonObject,
-    NotJson,
-    copy_json,
-    decode,
-    default_hint,
-    encode,
-    summary,
-    to_plain_json,
-)
+from waystation.core import summary
+from waystation.core.approval import ACTIONS, LONGEST, ApprovalPolicy, default_hint
+from waystation.core.contract import MIN_HEARTBEAT_INTERVAL, Confirmation, Effect
+from waystation.core.errors import AuthoringError, InvalidTool, NotJson
+from waystation.core.payload import JsonObject, copy_json, decode, encode, to_plain_json
 from waystation.tools import ToolContext, call_predicate, find_author_line
 from waystation.tools.json_schema import find_mistakes, json_schema, on_vertex, schema_problem
 from waystation.tools.memoize import memoize

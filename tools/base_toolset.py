@@ -7,7 +7,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol, runtime_checkable
 
-from waystation.core import InvalidTool, with_article
+from waystation.core.errors import InvalidTool
+from waystation.core.naming import with_article
 from waystation.tools import BaseTool, FunctionTool, ReadonlyContext, ToolContext
 from waystation.tools.threads import run_in_thread
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from waystation.core import JsonObject
+from waystation.core.payload import JsonObject
 from waystation.tools import (
     ArgumentsRejected,
     BaseTool,

@@ -7,7 +7,10 @@ from typing import Any, Self
 
 from pydantic import ValidationError
 
-from waystation.core import ApprovalPolicy, Effect, InvalidTool, JsonObject
+from waystation.core.approval import ApprovalPolicy
+from waystation.core.contract import Effect
+from waystation.core.errors import InvalidTool
+from waystation.core.payload import JsonObject
 from waystation.tools import (
     BaseTool,
     OnError,

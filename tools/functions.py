@@ -25,7 +25,8 @@ from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticSerializationError, to_json
 
-from waystation.core import InvalidTool, JsonObject, NotJson, to_plain_json
+from waystation.core.errors import InvalidTool, NotJson
+from waystation.core.payload import JsonObject, to_plain_json
 from waystation.tools import ToolContext
 from waystation.tools.threads import run_in_thread
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from waystation.core import JsonObject, to_plain_json
+from waystation.core.payload import JsonObject, to_plain_json
 
 MAX_MISTAKES = 5
 MAX_MISTAKE_CHARS = 200

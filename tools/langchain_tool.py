@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from waystation.core import JsonObject
+from waystation.core.payload import JsonObject
 from waystation.tools import ArgumentsRejected, FunctionTool, ToolContext, invoke
 from waystation.tools.framework_tool import FrameworkTool
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from waystation.artifacts.base_artifact_service import USER_PREFIX
-from waystation.core import JsonObject
+from waystation.core.payload import JsonObject
 from waystation.tools import BaseTool, ToolContext, declaration
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from waystation.core import JsonObject
+from waystation.core.payload import JsonObject
 from waystation.tools import FunctionTool, ToolContext, declaration
 
 if TYPE_CHECKING:

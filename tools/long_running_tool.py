@@ -4,7 +4,9 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from waystation.core import ApprovalPolicy, Effect, JsonObject
+from waystation.core.approval import ApprovalPolicy
+from waystation.core.contract import Effect
+from waystation.core.payload import JsonObject
 from waystation.tools import FunctionTool, OnError, cacheable
 
 NOTE = (

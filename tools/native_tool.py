@@ -8,7 +8,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
-from waystation.core import JsonObject
+from waystation.core.payload import JsonObject
 from waystation.tools import BaseTool, ReadonlyContext, ToolContext
 
 if TYPE_CHECKING:

@@ -12,20 +12,11 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from waystation.core import (
-    MAX_VALUE_BYTES,
-    NO_ACTIONS,
-    JsonObject,
-    NotJson,
-    ToolOutcome,
-    decode,
-    describe_errors,
-    encode,
-    mask,
-    repair_json,
-    to_plain_json,
-    with_notes,
-)
+from waystation.core.contract import NO_ACTIONS, ToolOutcome
+from waystation.core.errors import NotJson
+from waystation.core.naming import describe_errors
+from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, decode, encode, repair_json, to_plain_json, with_notes
+from waystation.core.secrets import mask
 from waystation.tools import ArgumentsRejected, ToolContext
 
 MAX_ERROR_BYTES = 4096

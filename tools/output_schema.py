@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
-from waystation.core import JsonObject, decode_leniently, repair_json
+from waystation.core.payload import JsonObject, decode_leniently, repair_json
 from waystation.tools import BaseTool, Signature, ToolContext, cacheable, declaration, validation_mistakes
 
 SET_MODEL_RESPONSE = "set_model_response"

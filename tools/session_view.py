@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from waystation import core
-from waystation.core import JsonObject, copy_json
+from waystation.core import contract
+from waystation.core.payload import JsonObject, copy_json
 from waystation.events.lazy_list import LazyList
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class Session:
         app_name: str = "",
         user_id: str = "",
         state: Mapping[str, Any] | None = None,
-        events: Iterable[core.Event | Event] = (),
+        events: Iterable[contract.Event | Event] = (),
     ) -> None:
         """Initialize the view. Recorded events are converted, and other events are shown as they are."""
         self.id, self.app_name, self.user_id = id, app_name, user_id
@@ -48,7 +48,7 @@ class Session:
         return LazyList(tuple(self._given_events), _convert_event)
 
     @property
-    def given_events(self) -> Iterable[core.Event | Event]:
+    def given_events(self) -> Iterable[contract.Event | Event]:
         """The events as they were passed. They must not be changed."""
         return self._given_events
 
@@ -58,8 +58,8 @@ class Session:
         return max((event.timestamp for event in self._given_events), default=0.0)
 
 
-def _convert_event(event: core.Event | Event) -> Event:
-    if not isinstance(event, core.Event):
+def _convert_event(event: contract.Event | Event) -> Event:
+    if not isinstance(event, contract.Event):
         return event
     from waystation.events import Event  # loads google-genai, which takes long
 

@@ -4,17 +4,10 @@ import threading
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any, ClassVar
 
-from waystation.core import (
-    JsonObject,
-    NotJson,
-    ScopesNotRead,
-    copy_json,
-    encode,
-    is_scoped,
-    repair_json,
-    to_plain_json,
-    with_article,
-)
+from waystation.core.errors import NotJson, ScopesNotRead
+from waystation.core.naming import with_article
+from waystation.core.payload import JsonObject, copy_json, encode, repair_json, to_plain_json
+from waystation.core.scope_state import is_scoped
 
 _REMEDY = "store plain data (strings, numbers, lists, dictionaries), or save it as an artifact"
 

@@ -10,19 +10,11 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from waystation.core import (
-    SCOPE_WORKFLOW,
-    SESSION_WORKFLOW,
-    WORKFLOW,
-    ApprovalPolicy,
-    Effect,
-    InvalidTool,
-    JsonObject,
-    NotJson,
-    Target,
-    encode,
-    to_plain_json,
-)
+from waystation.core.approval import ApprovalPolicy
+from waystation.core.contract import SESSION_WORKFLOW, WORKFLOW, Effect, Target
+from waystation.core.errors import InvalidTool, NotJson
+from waystation.core.payload import JsonObject, encode, to_plain_json
+from waystation.core.scope_state import SCOPE_WORKFLOW
 from waystation.tools import BaseTool, Signature, ToolContext, declaration, doc_of, validation_mistakes
 from waystation.tools.functions import find_bound_names
 from waystation.tools.json_schema import find_mistakes, flatten_for_vertex, json_schema, on_vertex, schema_problem

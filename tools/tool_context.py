@@ -16,16 +16,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Final, ParamSpec, 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from waystation import auth
-from waystation.core import (
-    NO_ACTIONS,
-    EventActions,
-    JsonObject,
-    StoreFailed,
-    ToolConfirmation,
-    WaystationError,
-    to_plain_json,
-    with_article,
-)
+from waystation.core.contract import NO_ACTIONS, EventActions, ToolConfirmation
+from waystation.core.errors import StoreFailed, WaystationError
+from waystation.core.naming import with_article
+from waystation.core.payload import JsonObject, to_plain_json
 from waystation.storage import retrying
 from waystation.tools import NO_SERVICES, ReadonlyContext, Services, State
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from waystation.core import JsonObject
+from waystation.core.payload import JsonObject
 from waystation.tools import FunctionTool, ToolContext, cacheable
 
 

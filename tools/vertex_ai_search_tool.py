@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from waystation.core import JsonObject
+from waystation.core.payload import JsonObject
 from waystation.tools import NativeTool, ReadonlyContext, refuse_bypass
 
 if TYPE_CHECKING:

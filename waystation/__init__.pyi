@@ -12,37 +12,30 @@ from waystation.client.agent_client import AgentClient, Invocation
 from waystation.client.connection import data_converter
 from waystation.client.invocation_handle import stream_file
 from waystation.code_executors import BuiltInCodeExecutor
-from waystation.core import (
+from waystation.core.approval import ApprovalPolicy, Escalation, PendingCall
+from waystation.core.budget import Budget, Grant, Price, Spent, Usage
+from waystation.core.contract import Event as RecordedEvent
+from waystation.core.contract import InvocationResult, ToolConfirmation
+from waystation.core.errors import (
     AlreadyAnswered,
     AnswerRefused,
     AnswerUnconfirmed,
-    ApprovalPolicy,
     AuthoringError,
-    Budget,
     DigestMismatch,
-    Escalation,
     Expired,
     ForeignHistory,
-    Grant,
     InvalidAnswer,
     InvalidInput,
     InvocationError,
-    InvocationResult,
     ModelError,
     ModelOverloaded,
     ModelRefused,
     NotAllowed,
     NotReplayable,
-    PendingCall,
-    Price,
-    Spent,
-    ToolConfirmation,
     UnknownAgent,
     UnknownCall,
-    Usage,
     WaystationError,
 )
-from waystation.core import Event as RecordedEvent
 from waystation.events import Event, EventActions, EventCompaction
 from waystation.models import BaseLlm, LlmRequest, LlmResponse
 from waystation.models.google_llm import Gemini

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import structlog
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
-from waystation.core import IDENTITY_ENV, InvalidConfiguration
+from waystation.core.approval import IDENTITY_ENV
+from waystation.core.errors import InvalidConfiguration
 
 if TYPE_CHECKING:
-    from waystation.core import Quotas
+    from waystation.core.budget import Quotas
 
 log = structlog.get_logger("waystation.configuration")
 
@@ -116,7 +117,7 @@ def read_quotas(file: Path | None) -> "Quotas | None":
     name = file or os.environ.get(QUOTAS_ENV)
     if not name:
         return None
-    from waystation.core import Quotas  # not loaded by workers without quotas
+    from waystation.core.budget import Quotas  # not loaded by workers without quotas
 
     return read_configuration(Path(name), Quotas)
 

@@ -34,12 +34,9 @@ import structlog
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from waystation.client import (
-    add_search_attributes,
-    check_search_attributes,
-    wait_until_accepted,
-)
-from waystation.core import SEARCH_ATTRIBUTES, WaystationError
+from waystation.client import add_search_attributes, check_search_attributes, wait_until_accepted
+from waystation.core.contract import SEARCH_ATTRIBUTES
+from waystation.core.errors import WaystationError
 from waystation.private_files import close_file, create_folder
 
 if sys.platform == "win32":

@@ -15,7 +15,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
-from waystation.core import JsonObject, WaystationError, with_article
+from waystation.core.errors import WaystationError
+from waystation.core.naming import with_article
+from waystation.core.payload import JsonObject
 
 COMMANDS = "waystation.commands"
 """Each is named after the command. The value is a coroutine function, or a `typer.Typer` with subcommands. The first

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from waystation.configuration import PREFIX, check_private, describe_source, read_secret
-from waystation.core import InvalidConfiguration, JsonObject
+from waystation.core.errors import InvalidConfiguration
+from waystation.core.payload import JsonObject
 from waystation.kms import generate_data_key, unwrap_data_key
 from waystation.private_files import create_file, create_folder
 

@@ -8,7 +8,7 @@ import os
 import re
 from typing import Any
 
-from waystation.core import InvalidConfiguration
+from waystation.core.errors import InvalidConfiguration
 
 SCHEME = "awskms://"
 _URI = re.compile(rf"{SCHEME}(?P<key>(?:arn:[\w-]+:kms:(?P<region>[\w-]+):\d*:)?[\w/:-]+)", re.ASCII)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, TextIO, cast
 
 import structlog
 
-from waystation.core import HIDDEN, Secret
+from waystation.core.secrets import HIDDEN, Secret
 from waystation.trace_context import current_span
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ restart all workers, and remove the old key once no open invocation was approved
 import hmac
 from typing import ClassVar
 
-from waystation.core import JsonObject, Mac, digest
+from waystation.core.approval import Mac
+from waystation.core.payload import JsonObject, digest
 from waystation.key_set import KeySet, to_base64
 
 

@@ -8,17 +8,9 @@ from temporalio.common import Priority, RawValue
 from temporalio.exceptions import ApplicationError
 from temporalio.workflow import ChildWorkflowCancellationType, ParentClosePolicy
 
-from waystation.core import (
-    MEMO_TENANT,
-    TASK_TIMEOUT,
-    WORKFLOW,
-    InvocationInput,
-    InvocationResult,
-    JsonObject,
-    decode,
-    describe_faults,
-    ids,
-)
+from waystation.core import ids
+from waystation.core.contract import MEMO_TENANT, TASK_TIMEOUT, WORKFLOW, InvocationInput, InvocationResult
+from waystation.core.payload import JsonObject, decode, describe_faults
 from waystation.workflows.ports import raw, result_of
 
 Output = TypeVar("Output")

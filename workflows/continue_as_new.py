@@ -10,31 +10,22 @@ import asyncio
 from temporalio import workflow
 from temporalio.exceptions import ActivityError
 
-from waystation.core import (
-    ARCHIVE,
+from waystation.core import ids
+from waystation.core.contract import MEMO_FORK, InvocationInput, Position, SegmentRef
+from waystation.core.log import (
     FORK,
     MAX_IGNORED_EVENTS,
-    MEMO_FORK,
-    TAKE_OVER,
     AnswerIgnored,
-    ArchiveInput,
     CallModel,
-    Carried,
     Failure,
     ForkRefused,
-    InvocationInput,
-    JsonObject,
     MessageRef,
     Perform,
-    Position,
-    SegmentRef,
-    Snapshot,
     Step,
     Wait,
-    encode,
-    entries_to_json,
-    ids,
 )
+from waystation.core.payload import JsonObject, encode
+from waystation.core.projection import ARCHIVE, TAKE_OVER, ArchiveInput, Carried, Snapshot, entries_to_json
 from waystation.workflows.engine_activity import execute_engine_activity
 from waystation.workflows.ports import failure_of, measure, raw, trace
 from waystation.workflows.scheduler import LogWriter, Scheduler

@@ -1,4 +1,4 @@
-"""Schedule the engine's activities from the table in `core.log.engine_activities`."""
+"""Schedule the engine's activities from the table in `core.projection.engine_activities`."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,17 +9,10 @@ from temporalio.exceptions import ActivityError
 from temporalio.worker import Interceptor, WorkflowInboundInterceptor, WorkflowInterceptorClassInput
 from temporalio.workflow import ActivityCancellationType
 
-from waystation.core import (
-    ActivityOptions,
-    Body,
-    EngineActivity,
-    EntryRef,
-    Failure,
-    Recorded,
-    Retries,
-    WorkflowSettings,
-    kind_of,
-)
+from waystation.core.contract import ActivityOptions, Retries, WorkflowSettings
+from waystation.core.log import Body, EntryRef, Failure
+from waystation.core.payload import Recorded
+from waystation.core.projection import EngineActivity, kind_of
 from waystation.workflows.ports import failure_of, raw, result_of
 
 SETTINGS = "waystation.settings"

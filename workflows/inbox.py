@@ -9,25 +9,22 @@ from temporalio import workflow
 from temporalio.common import RawValue, RetryPolicy
 from temporalio.exceptions import ApplicationError, FailureError
 
-from waystation.core import (
+from waystation.core import ids
+from waystation.core.approval import parse_answer
+from waystation.core.errors import AnswerRefused, InvalidAnswer, InvalidInput, SessionRefused
+from waystation.core.log import (
     NOT_FOUND,
     AnswerCounted,
-    AnswerRefused,
     AnswerSubmitted,
     AnswerVerified,
-    Carried,
-    InvalidAnswer,
-    InvalidInput,
-    JsonObject,
     MessageRef,
-    SessionRefused,
     SignalClock,
-    decode,
-    ids,
-    parse_answer,
+    decision,
+    intake,
+    is_repeated,
 )
-from waystation.core.approval import decision
-from waystation.core.log.answers import is_repeated
+from waystation.core.payload import JsonObject, decode
+from waystation.core.projection import Carried
 from waystation.workflows.engine_activity import is_cached, settings, signal_times
 from waystation.workflows.ports import (
     count_refused,
@@ -67,7 +64,7 @@ class Inbox:
             log = self._writer.log
             time = self._clock.advance(log, self.signals, now(), self._observe_arrival, log.advance)
             data = signal_data(values, self.signals)
-            body = NOT_FOUND if data is None else decision.decide_signal(log, name, data, time)
+            body = NOT_FOUND if data is None else intake.decide_signal(log, name, data, time)
             message = MessageRef("s", self.signals)
             ref = decision.ref_with_verdict(message, body)
             log.append(ref, now(), body)

@@ -12,44 +12,43 @@ from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
-from waystation.core import (
+from waystation.core import ids
+from waystation.core.contract import (
     ANSWER_UPDATE,
-    CANCEL,
     CHILD_ENDED_SIGNAL,
+    MAX_REPORT_BYTES,
+    PARKED_SIGNAL,
+    WORKFLOW,
+    Report,
+    SessionLink,
+    diff_state,
+)
+from waystation.core.log import (
+    CANCEL,
     END,
     FORK,
-    MAX_REPORT_BYTES,
     NOT_FOUND,
-    PARKED_SIGNAL,
     START,
-    WORKFLOW,
     Began,
     CallModel,
     Cancel,
     CancelRequested,
-    Carried,
     Ended,
     EndStatus,
     Fail,
     Failure,
     Finish,
-    JsonObject,
     Log,
     MessageJoined,
     Perform,
     Refused,
-    Report,
-    SessionLink,
     Wait,
     begin_entry,
-    diff_state,
-    encode,
-    entries_to_json,
-    ids,
     is_working,
     next_step,
-    parse_carried,
 )
+from waystation.core.payload import JsonObject, encode
+from waystation.core.projection import Carried, entries_to_json, parse_carried
 from waystation.workflows.continue_as_new import ContinueAsNew, take_over
 from waystation.workflows.inbox import Inbox
 from waystation.workflows.ports import (

@@ -22,20 +22,12 @@ from temporalio.exceptions import (
     TimeoutType,
 )
 
-from waystation.core import (
-    Body,
-    Carried,
-    EntryRef,
-    Event,
-    Failure,
-    FailureKind,
-    JsonObject,
-    Log,
-    Origin,
-    encode,
-    ids,
-    parse_hold,
-)
+from waystation.core import ids
+from waystation.core.approval import Origin
+from waystation.core.contract import Event
+from waystation.core.log import Body, EntryRef, Failure, FailureKind, Log, parse_hold
+from waystation.core.payload import JsonObject, encode
+from waystation.core.projection import Carried
 
 _JSON = {"encoding": b"json/plain"}
 _READABLE = (b"json/plain", b"json/protobuf")

@@ -25,61 +25,64 @@ from temporalio.exceptions import (
 )
 from temporalio.workflow import ActivityCancellationType, ChildWorkflowCancellationType, NexusClient, ParentClosePolicy
 
-from waystation.core import (
-    CHILD,
-    CHILD_OUTCOME,
-    CHILD_RESULT,
-    FLUSH_SCOPES,
-    HELD_TOOL,
+from waystation.core import ids, summary
+from waystation.core.approval import StandingApproval
+from waystation.core.budget import parse_usage
+from waystation.core.contract import (
     MEMO_FILLER,
     MEMO_TENANT,
-    MODEL,
-    NOTIFY,
     TASK_TIMEOUT,
-    TOOL_OUTCOME,
-    VERIFY,
     WORKFLOW,
     ActivityOptions,
+    InvocationInput,
+    ModelCallInput,
+    Position,
+    Target,
+    ToolCallInput,
+    VerificationInput,
+    WorkflowSettings,
+)
+from waystation.core.log import (
     AnswerVerified,
     Body,
     CallLost,
     CallModel,
     CallRef,
     CallState,
-    ChildInput,
     EntryRef,
     Failure,
     Held,
-    InvocationInput,
     Log,
     MessageRef,
     ModelCalled,
-    ModelCallInput,
     ModelCallRef,
     ModelReplied,
     ModelReplyRef,
     NotificationRef,
     NotifyInput,
-    Position,
-    ScopeDelivery,
     ScopeFlushRef,
-    StandingApproval,
-    Target,
-    ToolCallInput,
-    VerificationInput,
     VerificationRef,
-    WorkflowSettings,
-    encode,
-    ids,
+    decision,
     latest_notifications,
-    parse_usage,
     responses,
     stage_of,
-    summary,
+)
+from waystation.core.payload import encode
+from waystation.core.projection import (
+    CHILD,
+    CHILD_OUTCOME,
+    CHILD_RESULT,
+    FLUSH_SCOPES,
+    HELD_TOOL,
+    MODEL,
+    NOTIFY,
+    TOOL_OUTCOME,
+    VERIFY,
+    ChildInput,
     target_entry,
     with_attempt,
 )
-from waystation.core.approval import decision
+from waystation.core.scope_state import ScopeDelivery
 from waystation.workflows.engine_activity import entry_of, execute_engine_activity, retry_policy, settings
 from waystation.workflows.ports import failure_of, now, raw, result_of, target_result_of
 from waystation.workflows.visibility import Visibility, at_start

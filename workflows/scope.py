@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from temporalio import workflow
 from temporalio.common import RawValue
 
-from waystation.core import SCOPE_WORKFLOW, JsonObject, ScopeFold, ScopeSnapshot, decode, prefix_of
+from waystation.core.payload import JsonObject, decode
+from waystation.core.scope_state import SCOPE_WORKFLOW, ScopeFold, ScopeSnapshot, prefix_of
 from waystation.workflows.ports import NO_ARGUMENT, all_data, find_key_id, raw, result_of
 
 MAX_SIGNALS = 200

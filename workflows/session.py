@@ -11,23 +11,16 @@ from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
-from waystation.core import (
-    CHILD_ENDED_SIGNAL,
-    CLOSE,
-    NOT_FOUND,
+from waystation.core import ids
+from waystation.core.contract import CHILD_ENDED_SIGNAL, CLOSE, PARKED_SIGNAL, SEND, SESSION_WORKFLOW, InvocationInput
+from waystation.core.conversation import Transcript
+from waystation.core.errors import InvalidInput, SessionRefused
+from waystation.core.log import NOT_FOUND
+from waystation.core.payload import JsonObject, encode
+from waystation.core.session_log import (
     OPEN_STATUSES,
-    PARKED_SIGNAL,
-    SEND,
-    SESSION_WORKFLOW,
-    InvalidInput,
-    InvocationInput,
-    JsonObject,
     SessionLog,
     SessionMessage,
-    SessionRefused,
-    Transcript,
-    encode,
-    ids,
     parse_message,
     parse_nudge,
     parse_session,

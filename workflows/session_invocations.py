@@ -10,28 +10,17 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ActivityError, ChildWorkflowError, WorkflowAlreadyStartedError
 from temporalio.workflow import ChildWorkflowHandle, ParentClosePolicy
 
-from waystation.core import (
-    ARCHIVE_SESSION,
-    COLLECT,
-    MESSAGE_SIGNAL,
+from waystation.core import ids, summary
+from waystation.core.contract import MESSAGE_SIGNAL, TASK_TIMEOUT, WORKFLOW, InvocationInput, InvocationResult, Report
+from waystation.core.payload import JsonObject, Recorded, decode, encode
+from waystation.core.projection import ARCHIVE_SESSION, COLLECT, EngineActivity
+from waystation.core.session_log import (
     OPEN_STATUSES,
-    TASK_TIMEOUT,
-    WORKFLOW,
     CollectInput,
-    EngineActivity,
-    InvocationInput,
-    InvocationResult,
-    JsonObject,
-    Recorded,
-    Report,
     SessionArchiveInput,
     SessionLog,
     StoredTranscript,
     TurnStatus,
-    decode,
-    encode,
-    ids,
-    summary,
 )
 from waystation.workflows.engine_activity import execute_engine_activity
 from waystation.workflows.ports import failure_of, now, raw, result_of, unless_closed

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from temporalio import workflow
 from temporalio.common import RawValue, VersioningBehavior
 
-from waystation.core import SCOPE_WORKFLOW, SESSION_WORKFLOW, WORKFLOW
+from waystation.core.contract import SESSION_WORKFLOW, WORKFLOW
+from waystation.core.scope_state import SCOPE_WORKFLOW
 from waystation.workflows.invocation import AgentInvocation
 from waystation.workflows.ports import NO_ARGUMENT
 from waystation.workflows.scope import AgentScope

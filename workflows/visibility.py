@@ -6,7 +6,8 @@ from typing import Any
 from temporalio import workflow
 from temporalio.common import SearchAttributeKey, SearchAttributePair, SearchAttributeUpdate, TypedSearchAttributes
 
-from waystation.core import (
+from waystation.core import ids, summary
+from waystation.core.contract import (
     HELD,
     MAX_MEMO_CALLS,
     MEMO_FORK,
@@ -18,16 +19,12 @@ from waystation.core import (
     SEARCH_PENDING,
     SEARCH_STATUS,
     SEARCH_TENANT,
-    Carried,
     InvocationInput,
-    InvocationState,
-    JsonObject,
-    SessionInput,
-    SessionLog,
-    ids,
-    search_attributes_of,
-    summary,
 )
+from waystation.core.log import InvocationState
+from waystation.core.payload import JsonObject
+from waystation.core.projection import Carried
+from waystation.core.session_log import SessionInput, SessionLog, search_attributes_of
 from waystation.workflows.engine_activity import searchable
 from waystation.workflows.ports import observe
 

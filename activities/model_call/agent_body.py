@@ -8,7 +8,9 @@ from waystation.activities.callbacks import CallbackRaised
 from waystation.activities.contexts import Contexts
 from waystation.agents.custom_agent import BodyFailed, BodySegment, CustomAgent
 from waystation.agents.tree import create_shape
-from waystation.core import Event, JsonObject, ModelReplied, SessionState, copy_json
+from waystation.core.contract import Event
+from waystation.core.log import ModelReplied, SessionState
+from waystation.core.payload import JsonObject, copy_json
 from waystation.plugins import BasePlugin
 
 MAX_SEGMENTS = 1_000

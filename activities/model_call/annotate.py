@@ -23,22 +23,11 @@ from waystation.activities.callbacks import (
 from waystation.activities.contexts import Contexts, callable_tools, unknown_tool
 from waystation.activities.proofs import Proofs, may_need_verified_approval
 from waystation.agents.toolbox import DECLARED, ToolMap
-from waystation.core import (
-    MAX_VALUE_BYTES,
-    ApprovalPolicy,
-    Call,
-    EventActions,
-    JsonObject,
-    StandingApproval,
-    ToolOutcome,
-    copy_json,
-    encode,
-    find_covering_approval,
-    ids,
-    merge_actions,
-    responses,
-    summary,
-)
+from waystation.core import ids, summary
+from waystation.core.approval import ApprovalPolicy, StandingApproval, find_covering_approval
+from waystation.core.contract import Call, EventActions, ToolOutcome, merge_actions
+from waystation.core.log import responses
+from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, copy_json, encode
 from waystation.tools import AgentTool, ArgumentsRejected, BaseTool, TemporalTool, ToolContext
 from waystation.tools.approval import RequiredApproval, judge_call, parameters_digest
 from waystation.tools.approval_rule import ApprovalRule

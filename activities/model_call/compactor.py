@@ -18,23 +18,12 @@ from waystation.activities.model_choice import Models
 from waystation.agents.llm_agent import LlmAgent
 from waystation.apps import BaseEventsSummarizer, EventsCompactionConfig, LlmEventSummarizer
 from waystation.apps.registry import Root
-from waystation.core import (
-    ActivitySettings,
-    BudgetExhausted,
-    Compaction,
-    ConversationView,
-    JsonObject,
-    ModelError,
-    NotJson,
-    RateLimited,
-    SummaryRange,
-    Usage,
-    WaystationError,
-    encode,
-    estimate,
-    with_article,
-)
-from waystation.core.conversation import prompt
+from waystation.core.budget import Usage
+from waystation.core.contract import ActivitySettings, Compaction
+from waystation.core.conversation import ConversationView, SummaryRange, estimate, prompt
+from waystation.core.errors import BudgetExhausted, ModelError, NotJson, RateLimited, WaystationError
+from waystation.core.naming import with_article
+from waystation.core.payload import JsonObject, encode
 from waystation.events.lazy_list import LazyList
 from waystation.tools.places import find_author_line
 

@@ -8,7 +8,9 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
-from waystation.core import JsonObject, Usage, normalize_json, with_article
+from waystation.core.budget import Usage
+from waystation.core.naming import with_article
+from waystation.core.payload import JsonObject, normalize_json
 from waystation.events.lazy_list import LazyList
 from waystation.models import LlmRequest, LlmResponse
 from waystation.models.adk_protocol import enum_value

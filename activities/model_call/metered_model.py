@@ -9,24 +9,11 @@ import structlog
 from temporalio import activity
 
 from waystation.activities.contexts import Contexts
-from waystation.core import (
-    QUOTA_WAIT,
-    Amounts,
-    Budget,
-    BudgetExhausted,
-    ModelOverloaded,
-    ModelRefused,
-    Price,
-    Quotas,
-    RateLimit,
-    RateLimited,
-    StoreFailed,
-    Usage,
-    digest,
-    encode,
-    estimate,
-    ids,
-)
+from waystation.core import ids
+from waystation.core.budget import QUOTA_WAIT, Amounts, Budget, Price, Quotas, RateLimit, Usage
+from waystation.core.conversation import estimate
+from waystation.core.errors import BudgetExhausted, ModelOverloaded, ModelRefused, RateLimited, StoreFailed
+from waystation.core.payload import digest, encode
 from waystation.models import BaseLlm, FallbackModel, LlmRequest, LlmResponse
 from waystation.models.known_models import known_models
 from waystation.models.providers import find_provider

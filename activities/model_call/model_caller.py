@@ -19,13 +19,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
 from waystation.activities.activity_attempt import HOLD_AFTER, Heartbeater, activity_failure, send_heartbeats
-from waystation.activities.callbacks import (
-    AgentCallbacks,
-    CallbackRaised,
-    Hooks,
-    UserMessageChanged,
-    collect_actions,
-)
+from waystation.activities.callbacks import AgentCallbacks, CallbackRaised, Hooks, UserMessageChanged, collect_actions
 from waystation.activities.carry_over import apply_overrides
 from waystation.activities.contexts import Contexts, tools_for
 from waystation.activities.log_cache import Logs
@@ -51,46 +45,39 @@ from waystation.agents.custom_agent import BodyFailed, CustomAgent
 from waystation.agents.toolbox import ToolMap, ToolsetFailure
 from waystation.agents.tree import kind_of
 from waystation.apps.registry import Registry, Root
-from waystation.core import (
+from waystation.core import summary
+from waystation.core.approval import SignedRequest
+from waystation.core.budget import Budget, Price
+from waystation.core.contract import (
     ENGINE_METADATA,
-    MAX_VALUE_BYTES,
     MIN_HEARTBEAT_INTERVAL,
     NO_ACTIONS,
     ActivitySettings,
-    AgentRun,
-    Budget,
-    BudgetExhausted,
     CallbackResult,
     EventActions,
+    ModelCallInput,
+    ModelReply,
+    TextWindow,
+    merge_actions,
+    text_of,
+)
+from waystation.core.errors import (
+    BudgetExhausted,
     ForeignHistory,
-    HoldReason,
     IdentityUnavailable,
     InvalidInput,
-    JsonObject,
-    Log,
-    ModelCallInput,
     ModelOverloaded,
     ModelRefused,
-    ModelReplied,
-    ModelReply,
-    ModelReplyRef,
     NotAllowed,
     NotJson,
-    Price,
     RateLimited,
     ScopeNameTooLong,
-    SignedRequest,
     StoreFailed,
-    TextWindow,
     UnknownAgent,
-    encode,
-    merge_actions,
-    normalize_json,
-    summary,
-    text_of,
-    to_plain_json,
-    with_article,
 )
+from waystation.core.log import AgentRun, HoldReason, Log, ModelReplied, ModelReplyRef
+from waystation.core.naming import with_article
+from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, encode, normalize_json, to_plain_json
 from waystation.models import BaseLlm, LlmRequest, LlmResponse
 from waystation.models.known_models import known_models
 from waystation.models.reply_reasons import NO_CONTENT

@@ -11,7 +11,10 @@ from typing import Any
 
 from waystation.activities.contexts import Contexts
 from waystation.activities.model_call.annotate import UNUSABLE_ARGUMENTS, find_content_problem
-from waystation.core import UNUSABLE_REPLY, JsonObject, ModelReply, NotJson, normalize_json, text_of, with_article
+from waystation.core.contract import UNUSABLE_REPLY, ModelReply, text_of
+from waystation.core.errors import NotJson
+from waystation.core.naming import with_article
+from waystation.core.payload import JsonObject, normalize_json
 from waystation.models import LlmResponse
 from waystation.models.reply_reasons import find_remedy
 

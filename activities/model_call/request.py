@@ -15,19 +15,12 @@ from waystation.activities.contexts import Contexts
 from waystation.activities.model_call.repair import explain_unusable
 from waystation.agents import BaseAgent, LlmAgent
 from waystation.agents.tree import transfer_targets
-from waystation.core import (
-    Compaction,
-    JsonObject,
-    ScopesNotRead,
-    StoreFailed,
-    WaystationError,
-    decode,
-    digest,
-    encode,
-    is_scoped,
-    with_article,
-)
+from waystation.core.contract import Compaction
 from waystation.core.conversation import prompt
+from waystation.core.errors import ScopesNotRead, StoreFailed, WaystationError
+from waystation.core.naming import with_article
+from waystation.core.payload import JsonObject, decode, digest, encode
+from waystation.core.scope_state import is_scoped
 from waystation.models import FallbackModel, LlmRequest
 from waystation.models.base_llm import name_of_model
 from waystation.models.llm_request import joined, split_instruction

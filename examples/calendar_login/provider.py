@@ -38,7 +38,7 @@ from waystation.auth import (
     OAuthFlowClientCredentials,
     OAuthFlows,
 )
-from waystation.core import JsonObject
+from waystation.core.payload import JsonObject
 
 PORT = 8199
 REDIRECT_URI = "http://127.0.0.1:9/callback"

@@ -5,7 +5,7 @@ Every text begins with its name.
 
 import re
 
-from waystation.core import JsonObject
+from waystation.core.payload import JsonObject
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import FunctionModel, calls, latest_turn, says
 

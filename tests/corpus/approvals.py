@@ -8,7 +8,9 @@ from temporalio.client import WorkflowFailureError
 
 from waystation.agents import Agent, BaseAgent
 from waystation.client.agent_client import Invocation
-from waystation.core import AnswerRefused, ApprovalPolicy, Escalation, is_working
+from waystation.core.approval import ApprovalPolicy, Escalation
+from waystation.core.errors import AnswerRefused
+from waystation.core.log import is_working
 from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.long_running_tool import LongRunningFunctionTool

@@ -16,7 +16,7 @@ from tests.corpus import conversations
 from tests.corpus.machine import without_machine
 from tests.corpus.scenarios import SCENARIOS, Scenario
 from waystation.client.agent_client import Invocation
-from waystation.core import WORKFLOW
+from waystation.core.contract import WORKFLOW
 from waystation.embedded import EmbeddedServer
 from waystation.history import find_run_id
 from waystation.storage import Blobs

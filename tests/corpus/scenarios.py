@@ -20,7 +20,9 @@ from tests.corpus import approvals, holds, trees
 from waystation.agents import Agent, BaseAgent
 from waystation.apps import App
 from waystation.client.agent_client import Invocation
-from waystation.core import ModelOverloaded, ModelRefused, Usage, is_working
+from waystation.core.budget import Usage
+from waystation.core.errors import ModelOverloaded, ModelRefused
+from waystation.core.log import is_working
 from waystation.models import LlmResponse
 from waystation.storage.driver import OFFLOAD_OVER
 from waystation.testing import AgentEnvironment, ScriptedHuman, ScriptedModel, calls, says

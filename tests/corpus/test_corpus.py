@@ -9,7 +9,8 @@ from temporalio.client import WorkflowHistory
 
 from tests.corpus.scenarios import SCENARIOS
 from tests.tiers import sampled
-from waystation.core import ForeignHistory, PendingCall
+from waystation.core.approval import PendingCall
+from waystation.core.errors import ForeignHistory
 from waystation.history import build_log, decode_events
 from waystation.replay import replay
 from waystation.storage import Blobs

@@ -7,12 +7,8 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 
-from waystation.core import (
-    Fact,
-    Signalled,
-    TaskCompleted,
-)
-from waystation.core.log.facts import Closed
+from waystation.core.projection import Fact
+from waystation.core.projection.facts import Closed, Signalled, TaskCompleted
 from waystation.history import HistoryReader
 
 SCHEDULED = EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.paths import HISTORIES
-from waystation.core import JsonObject
+from waystation.core.payload import JsonObject
 from waystation.replay import Recording
 from waystation.testing import assert_keeps_replaying
 from waystation.testing.checks import find_misreadings

@@ -10,7 +10,7 @@ from temporalio.client import WorkflowHistory
 from tests.paths import HISTORIES
 from tests.programs import command
 from tests.tiers import sampled
-from waystation.core import Log
+from waystation.core.log import Log
 from waystation.history import SavedHistory, format_saved_history, read_history_file
 from waystation.replay import Recording, replay
 from waystation.replay.redaction import redact

@@ -12,11 +12,8 @@ import pytest
 from tests.paths import HISTORIES
 from tests.programs import command
 from tests.tiers import sampled
-from waystation.core import (
-    JsonObject,
-    encode,
-)
 from waystation.core.conversation import prompt
+from waystation.core.payload import JsonObject, encode
 from waystation.history import SavedHistory, format_saved_history, read_history_file
 from waystation.replay import Recording, invocation_report, report
 

@@ -12,7 +12,8 @@ from tests.paths import HISTORIES
 from tests.programs import Ran, command
 from tests.terminals import in_terminal
 from waystation.cli.program import app
-from waystation.core import (
+from waystation.core.errors import NoSuchEvent
+from waystation.core.log import (
     AnswerCounted,
     Body,
     CallLost,
@@ -21,7 +22,6 @@ from waystation.core import (
     DeadlinePassed,
     Log,
     ModelCalled,
-    NoSuchEvent,
 )
 from waystation.replay import Cursor, Recording
 from waystation.replay.workflow_debugger import break_at

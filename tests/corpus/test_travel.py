@@ -9,22 +9,18 @@ from temporalio.client import WorkflowHistory
 
 from tests.paths import HISTORIES
 from tests.programs import command
-from waystation.core import (
+from waystation.core.contract import Call, EventActions, InvocationInput, ModelReply, ToolOutcome
+from waystation.core.errors import NoSuchEvent
+from waystation.core.log import (
     START,
     Began,
     Body,
-    Call,
     CallReturned,
-    EventActions,
-    InvocationInput,
     Log,
     MessageJoined,
     ModelCalled,
     ModelCallRef,
     ModelReplied,
-    ModelReply,
-    NoSuchEvent,
-    ToolOutcome,
     parse_ref,
 )
 from waystation.replay import Changes, Pair, Recording, difference, prompt_at

@@ -12,7 +12,9 @@ from pydantic import BaseModel, PrivateAttr
 from waystation.agents import Agent, BaseAgent, LoopAgent, ParallelAgent, SequentialAgent
 from waystation.agents.custom_agent import BodyResult, BodySegment, CustomAgent
 from waystation.apps import App, EventsCompactionConfig, LlmEventSummarizer
-from waystation.core import BodyEvent, EventActions, ModelRefused, Usage
+from waystation.core.budget import Usage
+from waystation.core.contract import BodyEvent, EventActions
+from waystation.core.errors import ModelRefused
 from waystation.testing import ScriptedModel, calls, says
 from waystation.testing.models import Reply
 from waystation.tools import CallbackContext

@@ -16,7 +16,7 @@ from typing import Any, Self
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from waystation.core import JsonObject
+from waystation.core.payload import JsonObject
 
 
 class _Refusal(Exception):

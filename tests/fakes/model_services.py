@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from waystation.core import JsonObject
+from waystation.core.payload import JsonObject
 from waystation.testing.scripted_server import ScriptedServer
 
 SIGNATURE = "signature-of-the-service"

@@ -15,7 +15,7 @@ from joserfc import jwt
 from joserfc.jwk import ECKey, KeySet, RSAKey
 
 from examples.calendar_login.provider import FakeOAuth
-from waystation.core import JsonObject
+from waystation.core.payload import JsonObject
 
 
 @dataclass(kw_only=True)

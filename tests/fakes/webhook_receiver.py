@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
-from waystation.core import JsonObject
+from waystation.core.payload import JsonObject
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -14,7 +14,8 @@ from verification.cluster.temporal_cluster import create_namespace
 from waystation.agents import BaseAgent
 from waystation.client import Session, connect
 from waystation.client.agent_client import Invocation
-from waystation.core import Settings, WorkflowSettings, app_scope, user_scope
+from waystation.core.contract import Settings, WorkflowSettings
+from waystation.core.scope_state import app_scope, user_scope
 from waystation.embedded import EmbeddedServer
 from waystation.history.history_fetch import describe_workflow
 from waystation.testing import AgentEnvironment, Replays, assert_invocation_holds, serving

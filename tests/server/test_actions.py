@@ -15,7 +15,7 @@ from temporalio.client import WorkflowHandle
 from benchmarks.actions import read_actions
 from tests.server.workflows.outside import LATE, until, waiting
 from waystation.agents import Agent
-from waystation.core import ActivitySettings, Settings, WorkflowSettings
+from waystation.core.contract import ActivitySettings, Settings, WorkflowSettings
 from waystation.embedded import EmbeddedServer
 from waystation.models import LlmRequest
 from waystation.models.function_model import Reply

@@ -8,7 +8,7 @@ from temporalio.api.workflowservice.v1 import PollWorkflowTaskQueueRequest
 
 from tests.server.conftest import empty_server
 from waystation.client import AgentDirectory, agent_directory, connect
-from waystation.core import UnknownAgent
+from waystation.core.errors import UnknownAgent
 
 
 @pytest.mark.slow

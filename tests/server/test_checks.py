@@ -11,13 +11,8 @@ from tests.agents import payer
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import Till, approve_and_finish, reject_and_finish, until_waiting
 from waystation.client.agent_client import Invocation
-from waystation.core import Log
-from waystation.testing import (
-    Replays,
-    assert_invocation_holds,
-    assert_projection_matches,
-    checks,
-)
+from waystation.core.log import Log
+from waystation.testing import Replays, assert_invocation_holds, assert_projection_matches, checks
 from waystation.testing.checks import StrictRunner, _ObservingRunner
 
 

@@ -15,7 +15,9 @@ from tests.steps import run
 from waystation.apps import App
 from waystation.apps.registry import Registry, discover
 from waystation.auth.credential_service.in_memory_credential_service import InMemoryCredentialService
-from waystation.core import Event, JsonObject, NotAllowed
+from waystation.core.contract import Event
+from waystation.core.errors import NotAllowed
+from waystation.core.payload import JsonObject
 from waystation.embedded import EmbeddedServer
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import AgentEnvironment, FunctionModel, ScriptedHuman, ScriptedModel, calls, says

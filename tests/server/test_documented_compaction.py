@@ -8,7 +8,7 @@ from tests.server.conftest import Serve
 from tests.steps import run
 from waystation.apps import App, BaseEventsSummarizer, EventsCompactionConfig
 from waystation.apps.registry import discover
-from waystation.core import text_of
+from waystation.core.contract import text_of
 from waystation.testing import ScriptedModel, calls, says
 
 BLOCKS = blocks(how_to("summarize-conversations"), "python")

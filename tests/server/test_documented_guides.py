@@ -12,7 +12,7 @@ from tests.documents import blocks, how_to
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import until, until_waiting
 from waystation import Agent, LongRunningFunctionTool
-from waystation.core import JsonObject
+from waystation.core.payload import JsonObject
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import FunctionModel, calls, responses, says, user_text
 

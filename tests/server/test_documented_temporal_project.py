@@ -26,7 +26,7 @@ from verification.cluster.temporal_cluster import create_namespace
 from waystation import ActivityTool, Agent, AgentClient, NexusTool, WorkflowTool
 from waystation.apps.registry import discover
 from waystation.cli.demo import WorkerProcess
-from waystation.core import Settings, Stores
+from waystation.core.contract import Settings, Stores
 from waystation.embedded import EmbeddedServer, find_temporal
 from waystation.testing import ScriptedModel, calls, responses, says
 from waystation.worker import WORKER_OPTIONS, AgentService, WaystationPlugin

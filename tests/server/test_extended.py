@@ -12,7 +12,7 @@ from tests.server.workflows.outside import approve_and_finish, until
 from waystation.activities.notifications import Channels
 from waystation.agents import Agent
 from waystation.artifacts import ObjectStoreArtifactService
-from waystation.core import ApprovalPolicy
+from waystation.core.approval import ApprovalPolicy
 from waystation.extensions import STORES
 from waystation.memory import open_memory
 from waystation.storage import ObjectFiles

@@ -23,16 +23,11 @@ from tests.server.workflows.outside import waiting
 from waystation.agents import Agent
 from waystation.client import connect
 from waystation.client.agent_client import AgentClient
-from waystation.core import ANSWER_SIGNAL, Fact, Signalled, Started
+from waystation.core.contract import ANSWER_SIGNAL
+from waystation.core.projection import Fact, Started
+from waystation.core.projection.facts import Signalled
 from waystation.embedded import EmbeddedServer
-from waystation.history import (
-    HistoryPoll,
-    HistoryReader,
-    continued_as,
-    decode_events,
-    fetch_events_after,
-    find_run_id,
-)
+from waystation.history import HistoryPoll, HistoryReader, continued_as, decode_events, fetch_events_after, find_run_id
 from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
 from waystation.tools.long_running_tool import LongRunningFunctionTool
 from waystation.worker import announce_agents

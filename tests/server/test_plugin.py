@@ -33,7 +33,8 @@ from tests.server.user_workflow import AnyOther, InSandbox
 from tests.server.workflows.test_codec import Veil
 from waystation import ActivityTool, AgentClient
 from waystation.agents import Agent
-from waystation.core import InvalidConfiguration, Settings, Stores, WorkflowSettings
+from waystation.core.contract import Settings, Stores, WorkflowSettings
+from waystation.core.errors import InvalidConfiguration
 from waystation.embedded import EmbeddedServer
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import ScriptedModel, assert_invocation_holds, calls, responses, says

@@ -14,7 +14,7 @@ from temporalio.workflow import _Definition
 
 from tests.server.processes.workers import until
 from waystation import Agent, AgentClient, ApprovalPolicy
-from waystation.core import Settings, Stores
+from waystation.core.contract import Settings, Stores
 from waystation.embedded import EmbeddedServer
 from waystation.testing import ScriptedModel, assert_invocation_holds, calls, says
 from waystation.tools import FunctionTool

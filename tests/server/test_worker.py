@@ -36,7 +36,7 @@ from waystation.agents import Agent
 from waystation.client import connect
 from waystation.client.agent_client import AgentClient
 from waystation.client.connection import is_unreachable
-from waystation.core import Stores
+from waystation.core.contract import Stores
 from waystation.embedded import USUAL_PORT, EmbeddedServer
 from waystation.version import versions
 from waystation.worker import announce_agents

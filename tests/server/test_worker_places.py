@@ -6,7 +6,8 @@ import pytest
 
 from tests.programs import logged, run
 from tests.server.processes.workers import AGENTS
-from waystation.core import Quotas, Settings, Stores
+from waystation.core.budget import Quotas
+from waystation.core.contract import Settings, Stores
 from waystation.worker.service_setup import StoreUnusable, check_stores
 
 KINDS = "use a folder, or a URL such as s3://bucket/prefix, gs://bucket/prefix or az://container/prefix."

@@ -19,7 +19,7 @@ from tests.server.approvals.asking import payer
 from tests.server.encryption.test_encrypted_namespace import asker, restart_with, write_keys
 from tests.server.processes.workers import Process
 from tests.server.workflows.outside import approve_and_finish, until, until_waiting, waiting
-from waystation.core import InvalidAnswer
+from waystation.core.errors import InvalidAnswer
 from waystation.embedded import EmbeddedServer
 from waystation.history import format_saved_history
 from waystation.replay import redact

@@ -9,7 +9,9 @@ from google.genai import types
 from pydantic import Field, PrivateAttr, ValidationError
 
 from waystation.agents import Agent
-from waystation.core import JsonObject, ModelOverloaded, Usage
+from waystation.core.budget import Usage
+from waystation.core.errors import ModelOverloaded
+from waystation.core.payload import JsonObject
 from waystation.models import BaseLlm, LlmRequest, LlmResponse
 from waystation.models.base_llm import AdkLlm
 from waystation.models.llm_request import EditableRequest

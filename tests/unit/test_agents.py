@@ -14,7 +14,8 @@ from waystation.agents.tree import create_shape, keeps_turn, transfer_target, tr
 from waystation.apps import App
 from waystation.apps.registry import Registry, authoring_problems
 from waystation.code_executors import BuiltInCodeExecutor
-from waystation.core import AgentSpec, Budget
+from waystation.core.budget import Budget
+from waystation.core.contract import AgentSpec
 from waystation.models import Gemini
 from waystation.plugins import BasePlugin, ReflectAndRetryToolPlugin, TrackingScope
 from waystation.plugins.base_plugin import overrides_callback

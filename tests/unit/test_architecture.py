@@ -14,12 +14,17 @@ import grimp
 import pytest
 
 from tests.paths import ROOT, syntax_tree
-from waystation.core import CallRef, errors
+from waystation.core import errors
+from waystation.core.log import CallRef
 
 # Loaded only when a tool needs a credential, and for options of the worker.
 LOGINS, CLIENTS = "waystation.auth.auth_credential", "waystation.client.agent_client"
 TOOLS, ACTIVITIES, WORKFLOWS = "waystation.tools", "waystation.activities", "waystation.workflows"
-QUOTAS = {"waystation.core.quota", "waystation.storage.quota_store", "waystation.activities.model_call.metered_model"}
+QUOTAS = {
+    "waystation.core.budget.quota",
+    "waystation.storage.quota_store",
+    "waystation.activities.model_call.metered_model",
+}
 FOLDERS = ("waystation", "workflows", "activities", "tools", "examples", "benchmarks", "tests", "verification")
 FILES = [ROOT / "worker.py", *sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))]
 
@@ -36,7 +41,10 @@ def loaded_by(module: str) -> set[str]:
     [
         ("waystation", {"temporalio", "google.genai", TOOLS, "structlog", "typer", "joserfc"}),
         ("waystation.version", {"temporalio", "google.genai", "pydantic", TOOLS}),
-        ("waystation.core.log.projection", {"temporalio", "google.genai", TOOLS, "structlog", "waystation.agents"}),
+        (
+            "waystation.core.projection.projection",
+            {"temporalio", "google.genai", TOOLS, "structlog", "waystation.agents"},
+        ),
         ("waystation.workflows.invocation", {"google.genai", TOOLS, ACTIVITIES, "structlog", "waystation.agents"}),
         ("waystation.tools", {"temporalio", "google.genai", ACTIVITIES, WORKFLOWS}),
         ("waystation.apps.registry", {"temporalio", "google.genai", ACTIVITIES, WORKFLOWS, "waystation.adk"}),

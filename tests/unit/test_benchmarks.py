@@ -13,7 +13,7 @@ from benchmarks.capacity import ACTIONS_LIMIT, Costs, Load, estimate
 from benchmarks.side import ONE, Scenario
 from benchmarks.table import Row, ratio
 from tests.paths import ROOT
-from waystation.core import Settings
+from waystation.core.contract import Settings
 from waystation.worker import WORKER_OPTIONS
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from waystation.core import StoreFailed
+from waystation.core.errors import StoreFailed
 from waystation.storage import Blobs
 from waystation.storage.blobs import BlobMissing
 

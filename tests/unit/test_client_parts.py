@@ -9,7 +9,7 @@ import pytest
 
 from waystation.client.agent_client import AgentClient
 from waystation.client.invocation_handle import start_invocation
-from waystation.core import InvalidInput
+from waystation.core.errors import InvalidInput
 
 
 class Recorder:

@@ -8,7 +8,8 @@ from pydantic import BaseModel
 
 from waystation import Agent, FunctionTool
 from waystation.activities import DEMO, Models
-from waystation.core import JsonObject, text_of
+from waystation.core.contract import text_of
+from waystation.core.payload import JsonObject
 from waystation.models import FallbackModel, Gemini, LlmRequest
 from waystation.models.demo_model import demo_model
 from waystation.testing import FunctionModel

@@ -16,7 +16,7 @@ from waystation.activities.notifications import KINDS, Channels
 from waystation.apps.registry import Registry
 from waystation.artifacts import ObjectStoreArtifactService
 from waystation.auth.credential_service.store_location import open_store
-from waystation.core import CredentialStoreError, InvalidConfiguration, StoreFailed
+from waystation.core.errors import CredentialStoreError, InvalidConfiguration, StoreFailed
 from waystation.extensions import (
     CHANNELS,
     COMMANDS,

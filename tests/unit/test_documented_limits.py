@@ -9,13 +9,15 @@ from tests.documents import DOCS, section
 from waystation import configuration
 from waystation.activities import activity_attempt, call_modes
 from waystation.activities.model_call import annotate
-from waystation.core import DEFAULT_DEADLINE_S, MAX_IGNORED_EVENTS, MAX_VALUE_BYTES, Settings, scope_state, session_log
 from waystation.core import payload as values
-from waystation.core.approval import answer, decision, policy, remembered
+from waystation.core import scope_state, session_log
+from waystation.core.approval import answer, policy, remembered
 from waystation.core.budget import MAX_MODEL_CALLS
+from waystation.core.contract import MAX_MEMO_CALLS, Settings
 from waystation.core.ids import MAX_SESSION_ID_CHARS
-from waystation.core.log import answers
-from waystation.core.wire import MAX_MEMO_CALLS
+from waystation.core.log import MAX_IGNORED_EVENTS, answers, decision
+from waystation.core.log.call import DEFAULT_DEADLINE_S
+from waystation.core.payload import MAX_VALUE_BYTES
 from waystation.storage import postgres
 from waystation.storage.driver import INLINE_LIMIT
 from waystation.tools.mcp_tool.mcp_session_manager import MAX_TOOLS, MAX_VALUES

@@ -90,7 +90,7 @@ def test_the_sources_name_only_existing_pages() -> None:
 
 
 def test_the_pages_name_only_existing_modules() -> None:
-    """A path in backquotes, such as `core/budget.py`, leads to a file here or below `waystation`."""
+    """A path in backquotes, such as `core/budget/budget.py`, leads to a file here or below `waystation`."""
     named = {
         (page.name, path)
         for page in pages()

@@ -15,7 +15,7 @@ from temporalio.converter import DataConverter
 from temporalio.exceptions import ApplicationError
 
 from tests.paths import ROOT
-from waystation.core import InvalidConfiguration, StoreFailed
+from waystation.core.errors import InvalidConfiguration, StoreFailed
 from waystation.key_set import EncryptionKeys
 from waystation.memory import MemoryEntry
 from waystation.memory.sqlite_memory_service import SqliteMemoryService

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from waystation.core import ModelOverloaded, ModelRefused, RateLimited
+from waystation.core.errors import ModelOverloaded, ModelRefused, RateLimited
 from waystation.models import BaseLlm, LlmRequest, LlmResponse
 from waystation.models.fallback_model import FallbackModel
 from waystation.models.google_llm import Gemini

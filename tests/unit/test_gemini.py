@@ -13,7 +13,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from waystation.core import JsonObject, ModelError, ModelOverloaded, ModelRefused, Usage
+from waystation.core.budget import Usage
+from waystation.core.errors import ModelError, ModelOverloaded, ModelRefused
+from waystation.core.payload import JsonObject
 from waystation.models import LlmRequest, LlmResponse
 from waystation.models import google_llm as adapter
 from waystation.models.google_llm import Gemini

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from waystation.agents.readonly_context import ReadonlyContext
-from waystation.core import JsonObject
+from waystation.core.payload import JsonObject
 from waystation.models import LlmRequest
 from waystation.models.google_llm import Gemini
 from waystation.models.sendable import CONTINUE_PROMPT

@@ -11,7 +11,7 @@ from tests.paths import ROOT
 from waystation.activities.model_choice import list_model_warnings
 from waystation.agents import Agent, LlmAgent
 from waystation.apps.registry import Registry
-from waystation.core import Price
+from waystation.core.budget import Price
 from waystation.models.fallback_model import FallbackModel
 from waystation.models.google_llm import Gemini
 from waystation.models.known_models import known_models

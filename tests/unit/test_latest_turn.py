@@ -1,6 +1,8 @@
 """Demo models reply to the latest turn of a request."""
 
-from waystation.core import Event, JsonObject, quoted_content
+from waystation.core.contract import Event
+from waystation.core.conversation.prompt import quoted_content
+from waystation.core.payload import JsonObject
 from waystation.models import LlmRequest
 from waystation.testing import latest_turn
 

@@ -23,8 +23,9 @@ from tests.unit.core.story import (
     user_message,
 )
 from tests.unit.test_spans import by_model
-from waystation.core import (
-    Answer,
+from waystation.core.approval import Answer, Verification
+from waystation.core.budget import Price, Usage
+from waystation.core.log import (
     AnswerIgnored,
     AnswerSubmitted,
     AnswerVerified,
@@ -34,12 +35,9 @@ from waystation.core import (
     Held,
     Log,
     ModelReplied,
-    Price,
-    Snapshot,
-    Usage,
-    Verification,
     parse_ref,
 )
+from waystation.core.projection import Snapshot
 from waystation.history import build_log, decode_events
 from waystation.worker.metric_export import MAX_CHARS, MAX_VALUES, MetricExport
 from waystation.worker.metrics import FROM_LOG, MODEL_SECONDS, QUOTA_SECONDS, measure, when_requested

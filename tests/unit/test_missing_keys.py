@@ -5,7 +5,8 @@ from temporalio.client import Client
 from temporalio.worker import WorkerConfig
 
 from waystation.agents import Agent
-from waystation.core import ApprovalPolicy, InvalidConfiguration
+from waystation.core.approval import ApprovalPolicy
+from waystation.core.errors import InvalidConfiguration
 from waystation.tools import FunctionTool
 from waystation.worker import WaystationPlugin
 from waystation.worker_keys import WorkerKeys

@@ -16,8 +16,10 @@ import pytest
 from tests.fakes.model_services import SIGNATURE, FakeAnthropic, FakeOpenAI, FakeService
 from tests.tiers import FULL
 from waystation.agents import Agent
-from waystation.core import GENAI_COUNTS, JsonObject, ModelOverloaded, ModelRefused, Usage
-from waystation.core.budget import MAX_TOKENS
+from waystation.core.budget import GENAI_COUNTS, Usage
+from waystation.core.budget.budget import MAX_TOKENS
+from waystation.core.errors import ModelOverloaded, ModelRefused
+from waystation.core.payload import JsonObject
 from waystation.models import BaseLlm, LlmRequest, LlmResponse, anthropic_llm, chat_completions
 from waystation.models.anthropic_llm import AnthropicLlm, Claude
 from waystation.models.fallback_model import FallbackModel

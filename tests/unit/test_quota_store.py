@@ -12,19 +12,11 @@ import pytest
 from tests.paths import ROOT
 from waystation.activities.contexts import Contexts
 from waystation.activities.model_call.metered_model import Meters
-from waystation.core import (
-    AgentRun,
-    AgentSpec,
-    Amounts,
-    BudgetExhausted,
-    Conversation,
-    Log,
-    ModelLimit,
-    PeriodBudget,
-    Quotas,
-    RateLimit,
-    StoreFailed,
-)
+from waystation.core.budget import Amounts, ModelLimit, PeriodBudget, Quotas, RateLimit
+from waystation.core.contract import AgentSpec
+from waystation.core.conversation import Conversation
+from waystation.core.errors import BudgetExhausted, StoreFailed
+from waystation.core.log import AgentRun, Log
 from waystation.models import FallbackModel, LlmRequest
 from waystation.storage import MeteredCall, QuotaStore, Reservation
 from waystation.storage.quota_store import KEEP_S
@@ -34,7 +26,7 @@ DAILY = PeriodBudget(period="day", max_cost=1.0)
 HOURLY = RateLimit(requests=1_000, window_s=3_600)
 CHILD = """
 import asyncio, sys
-from waystation.core import Amounts, RateLimit
+from waystation.core.budget import Amounts, RateLimit
 from waystation.storage import MeteredCall, QuotaStore
 store = QuotaStore(sys.argv[1])
 async def main():

@@ -14,7 +14,7 @@ import pytest
 from tests.paths import ROOT
 from waystation.agents import Agent
 from waystation.apps.registry import Registry, discover
-from waystation.core import AgentNameTaken, InvalidAgent, UnknownAgent
+from waystation.core.errors import AgentNameTaken, InvalidAgent, UnknownAgent
 from waystation.testing import ScriptedModel
 from waystation.tools import AgentTool, ToolContext
 

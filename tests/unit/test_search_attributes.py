@@ -11,7 +11,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.client import SEARCH_ATTRIBUTE_TYPES, SearchAttributeMonitor, agent_client
 from waystation.client.agent_client import AgentClient
-from waystation.core import SEARCH_TENANT
+from waystation.core.contract import SEARCH_TENANT
 from waystation.worker import plugin
 
 ALL = tuple(SEARCH_ATTRIBUTE_TYPES)

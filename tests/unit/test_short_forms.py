@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from waystation.core import decode, encode
+from waystation.core.payload import decode, encode
 from waystation.storage.driver import MAX_BYTES, ROOM, short_form
 
 DIGEST = "0123456789ab" + "c" * 52

@@ -9,7 +9,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from tests.unit.core.story import log_of, model_calls, model_replied, user_message
-from waystation.core import END, Ended, Log
+from waystation.core.log import END, Ended, Log
 from waystation.worker import SpanExport, span_export
 
 

@@ -19,21 +19,11 @@ from tests.unit.core.story import (
     tool_returned,
     user_message,
 )
-from waystation.core import (
-    Body,
-    ChildReturned,
-    Ended,
-    EventActions,
-    InvocationInput,
-    InvocationResult,
-    Log,
-    ModelLost,
-    ModelReplied,
-    Snapshot,
-    Usage,
-    ids,
-    parse_ref,
-)
+from waystation.core import ids
+from waystation.core.budget import Usage
+from waystation.core.contract import EventActions, InvocationInput, InvocationResult
+from waystation.core.log import Body, ChildReturned, Ended, Log, ModelLost, ModelReplied, parse_ref
+from waystation.core.projection import Snapshot
 from waystation.history import build_log, decode_events
 from waystation.worker.spans import Span, build_spans, find_trace
 

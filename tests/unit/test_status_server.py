@@ -13,7 +13,10 @@ from urllib.request import urlopen
 import pytest
 
 from tests.store_servers import S3_KEYS
-from waystation.core import InvalidConfiguration, JsonObject, Quotas, Settings, Stores
+from waystation.core.budget import Quotas
+from waystation.core.contract import Settings, Stores
+from waystation.core.errors import InvalidConfiguration
+from waystation.core.payload import JsonObject
 from waystation.storage import USER_KEYS_VARIABLE, ObjectFiles, probe_all, store_probes
 from waystation.worker import status_server
 from waystation.worker.metrics import Measurement

@@ -16,7 +16,8 @@ from tests.unit.test_encryption import SECRET, add_key, key_id
 from waystation.auth import AuthCredential, AuthCredentialTypes
 from waystation.auth.credential_service import EncryptedFileCredentialService, InMemoryCredentialService
 from waystation.auth.credential_store import Bucket
-from waystation.core import CredentialStoreError, InvalidConfiguration, KeyMissing, StoreFailed, user_scope
+from waystation.core.errors import CredentialStoreError, InvalidConfiguration, KeyMissing, StoreFailed
+from waystation.core.scope_state import user_scope
 from waystation.key_set import EncryptionKeys
 from waystation.storage import (
     ENCRYPTION_VARIABLE,

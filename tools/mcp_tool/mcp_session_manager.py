@@ -33,7 +33,9 @@ from mcp.types.methods import validate_server_result
 from mcp.types.version import LATEST_MODERN_VERSION
 from pydantic import BaseModel, Field, ValidationError
 
-from waystation.core import NotJson, WaystationError, decode_leniently, encode, repair_json, with_article, with_notes
+from waystation.core.errors import NotJson, WaystationError
+from waystation.core.naming import with_article
+from waystation.core.payload import decode_leniently, encode, repair_json, with_notes
 from waystation.tools.outcome import MAX_RESULT_BYTES, TooLarge, has_more_values
 
 log = structlog.get_logger(__name__)

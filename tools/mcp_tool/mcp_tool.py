@@ -10,7 +10,8 @@ from mcp.shared.dispatcher import ProgressFnT
 from mcp.types import CallToolResult, Tool
 from pydantic import BaseModel, ValidationError
 
-from waystation.core import Effect, JsonObject
+from waystation.core.contract import Effect
+from waystation.core.payload import JsonObject
 from waystation.tools import BaseTool, ReadonlyContext, ToolContext, cacheable, declaration
 from waystation.tools.authorization import PENDING
 from waystation.tools.mcp_tool.mcp_session_manager import OPAQUE, McpSessions, OutcomeUnknown

@@ -11,7 +11,9 @@ from cachetools import TTLCache
 from mcp import Client, MCPError, StdioServerParameters
 from mcp.types import ListToolsResult, Resource, SamplingCapability, Tool, ToolListChangedNotification
 
-from waystation.core import Effect, InvalidTool, JsonObject
+from waystation.core.contract import Effect
+from waystation.core.errors import InvalidTool
+from waystation.core.payload import JsonObject
 from waystation.tools import (
     BaseTool,
     BaseToolset,

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from waystation.core import JsonObject
+from waystation.core.payload import JsonObject
 from waystation.tools import NativeTool
 
 

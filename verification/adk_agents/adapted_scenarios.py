@@ -29,7 +29,8 @@ from waystation.activities.model_choice import Models  # noqa: E402
 from waystation.adk import from_adk  # noqa: E402
 from waystation.apps.registry import Registry, Root  # noqa: E402
 from waystation.client import AgentClient, connect  # noqa: E402
-from waystation.core import ModelRefused, ids  # noqa: E402
+from waystation.core import ids  # noqa: E402
+from waystation.core.errors import ModelRefused  # noqa: E402
 from waystation.worker import create_worker  # noqa: E402
 from waystation.worker.service_setup import create_temporary_services  # noqa: E402
 

@@ -16,7 +16,7 @@ from tests.server.processes.workers import Place, Process, until
 from tests.server.web.sites import Browser, path_of
 from verification.chaos.chaos_plan import Channel, SendAnswer
 from waystation.client.agent_client import AgentClient
-from waystation.core import AnswerRefused, WaystationError
+from waystation.core.errors import AnswerRefused, WaystationError
 
 Outcome = Literal["accepted", "refused", "sent", "unknown"]
 """`sent` is a signal that the server has accepted. `unknown` means that the answer must be sent again."""

@@ -26,17 +26,12 @@ from verification.chaos.chaos_plan import (
     find_end,
     is_fault,
 )
-from verification.chaos.fleet import (
-    BLOCKED,
-    TASK_QUEUE,
-    Supervisor,
-    make_place,
-    make_supervisors,
-)
+from verification.chaos.fleet import BLOCKED, TASK_QUEUE, Supervisor, make_place, make_supervisors
 from verification.chaos.report import Figures, check_answers, check_effects, check_invocation, counted_if_hung
 from verification.chaos.setups import DevelopmentServer, Servers, SetupName, Stores, running
 from waystation.client.agent_client import AgentClient, Invocation
-from waystation.core import AnswerCounted, Log, UnknownAgent, WaystationError
+from waystation.core.errors import UnknownAgent, WaystationError
+from waystation.core.log import AnswerCounted, Log
 
 PATIENCE_S = 300.0
 """How long the fleet has to finish after the last step. What is not finished then counts as stuck."""

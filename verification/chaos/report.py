@@ -12,7 +12,8 @@ from tests.server.processes.ledger import Ledger
 from verification.chaos.answering import Outcome
 from verification.chaos.chaos_plan import SendAnswer
 from waystation.client.agent_client import Invocation
-from waystation.core import AnswerCounted, AnswerIgnored, Held, Log, NotReplayable
+from waystation.core.errors import NotReplayable
+from waystation.core.log import AnswerCounted, AnswerIgnored, Held, Log
 from waystation.testing import Replays, assert_invocation_holds
 
 STEP_LIMIT_S = 240.0

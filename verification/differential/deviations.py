@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from verification.differential.scenario import Json
-from waystation.core import BEGIN, PREAMBLE
+from waystation.core.conversation import BEGIN
+from waystation.core.conversation.prompt import PREAMBLE
 from waystation.tools.base_tool import BaseTool, declare
 from waystation.tools.exit_loop_tool import exit_loop
 from waystation.tools.function_tool import FunctionTool

@@ -27,7 +27,11 @@ from waystation.apps.registry import Registry, Root, tree_of
 from waystation.artifacts.base_artifact_service import BaseArtifactService
 from waystation.client import Session
 from waystation.client.agent_client import AgentClient, Invocation
-from waystation.core import Budget, Event, JsonObject, Log, ModelRefused, Wait, is_working, next_step
+from waystation.core.budget import Budget
+from waystation.core.contract import Event
+from waystation.core.errors import ModelRefused
+from waystation.core.log import Log, Wait, is_working, next_step
+from waystation.core.payload import JsonObject
 from waystation.models import BaseLlm, LlmRequest, LlmResponse
 from waystation.worker import announce_agents
 

@@ -11,7 +11,7 @@ from verification.differential.conftest import Oracle
 from verification.differential.record import difference
 from verification.differential.scenario import Json
 from verification.differential.signatures import functions_of
-from waystation.core import InvalidTool
+from waystation.core.errors import InvalidTool
 from waystation.tools.base_tool import declare
 from waystation.tools.function_tool import FunctionTool
 

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from waystation.adk.replayable_mark import replayable as replayable
-from waystation.core import AuthoringError, JsonObject
+from waystation.core.errors import AuthoringError
+from waystation.core.payload import JsonObject
 from waystation.version import find_adk_problem
 
 if TYPE_CHECKING:

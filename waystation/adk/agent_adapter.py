@@ -58,7 +58,9 @@ from waystation.agents import (
 from waystation.agents.base_agent import CODE_OF_ITS_OWN
 from waystation.apps import App, BaseEventsSummarizer, EventsCompactionConfig
 from waystation.code_executors import BuiltInCodeExecutor
-from waystation.core import InvalidAgent, JsonObject, describe_errors, with_article
+from waystation.core.errors import InvalidAgent
+from waystation.core.naming import describe_errors, with_article
+from waystation.core.payload import JsonObject
 from waystation.events import Event
 from waystation.models import LlmResponse
 from waystation.models.llm_request import EditableRequest

@@ -18,10 +18,12 @@ from google.adk.events import Event
 from google.adk.plugins.base_plugin import BasePlugin
 from pydantic import PrivateAttr
 
-from waystation import core, events
+from waystation import events
 from waystation.adk.context_adapter import Contexts, to_adk_event
 from waystation.agents.custom_agent import BodyChanged, BodyFailed, BodyResult, BodySegment, CustomAgent
-from waystation.core import ENGINE_METADATA, BodyEvent, JsonObject, copy_json
+from waystation.core import contract
+from waystation.core.contract import ENGINE_METADATA, BodyEvent
+from waystation.core.payload import JsonObject, copy_json, to_plain_json
 from waystation.events.lazy_list import LazyList
 from waystation.tools import CallbackContext
 
@@ -51,13 +53,13 @@ class ReplayableAgent(CustomAgent):
 
 
 def _to_body_event(event: Event) -> BodyEvent:
-    recorded = core.Event.model_validate(event.model_dump(mode="json", by_alias=True, exclude_none=True))
+    recorded = contract.Event.model_validate(event.model_dump(mode="json", by_alias=True, exclude_none=True))
     if recorded.function_calls() or recorded.function_responses():
         raise BodyFailed("A body yielded an event with a function call or response; only sub-agents can call tools.")
     fields = {name: getattr(recorded, name) for name in BodyEvent.model_fields}
     metadata = {key: value for key, value in (recorded.custom_metadata or {}).items() if key not in ENGINE_METADATA}
     fields |= {"custom_metadata": metadata or None}
-    return BodyEvent(**{**fields, "actions": None if recorded.actions == core.NO_ACTIONS else recorded.actions})
+    return BodyEvent(**{**fields, "actions": None if recorded.actions == contract.NO_ACTIONS else recorded.actions})
 
 
 class _Stopped(BaseException):
@@ -84,7 +86,7 @@ class _Replay:
         """`past` is the session's events."""
         self._name, self._session, self._past = agent.name, invocation.session, past
         self._task = asyncio.current_task()
-        self._recorded: deque[core.Event | BodySegment] = deque()
+        self._recorded: deque[contract.Event | BodySegment] = deque()
         for segment in segments[:-1]:
             self._recorded.extend((*segment.yielded, segment))
         self._following = deque(segments)
@@ -153,10 +155,10 @@ class _Replay:
         """Record an event of the body. The events of sub-agents are recorded already, and partial ones never are."""
         if id(event) in self._received or event.partial:
             return
-        recorded = self._next("yield an event", core.Event)
+        recorded = self._next("yield an event", contract.Event)
         if recorded is None:
             # When the body runs again, it receives the recorded form, so it has to see that form now.
-            event.actions.state_delta = core.to_plain_json(event.actions.state_delta)
+            event.actions.state_delta = to_plain_json(event.actions.state_delta)
             self.yielded.append(event)
         self._apply(event if recorded is None else to_adk_event(events.Event.from_recorded(recorded)))
 

@@ -25,8 +25,9 @@ from google.adk.sessions import BaseSessionService, Session
 from google.adk.tools.tool_confirmation import ToolConfirmation
 from google.adk.utils._sync_runner import _use_sync_callable_runner
 
-from waystation import auth, core, events
+from waystation import auth, events
 from waystation.agents import ReadonlyContext
+from waystation.core import contract
 from waystation.events.lazy_list import LazyList
 from waystation.memory import MemoryEntry
 from waystation.tools import Session as WaystationSession
@@ -232,7 +233,7 @@ class AdkContext(Context):
                 setattr(actions, name, value)
         actions.artifact_delta.update(written.artifact_delta)
         for call_id, asked in written.requested_tool_confirmations.items():
-            actions.requested_tool_confirmations[call_id] = core.ToolConfirmation.model_validate(asked.model_dump())
+            actions.requested_tool_confirmations[call_id] = contract.ToolConfirmation.model_validate(asked.model_dump())
         actions.render_ui_widgets[:] = [
             widget.model_dump(mode="json", exclude_none=True) for widget in written.render_ui_widgets or ()
         ]

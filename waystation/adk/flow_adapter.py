@@ -22,7 +22,7 @@ from google.genai import types
 from waystation.adk.context_adapter import AdkContext, Contexts
 from waystation.adk.tool_adapter import editing, editing_response
 from waystation.agents import ReadonlyContext
-from waystation.core import JsonObject
+from waystation.core.payload import JsonObject
 from waystation.models import LlmResponse
 from waystation.tools import BaseTool, BaseToolset, ToolContext
 from waystation.tools.threads import run_in_thread

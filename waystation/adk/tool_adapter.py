@@ -17,7 +17,7 @@ from google.adk.tools.base_toolset import BaseToolset as AdkBaseToolset
 
 from waystation.adk.context_adapter import Contexts
 from waystation.agents import BaseAgent, ReadonlyContext
-from waystation.core import JsonObject
+from waystation.core.payload import JsonObject
 from waystation.models import LlmResponse
 from waystation.tools import AgentTool, BaseTool, BaseToolset, ToolContext, invoke
 from waystation.tools.outcome import FailedAfterEffect

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from waystation.agents.base_agent import BaseAgent
-from waystation.core import BodyEvent, Event, JsonObject, WaystationError
+from waystation.core.contract import BodyEvent, Event
+from waystation.core.errors import WaystationError
+from waystation.core.payload import JsonObject
 from waystation.tools import CallbackContext
 
 

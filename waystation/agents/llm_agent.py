@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, field_validator, model_validator
 from waystation.agents import ApprovalRule, BaseAgent, Callbacks, lineage
 from waystation.agents.toolbox import list_tools
 from waystation.code_executors import BuiltInCodeExecutor
-from waystation.core import with_article
+from waystation.core.naming import with_article
 from waystation.extensions import find_adapter, find_adapters
 from waystation.models import BaseLlm
 from waystation.models.base_llm import DEFAULT_MODEL, AdkLlm, GeneratesContent

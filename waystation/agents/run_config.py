@@ -5,7 +5,8 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from waystation.core import MAX_MODEL_CALLS, Budget, JsonObject
+from waystation.core.budget import MAX_MODEL_CALLS, Budget
+from waystation.core.payload import JsonObject
 
 _ACCEPTED = ("tool_thread_pool_config", "telemetry", "get_session_config")
 """Fields of ADK's RunConfig that are accepted but have no effect."""

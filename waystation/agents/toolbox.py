@@ -13,15 +13,10 @@ from typing import Any
 import structlog
 
 from waystation.agents import BaseAgent
-from waystation.core import (
-    ActivitySettings,
-    ApprovalPolicy,
-    AuthoringError,
-    InvalidTool,
-    ToolNameTaken,
-    WaystationError,
-    with_article,
-)
+from waystation.core.approval import ApprovalPolicy
+from waystation.core.contract import ActivitySettings
+from waystation.core.errors import AuthoringError, InvalidTool, ToolNameTaken, WaystationError
+from waystation.core.naming import with_article
 from waystation.tools import (
     AgentTool,
     BaseTool,

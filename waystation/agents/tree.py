@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from waystation.agents import BaseAgent, LlmAgent, LoopAgent, ParallelAgent, SequentialAgent, lineage
 from waystation.agents.custom_agent import CustomAgent
-from waystation.core import AgentKind, AgentSpec
+from waystation.core.contract import AgentKind, AgentSpec
 from waystation.plugins import BasePlugin, overrides_callback
 
 _KINDS: tuple[tuple[type[BaseAgent], AgentKind], ...] = (

@@ -7,19 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from waystation import core
 from waystation.approvers.permissions import ROLES, Person, why_not
-from waystation.core import (
-    Action,
-    Answer,
-    CallState,
-    NotAllowed,
-    PendingCall,
-    TokenSigner,
-    Verified,
-    check_authority,
-    check_claim,
-)
+from waystation.core import approval
+from waystation.core.approval import Action, Answer, PendingCall, TokenSigner, Verified
+from waystation.core.errors import NotAllowed
+from waystation.core.log import CallState, check_authority, check_claim
 
 if TYPE_CHECKING:
     from waystation.approvers.identity import Gateway, Links, OidcLogin, Sealer
@@ -83,7 +75,7 @@ class Gatekeeper:
             return None
         signer, sealer = self.gateway.signer(who.subject, who.roles), self.sealer
 
-        def make(*, namespace: str, approval_id: str, answer: Mapping[str, Any] | core.Request) -> str:
+        def make(*, namespace: str, approval_id: str, answer: Mapping[str, Any] | approval.Request) -> str:
             place = {"namespace": namespace, "approval_id": approval_id}
             return sealer.seal(proof or signer(**place, answer=answer), **place, answer=answer)
 

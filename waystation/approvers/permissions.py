@@ -8,7 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from waystation.core import ACTIONS, DEFAULT_USER, ROLE, Action, NotAllowed, PendingCall, Verified
+from waystation.core.approval import ACTIONS, ROLE, Action, PendingCall, Verified
+from waystation.core.contract import DEFAULT_USER
+from waystation.core.errors import NotAllowed
 
 Role = Literal["viewer", "approver", "author", "operator"]
 """A role in an interface. `viewer` sees everything. `approver` answers calls that do not name their approvers. `author`

@@ -6,7 +6,9 @@ import copy
 from typing import TYPE_CHECKING, Any, Self
 
 from waystation.apps import BaseEventsSummarizer
-from waystation.core import JsonObject, ModelError, ModelRefused, with_article
+from waystation.core.errors import ModelError, ModelRefused
+from waystation.core.naming import with_article
+from waystation.core.payload import JsonObject
 from waystation.models import BaseLlm, LlmRequest
 
 if TYPE_CHECKING:

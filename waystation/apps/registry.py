@@ -42,16 +42,8 @@ from waystation.agents import (
 )
 from waystation.agents.custom_agent import CustomAgent
 from waystation.apps import App, EventsCompactionConfig
-from waystation.core import (
-    AgentNameTaken,
-    AuthoringError,
-    InvalidAgent,
-    InvalidTool,
-    NoAgents,
-    UnknownAgent,
-    describe_errors,
-    with_article,
-)
+from waystation.core.errors import AgentNameTaken, AuthoringError, InvalidAgent, InvalidTool, NoAgents, UnknownAgent
+from waystation.core.naming import describe_errors, with_article
 from waystation.extensions import find_adapter
 from waystation.import_path import add_project
 from waystation.models import BaseLlm

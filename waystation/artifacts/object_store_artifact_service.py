@@ -22,7 +22,8 @@ from urllib.parse import quote, unquote
 from pydantic import BaseModel
 
 from waystation.artifacts.base_artifact_service import USER_PREFIX, ArtifactVersion, BaseArtifactService
-from waystation.core import InputValidationError, JsonObject, NotJson, encode, to_plain_json
+from waystation.core.errors import InputValidationError, NotJson
+from waystation.core.payload import JsonObject, encode, to_plain_json
 from waystation.storage import ObjectFiles, Owner
 
 if TYPE_CHECKING:

@@ -22,7 +22,8 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
-from waystation.core import JsonObject, Secret
+from waystation.core.payload import JsonObject
+from waystation.core.secrets import Secret
 
 _EXPOSE = "expose_secrets"
 

@@ -11,7 +11,8 @@ from pydantic import BaseModel, model_validator
 
 from waystation.auth.auth_credential import AuthCredential, CredentialPart
 from waystation.auth.auth_schemes import AuthScheme
-from waystation.core import JsonObject, named_secret
+from waystation.core.payload import JsonObject
+from waystation.core.secrets import named_secret
 
 _LOGIN_FIELDS = ("auth_uri", "state", "expires_at", "expires_in", "redirect_uri")
 

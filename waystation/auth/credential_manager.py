@@ -24,7 +24,8 @@ from waystation.auth import (
     ServiceAccount,
     oauth,
 )
-from waystation.core import AuthorizationFailed, digest
+from waystation.core.errors import AuthorizationFailed
+from waystation.core.payload import digest
 
 if TYPE_CHECKING:
     from waystation.tools.tool_context import ToolContext

@@ -27,14 +27,9 @@ import structlog
 from waystation import auth
 from waystation.auth import oauth
 from waystation.auth.credential_service.base_credential_service import BaseCredentialService
-from waystation.core import (
-    DEFAULT_APP,
-    AuthorizationFailed,
-    CredentialStoreError,
-    InvalidConfiguration,
-    JsonObject,
-    StoreFailed,
-)
+from waystation.core.contract import DEFAULT_APP
+from waystation.core.errors import AuthorizationFailed, CredentialStoreError, InvalidConfiguration, StoreFailed
+from waystation.core.payload import JsonObject
 from waystation.storage import KeyDeleted, Owner, decrypt_file, encrypt_file, find_user_keys
 
 if TYPE_CHECKING:

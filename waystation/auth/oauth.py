@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
 from waystation import auth
-from waystation.core import AuthorizationFailed, is_private_url
+from waystation.core.errors import AuthorizationFailed
+from waystation.core.secrets import is_private_url
 from waystation.tls import default_ssl_context
 
 if TYPE_CHECKING:

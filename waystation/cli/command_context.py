@@ -29,19 +29,12 @@ from waystation.client import (
 )
 from waystation.client.connection import describe_rpc, is_unreachable
 from waystation.configuration import login_name
-from waystation.core import (
-    ANSWER_SIGNAL,
-    DEFAULT_APP,
-    DEFAULT_USER,
-    TASK_QUEUE,
-    InvalidConfiguration,
-    JsonObject,
-    PendingCall,
-    WaystationError,
-    clip,
-    decode,
-    errors,
-)
+from waystation.core import errors
+from waystation.core.approval import PendingCall
+from waystation.core.contract import ANSWER_SIGNAL, DEFAULT_APP, DEFAULT_USER, TASK_QUEUE
+from waystation.core.errors import InvalidConfiguration, WaystationError
+from waystation.core.payload import JsonObject, decode
+from waystation.core.summary import clip
 from waystation.presentation import terminal, words
 from waystation.storage import Blobs, StoreIds
 

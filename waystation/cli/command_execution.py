@@ -15,7 +15,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from waystation.cli.command_context import EXIT_CODES, CommandContext, Exit, Problem, to_problem
 from waystation.cli.output import write_error
-from waystation.core import WaystationError
+from waystation.core.errors import WaystationError
 from waystation.logs import configure_logs
 
 _SUBJECTS = ("id", "source", "name", "session", "below")

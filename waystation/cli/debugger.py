@@ -28,7 +28,8 @@ from waystation.cli.command_context import (
 from waystation.cli.output import Output
 from waystation.cli.recordings import read_prompts, read_recording
 from waystation.cli.terminal_input import Lines
-from waystation.core import WaystationError, hide_named_secrets
+from waystation.core.errors import WaystationError
+from waystation.core.secrets import hide_named_secrets
 from waystation.presentation import terminal
 from waystation.replay import Cursor, Moment, Prompt
 from waystation.replay.workflow_debugger import WorkflowDebugger, break_at

@@ -22,14 +22,9 @@ from waystation.cli.command_context import CommandContext, Exit, Problem, ServeU
 from waystation.cli.invocations import is_polled
 from waystation.cli.output import Output
 from waystation.cli.sessions import chat
-from waystation.core import DEFAULT_APP, DEFAULT_USER, JsonObject
-from waystation.embedded import (
-    USUAL_PORT,
-    USUAL_UI_PORT,
-    EmbeddedServer,
-    are_usual_ports_free,
-    bind_to_this_process,
-)
+from waystation.core.contract import DEFAULT_APP, DEFAULT_USER
+from waystation.core.payload import JsonObject
+from waystation.embedded import USUAL_PORT, USUAL_UI_PORT, EmbeddedServer, are_usual_ports_free, bind_to_this_process
 from waystation.presentation import terminal
 from waystation.stop_signals import handle_signals
 

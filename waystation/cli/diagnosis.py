@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from waystation.core import SEARCH_ATTRIBUTES
+from waystation.core.contract import SEARCH_ATTRIBUTES
 from waystation.presentation import terminal
 
 OLDEST_SERVER = (1, 29)

@@ -25,7 +25,9 @@ from waystation.cli.recordings import check_on_server
 from waystation.cli.terminal_input import find_person
 from waystation.client import Invocation
 from waystation.configuration import login_name
-from waystation.core import Action, CallState, summary
+from waystation.core import summary
+from waystation.core.approval import Action
+from waystation.core.log import CallState
 from waystation.presentation import terminal
 
 T = TypeVar("T")

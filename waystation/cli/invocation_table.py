@@ -16,7 +16,7 @@ from waystation.cli.command_context import AsJson, CommandContext, Exit, Invocat
 from waystation.cli.output import Output
 from waystation.cli.shell_completion import complete_agent
 from waystation.client import InvocationEntry, fold_called
-from waystation.core import SESSION_WORKFLOW, WORKFLOW
+from waystation.core.contract import SESSION_WORKFLOW, WORKFLOW
 from waystation.presentation import terminal, words
 from waystation.presentation.tables import make_table
 

@@ -37,19 +37,11 @@ from waystation.cli.command_context import (
 from waystation.cli.operations import describe_queue, list_pollers, measure_clock
 from waystation.cli.output import MIN_COLUMNS, Output
 from waystation.client import AgentClient, Invocation, PartialTextReader, new_events, stream_logs
-from waystation.core import (
-    MIN_HEARTBEAT_INTERVAL,
-    PARTIAL,
-    Budget,
-    Event,
-    JsonObject,
-    Log,
-    PendingCall,
-    Policy,
-    describe_faults,
-    is_working,
-    text_of,
-)
+from waystation.core.approval import PendingCall
+from waystation.core.budget import Budget, Policy
+from waystation.core.contract import MIN_HEARTBEAT_INTERVAL, PARTIAL, Event, text_of
+from waystation.core.log import Log, is_working
+from waystation.core.payload import JsonObject, describe_faults
 from waystation.history import PendingRetry, fetch_retries
 from waystation.presentation import terminal, words
 

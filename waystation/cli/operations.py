@@ -30,23 +30,12 @@ from temporalio.service import RPCError, RPCStatusCode
 from waystation import extensions
 from waystation.cli.command_context import Agents, AsJson, CommandContext, Exit, InvocationId, Problem
 from waystation.cli.diagnosis import Observations, Poller, SettingsFile, diagnose
-from waystation.client import (
-    SEARCH_ATTRIBUTE_TYPES,
-    AgentClient,
-    check_search_attributes,
-    find_store_differences,
-)
+from waystation.client import SEARCH_ATTRIBUTE_TYPES, AgentClient, check_search_attributes, find_store_differences
 from waystation.client.token_encryption import load_encrypter
 from waystation.configuration import QUOTAS_ENV, WEB_IDENTITY_ENV, is_exposed, read_quotas
-from waystation.core import (
-    CLIENT_IDENTITY_ENV,
-    IDENTITY_ENV,
-    WORKFLOW,
-    CredentialStoreError,
-    InvalidConfiguration,
-    StoreFailed,
-    Stores,
-)
+from waystation.core.approval import CLIENT_IDENTITY_ENV, IDENTITY_ENV
+from waystation.core.contract import WORKFLOW, Stores
+from waystation.core.errors import CredentialStoreError, InvalidConfiguration, StoreFailed
 from waystation.key_set import EncryptionKeys
 from waystation.presentation import terminal
 from waystation.storage import (

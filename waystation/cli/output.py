@@ -15,7 +15,8 @@ from rich.table import Table
 from rich.text import Text
 from temporalio.converter import DataConverter
 
-from waystation.core import Event, PendingCall
+from waystation.core.approval import PendingCall
+from waystation.core.contract import Event
 from waystation.presentation import terminal
 from waystation.storage import list_shortened
 

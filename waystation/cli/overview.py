@@ -17,7 +17,8 @@ from waystation.cli.command_context import AsJson, CommandContext, Exit
 from waystation.cli.diagnosis import Poller
 from waystation.cli.operations import QUEUE_TYPES, describe_queue, list_pollers, measure_clock
 from waystation.client import AgentClient, InvocationEntry
-from waystation.core import HELD, RUNNING, JsonObject
+from waystation.core.contract import HELD, RUNNING
+from waystation.core.payload import JsonObject
 from waystation.presentation import terminal
 from waystation.presentation.tables import make_table
 

@@ -40,18 +40,11 @@ from waystation.cli.shell_completion import complete_id
 from waystation.cli.terminal_input import NOTHING_SENT, Person, find_person
 from waystation.client import AgentClient
 from waystation.client.search_attributes import ANY_TENANT
-from waystation.core import (
-    ACTIONS,
-    Action,
-    ActionSpec,
-    JsonObject,
-    PendingCall,
-    Stores,
-    decode,
-    hide_named_secrets,
-    ids,
-    summary,
-)
+from waystation.core import ids, summary
+from waystation.core.approval import ACTIONS, Action, ActionSpec, PendingCall
+from waystation.core.contract import Stores
+from waystation.core.payload import JsonObject, decode
+from waystation.core.secrets import hide_named_secrets
 from waystation.presentation import terminal, words
 from waystation.presentation.tables import make_table
 from waystation.storage import describe_place

@@ -40,15 +40,9 @@ from waystation.cli.command_context import (
 from waystation.cli.invocations import print_events
 from waystation.cli.output import Output, write_error
 from waystation.cli.shell_completion import complete_id
-from waystation.core import (
-    SESSION_WORKFLOW,
-    WORKFLOW,
-    DeletedHistory,
-    ForeignHistory,
-    JsonObject,
-    KeyMissing,
-    WaystationError,
-)
+from waystation.core.contract import SESSION_WORKFLOW, WORKFLOW
+from waystation.core.errors import DeletedHistory, ForeignHistory, KeyMissing, WaystationError
+from waystation.core.payload import JsonObject
 from waystation.history import format_saved_history, read_history_file
 from waystation.presentation import terminal, words
 from waystation.presentation.tables import make_table

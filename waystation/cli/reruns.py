@@ -24,7 +24,9 @@ from waystation.cli.output import Output
 from waystation.cli.recordings import is_file, read_invocation
 from waystation.cli.terminal_input import find_person
 from waystation.client import AgentClient
-from waystation.core import AuthoringError, NoSuchEvent, Stores, UnknownAgent, hide_named_secrets
+from waystation.core.contract import Stores
+from waystation.core.errors import AuthoringError, NoSuchEvent, UnknownAgent
+from waystation.core.secrets import hide_named_secrets
 from waystation.presentation import terminal
 from waystation.replay import Recording, Workshop
 from waystation.replay.activity_replay import (

@@ -11,24 +11,13 @@ import typer
 from temporalio.service import RPCError, RPCStatusCode
 from typer.core import TyperCommand
 
-from waystation.cli.command_context import (
-    AsJson,
-    CommandContext,
-    Exit,
-    Problem,
-    missing_extra,
-)
+from waystation.cli.command_context import AsJson, CommandContext, Exit, Problem, missing_extra
 from waystation.cli.command_execution import AsyncCommand, create_command_group
 from waystation.cli.shell_completion import Completion
 from waystation.cli.terminal_input import find_person
-from waystation.client import (
-    add_search_attributes,
-    check_search_attributes,
-    delete_tenant_keys,
-    wait_until_accepted,
-)
+from waystation.client import add_search_attributes, check_search_attributes, delete_tenant_keys, wait_until_accepted
 from waystation.configuration import WEB_IDENTITY_ENV, find_identity_file
-from waystation.core import SEARCH_ATTRIBUTES, Stores
+from waystation.core.contract import SEARCH_ATTRIBUTES, Stores
 from waystation.key_set import EncryptionKeys, KeySet
 from waystation.storage import (
     ENCRYPTION_VARIABLE,

@@ -33,18 +33,10 @@ from waystation.cli.invocations import Watch, find_worker_problem, report_failur
 from waystation.cli.output import Output
 from waystation.cli.terminal_input import Lines
 from waystation.client import AgentClient, DeletedSession, Session, StartedInvocations, count_events, stream_session
-from waystation.core import (
-    ACTIONS,
-    DEFAULT_APP,
-    DEFAULT_USER,
-    MEMO_SESSION,
-    Action,
-    Event,
-    JsonObject,
-    PendingCall,
-    Stores,
-    errors,
-)
+from waystation.core import errors
+from waystation.core.approval import ACTIONS, Action, PendingCall
+from waystation.core.contract import DEFAULT_APP, DEFAULT_USER, MEMO_SESSION, Event, Stores
+from waystation.core.payload import JsonObject
 from waystation.history import describe_workflow, read_memo
 from waystation.presentation import terminal
 from waystation.presentation.tables import make_table

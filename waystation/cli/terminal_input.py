@@ -21,7 +21,7 @@ from prompt_toolkit.patch_stdout import patch_stdout
 
 from waystation.cli.command_context import Exit, Problem
 from waystation.cli.output import Output
-from waystation.core import WaystationError
+from waystation.core.errors import WaystationError
 from waystation.presentation import terminal
 
 T = TypeVar("T")

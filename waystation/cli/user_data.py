@@ -11,7 +11,8 @@ from waystation.cli.output import Output
 from waystation.cli.terminal_input import find_person
 from waystation.client import DeletedUser
 from waystation.configuration import read_quotas
-from waystation.core import Stores, errors
+from waystation.core import errors
+from waystation.core.contract import Stores
 from waystation.presentation import terminal
 from waystation.storage.quota_store import QuotaStore
 

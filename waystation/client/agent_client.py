@@ -51,26 +51,22 @@ from waystation.client.session_management import (
 )
 from waystation.client.token_encryption import Token, TokenEncrypter, TokenEncryption
 from waystation.client.user_deletion import DeletedUser, UsageStore, UserDeletion, UserStore
-from waystation.core import (
+from waystation.core import ids, summary
+from waystation.core.approval import PendingCall
+from waystation.core.budget import Budget
+from waystation.core.contract import (
     DEFAULT_APP,
     DEFAULT_USER,
     TASK_QUEUE,
     TASK_TIMEOUT,
     WORKFLOW,
-    Budget,
     Event,
-    InvalidInput,
     InvocationInput,
     InvocationResult,
-    JsonObject,
-    PendingCall,
-    decode,
-    describe_faults,
-    ids,
     streaming_fields,
-    summary,
-    to_plain_json,
 )
+from waystation.core.errors import InvalidInput
+from waystation.core.payload import JsonObject, decode, describe_faults, to_plain_json
 from waystation.history import read_owner
 from waystation.storage import Blobs, Owner, find_user_keys
 

@@ -17,18 +17,11 @@ from temporalio.api.enums.v1 import PendingWorkflowTaskState
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from waystation.core import (
-    AGENT_DIRECTORY,
-    APPLY_SIGNAL,
-    SCOPE_WORKFLOW,
-    TASK_TIMEOUT,
-    ForeignHistory,
-    JsonObject,
-    PendingCall,
-    Recorded,
-    ScopeDelta,
-    UnknownAgent,
-)
+from waystation.core.approval import PendingCall
+from waystation.core.contract import TASK_TIMEOUT
+from waystation.core.errors import ForeignHistory, UnknownAgent
+from waystation.core.payload import JsonObject, Recorded
+from waystation.core.scope_state import AGENT_DIRECTORY, APPLY_SIGNAL, SCOPE_WORKFLOW, ScopeDelta
 from waystation.history import ScopeReader, describe_workflow
 from waystation.storage import without_storage
 

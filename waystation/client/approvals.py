@@ -24,7 +24,9 @@ from waystation.client.invocation_handle import (
     read_pending_calls,
 )
 from waystation.client.search_attributes import AGENT, ANY_TENANT
-from waystation.core import (
+from waystation.core import ids
+from waystation.core.approval import Action, PendingCall, is_among_people
+from waystation.core.contract import (
     HELD,
     MAX_KEYWORD,
     SEARCH_AGENT,
@@ -33,15 +35,9 @@ from waystation.core import (
     SEARCH_TENANT,
     SEARCH_USER,
     WORKFLOW,
-    Action,
-    JsonObject,
-    PendingCall,
-    UnknownCall,
-    WaystationError,
-    digest,
-    ids,
-    is_among_people,
 )
+from waystation.core.errors import UnknownCall, WaystationError
+from waystation.core.payload import JsonObject, digest
 from waystation.history import is_not_found
 
 AT_ONCE = 8

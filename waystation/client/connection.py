@@ -13,7 +13,7 @@ from temporalio.envconfig import ClientConfig, ClientConnectConfig
 from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.configuration import describe_source
-from waystation.core import InvalidConfiguration
+from waystation.core.errors import InvalidConfiguration
 from waystation.storage import OFFLOAD_OVER, Blobs, offloading
 
 DEFAULT_ADDRESS = "localhost:7233"

@@ -9,17 +9,9 @@ from temporalio.client import WorkflowExecution
 
 from waystation.client.invocation_handle import ClientContext, read_full_log
 from waystation.client.search_attributes import AGENT
-from waystation.core import (
-    GIVE_UP_SIGNAL,
-    HELD,
-    HELD_TOOL,
-    MAX_MEMO_CALLS,
-    MEMO_HELD,
-    MODEL,
-    SEARCH_STATUS,
-    WORKFLOW,
-    JsonObject,
-)
+from waystation.core.contract import GIVE_UP_SIGNAL, HELD, MAX_MEMO_CALLS, MEMO_HELD, SEARCH_STATUS, WORKFLOW
+from waystation.core.payload import JsonObject
+from waystation.core.projection import HELD_TOOL, MODEL
 from waystation.history import PendingRetry, fetch_retries, read_memo
 
 

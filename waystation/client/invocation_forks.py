@@ -8,8 +8,13 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 
 from waystation.client.invocation_handle import ClientContext, Invocation, start_invocation
 from waystation.client.token_encryption import Token
-from waystation.core import MEMO_FORK, WORKFLOW, Budget, Fork, InvalidInput, InvocationInput, JsonObject, Log, ids
-from waystation.core.log import fork
+from waystation.core import ids
+from waystation.core.budget import Budget
+from waystation.core.contract import MEMO_FORK, WORKFLOW, Fork, InvocationInput
+from waystation.core.errors import InvalidInput
+from waystation.core.log import Log
+from waystation.core.payload import JsonObject
+from waystation.core.projection import fork
 from waystation.history import read_memo
 
 MAX_NUMBERS = 100

@@ -42,50 +42,30 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.client.agent_directory import AgentDirectory
-from waystation.client.search_attributes import (
-    PENDING,
-    STATUS,
-    is_unmapped,
-    make_start_attributes,
-    wait_until_accepted,
-)
+from waystation.client.search_attributes import PENDING, STATUS, is_unmapped, make_start_attributes, wait_until_accepted
 from waystation.client.token_encryption import Token, TokenEncryption
-from waystation.core import (
+from waystation.core import errors, ids, summary
+from waystation.core.approval import Action, Answer, PendingCall, check_size, is_encrypted, parse_answer
+from waystation.core.contract import (
     ANSWER_SIGNAL,
     ANSWER_UPDATE,
-    MAX_ID_BYTES,
     MAX_MEMO_CALLS,
     MEMO_PENDING,
-    MODEL,
     TASK_TIMEOUT,
     WORKFLOW,
-    Action,
-    AgentRun,
-    Answer,
     Event,
-    InvalidInput,
     InvocationInput,
     InvocationResult,
-    JsonObject,
-    Log,
-    ModelReplied,
-    ModelReplyRef,
     PartialText,
     PartialTexts,
-    PendingCall,
     Piece,
-    StoreFailed,
-    check_size,
-    describe_faults,
-    encode,
-    errors,
-    ids,
-    is_encrypted,
-    parse_answer,
-    search_attributes_of,
-    summary,
 )
-from waystation.core.approval import decision
+from waystation.core.errors import InvalidInput, StoreFailed
+from waystation.core.log import AgentRun, Log, ModelReplied, ModelReplyRef, decision
+from waystation.core.payload import JsonObject, describe_faults, encode
+from waystation.core.projection import MODEL
+from waystation.core.scope_state import MAX_ID_BYTES
+from waystation.core.session_log import search_attributes_of
 from waystation.history import (
     SavedHistory,
     build_log,

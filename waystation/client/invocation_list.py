@@ -10,7 +10,8 @@ from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
 from waystation.client.approvals import is_quotable
 from waystation.client.invocation_handle import parse_pending_calls
 from waystation.client.search_attributes import AGENT, TENANT, USER
-from waystation.core import (
+from waystation.core.approval import PendingCall
+from waystation.core.contract import (
     HELD,
     MAX_KEYWORD,
     MAX_MEMO_CALLS,
@@ -22,9 +23,8 @@ from waystation.core import (
     SEARCH_USER,
     SESSION_WORKFLOW,
     WORKFLOW,
-    JsonObject,
-    PendingCall,
 )
+from waystation.core.payload import JsonObject
 from waystation.history import read_memo
 
 WAITING = "waiting"

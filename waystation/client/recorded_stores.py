@@ -7,7 +7,9 @@ from contextlib import suppress
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 
-from waystation.core import WORKFLOW, StoreFailed, decode
+from waystation.core.contract import WORKFLOW
+from waystation.core.errors import StoreFailed
+from waystation.core.payload import decode
 from waystation.history import decode_events, get_attributes, read_json_payloads
 from waystation.storage import (
     BlobMissing,

@@ -16,7 +16,7 @@ from temporalio.client import Client
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 from temporalio.service import RPCError, RPCStatusCode
 
-from waystation.core import (
+from waystation.core.contract import (
     SEARCH_AGENT,
     SEARCH_ATTRIBUTES,
     SEARCH_PENDING,
@@ -24,8 +24,8 @@ from waystation.core import (
     SEARCH_TENANT,
     SEARCH_USER,
     InvocationInput,
-    search_attributes_of,
 )
+from waystation.core.session_log import search_attributes_of
 
 log = structlog.get_logger("waystation.worker")
 

@@ -31,7 +31,10 @@ from waystation.client.invocation_handle import (
 )
 from waystation.client.session_management import ScopedState
 from waystation.client.token_encryption import Token
-from waystation.core import (
+from waystation.core import errors, ids
+from waystation.core.approval import PendingCall
+from waystation.core.budget import Budget
+from waystation.core.contract import (
     CHANGE_STATE,
     CLOSE,
     DEFAULT_APP,
@@ -40,27 +43,15 @@ from waystation.core import (
     SESSION_WORKFLOW,
     TASK_TIMEOUT,
     WORKFLOW,
-    Budget,
-    Busy,
     Event,
     InvocationInput,
     InvocationResult,
-    JsonObject,
-    Log,
-    MessageJoined,
-    PendingCall,
-    SessionInput,
-    check_message_size,
-    decode,
-    describe_faults,
-    encode,
-    errors,
-    ids,
     message_request,
     streaming_fields,
-    to_plain_json,
 )
-from waystation.core.session_log import OPEN_STATUSES
+from waystation.core.log import Log, MessageJoined
+from waystation.core.payload import JsonObject, decode, describe_faults, encode, to_plain_json
+from waystation.core.session_log import OPEN_STATUSES, Busy, SessionInput, check_message_size
 from waystation.history import (
     EventType,
     HistoryPoll,

@@ -19,18 +19,10 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError
 
-from waystation.core import (
-    DEFAULT_APP,
-    DEFAULT_USER,
-    MEMO_SESSION,
-    SESSION_WORKFLOW,
-    WORKFLOW,
-    JsonObject,
-    app_scope,
-    copy_json,
-    ids,
-    user_scope,
-)
+from waystation.core import ids
+from waystation.core.contract import DEFAULT_APP, DEFAULT_USER, MEMO_SESSION, SESSION_WORKFLOW, WORKFLOW
+from waystation.core.payload import JsonObject, copy_json
+from waystation.core.scope_state import app_scope, user_scope
 from waystation.history import (
     ScopeReader,
     WorkflowRun,

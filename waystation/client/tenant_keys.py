@@ -8,7 +8,9 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.client.search_attributes import TENANT
-from waystation.core import InvalidConfiguration, JsonObject, ids
+from waystation.core import ids
+from waystation.core.errors import InvalidConfiguration
+from waystation.core.payload import JsonObject
 from waystation.history import OWNED_TYPES, read_owner
 from waystation.storage import USER_KEYS_VARIABLE, find_user_keys
 

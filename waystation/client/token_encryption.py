@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from waystation.configuration import find_identity_file
-from waystation.core import CLIENT_IDENTITY_ENV, InvalidConfiguration, JsonObject, Request, TokenSigner, is_encrypted
+from waystation.core.approval import CLIENT_IDENTITY_ENV, Request, TokenSigner, is_encrypted
+from waystation.core.errors import InvalidConfiguration
+from waystation.core.payload import JsonObject
 
 
 class TokenEncrypter(Protocol):

@@ -14,19 +14,11 @@ from temporalio.service import RPCError, RPCStatusCode
 from waystation.client.approvals import is_quotable
 from waystation.client.search_attributes import TENANT, USER, has_search_attributes
 from waystation.client.session_management import AT_A_TIME, MAX_ROUNDS, delete_run, delete_runs, stop_runs
-from waystation.core import (
-    MAX_KEYWORD,
-    SCOPE_WORKFLOW,
-    SEARCH_USER,
-    TASK_TIMEOUT,
-    WORKFLOW,
-    InvocationInput,
-    JsonObject,
-    ScopeNameTooLong,
-    WaystationError,
-    ids,
-    user_scope,
-)
+from waystation.core import ids
+from waystation.core.contract import MAX_KEYWORD, SEARCH_USER, TASK_TIMEOUT, WORKFLOW, InvocationInput
+from waystation.core.errors import ScopeNameTooLong, WaystationError
+from waystation.core.payload import JsonObject
+from waystation.core.scope_state import SCOPE_WORKFLOW, user_scope
 from waystation.history import (
     OWNED_TYPES,
     WorkflowRun,

@@ -12,8 +12,7 @@ from urllib.parse import quote
 
 from pydantic import Field, ValidationError
 
-from waystation.core.activity_io import Position
-from waystation.core.conversation.event import EventActions
+from waystation.core.contract import EventActions, Position
 from waystation.core.errors import NotJson, ScopeNameTooLong
 from waystation.core.payload import JsonObject, Recorded, decode_foreign, describe_faults, encode
 

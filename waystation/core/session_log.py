@@ -9,15 +9,9 @@ from typing import Any, Literal
 from pydantic import Field
 
 from waystation.core import ids, summary
-from waystation.core.approval.answer import PLAIN_TOKEN, is_encrypted
-from waystation.core.approval.remembered import StandingApproval, merge_remembered
+from waystation.core.approval import PLAIN_TOKEN, StandingApproval, is_encrypted, merge_remembered
 from waystation.core.budget import Budget
-from waystation.core.conversation.event import message_problem
-from waystation.core.conversation.partial_text import TextInterval
-from waystation.core.errors import InvalidInput, QueueFull, SessionBusy, SessionClosed, SessionRefused
-from waystation.core.log.snapshot import SegmentRef
-from waystation.core.payload import JsonObject, Recorded, decode, encode, parse
-from waystation.core.wire import (
+from waystation.core.contract import (
     DEFAULT_APP,
     DEFAULT_USER,
     MAX_KEYWORD,
@@ -30,10 +24,15 @@ from waystation.core.wire import (
     AppName,
     InvocationInput,
     Report,
+    SegmentRef,
     SessionLink,
     TenantName,
+    TextInterval,
+    message_problem,
     session_part,
 )
+from waystation.core.errors import InvalidInput, QueueFull, SessionBusy, SessionClosed, SessionRefused
+from waystation.core.payload import JsonObject, Recorded, decode, encode, parse
 
 MAX_MESSAGE_BYTES = 400_000
 MAX_STATE_BYTES = 700_000

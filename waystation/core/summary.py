@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 from string import Formatter
 
-from waystation.core.approval.answer import PendingCall
+from waystation.core.approval import PendingCall
 from waystation.core.payload import JsonObject
 from waystation.core.secrets import is_hidden
 

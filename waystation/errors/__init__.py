@@ -3,7 +3,7 @@
 from functools import partial
 
 from waystation.adk_names import import_name
-from waystation.core import InputValidationError
+from waystation.core.errors import InputValidationError
 from waystation.errors.already_exists_error import AlreadyExistsError
 from waystation.errors.session_not_found_error import SessionNotFoundError
 

@@ -1,6 +1,6 @@
 """Mirrors ADK's `google.adk.errors.already_exists_error` module."""
 
-from waystation.core import WaystationError
+from waystation.core.errors import WaystationError
 
 __all__ = ["AlreadyExistsError"]
 

@@ -1,5 +1,5 @@
 """Mirrors ADK's `google.adk.errors.input_validation_error` module."""
 
-from waystation.core import InputValidationError
+from waystation.core.errors import InputValidationError
 
 __all__ = ["InputValidationError"]

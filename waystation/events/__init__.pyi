@@ -1,4 +1,4 @@
-from waystation.core import ToolConfirmation
+from waystation.core.contract import ToolConfirmation
 from waystation.events.event import Event
 from waystation.events.event_actions import EventActions, EventCompaction
 

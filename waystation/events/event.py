@@ -1,6 +1,6 @@
 """Events with genai's types, which author code and runners' callers receive. Mirrors ADK's `google.adk.events.event`.
 
-Workers record and clients read `waystation.core.Event`, whose contents are plain JSON.
+Workers record and clients read `waystation.core.contract.Event`, whose contents are plain JSON.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from google.genai import types
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_serializer, model_validator
 from pydantic.alias_generators import to_camel
 
-from waystation import core
-from waystation.core import GENAI_COUNTS, JsonObject, copy_json
+from waystation.core import contract
+from waystation.core.budget import GENAI_COUNTS
+from waystation.core.payload import JsonObject, copy_json
 from waystation.events.event_actions import EventActions
 
 __all__ = ["Event"]
@@ -78,7 +79,7 @@ class Event(BaseModel):
         return fields
 
     @classmethod
-    def from_recorded(cls, event: core.Event) -> Self:
+    def from_recorded(cls, event: contract.Event) -> Self:
         """Return a copy of a recorded event.
 
         Its content has no parts if the installed version of genai cannot represent them.

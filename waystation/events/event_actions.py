@@ -8,8 +8,9 @@ from google.genai import types
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from waystation import core
-from waystation.core import JsonObject, ToolConfirmation
+from waystation.core import contract
+from waystation.core.contract import ToolConfirmation
+from waystation.core.payload import JsonObject
 
 __all__ = ["EventActions", "EventCompaction"]
 
@@ -46,6 +47,6 @@ class EventActions(BaseModel):
     render_ui_widgets: list[JsonObject] | None = None
 
     @classmethod
-    def from_recorded(cls, actions: core.EventActions) -> Self:
+    def from_recorded(cls, actions: contract.EventActions) -> Self:
         """Return a changeable copy of recorded actions."""
         return cls.model_validate(actions.model_dump(exclude_defaults=True))

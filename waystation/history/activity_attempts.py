@@ -11,7 +11,10 @@ from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHistory
 from temporalio.converter import DataConverter
 
-from waystation.core import CHILD, WORKFLOW, Failure, ids
+from waystation.core import ids
+from waystation.core.contract import WORKFLOW
+from waystation.core.log import Failure
+from waystation.core.projection import CHILD
 from waystation.history.history_events import (
     EventType,
     decode_events,

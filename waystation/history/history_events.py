@@ -18,24 +18,14 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowHistory
 from temporalio.converter import DataConverter
 
-from waystation.core import (
-    SCOPE_WORKFLOW,
-    SESSION_WORKFLOW,
-    WORKFLOW,
-    Carried,
-    ChildOutcome,
-    Failure,
-    FailureKind,
-    ForeignHistory,
-    InvocationInput,
-    KeyMissing,
-    StoreFailed,
-    decode,
-    ids,
-    parse_hold,
-    parse_usage,
-)
-from waystation.core.log import facts
+from waystation.core import ids
+from waystation.core.budget import parse_usage
+from waystation.core.contract import SESSION_WORKFLOW, WORKFLOW, InvocationInput
+from waystation.core.errors import ForeignHistory, KeyMissing, StoreFailed
+from waystation.core.log import Failure, FailureKind, parse_hold
+from waystation.core.payload import decode
+from waystation.core.projection import Carried, ChildOutcome, facts
+from waystation.core.scope_state import SCOPE_WORKFLOW
 from waystation.storage import (
     STORE_VARIABLE,
     UNREADABLE,

@@ -17,13 +17,10 @@ from temporalio.api.enums import v1 as enums
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowHistory
 
-from waystation.core import (
-    ENGINE_ACTIVITIES,
-    DeletedHistory,
-    ForeignHistory,
-    JsonObject,
-    ids,
-)
+from waystation.core import ids
+from waystation.core.errors import DeletedHistory, ForeignHistory
+from waystation.core.payload import JsonObject
+from waystation.core.projection import ENGINE_ACTIVITIES
 from waystation.history.history_events import (
     WORKFLOWS,
     EventType,

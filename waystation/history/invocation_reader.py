@@ -13,27 +13,11 @@ from temporalio.api.update.v1 import Request
 from temporalio.client import Client, WorkflowHandle, WorkflowHistory
 from temporalio.converter import DataConverter
 
-from waystation.core import (
-    ANSWER_UPDATE,
-    CHILD,
-    FORK,
-    HELD_TOOL,
-    MODEL,
-    WORKFLOW,
-    Carried,
-    EndStatus,
-    Fact,
-    Fetch,
-    ForeignHistory,
-    InvocationInput,
-    Log,
-    Projection,
-    WaystationError,
-    call_id_of,
-    extend_log,
-    ids,
-)
-from waystation.core.log import facts
+from waystation.core import ids
+from waystation.core.contract import ANSWER_UPDATE, WORKFLOW, InvocationInput
+from waystation.core.errors import ForeignHistory, WaystationError
+from waystation.core.log import FORK, EndStatus, Log, call_id_of
+from waystation.core.projection import CHILD, HELD_TOOL, MODEL, Carried, Fact, Fetch, Projection, extend_log, facts
 from waystation.history.history_events import (
     COMMANDS,
     SILENT,

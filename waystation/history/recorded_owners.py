@@ -7,20 +7,11 @@ import asyncio
 
 from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
 
-from waystation.core import (
-    DEFAULT_APP,
-    DEFAULT_USER,
-    SCOPE_WORKFLOW,
-    SESSION_WORKFLOW,
-    WORKFLOW,
-    InvalidInput,
-    KeyMissing,
-    Recorded,
-    UserForgotten,
-    decode,
-    ids,
-    prefix_of,
-)
+from waystation.core import ids
+from waystation.core.contract import DEFAULT_APP, DEFAULT_USER, SESSION_WORKFLOW, WORKFLOW
+from waystation.core.errors import InvalidInput, KeyMissing, UserForgotten
+from waystation.core.payload import Recorded, decode
+from waystation.core.scope_state import SCOPE_WORKFLOW, prefix_of
 from waystation.history.history_events import decode_events, get_attributes, read_json_content
 from waystation.history.history_fetch import describe_workflow, fetch_or_none
 from waystation.storage import BlobMissing, Owner, find_user_keys

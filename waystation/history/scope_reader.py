@@ -11,7 +11,9 @@ from temporalio.api.history.v1 import HistoryEvent, WorkflowExecutionStartedEven
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from waystation.core import SCOPE_WORKFLOW, ForeignHistory, ScopeFold, ScopeSnapshot, decode, prefix_of
+from waystation.core.errors import ForeignHistory
+from waystation.core.payload import decode
+from waystation.core.scope_state import SCOPE_WORKFLOW, ScopeFold, ScopeSnapshot, prefix_of
 from waystation.history.history_events import EventType, get_attributes, read_json_payloads
 from waystation.history.history_fetch import fetch_events_after, is_not_found
 

@@ -6,28 +6,20 @@ from contextlib import suppress
 from pydantic import ValidationError
 from temporalio.api.history.v1 import HistoryEvent
 
-from waystation.core import (
+from waystation.core.contract import (
     CHANGE_STATE,
-    COLLECT,
     SESSION_WORKFLOW,
     WORKFLOW,
-    Collected,
-    ForeignHistory,
-    InvalidInput,
     InvocationInput,
     InvocationResult,
-    JsonObject,
     Report,
-    SessionInput,
-    Transcript,
-    change_state,
-    decode,
-    entries_to_json,
-    parse_state_change,
     session_part,
-    unpack_entries,
-    without_carried,
 )
+from waystation.core.conversation import Transcript
+from waystation.core.errors import ForeignHistory, InvalidInput
+from waystation.core.payload import JsonObject, decode
+from waystation.core.projection import COLLECT, entries_to_json, unpack_entries
+from waystation.core.session_log import Collected, SessionInput, change_state, parse_state_change, without_carried
 from waystation.history.history_events import (
     EventType,
     get_attributes,

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from waystation.core import StoreFailed
+from waystation.core.errors import StoreFailed
 from waystation.memory.base_memory_service import BaseMemoryService
 from waystation.memory.postgres_memory_service import PostgresMemoryService
 from waystation.memory.sqlite_memory_service import SqliteMemoryService

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import structlog
 
-from waystation.core import digest
+from waystation.core.payload import digest
 from waystation.memory.sqlite_memory_service import MAX_QUERY_CHARS, MAX_RESULTS, MAX_TERMS
 from waystation.memory.stored_memory import StoredMemory, StoringMemoryService, fold, list_indexes, runs, terms
 from waystation.storage import Owner, PostgresDatabase, SqlTable, Transaction

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from waystation.core import digest
+from waystation.core.payload import digest
 from waystation.memory.stored_memory import StoredMemory, StoringMemoryService, fold, list_indexes, runs, spaced, terms
 from waystation.storage import Owner, Row, SqlTable, Transaction, find_cipher
 

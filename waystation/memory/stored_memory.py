@@ -14,7 +14,8 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from waystation.core import InputValidationError, JsonObject, NotJson, StoreFailed, digest, to_plain_json
+from waystation.core.errors import InputValidationError, NotJson, StoreFailed
+from waystation.core.payload import JsonObject, digest, to_plain_json
 from waystation.memory.base_memory_service import BaseMemoryService
 from waystation.storage import Owner, decrypt_file, encrypt_file, find_cipher
 

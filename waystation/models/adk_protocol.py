@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from typing import Any
 
-from waystation.core import JsonObject, ModelOverloaded, Usage
+from waystation.core.budget import Usage
+from waystation.core.errors import ModelOverloaded
+from waystation.core.payload import JsonObject
 from waystation.models.llm_request import EditableRequest
 from waystation.models.llm_response import LlmResponse
 from waystation.models.plain_request import LlmRequest

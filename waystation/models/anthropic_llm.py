@@ -10,7 +10,9 @@ from functools import partial
 from typing import Any
 
 from waystation.adk_names import import_name
-from waystation.core import JsonObject, ModelError, ModelRefused, encode, to_token_count
+from waystation.core.budget import to_token_count
+from waystation.core.errors import ModelError, ModelRefused
+from waystation.core.payload import JsonObject, encode
 from waystation.models.chat_completions import build_response, call_part, make_strict, thinking_block, thought
 from waystation.models.plain_request import LlmRequest
 from waystation.models.sendable import Rules

@@ -8,7 +8,9 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from typing import Any
 
-from waystation.core import JsonObject, ModelRefused, encode, to_token_count
+from waystation.core.budget import to_token_count
+from waystation.core.errors import ModelRefused
+from waystation.core.payload import JsonObject, encode
 from waystation.models.plain_request import LlmRequest
 from waystation.models.sendable import MAX_NAME, THINKING
 from waystation.models.service_model import parameters_schema, refuse_native_tools, standard_base64

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from waystation.core import JsonObject
+from waystation.core.payload import JsonObject
 from waystation.models.function_model import FunctionModel, calls, latest_turn, says
 from waystation.models.llm_response import LlmResponse
 from waystation.models.plain_request import LlmRequest

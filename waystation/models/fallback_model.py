@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Self
 
-from waystation.core import JsonObject, ModelError, ModelOverloaded, ModelRefused, RateLimited
+from waystation.core.errors import ModelError, ModelOverloaded, ModelRefused, RateLimited
+from waystation.core.payload import JsonObject
 from waystation.models.base_llm import BaseLlm, name_of_model
 from waystation.models.google_llm import Gemini
 from waystation.models.llm_response import LlmResponse

@@ -6,7 +6,9 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
-from waystation.core import BEGIN, JsonObject, parts_of, text_of
+from waystation.core.contract import parts_of, text_of
+from waystation.core.conversation import BEGIN
+from waystation.core.payload import JsonObject
 from waystation.models import BaseLlm, LlmRequest
 from waystation.models.llm_response import LlmResponse
 

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from waystation.core import JsonObject, ModelError, ModelOverloaded, ModelRefused, describe_faults
+from waystation.core.errors import ModelError, ModelOverloaded, ModelRefused
+from waystation.core.payload import JsonObject, describe_faults
 from waystation.models.base_llm import DEFAULT_MODEL
 from waystation.models.plain_request import LlmRequest
 from waystation.models.sendable import MAX_NAME, Rules

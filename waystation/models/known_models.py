@@ -7,7 +7,7 @@ from datetime import date
 from functools import cache
 from pathlib import Path
 
-from waystation.core import Price
+from waystation.core.budget import Price
 
 _PROVIDER = re.compile(r"(models|publishers/google/models|gemini|openai|anthropic)/")
 """Matches prefixes that do not change the model."""

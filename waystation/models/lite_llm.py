@@ -5,7 +5,8 @@ import os
 from collections.abc import AsyncIterator
 from typing import Any
 
-from waystation.core import JsonObject, ModelOverloaded
+from waystation.core.errors import ModelOverloaded
+from waystation.core.payload import JsonObject
 from waystation.models.chat_completions import MAX_DESCRIPTION, build_params, build_response, convert_chat
 from waystation.models.plain_request import LlmRequest
 from waystation.models.sendable import Rules

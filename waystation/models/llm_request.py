@@ -9,7 +9,7 @@ import copy
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from waystation.core import JsonObject
+from waystation.core.payload import JsonObject
 
 if TYPE_CHECKING:
     from google.genai import types

@@ -4,7 +4,8 @@ import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
-from waystation.core import JsonObject, Usage
+from waystation.core.budget import Usage
+from waystation.core.payload import JsonObject
 
 
 @dataclass(kw_only=True, slots=True)

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 
-from waystation.core import JsonObject
+from waystation.core.payload import JsonObject
 from waystation.models.chat_completions import MAX_DESCRIPTION, build_params, convert_chat
 from waystation.models.plain_request import LlmRequest
 from waystation.models.sendable import Rules

@@ -8,7 +8,7 @@ Contents and declarations are plain JSON in genai's camelCase form. Adapters tha
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from waystation.core import JsonObject
+from waystation.core.payload import JsonObject
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

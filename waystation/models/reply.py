@@ -4,7 +4,9 @@ Adapters convert the responses of other services to genai's JSON first, so that 
 recognizing blocked or incomplete replies work the same for all of them.
 """
 
-from waystation.core import JsonObject, ModelOverloaded, Usage
+from waystation.core.budget import Usage
+from waystation.core.errors import ModelOverloaded
+from waystation.core.payload import JsonObject
 from waystation.models.llm_response import LlmResponse
 from waystation.models.reply_reasons import NO_CONTENT
 

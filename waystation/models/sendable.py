@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from waystation.core import JsonObject, digest, encode, repair_text
+from waystation.core.payload import JsonObject, digest, encode, repair_text
 from waystation.models.llm_request import joined
 from waystation.models.llm_response import LlmResponse
 from waystation.models.plain_request import LlmRequest

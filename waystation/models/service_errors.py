@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from waystation.core import ModelError, ModelOverloaded, ModelRefused
+from waystation.core.errors import ModelError, ModelOverloaded, ModelRefused
 from waystation.models.plain_request import LlmRequest
 from waystation.models.reply import MAX_MESSAGE
 

@@ -14,7 +14,8 @@ from typing import Any, ClassVar
 
 from pydantic import ValidationError
 
-from waystation.core import JsonObject, ModelError, ModelOverloaded, ModelRefused
+from waystation.core.errors import ModelError, ModelOverloaded, ModelRefused
+from waystation.core.payload import JsonObject
 from waystation.models import BaseLlm, LlmRequest
 from waystation.models.llm_response import LlmResponse
 from waystation.models.reply import Reply

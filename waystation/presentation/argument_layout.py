@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from waystation.core import JsonObject, has_named_secret
+from waystation.core.payload import JsonObject
+from waystation.core.secrets import has_named_secret
 from waystation.presentation import text_safety
 from waystation.presentation.text_safety import SafeText
 

@@ -17,7 +17,11 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from waystation.core import Event, JsonObject, Usage, hide_named_secrets, summary
+from waystation.core import summary
+from waystation.core.budget import Usage
+from waystation.core.contract import Event
+from waystation.core.payload import JsonObject
+from waystation.core.secrets import hide_named_secrets
 from waystation.presentation import terminal, text_safety, words
 
 ROOM = 600_000

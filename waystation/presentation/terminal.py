@@ -16,20 +16,12 @@ from typing import Any, Literal
 from rich.style import Style
 from rich.text import Text
 
-from waystation.core import (
-    ACTIONS,
-    REQUEST_CONFIRMATION,
-    REQUEST_CREDENTIAL,
-    Event,
-    Failure,
-    JsonObject,
-    PendingCall,
-    default_hint,
-    hide_named_secrets,
-    ids,
-    summary,
-    text_of,
-)
+from waystation.core import ids, summary
+from waystation.core.approval import ACTIONS, PendingCall, default_hint
+from waystation.core.contract import Event, text_of
+from waystation.core.log import REQUEST_CONFIRMATION, REQUEST_CREDENTIAL, Failure
+from waystation.core.payload import JsonObject
+from waystation.core.secrets import hide_named_secrets
 from waystation.presentation import text_safety
 
 MAX_TEXT = 4_000

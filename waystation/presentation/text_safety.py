@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Literal
 
-from waystation.core import JsonObject, hide_named_secrets, is_hidden
+from waystation.core.payload import JsonObject
+from waystation.core.secrets import hide_named_secrets, is_hidden
 
 HEAD, TAIL = 1_500, 500
 """Number of characters to show from the beginning and from the end of a long text.

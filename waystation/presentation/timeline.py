@@ -12,7 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from waystation.core import CallRef, Event, JsonObject, Log, ModelReplyRef
+from waystation.core.contract import Event
+from waystation.core.log import CallRef, Log, ModelReplyRef
+from waystation.core.payload import JsonObject
 from waystation.presentation import text_safety
 
 Kind = Literal["model", "tool", "agent", "wait"]

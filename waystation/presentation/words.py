@@ -7,18 +7,15 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, NamedTuple, assert_never
 
-from waystation.core import (
-    ACTIONS,
-    HELD_TOOL,
-    MODEL,
-    ROLE,
-    Answer,
+from waystation.core import ids, summary
+from waystation.core.approval import ACTIONS, ROLE, Answer, PendingCall, Verified, default_hint
+from waystation.core.contract import Call, Event, ModelReply
+from waystation.core.log import (
     AnswerCounted,
     AnswerIgnored,
     AnswerSubmitted,
     AnswerVerified,
     Began,
-    Call,
     CallLost,
     CallRef,
     CallReturned,
@@ -28,7 +25,6 @@ from waystation.core import (
     DeadlinePassed,
     Ended,
     Entry,
-    Event,
     ForkRefused,
     GivenUp,
     Held,
@@ -38,21 +34,16 @@ from waystation.core import (
     ModelCalled,
     ModelLost,
     ModelReplied,
-    ModelReply,
     ModelReplyRef,
     Notified,
-    PendingCall,
     Refused,
     ReminderDue,
     ScopesFlushed,
-    Verified,
     call_id_of,
-    default_hint,
-    ids,
-    summary,
+    find_changes,
     without_verdict,
 )
-from waystation.core.call import find_changes
+from waystation.core.projection import HELD_TOOL, MODEL
 from waystation.presentation import terminal, text_safety
 
 if TYPE_CHECKING:

@@ -32,37 +32,36 @@ from waystation.activities import (
 from waystation.agents.llm_agent import LlmAgent
 from waystation.agents.toolbox import close_toolsets
 from waystation.apps.registry import Registry, discover
-from waystation.core import (
-    MODEL,
+from waystation.core import ids, summary
+from waystation.core.contract import (
+    Compaction,
+    Confirmation,
+    InvocationInput,
+    ModelCallInput,
+    ModelReply,
+    Position,
+    ToolCallInput,
+    ToolOutcome,
+)
+from waystation.core.conversation import Conversation
+from waystation.core.errors import NoPrompt, WaystationError
+from waystation.core.log import (
     Body,
     CallLost,
     CallRef,
     CallReturned,
     CallState,
-    Compaction,
-    Confirmation,
-    Conversation,
     Ended,
     EntryRef,
     Failure,
-    InvocationInput,
-    JsonObject,
     Log,
-    ModelCallInput,
     ModelLost,
     ModelReplied,
-    ModelReply,
     ModelReplyRef,
-    NoPrompt,
-    Position,
-    ToolCallInput,
-    ToolOutcome,
-    WaystationError,
-    encode,
-    ids,
-    summary,
-    with_article,
 )
+from waystation.core.naming import with_article
+from waystation.core.payload import JsonObject, encode
+from waystation.core.projection import MODEL
 from waystation.history import collect_attempts, read_json_content
 from waystation.models import BaseLlm, LlmRequest, LlmResponse
 from waystation.replay.comparison import ModelRerun, ToolRerun, compare_json

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from waystation.core import JsonObject
+from waystation.core.payload import JsonObject
 
 
 @dataclass(frozen=True, slots=True)

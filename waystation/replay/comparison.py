@@ -14,18 +14,11 @@ from rich.console import Group, RenderableType
 from rich.table import Column
 from rich.text import Text
 
-from waystation.core import (
-    Event,
-    EventActions,
-    Failure,
-    JsonObject,
-    ModelReply,
-    PendingCall,
-    ToolOutcome,
-    hide_secrets_at,
-    parts_of,
-    text_of,
-)
+from waystation.core.approval import PendingCall
+from waystation.core.contract import Event, EventActions, ModelReply, ToolOutcome, parts_of, text_of
+from waystation.core.log import Failure
+from waystation.core.payload import JsonObject
+from waystation.core.secrets import hide_secrets_at
 from waystation.presentation import terminal
 from waystation.presentation.tables import make_table
 from waystation.replay.changes import Changes, to_text

@@ -26,23 +26,13 @@ from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig, Telemetr
 from waystation.agents.llm_agent import LlmAgent
 from waystation.agents.toolbox import DECLARED, entries_of, list_origins, tools_of
 from waystation.apps.registry import Registry, Root, discover
-from waystation.core import (
-    SESSION_WORKFLOW,
-    WORKFLOW,
-    AgentRun,
-    AgentSpec,
-    CallState,
-    ForeignHistory,
-    JsonObject,
-    Log,
-    SessionInput,
-    UnknownAgent,
-    decode,
-    ids,
-    is_busy,
-    origin_of,
-    with_article,
-)
+from waystation.core import ids
+from waystation.core.contract import SESSION_WORKFLOW, WORKFLOW, AgentSpec
+from waystation.core.errors import ForeignHistory, UnknownAgent
+from waystation.core.log import AgentRun, CallState, Log, is_busy, origin_of
+from waystation.core.naming import with_article
+from waystation.core.payload import JsonObject, decode
+from waystation.core.session_log import SessionInput
 from waystation.history import build_log, read_json_content
 from waystation.replay.replayer import Replays, find_divergence, open_replayer
 from waystation.tools.approval import parameters_digest

@@ -11,7 +11,7 @@ from rich.rule import Rule
 from rich.table import Column, Table
 from rich.text import Text
 
-from waystation.core import CallLost, CallReturned, ChildReturned
+from waystation.core.log import CallLost, CallReturned, ChildReturned
 from waystation.history import ActivityAttempts, collect_attempts
 from waystation.presentation import terminal, words
 from waystation.replay.changes import Changes, is_same_json

@@ -18,7 +18,10 @@ from temporalio.client import WorkflowExecution, WorkflowHistory
 from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.client import AgentClient
-from waystation.core import AGENT_DIRECTORY, SCOPE_WORKFLOW, SESSION_WORKFLOW, WORKFLOW, JsonObject, StoreFailed
+from waystation.core.contract import SESSION_WORKFLOW, WORKFLOW
+from waystation.core.errors import StoreFailed
+from waystation.core.payload import JsonObject
+from waystation.core.scope_state import AGENT_DIRECTORY, SCOPE_WORKFLOW
 from waystation.embedded import bind_to_this_process
 from waystation.history import decode_histories
 from waystation.storage import list_shortened, offloading

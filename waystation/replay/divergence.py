@@ -18,11 +18,10 @@ from temporalio.api.common.v1 import Payload
 from temporalio.api.history.v1 import HistoryEvent, WorkflowExecutionStartedEventAttributes
 from temporalio.client import WorkflowHistory
 
-from waystation.core import (
-    ENGINE_ACTIVITIES,
-    MEMO_PENDING,
-    MODEL,
-    WORKFLOW,
+from waystation.core import ids, summary
+from waystation.core.contract import MEMO_PENDING, WORKFLOW
+from waystation.core.errors import ForeignHistory, StoreFailed
+from waystation.core.log import (
     AnswerCounted,
     AnswerIgnored,
     Began,
@@ -32,19 +31,15 @@ from waystation.core import (
     CancelRequested,
     ChildReturned,
     DeadlinePassed,
-    ForeignHistory,
-    JsonObject,
     Log,
     MessageJoined,
     ModelLost,
     ModelReplied,
-    StoreFailed,
     call_id_of,
-    encode,
-    hide_secrets_at,
-    ids,
-    summary,
 )
+from waystation.core.payload import JsonObject, encode
+from waystation.core.projection import ENGINE_ACTIVITIES, MODEL
+from waystation.core.secrets import hide_secrets_at
 from waystation.history import (
     EventType,
     build_log,

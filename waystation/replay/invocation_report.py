@@ -9,30 +9,23 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from waystation.approvers.audit.account import create_account
-from waystation.core import (
-    DEFAULT_USER,
-    WORKFLOW,
+from waystation.core.contract import DEFAULT_USER, WORKFLOW, Event, EventActions, ModelReply, text_of, user_content
+from waystation.core.conversation import prompt
+from waystation.core.errors import ForeignHistory
+from waystation.core.log import (
     AgentRun,
     CallState,
-    ChildOutcome,
     Entry,
-    Event,
-    EventActions,
     Failure,
-    ForeignHistory,
-    JsonObject,
     Log,
     ModelCalled,
     ModelLost,
     ModelReplied,
-    ModelReply,
     call_id_of,
-    encode,
     is_working,
-    text_of,
-    user_content,
 )
-from waystation.core.conversation import prompt
+from waystation.core.payload import JsonObject, encode
+from waystation.core.projection import ChildOutcome
 from waystation.history import ActivityAttempts, collect_attempts, find_failed_workflow_tasks, get_time_s, read_outcome
 from waystation.presentation import terminal, text_safety, timeline, words
 from waystation.replay.recording import Moment, Recording

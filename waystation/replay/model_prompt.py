@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, TypeAlias, Union
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from waystation.core import AgentRun, JsonObject, Log, ModelReply
+from waystation.core.contract import ModelReply
+from waystation.core.log import AgentRun, Log
+from waystation.core.payload import JsonObject
 from waystation.presentation import terminal
 from waystation.replay.displayable import Displayable
 from waystation.replay.recording_views import BOLD, DIM, format_content, section

@@ -3,19 +3,10 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from waystation.core import (
-    Conversation,
-    ForeignHistory,
-    Log,
-    ModelCalled,
-    ModelReplied,
-    ModelReply,
-    NoPrompt,
-    StoreFailed,
-    next_phase,
-    verdict,
-)
-from waystation.core.conversation import prompt
+from waystation.core.contract import ModelReply
+from waystation.core.conversation import Conversation, prompt
+from waystation.core.errors import ForeignHistory, NoPrompt, StoreFailed
+from waystation.core.log import Log, ModelCalled, ModelReplied, next_phase, verdict
 from waystation.history import SessionReader
 from waystation.replay.model_prompt import Agents, Prompt, PromptContext
 from waystation.replay.recording import Moment, Recording

@@ -13,20 +13,12 @@ from rich.text import Text
 from temporalio.client import WorkflowHistory
 from temporalio.converter import DataConverter
 
-from waystation.core import (
-    SCOPE_WORKFLOW,
-    SESSION_WORKFLOW,
-    Entry,
-    Event,
-    ForeignHistory,
-    JsonObject,
-    Log,
-    NoSuchEvent,
-    PendingCall,
-    SessionState,
-    StoreFailed,
-    WaystationError,
-)
+from waystation.core.approval import PendingCall
+from waystation.core.contract import SESSION_WORKFLOW, Event
+from waystation.core.errors import ForeignHistory, NoSuchEvent, StoreFailed, WaystationError
+from waystation.core.log import Entry, Log, SessionState
+from waystation.core.payload import JsonObject
+from waystation.core.scope_state import SCOPE_WORKFLOW
 from waystation.history import (
     SavedHistory,
     build_log,

@@ -10,7 +10,10 @@ from rich.padding import Padding
 from rich.table import Column, Table
 from rich.text import Text
 
-from waystation.core import Event, JsonObject, Log, PendingCall
+from waystation.core.approval import PendingCall
+from waystation.core.contract import Event
+from waystation.core.log import Log
+from waystation.core.payload import JsonObject
 from waystation.presentation import terminal, words
 from waystation.replay.changes import Changes
 

@@ -23,9 +23,10 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowHistory
 from temporalio.converter import DataConverter
 
-from waystation.core import (
+from waystation.core import ids
+from waystation.core.approval import OPERATOR, ROLE, default_hint, is_encrypted
+from waystation.core.contract import (
     ANSWER_SIGNAL,
-    APPLY_SIGNAL,
     CHILD_ENDED_SIGNAL,
     CLOSE,
     DEFAULT_APP,
@@ -36,25 +37,16 @@ from waystation.core import (
     MEMO_PENDING,
     MEMO_SESSION,
     MESSAGE_SIGNAL,
-    OPERATOR,
     PARKED_SIGNAL,
-    ROLE,
     SEARCH_TENANT,
     SEARCH_USER,
-    SECRET_NAMES,
     WORKFLOW,
-    AnswerIgnored,
-    HoldReason,
-    Log,
-    WaystationError,
-    decode,
-    default_hint,
-    encode,
-    ids,
-    is_encrypted,
-    looks_secret,
-    named_secret,
 )
+from waystation.core.errors import WaystationError
+from waystation.core.log import AnswerIgnored, HoldReason, Log
+from waystation.core.payload import decode, encode
+from waystation.core.scope_state import APPLY_SIGNAL
+from waystation.core.secrets import SECRET_NAMES, looks_secret, named_secret
 from waystation.history import (
     SavedHistory,
     build_log,

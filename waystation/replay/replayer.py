@@ -24,7 +24,8 @@ from temporalio.worker import (
     WorkflowRunner,
 )
 
-from waystation.core import ForeignHistory, NotReplayable, StoreFailed, WorkflowSettings
+from waystation.core.contract import WorkflowSettings
+from waystation.core.errors import ForeignHistory, NotReplayable, StoreFailed
 from waystation.history import decode_histories
 from waystation.replay.divergence import Activation, Difference, Divergence, find_first_difference, to_divergence
 from waystation.replay.recording import Recording

@@ -10,7 +10,8 @@ from typing import Any
 
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
-from waystation.core import Body, EntryRef, Log, WaystationError
+from waystation.core.errors import WaystationError
+from waystation.core.log import Body, EntryRef, Log
 from waystation.replay.recording import Moment
 from waystation.workflows.invocation import AgentInvocation
 

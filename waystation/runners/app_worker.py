@@ -12,7 +12,7 @@ from temporalio.worker import Worker
 
 from waystation.activities import find_agents_without_model, find_foreign_model_names
 from waystation.apps.registry import Registry, Root, authoring_problems
-from waystation.core import Settings, WorkflowSettings
+from waystation.core.contract import Settings, WorkflowSettings
 from waystation.runners.consumer_pace import ConsumerPace
 from waystation.sessions import BACKGROUND
 from waystation.tools.services import Services

@@ -13,7 +13,8 @@ from temporalio import activity
 from temporalio.common import RawValue
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
-from waystation.core import Position, decode
+from waystation.core.contract import Position
+from waystation.core.payload import decode
 
 WAIT_LIMIT_S = 5.0
 """How long an activity waits for the program at most."""

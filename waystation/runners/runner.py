@@ -17,7 +17,8 @@ from waystation.agents.toolbox import close_toolsets
 from waystation.apps import App
 from waystation.apps.registry import Registry
 from waystation.artifacts import BaseArtifactService, InMemoryArtifactService
-from waystation.core import JsonObject, with_article
+from waystation.core.naming import with_article
+from waystation.core.payload import JsonObject
 from waystation.errors import SessionNotFoundError
 from waystation.events import Event
 from waystation.extensions import adapt_plugins, find_adapter

@@ -12,23 +12,12 @@ from pydantic import ConfigDict, ValidationError
 
 from waystation import client
 from waystation.client import Invocation, new_events, stream_logs
-from waystation.core import (
-    Action,
-    Event,
-    InvocationError,
-    JsonObject,
-    Log,
-    NotJson,
-    ToolConfirmation,
-    Wait,
-    decode_foreign,
-    describe_faults,
-    ids,
-    is_working,
-    next_step,
-    repeated_key,
-)
-from waystation.core.responses import REQUEST_CONFIRMATION, REQUEST_CREDENTIAL
+from waystation.core import ids
+from waystation.core.approval import Action
+from waystation.core.contract import Event, ToolConfirmation
+from waystation.core.errors import InvocationError, NotJson
+from waystation.core.log import REQUEST_CONFIRMATION, REQUEST_CREDENTIAL, Log, Wait, is_working, next_step
+from waystation.core.payload import JsonObject, decode_foreign, describe_faults, repeated_key
 from waystation.core.session_log import OPEN_STATUSES
 
 if TYPE_CHECKING:

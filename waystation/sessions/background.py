@@ -16,7 +16,7 @@ import structlog
 from temporalio.client import Client
 
 from waystation.client import connect, connection_problem, connection_settings, is_address_configured
-from waystation.core import WaystationError
+from waystation.core.errors import WaystationError
 from waystation.embedded import find_or_start
 from waystation.logs import configure_core
 

@@ -16,8 +16,9 @@ from temporalio.client import WorkflowExecutionStatus
 
 from waystation import client
 from waystation.client import AgentClient, Invocation, count_events
-from waystation.core import JsonObject, encode, ids
+from waystation.core import ids
 from waystation.core.errors import SessionExists, UnknownInvocation, UnknownSession
+from waystation.core.payload import JsonObject, encode
 from waystation.errors import AlreadyExistsError
 from waystation.events import Event
 from waystation.history import describe_workflow

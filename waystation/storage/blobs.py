@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from cachetools import TTLCache
 
-from waystation.core import StoreFailed
+from waystation.core.errors import StoreFailed
 from waystation.storage.encryption import decrypt_file, encrypt_file, find_user_keys, is_encrypted_file
 from waystation.storage.object_files import ObjectFiles
 from waystation.storage.owners import Owner

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Sequence
 from contextlib import suppress
 
-from waystation.core import InvalidConfiguration
+from waystation.core.errors import InvalidConfiguration
 from waystation.key_set import EncryptionKeys
 
 try:

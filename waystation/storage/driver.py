@@ -29,7 +29,9 @@ from temporalio.converter import (
     StorageDriverStoreContext,
 )
 
-from waystation.core import StoreFailed, Stores, decode, encode
+from waystation.core.contract import Stores
+from waystation.core.errors import StoreFailed
+from waystation.core.payload import decode, encode
 from waystation.storage.blobs import STORE_VARIABLE, BlobMissing, Blobs
 from waystation.storage.encryption import UNREADABLE, find_cipher, find_user_keys
 

@@ -10,7 +10,7 @@ import functools
 import os
 from typing import TYPE_CHECKING
 
-from waystation.core import InvalidConfiguration
+from waystation.core.errors import InvalidConfiguration
 from waystation.storage.owners import Owner, describe_deleted_key
 
 if TYPE_CHECKING:

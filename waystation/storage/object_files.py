@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
-from waystation.core import StoreFailed
+from waystation.core.errors import StoreFailed
 from waystation.extensions import ExtensionFailed, FileStore
 from waystation.private_files import create_folder
 from waystation.storage.encryption import decrypt_file, encrypt_file

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from waystation.core import StoreFailed
+from waystation.core.errors import StoreFailed
 from waystation.storage.store_places import describe_place
 
 if TYPE_CHECKING:

@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from waystation.core import (
+from waystation.core.budget import (
     Ahead,
     Amounts,
-    BudgetExhausted,
     PeriodBudget,
     RateLimit,
     RateState,
@@ -23,6 +22,7 @@ from waystation.core import (
     list_periods,
     next_turn,
 )
+from waystation.core.errors import BudgetExhausted
 from waystation.storage.sql_table import Row, SqlTable, Transaction
 
 KEEP_S = 400 * 86_400.0

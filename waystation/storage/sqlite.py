@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
-from waystation.core import StoreFailed
+from waystation.core.errors import StoreFailed
 from waystation.private_files import create_folder
 from waystation.storage.store_places import describe_place
 

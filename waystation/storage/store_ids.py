@@ -8,7 +8,7 @@ from pathlib import Path
 
 import structlog
 
-from waystation.core import CredentialStoreError, StoreFailed
+from waystation.core.errors import CredentialStoreError, StoreFailed
 
 log = structlog.get_logger("waystation.storage")
 

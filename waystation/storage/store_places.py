@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 
-from waystation.core import with_article
+from waystation.core.naming import with_article
 from waystation.extensions import STORES, find_extensions, load_extension
 from waystation.import_path import add_project
 

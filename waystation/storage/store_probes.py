@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from tempfile import TemporaryFile
 
-from waystation.core import StoreFailed, WaystationError
+from waystation.core.errors import StoreFailed, WaystationError
 from waystation.storage.object_files import ObjectFiles, unusable
 from waystation.storage.postgres import find_postgres_problem, is_postgres_url
 from waystation.storage.store_places import local_path

@@ -6,7 +6,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar, cast
 
-from waystation.core import CredentialStoreError, KeyMissing, StoreFailed
+from waystation.core.errors import CredentialStoreError, KeyMissing, StoreFailed
 
 PAUSE_S = 1.0
 """Pause between attempts."""

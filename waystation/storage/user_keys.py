@@ -14,7 +14,7 @@ from cachetools import TTLCache
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from waystation.core import StoreFailed
+from waystation.core.errors import StoreFailed
 from waystation.storage.cipher import NONCE_BYTES, Cipher
 from waystation.storage.owners import KeyDeleted, Owner
 from waystation.storage.sql_table import SqlTable

@@ -18,18 +18,10 @@ from temporalio.worker import UnsandboxedWorkflowRunner, WorkflowInstance, Workf
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from waystation.client import Invocation
-from waystation.core import (
-    MEMO_PENDING,
-    WORKFLOW,
-    ForeignHistory,
-    InvocationResult,
-    JsonObject,
-    Log,
-    NotReplayable,
-    WorkflowSettings,
-    decode,
-    is_working,
-)
+from waystation.core.contract import MEMO_PENDING, WORKFLOW, InvocationResult, WorkflowSettings
+from waystation.core.errors import ForeignHistory, NotReplayable
+from waystation.core.log import Log, is_working
+from waystation.core.payload import JsonObject, decode
 from waystation.history import read_json_content
 from waystation.replay import Recording, divergence_of, replay
 

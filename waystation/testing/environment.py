@@ -17,7 +17,7 @@ from waystation.activities import Models
 from waystation.agents.base_agent import BaseAgent
 from waystation.apps import App
 from waystation.client import AgentClient, Invocation, connect
-from waystation.core import ActivitySettings, Settings
+from waystation.core.contract import ActivitySettings, Settings
 from waystation.embedded import EmbeddedServer
 from waystation.models import BaseLlm
 from waystation.storage import OFFLOAD_OVER, Blobs

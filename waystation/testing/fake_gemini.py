@@ -24,7 +24,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from waystation.core import JsonObject
+from waystation.core.payload import JsonObject
 from waystation.testing.scripted_server import ScriptedServer
 
 MAX_DELAY_S = 60.0

@@ -6,7 +6,9 @@ from typing import Any
 import structlog
 
 from waystation.client import Invocation
-from waystation.core import Event, JsonObject, PendingCall
+from waystation.core.approval import PendingCall
+from waystation.core.contract import Event
+from waystation.core.payload import JsonObject
 
 _log = structlog.get_logger()
 

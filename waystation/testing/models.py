@@ -1,6 +1,7 @@
 """Scripted models for tests and demos. They are deterministic and run in the worker's process."""
 
-from waystation.core import JsonObject, parts_of, text_of
+from waystation.core.contract import parts_of, text_of
+from waystation.core.payload import JsonObject
 from waystation.models import LlmRequest
 from waystation.models.function_model import FunctionModel as FunctionModel
 from waystation.models.function_model import Reply as Reply

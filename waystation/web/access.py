@@ -19,7 +19,7 @@ from starlette.types import Scope
 
 from waystation.approvers import ROLES, Gatekeeper
 from waystation.configuration import login_name
-from waystation.core import NotAllowed
+from waystation.core.errors import NotAllowed
 from waystation.web.exposure import check_token
 from waystation.web.forms import parse_form, read_form
 from waystation.web.http_responses import Refused, accepts_html, format_refusal, render_page

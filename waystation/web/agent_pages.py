@@ -13,8 +13,8 @@ from starlette.responses import RedirectResponse, Response
 
 from waystation.approvers import Gatekeeper
 from waystation.client import AgentClient, AgentDetails
-from waystation.core import ForeignHistory, InvalidInput, SessionRefused, UnknownAgent, digest
-from waystation.core.errors import MessageUnconfirmed
+from waystation.core.errors import ForeignHistory, InvalidInput, MessageUnconfirmed, SessionRefused, UnknownAgent
+from waystation.core.payload import digest
 from waystation.presentation import text_safety
 from waystation.web.forms import Form, read_form
 from waystation.web.http_responses import Refused, find_status, render_page

@@ -19,22 +19,12 @@ from temporalio.service import RPCError
 from waystation.approvers import Gatekeeper, sees_call, sees_everything, sees_invocation, why_not
 from waystation.client import AgentClient, Outcome
 from waystation.client.invocation_handle import explain_unread, parse_pending_calls
-from waystation.core import (
-    ACTIONS,
-    Action,
-    ActionSpec,
-    CallState,
-    ForeignHistory,
-    JsonObject,
-    Log,
-    PendingCall,
-    StoreFailed,
-    allowed_actions,
-    encode,
-    has_named_secret,
-    ids,
-    is_among_people,
-)
+from waystation.core import ids
+from waystation.core.approval import ACTIONS, Action, ActionSpec, PendingCall, is_among_people
+from waystation.core.errors import ForeignHistory, StoreFailed
+from waystation.core.log import CallState, Log, allowed_actions
+from waystation.core.payload import JsonObject, encode
+from waystation.core.secrets import has_named_secret
 from waystation.history import read_memo
 from waystation.presentation import terminal, text_safety, words
 from waystation.presentation.argument_layout import lay_out_arguments

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from waystation.approvers import Gatekeeper
-from waystation.core import WaystationError
+from waystation.core.errors import WaystationError
 
 MIN_TOKEN_CHARS = 32
 

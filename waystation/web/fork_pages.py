@@ -12,7 +12,10 @@ from starlette.responses import RedirectResponse, Response
 
 from waystation.approvers import Gatekeeper, sees_everything, sees_invocation
 from waystation.client import AgentClient
-from waystation.core import Event, ForeignHistory, InvalidInput, JsonObject, Log, text_of
+from waystation.core.contract import Event, text_of
+from waystation.core.errors import ForeignHistory, InvalidInput
+from waystation.core.log import Log
+from waystation.core.payload import JsonObject
 from waystation.presentation import terminal, text_safety
 from waystation.replay import Recording, difference
 from waystation.web.forms import Form, parse_object, read_form

@@ -17,7 +17,9 @@ from urllib.parse import parse_qsl
 from starlette.datastructures import ImmutableMultiDict
 from starlette.requests import Request
 
-from waystation.core import JsonObject, NotJson, decode_foreign, has_named_secret
+from waystation.core.errors import NotJson
+from waystation.core.payload import JsonObject, decode_foreign
+from waystation.core.secrets import has_named_secret
 from waystation.presentation.text_safety import escape, is_invisible
 from waystation.web.http_responses import Refused
 

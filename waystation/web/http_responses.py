@@ -12,7 +12,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.types import Scope
 from temporalio.service import RPCError, RPCStatusCode
 
-from waystation.core import (
+from waystation.core.errors import (
     AnswerRefused,
     AnswerUnconfirmed,
     AuthorizationFailed,

@@ -11,7 +11,10 @@ from starlette.responses import Response
 from temporalio.service import RPCError
 
 from waystation.client import AgentClient, find_store_differences
-from waystation.core import JsonObject, Log, WaystationError, digest, ids
+from waystation.core import ids
+from waystation.core.errors import WaystationError
+from waystation.core.log import Log
+from waystation.core.payload import JsonObject, digest
 from waystation.storage import StoreIds
 from waystation.web.http_responses import render_page
 from waystation.web.invocation_details import Run

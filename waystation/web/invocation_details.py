@@ -18,7 +18,8 @@ from temporalio.client import Client, WorkflowHistoryEventFilterType
 from temporalio.service import RPCError
 
 from waystation.client import AgentClient, InvocationEntry
-from waystation.core import ForeignHistory, Spent, StoreFailed
+from waystation.core.budget import Spent
+from waystation.core.errors import ForeignHistory, StoreFailed
 from waystation.history import decode_events, read_outcome
 from waystation.presentation import terminal, text_safety
 

@@ -14,7 +14,9 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.approvers import is_requester, sees_everything, sees_invocation
 from waystation.client import STATUSES, AgentClient, InvocationEntry, is_quotable, read_entry
-from waystation.core import MAX_KEYWORD, ForeignHistory, JsonObject, StoreFailed
+from waystation.core.contract import MAX_KEYWORD
+from waystation.core.errors import ForeignHistory, StoreFailed
+from waystation.core.payload import JsonObject
 from waystation.presentation import words
 from waystation.web.http_responses import Refused, render_page
 from waystation.web.invocation_details import UNKNOWN, DetailsReader, InvocationDetails

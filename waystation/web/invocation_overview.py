@@ -10,7 +10,9 @@ from temporalio.client import WorkflowExecutionDescription
 from temporalio.service import RPCError
 
 from waystation.client import AgentClient, InvocationEntry, fold_called, read_entry
-from waystation.core import InvocationInput, Log, PendingCall
+from waystation.core.approval import PendingCall
+from waystation.core.contract import InvocationInput
+from waystation.core.log import Log
 from waystation.history import PendingRetry, fetch_retries
 from waystation.presentation import terminal, text_safety, words
 from waystation.web.invocation_details import InvocationDetails

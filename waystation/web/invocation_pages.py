@@ -27,14 +27,10 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.approvers import sees_everything, sees_invocation
 from waystation.client import AgentClient, Invocation, read_entry, stream_events
-from waystation.core import (
-    WORKFLOW,
-    Event,
-    ForeignHistory,
-    JsonObject,
-    Log,
-    StoreFailed,
-)
+from waystation.core.contract import WORKFLOW, Event
+from waystation.core.errors import ForeignHistory, StoreFailed
+from waystation.core.log import Log
+from waystation.core.payload import JsonObject
 from waystation.presentation import timeline
 from waystation.presentation.html import View
 from waystation.replay import Recording, Report

@@ -17,21 +17,11 @@ from temporalio.service import RPCError
 
 from waystation.approvers import Gatekeeper, check_role, sees_invocation
 from waystation.client import AgentClient, Session
-from waystation.core import (
-    DEFAULT_APP,
-    DEFAULT_USER,
-    Budget,
-    Busy,
-    InvalidInput,
-    JsonObject,
-    Recorded,
-    TextInterval,
-    UnknownSession,
-    WaystationError,
-    digest,
-    parse,
-    repeated_key,
-)
+from waystation.core.budget import Budget
+from waystation.core.contract import DEFAULT_APP, DEFAULT_USER, TextInterval
+from waystation.core.errors import InvalidInput, UnknownSession, WaystationError
+from waystation.core.payload import JsonObject, Recorded, digest, parse, repeated_key
+from waystation.core.session_log import Busy
 from waystation.replay import Recording, prompt_at
 from waystation.web.access import is_equal
 from waystation.web.http_responses import Refused

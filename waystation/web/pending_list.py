@@ -12,7 +12,7 @@ from typing import Literal, get_args
 
 from waystation.approvers import sees_call
 from waystation.client import AgentClient, ApprovalFilter, Page
-from waystation.core import PendingCall
+from waystation.core.approval import PendingCall
 from waystation.web.list_query import ListQuery
 from waystation.web.logins import Login
 from waystation.web.shared_reads import SharedReads

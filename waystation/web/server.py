@@ -19,7 +19,8 @@ from temporalio.service import RPCError
 
 from waystation.approvers import Gatekeeper
 from waystation.client import AgentClient
-from waystation.core import Stores, WaystationError
+from waystation.core.contract import Stores
+from waystation.core.errors import WaystationError
 from waystation.web.access import Access
 from waystation.web.agent_pages import AgentPages
 from waystation.web.approval_pages import ApprovalPages

@@ -23,21 +23,19 @@ from temporalio.service import RPCError
 
 from waystation.approvers import Gatekeeper, is_requester, sees_invocation
 from waystation.client import AgentClient, Invocation, Sent, Session, SessionEntry, parse_session_id
-from waystation.core import (
-    DEFAULT_USER,
-    MEMO_SESSION,
-    SESSION_WORKFLOW,
+from waystation.core import ids
+from waystation.core.contract import DEFAULT_USER, MEMO_SESSION, SESSION_WORKFLOW
+from waystation.core.errors import (
     ForeignHistory,
     InputValidationError,
     InvalidInput,
-    JsonObject,
-    Log,
+    MessageUnconfirmed,
     SessionRefused,
     StoreFailed,
     WaystationError,
-    ids,
 )
-from waystation.core.errors import MessageUnconfirmed
+from waystation.core.log import Log
+from waystation.core.payload import JsonObject
 from waystation.history import describe_workflow, read_memo
 from waystation.presentation import text_safety
 from waystation.web.approval_pages import ApprovalPages

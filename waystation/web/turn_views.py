@@ -6,8 +6,9 @@ from typing import Literal
 
 from markupsafe import Markup
 
-from waystation.core import REQUEST_CONFIRMATION, REQUEST_CREDENTIAL, Event, JsonObject, Log, digest, text_of
-from waystation.core.call import find_changes
+from waystation.core.contract import Event, text_of
+from waystation.core.log import REQUEST_CONFIRMATION, REQUEST_CREDENTIAL, Log, find_changes
+from waystation.core.payload import JsonObject, digest
 from waystation.presentation import terminal, text_safety, words
 from waystation.presentation.text_safety import SafeText
 from waystation.web.markdown_text import render_markdown

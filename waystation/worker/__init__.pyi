@@ -1,4 +1,5 @@
-from waystation.core import ModelLimit, PeriodBudget, Quotas, Settings
+from waystation.core.budget import ModelLimit, PeriodBudget, Quotas
+from waystation.core.contract import Settings
 from waystation.worker.metric_export import BUCKETS, MetricExport
 from waystation.worker.nexus_service import AgentService
 from waystation.worker.plugin import WORKER_OPTIONS, WaystationPlugin, announce_agents, create_worker

@@ -54,7 +54,9 @@ from waystation.apps import Problem, Registry, discover
 from waystation.client import are_credentials_refused, connect, connection_problem, connection_settings
 from waystation.client.connection import describe_rpc, is_unreachable
 from waystation.configuration import read_quotas
-from waystation.core import IDENTITY_ENV, MIN_HEARTBEAT_INTERVAL, TASK_QUEUE, Settings, Stores, WaystationError
+from waystation.core.approval import IDENTITY_ENV
+from waystation.core.contract import MIN_HEARTBEAT_INTERVAL, TASK_QUEUE, Settings, Stores
+from waystation.core.errors import WaystationError
 from waystation.logs import configure_core, configure_logs, open_standard_streams
 from waystation.stop_signals import handle_signals
 from waystation.storage import describe_place

@@ -11,18 +11,11 @@ from temporalio.common import MetricCounter, MetricHistogramFloat, MetricMeter
 from temporalio.runtime import Runtime
 from temporalio.worker import Interceptor, WorkflowInterceptorClassInput
 
-from waystation.core import Log, Price
+from waystation.core.budget import Price
+from waystation.core.log import Log
 from waystation.models.known_models import known_models
 from waystation.worker.export_thread import ExportThread
-from waystation.worker.metrics import (
-    FROM_LOG,
-    QUOTA_SECONDS,
-    REFUSED,
-    Measurement,
-    Metric,
-    measure,
-    when_requested,
-)
+from waystation.worker.metrics import FROM_LOG, QUOTA_SECONDS, REFUSED, Measurement, Metric, measure, when_requested
 from waystation.workflows.ports import COUNT_REFUSED, MEASURE
 
 log = structlog.get_logger("waystation.worker")

@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
-from waystation.core import (
-    ACTIONS,
-    QUOTA_WAIT,
+from waystation.core import ids
+from waystation.core.approval import ACTIONS
+from waystation.core.budget import QUOTA_WAIT, Price
+from waystation.core.contract import ModelReply
+from waystation.core.log import (
     AnswerCounted,
     AnswerIgnored,
     AnswerSubmitted,
@@ -24,9 +26,6 @@ from waystation.core import (
     ModelCalled,
     ModelLost,
     ModelReplied,
-    ModelReply,
-    Price,
-    ids,
     without_verdict,
 )
 

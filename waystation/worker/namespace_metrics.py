@@ -13,7 +13,7 @@ from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 
 from waystation.client import STATUSES, AgentClient
-from waystation.core import HELD, RUNNING, WORKFLOW
+from waystation.core.contract import HELD, RUNNING, WORKFLOW
 from waystation.worker.metrics import Measurement, Metric
 
 MAX_CALLS = 2_000

@@ -8,7 +8,9 @@ from pydantic import ValidationError
 from temporalio import nexus
 from temporalio.common import Priority, RawValue
 
-from waystation.core import TASK_TIMEOUT, WORKFLOW, InvocationInput, describe_faults, ids
+from waystation.core import ids
+from waystation.core.contract import TASK_TIMEOUT, WORKFLOW, InvocationInput
+from waystation.core.payload import describe_faults
 from waystation.workflows.ports import raw
 
 _ENGINE_FIELDS = frozenset({"carried", "depth", "origin", "root", "session", "signed_request", "standing"})

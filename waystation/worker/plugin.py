@@ -16,11 +16,7 @@ from temporalio.converter import DataConverter
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.plugin import SimplePlugin
 from temporalio.service import RPCError
-from temporalio.worker import (
-    Interceptor,
-    Worker,
-    WorkerConfig,
-)
+from temporalio.worker import Interceptor, Worker, WorkerConfig
 
 from waystation.activities import (
     CacheInterceptor,
@@ -47,7 +43,11 @@ from waystation.agents.toolbox import close_toolsets, tools_of, toolsets_of
 from waystation.apps import App, Registry
 from waystation.apps.registry import Root
 from waystation.client import DETAILS, AgentDetails, AgentDirectory, SearchAttributeMonitor, Tools
-from waystation.core import (
+from waystation.core import summary
+from waystation.core.contract import TASK_QUEUE, Settings, ToolCallInput
+from waystation.core.errors import AuthoringError, InvalidConfiguration
+from waystation.core.payload import JsonObject, encode
+from waystation.core.projection import (
     ARCHIVE,
     ARCHIVE_SESSION,
     CHILD,
@@ -57,16 +57,8 @@ from waystation.core import (
     MODEL,
     NOTIFY,
     TAKE_OVER,
-    TASK_QUEUE,
     VERIFY,
-    AuthoringError,
     EngineActivity,
-    InvalidConfiguration,
-    JsonObject,
-    Settings,
-    ToolCallInput,
-    encode,
-    summary,
 )
 from waystation.history import fetch_signal_times
 from waystation.logs import core_listeners

@@ -18,7 +18,9 @@ from waystation.artifacts import InMemoryArtifactService, ObjectStoreArtifactSer
 from waystation.auth.credential_service.in_memory_credential_service import InMemoryCredentialService
 from waystation.auth.credential_service.store_location import open_store
 from waystation.client import find_store_differences
-from waystation.core import ApprovalPolicy, InvalidConfiguration, Settings, StoreFailed, Stores, WaystationError
+from waystation.core.approval import ApprovalPolicy
+from waystation.core.contract import Settings, Stores
+from waystation.core.errors import InvalidConfiguration, StoreFailed, WaystationError
 from waystation.memory import InMemoryMemoryService, open_memory
 from waystation.storage import (
     STORE_VARIABLE,

@@ -22,14 +22,10 @@ from opentelemetry.sdk.trace.sampling import Decision
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 from temporalio import activity
-from temporalio.worker import (
-    ActivityInboundInterceptor,
-    Interceptor,
-    WorkflowInterceptorClassInput,
-)
+from temporalio.worker import ActivityInboundInterceptor, Interceptor, WorkflowInterceptorClassInput
 
 from waystation.activities import current_log
-from waystation.core import CallRef, Log, ModelReplyRef, parse_ref
+from waystation.core.log import CallRef, Log, ModelReplyRef, parse_ref
 from waystation.version import waystation_version
 from waystation.worker.export_thread import ExportThread
 from waystation.worker.spans import LONG_WAIT_S, Span, Trace, build_spans, call_key, find_trace

@@ -12,9 +12,11 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import Any, NamedTuple, TypeAlias
 
-from waystation.core import (
-    ACTIONS,
-    NO_ACTIONS,
+from waystation.core import ids
+from waystation.core.approval import ACTIONS
+from waystation.core.budget import Usage
+from waystation.core.contract import NO_ACTIONS, InvocationInput, ModelReply, user_content
+from waystation.core.log import (
     AnswerCounted,
     AnswerSubmitted,
     AnswerVerified,
@@ -28,20 +30,14 @@ from waystation.core import (
     Ended,
     Entry,
     Failure,
-    InvocationInput,
-    JsonObject,
     Log,
     ModelCalled,
     ModelLost,
     ModelReplied,
-    ModelReply,
     ModelReplyRef,
-    Usage,
-    encode,
-    ids,
-    user_content,
     without_verdict,
 )
+from waystation.core.payload import JsonObject, encode
 
 LONG_WAIT_S = 60.0
 """An `invoke_agent` span ends when an invocation stops working for longer than this. Another span begins when the

@@ -21,7 +21,7 @@ from temporalio.runtime import PrometheusConfig
 from temporalio.service import RPCError
 
 from waystation.client import AgentClient
-from waystation.core import InvalidConfiguration
+from waystation.core.errors import InvalidConfiguration
 from waystation.logs import configure_core
 from waystation.worker.metric_export import BUCKETS
 from waystation.worker.metrics import Measurement, Metric

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from benchmarks.side import SLOW_S, SYSTEM, Scenario
 from waystation import Agent
-from waystation.core import text_of
+from waystation.core.contract import text_of
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import FunctionModel, calls, says
 from waystation.tools import FunctionTool

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 
 from waystation import Agent
-from waystation.core import text_of
+from waystation.core.contract import text_of
 from waystation.models import BaseLlm, LlmRequest, LlmResponse
 from waystation.testing import says
 

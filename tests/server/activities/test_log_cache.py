@@ -12,24 +12,12 @@ from tests.server.conftest import Serve
 from waystation.activities.log_cache import LogCache
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
-from waystation.core import START as START_REF
-from waystation.core import (
-    Answer,
-    AnswerCounted,
-    CallReturned,
-    ForeignHistory,
-    Log,
-    Origin,
-    Position,
-    Scheduled,
-    Sources,
-    Started,
-    ToolOutcome,
-    catch_up,
-    parse_ref,
-    position_of,
-    without_verdict,
-)
+from waystation.core.approval import Answer, Origin
+from waystation.core.contract import Position, ToolOutcome
+from waystation.core.errors import ForeignHistory
+from waystation.core.log import START as START_REF
+from waystation.core.log import AnswerCounted, CallReturned, Log, parse_ref, without_verdict
+from waystation.core.projection import Scheduled, Sources, Started, catch_up, position_of
 from waystation.embedded import EmbeddedServer
 from waystation.history import HistoryReader
 from waystation.models import LlmRequest, LlmResponse

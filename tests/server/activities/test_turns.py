@@ -15,7 +15,8 @@ from tests.server.workflows.outside import waiting
 from waystation.activities.session_history import TurnReader
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
-from waystation.core import WORKFLOW, Entry, is_working
+from waystation.core.contract import WORKFLOW
+from waystation.core.log import Entry, is_working
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import AgentEnvironment, FunctionModel, calls, responses, says
 from waystation.tools.long_running_tool import LongRunningFunctionTool

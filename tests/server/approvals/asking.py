@@ -5,7 +5,7 @@ from typing import Any
 
 from tests.server.workflows.outside import until
 from waystation import Agent, AgentClient, AgentTool, FunctionTool, LongRunningFunctionTool
-from waystation.core import PendingCall
+from waystation.core.approval import PendingCall
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import FunctionModel, calls, responses, says
 

@@ -11,7 +11,8 @@ from tests.server.approvals.asking import asker, listed, payer
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import Till, approve_and_finish, reject_and_finish, until_waiting, waiting
 from waystation.client import Outcome
-from waystation.core import AnswerUnconfirmed, DigestMismatch, JsonObject, UnknownCall
+from waystation.core.errors import AnswerUnconfirmed, DigestMismatch, UnknownCall
+from waystation.core.payload import JsonObject
 
 
 def words(outcomes: list[Outcome]) -> dict[str, str]:

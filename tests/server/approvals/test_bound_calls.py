@@ -7,7 +7,9 @@ import pytest
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import Till, approve_and_finish, reject_and_finish, until_call, waiting
 from waystation.agents import Agent
-from waystation.core import AnswerRefused, ApprovalPolicy, DigestMismatch, JsonObject, call_digest
+from waystation.core.approval import ApprovalPolicy, call_digest
+from waystation.core.errors import AnswerRefused, DigestMismatch
+from waystation.core.payload import JsonObject
 from waystation.models import LlmResponse
 from waystation.testing import ScriptedModel, calls, responses, says
 from waystation.tools.approval import parameters_digest

@@ -15,7 +15,8 @@ from tests.server.approvals.asking import asker, asks_once, listed
 from tests.server.conftest import Serve
 from tests.unit.identity.conftest import installed
 from waystation import Agent, LongRunningFunctionTool
-from waystation.core import Answer, NotAllowed
+from waystation.core.approval import Answer
+from waystation.core.errors import NotAllowed
 
 PAGE = how_to("answer-from-other-languages")
 NODE = ROOT / ".node" / "node_modules"

@@ -11,7 +11,7 @@ from tests.server.workflows.outside import waiting
 from waystation.agents import ApprovalRule
 from waystation.apps import App
 from waystation.apps.registry import Registry, discover
-from waystation.core import ApprovalPolicy
+from waystation.core.approval import ApprovalPolicy
 from waystation.testing import ScriptedModel, calls, says
 
 PAGE = how_to("require-approval")

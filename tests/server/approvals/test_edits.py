@@ -17,7 +17,9 @@ from tests.server.workflows.outside import (
 )
 from waystation.agents import Agent, ApprovalRule, SequentialAgent
 from waystation.client.agent_client import Invocation
-from waystation.core import AnswerRefused, ApprovalPolicy, DigestMismatch, InvalidAnswer, JsonObject, NotAllowed
+from waystation.core.approval import ApprovalPolicy
+from waystation.core.errors import AnswerRefused, DigestMismatch, InvalidAnswer, NotAllowed
+from waystation.core.payload import JsonObject
 from waystation.testing import ScriptedModel, calls, responses, says
 from waystation.tools.base_tool import BaseTool
 from waystation.tools.base_toolset import BaseToolset

@@ -9,7 +9,7 @@ from tests.server.approvals.asking import ask, asker, asks_once, boss, ids, list
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import Till, approve_and_finish, ended, refusal, until, until_waiting
 from waystation.agents import Agent
-from waystation.core import MAX_MEMO_CALLS
+from waystation.core.contract import MAX_MEMO_CALLS
 from waystation.testing import FunctionModel, calls
 from waystation.tools.long_running_tool import LongRunningFunctionTool
 

@@ -4,15 +4,10 @@ from typing import Any
 
 from tests.agents import model_of, payer
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import (
-    Till,
-    answer_and_finish,
-    approve_and_finish,
-    refusal,
-    until_waiting,
-)
+from tests.server.workflows.outside import Till, answer_and_finish, approve_and_finish, refusal, until_waiting
 from waystation.client.agent_client import Invocation
-from waystation.core import ApprovalPolicy, JsonObject
+from waystation.core.approval import ApprovalPolicy
+from waystation.core.payload import JsonObject
 from waystation.testing import AgentEnvironment, responses
 
 

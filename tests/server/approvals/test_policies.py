@@ -8,18 +8,15 @@ from pydantic import BaseModel
 
 from tests.server.conftest import Serve
 from tests.server.workflows.author_code import pay
-from tests.server.workflows.outside import (
-    answer_and_finish,
-    approve_and_finish,
-    until_call,
-    until_waiting,
-    waiting,
-)
+from tests.server.workflows.outside import answer_and_finish, approve_and_finish, until_call, until_waiting, waiting
 from tests.steps import run
 from waystation.agents import Agent, ApprovalRule
 from waystation.apps import App
 from waystation.client.agent_client import Invocation
-from waystation.core import ApprovalPolicy, Call, JsonObject, ModelReplied
+from waystation.core.approval import ApprovalPolicy
+from waystation.core.contract import Call
+from waystation.core.log import ModelReplied
+from waystation.core.payload import JsonObject
 from waystation.testing import ScriptedModel, calls, responses, says
 from waystation.tools.approval import parameters_digest
 from waystation.tools.function_tool import FunctionTool

@@ -4,17 +4,10 @@ from typing import Any
 
 from tests.agents import payer
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import (
-    Till,
-    approve_and_finish,
-    cut,
-    refusal,
-    until_waiting,
-    waiting,
-)
+from tests.server.workflows.outside import Till, approve_and_finish, cut, refusal, until_waiting, waiting
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
-from waystation.core import ApprovalPolicy
+from waystation.core.approval import ApprovalPolicy
 from waystation.testing import AgentEnvironment
 
 

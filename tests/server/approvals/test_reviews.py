@@ -21,18 +21,10 @@ from tests.server.workflows.outside import (
 from tests.unit.identity.conftest import Installation, installed
 from waystation.agents import Agent
 from waystation.client.agent_client import AgentClient, Invocation
-from waystation.core import (
-    AlreadyAnswered,
-    Answer,
-    AnswerVerified,
-    ApprovalPolicy,
-    IdentityUnavailable,
-    InvalidAnswer,
-    JsonObject,
-    NotAllowed,
-    Verification,
-    Verified,
-)
+from waystation.core.approval import Answer, ApprovalPolicy, Verification, Verified
+from waystation.core.errors import AlreadyAnswered, IdentityUnavailable, InvalidAnswer, NotAllowed
+from waystation.core.log import AnswerVerified
+from waystation.core.payload import JsonObject
 from waystation.testing import AgentEnvironment
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.long_running_tool import LongRunningFunctionTool

@@ -6,15 +6,10 @@ from typing import Any
 from temporalio.service import RPCError
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import (
-    Till,
-    reject_and_finish,
-    until,
-    until_waiting,
-    waiting,
-)
+from tests.server.workflows.outside import Till, reject_and_finish, until, until_waiting, waiting
 from waystation.agents import Agent
-from waystation.core import ApprovalPolicy, JsonObject, StandingApproval
+from waystation.core.approval import ApprovalPolicy, StandingApproval
+from waystation.core.payload import JsonObject
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.agent_tool import AgentTool
 from waystation.tools.function_tool import FunctionTool

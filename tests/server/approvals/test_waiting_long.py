@@ -9,7 +9,8 @@ from tests.server.workflows.outside import Till, approve_and_finish, refusal, wa
 from tests.server.workflows.skipping import DAY, SkipTime
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
-from waystation.core import ApprovalPolicy, DeadlinePassed, Escalation, ReminderDue
+from waystation.core.approval import ApprovalPolicy, Escalation
+from waystation.core.log import DeadlinePassed, ReminderDue
 
 
 def payer_of(till: Till, **policy: Any) -> Agent:

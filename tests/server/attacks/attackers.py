@@ -29,7 +29,8 @@ from tests.server.workflows.outside import Till, until, waiting
 from tests.unit.identity.conftest import Installation
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
-from waystation.core import ApprovalPolicy, JsonObject, PendingCall
+from waystation.core.approval import ApprovalPolicy, PendingCall
+from waystation.core.payload import JsonObject
 from waystation.models import BaseLlm, LlmRequest, LlmResponse
 from waystation.testing import AgentEnvironment, FunctionModel, calls, latest_turn, says
 from waystation.tools import FunctionTool

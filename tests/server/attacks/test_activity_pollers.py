@@ -10,7 +10,8 @@ from tests.server.identity.test_deciding import sealed
 from tests.server.workflows.outside import Till, quiet, until_waiting, waiting
 from tests.unit.identity.conftest import Installation
 from waystation.client.agent_client import Invocation
-from waystation.core import ANSWER_SIGNAL, JsonObject
+from waystation.core.contract import ANSWER_SIGNAL
+from waystation.core.payload import JsonObject
 
 EVE = "eve@example.com"
 

@@ -26,7 +26,12 @@ from tests.server.workflows.outside import Gate, Till, quiet, reset, until, unti
 from tests.unit.identity.conftest import Installation, installed
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
-from waystation.core import ANSWER_SIGNAL, ANSWER_UPDATE, AnswerRefused, AnswerVerified, ApprovalPolicy, JsonObject, ids
+from waystation.core import ids
+from waystation.core.approval import ApprovalPolicy
+from waystation.core.contract import ANSWER_SIGNAL, ANSWER_UPDATE
+from waystation.core.errors import AnswerRefused
+from waystation.core.log import AnswerVerified
+from waystation.core.payload import JsonObject
 from waystation.embedded import EmbeddedServer
 from waystation.history import collect_attempts
 from waystation.models import LlmRequest, LlmResponse

@@ -8,21 +8,15 @@ from typing import Any
 
 import pytest
 
-from tests.server.attacks.attackers import (
-    ANN,
-    BOB,
-    Attacker,
-    agree,
-    payer,
-    settled,
-)
+from tests.server.attacks.attackers import ANN, BOB, Attacker, agree, payer, settled
 from tests.server.conftest import Serve
 from tests.server.identity.test_deciding import client_of
 from tests.server.workflows.outside import Till, cut, until, waiting
 from tests.tiers import sampled
 from tests.unit.identity.conftest import Installation
 from waystation.client.agent_client import Invocation
-from waystation.core import JsonObject, NotAllowed
+from waystation.core.errors import NotAllowed
+from waystation.core.payload import JsonObject
 from waystation.testing import AgentEnvironment
 
 APPROVED = {"function_call_id": "fc-1", "action": "approve", "by": ANN}

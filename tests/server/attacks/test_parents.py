@@ -15,7 +15,7 @@ from tests.server.conftest import Serve
 from tests.server.workflows.outside import Till, until, until_waiting
 from tests.unit.identity.conftest import Installation
 from waystation.agents import Agent
-from waystation.core import JsonObject
+from waystation.core.payload import JsonObject
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import AgentEnvironment, FunctionModel, says
 

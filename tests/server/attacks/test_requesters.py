@@ -12,7 +12,9 @@ from tests.server.identity.test_deciding import client_of
 from tests.server.workflows.outside import Till, approve_and_finish, failure, until_call, until_waiting, waiting
 from tests.unit.identity.conftest import Installation
 from waystation.client import Invocation
-from waystation.core import ApprovalPolicy, JsonObject, NotAllowed
+from waystation.core.approval import ApprovalPolicy
+from waystation.core.errors import NotAllowed
+from waystation.core.payload import JsonObject
 from waystation.testing import AgentEnvironment
 
 OTHERS = ApprovalPolicy(not_requester=True)

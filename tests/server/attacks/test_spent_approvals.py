@@ -14,7 +14,9 @@ from tests.server.workflows.outside import Till, failure, quiet, until, until_wa
 from tests.unit.identity.conftest import Installation
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
-from waystation.core import ANSWER_SIGNAL, ApprovalPolicy, JsonObject, Settings
+from waystation.core.approval import ApprovalPolicy
+from waystation.core.contract import ANSWER_SIGNAL, Settings
+from waystation.core.payload import JsonObject
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import AgentEnvironment, FunctionModel, calls, latest_turn, says
 from waystation.tools import FunctionTool, LongRunningFunctionTool, ToolContext

@@ -11,7 +11,7 @@ from tests.server.workflows.outside import Till, until_waiting, waiting
 from tests.unit.identity.conftest import Installation
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
-from waystation.core import JsonObject
+from waystation.core.payload import JsonObject
 from waystation.testing import ScriptedModel, calls, says
 
 MODEL: JsonObject = {"at": 0, "new": ["start"], "agent": "payer", "root": "payer", "number": 1, "phase": "enter"}

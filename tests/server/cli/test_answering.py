@@ -12,7 +12,7 @@ from tests.server.conftest import Serve
 from tests.server.workflows.outside import Till, until, until_call, until_waiting, waiting
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
-from waystation.core import ApprovalPolicy
+from waystation.core.approval import ApprovalPolicy
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.long_running_tool import LongRunningFunctionTool

@@ -11,7 +11,7 @@ from tests.server.conftest import Serve
 from tests.server.workflows.outside import approve_and_finish, until
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
-from waystation.core import is_working
+from waystation.core.log import is_working
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.long_running_tool import LongRunningFunctionTool

@@ -14,7 +14,7 @@ from tests.server.cli.conftest import Command
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import Till, approve_and_finish, cut, ignored, until_waiting, waiting
 from tests.unit.identity.conftest import installed
-from waystation.core import ApprovalPolicy
+from waystation.core.approval import ApprovalPolicy
 from waystation.tools.function_tool import FunctionTool
 
 

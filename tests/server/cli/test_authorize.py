@@ -16,7 +16,7 @@ from waystation.agents import Agent
 from waystation.auth import APIKey, APIKeyIn, AuthConfig, AuthScheme, HTTPBase
 from waystation.auth.credential_service.encrypted_file_credential_service import EncryptedFileCredentialService
 from waystation.cli import pending_calls
-from waystation.core import JsonObject
+from waystation.core.payload import JsonObject
 from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.services import Services

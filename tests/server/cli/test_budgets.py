@@ -9,7 +9,7 @@ import pytest
 from tests.server.cli.conftest import Command
 from tests.server.conftest import Serve
 from waystation.agents import Agent
-from waystation.core import Usage
+from waystation.core.budget import Usage
 from waystation.models import LlmResponse
 from waystation.testing import ScriptedModel, calls, says
 

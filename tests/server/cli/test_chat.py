@@ -16,7 +16,7 @@ from tests.server.sessions.test_client import asking, waits
 from waystation.agents import Agent
 from waystation.cli.program import app
 from waystation.cli.terminal_input import create_message_prompt
-from waystation.core import ModelRefused
+from waystation.core.errors import ModelRefused
 from waystation.testing import AgentEnvironment, ScriptedModel, says
 
 

@@ -13,7 +13,7 @@ from temporalio.service import OperatorService, RPCError, RPCStatusCode
 
 from tests.paths import ROOT
 from tests.programs import command
-from waystation.core import SEARCH_ATTRIBUTES
+from waystation.core.contract import SEARCH_ATTRIBUTES
 from waystation.embedded import EmbeddedServer
 
 

@@ -30,7 +30,7 @@ from waystation.artifacts import ObjectStoreArtifactService
 from waystation.auth import EncryptedFileCredentialService
 from waystation.cli import diagnosis, operations
 from waystation.client import SEARCH_ATTRIBUTE_TYPES, AgentClient, connect, wait_until_accepted
-from waystation.core import JsonObject
+from waystation.core.payload import JsonObject
 from waystation.embedded import EmbeddedServer
 from waystation.key_set import EncryptionKeys
 from waystation.tools import Services

@@ -8,7 +8,7 @@ from tests.server.cli.conftest import Command
 from tests.server.conftest import Serve, empty_server
 from tests.server.workflows.outside import failure, held, quick, until, until_waiting
 from waystation.agents import Agent
-from waystation.core import ModelOverloaded
+from waystation.core.errors import ModelOverloaded
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.function_tool import FunctionTool

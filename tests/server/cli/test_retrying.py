@@ -14,7 +14,7 @@ from waystation.agents import Agent
 from waystation.cli import invocations
 from waystation.cli.invocations import Watch
 from waystation.cli.output import Output
-from waystation.core import ModelOverloaded
+from waystation.core.errors import ModelOverloaded
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import AgentEnvironment, FunctionModel, ScriptedModel, calls, says
 from waystation.tools.agent_tool import AgentTool

@@ -15,7 +15,9 @@ from tests.server.conftest import Serve
 from tests.server.user_workflow import InSandbox
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
-from waystation.core import ModelRefused, PendingCall, is_working
+from waystation.core.approval import PendingCall
+from waystation.core.errors import ModelRefused
+from waystation.core.log import is_working
 from waystation.models import LlmResponse
 from waystation.testing import AgentEnvironment, FunctionModel, ScriptedModel, calls, responses, says
 from waystation.tools.agent_tool import AgentTool

@@ -20,29 +20,17 @@ from temporalio.runtime import MetricBuffer, Runtime, TelemetryConfig
 
 from tests.programs import command
 from tests.server.telemetry.test_traces import Exported
-from tests.server.workflows.outside import (
-    answer_and_finish,
-    approve_and_finish,
-    ignored,
-    until,
-    until_waiting,
-    waiting,
-)
+from tests.server.workflows.outside import answer_and_finish, approve_and_finish, ignored, until, until_waiting, waiting
 from waystation.agents import Agent
 from waystation.artifacts import ObjectStoreArtifactService
 from waystation.auth import AuthCredential, AuthCredentialTypes
 from waystation.auth.credential_store import Bucket, CredentialStore, Place
 from waystation.client import delete_tenant_keys
 from waystation.client.agent_client import AgentClient, Invocation
-from waystation.core import (
-    WORKFLOW,
-    AnswerIgnored,
-    ApprovalPolicy,
-    DeletedHistory,
-    InvalidAnswer,
-    InvalidInput,
-    KeyMissing,
-)
+from waystation.core.approval import ApprovalPolicy
+from waystation.core.contract import WORKFLOW
+from waystation.core.errors import DeletedHistory, InvalidAnswer, InvalidInput, KeyMissing
+from waystation.core.log import AnswerIgnored
 from waystation.embedded import EmbeddedServer
 from waystation.history import decode_events, format_saved_history
 from waystation.memory import MemoryEntry

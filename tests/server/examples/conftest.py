@@ -6,7 +6,8 @@ import pytest
 
 from tests.paths import EXAMPLES
 from waystation.apps.registry import Registry, discover
-from waystation.core import Event, JsonObject, text_of
+from waystation.core.contract import Event, text_of
+from waystation.core.payload import JsonObject
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ from tests.paths import EXAMPLES
 from tests.server.conftest import Serve
 from tests.tiers import FULL
 from waystation.apps.registry import discover
-from waystation.core import text_of
+from waystation.core.contract import text_of
 from waystation.testing import FakeGemini, ScriptedHuman
 
 MEALS = {"purpose": "meals", "amount": 200.0}

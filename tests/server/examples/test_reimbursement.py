@@ -8,7 +8,7 @@ from tests.paths import EXAMPLES
 from tests.server.conftest import Serve
 from waystation.agents import LlmAgent
 from waystation.apps.registry import Root, discover
-from waystation.core import JsonObject
+from waystation.core.payload import JsonObject
 from waystation.models import BaseLlm, LlmRequest
 from waystation.testing import AgentEnvironment, ScriptedHuman, ScriptedModel, calls, says
 from waystation.tools.tool_context import ToolContext

@@ -10,7 +10,7 @@ from tests.server.conftest import Serve
 from tests.server.examples.conftest import answered, texts
 from tests.server.workflows.outside import until, wait_for_model_calls, waiting
 from waystation.apps.registry import Registry, Root
-from waystation.core import Event
+from waystation.core.contract import Event
 from waystation.testing import ScriptedModel, calls, responses, says
 
 PRINTER = {"summary": "The printer smells burnt.", "urgency": "high"}

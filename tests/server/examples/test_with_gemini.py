@@ -8,7 +8,8 @@ import pytest
 from tests.server.conftest import Serve
 from tests.tiers import sampled
 from waystation.apps.registry import Registry
-from waystation.core import JsonObject, parts_of, text_of
+from waystation.core.contract import parts_of, text_of
+from waystation.core.payload import JsonObject
 from waystation.models import BaseLlm, LlmRequest, LlmResponse
 from waystation.models.google_llm import Gemini
 from waystation.testing import FakeGemini, ScriptedHuman

@@ -11,17 +11,10 @@ from tests.server.approvals.asking import asker
 from tests.server.conftest import Serve
 from tests.unit.identity.conftest import Installation
 from waystation.client.agent_client import AgentClient, Invocation
-from waystation.core import (
-    CLIENT_IDENTITY_ENV,
-    IDENTITY_ENV,
-    Answer,
-    InvalidConfiguration,
-    JsonObject,
-    NotAllowed,
-    ids,
-    is_encrypted,
-    parse_answer,
-)
+from waystation.core import ids
+from waystation.core.approval import CLIENT_IDENTITY_ENV, IDENTITY_ENV, Answer, is_encrypted, parse_answer
+from waystation.core.errors import InvalidConfiguration, NotAllowed
+from waystation.core.payload import JsonObject
 from waystation.testing import AgentEnvironment
 
 

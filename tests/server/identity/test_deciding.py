@@ -16,18 +16,12 @@ from tests.unit.identity.conftest import Installation, installed
 from waystation.agents import Agent
 from waystation.client.agent_client import AgentClient, Invocation
 from waystation.client.invocation_handle import translate_answer_error
-from waystation.core import (
-    ANSWER_SIGNAL,
-    ANSWER_UPDATE,
-    AlreadyAnswered,
-    AnswerIgnored,
-    ApprovalPolicy,
-    JsonObject,
-    NotAllowed,
-    Verified,
-    WaystationError,
-    ids,
-)
+from waystation.core import ids
+from waystation.core.approval import ApprovalPolicy, Verified
+from waystation.core.contract import ANSWER_SIGNAL, ANSWER_UPDATE
+from waystation.core.errors import AlreadyAnswered, NotAllowed, WaystationError
+from waystation.core.log import AnswerIgnored
+from waystation.core.payload import JsonObject
 from waystation.testing import AgentEnvironment
 from waystation.tools import FunctionTool
 

@@ -25,7 +25,8 @@ from waystation.agents import Agent
 from waystation.cli.program import app
 from waystation.client import Invocation
 from waystation.client.invocation_handle import start_invocation
-from waystation.core import CLIENT_IDENTITY_ENV, ApprovalPolicy, InvalidConfiguration
+from waystation.core.approval import CLIENT_IDENTITY_ENV, ApprovalPolicy
+from waystation.core.errors import InvalidConfiguration
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import AgentEnvironment, FunctionModel, calls, latest_turn, says
 from waystation.tools import AgentTool, FunctionTool

@@ -11,7 +11,7 @@ from tests.server.identity.test_deciding import client_of, payer, start_pending
 from tests.server.workflows.outside import until
 from tests.tiers import SERVER_HTTP_ADDRESS, find_cluster
 from tests.unit.identity.conftest import Installation
-from waystation.core import AnswerIgnored
+from waystation.core.log import AnswerIgnored
 from waystation.embedded import EmbeddedServer
 
 

@@ -25,7 +25,9 @@ from waystation.activities.notifications import Channel, Channels
 from waystation.agents import Agent
 from waystation.approvers.identity import Links
 from waystation.client.agent_client import Invocation
-from waystation.core import ApprovalPolicy, Escalation, JsonObject, NoticeReport, Notified
+from waystation.core.approval import ApprovalPolicy, Escalation
+from waystation.core.log import NoticeReport, Notified
+from waystation.core.payload import JsonObject
 from waystation.extensions import Notification
 from waystation.tools import FunctionTool
 

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from waystation.core import JsonObject
+from waystation.core.payload import JsonObject
 
 VARIABLE = "WAYSTATION_TEST_LEDGER"
 PATIENCE_S = 60.0

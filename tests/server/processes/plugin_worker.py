@@ -8,7 +8,7 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from tests.server.processes.blocking_agents.blocking.agent import root_agent
-from waystation.core import Settings
+from waystation.core.contract import Settings
 from waystation.worker import WaystationPlugin
 
 

@@ -15,7 +15,8 @@ from tests.server.processes.conftest import new_place
 from tests.server.processes.ledger import Ledger
 from tests.server.processes.workers import Place, plan, until
 from waystation.client.agent_client import Invocation
-from waystation.core import AlreadyAnswered, InvocationResult
+from waystation.core.contract import InvocationResult
+from waystation.core.errors import AlreadyAnswered
 from waystation.embedded import EmbeddedServer
 
 PARKED = 100

@@ -20,7 +20,8 @@ from tests.programs import undisturbed
 from tests.server.processes import ledger
 from tests.server.processes.agents.planned.agent import ELSEWHERE
 from waystation.client.agent_client import AgentClient
-from waystation.core import ActivityOptions, JsonObject, Settings, WorkflowSettings
+from waystation.core.contract import ActivityOptions, Settings, WorkflowSettings
+from waystation.core.payload import JsonObject
 from waystation.embedded import bind_to_this_process
 
 T = TypeVar("T")

@@ -20,7 +20,8 @@ from tests.server.cli.conftest import Command, waystation
 from tests.server.conftest import Serve
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
-from waystation.core import ApprovalPolicy, is_working
+from waystation.core.approval import ApprovalPolicy
+from waystation.core.log import is_working
 from waystation.history import SavedHistory, decode_histories, format_saved_history
 from waystation.replay import Recording, redaction, replay
 from waystation.replay.redaction import NotRedacted, Redactor, Rules, redact, redact_history

@@ -25,7 +25,7 @@ from tests.server.workflows.test_codec import Veil
 from waystation.agents import Agent
 from waystation.apps.registry import Registry
 from waystation.client.agent_client import AgentClient
-from waystation.core import ForeignHistory
+from waystation.core.errors import ForeignHistory
 from waystation.embedded import EmbeddedServer
 from waystation.replay import Recording
 from waystation.testing import ScriptedModel, calls, says

@@ -11,7 +11,7 @@ import pytest
 from tests.server.conftest import empty_server
 from tests.server.workflows.outside import until, waiting
 from waystation.agents import Agent
-from waystation.core import Settings, WorkflowSettings
+from waystation.core.contract import Settings, WorkflowSettings
 from waystation.embedded import EmbeddedServer
 from waystation.replay import gate
 from waystation.replay.deployment_gate import OPEN

@@ -19,7 +19,8 @@ from waystation.cli.command_context import Target, write_waits
 from waystation.cli.output import Output
 from waystation.cli.pending_calls import show_call, write_list
 from waystation.cli.program import app
-from waystation.core import PendingCall, ids
+from waystation.core import ids
+from waystation.core.approval import PendingCall
 from waystation.embedded import EmbeddedServer
 from waystation.replay import Recording, rerun_tool
 from waystation.testing import ScriptedModel, calls, says, serving

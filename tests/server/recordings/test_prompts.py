@@ -16,7 +16,7 @@ from waystation.apps import App, EventsCompactionConfig
 from waystation.apps.llm_event_summarizer import LlmEventSummarizer
 from waystation.apps.registry import Registry
 from waystation.client.agent_client import Invocation
-from waystation.core import NoPrompt, UnknownAgent
+from waystation.core.errors import NoPrompt, UnknownAgent
 from waystation.models import LlmRequest
 from waystation.models.llm_request import EditableRequest
 from waystation.replay import Prompt, Recording, prompt_at

@@ -11,7 +11,7 @@ from tests.server.workflows.outside import approve_and_finish, cut, until_waitin
 from tests.server.workflows.test_continuing import start_with_cuts
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
-from waystation.core import ApprovalPolicy
+from waystation.core.approval import ApprovalPolicy
 from waystation.history import format_saved_history
 from waystation.replay import Recording, redact, replay
 from waystation.storage.driver import offloading

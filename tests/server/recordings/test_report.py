@@ -10,27 +10,21 @@ from tests.corpus.test_report import Page
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import Till, approve_and_finish, ended, until_waiting
 from waystation.agents import Agent
-from waystation.core import (
+from waystation.core.budget import Budget, Price, Usage
+from waystation.core.contract import Call, EventActions, InvocationInput, ModelReply, ToolOutcome
+from waystation.core.log import (
+    END,
     START,
     Began,
-    Budget,
-    Call,
     CallRef,
     CallReturned,
     Ended,
-    EventActions,
-    InvocationInput,
     Log,
     ModelCalled,
     ModelCallRef,
     ModelReplied,
-    ModelReply,
     ModelReplyRef,
-    Price,
-    ToolOutcome,
-    Usage,
 )
-from waystation.core.log.entry_ref import END
 from waystation.models import LlmResponse
 from waystation.replay import Recording, report
 from waystation.testing import ScriptedModel, calls, says

@@ -3,9 +3,7 @@
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import ended
 from waystation.agents import Agent
-from waystation.core import (
-    ModelOverloaded,
-)
+from waystation.core.errors import ModelOverloaded
 from waystation.replay import Cursor, Recording
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.agent_tool import AgentTool

@@ -8,7 +8,7 @@ from temporalio.service import RPCError
 
 from waystation.agents import Agent, BaseAgent
 from waystation.client.agent_client import Invocation
-from waystation.core import app_scope, user_scope
+from waystation.core.scope_state import app_scope, user_scope
 from waystation.testing import AgentEnvironment, ScriptedModel
 from waystation.testing.models import Reply
 from waystation.tools.tool_context import ToolContext

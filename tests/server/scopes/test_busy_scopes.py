@@ -15,8 +15,8 @@ from tests.server.conftest import Serve
 from tests.server.scopes.looking import agent
 from waystation.activities import scope_delivery
 from waystation.activities.scope_delivery import ScopeKeeper
-from waystation.core import InvocationInput, ScopeDelta, app_scope, user_scope
-from waystation.core.scope_state import APP
+from waystation.core.contract import InvocationInput
+from waystation.core.scope_state import APP, ScopeDelta, app_scope, user_scope
 from waystation.embedded import EmbeddedServer
 from waystation.history import ScopeReader
 from waystation.history.history_fetch import fetch_events_after

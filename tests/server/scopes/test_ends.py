@@ -10,7 +10,7 @@ from temporalio.client import WorkflowFailureError
 from tests.server.conftest import Serve
 from tests.server.scopes.looking import agent, remember
 from waystation.client.agent_client import Invocation
-from waystation.core import JsonObject
+from waystation.core.payload import JsonObject
 from waystation.testing import AgentEnvironment, calls, says
 
 

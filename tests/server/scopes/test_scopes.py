@@ -16,7 +16,8 @@ from tests.server.scopes.looking import agent, commands, model_of, pending, reme
 from tests.server.workflows.outside import ended
 from waystation.agents import Agent, ParallelAgent, SequentialAgent
 from waystation.client.agent_client import AgentClient
-from waystation.core import ModelRefused, user_scope
+from waystation.core.errors import ModelRefused
+from waystation.core.scope_state import user_scope
 from waystation.testing import ScriptedModel, calls, responses, says
 from waystation.tools.agent_tool import AgentTool
 from waystation.tools.function_tool import FunctionTool

@@ -15,8 +15,10 @@ from tests.server.workflows.outside import ended
 from waystation.agents import Agent
 from waystation.auth import APIKey, APIKeyIn, AuthConfig, AuthCredential, AuthCredentialTypes
 from waystation.client.search_attributes import AGENT
-from waystation.core import InvalidInput, JsonObject, app_scope, digest, user_scope
+from waystation.core.errors import InvalidInput
 from waystation.core.ids import app_key, fairness_key
+from waystation.core.payload import JsonObject, digest
+from waystation.core.scope_state import app_scope, user_scope
 from waystation.memory import MemoryEntry
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import FunctionModel, calls, latest_turn, says

@@ -12,7 +12,7 @@ from tests.server.conftest import Serve, Verification
 from tests.server.workflows.outside import stuck_tasks, until
 from waystation.agents import BaseAgent
 from waystation.client import Invocation, Session
-from waystation.core import SESSION_WORKFLOW, Event, Settings, WorkflowSettings
+from waystation.core.contract import SESSION_WORKFLOW, Event, Settings, WorkflowSettings
 from waystation.replay import replay
 from waystation.testing import AgentEnvironment, Replays, assert_invocation_holds, assert_replays
 

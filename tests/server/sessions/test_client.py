@@ -14,7 +14,10 @@ from tests.server.sessions.test_conversation import words
 from waystation.agents import Agent
 from waystation.client import Session, connect
 from waystation.client.agent_client import AgentClient
-from waystation.core import Event, PendingCall, errors, is_working
+from waystation.core import errors
+from waystation.core.approval import PendingCall
+from waystation.core.contract import Event
+from waystation.core.log import is_working
 from waystation.embedded import EmbeddedServer
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import FunctionModel, ScriptedModel, calls, responses, says

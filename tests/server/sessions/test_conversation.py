@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from tests.server.sessions.conftest import Converse, settled_events
 from waystation.agents import Agent
-from waystation.core import Event, JsonObject
+from waystation.core.contract import Event
+from waystation.core.payload import JsonObject
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.tool_context import ToolContext
 

@@ -13,7 +13,8 @@ from tests.server.sessions.test_conversation import words
 from tests.server.sessions.test_sending import echo
 from tests.server.workflows.outside import Gate, until
 from waystation.client import Session
-from waystation.core import COLLECT, Busy, SessionInput
+from waystation.core.projection import COLLECT
+from waystation.core.session_log import Busy, SessionInput
 from waystation.history import read_json_payloads
 from waystation.storage import Blobs
 

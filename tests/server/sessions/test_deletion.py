@@ -16,7 +16,7 @@ from waystation.agents import Agent
 from waystation.artifacts import InMemoryArtifactService
 from waystation.client import Session
 from waystation.client.agent_client import AgentClient
-from waystation.core import WORKFLOW
+from waystation.core.contract import WORKFLOW
 from waystation.embedded import EmbeddedServer
 from waystation.memory import InMemoryMemoryService
 from waystation.testing import AgentEnvironment, ScriptedModel, calls, says

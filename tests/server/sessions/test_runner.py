@@ -14,7 +14,7 @@ from google.genai import types
 from tests.server.workflows.outside import until
 from waystation.agents import Agent, RunConfig
 from waystation.agents.run_config import StreamingMode
-from waystation.core import AuthoringError, InvocationError, ModelRefused
+from waystation.core.errors import AuthoringError, InvocationError, ModelRefused
 from waystation.embedded import EmbeddedServer
 from waystation.errors import AlreadyExistsError, SessionNotFoundError
 from waystation.events import Event, EventActions

@@ -8,7 +8,10 @@ from tests.server.sessions.conftest import Converse, settled_events
 from tests.server.workflows.outside import Till, waiting
 from waystation.agents import Agent, SequentialAgent
 from waystation.client import Session
-from waystation.core import SESSION_WORKFLOW, ApprovalPolicy, JsonObject, ids
+from waystation.core import ids
+from waystation.core.approval import ApprovalPolicy
+from waystation.core.contract import SESSION_WORKFLOW
+from waystation.core.payload import JsonObject
 from waystation.models import LlmRequest
 from waystation.testing import FunctionModel, calls, says
 from waystation.testing.models import Reply

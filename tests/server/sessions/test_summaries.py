@@ -8,7 +8,8 @@ from tests.server.sessions.test_conversation import texts, words
 from waystation.agents import Agent
 from waystation.apps import App, EventsCompactionConfig, LlmEventSummarizer
 from waystation.client import Session
-from waystation.core import estimate, text_of
+from waystation.core.contract import text_of
+from waystation.core.conversation import estimate
 from waystation.models import LlmRequest
 from waystation.testing import AgentEnvironment, FunctionModel, says
 from waystation.testing.models import Reply, latest_turn

@@ -8,13 +8,7 @@ from typing import Any
 
 import pytest
 from google.genai import types
-from temporalio.client import (
-    Client,
-    ScheduleIntervalSpec,
-    ScheduleSpec,
-    WorkflowExecutionStatus,
-    WorkflowFailureError,
-)
+from temporalio.client import Client, ScheduleIntervalSpec, ScheduleSpec, WorkflowExecutionStatus, WorkflowFailureError
 
 from tests.server.conftest import Serve
 from tests.server.sessions.test_deletion import until_listed
@@ -24,7 +18,9 @@ from waystation.artifacts import InMemoryArtifactService
 from waystation.auth import APIKey, APIKeyIn, AuthConfig, AuthCredential, AuthCredentialTypes, InMemoryCredentialService
 from waystation.client import DeletedUser
 from waystation.client.agent_client import AgentClient
-from waystation.core import WORKFLOW, InvalidInput, StoreFailed, UserForgotten, user_scope
+from waystation.core.contract import WORKFLOW
+from waystation.core.errors import InvalidInput, StoreFailed, UserForgotten
+from waystation.core.scope_state import user_scope
 from waystation.history import describe_workflow
 from waystation.memory import InMemoryMemoryService
 from waystation.models import LlmRequest, LlmResponse

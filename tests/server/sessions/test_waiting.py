@@ -12,7 +12,8 @@ from tests.server.workflows.outside import reject_and_finish, until, waiting
 from waystation.agents import Agent
 from waystation.agents.callback_context import CallbackContext
 from waystation.client import Sent, Session
-from waystation.core import CHILD_ENDED_SIGNAL, FLUSH_SCOPES, PARKED_SIGNAL
+from waystation.core.contract import CHILD_ENDED_SIGNAL, PARKED_SIGNAL
+from waystation.core.projection import FLUSH_SCOPES
 from waystation.history import is_local_activity
 from waystation.models import LlmRequest
 from waystation.testing import FunctionModel, calls, responses, says

@@ -26,7 +26,8 @@ from temporalio.worker import (
 
 from tests.server.workflows.outside import Gate, until
 from waystation.client import Session
-from waystation.core import CHILD_ENDED_SIGNAL, COLLECT
+from waystation.core.contract import CHILD_ENDED_SIGNAL
+from waystation.core.projection import COLLECT
 from waystation.history import is_local_activity
 
 T = TypeVar("T")

@@ -12,7 +12,7 @@ from tests.server.streams.held import Held
 from tests.server.workflows.outside import until
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
-from waystation.core import PARTIAL, WORKFLOW, Event, text_of
+from waystation.core.contract import PARTIAL, WORKFLOW, Event, text_of
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.agent_tool import AgentTool

@@ -17,7 +17,9 @@ from waystation.agents import Agent, BaseAgent, ParallelAgent
 from waystation.apps.registry import Registry
 from waystation.client import PartialTextReader, stream_file
 from waystation.client.agent_client import AgentClient, Invocation
-from waystation.core import PARTIAL, Event, ForeignHistory, Log, is_working, text_of
+from waystation.core.contract import PARTIAL, Event, text_of
+from waystation.core.errors import ForeignHistory
+from waystation.core.log import Log, is_working
 from waystation.embedded import EmbeddedServer
 from waystation.history import build_log
 from waystation.models import LlmResponse

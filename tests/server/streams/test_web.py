@@ -14,7 +14,7 @@ from tests.server.web.sites import TOKEN, page_of, site
 from tests.server.workflows.outside import ended
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
-from waystation.core import StoreFailed
+from waystation.core.errors import StoreFailed
 from waystation.testing import ScriptedModel, says
 from waystation.web.access import Access
 from waystation.web.exposure import NotSafeToServe, check_host

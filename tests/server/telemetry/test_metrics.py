@@ -9,7 +9,7 @@ from tests.server.conftest import Serve
 from tests.server.processes.workers import until
 from tests.server.workflows.outside import approve_and_finish, until_waiting
 from waystation.agents import Agent
-from waystation.core import UnknownCall
+from waystation.core.errors import UnknownCall
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools import AgentTool, FunctionTool
 from waystation.worker import MetricExport

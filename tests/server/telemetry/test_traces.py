@@ -15,7 +15,7 @@ from tests.server.sessions.conftest import new_session
 from tests.server.workflows.outside import approve_and_finish, until_waiting
 from waystation.agents import Agent
 from waystation.client import AgentClient, Invocation
-from waystation.core import WORKFLOW
+from waystation.core.contract import WORKFLOW
 from waystation.embedded import EmbeddedServer
 from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
 from waystation.tools import AgentTool, FunctionTool

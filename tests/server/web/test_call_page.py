@@ -11,7 +11,7 @@ from tests.server.web.desk import asker, begun, payer
 from tests.server.web.sites import hidden, path_of, site
 from tests.server.workflows.outside import Till
 from waystation.client.agent_client import Invocation
-from waystation.core import Event
+from waystation.core.contract import Event
 
 
 async def response_events(invocation: Invocation, function_call_id: str) -> list[Event]:

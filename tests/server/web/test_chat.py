@@ -22,7 +22,7 @@ from tests.server.workflows.outside import Till, until
 from tests.unit.identity.conftest import Installation
 from waystation.agents import Agent
 from waystation.client import Session
-from waystation.core import Usage
+from waystation.core.budget import Usage
 from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.tool_context import ToolContext

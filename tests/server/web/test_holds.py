@@ -4,7 +4,7 @@ from tests.server.conftest import Serve
 from tests.server.web.sites import page_of, site
 from tests.server.workflows.outside import held, quick, until
 from waystation.agents import Agent
-from waystation.core import ModelOverloaded
+from waystation.core.errors import ModelOverloaded
 from waystation.testing import FunctionModel
 
 

@@ -22,7 +22,9 @@ from tests.server.workflows.outside import Till, approve_and_finish, ended, held
 from tests.unit.identity.conftest import Installation
 from waystation.agents import Agent
 from waystation.client import Invocation, read_entry
-from waystation.core import ApprovalPolicy, Budget, ModelOverloaded, ModelRefused, Price, Usage
+from waystation.core.approval import ApprovalPolicy
+from waystation.core.budget import Budget, Price, Usage
+from waystation.core.errors import ModelOverloaded, ModelRefused
 from waystation.replay import Recording, report
 from waystation.testing import AgentEnvironment, FunctionModel, ScriptedModel, calls, says
 from waystation.tools import AgentTool, ToolContext

@@ -14,12 +14,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 import pytest
-from temporalio.client import (
-    ScheduleActionExecutionStartWorkflow,
-    ScheduleHandle,
-    ScheduleIntervalSpec,
-    ScheduleSpec,
-)
+from temporalio.client import ScheduleActionExecutionStartWorkflow, ScheduleHandle, ScheduleIntervalSpec, ScheduleSpec
 
 from tests.fakes.openid import FakeOpenId
 from tests.server.approvals.asking import listed
@@ -34,7 +29,9 @@ from tests.server.workflows.outside import until
 from tests.unit.identity.conftest import Installation
 from waystation import Agent, AgentClient, LongRunningFunctionTool
 from waystation.client.agent_client import Invocation
-from waystation.core import ApprovalPolicy, JsonObject, WaystationError, digest
+from waystation.core.approval import ApprovalPolicy
+from waystation.core.errors import WaystationError
+from waystation.core.payload import JsonObject, digest
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import FunctionModel, calls, latest_turn, says
 

@@ -13,7 +13,8 @@ from tests.server.web.sites import path_of, site
 from tests.server.workflows.outside import Till, until
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
-from waystation.core import AnswerCounted, ApprovalPolicy, Escalation
+from waystation.core.approval import ApprovalPolicy, Escalation
+from waystation.core.log import AnswerCounted
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.long_running_tool import LongRunningFunctionTool
 

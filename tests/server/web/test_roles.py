@@ -21,7 +21,7 @@ from tests.unit.identity.conftest import Installation
 from waystation.approvers import ROLES
 from waystation.approvers.identity.identity_file import GrantSection
 from waystation.client.agent_client import AgentClient
-from waystation.core import ApprovalPolicy
+from waystation.core.approval import ApprovalPolicy
 from waystation.web.access import Access
 from waystation.web.route_table import REQUIREMENTS, RouteRow, build_routes
 from waystation.web.server import create_app

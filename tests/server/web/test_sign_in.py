@@ -18,7 +18,8 @@ from tests.server.workflows.outside import Till
 from tests.unit.identity.conftest import Installation
 from waystation.approvers import Gatekeeper
 from waystation.approvers.identity import Configuration, Links
-from waystation.core import ApprovalPolicy, InvalidConfiguration
+from waystation.core.approval import ApprovalPolicy
+from waystation.core.errors import InvalidConfiguration
 from waystation.web.exposure import NotSafeToServe, check_host
 from waystation.web.paths import sanitize_next
 

@@ -15,7 +15,7 @@ from tests.server.web.sites import Browser, path_of, site
 from tests.server.workflows.outside import until
 from tests.unit.identity.conftest import Installation
 from waystation.approvers import ROLES
-from waystation.core import NotAllowed
+from waystation.core.errors import NotAllowed
 
 EVERYTHING = tuple(f"{role}s" for role in sorted(ROLES))
 """The provider's roles that grant every role of the web application."""

@@ -6,7 +6,7 @@ from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
 from waystation.client.agent_client import Invocation
-from waystation.core import Event
+from waystation.core.contract import Event
 
 
 def content(text: str) -> types.Content:

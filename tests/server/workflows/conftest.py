@@ -11,7 +11,7 @@ from tests.server.workflows.outside import stuck_tasks
 from tests.server.workflows.skipping import serve_and_skip, skipping_server
 from waystation.agents import BaseAgent
 from waystation.client.agent_client import Invocation
-from waystation.core import Settings
+from waystation.core.contract import Settings
 from waystation.testing import AgentEnvironment
 
 __all__ = ["serve", "serve_and_skip", "skipping_server"]

@@ -18,21 +18,12 @@ from temporalio.exceptions import ApplicationError
 
 from waystation.client import Sent
 from waystation.client.agent_client import AgentClient, Invocation
-from waystation.core import (
-    Action,
-    ActivitySettings,
-    AnswerRefused,
-    Event,
-    HoldOptions,
-    InvocationResult,
-    JsonObject,
-    Log,
-    MessageJoined,
-    PendingCall,
-    Retries,
-    Settings,
-    WorkflowSettings,
-)
+from waystation.core.approval import Action, PendingCall
+from waystation.core.contract import ActivitySettings, Event, InvocationResult, Retries, Settings, WorkflowSettings
+from waystation.core.contract.settings import HoldOptions
+from waystation.core.errors import AnswerRefused
+from waystation.core.log import Log, MessageJoined
+from waystation.core.payload import JsonObject
 from waystation.history import find_run_id
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import ScriptedModel, responses

@@ -14,7 +14,10 @@ from temporalio.client import WorkflowHistory
 from temporalio.worker import UnsandboxedWorkflowRunner, WorkflowInstance, WorkflowInstanceDetails
 
 from waystation.client.agent_client import AgentClient, Invocation
-from waystation.core import WORKFLOW, AnswerRefused, AnswerUnconfirmed, Budget, Log, Policy, without_digest
+from waystation.core.budget import Budget, Policy
+from waystation.core.contract import WORKFLOW
+from waystation.core.errors import AnswerRefused, AnswerUnconfirmed
+from waystation.core.log import Log, without_digest
 from waystation.history import build_log, decode_histories
 from waystation.replay import divergence
 from waystation.replay.replayer import open_replayer

@@ -12,7 +12,7 @@ from tests.server.conftest import Verification
 from tests.server.workflows.outside import stuck_tasks
 from waystation.agents import Agent
 from waystation.client.agent_client import AgentClient, Invocation
-from waystation.core import Settings
+from waystation.core.contract import Settings
 from waystation.embedded import EmbeddedServer
 from waystation.testing import AgentEnvironment
 

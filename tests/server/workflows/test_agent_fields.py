@@ -14,7 +14,7 @@ from waystation.agents import Agent, SequentialAgent
 from waystation.agents.readonly_context import ReadonlyContext
 from waystation.artifacts.in_memory_artifact_service import InMemoryArtifactService
 from waystation.code_executors import BuiltInCodeExecutor
-from waystation.core import Event, text_of
+from waystation.core.contract import Event, text_of
 from waystation.models import LlmResponse
 from waystation.testing import ScriptedModel, calls, responses, says
 from waystation.tools.agent_tool import AgentTool

@@ -20,7 +20,7 @@ from tests.server.conftest import Serve
 from tests.server.processes.workers import wait_for_listed
 from tests.server.user_workflow import RunsOperation
 from waystation import Agent
-from waystation.core import DEFAULT_APP, DEFAULT_USER
+from waystation.core.contract import DEFAULT_APP, DEFAULT_USER
 from waystation.core.ids import fairness_key
 from waystation.testing import AgentEnvironment, ScriptedModel, says
 from waystation.worker import AgentService

@@ -9,7 +9,7 @@ from tests.server.workflows.outside import approve_and_finish, until, until_wait
 from tests.steps import run
 from waystation.agents import Agent, ParallelAgent, SequentialAgent
 from waystation.client.agent_client import Invocation
-from waystation.core import Event
+from waystation.core.contract import Event
 from waystation.testing import FunctionModel, ScriptedModel, calls, says
 from waystation.tools.agent_tool import AgentTool
 from waystation.tools.long_running_tool import LongRunningFunctionTool

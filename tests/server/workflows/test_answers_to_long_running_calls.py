@@ -13,7 +13,7 @@ from tests.server.workflows.outside import (
     waiting,
 )
 from waystation.agents import Agent
-from waystation.core import JsonObject
+from waystation.core.payload import JsonObject
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.long_running_tool import LongRunningFunctionTool
 

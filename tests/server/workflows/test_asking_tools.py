@@ -5,14 +5,9 @@ from typing import Any
 import pytest
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import (
-    approve_and_finish,
-    reject_and_finish,
-    until_call,
-    until_waiting,
-)
+from tests.server.workflows.outside import approve_and_finish, reject_and_finish, until_call, until_waiting
 from waystation.agents import Agent
-from waystation.core import InvalidAnswer
+from waystation.core.errors import InvalidAnswer
 from waystation.testing import ScriptedModel, calls, responses, says
 from waystation.tools.tool_context import ToolContext
 

@@ -12,7 +12,7 @@ from tests.server.conftest import Serve
 from tests.server.workflows.outside import bytes_of, failure, start_raw, stuck_tasks
 from waystation.agents import Agent
 from waystation.client.agent_client import AgentClient, Invocation
-from waystation.core import InvalidInput, UnknownAgent, UnknownInvocation
+from waystation.core.errors import InvalidInput, UnknownAgent, UnknownInvocation
 from waystation.testing import ScriptedModel, says
 
 

@@ -7,7 +7,7 @@ from tests.server.conftest import Serve
 from tests.steps import run
 from waystation.agents import Agent, BaseAgent, LoopAgent, ParallelAgent
 from waystation.client.agent_client import Invocation
-from waystation.core import Budget
+from waystation.core.budget import Budget
 from waystation.models import LlmResponse
 from waystation.testing import FunctionModel, calls, says
 

@@ -18,7 +18,8 @@ from tests.server.workflows.outside import (
 )
 from tests.steps import run
 from waystation.agents import Agent, BaseAgent, ParallelAgent, SequentialAgent
-from waystation.core import Budget, Grant, ModelOverloaded, Price, Usage
+from waystation.core.budget import Budget, Grant, Price, Usage
+from waystation.core.errors import ModelOverloaded
 from waystation.models import FallbackModel, LlmRequest, LlmResponse
 from waystation.testing import FunctionModel, ScriptedHuman, ScriptedModel, calls, says
 from waystation.tools.long_running_tool import LongRunningFunctionTool

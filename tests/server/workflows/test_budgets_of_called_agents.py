@@ -6,7 +6,8 @@ from tests.server.workflows.test_budgets import ASK, pays, using
 from tests.server.workflows.test_children import waiting
 from tests.steps import run
 from waystation.agents import Agent
-from waystation.core import Budget, Grant, ModelRefused, Spent
+from waystation.core.budget import Budget, Grant, Spent
+from waystation.core.errors import ModelRefused
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import FunctionModel, ScriptedModel, calls, says
 from waystation.tools.agent_tool import AgentTool

@@ -14,7 +14,7 @@ from tests.server.workflows.author_code import agent_events, content, failure, p
 from tests.steps import run
 from waystation.agents import Agent, SequentialAgent
 from waystation.apps import App
-from waystation.core import ModelRefused
+from waystation.core.errors import ModelRefused
 from waystation.models import LlmResponse
 from waystation.plugins import BasePlugin
 from waystation.testing import ScriptedModel, says

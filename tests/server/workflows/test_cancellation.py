@@ -10,7 +10,7 @@ from temporalio.exceptions import CancelledError
 from tests.server.conftest import Serve
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
-from waystation.core import JsonObject
+from waystation.core.payload import JsonObject
 from waystation.testing import AgentEnvironment, FunctionModel, ScriptedModel, calls, says
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.tool_context import ToolContext

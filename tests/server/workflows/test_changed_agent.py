@@ -12,18 +12,12 @@ from typing import Any
 import pytest
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import (
-    Till,
-    failure,
-    held,
-    quiet,
-    tool_responses,
-    until_waiting,
-    waiting,
-)
+from tests.server.workflows.outside import Till, failure, held, quiet, tool_responses, until_waiting, waiting
 from waystation.agents import Agent, ApprovalRule, SequentialAgent
 from waystation.client.agent_client import Invocation
-from waystation.core import ApprovalPolicy, JsonObject, ModelReplied
+from waystation.core.approval import ApprovalPolicy
+from waystation.core.log import ModelReplied
+from waystation.core.payload import JsonObject
 from waystation.models import LlmRequest
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.function_tool import FunctionTool

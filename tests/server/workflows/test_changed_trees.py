@@ -13,7 +13,7 @@ from tests.server.workflows.author_code import content
 from tests.server.workflows.outside import QUICK, approve_and_finish, failure, held, quiet, until_waiting
 from waystation.agents import Agent, BaseAgent, LoopAgent, SequentialAgent
 from waystation.client.agent_client import Invocation
-from waystation.core import Event
+from waystation.core.contract import Event
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.long_running_tool import LongRunningFunctionTool
 

@@ -9,7 +9,7 @@ from tests.server.conftest import Serve
 from tests.steps import run
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
-from waystation.core import ModelRefused
+from waystation.core.errors import ModelRefused
 from waystation.testing import ScriptedModel, calls, responses, says
 from waystation.tools.agent_tool import AgentTool
 from waystation.tools.function_tool import FunctionTool

@@ -15,7 +15,7 @@ from tests.server.workflows.outside import until
 from waystation.agents import Agent
 from waystation.apps.registry import Registry
 from waystation.client.agent_client import AgentClient
-from waystation.core import ApprovalPolicy
+from waystation.core.approval import ApprovalPolicy
 from waystation.embedded import EmbeddedServer
 from waystation.history import decode_events
 from waystation.storage import Blobs

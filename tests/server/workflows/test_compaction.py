@@ -12,7 +12,9 @@ from tests.steps import run
 from waystation import Agent, App, BaseAgent, BaseEventsSummarizer, Event, ParallelAgent
 from waystation.apps import EventsCompactionConfig, LlmEventSummarizer
 from waystation.client.agent_client import Invocation
-from waystation.core import ActivitySettings, ModelOverloaded, ModelRefused, Settings, Usage, text_of
+from waystation.core.budget import Usage
+from waystation.core.contract import ActivitySettings, Settings, text_of
+from waystation.core.errors import ModelOverloaded, ModelRefused
 from waystation.events import EventActions
 from waystation.events.event_actions import EventCompaction
 from waystation.models import LlmRequest, LlmResponse

@@ -13,7 +13,8 @@ from tests.server.workflows.outside import QUICK, approve_and_finish, cut, held,
 from tests.server.workflows.test_ends_from_outside import cancelled, exists
 from waystation.agents import Agent, ParallelAgent
 from waystation.client.agent_client import Invocation
-from waystation.core import WORKFLOW, StoreFailed
+from waystation.core.contract import WORKFLOW
+from waystation.core.errors import StoreFailed
 from waystation.history import invocation_reader
 from waystation.models import LlmRequest, LlmResponse
 from waystation.storage import Blobs

@@ -5,7 +5,7 @@ from typing import Any
 from tests.server.conftest import Serve
 from tests.steps import run
 from waystation.agents import Agent
-from waystation.core import JsonObject, copy_json
+from waystation.core.payload import JsonObject, copy_json
 from waystation.models.llm_request import LlmRequest
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.tool_context import CallbackContext, ToolContext

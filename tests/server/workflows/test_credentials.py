@@ -31,7 +31,9 @@ from waystation.auth.credential_service.encrypted_file_credential_service import
 from waystation.auth.credential_service.in_memory_credential_service import InMemoryCredentialService
 from waystation.auth.credential_store import Place
 from waystation.client.agent_client import Invocation
-from waystation.core import AuthorizationFailed, CredentialStoreError, JsonObject, PendingCall
+from waystation.core.approval import PendingCall
+from waystation.core.errors import AuthorizationFailed, CredentialStoreError
+from waystation.core.payload import JsonObject
 from waystation.embedded import EmbeddedServer
 from waystation.history import fetch_retries
 from waystation.testing import AgentEnvironment, ScriptedModel, calls, says

@@ -14,7 +14,7 @@ from tests.steps import run
 from waystation import Agent, ParallelAgent
 from waystation.agents import BaseAgent
 from waystation.agents.custom_agent import BodySegment
-from waystation.core import text_of
+from waystation.core.contract import text_of
 from waystation.testing import ScriptedModel, says
 
 

@@ -26,7 +26,9 @@ from tests.server.workflows.skipping import DAY, SkipTime
 from tests.server.workflows.test_children import waiting as begun
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
-from waystation.core import WORKFLOW, Budget, JsonObject
+from waystation.core.budget import Budget
+from waystation.core.contract import WORKFLOW
+from waystation.core.payload import JsonObject
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.agent_tool import AgentTool
 from waystation.tools.function_tool import FunctionTool

@@ -23,15 +23,10 @@ from tests.server.workflows.outside import (
 from tests.tiers import drawn_examples, is_full
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
-from waystation.core import (
-    Action,
-    AnswerRefused,
-    AnswerUnconfirmed,
-    Position,
-    Scheduled,
-    UnknownCall,
-    position_of,
-)
+from waystation.core.approval import Action
+from waystation.core.contract import Position
+from waystation.core.errors import AnswerRefused, AnswerUnconfirmed, UnknownCall
+from waystation.core.projection import Scheduled, position_of
 from waystation.history import HistoryReader
 from waystation.testing import Replays, ScriptedModel, assert_invocation_holds, calls, responses, says
 from waystation.tools.function_tool import FunctionTool

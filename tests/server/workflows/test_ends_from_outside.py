@@ -21,7 +21,8 @@ from tests.server.workflows.outside import (
 )
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
-from waystation.core import JsonObject, ModelOverloaded
+from waystation.core.errors import ModelOverloaded
+from waystation.core.payload import JsonObject
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.agent_tool import AgentTool
 from waystation.tools.function_tool import FunctionTool

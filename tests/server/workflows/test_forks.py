@@ -22,7 +22,8 @@ from tests.server.workflows.outside import (
 )
 from waystation.agents import Agent
 from waystation.approvers.audit import create_account
-from waystation.core import Event, InvalidInput, Settings
+from waystation.core.contract import Event, Settings
+from waystation.core.errors import InvalidInput
 from waystation.history import format_saved_history
 from waystation.models import LlmRequest, LlmResponse
 from waystation.models.google_llm import Gemini

@@ -27,7 +27,8 @@ from tests.server.workflows.outside import (
 from waystation.agents import Agent, ReadonlyContext
 from waystation.client import agent_directory
 from waystation.client.agent_client import Invocation
-from waystation.core import ModelOverloaded, Retries
+from waystation.core.contract import Retries
+from waystation.core.errors import ModelOverloaded
 from waystation.history import PendingRetry, fetch_retries
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import FunctionModel, ScriptedModel, calls, says

@@ -8,7 +8,7 @@ from temporalio.exceptions import ApplicationError
 from tests.server.conftest import Serve
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
-from waystation.core import ModelOverloaded, ModelRefused
+from waystation.core.errors import ModelOverloaded, ModelRefused
 from waystation.testing import ScriptedHuman, ScriptedModel, calls, responses, says
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.tool_context import ToolContext

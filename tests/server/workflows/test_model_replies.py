@@ -10,25 +10,14 @@ import pytest
 from google.genai import types
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import (
-    QUICK,
-    Till,
-    failure,
-    tool_responses,
-)
+from tests.server.workflows.outside import QUICK, Till, failure, tool_responses
 from tests.steps import run
 from waystation.agents import Agent
-from waystation.core import (
-    ActivitySettings,
-    Budget,
-    InvocationResult,
-    JsonObject,
-    ModelOverloaded,
-    ModelReplied,
-    Price,
-    parts_of,
-    text_of,
-)
+from waystation.core.budget import Budget, Price
+from waystation.core.contract import ActivitySettings, InvocationResult, parts_of, text_of
+from waystation.core.errors import ModelOverloaded
+from waystation.core.log import ModelReplied
+from waystation.core.payload import JsonObject
 from waystation.models import BaseLlm, LlmRequest, LlmResponse
 from waystation.models.fallback_model import FallbackModel
 from waystation.planners import BasePlanner

@@ -23,7 +23,8 @@ from tests.server.workflows.outside import (
 from tests.steps import run
 from waystation.agents import Agent
 from waystation.client.agent_client import AgentClient
-from waystation.core import WORKFLOW, InvalidInput, NotReplayable, StoreFailed
+from waystation.core.contract import WORKFLOW
+from waystation.core.errors import InvalidInput, NotReplayable, StoreFailed
 from waystation.embedded import EmbeddedServer
 from waystation.replay import replay
 from waystation.storage import UNREADABLE, Blobs

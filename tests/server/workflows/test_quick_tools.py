@@ -23,7 +23,9 @@ from tests.server.workflows.outside import (
     until_waiting,
 )
 from waystation.agents import Agent, BaseAgent, ParallelAgent
-from waystation.core import WORKFLOW, CallReturned, JsonObject
+from waystation.core.contract import WORKFLOW
+from waystation.core.log import CallReturned
+from waystation.core.payload import JsonObject
 from waystation.history import is_local_activity
 from waystation.models import LlmResponse
 from waystation.testing import FunctionModel, ScriptedModel, calls, says

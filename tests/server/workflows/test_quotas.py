@@ -9,7 +9,9 @@ from tests.server.conftest import Serve
 from tests.server.workflows.outside import QUICK, Till, event_count, failure, held
 from waystation.activities.model_call import metered_model
 from waystation.agents import Agent
-from waystation.core import ModelLimit, ModelOverloaded, PeriodBudget, Price, Quotas, Settings, Usage
+from waystation.core.budget import ModelLimit, PeriodBudget, Price, Quotas, Usage
+from waystation.core.contract import Settings
+from waystation.core.errors import ModelOverloaded
 from waystation.models import FallbackModel, LlmResponse
 from waystation.testing import FunctionModel, ScriptedModel, calls, says
 

@@ -22,7 +22,7 @@ from tests.server.workflows.outside import (
 )
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
-from waystation.core import AlreadyAnswered
+from waystation.core.errors import AlreadyAnswered
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.long_running_tool import LongRunningFunctionTool

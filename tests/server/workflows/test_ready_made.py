@@ -11,7 +11,7 @@ from tests.server.workflows.outside import ended, until_call, until_waiting
 from tests.steps import run
 from waystation import LangchainTool, exit_loop, get_user_choice, google_search, request_input, url_context
 from waystation.agents import Agent, LoopAgent
-from waystation.core import JsonObject
+from waystation.core.payload import JsonObject
 from waystation.models.google_llm import Gemini
 from waystation.testing import FakeGemini, ScriptedModel, calls, responses, says
 

@@ -11,7 +11,8 @@ from tests.server.conftest import Serve
 from tests.server.processes.workers import until
 from tests.server.workflows.outside import approve_and_finish, ended, until_waiting
 from waystation.agents import Agent
-from waystation.core import MEMO_FILLER, ids
+from waystation.core import ids
+from waystation.core.contract import MEMO_FILLER
 from waystation.history import get_attributes
 from waystation.history.history_events import patch_of
 from waystation.models import LlmResponse

@@ -19,7 +19,7 @@ from tests.server.workflows.outside import (
 )
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
-from waystation.core import JsonObject
+from waystation.core.payload import JsonObject
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.long_running_tool import LongRunningFunctionTool

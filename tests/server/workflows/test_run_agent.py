@@ -13,7 +13,7 @@ from temporalio.worker import Worker
 
 from tests.server.user_workflow import Ask, Decision, Settle
 from waystation import Agent, AgentClient, WorkflowTool
-from waystation.core import Settings, Stores
+from waystation.core.contract import Settings, Stores
 from waystation.core.ids import app_key, fairness_key
 from waystation.embedded import EmbeddedServer
 from waystation.testing import ScriptedModel, assert_invocation_holds, calls, responses, says

@@ -14,7 +14,7 @@ from tests.server.workflows.outside import approve_and_finish, until_waiting, wa
 from tests.server.workflows.test_continuing import ask
 from waystation.agents import Agent
 from waystation.client import Invocation
-from waystation.core import ModelReplied
+from waystation.core.log import ModelReplied
 from waystation.embedded import EmbeddedServer
 from waystation.key_set import EncryptionKeys
 from waystation.storage import ENCRYPTION_VARIABLE, USER_KEYS_VARIABLE

@@ -31,7 +31,7 @@ from tests.server.workflows.test_continuing import ask
 from waystation.agents import Agent
 from waystation.artifacts import ObjectStoreArtifactService
 from waystation.client import AgentClient, Pruned, prune_stores, store_pruning
-from waystation.core import WORKFLOW
+from waystation.core.contract import WORKFLOW
 from waystation.embedded import EmbeddedServer
 from waystation.storage import Blobs, offloading
 from waystation.testing import AgentEnvironment, ScriptedModel, calls, says

@@ -11,7 +11,7 @@ from tests.server.conftest import Serve
 from tests.server.workflows.outside import ended, tool_responses
 from waystation.agents import Agent
 from waystation.artifacts import InMemoryArtifactService
-from waystation.core import text_of
+from waystation.core.contract import text_of
 from waystation.testing import ScriptedModel, calls
 from waystation.tools.agent_tool import AgentTool
 from waystation.tools.load_artifacts_tool import load_artifacts_tool as load_artifacts

@@ -8,7 +8,7 @@ from temporalio.client import ScheduleActionStartWorkflow, ScheduleIntervalSpec,
 from tests.server.conftest import Serve
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
-from waystation.core import TASK_TIMEOUT, WORKFLOW
+from waystation.core.contract import TASK_TIMEOUT, WORKFLOW
 from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
 from waystation.tools import AgentTool, FunctionTool
 

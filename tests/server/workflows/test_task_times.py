@@ -15,7 +15,7 @@ from tests.server.workflows.outside import LIMIT_S, until
 from tests.server.workflows.schedules import POLICIES, assert_same_on_replay, follow_schedule
 from tests.tiers import drawn_examples
 from waystation.client.agent_client import Invocation
-from waystation.core import Budget
+from waystation.core.budget import Budget
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from tests.steps import run
 from waystation.agents import Agent
 from waystation.agents.readonly_context import ReadonlyContext
 from waystation.apps import App
-from waystation.core import Budget
+from waystation.core.budget import Budget
 from waystation.plugins import BasePlugin
 from waystation.testing import ScriptedModel, calls, responses, says
 from waystation.tools.agent_tool import AgentTool

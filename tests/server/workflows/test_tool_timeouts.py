@@ -17,7 +17,8 @@ from temporalio.service import RPCError
 from tests.server.conftest import Serve, verify_tree
 from tests.server.workflows.outside import LIMIT_S, Gate, tool_responses
 from waystation.agents import Agent
-from waystation.core import JsonObject, Settings, WorkflowSettings
+from waystation.core.contract import Settings, WorkflowSettings
+from waystation.core.payload import JsonObject
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.long_running_tool import LongRunningFunctionTool

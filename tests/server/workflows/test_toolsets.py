@@ -12,7 +12,7 @@ from tests.server.workflows.outside import approve_and_finish, tool_responses, u
 from tests.unit.tools.rest_service import body, serving, spec
 from waystation.agents import Agent
 from waystation.agents.readonly_context import ReadonlyContext
-from waystation.core import JsonObject
+from waystation.core.payload import JsonObject
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.base_tool import BaseTool

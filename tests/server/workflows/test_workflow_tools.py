@@ -18,7 +18,7 @@ from tests.server.user_workflow import Onboarding, Order, refuse
 from tests.server.workflows.outside import ended, reset, until_waiting
 from verification.cluster.temporal_cluster import create_namespace
 from waystation import ActivityTool, Agent, ApprovalPolicy, Budget, InvocationError, NexusTool, WorkflowTool
-from waystation.core import Effect
+from waystation.core.contract import Effect
 from waystation.replay import redact
 from waystation.testing import AgentEnvironment, ScriptedModel, calls, responses, says
 

@@ -6,20 +6,13 @@ from pathlib import Path
 import pytest
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import (
-    approve_and_finish,
-    failure,
-    ignored,
-    quiet,
-    until,
-    until_waiting,
-    waiting,
-)
+from tests.server.workflows.outside import approve_and_finish, failure, ignored, quiet, until, until_waiting, waiting
 from tests.server.workflows.test_continuing import add, ask, runs, start_with_cuts
 from tests.server.workflows.test_store_ids import asker
 from waystation.agents import Agent
 from waystation.client.agent_client import AgentClient, Invocation
-from waystation.core import NOT_FOUND, InvalidAnswer, NotReplayable
+from waystation.core.errors import InvalidAnswer, NotReplayable
+from waystation.core.log import NOT_FOUND
 from waystation.models import LlmRequest, LlmResponse
 from waystation.replay import replay
 from waystation.storage import Blobs

@@ -11,7 +11,8 @@ from tests.documents import DOCS, blocks, how_to, section
 from tests.paths import EXAMPLES, ROOT
 from tests.server.cli.shell import Shell
 from waystation.cli.demo import WorkerProcess
-from waystation.core import Answer, PendingCall, wire
+from waystation.core.approval import Answer, PendingCall
+from waystation.core.contract import wire
 from waystation.embedded import EmbeddedServer
 
 README = (ROOT / "README.md").read_text()

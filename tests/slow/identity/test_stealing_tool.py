@@ -22,7 +22,10 @@ from tests.unit.identity.conftest import Installation
 from waystation.agents import Agent
 from waystation.approvers.identity import Configuration, Links, Sealer, WorkerIdentity
 from waystation.client.agent_client import AgentClient
-from waystation.core import IDENTITY_ENV, JsonObject, NotAllowed, ids
+from waystation.core import ids
+from waystation.core.approval import IDENTITY_ENV
+from waystation.core.errors import NotAllowed
+from waystation.core.payload import JsonObject
 from waystation.tools import FunctionTool
 
 WORKERS = ("workers.toml", "envelope-private.json", "envelope-public.json", "gateway-jwks.json", "links.key")

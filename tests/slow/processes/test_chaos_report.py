@@ -10,7 +10,7 @@ from tests.unit.core.story import answered, log_of, model_called, model_calls, t
 from verification.chaos.answering import Outcome
 from verification.chaos.chaos_plan import SendAnswer
 from verification.chaos.report import Figures, check_answers, check_effects, counted_if_hung, format_table
-from waystation.core import AnswerIgnored, Body, Log
+from waystation.core.log import AnswerIgnored, Body, Log
 
 KEY = "inv/fc-1"
 

@@ -16,7 +16,7 @@ from tests.unit.activities.object_server import ObjectServer, object_server
 from waystation.apps.registry import Registry
 from waystation.client import Session
 from waystation.client.agent_client import AgentClient, Invocation
-from waystation.core import WORKFLOW, WorkflowSettings
+from waystation.core.contract import WORKFLOW, WorkflowSettings
 from waystation.worker import create_worker
 
 CUT_AFTER = 40

@@ -8,7 +8,7 @@ from tests.server.conftest import verify_tree
 from tests.server.processes.workers import Place, plan
 from tests.slow.processes.conftest import on_all_stores
 from waystation.client.agent_client import AgentClient
-from waystation.core import user_scope
+from waystation.core.scope_state import user_scope
 from waystation.history import read_json_payloads
 
 INVOCATIONS = 30

@@ -6,7 +6,8 @@ from collections import Counter
 from tests.server.conftest import verify_tree
 from tests.server.processes.workers import Place, plan
 from waystation.client.agent_client import AgentClient
-from waystation.core import AlreadyAnswered, AnswerCounted, AnswerUnconfirmed, UnknownCall
+from waystation.core.errors import AlreadyAnswered, AnswerUnconfirmed, UnknownCall
+from waystation.core.log import AnswerCounted
 
 CALLS = 24
 APPROVERS = 4

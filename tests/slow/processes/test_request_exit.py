@@ -10,7 +10,7 @@ import pytest
 from tests.server.processes import ledger
 from tests.server.processes.workers import Place, Process, plan, until
 from waystation.client.agent_client import AgentClient, Invocation
-from waystation.core import UnknownAgent
+from waystation.core.errors import UnknownAgent
 
 
 def program(place: Place) -> Process:

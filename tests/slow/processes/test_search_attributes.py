@@ -17,7 +17,7 @@ from tests.slow.processes.plain_servers import plain_server
 from waystation.client import SEARCH_ATTRIBUTE_TYPES, has_search_attributes
 from waystation.client.agent_client import AgentClient
 from waystation.client.search_attributes import AGENT
-from waystation.core import SEARCH_TENANT
+from waystation.core.contract import SEARCH_TENANT
 
 NAMESPACES = ("unsearchable", "later", "mistyped", "older")
 

@@ -15,7 +15,8 @@ from tests.slow.processes.plain_servers import plain_server
 from waystation.client import SEARCH_ATTRIBUTE_TYPES, add_search_attributes
 from waystation.client.agent_client import AgentClient
 from waystation.client.agent_directory import AgentDirectory
-from waystation.core import JsonObject, UnknownInvocation
+from waystation.core.errors import UnknownInvocation
+from waystation.core.payload import JsonObject
 from waystation.embedded import EmbeddedServer
 
 PAY = plan([("pay", {"amount": 5})])

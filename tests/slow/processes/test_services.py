@@ -14,7 +14,7 @@ from tests.programs import undisturbed
 from tests.server.processes.ledger import VARIABLE
 from tests.server.processes.workers import AGENTS, Place, WorkerProcess, until
 from waystation.artifacts.object_store_artifact_service import ObjectStoreArtifactService
-from waystation.core import text_of
+from waystation.core.contract import text_of
 from waystation.memory.sqlite_memory_service import SqliteMemoryService
 
 KEEPER = '''

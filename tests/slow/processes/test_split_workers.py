@@ -19,7 +19,7 @@ from waystation.activities.model_choice import Models
 from waystation.agents import Agent
 from waystation.apps.registry import Registry
 from waystation.client.agent_client import AgentClient
-from waystation.core import Body, EntryRef
+from waystation.core.log import Body, EntryRef
 from waystation.storage import Blobs
 from waystation.testing import ScriptedModel, calls, responses, says
 from waystation.tools.function_tool import FunctionTool

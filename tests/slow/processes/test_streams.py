@@ -9,7 +9,7 @@ from tests.server.conftest import verify_tree
 from tests.server.processes.workers import SOON_LOST, Place
 from waystation.apps.registry import Registry
 from waystation.client.agent_client import AgentClient, Invocation
-from waystation.core import PARTIAL, Event, text_of
+from waystation.core.contract import PARTIAL, Event, text_of
 from waystation.testing import FakeGemini
 from waystation.worker import create_worker
 

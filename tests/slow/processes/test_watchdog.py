@@ -12,7 +12,7 @@ from tests.server.conftest import verify_tree
 from tests.server.processes.workers import AGENTS, Place, plan, until
 from waystation.client import AgentDirectory
 from waystation.client.agent_client import AgentClient
-from waystation.core import JsonObject
+from waystation.core.payload import JsonObject
 
 BLOCKING = ("--agents", str(AGENTS.parent / "blocking_agents"))
 LIMIT = (*BLOCKING, "--event-loop-limit", "3")

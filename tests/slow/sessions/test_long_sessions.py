@@ -17,7 +17,7 @@ from tests.server.sessions.test_summaries import Talk, send_messages, texts_of_m
 from tests.server.sessions.test_waiting import parked, paying
 from tests.server.workflows.outside import Gate, until, wait_for_joined_messages, waiting
 from waystation.agents import Agent
-from waystation.core import Retries, Settings, WorkflowSettings
+from waystation.core.contract import Retries, Settings, WorkflowSettings
 from waystation.models import LlmRequest
 from waystation.storage import Blobs
 from waystation.testing import FunctionModel, calls, responses, says

@@ -16,7 +16,7 @@ from tests.server.conftest import empty_server
 from tests.server.processes.conftest import new_place
 from tests.server.processes.workers import AGENTS, Process, WorkerProcess, plan, until
 from tests.unit.test_monitoring_files import OF_SDK
-from waystation.core import JsonObject
+from waystation.core.payload import JsonObject
 from waystation.embedded import EmbeddedServer
 
 BLOCKING = ("--agents", str(AGENTS.parent / "blocking_agents"))

@@ -17,7 +17,8 @@ from tests.server.workflows.outside import Till, until
 from waystation.agents import Agent
 from waystation.approvers import Gatekeeper
 from waystation.approvers.identity import write_examples
-from waystation.core import ApprovalPolicy, call_url
+from waystation.core.approval import ApprovalPolicy
+from waystation.core.log import call_url
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools import ToolContext
 from waystation.tools.function_tool import FunctionTool

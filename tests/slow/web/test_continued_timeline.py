@@ -3,7 +3,7 @@
 from tests.server.conftest import Serve
 from tests.server.web.sites import site
 from waystation.agents import Agent
-from waystation.core import WORKFLOW
+from waystation.core.contract import WORKFLOW
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.function_tool import FunctionTool
 

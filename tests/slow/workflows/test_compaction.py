@@ -4,7 +4,7 @@ from tests.server.conftest import Serve
 from tests.server.workflows.test_compaction import THRESHOLD, app, look, looks, texts
 from waystation import Agent
 from waystation.apps import LlmEventSummarizer
-from waystation.core import estimate
+from waystation.core.conversation import estimate
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import FunctionModel, says
 

@@ -8,7 +8,8 @@ from tests.server.conftest import Serve
 from tests.server.workflows.outside import reset, waiting
 from tests.server.workflows.test_continuing import add, ask, counting, in_run, runs, start_with_cuts
 from waystation.agents import Agent, ParallelAgent
-from waystation.core import AlreadyAnswered, AnswerCounted
+from waystation.core.errors import AlreadyAnswered
+from waystation.core.log import AnswerCounted
 from waystation.testing import FunctionModel, ScriptedModel, calls, responses, says
 from waystation.tools.long_running_tool import LongRunningFunctionTool
 

@@ -21,16 +21,11 @@ from tests.server.workflows.outside import (
     waiting,
 )
 from tests.server.workflows.test_forks import Shop
-from tests.server.workflows.test_hostile_messages import (
-    HUGE,
-    UNREADABLE,
-    approve_and_finish,
-    start_waiting,
-    stock,
-)
+from tests.server.workflows.test_hostile_messages import HUGE, UNREADABLE, approve_and_finish, start_waiting, stock
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
-from waystation.core import WORKFLOW, AnswerCounted, AnswerIgnored
+from waystation.core.contract import WORKFLOW
+from waystation.core.log import AnswerCounted, AnswerIgnored
 from waystation.testing import calls, says
 from waystation.tools.function_tool import FunctionTool
 

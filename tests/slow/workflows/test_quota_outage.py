@@ -6,7 +6,7 @@ from pathlib import Path
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import QUICK, held
 from waystation.agents import Agent
-from waystation.core import ModelLimit, Quotas
+from waystation.core.budget import ModelLimit, Quotas
 from waystation.testing import ScriptedModel, says
 
 

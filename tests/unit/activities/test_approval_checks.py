@@ -6,18 +6,10 @@ import pytest
 
 from waystation.activities.approval_checks import bind_approval, find_refusal
 from waystation.agents import ApprovalRule
-from waystation.core import (
-    ApprovalPolicy,
-    Call,
-    CallState,
-    Confirmation,
-    EventActions,
-    JsonObject,
-    ToolCallInput,
-    ToolConfirmation,
-    ToolOutcome,
-    call_digest,
-)
+from waystation.core.approval import ApprovalPolicy, call_digest
+from waystation.core.contract import Call, Confirmation, EventActions, ToolCallInput, ToolConfirmation, ToolOutcome
+from waystation.core.log import CallState
+from waystation.core.payload import JsonObject
 from waystation.tools.approval import parameters_digest
 from waystation.tools.base_tool import BaseTool
 from waystation.tools.function_tool import FunctionTool

@@ -9,7 +9,7 @@ from google.genai import types
 
 from waystation.artifacts import BaseArtifactService, InMemoryArtifactService
 from waystation.artifacts.object_store_artifact_service import ObjectStoreArtifactService
-from waystation.core import InputValidationError, NotJson
+from waystation.core.errors import InputValidationError, NotJson
 
 WHERE: dict[str, Any] = {"app_name": "shop", "user_id": "ann", "session_id": "s1"}
 TEXT = types.Part.from_text(text="hello")

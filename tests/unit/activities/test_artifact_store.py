@@ -20,7 +20,7 @@ from tests.paths import ROOT
 from tests.tiers import drawn_examples
 from tests.unit.activities.object_server import object_server
 from waystation.artifacts.object_store_artifact_service import ObjectStoreArtifactService
-from waystation.core import InputValidationError, StoreFailed
+from waystation.core.errors import InputValidationError, StoreFailed
 
 WHERE: dict[str, Any] = {"app_name": "shop", "user_id": "ann", "session_id": "s1"}
 HOSTILE = [

@@ -11,7 +11,9 @@ import pytest
 
 from waystation.activities.callbacks import Attempt, CallbackRaised, Hooks, close_plugins, run_with_callbacks
 from waystation.agents import Agent
-from waystation.core import CredentialStoreError, StoreFailed, ToolOutcome, repair_json
+from waystation.core.contract import ToolOutcome
+from waystation.core.errors import CredentialStoreError, StoreFailed
+from waystation.core.payload import repair_json
 from waystation.models import LlmResponse
 from waystation.plugins import BasePlugin
 from waystation.tools.base_tool import BaseTool

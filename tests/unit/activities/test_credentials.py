@@ -23,7 +23,8 @@ from waystation.auth.credential_service.in_memory_credential_service import InMe
 from waystation.auth.credential_service.postgres_credential_service import PostgresCredentialService
 from waystation.auth.credential_service.store_location import open_store
 from waystation.auth.credential_store import Bucket, WaitingCall, begin_login, find_bucket
-from waystation.core import HIDDEN, CredentialStoreError, Secret
+from waystation.core.errors import CredentialStoreError
+from waystation.core.secrets import HIDDEN, Secret
 from waystation.logs import configure_logs
 from waystation.tools.session_view import Session
 from waystation.tools.tool_context import ToolContext

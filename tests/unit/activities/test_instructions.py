@@ -11,7 +11,11 @@ from waystation.activities.model_call.request import InstructionFailed, build_in
 from waystation.agents import Agent
 from waystation.agents.readonly_context import ReadonlyContext
 from waystation.artifacts import InMemoryArtifactService
-from waystation.core import AgentRun, AgentSpec, Conversation, JsonObject, Log, StoreFailed
+from waystation.core.contract import AgentSpec
+from waystation.core.conversation import Conversation
+from waystation.core.errors import StoreFailed
+from waystation.core.log import AgentRun, Log
+from waystation.core.payload import JsonObject
 from waystation.tools.services import Services
 
 STATE: JsonObject = {"name": "Ann", "n": 3, "none": None, "user:lang": "de", "app:v": 1, "temp:x": [1], "a b": "no"}

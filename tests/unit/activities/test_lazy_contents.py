@@ -11,7 +11,7 @@ import pytest
 from google.genai import types
 
 from waystation.activities.model_call.conversion import TypedRequest
-from waystation.core import JsonObject
+from waystation.core.payload import JsonObject
 from waystation.models import LlmRequest
 
 

@@ -11,7 +11,7 @@ import pytest
 from google.genai import types
 
 from tests.paths import ROOT
-from waystation.core import StoreFailed
+from waystation.core.errors import StoreFailed
 from waystation.memory import MemoryEntry
 from waystation.memory.sqlite_memory_service import SqliteMemoryService
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.tiers import drawn_examples
-from waystation.core import InputValidationError
+from waystation.core.errors import InputValidationError
 from waystation.events import Event
 from waystation.memory import BaseMemoryService, InMemoryMemoryService, MemoryEntry
 from waystation.memory.postgres_memory_service import PostgresMemoryService

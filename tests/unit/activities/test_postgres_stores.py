@@ -20,7 +20,7 @@ from tests.proxies import forwarding
 from tests.store_servers import POSTGRES_PASSWORD
 from waystation.auth import EncryptedFileCredentialService, PostgresCredentialService, open_store
 from waystation.auth.credential_service.credential_cipher import KEY_VARIABLE
-from waystation.core import CredentialStoreError, StoreFailed
+from waystation.core.errors import CredentialStoreError, StoreFailed
 from waystation.embedded import bind_to_this_process
 from waystation.events import Event
 from waystation.memory import (

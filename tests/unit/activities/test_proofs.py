@@ -9,7 +9,9 @@ from temporalio.testing import ActivityEnvironment
 
 from waystation.activities import LogCache
 from waystation.activities.proofs import CLOCK_SKEW_S, ProofFactory, Proofs, may_lack_runs
-from waystation.core import TOKEN_LIFETIME_S, Call, CallState
+from waystation.core.approval import TOKEN_LIFETIME_S
+from waystation.core.contract import Call
+from waystation.core.log import CallState
 from waystation.worker_keys import WorkerKeys
 
 START, LATER = 1_000_000.0, 1_000_000.0 + TOKEN_LIFETIME_S + CLOCK_SKEW_S

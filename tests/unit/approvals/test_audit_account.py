@@ -20,22 +20,18 @@ from tests.unit.core.story import (
     user_message,
 )
 from waystation.approvers.audit import create_account
-from waystation.core import (
-    Answer,
+from waystation.core.approval import Answer, ApprovalPolicy, Escalation, Verification, Verified
+from waystation.core.errors import ForeignHistory
+from waystation.core.log import (
     AnswerIgnored,
     AnswerSubmitted,
     AnswerVerified,
-    ApprovalPolicy,
     Body,
-    Escalation,
-    ForeignHistory,
-    JsonObject,
     NoticeReport,
     Notified,
     ReminderDue,
-    Verification,
-    Verified,
 )
+from waystation.core.payload import JsonObject
 from waystation.history import decode_histories, fetch_log, read_history_file
 from waystation.storage import Blobs
 from waystation.storage.driver import offloading

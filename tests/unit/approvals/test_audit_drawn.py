@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from tests.tiers import drawn_examples
 from tests.unit.core.test_policies_drawn import Asking
 from waystation.approvers.audit import create_account, create_sheet, format_sheet, read_sheet
-from waystation.core import AnswerCounted, AnswerIgnored, AnswerSubmitted, AnswerVerified, CallRef
-from waystation.core.log import facts
+from waystation.core.log import AnswerCounted, AnswerIgnored, AnswerSubmitted, AnswerVerified, CallRef
+from waystation.core.projection import facts
 
 STORIES = settings(max_examples=drawn_examples(40), deadline=None)
 

@@ -22,7 +22,8 @@ from waystation.approvers.audit import (
     read_sheet,
     verify_signature,
 )
-from waystation.core import InvalidConfiguration, JsonObject
+from waystation.core.errors import InvalidConfiguration
+from waystation.core.payload import JsonObject
 
 
 def account() -> list[JsonObject]:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from waystation.client.approvals import ApprovalFilter
-from waystation.core import ApprovalPolicy, Escalation, PendingCall
+from waystation.core.approval import ApprovalPolicy, Escalation, PendingCall
 
 
 def pending(**fields: Any) -> PendingCall:

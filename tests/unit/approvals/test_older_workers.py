@@ -3,7 +3,8 @@
 import pytest
 from pydantic import ValidationError
 
-from waystation.core import ToolCallInput, VerificationInput, decode
+from waystation.core.contract import ToolCallInput, VerificationInput
+from waystation.core.payload import decode
 
 
 def test_a_verification_is_not_taken_for_a_tool_call() -> None:

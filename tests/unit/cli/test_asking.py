@@ -12,7 +12,8 @@ from waystation.cli import pending_calls
 from waystation.cli.command_context import Problem, Target
 from waystation.cli.output import Output
 from waystation.cli.terminal_input import Person
-from waystation.core import ACTIONS, Action, JsonObject, PendingCall
+from waystation.core.approval import ACTIONS, Action, PendingCall
+from waystation.core.payload import JsonObject
 
 
 class Types(Person):

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from waystation.cli.diagnosis import Observations, Poller, SettingsFile, diagnose
-from waystation.core import SEARCH_ATTRIBUTES
+from waystation.core.contract import SEARCH_ATTRIBUTES
 
 NOW = 1_000_000.0
 ATTRIBUTES = dict.fromkeys(SEARCH_ATTRIBUTES, True)

@@ -4,7 +4,8 @@ import pytest
 
 from waystation.cli.invocations import StreamedText
 from waystation.cli.output import Output
-from waystation.core import Event, JsonObject, Piece
+from waystation.core.contract import Event, Piece
+from waystation.core.payload import JsonObject
 
 
 def piece(

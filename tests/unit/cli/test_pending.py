@@ -10,7 +10,7 @@ from rich.console import Console
 from waystation.cli.command_context import Problem, Target, write_waits
 from waystation.cli.output import Output
 from waystation.cli.pending_calls import parse_duration, write_list
-from waystation.core import ApprovalPolicy, PendingCall
+from waystation.core.approval import ApprovalPolicy, PendingCall
 from waystation.presentation import words
 
 POLICY = ApprovalPolicy(approvers=("alice@example.com", "role:finance"), quorum=2, not_requester=True, comment=True)

@@ -15,7 +15,9 @@ from rich.text import Text
 from tests.conftest import SetZone
 from waystation.cli.command_context import Target, quote, write_waits
 from waystation.cli.output import Output
-from waystation.core import Covered, Event, EventActions, EventCompaction, JsonObject, PendingCall, default_hint
+from waystation.core.approval import PendingCall, default_hint
+from waystation.core.contract import Covered, Event, EventActions, EventCompaction
+from waystation.core.payload import JsonObject
 from waystation.presentation import terminal as render
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07\r\x08\x9b31m\u202egnp.exe\u2028[bold]x[/bold] :smile:\x7f"

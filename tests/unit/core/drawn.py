@@ -6,37 +6,25 @@ from typing import Any
 from hypothesis import strategies as st
 
 from tests.unit.core.simulation import Simulation
-from waystation.core import (
-    AgentRun,
+from waystation.core import ids
+from waystation.core.approval import ApprovalPolicy, Escalation, Verification, Verified
+from waystation.core.budget import Budget, Spent, Usage
+from waystation.core.contract import (
     AgentSpec,
-    ApprovalPolicy,
-    Budget,
     Call,
     CallbackResult,
-    CallModel,
     Compaction,
     Confirmation,
-    ConversationView,
-    Escalation,
     EventActions,
-    Failure,
     InvocationInput,
     InvocationResult,
-    JsonObject,
     ModelReply,
-    NoticeReport,
-    Spent,
     ToolConfirmation,
     ToolOutcome,
-    Usage,
-    Verification,
-    VerificationRef,
-    Verified,
-    call_id_of,
-    ids,
-    parse_ref,
 )
-from waystation.core.conversation import prompt
+from waystation.core.conversation import ConversationView, prompt
+from waystation.core.log import AgentRun, CallModel, Failure, NoticeReport, VerificationRef, call_id_of, parse_ref
+from waystation.core.payload import JsonObject
 
 KINDS = ["function", "function", "quick", "long_running", "gated", "answered", "agent", "transfer"]
 REQUESTS: list[Callable[[str], dict[str, Any]]] = [

@@ -11,10 +11,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from waystation.core import (
+from waystation.core.approval import Verification, parse_answer
+from waystation.core.contract import (
+    InvocationInput,
+    InvocationResult,
+    ModelCallInput,
+    ModelReply,
+    Position,
+    SegmentRef,
+    ToolOutcome,
+)
+from waystation.core.conversation import prompt
+from waystation.core.errors import AnswerRefused
+from waystation.core.log import (
     CANCEL,
+    END,
     START,
-    AnswerRefused,
     AnswerSubmitted,
     AnswerVerified,
     Began,
@@ -23,49 +35,42 @@ from waystation.core import (
     CallRef,
     Cancel,
     CancelRequested,
-    Carried,
-    ChildOutcome,
     Ended,
-    Fact,
     Fail,
     Failure,
     Finish,
-    InvocationInput,
-    InvocationResult,
-    JsonObject,
     Log,
     MessageRef,
     ModelCalled,
-    ModelCallInput,
     ModelCallRef,
-    ModelReply,
     ModelReplyRef,
     NoticeReport,
     Perform,
-    Position,
-    SegmentRef,
-    Snapshot,
-    Sources,
     Step,
-    ToolOutcome,
-    Verification,
     VerificationRef,
     Wait,
+    decision,
+    intake,
+    latest_notifications,
+    next_step,
+)
+from waystation.core.log.budget_use import model_calls
+from waystation.core.payload import JsonObject
+from waystation.core.projection import (
+    Carried,
+    ChildOutcome,
+    Fact,
+    Snapshot,
+    Sources,
     catch_up,
     entries_from_json,
     entries_to_json,
     extend_log,
-    latest_notifications,
-    model_calls,
-    next_step,
+    facts,
     pack_entries,
-    parse_answer,
+    projection,
     with_attempt,
 )
-from waystation.core.approval import decision
-from waystation.core.conversation import prompt
-from waystation.core.log import facts, projection
-from waystation.core.log.entry_ref import END
 
 
 @dataclass
@@ -279,7 +284,7 @@ class Simulation:
                 self._signals += 1
                 ref = MessageRef("s", self._signals)
                 self.log.advance(self.now)
-                body = decision.decide_signal(self.log, fact.name, fact.payloads, self.now)
+                body = intake.decide_signal(self.log, fact.name, fact.payloads, self.now)
                 self._take(ref, body)
             case facts.CancelAsked():
                 self.log.record(CANCEL, self.now, CancelRequested())

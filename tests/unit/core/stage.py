@@ -3,24 +3,26 @@
 from collections.abc import Iterator
 from typing import Any
 
-from waystation.core import (
+from waystation.core.budget import Budget
+from waystation.core.contract import (
     AgentKind,
     AgentSpec,
-    Began,
-    Budget,
     Call,
     CallbackResult,
-    CallModel,
-    CallReturned,
     EventActions,
     InvocationInput,
+    ModelReply,
+    ToolOutcome,
+)
+from waystation.core.log import (
+    Began,
+    CallModel,
+    CallReturned,
     Log,
     ModelCalled,
     ModelReplied,
-    ModelReply,
     Perform,
     Step,
-    ToolOutcome,
     next_step,
     parse_ref,
 )

@@ -2,30 +2,25 @@
 
 from typing import Any
 
-from waystation.core import (
-    Answer,
+from waystation.core import ids
+from waystation.core.approval import Answer
+from waystation.core.contract import Call, Confirmation, EventActions, InvocationInput, ModelReply, ToolOutcome
+from waystation.core.log import (
     AnswerCounted,
     Began,
     Body,
-    Call,
     CallLost,
     CallReturned,
     CancelRequested,
-    Confirmation,
     DeadlinePassed,
     Ended,
-    EventActions,
     Failure,
-    InvocationInput,
-    JsonObject,
     Log,
     ModelCalled,
     ModelReplied,
-    ModelReply,
-    ToolOutcome,
-    ids,
     parse_ref,
 )
+from waystation.core.payload import JsonObject
 
 
 def log_of(*happened: Body | list[Body], now: float = 1_000.0) -> Log:

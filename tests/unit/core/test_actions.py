@@ -5,7 +5,9 @@ from typing import get_args
 import pytest
 
 from tests.paths import ROOT
-from waystation.core import ACTIONS, Action, ActionSpec, Answer, InvalidAnswer, encode, parse_answer
+from waystation.core.approval import ACTIONS, Action, ActionSpec, Answer, parse_answer
+from waystation.core.errors import InvalidAnswer
+from waystation.core.payload import encode
 
 RECORDED = {
     "approve": "kinds=budget,confirmation,credential,long_running decides advances",

@@ -7,27 +7,13 @@ import pytest
 
 from tests.unit.core.story import answered, expired, log_of, model_calls, tool_returned, user_message
 from tests.unit.core.test_snapshot import restored
-from waystation.core import (
-    DEFAULT_DEADLINE_S,
-    AlreadyAnswered,
-    Answer,
-    AnswerCounted,
-    AnswerIgnored,
-    AnswerRefused,
-    ApprovalPolicy,
-    DigestMismatch,
-    Expired,
-    InvalidAnswer,
-    JsonObject,
-    Log,
-    UnknownCall,
-    Verified,
-    check_answer,
-    decide_answer,
-    parse_ref,
-)
-from waystation.core.approval import decision
-from waystation.core.log.answers import MAX_RECEIPTS, is_repeated, receipt
+from waystation.core.approval import Answer, ApprovalPolicy, Verified
+from waystation.core.errors import AlreadyAnswered, AnswerRefused, DigestMismatch, Expired, InvalidAnswer, UnknownCall
+from waystation.core.log import AnswerCounted, AnswerIgnored, Log, decision, is_repeated, parse_ref
+from waystation.core.log.answers import MAX_RECEIPTS, receipt
+from waystation.core.log.call import DEFAULT_DEADLINE_S
+from waystation.core.log.decision import check_answer, decide_answer
+from waystation.core.payload import JsonObject
 
 
 def pending_log(**fields: Any) -> Log:

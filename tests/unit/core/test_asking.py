@@ -15,24 +15,12 @@ from tests.unit.core.story import (
     tool_returned,
     user_message,
 )
-from waystation.core import (
-    Answer,
-    CallModel,
-    DigestMismatch,
-    EventActions,
-    Finish,
-    InvalidAnswer,
-    JsonObject,
-    Log,
-    Perform,
-    ToolConfirmation,
-    Wait,
-    digest,
-    next_step,
-    parse_ref,
-)
-from waystation.core.approval import decision
+from waystation.core.approval import Answer
+from waystation.core.contract import EventActions, ToolConfirmation
 from waystation.core.conversation import prompt
+from waystation.core.errors import DigestMismatch, InvalidAnswer
+from waystation.core.log import CallModel, Finish, Log, Perform, Wait, decision, next_step, parse_ref
+from waystation.core.payload import JsonObject, digest
 
 CONFIG = {"credentialKey": "github", "authScheme": {"type": "oauth2"}}
 

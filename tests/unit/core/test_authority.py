@@ -5,26 +5,19 @@ from typing import Any
 import pytest
 
 from tests.unit.core.story import answered, log_of, model_calls, rejected, responses, user_message
-from waystation.core import (
+from waystation.core.approval import Answer, ApprovalPolicy, Verification, Verified
+from waystation.core.errors import AlreadyAnswered, DigestMismatch, InvalidAnswer, NotAllowed
+from waystation.core.log import (
     MAX_IGNORED_EVENTS,
-    AlreadyAnswered,
-    Answer,
     AnswerIgnored,
     AnswerSubmitted,
-    ApprovalPolicy,
-    DigestMismatch,
-    InvalidAnswer,
-    JsonObject,
     Log,
     MessageRef,
-    NotAllowed,
-    Verification,
     VerificationRef,
-    Verified,
-    check_answer,
-    decide_verified,
     parse_ref,
 )
+from waystation.core.log.decision import check_answer, decide_verified
+from waystation.core.payload import JsonObject
 
 PAIR: JsonObject = {"quorum": 2, "approvers": ("ann", "bob", "user"), "not_requester": True, "verified": False}
 STRICT: JsonObject = {"actions": ("approve", "reject"), "comment": True, "digest": True}

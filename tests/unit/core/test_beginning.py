@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
-from waystation.core import Began, InvocationInput, Refused, begin_entry, search_attributes_of
+from waystation.core.contract import InvocationInput
+from waystation.core.log import Began, Refused, begin_entry
+from waystation.core.session_log import search_attributes_of
 
 CALL = {"functionCall": {"name": "pay", "args": {"amount": 5}}}
 RESPONSE = {"functionResponse": {"id": "fc-1", "name": "pay", "response": {"status": "approved"}}}

@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waystation.core import Budget, Grant, InvalidInput, Price, Usage, parse_grant, parse_input
+from waystation.core.budget import Budget, Grant, Price, Usage, parse_grant
+from waystation.core.contract import parse_input
+from waystation.core.errors import InvalidInput
 
 PRICES = {"*": {"prompt": 1, "output": 1}}
 

@@ -2,27 +2,12 @@
 
 from tests.unit.core.story import answered, log_of, model_called, model_calls, tool_returned, user_message
 from tests.unit.core.test_prompt import brief
-from waystation.core import (
-    Body,
-    Compaction,
-    Conversation,
-    ConversationView,
-    Covered,
-    Event,
-    EventActions,
-    EventCompaction,
-    JsonObject,
-    Log,
-    ModelReplied,
-    ModelReply,
-    SummaryRange,
-    Transcript,
-    Usage,
-    hidden,
-    parse_ref,
-)
-from waystation.core.conversation import prompt
-from waystation.core.conversation.compaction import effective_summaries
+from waystation.core.budget import Usage
+from waystation.core.contract import Compaction, Covered, Event, EventActions, EventCompaction, ModelReply
+from waystation.core.conversation import Conversation, ConversationView, SummaryRange, Transcript, prompt
+from waystation.core.conversation.compaction import effective_summaries, hidden
+from waystation.core.log import Body, Log, ModelReplied, parse_ref
+from waystation.core.payload import JsonObject
 
 SUMMARY: JsonObject = {"role": "model", "parts": [{"text": "SUMMARY"}]}
 

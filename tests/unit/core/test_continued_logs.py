@@ -14,21 +14,12 @@ from tests.unit.core.story import (
     tool_returned,
     user_message,
 )
-from waystation.core import (
-    AlreadyAnswered,
-    Answer,
-    ApprovalPolicy,
-    Body,
-    ChildReturned,
-    Escalation,
-    Expired,
-    InvocationResult,
-    Log,
-    ReminderDue,
-    Snapshot,
-    check_answer,
-    parse_ref,
-)
+from waystation.core.approval import Answer, ApprovalPolicy, Escalation
+from waystation.core.contract import InvocationResult
+from waystation.core.errors import AlreadyAnswered, Expired
+from waystation.core.log import Body, ChildReturned, Log, ReminderDue, parse_ref
+from waystation.core.log.decision import check_answer
+from waystation.core.projection import Snapshot
 
 LATER_QUESTION: list[Body] = [model_called(), model_calls("pay", id="fc-2", gated=True)]
 """Keeps the invocation open, after `fc-1` was settled."""

@@ -10,8 +10,8 @@ from tests.unit.core.story import (
     user_message,
 )
 from tests.unit.core.test_prompt import brief
-from waystation.core import Body, Conversation, Log, Transcript
-from waystation.core.conversation import prompt
+from waystation.core.conversation import Conversation, Transcript, prompt
+from waystation.core.log import Body, Log
 
 
 def transcript_of(*invocations: Log) -> Transcript:

@@ -4,7 +4,8 @@ from copy import deepcopy
 from datetime import timedelta
 
 from tests.unit.core.story import answered, log_of, model_calls, tool_returned, user_message
-from waystation.core import ApprovalPolicy, DeadlinePassed, Log, ReminderDue, SignalClock, parse_ref
+from waystation.core.approval import ApprovalPolicy
+from waystation.core.log import DeadlinePassed, Log, ReminderDue, SignalClock, parse_ref
 
 
 def test_a_deadline_passes_at_its_exact_time() -> None:

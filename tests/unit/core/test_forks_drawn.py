@@ -9,27 +9,22 @@ from tests.tiers import drawn_examples
 from tests.unit.core import story
 from tests.unit.core.drawn import Story
 from tests.unit.core.story import answered, log_of, model_calls, tool_returned
-from waystation.core import (
-    Answer,
+from waystation.core.approval import Answer, Verification, Verified
+from waystation.core.contract import EventActions, Fork, InvocationInput
+from waystation.core.log import (
     AnswerCounted,
     AnswerSubmitted,
     AnswerVerified,
     CallReturned,
     ChildReturned,
-    EventActions,
-    Fork,
-    InvocationInput,
-    JsonObject,
     Log,
     MessageRef,
-    Snapshot,
-    Verification,
     VerificationRef,
-    Verified,
-    decide_verified,
     next_step,
 )
-from waystation.core.log import fork
+from waystation.core.log.decision import decide_verified
+from waystation.core.payload import JsonObject
+from waystation.core.projection import Snapshot, fork
 
 NOW = 1_000_000.0
 

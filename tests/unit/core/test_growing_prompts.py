@@ -21,8 +21,10 @@ from tests.unit.core.story import (
 )
 from tests.unit.core.test_compaction import summary_event, turn
 from tests.unit.core.test_conversation import invocation
-from waystation.core import Conversation, ConversationView, Covered, Event, JsonObject, Log, MessageJoined, Transcript
-from waystation.core.conversation import prompt
+from waystation.core.contract import Covered, Event
+from waystation.core.conversation import Conversation, ConversationView, Transcript, prompt
+from waystation.core.log import Log, MessageJoined
+from waystation.core.payload import JsonObject
 
 
 class CountedEvents(list[Event]):

@@ -16,35 +16,35 @@ from tests.unit.core.story import (
     user_message,
 )
 from tests.unit.core.test_asking import CONFIG, kinds, request_confirmation, request_login
-from waystation.core import (
+from waystation.core.contract import (
     AgentSpec,
-    Began,
     CallbackResult,
+    Confirmation,
+    EventActions,
+    InvocationInput,
+    InvocationResult,
+    ModelReply,
+    ToolConfirmation,
+    ToolOutcome,
+)
+from waystation.core.log import (
+    Began,
     CallModel,
     CallReturned,
     CancelRequested,
     ChildReturned,
-    Confirmation,
     Ended,
-    EventActions,
     Finish,
-    InvocationInput,
-    InvocationResult,
     Log,
     ModelCalled,
     ModelReplied,
-    ModelReply,
     Perform,
-    ToolConfirmation,
-    ToolOutcome,
     Wait,
     is_working,
     next_step,
     parse_ref,
 )
-from waystation.core import (
-    model_calls as count_model_calls,
-)
+from waystation.core.log.budget_use import model_calls as count_model_calls
 
 ESCALATE = EventActions(escalate=True)
 

@@ -3,7 +3,8 @@
 import pytest
 
 from tests.unit.core.story import model_calls, responses, user_message
-from waystation.core import (
+from waystation.core.contract import ToolOutcome
+from waystation.core.log import (
     Body,
     CallLost,
     CallModel,
@@ -16,14 +17,11 @@ from waystation.core import (
     ModelCalled,
     ModelReplied,
     Perform,
-    ToolOutcome,
-    entries_from_json,
-    entries_to_json,
     is_working,
     next_step,
     parse_ref,
-    with_attempt,
 )
+from waystation.core.projection import entries_from_json, entries_to_json, with_attempt
 
 TOOL = Failure(kind="error", error_type="UnknownTool", message="No `pay` here.", hold="tool_missing", mark="a1")
 MODEL = Failure(kind="error", error_type="ModelUnavailable", message="Busy.", hold="model_unavailable", mark="b2")

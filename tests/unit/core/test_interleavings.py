@@ -7,9 +7,12 @@ from hypothesis import strategies as st
 
 from tests.tiers import drawn_examples
 from tests.unit.core.drawn import BY_THE_WAY, MAX_TOKENS, Story
-from waystation.core import AnswerCounted, JsonObject, Log, Projection, Started, hidden, ids
+from waystation.core import ids
 from waystation.core.conversation import prompt
-from waystation.core.conversation.compaction import effective_summaries
+from waystation.core.conversation.compaction import effective_summaries, hidden
+from waystation.core.log import AnswerCounted, Log
+from waystation.core.payload import JsonObject
+from waystation.core.projection import Projection, Started
 
 
 def observable(log: Log) -> tuple[list[JsonObject], JsonObject, list[JsonObject], tuple[str, ...]]:

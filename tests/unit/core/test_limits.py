@@ -2,7 +2,10 @@
 
 import pytest
 
-from waystation.core import InvalidAnswer, InvalidInput, encode, parse_answer, parse_message
+from waystation.core.approval import parse_answer
+from waystation.core.errors import InvalidAnswer, InvalidInput
+from waystation.core.payload import encode
+from waystation.core.session_log import parse_message
 
 
 def object_of_size(fields: dict[str, object], key: str, size: int) -> bytes:

@@ -10,7 +10,8 @@ from waystation.agents import Agent, LoopAgent
 from waystation.agents.run_config import RunConfig
 from waystation.apps import App, EventsCompactionConfig
 from waystation.auth import APIKey, AuthConfig, AuthCredential
-from waystation.core import Budget, describe_errors, with_article
+from waystation.core.budget import Budget
+from waystation.core.naming import describe_errors, with_article
 
 
 @pytest.mark.parametrize(

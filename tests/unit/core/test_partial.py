@@ -6,17 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waystation.core import (
-    MAX_WINDOW_CHARS,
-    PARTIAL,
-    Event,
-    InvalidInput,
-    PartialText,
-    PartialTexts,
-    Piece,
-    TextWindow,
-    streaming_fields,
-)
+from waystation.core.contract import PARTIAL, Event, PartialText, PartialTexts, Piece, TextWindow, streaming_fields
+from waystation.core.contract.partial_text import MAX_WINDOW_CHARS
+from waystation.core.errors import InvalidInput
 
 
 def said(*texts: str, attempt: int = 1, mark: str = "") -> PartialText:

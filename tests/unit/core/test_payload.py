@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from waystation.core import MAX_DEPTH, NotJson, copy_json, decode, digest, encode, normalize_json, to_plain_json
+from waystation.core.errors import NotJson
+from waystation.core.payload import MAX_DEPTH, copy_json, decode, digest, encode, normalize_json, to_plain_json
 
 json_values = st.recursive(
     st.none()

@@ -10,26 +10,20 @@ from tests.tiers import drawn_examples
 from tests.unit.core.drawn import POLICIES, Story
 from tests.unit.core.simulation import Simulation
 from tests.unit.core.test_interleavings import observable
-from waystation.core import (
+from waystation.core import ids
+from waystation.core.approval import Answer, ApprovalPolicy, Verified
+from waystation.core.contract import AgentSpec, Call, Confirmation, InvocationInput, ModelReply
+from waystation.core.log import (
     AgentRun,
-    AgentSpec,
-    Answer,
     AnswerCounted,
     AnswerSubmitted,
     AnswerVerified,
-    ApprovalPolicy,
-    Call,
     CallState,
-    Confirmation,
-    InvocationInput,
-    JsonObject,
     Log,
-    ModelReply,
-    Projection,
-    Verified,
-    ids,
     without_verdict,
 )
+from waystation.core.payload import JsonObject
+from waystation.core.projection import Projection
 
 
 class Asking(Story):

@@ -5,9 +5,11 @@ from datetime import timedelta
 import pytest
 from pydantic import ValidationError
 
-from waystation.core import ApprovalPolicy, Call, CallState, Escalation, JsonObject
-from waystation.core.approval.notification import due_notification
-from waystation.core.approval.policy import Notice
+from waystation.core.approval import ApprovalPolicy, Escalation, Notice
+from waystation.core.contract import Call
+from waystation.core.log import CallState
+from waystation.core.log.notification import due_notification
+from waystation.core.payload import JsonObject
 
 LATER = (Escalation(after=timedelta(hours=1), to=("role:boss",)),)
 

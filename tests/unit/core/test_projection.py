@@ -3,21 +3,10 @@
 import pytest
 
 from tests.unit.core.simulation import Simulation
-from waystation.core import (
-    Abandoned,
-    Call,
-    CancelAsked,
-    Confirmation,
-    InvocationInput,
-    ModelCallInput,
-    ModelReply,
-    Projection,
-    Scheduled,
-    ScopeDelivery,
-    Started,
-    TaskCompleted,
-    ToolOutcome,
-)
+from waystation.core.contract import Call, Confirmation, InvocationInput, ModelCallInput, ModelReply, ToolOutcome
+from waystation.core.projection import Projection, Scheduled, Started
+from waystation.core.projection.facts import Abandoned, CancelAsked, TaskCompleted
+from waystation.core.scope_state import ScopeDelivery
 
 MODEL_CALL = ModelCallInput(at=0, new=("start",), agent="ag", root="ag", number=1).encode()
 PART = {"functionCall": {"id": "fc-1", "name": "pay", "args": {"amount": 900}}}

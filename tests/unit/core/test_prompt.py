@@ -10,8 +10,10 @@ from tests.unit.core.story import (
     tool_returned,
     user_message,
 )
-from waystation.core import JsonObject, Log, ModelReplied, ModelReply
+from waystation.core.contract import ModelReply
 from waystation.core.conversation import prompt
+from waystation.core.log import Log, ModelReplied
+from waystation.core.payload import JsonObject
 
 
 def prompt_lines(log: Log) -> list[str]:
@@ -125,7 +127,8 @@ def test_the_model_does_not_see_confirmation_requests() -> None:
 
 def test_thought_signatures_pass_through_unchanged() -> None:
     """Parts are sent back as the provider sent them."""
-    from waystation.core import Call, ModelReplied, ModelReply
+    from waystation.core.contract import Call, ModelReply
+    from waystation.core.log import ModelReplied
 
     part = {"functionCall": {"id": "fc-1", "name": "a", "args": {}}, "thoughtSignature": "c2ln", "newField": 1}
     reply = ModelReply(content={"role": "model", "parts": [part]}, calls=(Call(id="fc-1"),))

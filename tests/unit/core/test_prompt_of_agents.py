@@ -4,9 +4,10 @@ import pytest
 
 from tests.unit.core.stage import Stage, call, composite, llm, text, transfer
 from tests.unit.core.test_prompt import brief
-from waystation.core import BEGIN, ELIDED, PREAMBLE, AgentSpec, CallReturned, ToolOutcome, parse_ref
-from waystation.core.conversation import prompt
-from waystation.core.conversation.prompt import END
+from waystation.core.contract import AgentSpec, ToolOutcome
+from waystation.core.conversation import BEGIN, prompt
+from waystation.core.conversation.prompt import ELIDED, END, PREAMBLE
+from waystation.core.log import CallReturned, parse_ref
 
 
 def prompt_lines(stage: Stage, agent: str, *, branch: str | None = None, current_turn_only: bool = False) -> list[str]:

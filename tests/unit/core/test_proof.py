@@ -2,7 +2,7 @@
 
 import pytest
 
-from waystation.core import ApprovalPolicy, SignedApproval, Verified, describe_coverage, satisfies_policy
+from waystation.core.approval import ApprovalPolicy, SignedApproval, Verified, describe_coverage, satisfies_policy
 
 ANN, BOB, OPERATOR = (
     Verified(subject="ann@example.com", issuer="tests"),

@@ -6,7 +6,15 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from waystation.core import Amounts, ModelLimit, PeriodBudget, Quotas, find_period_end, list_exhausted, list_periods
+from waystation.core.budget import (
+    Amounts,
+    ModelLimit,
+    PeriodBudget,
+    Quotas,
+    find_period_end,
+    list_exhausted,
+    list_periods,
+)
 
 NEW_YEARS_EVE = datetime(2026, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp()
 

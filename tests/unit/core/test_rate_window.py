@@ -2,7 +2,7 @@
 
 import random
 
-from waystation.core import Ahead, RateLimit, RateState, find_wait, next_turn
+from waystation.core.budget import Ahead, RateLimit, RateState, find_wait, next_turn
 
 MINUTE = RateLimit(requests=60)
 TOKENS = RateLimit(tokens=1_000)

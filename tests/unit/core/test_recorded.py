@@ -6,7 +6,9 @@ from pkgutil import walk_packages
 from typing import Any
 
 from waystation import core
-from waystation.core import Budget, EventActions, Recorded, wire
+from waystation.core.budget import Budget
+from waystation.core.contract import EventActions, wire
+from waystation.core.payload import Recorded
 
 
 def recorded_types() -> list[type[Recorded]]:

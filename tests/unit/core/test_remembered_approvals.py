@@ -6,15 +6,9 @@ from typing import Any
 import pytest
 
 from tests.unit.core.story import log_of, model_calls, user_message
-from waystation.core import (
-    ApprovalPolicy,
-    Perform,
-    StandingApproval,
-    call_digest,
-    digest,
-    find_covering_approval,
-    next_step,
-)
+from waystation.core.approval import ApprovalPolicy, StandingApproval, call_digest, find_covering_approval
+from waystation.core.log import Perform, next_step
+from waystation.core.payload import digest
 
 
 def test_a_call_under_a_remembered_approval_carries_the_digest_of_what_was_approved() -> None:

@@ -2,23 +2,12 @@
 
 import pytest
 
-from waystation.core import (
-    Action,
-    Answer,
-    ApprovalPolicy,
-    Call,
-    CallState,
-    InvalidInput,
-    InvocationInput,
-    JsonObject,
-    NotAllowed,
-    SignedApproval,
-    Verified,
-    check_authority,
-    encode,
-    parse_message,
-    satisfies_policy,
-)
+from waystation.core.approval import Action, Answer, ApprovalPolicy, SignedApproval, Verified, satisfies_policy
+from waystation.core.contract import Call, InvocationInput
+from waystation.core.errors import InvalidInput, NotAllowed
+from waystation.core.log import CallState, check_authority
+from waystation.core.payload import JsonObject, encode
+from waystation.core.session_log import parse_message
 
 OTHERS = ApprovalPolicy(not_requester=True)
 ANN = Verified(subject="ann@example.com", roles=("waystation-operator",))

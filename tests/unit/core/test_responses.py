@@ -16,8 +16,10 @@ from tests.unit.core.story import (
     user_message,
 )
 from tests.unit.core.test_asking import request_confirmation
-from waystation.core import ApprovalPolicy, Body, JsonObject
+from waystation.core.approval import ApprovalPolicy
 from waystation.core.conversation import prompt
+from waystation.core.log import Body
+from waystation.core.payload import JsonObject
 
 PAY: JsonObject = {"amount": 5000, "to": "rose"}
 EDIT: JsonObject = {"args": {"amount": 500, "to": "rose"}}

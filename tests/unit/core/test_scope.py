@@ -6,23 +6,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waystation.core import (
+from waystation.core import scope_state
+from waystation.core.errors import ScopeNameTooLong
+from waystation.core.payload import decode, encode
+from waystation.core.scope_state import (
     MAX_HEARD,
+    MAX_REFUSED,
+    MAX_REFUSED_IN_RUN,
     MAX_SCOPE_BYTES,
     USER,
     ScopeFold,
-    ScopeNameTooLong,
     ScopeSnapshot,
     app_scope,
-    decode,
-    encode,
     is_scoped,
     prefix_of,
-    scope_state,
     split,
     user_scope,
 )
-from waystation.core.scope_state import MAX_REFUSED, MAX_REFUSED_IN_RUN
 
 NAMES = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=8)
 DELTAS = st.lists(

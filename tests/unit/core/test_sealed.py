@@ -4,7 +4,7 @@ import base64
 
 import pytest
 
-from waystation.core import MAX_TOKEN_CHARS, is_encrypted
+from waystation.core.approval import MAX_TOKEN_CHARS, is_encrypted
 
 
 def part(text: str) -> str:

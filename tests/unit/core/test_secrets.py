@@ -4,17 +4,16 @@ import json
 
 import pytest
 
-from waystation.core import (
+from waystation.core.errors import NotJson
+from waystation.core.payload import JsonObject, to_plain_json
+from waystation.core.secrets import (
     HIDDEN,
-    JsonObject,
-    NotJson,
     Secret,
     has_named_secret,
     hide_named_secrets,
     hide_secrets_at,
     mask,
     secret_keys,
-    to_plain_json,
 )
 
 

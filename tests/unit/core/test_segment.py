@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 from tests.tiers import drawn_examples
 from tests.unit.core.drawn import Story
 from tests.unit.core.test_interleavings import observable
-from waystation.core import ForeignHistory, Log, pack_entries, unpack_entries
+from waystation.core.errors import ForeignHistory
+from waystation.core.log import Log
+from waystation.core.projection import pack_entries, unpack_entries
 
 
 @given(st.data())

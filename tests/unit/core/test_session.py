@@ -6,17 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from waystation.core import (
+from waystation.core.contract import Report
+from waystation.core.errors import InvalidInput, QueueFull, SessionBusy, SessionClosed, SessionRefused
+from waystation.core.session_log import (
     MAX_QUEUED,
-    InvalidInput,
-    QueueFull,
-    Report,
-    SessionBusy,
-    SessionClosed,
     SessionInput,
     SessionLog,
     SessionMessage,
-    SessionRefused,
     StateChange,
     parse_message,
     parse_nudge,

@@ -4,27 +4,31 @@ from typing import Any
 
 import pytest
 
-from waystation.core import (
-    CallRef,
-    Entry,
-    Failure,
+from waystation.core.approval import PendingCall, default_hint
+from waystation.core.budget import Spent
+from waystation.core.contract import (
+    Call,
+    Confirmation,
     InvocationInput,
     InvocationResult,
-    JsonObject,
     ModelReply,
-    PendingCall,
     Report,
     SessionLink,
-    Spent,
     ToolOutcome,
-    decode,
-    default_hint,
-    entries_from_json,
-    entries_to_json,
+)
+from waystation.core.log import (
+    CallLost,
+    CallRef,
+    CallReturned,
+    Ended,
+    Entry,
+    Failure,
+    ModelCalled,
+    ModelReplied,
     parse_ref,
 )
-from waystation.core.activity_io import Call, Confirmation
-from waystation.core.log.entry import CallLost, CallReturned, Ended, ModelCalled, ModelReplied
+from waystation.core.payload import JsonObject, decode
+from waystation.core.projection import entries_from_json, entries_to_json
 
 TEXT = "It is on its way."
 CONTENT: JsonObject = {"role": "model", "parts": [{"text": TEXT}]}

@@ -11,7 +11,8 @@ from tests.unit.core.story import (
     tool_returned,
     user_message,
 )
-from waystation.core import Log, Snapshot
+from waystation.core.log import Log
+from waystation.core.projection import Snapshot
 
 
 def restored(log: Log) -> Log:

@@ -15,7 +15,9 @@ from tests.unit.core.story import (
     tool_returned,
     user_message,
 )
-from waystation.core import Budget, CallModel, Cancel, CancelRequested, EventActions, Finish, Perform, Wait, next_step
+from waystation.core.budget import Budget
+from waystation.core.contract import EventActions
+from waystation.core.log import CallModel, Cancel, CancelRequested, Finish, Perform, Wait, next_step
 
 
 def test_a_message_is_sent_to_the_model() -> None:

@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from waystation.artifacts.object_store_artifact_service import Scope
-from waystation.core import InvalidInput, InvocationInput, Verified, app_scope, begin_entry, encode, ids, user_scope
+from waystation.core import ids
+from waystation.core.approval import Verified
+from waystation.core.contract import InvocationInput
+from waystation.core.errors import InvalidInput
+from waystation.core.log import begin_entry
+from waystation.core.payload import encode
+from waystation.core.scope_state import app_scope, user_scope
 from waystation.core.session_log import SessionInput, parse_session
 
 TENANTS = st.none() | st.from_regex(ids.TENANT, fullmatch=True)

@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
-from waystation.core import Call, CallState, summary
+from waystation.core import summary
+from waystation.core.contract import Call
+from waystation.core.log import CallState
 from waystation.core.summary import MAX_TITLE
 
 

@@ -4,19 +4,10 @@ import pytest
 
 from tests.unit.core.story import answered, log_of, model_calls, tool_returned, user_message
 from tests.unit.core.test_asking import request_confirmation
-from waystation.core import (
-    AlreadyAnswered,
-    Answer,
-    AnswerSubmitted,
-    ApprovalPolicy,
-    MessageRef,
-    Verification,
-    VerificationRef,
-    Verified,
-    check_answer,
-    decide_verified,
-    parse_ref,
-)
+from waystation.core.approval import Answer, ApprovalPolicy, Verification, Verified
+from waystation.core.errors import AlreadyAnswered
+from waystation.core.log import AnswerSubmitted, MessageRef, VerificationRef, parse_ref
+from waystation.core.log.decision import check_answer, decide_verified
 
 OF_TWO = ApprovalPolicy(quorum=2, verified=False)
 

@@ -4,28 +4,24 @@ from itertools import permutations
 
 import pytest
 
-from waystation.core import (
+from waystation.core.budget import Spent
+from waystation.core.contract import Call, InvocationInput, InvocationResult, ModelReply, ToolOutcome
+from waystation.core.log import (
     START,
     Began,
     Body,
-    Call,
     CallLost,
     CallRef,
     CallReturned,
     ChildReturned,
     Failure,
-    InvocationInput,
-    InvocationResult,
     Log,
     ModelCalled,
     ModelCallRef,
     ModelReplied,
-    ModelReply,
     ModelReplyRef,
-    Snapshot,
-    Spent,
-    ToolOutcome,
 )
+from waystation.core.projection import Snapshot
 
 LATE = 1_000.0
 """Seconds after the start at which results arrive, because no workflow task ran before."""

@@ -6,26 +6,28 @@ import pytest
 
 from tests.unit.core.stage import Stage, call, composite, llm, text, transfer
 from tests.unit.core.story import answered
-from waystation.core import (
+from waystation.core.contract import (
     AgentSpec,
     BodyEvent,
     CallbackResult,
+    Confirmation,
+    EventActions,
+    ModelReply,
+    ToolOutcome,
+)
+from waystation.core.log import (
     CallReturned,
     CancelRequested,
-    Confirmation,
     Ended,
-    EventActions,
     Failure,
     Finish,
     ModelLost,
-    ModelReply,
     Perform,
-    Snapshot,
-    ToolOutcome,
     Wait,
     next_step,
     parse_ref,
 )
+from waystation.core.projection import Snapshot
 
 ESCALATE = EventActions(escalate=True)
 

@@ -13,7 +13,7 @@ from joserfc.jwk import OctKey
 
 from tests.fakes.openid import FakeOpenId
 from waystation.approvers.identity import Configuration, Gateway, Sealer, WorkerIdentity, write_examples
-from waystation.core import Answer, Verified
+from waystation.core.approval import Answer, Verified
 
 NAMESPACE, CALL = "default", "invoice-7/fc-1"
 KEY = OctKey.import_key("k" * 40)

@@ -4,7 +4,8 @@ import pytest
 
 from waystation.approvers.identity.admission import Admission, is_public
 from waystation.approvers.identity.identity_file import GrantSection, OidcSection, RequireSection
-from waystation.core import AuthorizationFailed, Verified
+from waystation.core.approval import Verified
+from waystation.core.errors import AuthorizationFailed
 
 PRIVATE = "https://login.example.com/realms/main"
 GOOGLE = "https://accounts.google.com"

@@ -11,7 +11,7 @@ from joserfc.jwk import ECKey, OKPKey, RSAKey
 from tests.paths import write_secret
 from tests.unit.identity.conftest import APPROVE, CALL, NAMESPACE, Installation
 from waystation.approvers.identity import Configuration, Gateway, Links, Sealer, WorkerIdentity, write_examples
-from waystation.core import InvalidConfiguration
+from waystation.core.errors import InvalidConfiguration
 
 
 @pytest.fixture(scope="module")

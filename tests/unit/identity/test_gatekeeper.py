@@ -11,7 +11,7 @@ import structlog
 from tests.unit.identity.conftest import APPROVE, CALL, NAMESPACE, Installation
 from waystation.approvers import Gatekeeper, Person
 from waystation.client import Outcome
-from waystation.core import ApprovalPolicy, Verified
+from waystation.core.approval import ApprovalPolicy, Verified
 
 ERIN = Verified(subject="erin@example.com", roles=("finance",), issuer="chat")
 

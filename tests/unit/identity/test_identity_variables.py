@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from waystation.configuration import WEB_IDENTITY_ENV, find_identity_file
-from waystation.core import IDENTITY_ENV
+from waystation.core.approval import IDENTITY_ENV
 
 
 @pytest.mark.parametrize(

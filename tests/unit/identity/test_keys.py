@@ -12,7 +12,7 @@ from joserfc.jwk import RSAKey
 from tests.fakes.openid import FakeOpenId
 from tests.unit.identity.conftest import Clock, Installation, installed
 from waystation.approvers.identity.keys import FRESH_S, REFETCH_AFTER_S, STALE_S, IssuerKeys
-from waystation.core import IdentityUnavailable, NotAllowed
+from waystation.core.errors import IdentityUnavailable, NotAllowed
 
 
 async def is_known(keys: IssuerKeys, provider: FakeOpenId) -> bool:

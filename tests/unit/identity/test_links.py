@@ -12,7 +12,7 @@ from joserfc.jwk import OctKey
 from tests.tiers import drawn_examples
 from tests.unit.identity.conftest import CALL, KEY, Clock
 from waystation.approvers.identity import Configuration, Link, Links, write_examples
-from waystation.core import NotAllowed
+from waystation.core.errors import NotAllowed
 
 
 @pytest.fixture

@@ -16,7 +16,9 @@ from tests.unit.identity.conftest import Clock
 from waystation.approvers.identity import Configuration
 from waystation.approvers.identity.keys import DISCOVERY
 from waystation.approvers.identity.oidc import LOGIN_LIMIT_S, MAX_LOGINS, OidcLogin
-from waystation.core import AuthorizationFailed, IdentityUnavailable, InvalidConfiguration, JsonObject, Verified
+from waystation.core.approval import Verified
+from waystation.core.errors import AuthorizationFailed, IdentityUnavailable, InvalidConfiguration
+from waystation.core.payload import JsonObject
 
 BACK = "https://approvals.example.com/oidc"
 

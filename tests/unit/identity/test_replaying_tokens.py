@@ -11,7 +11,7 @@ from joserfc.jwk import ECKey
 
 from tests.unit.identity.conftest import APPROVE, CALL, NAMESPACE, Installation
 from waystation.approvers.identity.tokens import LIFETIME_S
-from waystation.core import NotAllowed
+from waystation.core.errors import NotAllowed
 
 HERE: dict[str, Any] = {"namespace": NAMESPACE, "call": CALL}
 # Six answers that all differ.

@@ -20,7 +20,8 @@ from tests.tiers import drawn_examples
 from tests.unit.identity.conftest import APPROVE, CALL, NAMESPACE, Installation, installed
 from waystation.approvers.identity import Configuration, answer_digest
 from waystation.approvers.identity.verification import WorkerIdentity
-from waystation.core import PLAIN_TOKEN, Answer, InvalidConfiguration, NotAllowed, Verified
+from waystation.core.approval import PLAIN_TOKEN, Answer, Verified
+from waystation.core.errors import InvalidConfiguration, NotAllowed
 
 JWE = ["ECDH-ES", "A256GCM"]
 

@@ -9,7 +9,7 @@ from tests.fakes.webhook_receiver import WebhookReceiver
 from tests.paths import write_secret
 from tests.unit.notices.conftest import channels, webhook
 from waystation.activities.notifications import Channels, read_channels
-from waystation.core import InvalidConfiguration
+from waystation.core.errors import InvalidConfiguration
 from waystation.extensions import NotDelivered, Notification
 
 HOOK = 'webhook = { url = "https://hooks.example/SECRET", secret_file = "KEY" }\n'

@@ -12,7 +12,7 @@ from tests.fakes.webhook_receiver import WebhookReceiver
 from tests.unit.core.story import log_of, model_calls, user_message
 from tests.unit.notices.conftest import channels, webhook
 from waystation.activities.notifications import build_notice
-from waystation.core import NotifyInput
+from waystation.core.log import NotifyInput
 from waystation.extensions import NotDelivered, Notification
 
 NOTICE = Notification(title="t", text="x", record={"type": "waystation.approval.asked", "data": {}})

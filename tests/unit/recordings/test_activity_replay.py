@@ -9,7 +9,7 @@ from tests.corpus.scenarios import SCENARIOS
 from tests.paths import HISTORIES
 from waystation.agents import Agent
 from waystation.apps.registry import Registry
-from waystation.core import JsonObject
+from waystation.core.payload import JsonObject
 from waystation.replay import Recording
 from waystation.replay.activity_replay import (
     ModelNotCalled,

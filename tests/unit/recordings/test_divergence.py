@@ -20,17 +20,11 @@ from temporalio.worker._workflow import _RunningWorkflow, _WorkflowWorker
 
 from benchmarks.long_history import long_history
 from tests.paths import HISTORIES
-from waystation.core import (
-    InvocationResult,
-    InvocationState,
-    JsonObject,
-    Log,
-    NotReplayable,
-    WorkflowSettings,
-    ids,
-    responses,
-)
-from waystation.core.approval import decision
+from waystation.core import ids
+from waystation.core.contract import InvocationResult, WorkflowSettings
+from waystation.core.errors import NotReplayable
+from waystation.core.log import InvocationState, Log, decision, responses
+from waystation.core.payload import JsonObject
 from waystation.history import SavedHistory, build_log, format_saved_history
 from waystation.replay import Divergence, Recording, divergence_of, replay
 from waystation.workflows import invocation, ports, scheduler, visibility

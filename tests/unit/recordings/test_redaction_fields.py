@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Any, get_args
 
-from waystation.core import Recorded
-from waystation.core.log import engine_activities, fork
+from waystation.core.payload import Recorded
+from waystation.core.projection import engine_activities, fork
 from waystation.replay.redaction import AUTHORED
 
 LOADED = (engine_activities, fork)

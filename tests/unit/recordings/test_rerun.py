@@ -12,7 +12,8 @@ from tests.corpus.scenarios import SCENARIOS, pay
 from tests.paths import HISTORIES
 from waystation.agents import Agent
 from waystation.apps.registry import Registry
-from waystation.core import JsonObject, UnknownAgent
+from waystation.core.errors import UnknownAgent
+from waystation.core.payload import JsonObject
 from waystation.models import LlmRequest
 from waystation.replay import Recording, Workshop, rerun_model, rerun_tool
 from waystation.replay.activity_replay import InvalidPrompt, NoSuchActivity, NotApproved

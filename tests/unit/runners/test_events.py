@@ -3,7 +3,8 @@
 import pytest
 from google.genai import types
 
-from waystation import core
+from waystation.core import contract
+from waystation.core.payload import JsonObject
 from waystation.events import Event, EventActions
 from waystation.runners.debug_output import print_event
 
@@ -11,11 +12,11 @@ CALL = {"functionCall": {"id": "fc-1", "name": "pay", "args": {"amount": 5}}}
 RESPONSE = {"functionResponse": {"id": "fc-1", "name": "pay", "response": {"ok": True}}}
 
 
-def recorded(*parts: core.JsonObject, **fields: object) -> Event:
+def recorded(*parts: JsonObject, **fields: object) -> Event:
     """Return a program's form of a recorded event."""
     content = {"role": "model", "parts": list(parts)}
     return Event.from_recorded(
-        core.Event.model_validate({"invocation_id": "i", "author": "a", "content": content, **fields})
+        contract.Event.model_validate({"invocation_id": "i", "author": "a", "content": content, **fields})
     )
 
 
@@ -71,11 +72,11 @@ def test_message_and_state_are_short_forms_of_content_and_state_delta() -> None:
 
 def test_changing_an_event_does_not_change_what_was_recorded() -> None:
     """Content, actions and metadata of a converted event are copies."""
-    before = core.Event(
+    before = contract.Event(
         invocation_id="i",
         author="a",
         content={"role": "model", "parts": [CALL]},
-        actions=core.EventActions(state_delta={"cart": ["apple"]}),
+        actions=contract.EventActions(state_delta={"cart": ["apple"]}),
         custom_metadata={"tags": ["a"]},
     )
     event = Event.from_recorded(before)
@@ -91,8 +92,8 @@ def test_changing_an_event_does_not_change_what_was_recorded() -> None:
 def test_summary_has_a_genai_content() -> None:
     """Summarizers written for ADK read the text of an earlier summary."""
     content = {"role": "model", "parts": [{"text": "So far."}]}
-    compaction = core.EventCompaction(start_timestamp=1.0, end_timestamp=2.0, compacted_content=content)
-    event = recorded(actions=core.EventActions(compaction=compaction))
+    compaction = contract.EventCompaction(start_timestamp=1.0, end_timestamp=2.0, compacted_content=content)
+    event = recorded(actions=contract.EventActions(compaction=compaction))
     assert event.actions.compaction is not None
     assert event.actions.compaction.compacted_content == types.Content(role="model", parts=[types.Part(text="So far.")])
 

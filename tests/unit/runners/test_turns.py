@@ -9,7 +9,9 @@ from google.genai import types
 
 from waystation.agents import Agent
 from waystation.apps import App
-from waystation.core import AuthoringError, SessionInput, SessionLog, SessionMessage, ids
+from waystation.core import ids
+from waystation.core.errors import AuthoringError
+from waystation.core.session_log import SessionInput, SessionLog, SessionMessage
 from waystation.events import Event, EventActions
 from waystation.runners import InMemoryRunner, Runner
 from waystation.runners.consumer_pace import ConsumerPace

@@ -14,7 +14,7 @@ from waystation.auth import (
     complete_authorization,
 )
 from waystation.auth.credential_service.in_memory_credential_service import InMemoryCredentialService
-from waystation.core import JsonObject
+from waystation.core.payload import JsonObject
 from waystation.tools.services import Services
 from waystation.tools.tool_context import ToolContext
 

@@ -14,7 +14,10 @@ from tests.unit.tools.rest_service import tool as rest_tool
 from waystation.agents import Agent, ApprovalRule, ReadonlyContext
 from waystation.agents.toolbox import list_tools
 from waystation.apps.registry import authoring_problems
-from waystation.core import ApprovalPolicy, Confirmation, Effect, Escalation, InvalidTool, JsonObject, default_hint
+from waystation.core.approval import ApprovalPolicy, Escalation, default_hint
+from waystation.core.contract import Confirmation, Effect
+from waystation.core.errors import InvalidTool
+from waystation.core.payload import JsonObject
 from waystation.tools import (
     ActivityTool,
     AgentTool,

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
-from waystation.core import InvalidTool
+from waystation.core.errors import InvalidTool
 from waystation.tools.authenticated_function_tool import AuthenticatedFunctionTool
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.long_running_tool import LongRunningFunctionTool

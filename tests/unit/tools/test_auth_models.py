@@ -27,7 +27,9 @@ from waystation.auth import (
     ServiceAccount,
     ServiceAccountCredential,
 )
-from waystation.core import NotJson, Secret, to_plain_json
+from waystation.core.errors import NotJson
+from waystation.core.payload import to_plain_json
+from waystation.core.secrets import Secret
 
 CANARY = "canary-7f3a91"
 

@@ -27,7 +27,9 @@ from waystation.auth import (
     complete_authorization,
 )
 from waystation.auth.credential_service.in_memory_credential_service import InMemoryCredentialService
-from waystation.core import HIDDEN, AuthorizationFailed, InvalidTool, JsonObject
+from waystation.core.errors import AuthorizationFailed, InvalidTool
+from waystation.core.payload import JsonObject
+from waystation.core.secrets import HIDDEN
 from waystation.tools.authenticated_function_tool import AuthenticatedFunctionTool
 from waystation.tools.base_authenticated_tool import BaseAuthenticatedTool
 from waystation.tools.base_tool import BaseTool

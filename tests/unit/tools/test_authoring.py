@@ -10,7 +10,7 @@ import pytest
 from waystation.agents import LlmAgent
 from waystation.agents.toolbox import tools_of
 from waystation.apps.registry import authoring_problems
-from waystation.core import AgentNameTaken, InvalidTool, ToolNameTaken
+from waystation.core.errors import AgentNameTaken, InvalidTool, ToolNameTaken
 from waystation.tools.agent_tool import AgentTool
 from waystation.tools.base_tool import BaseTool
 from waystation.tools.function_tool import FunctionTool

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from waystation.core import Confirmation, JsonObject
+from waystation.core.contract import Confirmation
+from waystation.core.payload import JsonObject
 from waystation.tools.base_tool import BaseTool
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.tool_context import ToolContext

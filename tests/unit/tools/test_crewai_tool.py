@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field
 
-from waystation.core import JsonObject
+from waystation.core.payload import JsonObject
 from waystation.tools.base_tool import declare
 from waystation.tools.crewai_tool import CrewaiTool
 from waystation.tools.outcome import create_outcome

@@ -8,7 +8,7 @@ import pytest
 from google.genai import types
 
 from tests.unit.tools.test_declaration import Row, Unknowable, plain_function, schema_of
-from waystation.core import InvalidTool
+from waystation.core.errors import InvalidTool
 from waystation.tools.base_tool import BaseTool, declare
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.long_running_tool import LongRunningFunctionTool

@@ -9,7 +9,7 @@ from langchain_core.tools import StructuredTool
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 from tests.unit.tools.rest_service import serving
-from waystation.core import JsonObject
+from waystation.core.payload import JsonObject
 from waystation.tools.base_tool import BaseTool
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.langchain_tool import LangchainTool

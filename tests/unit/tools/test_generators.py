@@ -7,7 +7,7 @@ import pytest
 from google.genai import types
 from pydantic import BaseModel
 
-from waystation.core import JsonObject
+from waystation.core.payload import JsonObject
 from waystation.events import Event
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.outcome import create_outcome

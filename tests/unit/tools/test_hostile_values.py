@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, computed_field
 
 from tests.tiers import drawn_examples
-from waystation.core import ToolOutcome, decode
+from waystation.core.contract import ToolOutcome
+from waystation.core.payload import decode
 from waystation.tools.outcome import create_failure_outcome, create_outcome
 from waystation.tools.tool_context import ToolContext
 

@@ -7,7 +7,10 @@ import pytest
 from waystation.activities.contexts import Contexts, tools_for
 from waystation.activities.model_call.request import build_request
 from waystation.agents import Agent
-from waystation.core import AgentRun, AgentSpec, Conversation, JsonObject, Log
+from waystation.core.contract import AgentSpec
+from waystation.core.conversation import Conversation
+from waystation.core.log import AgentRun, Log
+from waystation.core.payload import JsonObject
 from waystation.testing import ScriptedModel
 from waystation.tools.approval import parameters_digest
 from waystation.tools.base_tool import BaseTool, declare

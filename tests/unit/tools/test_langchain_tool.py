@@ -15,7 +15,7 @@ from langchain_core.tools import (
 )
 from pydantic import BaseModel, Field
 
-from waystation.core import JsonObject
+from waystation.core.payload import JsonObject
 from waystation.tools.base_tool import declare
 from waystation.tools.langchain_tool import LangchainTool
 from waystation.tools.outcome import create_outcome

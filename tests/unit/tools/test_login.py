@@ -21,7 +21,8 @@ from waystation.auth import (
     provide_credential,
 )
 from waystation.auth.credential_service.in_memory_credential_service import InMemoryCredentialService
-from waystation.core import AuthorizationFailed, JsonObject
+from waystation.core.errors import AuthorizationFailed
+from waystation.core.payload import JsonObject
 
 
 def test_a_request_shows_the_address_of_the_login_and_no_secret(

@@ -12,7 +12,7 @@ import pytest
 from tests.unit.tools.mcp_calls import at, call, http_server, over_http, stdio, text
 from waystation.agents import LlmAgent
 from waystation.agents.toolbox import list_tools
-from waystation.core import JsonObject
+from waystation.core.payload import JsonObject
 from waystation.tools.base_tool import declare
 from waystation.tools.mcp_tool import McpCallFailed, McpToolset, StdioConnectionParams, StdioServerParameters
 from waystation.tools.mcp_tool.mcp_session_manager import _FilteringStream

@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from tests.unit.tools.mcp_calls import at, call
-from waystation.core import decode
+from waystation.core.payload import decode
 from waystation.tools import ToolContext
 from waystation.tools.mcp_tool import McpToolset, StdioConnectionParams, StdioServerParameters
 from waystation.tools.mcp_tool.mcp_session_manager import McpConnectionError, _record_delivery

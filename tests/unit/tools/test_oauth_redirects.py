@@ -10,7 +10,8 @@ from examples.calendar_login.provider import FakeOAuth
 from tests.unit.tools.logins import auth_uri, calling, config_with_issuer, login
 from waystation.auth import complete_authorization
 from waystation.auth.credential_service.in_memory_credential_service import InMemoryCredentialService
-from waystation.core import AuthorizationFailed, JsonObject
+from waystation.core.errors import AuthorizationFailed
+from waystation.core.payload import JsonObject
 
 Reply = tuple[int, JsonObject, dict[str, str]]
 

@@ -11,7 +11,7 @@ from tests.unit.tools.rest_service import ERROR, Service, call, parameter, servi
 from waystation.agents import LlmAgent
 from waystation.apps.registry import authoring_problems
 from waystation.auth import AuthConfig, AuthCredential, AuthCredentialTypes, InMemoryCredentialService
-from waystation.core import InvalidTool
+from waystation.core.errors import InvalidTool
 from waystation.tools.openapi_tool import OpenAPIToolset
 from waystation.tools.openapi_tool.openapi_spec_parser.destination import DestinationRefused, check_destination
 from waystation.tools.openapi_tool.openapi_spec_parser.rest_request import Request

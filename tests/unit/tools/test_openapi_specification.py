@@ -12,7 +12,7 @@ from waystation.agents import LlmAgent
 from waystation.agents.readonly_context import ReadonlyContext
 from waystation.agents.toolbox import list_tools
 from waystation.apps.registry import authoring_problems
-from waystation.core import InvalidTool
+from waystation.core.errors import InvalidTool
 from waystation.tools.base_tool import declare
 from waystation.tools.base_toolset import BaseToolset
 from waystation.tools.openapi_tool import OpenAPIToolset

@@ -9,7 +9,8 @@ from google.genai import types
 from pydantic import BaseModel
 
 from waystation.auth import AuthCredential, AuthCredentialTypes
-from waystation.core import EventActions, Secret, ToolOutcome
+from waystation.core.contract import EventActions, ToolOutcome
+from waystation.core.secrets import Secret
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.long_running_tool import LongRunningFunctionTool
 from waystation.tools.outcome import create_failure_outcome, create_outcome, describe_error

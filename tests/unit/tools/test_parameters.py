@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import pytest
 from pydantic import Field
 
-from waystation.core import JsonObject
+from waystation.core.payload import JsonObject
 from waystation.tools.approval import parameters_digest
 from waystation.tools.base_tool import BaseTool
 from waystation.tools.function_tool import FunctionTool

@@ -27,7 +27,8 @@ from waystation.auth import (
 )
 from waystation.auth.credential_service.encrypted_file_credential_service import EncryptedFileCredentialService
 from waystation.auth.credential_service.in_memory_credential_service import InMemoryCredentialService
-from waystation.core import AuthorizationFailed, CredentialStoreError, JsonObject
+from waystation.core.errors import AuthorizationFailed, CredentialStoreError
+from waystation.core.payload import JsonObject
 from waystation.tools.services import Services
 from waystation.tools.tool_context import ToolContext
 

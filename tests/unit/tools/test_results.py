@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, field_serializer
 
-from waystation.core import JsonObject, ToolOutcome, decode, encode
+from waystation.core.contract import ToolOutcome
+from waystation.core.payload import JsonObject, decode, encode
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.outcome import create_failure_outcome, create_outcome
 from waystation.tools.tool_context import ToolContext

@@ -6,7 +6,9 @@ import pytest
 
 from waystation.agents import Agent, ApprovalRule
 from waystation.apps.registry import authoring_problems
-from waystation.core import ApprovalPolicy, InvalidTool, JsonObject
+from waystation.core.approval import ApprovalPolicy
+from waystation.core.errors import InvalidTool
+from waystation.core.payload import JsonObject
 from waystation.tools.agent_tool import AgentTool
 from waystation.tools.base_tool import BaseTool
 from waystation.tools.base_toolset import BaseToolset

@@ -7,7 +7,8 @@ import pytest
 from google.genai import types
 
 from waystation.artifacts import BaseArtifactService, InMemoryArtifactService
-from waystation.core import Event, EventActions, StoreFailed, ToolOutcome
+from waystation.core.contract import Event, EventActions, ToolOutcome
+from waystation.core.errors import StoreFailed
 from waystation.memory import InMemoryMemoryService, MemoryEntry
 from waystation.tools import load_artifacts
 from waystation.tools.function_tool import FunctionTool

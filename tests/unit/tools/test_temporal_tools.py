@@ -7,7 +7,8 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
 from waystation import ActivityTool, NexusTool, WorkflowTool
-from waystation.core import InvalidTool, Target
+from waystation.core.contract import Target
+from waystation.core.errors import InvalidTool
 from waystation.tools import ToolContext
 from waystation.tools.base_tool import declare
 from waystation.tools.temporal_tools import MAX_ARGUMENT_BYTES, TemporalTool

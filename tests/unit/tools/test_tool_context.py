@@ -8,8 +8,10 @@ import pytest
 from google.genai import types
 from pydantic import ValidationError
 
-from waystation import core
-from waystation.core import EventActions, NotJson, Secret, ToolConfirmation
+from waystation.core import contract
+from waystation.core.contract import EventActions, ToolConfirmation
+from waystation.core.errors import NotJson
+from waystation.core.secrets import Secret
 from waystation.events import Event
 from waystation.tools.session_view import Session
 from waystation.tools.state import State, StateRefused
@@ -183,7 +185,7 @@ def test_adks_invocation_context_is_refused_with_the_remedy() -> None:
 def test_events_of_the_session_are_those_of_adk() -> None:
     """They form a list of events with genai's types; an event is converted when it is first read."""
     content = {"role": "model", "parts": [{"functionCall": {"id": "fc-1", "name": "pay", "args": {"n": 1}}}]}
-    recorded = core.Event(invocation_id="i", author="clerk", timestamp=5.0, content=content)
+    recorded = contract.Event(invocation_id="i", author="clerk", timestamp=5.0, content=content)
     own = Event(author="user", timestamp=7.0)
     session = ToolContext(session=Session(id="s1", events=[recorded, own])).session
     assert session.events[0].get_function_calls() == [types.FunctionCall(id="fc-1", name="pay", args={"n": 1})]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from waystation.agents import LlmAgent
-from waystation.core import InvalidTool
+from waystation.core.errors import InvalidTool
 from waystation.tools.agent_tool import AgentTool
 from waystation.tools.base_tool import BaseTool
 from waystation.tools.function_tool import FunctionTool

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from waystation.core import Secret
+from waystation.core.secrets import Secret
 from waystation.tools.state import State, StateRefused
 
 

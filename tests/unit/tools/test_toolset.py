@@ -13,7 +13,7 @@ from waystation.agents import LlmAgent
 from waystation.agents.readonly_context import ReadonlyContext
 from waystation.agents.toolbox import ToolsetFailure, close_toolsets, list_origins, list_tools, tools_of
 from waystation.apps.registry import authoring_problems
-from waystation.core import StoreFailed, ToolNameTaken
+from waystation.core.errors import StoreFailed, ToolNameTaken
 from waystation.tools.agent_tool import AgentTool
 from waystation.tools.base_tool import BaseTool, declare
 from waystation.tools.base_toolset import BaseToolset, ToolPredicate

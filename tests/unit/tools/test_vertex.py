@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel
 
 from waystation.agents import Agent, SequentialAgent
-from waystation.core import JsonObject
+from waystation.core.payload import JsonObject
 from waystation.events import Event
 from waystation.tools.agent_tool import AgentTool
 from waystation.tools.base_tool import declare

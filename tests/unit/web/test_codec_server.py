@@ -11,7 +11,7 @@ from google.protobuf.json_format import MessageToJson, Parse
 from temporalio.api.common.v1 import Payload, Payloads
 from temporalio.converter import DataConverter
 
-from waystation.core import Verified
+from waystation.core.approval import Verified
 from waystation.key_set import EncryptionKeys
 from waystation.storage import ENCRYPTION_VARIABLE, Blobs
 from waystation.storage.driver import offloading

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from waystation.client import InvocationEntry, fold_called
-from waystation.core import ApprovalPolicy, PendingCall
+from waystation.core.approval import ApprovalPolicy, PendingCall
 from waystation.web.http_responses import Refused
 from waystation.web.invocation_details import InvocationDetails
 from waystation.web.invocation_list_page import (

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from waystation.core import ApprovalPolicy, PendingCall, Verified
+from waystation.core.approval import ApprovalPolicy, PendingCall, Verified
 from waystation.web.http_responses import Refused
 from waystation.web.logins import Login
 from waystation.web.pending_list import InboxQuery, Neighbors, select

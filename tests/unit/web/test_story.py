@@ -1,7 +1,7 @@
 """The history of a call in words."""
 
 from tests.unit.core.story import answered, expired, log_of, model_calls, user_message
-from waystation.core import Body, NoticeReport, Notified
+from waystation.core.log import Body, NoticeReport, Notified
 from waystation.presentation.words import story
 
 

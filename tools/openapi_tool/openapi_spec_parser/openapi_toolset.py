@@ -7,16 +7,13 @@ from typing import Any, Literal, Self
 
 import httpx2
 
-from waystation.core import Effect, InvalidTool, JsonObject
+from waystation.core.contract import Effect
+from waystation.core.errors import InvalidTool
+from waystation.core.payload import JsonObject
 from waystation.tools import BaseToolset, ReadonlyContext, ToolPredicate, authentication_problems
 from waystation.tools.openapi_tool.openapi_spec_parser.destination import place_of
 from waystation.tools.openapi_tool.openapi_spec_parser.rest_api_tool import RestApiTool, Settings
-from waystation.tools.openapi_tool.openapi_spec_parser.specification import (
-    is_absolute,
-    load,
-    operations_of,
-    to_plain,
-)
+from waystation.tools.openapi_tool.openapi_spec_parser.specification import is_absolute, load, operations_of, to_plain
 
 
 class OpenAPIToolset(BaseToolset):

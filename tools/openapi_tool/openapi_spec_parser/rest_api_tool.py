@@ -15,7 +15,8 @@ from typing import Any
 import httpx2
 import structlog
 
-from waystation.core import Effect, JsonObject, decode_leniently
+from waystation.core.contract import Effect
+from waystation.core.payload import JsonObject, decode_leniently
 from waystation.tools import (
     Authorization,
     BaseTool,

@@ -14,7 +14,8 @@ from urllib.parse import quote, urlsplit
 
 import httpx2
 
-from waystation.core import InvalidTool, JsonObject
+from waystation.core.errors import InvalidTool
+from waystation.core.payload import JsonObject
 from waystation.tools import Authorization
 from waystation.tools.openapi_tool.openapi_spec_parser.specification import (
     HEADER,

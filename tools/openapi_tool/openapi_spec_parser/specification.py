@@ -15,7 +15,8 @@ import yaml
 from openapi_pydantic.v3 import v3_1
 from pydantic import ValidationError
 
-from waystation.core import InvalidTool, JsonObject
+from waystation.core.errors import InvalidTool
+from waystation.core.payload import JsonObject
 from waystation.tools import validation_mistakes
 from waystation.tools.outcome import has_more_values
 

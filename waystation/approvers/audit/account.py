@@ -17,10 +17,11 @@ from temporalio.client import WorkflowExecutionStatus, WorkflowHistory
 from temporalio.converter import DataConverter
 
 from waystation.approvers.audit.sheet import Fault, Sheet, Signer, create_sheet
-from waystation.core import (
-    ACTIONS,
-    SESSION_WORKFLOW,
-    Answer,
+from waystation.core import ids
+from waystation.core.approval import ACTIONS, Answer, Verified
+from waystation.core.contract import SESSION_WORKFLOW
+from waystation.core.errors import ForeignHistory
+from waystation.core.log import (
     AnswerCounted,
     AnswerIgnored,
     AnswerSubmitted,
@@ -35,12 +36,9 @@ from waystation.core import (
     DeadlinePassed,
     Ended,
     Entry,
-    Fetch,
-    ForeignHistory,
     ForkRefused,
     GivenUp,
     Held,
-    JsonObject,
     Log,
     MessageJoined,
     ModelCalled,
@@ -50,12 +48,11 @@ from waystation.core import (
     Refused,
     ReminderDue,
     ScopesFlushed,
-    Verified,
-    digest,
-    ids,
     origin_of,
     stage_of,
 )
+from waystation.core.payload import JsonObject, digest
+from waystation.core.projection import Fetch
 from waystation.history import (
     check_readable,
     decode_histories,

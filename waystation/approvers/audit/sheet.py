@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from waystation.configuration import check_private
-from waystation.core import InvalidConfiguration, JsonObject, WaystationError, decode
+from waystation.core.errors import InvalidConfiguration, WaystationError
+from waystation.core.payload import JsonObject, decode
 
 if TYPE_CHECKING:
     from joserfc.jwk import KeyFlexible

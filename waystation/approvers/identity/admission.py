@@ -11,7 +11,9 @@ from urllib.parse import urlsplit
 
 from waystation.approvers.identity.identity_file import GrantSection, OidcSection
 from waystation.approvers.identity.verification import parse_names
-from waystation.core import ROLE, AuthorizationFailed, JsonObject, Verified
+from waystation.core.approval import ROLE, Verified
+from waystation.core.errors import AuthorizationFailed
+from waystation.core.payload import JsonObject
 
 GROUP = "group:"
 GOOGLE = "https://accounts.google.com"

@@ -14,7 +14,8 @@ from joserfc.jwk import ECKey, Key, OctKey, OKPKey, RSAKey, import_key
 from pydantic import BeforeValidator, Field, PrivateAttr, field_validator, model_validator
 
 from waystation.configuration import ConfigurationTable, check_private, read_configuration, read_secret
-from waystation.core import InvalidConfiguration, decode, encode
+from waystation.core.errors import InvalidConfiguration
+from waystation.core.payload import decode, encode
 
 ALGORITHMS = ("RS256", "PS256", "ES256", "ES384", "ES512", "EdDSA", "Ed25519", "RS384", "RS512", "PS384", "PS512")
 """The accepted signature algorithms. All are asymmetric, so a key that verifies tokens cannot sign them."""

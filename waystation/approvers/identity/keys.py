@@ -10,7 +10,9 @@ from pathlib import Path
 from joserfc.jwk import ECKey, Key, OctKey, OKPKey, RSAKey, import_key
 
 from waystation.approvers.identity.identity_file import MIN_RSA_BITS, Configuration
-from waystation.core import IdentityUnavailable, JsonObject, decode, is_private_url
+from waystation.core.errors import IdentityUnavailable
+from waystation.core.payload import JsonObject, decode
+from waystation.core.secrets import is_private_url
 from waystation.tls import default_ssl_context
 
 DISCOVERY = "/.well-known/openid-configuration"

@@ -17,7 +17,9 @@ from waystation.approvers.identity.identity_file import Configuration, OidcSecti
 from waystation.approvers.identity.keys import FETCH_LIMIT_S, FRESH_S, IssuerKeys, discover_endpoint
 from waystation.approvers.identity.tokens import MAX_JWT_CHARS
 from waystation.approvers.identity.verification import Issuer
-from waystation.core import AuthorizationFailed, IdentityUnavailable, JsonObject, NotAllowed, Verified
+from waystation.core.approval import Verified
+from waystation.core.errors import AuthorizationFailed, IdentityUnavailable, NotAllowed
+from waystation.core.payload import JsonObject
 from waystation.tls import default_ssl_context
 
 if TYPE_CHECKING:

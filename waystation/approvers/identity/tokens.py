@@ -21,21 +21,17 @@ from joserfc.jwk import ECKey, OctKey, OKPKey
 from joserfc.util import urlsafe_b64decode
 
 from waystation.approvers.identity.identity_file import Configuration
-from waystation.core import (
+from waystation.core.approval import (
     MAX_TOKEN_CHARS,
     PLAIN_TOKEN,
     TOKEN_LIFETIME_S,
     Answer,
-    InvalidAnswer,
-    JsonObject,
-    NotAllowed,
     Request,
     TokenSigner,
-    decode,
-    encode,
     is_encrypted,
-    parse,
 )
+from waystation.core.errors import InvalidAnswer, NotAllowed
+from waystation.core.payload import JsonObject, decode, encode, parse
 
 BINDING = "waystation"
 """The claim that binds a signed token to one answer."""

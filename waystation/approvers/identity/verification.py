@@ -15,7 +15,9 @@ from joserfc.jwt import JWTClaimsRegistry
 from waystation.approvers.identity.identity_file import ClaimsSection, Configuration
 from waystation.approvers.identity.keys import IssuerKeys
 from waystation.approvers.identity.tokens import BINDING, LEEWAY_S, MAX_JWT_CHARS, open_envelope, parse_part
-from waystation.core import ROLE, Answer, JsonObject, NotAllowed, Request, Verified, decode
+from waystation.core.approval import ROLE, Answer, Request, Verified
+from waystation.core.errors import NotAllowed
+from waystation.core.payload import JsonObject, decode
 
 events = structlog.get_logger("waystation.identity")
 

@@ -11,7 +11,7 @@ import json
 import secrets
 from typing import TYPE_CHECKING
 
-from waystation.core import CredentialStoreError
+from waystation.core.errors import CredentialStoreError
 
 if TYPE_CHECKING:
     from waystation.auth.credential_store import Place

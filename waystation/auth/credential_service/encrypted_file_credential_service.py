@@ -12,7 +12,7 @@ from pathlib import Path
 from waystation.auth.credential_service.credential_cipher import KEY_BYTES, KEY_VARIABLE, CredentialCipher, parse_key
 from waystation.auth.credential_service.table_credential_store import TableCredentialStore
 from waystation.auth.credential_store import LOCK_LIMIT_S, Place
-from waystation.core import CredentialStoreError
+from waystation.core.errors import CredentialStoreError
 from waystation.private_files import create_file
 from waystation.storage import SqlTable
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from waystation.auth.credential_service.credential_cipher import KEY_VARIABLE, CredentialCipher, parse_key
 from waystation.auth.credential_service.table_credential_store import TableCredentialStore
 from waystation.auth.credential_store import Place
-from waystation.core import CredentialStoreError, StoreFailed
+from waystation.core.errors import CredentialStoreError, StoreFailed
 from waystation.storage import PostgresDatabase, SqlTable
 
 _TABLE = "waystation_credentials"

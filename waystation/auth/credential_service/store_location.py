@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from waystation.auth import CredentialStore, EncryptedFileCredentialService, PostgresCredentialService
-from waystation.core import CredentialStoreError
+from waystation.core.errors import CredentialStoreError
 from waystation.storage import is_postgres_url, load_store
 
 

@@ -10,7 +10,7 @@ from functools import cached_property
 
 from waystation.auth.credential_service.credential_cipher import KEY_VARIABLE, CredentialCipher
 from waystation.auth.credential_store import CredentialStore, Place
-from waystation.core import CredentialStoreError, StoreFailed
+from waystation.core.errors import CredentialStoreError, StoreFailed
 from waystation.storage import SqlTable, Transaction
 
 

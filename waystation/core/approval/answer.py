@@ -8,7 +8,6 @@ from typing import Any, Protocol
 from pydantic import Field
 
 from waystation.core import ids
-from waystation.core.activity_io import Position, default_hint
 from waystation.core.approval.actions import ACTIONS, Action, WaitKind
 from waystation.core.approval.policy import ApprovalPolicy, Verified
 from waystation.core.approval.proof import Request, SignedApproval
@@ -173,16 +172,6 @@ def parse_answer(data: bytes) -> Answer:
     return answer
 
 
-class VerificationInput(Position):
-    """Input of the activity that verifies an answer. The activity reads the answer from the log."""
-
-    ref: str
-    """Reference to the signal or update that contains the answer."""
-    call: str
-    """The function call ID. `ToolCallInput` names this field `function_call_id`. The names differ because a worker that
-    does not know this activity would otherwise run the call."""
-
-
 class Verification(Recorded):
     """The result of verifying an answer."""
 
@@ -237,3 +226,12 @@ def is_encrypted(token: str) -> bool:
     except (ValueError, binascii.Error):
         return False
     return isinstance(head, dict) and isinstance(head.get("enc"), str) and all(parts[2:])
+
+
+def default_hint(tool: str) -> str:
+    """Return the question that approvers see by default."""
+    # ADK 2.13 sends exactly this text.
+    return (
+        f"Please approve or reject the tool call {tool}() by responding with a FunctionResponse "
+        "with an expected ToolConfirmation payload."
+    )

@@ -1,1 +1,16 @@
-"""Events, prompts and summaries: the parts of a conversation that agents and their models see."""
+"""Conversations, prompts and summaries: what agents and their models see of a log."""
+
+from waystation.core.conversation import prompt
+from waystation.core.conversation.compaction import ConversationView, SummaryRange, estimate
+from waystation.core.conversation.conversation import Conversation, Transcript
+from waystation.core.conversation.prompt import BEGIN
+
+__all__ = [
+    "BEGIN",
+    "Conversation",
+    "ConversationView",
+    "SummaryRange",
+    "Transcript",
+    "estimate",
+    "prompt",
+]

@@ -13,10 +13,9 @@ from itertools import islice
 from typing import Any, TypeAlias
 
 from waystation.core import ids
+from waystation.core.contract import Compaction, Covered, Event, Trigger, is_visible_on
 from waystation.core.conversation.conversation import CallKey, Conversation
-from waystation.core.conversation.event import Compaction, Covered, Event, Trigger, is_visible_on
-from waystation.core.log.invocation_state import AgentRun
-from waystation.core.log.log import Log
+from waystation.core.log import AgentRun, Log
 from waystation.core.payload import JsonObject, encode
 
 CHARS_PER_TOKEN = 4

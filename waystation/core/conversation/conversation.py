@@ -7,14 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from waystation.core import ids
-from waystation.core.call import CallState
-from waystation.core.conversation.event import Event
-from waystation.core.log.entry import Began
-from waystation.core.log.entry_ref import START
-from waystation.core.log.log import Log
-from waystation.core.log.snapshot import entries_from_json
+from waystation.core.contract import Event, InvocationInput, Report
+from waystation.core.log import START, Began, CallState, Log
 from waystation.core.payload import JsonObject
-from waystation.core.wire import InvocationInput, Report
+from waystation.core.projection import entries_from_json
 
 CallKey: TypeAlias = tuple[str, str]
 """Invocation ID and function call ID, which together identify a call."""

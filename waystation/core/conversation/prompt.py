@@ -9,11 +9,10 @@ from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from waystation.core import ids
-from waystation.core.call import CallState
+from waystation.core.contract import Event, is_visible_on
 from waystation.core.conversation import compaction
 from waystation.core.conversation.conversation import CallKey, Conversation, Transcript
-from waystation.core.conversation.event import Event, is_visible_on
-from waystation.core.log.log import Log
+from waystation.core.log import CallState, Log
 from waystation.core.payload import JsonObject
 
 BEGIN = "<<<BEGIN_QUOTED_AGENT_CONTENT>>>"

@@ -4,7 +4,7 @@ Composite agents run as in ADK 2.13, with one exception: an agent that is waitin
 next agent in a sequence starts only after the answer.
 """
 
-from waystation.core.activity_io import AgentSpec, Phase
+from waystation.core.contract import AgentSpec, Phase
 from waystation.core.log.invocation_state import AgentRun, InvocationState
 
 

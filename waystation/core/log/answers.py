@@ -3,20 +3,18 @@
 These reducers receive only answers that count. `approval.decision` decides which ones do.
 """
 
-from waystation.core import ids, responses
-from waystation.core.activity_io import Call, Confirmation
-from waystation.core.approval.actions import ACTIONS
-from waystation.core.approval.answer import Answer, Verification
-from waystation.core.approval.notification import Occasion, due_notification
-from waystation.core.approval.policy import Notice, Verified
-from waystation.core.approval.remembered import StandingApproval, merge_remembered
+from waystation.core import ids
+from waystation.core.approval import ACTIONS, Answer, Notice, StandingApproval, Verification, Verified, merge_remembered
 from waystation.core.budget import NOTHING, parse_grant
-from waystation.core.call import CallState, count_missing_approvals, origin_of
+from waystation.core.contract import Call, Confirmation
+from waystation.core.log import responses
 from waystation.core.log.agent_runs import join_batch, next_phase
 from waystation.core.log.budget_use import admit, exhausted, held_calls, policy_of, reason_of, turn_away
+from waystation.core.log.call import CallState, count_missing_approvals, origin_of
 from waystation.core.log.entry import Failure
 from waystation.core.log.function_calls import credential_key, refuse, settle
 from waystation.core.log.invocation_state import InvocationState, emit
+from waystation.core.log.notification import Occasion, due_notification
 from waystation.core.payload import JsonObject
 
 MAX_RECEIPTS = 50

@@ -14,11 +14,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from waystation.core import responses
-from waystation.core.activity_io import ModelReply, Phase, ToolOutcome
 from waystation.core.budget import MEASURES, NOTHING_SPENT, Grant, Policy, Spent, Usage, Used
-from waystation.core.call import CallState
+from waystation.core.contract import ModelReply, Phase, ToolOutcome
+from waystation.core.log import responses
 from waystation.core.log.agent_runs import next_phase
+from waystation.core.log.call import CallState
 from waystation.core.log.entry import Body, CallReturned, ModelReplied
 from waystation.core.log.entry_ref import CallRef, EntryRef, ModelReplyRef
 from waystation.core.log.invocation_state import AgentRun, BudgetState, InvocationState, Share

@@ -4,14 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from waystation.core.activity_io import ModelReply, ToolOutcome
-from waystation.core.approval.answer import Answer, Verification
-from waystation.core.approval.notification import NoticeReport
+from waystation.core.approval import Answer, Verification
 from waystation.core.budget import Used
+from waystation.core.contract import InvocationInput, InvocationResult, ModelReply, ToolOutcome
 from waystation.core.log.entry_ref import EntryRef
+from waystation.core.log.notification import NoticeReport
 from waystation.core.payload import JsonObject, Recorded
 from waystation.core.scope_state import RefusedDelta
-from waystation.core.wire import InvocationInput, InvocationResult
 
 FailureKind = Literal["error", "start_to_close", "schedule_to_start", "schedule_to_close", "heartbeat", "cancelled"]
 

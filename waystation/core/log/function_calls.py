@@ -6,11 +6,18 @@ As in ADK 2.13, each batch of calls results in one event, with its parts and act
 from collections.abc import Sequence
 from typing import Any
 
-from waystation.core import responses
-from waystation.core.activity_io import AgentSpec, CallbackResult, Confirmation, ToolOutcome
-from waystation.core.call import Asked, CallState, stage_of
-from waystation.core.conversation.event import NO_ACTIONS, EventActions, merge_actions
+from waystation.core.contract import (
+    NO_ACTIONS,
+    AgentSpec,
+    CallbackResult,
+    Confirmation,
+    EventActions,
+    ToolOutcome,
+    merge_actions,
+)
+from waystation.core.log import responses
 from waystation.core.log.agent_runs import begin_run, drop_over, is_busy, join_batch, subtree
+from waystation.core.log.call import Asked, CallState, stage_of
 from waystation.core.log.entry import Failure
 from waystation.core.log.entry_ref import CallRef, ModelReplyRef
 from waystation.core.log.invocation_state import AgentRun, InvocationState, emit

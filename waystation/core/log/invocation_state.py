@@ -9,18 +9,25 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from waystation.core import ids
-from waystation.core.activity_io import AgentSpec, CallbackResult, ModelReply, Phase
-from waystation.core.approval.answer import Answer, PendingCall
-from waystation.core.approval.notification import DueNotification
-from waystation.core.approval.proof import SignedRequest
-from waystation.core.approval.remembered import StandingApproval
+from waystation.core.approval import Answer, PendingCall, SignedRequest, StandingApproval
 from waystation.core.budget import NO_USAGE, NOTHING, NOTHING_SPENT, Budget, Grant, Spent, Usage, Used
-from waystation.core.call import CallState
-from waystation.core.conversation.event import NO_ACTIONS, Event, EventActions, text_of
+from waystation.core.contract import (
+    NO_ACTIONS,
+    AgentSpec,
+    CallbackResult,
+    Event,
+    EventActions,
+    InvocationInput,
+    InvocationResult,
+    ModelReply,
+    Phase,
+    text_of,
+)
+from waystation.core.log.call import CallState
 from waystation.core.log.entry import EndStatus, Failure
+from waystation.core.log.notification import DueNotification
 from waystation.core.payload import JsonObject
 from waystation.core.scope_state import ScopeDelta, split, writes_scopes
-from waystation.core.wire import InvocationInput, InvocationResult
 
 NOBODY = "waystation"
 """Author of an invocation's events if no agent was able to start."""

@@ -9,12 +9,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Self, TypeAlias, assert_never
 
-from waystation.core import ids, responses
-from waystation.core.activity_io import AgentSpec
-from waystation.core.approval.remembered import merge_remembered
+from waystation.core import ids
+from waystation.core.approval import merge_remembered
 from waystation.core.budget import NOTHING, Spent
-from waystation.core.call import CallState
-from waystation.core.conversation.event import user_content
+from waystation.core.contract import AgentSpec, InvocationInput, user_content
+from waystation.core.log import responses
 from waystation.core.log.agent_runs import advance_runs, begin_run
 from waystation.core.log.answers import (
     apply_deadline,
@@ -26,6 +25,7 @@ from waystation.core.log.answers import (
     notify_of_waits,
 )
 from waystation.core.log.budget_use import count_child, count_duration, count_lost, update_clock
+from waystation.core.log.call import CallState
 from waystation.core.log.entry import (
     AnswerCounted,
     AnswerIgnored,
@@ -68,7 +68,6 @@ from waystation.core.log.invocation_state import Hold, InvocationState, emit
 from waystation.core.log.model_replies import apply_model_call, apply_model_loss, apply_reply
 from waystation.core.payload import JsonObject
 from waystation.core.scope_state import is_scoped
-from waystation.core.wire import InvocationInput
 
 NOT_SUBMITTED = AnswerIgnored("InvalidAnswer", "The verified answer is not for a call of this invocation.")
 Advance: TypeAlias = Callable[[float, float], None]

@@ -1,10 +1,9 @@
 """Reducers for model calls and their replies."""
 
-from waystation.core.activity_io import Call, ModelReply, ToolOutcome
-from waystation.core.call import CallState
-from waystation.core.conversation.event import UNUSABLE_REPLY, parts_of
+from waystation.core.contract import UNUSABLE_REPLY, Call, ModelReply, ToolOutcome, parts_of
 from waystation.core.log.agent_runs import begin_run, next_phase
 from waystation.core.log.budget_use import admit, count_reply
+from waystation.core.log.call import CallState
 from waystation.core.log.entry import ModelCalled, ModelLost
 from waystation.core.log.function_calls import emit_callback_result, emit_for, emit_requests, settle
 from waystation.core.log.invocation_state import AgentRun, InvocationState, emit

@@ -6,7 +6,7 @@ The decision depends only on the log, so replay always makes the same one.
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from waystation.core.activity_io import Phase
+from waystation.core.contract import Phase
 from waystation.core.log.agent_runs import next_phase
 from waystation.core.log.budget_use import Verdict, verdict
 from waystation.core.log.entry import Failure

@@ -6,7 +6,7 @@ from typing import Any
 from tests.server.processes.ledger import ledger
 from waystation.agents import Agent
 from waystation.apps import App, EventsCompactionConfig, LlmEventSummarizer
-from waystation.core import text_of
+from waystation.core.contract import text_of
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing.models import FunctionModel, calls, responses, says
 

@@ -10,14 +10,13 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import AfterValidator, Field, model_validator
 
 from waystation.core import ids
-from waystation.core.approval.proof import Request, SignedRequest
-from waystation.core.approval.remembered import StandingApproval
+from waystation.core.approval import Request, SignedRequest, StandingApproval
 from waystation.core.budget import NO_USAGE, Budget, Grant, Spent, Usage
-from waystation.core.conversation.event import message_problem
-from waystation.core.conversation.partial_text import TextInterval
+from waystation.core.contract.event import message_problem
+from waystation.core.contract.partial_text import TextInterval
+from waystation.core.contract.settings import MIN_HEARTBEAT_INTERVAL
 from waystation.core.errors import InvalidInput
 from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, Recorded, copy_json, encode, parse
-from waystation.core.settings import MIN_HEARTBEAT_INTERVAL
 
 MAX_TEXT = 100_000
 

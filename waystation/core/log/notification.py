@@ -10,9 +10,9 @@ from urllib.parse import quote
 
 from pydantic import Field
 
-from waystation.core.activity_io import Position
-from waystation.core.approval.policy import Notice
-from waystation.core.call import CallState
+from waystation.core.approval import Notice
+from waystation.core.contract import Position
+from waystation.core.log.call import CallState
 from waystation.core.log.entry_ref import NotificationRef
 from waystation.core.payload import Recorded
 

@@ -8,14 +8,12 @@ import json
 from collections.abc import Mapping, Sequence
 
 from waystation.core import ids
-from waystation.core.activity_io import Confirmation, ToolOutcome
-from waystation.core.approval.answer import Answer
-from waystation.core.call import CallState, find_changes
-from waystation.core.conversation.event import EventActions, texts_of
+from waystation.core.approval import Answer
+from waystation.core.contract import Confirmation, EventActions, InvocationResult, ToolOutcome, texts_of
 from waystation.core.errors import NotJson
+from waystation.core.log.call import CallState, find_changes
 from waystation.core.log.entry import Failure
 from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, decode_foreign
-from waystation.core.wire import InvocationResult
 
 REJECTED = "This tool call is rejected."
 """The error that ADK 2.13 reports for a rejected call, word for word."""

@@ -10,9 +10,9 @@ from typing import Annotated, TypeAlias
 
 from pydantic import Field
 
-from waystation.core.conversation.event import Event
+from waystation.core.contract.event import Event
+from waystation.core.contract.settings import MIN_HEARTBEAT_INTERVAL
 from waystation.core.payload import JsonObject, Recorded, repair_text
-from waystation.core.settings import MIN_HEARTBEAT_INTERVAL
 
 MAX_WINDOW_CHARS = 4_096
 """Maximum number of characters in a heartbeat, which contains the end of the text. A reader that polls twice a

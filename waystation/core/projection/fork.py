@@ -8,14 +8,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from waystation.core import ids
-from waystation.core.activity_io import ModelReply, ToolOutcome
 from waystation.core.budget import Budget
+from waystation.core.contract import Fork, InvocationInput, ModelReply, SegmentRef, ToolOutcome
 from waystation.core.errors import InvalidInput
-from waystation.core.log.entry import (
+from waystation.core.log import (
     AnswerCounted,
     AnswerSubmitted,
     AnswerVerified,
     Began,
+    CallRef,
     CallReturned,
     CancelRequested,
     ChildReturned,
@@ -24,16 +25,17 @@ from waystation.core.log.entry import (
     Entry,
     ForkRefused,
     GivenUp,
+    Log,
+    MessageRef,
     ModelCalled,
     ModelLost,
     ModelReplied,
+    ScopeFlushRef,
     ScopesFlushed,
+    without_verdict,
 )
-from waystation.core.log.entry_ref import CallRef, MessageRef, ScopeFlushRef, without_verdict
-from waystation.core.log.log import Log
-from waystation.core.log.snapshot import SegmentRef, Snapshot
 from waystation.core.payload import JsonObject, Recorded
-from waystation.core.wire import Fork, InvocationInput
+from waystation.core.projection.snapshot import Snapshot
 
 GIVEN = "given"
 """Marks results that were supplied when the fork was requested. Stored as the attempt in their references."""

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal, NamedTuple, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from waystation.core.budget import OTHERS, Amount, Price
+from waystation.core.budget.budget import OTHERS, Amount, Price
 
 Positive = Annotated[int, Field(gt=0)]
 Period: TypeAlias = Literal["day", "month"]

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from waystation.core.log.entry import EndStatus, Failure
-from waystation.core.log.snapshot import Carried, parse_carried
-from waystation.core.wire import InvocationInput
+from waystation.core.contract import InvocationInput
+from waystation.core.log import EndStatus, Failure
+from waystation.core.projection.snapshot import Carried, parse_carried
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,9 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from waystation.core.approval.policy import ApprovalPolicy
-from waystation.core.approval.proof import Mac, SignedRequest
+from waystation.core.approval import ApprovalPolicy, Mac, SignedRequest, default_hint
 from waystation.core.budget import Price, Usage
-from waystation.core.conversation.event import Compaction, EventActions, parts_of
+from waystation.core.contract.event import Compaction, EventActions, parts_of
 from waystation.core.payload import JsonObject, Recorded, encode
 
 AgentKind = Literal["llm", "sequential", "parallel", "loop", "custom"]
@@ -39,15 +38,6 @@ class AgentSpec(Recorded):
 Effect = Literal["read", "repeatable", "once"]
 CallKind = Literal["function", "long_running", "agent", "answered"]
 Phase = Literal["enter", "turn", "leave"]
-
-
-def default_hint(tool: str) -> str:
-    """Return the question that approvers see by default."""
-    # ADK 2.13 sends exactly this text.
-    return (
-        f"Please approve or reject the tool call {tool}() by responding with a FunctionResponse "
-        "with an expected ToolConfirmation payload."
-    )
 
 
 class Confirmation(Recorded):
@@ -371,3 +361,24 @@ class ToolOutcome(Recorded):
     def encode(self) -> bytes:
         """Return the recorded form, without the function call ID."""
         return self.__pydantic_serializer__.to_json(self, exclude_defaults=True, exclude={"function_call_id"})
+
+
+class SegmentRef(Recorded):
+    """Reference to a segment of a log, or of a session's transcript, in the payload store."""
+
+    digest: str
+    """Digest of the segment's bytes. It is also their key in the store."""
+    size: int
+    """In bytes."""
+    entries: int
+    """Number of entries."""
+
+
+class VerificationInput(Position):
+    """Input of the activity that verifies an answer. The activity reads the answer from the log."""
+
+    ref: str
+    """Reference to the signal or update that contains the answer."""
+    call: str
+    """The function call ID. `ToolCallInput` names this field `function_call_id`. The names differ because a worker that
+    does not know this activity would otherwise run the call."""

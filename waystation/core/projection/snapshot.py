@@ -12,17 +12,24 @@ from typing import Any
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from waystation.core.activity_io import Call, Position, ToolOutcome
-from waystation.core.approval.answer import Answer
-from waystation.core.call import CallState
+from waystation.core.approval import Answer
+from waystation.core.contract import Call, InvocationInput, Position, SegmentRef, ToolOutcome
 from waystation.core.errors import ForeignHistory
+from waystation.core.log import (
+    CallRef,
+    CallState,
+    Entry,
+    EntryRef,
+    Failure,
+    InvocationState,
+    Log,
+    ModelCallRef,
+    ModelReplyRef,
+    parse_ref,
+    without_digest,
+)
 from waystation.core.log import entry as bodies
-from waystation.core.log.entry import Entry, Failure
-from waystation.core.log.entry_ref import CallRef, EntryRef, ModelCallRef, ModelReplyRef, parse_ref, without_digest
-from waystation.core.log.invocation_state import InvocationState
-from waystation.core.log.log import Log
 from waystation.core.payload import JsonObject, Recorded, decode, encode
-from waystation.core.wire import InvocationInput
 
 _KINDS: dict[str, type[Any]] = {
     "began": bodies.Began,
@@ -61,17 +68,6 @@ def _body_adapter(kind: str) -> TypeAdapter[Any]:
 @cache
 def _state_adapter() -> TypeAdapter[InvocationState]:
     return TypeAdapter(InvocationState)
-
-
-class SegmentRef(Recorded):
-    """Reference to a segment of a log, or of a session's transcript, in the payload store."""
-
-    digest: str
-    """Digest of the segment's bytes. It is also their key in the store."""
-    size: int
-    """In bytes."""
-    entries: int
-    """Number of entries."""
 
 
 _USUAL: dict[type[Any], str] = {ModelCallRef: "model_called", ModelReplyRef: "model_replied", CallRef: "call_returned"}

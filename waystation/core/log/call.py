@@ -4,10 +4,16 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from waystation.core import summary
-from waystation.core.activity_io import Call, Confirmation, ToolOutcome
-from waystation.core.approval.answer import Answer, PendingCall
-from waystation.core.approval.policy import ApprovalPolicy, Verified, call_digest
-from waystation.core.approval.proof import SignedApproval, SignedRequest
+from waystation.core.approval import (
+    Answer,
+    ApprovalPolicy,
+    PendingCall,
+    SignedApproval,
+    SignedRequest,
+    Verified,
+    call_digest,
+)
+from waystation.core.contract import Call, Confirmation, ToolOutcome
 from waystation.core.payload import JsonObject, encode
 
 DEFAULT_DEADLINE_S = 30 * 24 * 3600.0

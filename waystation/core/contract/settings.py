@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from waystation.core.quota import Quotas
+    from waystation.core.budget import Quotas
 
 _SECOND, _MINUTE = timedelta(seconds=1), timedelta(minutes=1)
 MIN_HEARTBEAT_INTERVAL = timedelta(seconds=0.05)

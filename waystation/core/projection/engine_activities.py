@@ -8,43 +8,49 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
-from waystation.core import responses
-from waystation.core.activity_io import ModelCallInput, ModelReply, Position, ToolCallInput, ToolOutcome
-from waystation.core.approval.answer import Verification, VerificationInput
-from waystation.core.approval.notification import NoticeReport, NotifyInput
-from waystation.core.log.entry import (
-    AnswerVerified,
-    Body,
-    CallLost,
-    CallReturned,
-    ChildReturned,
-    Failure,
-    ForkRefused,
-    Held,
-    ModelLost,
-    ModelReplied,
-    Notified,
-    ScopesFlushed,
+from waystation.core.approval import Verification
+from waystation.core.contract import (
+    InvocationResult,
+    ModelCallInput,
+    ModelReply,
+    Position,
+    ToolCallInput,
+    ToolOutcome,
+    VerificationInput,
 )
-from waystation.core.log.entry_ref import (
+from waystation.core.log import (
     CANCEL,
     END,
     START,
+    AnswerVerified,
+    Body,
+    CallLost,
     CallRef,
+    CallReturned,
+    ChildReturned,
     EntryRef,
+    Failure,
+    ForkRefused,
+    Held,
     HoldRef,
     LifecycleRef,
+    ModelLost,
+    ModelReplied,
     ModelReplyRef,
+    NoticeReport,
     NotificationRef,
+    Notified,
+    NotifyInput,
     ScopeFlushRef,
+    ScopesFlushed,
     VerificationRef,
+    responses,
 )
-from waystation.core.log.fork import TakenOver
-from waystation.core.log.snapshot import Archived, ArchiveInput, ChildInput, ChildOutcome
 from waystation.core.payload import Recorded, decode
+from waystation.core.projection.fork import TakenOver
+from waystation.core.projection.snapshot import Archived, ArchiveInput, ChildInput, ChildOutcome
 from waystation.core.scope_state import ScopeDelivery, ScopeReport
 from waystation.core.session_log import Collected, CollectInput, SessionArchiveInput, StoredTranscript
-from waystation.core.wire import InvocationResult
 
 R = TypeVar("R", bound=Recorded)
 

@@ -15,41 +15,49 @@ from typing import Literal, TypeAlias
 from pydantic import ValidationError
 
 from waystation.core import ids
-from waystation.core.activity_io import Position
-from waystation.core.approval import decision
-from waystation.core.approval.answer import parse_answer
+from waystation.core.approval import parse_answer
+from waystation.core.contract import GIVE_UP_SIGNAL, MESSAGE_SIGNAL, InvocationInput, Position
 from waystation.core.errors import ForeignHistory, InvalidAnswer, StoreFailed
-from waystation.core.log.engine_activities import CHILD_OUTCOME, CHILD_RESULT, kind_of, target_entry, with_attempt
-from waystation.core.log.entry import (
+from waystation.core.log import (
+    CANCEL,
+    END,
+    START,
     AnswerCounted,
     AnswerIgnored,
     AnswerSubmitted,
     AnswerVerified,
     Body,
+    CallRef,
     CancelRequested,
     DeadlinePassed,
+    DeadlineRef,
     Ended,
+    EntryRef,
     Failure,
     GivenUp,
-    ModelCalled,
-    ReminderDue,
-)
-from waystation.core.log.entry_ref import (
-    CANCEL,
-    END,
-    START,
-    CallRef,
-    DeadlineRef,
-    EntryRef,
+    Log,
     MessageRef,
+    ModelCalled,
     ModelCallRef,
     ModelReplyRef,
+    ReminderDue,
     ReminderRef,
+    SignalClock,
     VerificationRef,
+    decision,
+    intake,
     parse_ref,
     without_verdict,
 )
-from waystation.core.log.facts import (
+from waystation.core.payload import decode
+from waystation.core.projection.engine_activities import (
+    CHILD_OUTCOME,
+    CHILD_RESULT,
+    kind_of,
+    target_entry,
+    with_attempt,
+)
+from waystation.core.projection.facts import (
     Abandoned,
     Arrived,
     CancelAsked,
@@ -66,10 +74,7 @@ from waystation.core.log.facts import (
     TimerFired,
     UpdateAccepted,
 )
-from waystation.core.log.log import Log, SignalClock
-from waystation.core.log.snapshot import Carried
-from waystation.core.payload import decode
-from waystation.core.wire import GIVE_UP_SIGNAL, MESSAGE_SIGNAL, InvocationInput
+from waystation.core.projection.snapshot import Carried
 
 Message: TypeAlias = Signalled | UpdateAccepted | NotFound
 Source: TypeAlias = Callable[[Log, float], tuple[EntryRef, Body] | None]
@@ -111,7 +116,7 @@ class Sources:
         match fact:
             case Started() if not fact.carried():
                 return self.put(
-                    START, decision.begin_entry(fact.payloads, parent=fact.parent, parent_run=fact.parent_run)
+                    START, intake.begin_entry(fact.payloads, parent=fact.parent, parent_run=fact.parent_run)
                 )
             case Signalled() | UpdateAccepted():
                 channel: Literal["s", "u"] = "s" if isinstance(fact, Signalled) else "u"
@@ -172,10 +177,10 @@ class Sources:
                 if isinstance(body, AnswerCounted) and call:
                     body = decision.decide_update(call, body.answer)
             case NotFound():
-                body = decision.NOT_FOUND
+                body = intake.NOT_FOUND
             case Signalled():
                 _check_content(fact)
-                body = decision.decide_signal(log, fact.name, fact.payloads, now)
+                body = intake.decide_signal(log, fact.name, fact.payloads, now)
         return decision.ref_with_verdict(ref, body), body
 
 
@@ -436,7 +441,7 @@ def _accept_message(fact: Message, *, submitted: bool = False) -> Body:
         return GivenUp()
     try:
         if isinstance(fact, Signalled) and fact.name == MESSAGE_SIGNAL:
-            return decision.parse_joined_message(fact.payloads)
+            return intake.parse_joined_message(fact.payloads)
         answer = parse_answer(fact.payloads[0] if fact.payloads else b"")
     except InvalidAnswer as error:
         raise ForeignHistory(f"An accepted answer in the history cannot be read: {error}") from None
