@@ -2,8 +2,12 @@
 
 The stub `__init__.pyi` next to the package's `__init__.py` is the only list of the names, used by type checkers and by
 this module. Lazy loading makes importing a package cheap and avoids circular imports between packages.
+
+The package `lazy-loader` does the same for simpler stubs. ADK's names need what its stubs cannot say: aliases, names
+from other packages, names that `import *` leaves out, and names that google-adk provides.
 """
 
+import ast
 import importlib
 import sys
 from collections.abc import Callable
@@ -18,10 +22,17 @@ def lazy_exports(package: str, file: str) -> tuple[Callable[[str], object], Call
 
     Args:
         package: The package's `__name__`.
-        file: The package's `__file__`. The stub next to it contains `__all__`, and import statements of the form
-            `from module import name, other as alias`.
+        file: The package's `__file__`. The stub next to it contains imports of the form
+            `from module import name, other as alias`, and then `__all__`.
     """
-    exported, sources = parse_stub(Path(file).with_suffix(".pyi").read_text(encoding="utf-8"))
+    nodes = ast.parse(Path(file).with_suffix(".pyi").read_text(encoding="utf-8")).body
+    [exported] = [ast.literal_eval(node.value) for node in nodes if isinstance(node, ast.Assign)]
+    sources = {
+        alias.asname or alias.name: (node.module or "", alias.name)
+        for node in nodes
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
     folder = str(Path(file).parent)
 
     def get_attribute(name: str) -> object:
@@ -38,20 +49,3 @@ def lazy_exports(package: str, file: str) -> tuple[Callable[[str], object], Call
         return sorted({*vars(sys.modules[package]), *sources})
 
     return get_attribute, list_names, exported
-
-
-def parse_stub(stub: str) -> tuple[list[str], dict[str, tuple[str, str]]]:
-    """Return `__all__` of a stub, and the module and the name in it of each imported name.
-
-    This takes a sixth of the time of `ast.parse`.
-    """
-    imports, _, rest = stub.partition("\n__all__ = [")
-    exported = [name.strip(' \n"') for name in rest.partition("]")[0].split(",")]
-    sources: dict[str, tuple[str, str]] = {}
-    for statement in f"\n{imports}".split("\nfrom ")[1:]:
-        module, _, names = statement.partition(" import ")
-        for name in names.strip("()\n").split(","):
-            original, _, alias = name.strip().partition(" as ")
-            sources[alias or original] = (module, original)
-    sources.pop("", None)  # after a trailing comma
-    return list(filter(None, exported)), sources

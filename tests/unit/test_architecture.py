@@ -17,14 +17,9 @@ from tests.paths import ROOT, syntax_tree
 from waystation.core import errors
 from waystation.core.log import CallRef
 
-# Loaded only when a tool needs a credential, and for options of the worker.
-LOGINS, CLIENTS = "waystation.auth.auth_credential", "waystation.client.agent_client"
+# Loaded only when a tool needs a credential.
+LOGINS = "waystation.auth.auth_credential"
 TOOLS, ACTIVITIES, WORKFLOWS = "waystation.tools", "waystation.activities", "waystation.workflows"
-QUOTAS = {
-    "waystation.core.budget.quota",
-    "waystation.storage.quota_store",
-    "waystation.activities.model_call.metered_model",
-}
 FOLDERS = ("waystation", "workflows", "activities", "tools", "examples", "benchmarks", "tests", "verification")
 FILES = [ROOT / "worker.py", *sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))]
 
@@ -54,7 +49,7 @@ def loaded_by(module: str) -> set[str]:
         ("waystation.identity", {"authlib", "httpx2", "temporalio", "google.genai", TOOLS}),
         (
             "waystation.worker.__main__",
-            {"google.genai", "typer", "joserfc", "apprise", "httpx2", "rich", LOGINS, CLIENTS, *QUOTAS},
+            {"google.genai", "typer", "joserfc", "apprise", "httpx2", "rich", LOGINS},
         ),
     ],
 )

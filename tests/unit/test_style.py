@@ -69,6 +69,20 @@ def test_a_module_name_occurs_once() -> None:
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
 
 
+ADK_CLASSES = {"Event", "EventActions", "EventCompaction", "LlmRequest", "Session"}
+"""Classes whose name occurs again: ADK has the name, and recorded types and clients need it, too."""
+
+
+def test_a_class_name_occurs_once() -> None:
+    """An import then shows which class is meant."""
+    places = defaultdict[str, list[str]](list)
+    for path in MODULES:
+        for node in ast.walk(syntax_tree(path)):
+            if isinstance(node, ast.ClassDef) and node.name not in ADK_CLASSES:
+                places[node.name].append(path.relative_to(ROOT).as_posix())
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
 def stem(name: str) -> str:
     """Return the common part of names such as `answer`, `answers`, `answered` and `answering`."""
     endings = ("ations", "ation", "ings", "ing", "ies", "ers", "er", "ed", "es", "s", "e", "y")
