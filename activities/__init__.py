@@ -6,7 +6,7 @@ from waystation.activities.activity_attempt import (
     current_activity,
     track_activity,
 )
-from waystation.activities.approval_checks import Reviewer
+from waystation.activities.answer_verification import AnswerVerifier
 from waystation.activities.callbacks import Hooks, close_plugins
 from waystation.activities.carry_over import CarryOver
 from waystation.activities.contexts import Contexts, tools_for
@@ -26,12 +26,13 @@ from waystation.activities.model_choice import (
 from waystation.activities.notifications import CHANNELS_ENV, Channels, LinkSigner, Notifier, read_channels
 from waystation.activities.proofs import Keys, ProofFactory, TokenVerifier
 from waystation.activities.scope_delivery import ScopeKeeper
-from waystation.activities.session_history import ConversationReader, Sessions
+from waystation.activities.session_history import ConversationReader, SessionHistories
 from waystation.activities.tool_caller import ToolCaller
 
 __all__ = [
     "CHANNELS_ENV",
     "DEMO",
+    "AnswerVerifier",
     "CacheInterceptor",
     "CarryOver",
     "Channels",
@@ -48,9 +49,8 @@ __all__ = [
     "Models",
     "Notifier",
     "ProofFactory",
-    "Reviewer",
     "ScopeKeeper",
-    "Sessions",
+    "SessionHistories",
     "TokenVerifier",
     "ToolCaller",
     "blocked_failure",

@@ -18,7 +18,7 @@ from waystation.activities.model_call.conversion import content_to_json
 from waystation.agents import BaseAgent, LlmAgent
 from waystation.agents.base_agent import as_list
 from waystation.agents.llm_agent import CALLBACKS
-from waystation.agents.tree import create_shape, transfer_target
+from waystation.agents.tree import create_agent_spec, transfer_target
 from waystation.core.contract import (
     NO_ACTIONS,
     ActivitySettings,
@@ -265,11 +265,11 @@ class AgentCallbacks:
             UserMessageChanged: A plugin tried to replace the user message.
         """
         agent = self.hooks.agent
-        shape: AgentSpec | None = create_shape(agent, self.hooks.plugins, first=self._is_first)
-        if shape == self.contexts.log.state.runs[self.contexts.work.index].shape:
-            shape = None  # the workflow has it
+        spec: AgentSpec | None = create_agent_spec(agent, self.hooks.plugins, first=self._is_first)
+        if spec == self.contexts.log.state.runs[self.contexts.work.index].shape:
+            spec = None  # the workflow has it
         if not self.hooks.plugins and not self.hooks.has("before_agent_callback"):
-            return ModelReply(shape=shape)
+            return ModelReply(shape=spec)
         context = self.contexts.callback("agent")
         if self._is_first and self.hooks.plugins:
             params = {"invocation_context": context, "user_message": context.user_content}
@@ -284,16 +284,16 @@ class AgentCallbacks:
                 before = _build_said(
                     _parse_content(answer, "before_run_callback"), collect_actions(context, "before_run_callback")
                 )
-                return ModelReply(shape=shape, before=before, skipped=True, ends_invocation=True)
+                return ModelReply(shape=spec, before=before, skipped=True, ends_invocation=True)
         name = "before_agent_callback"
         content = _parse_content(await self.hooks.around_agent(name, context), name)
         if content is not None:
             self._apply_output_key(context.state, content)
             # If a callback answered for the agent, only the plugins' `after_run_callback` still runs.
             has_after_run = self._is_first and self.hooks.has("after_run_callback")
-            shape = (shape or AgentSpec(name=agent.name)).model_copy(update={"after": has_after_run})
+            spec = (spec or AgentSpec(name=agent.name)).model_copy(update={"after": has_after_run})
         return ModelReply(
-            shape=shape, before=_build_said(content, collect_actions(context, name)), skipped=content is not None
+            shape=spec, before=_build_said(content, collect_actions(context, name)), skipped=content is not None
         )
 
     async def leave(self) -> CallbackResult | None:
@@ -482,4 +482,4 @@ def add_transfer(outcome: ToolOutcome, hooks: Hooks) -> ToolOutcome:
             response["result"] = outcome.response
         actions = outcome.actions.model_copy(update={"transfer_to_agent": None, "transfer_reason": None})
         return outcome.model_copy(update={"response": response, "error_type": "ValueError", "actions": actions})
-    return outcome.model_copy(update={"transfer": create_shape(target, hooks.plugins)})
+    return outcome.model_copy(update={"transfer": create_agent_spec(target, hooks.plugins)})

@@ -94,11 +94,11 @@ class Contexts:
         key = ids.idempotency_key(self.log.invocation_id, f"{self.step}/{around}")
         return CallbackContext(idempotency_key=key, services=self.services, **self._fields())
 
-    def proposed(self, call_id: str, tool: str) -> ToolContext:
+    def proposed(self, function_call_id: str, tool: str) -> ToolContext:
         """Return the context for approval predicates, and for calls that run without an activity."""
         return ToolContext(
-            function_call_id=call_id,
-            idempotency_key=ids.idempotency_key(self.log.invocation_id, call_id),
+            function_call_id=function_call_id,
+            idempotency_key=ids.idempotency_key(self.log.invocation_id, function_call_id),
             services=self.services,
             **self._fields(tool),
         )

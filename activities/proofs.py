@@ -26,10 +26,10 @@ from waystation.core.approval import (
     ApprovalPolicy,
     Mac,
     Origin,
+    RememberedApproval,
     Request,
     SignedApproval,
     SignedRequest,
-    StandingApproval,
     Verification,
     Verified,
     call_claims,
@@ -128,13 +128,15 @@ class Proofs:
             covered=call.standing is not None,
         )
 
-    def signed_approval(self, call: CallState, answer: Answer, review: Verification) -> SignedApproval | None:
+    def signed_approval(self, call: CallState, answer: Answer, verification: Verification) -> SignedApproval | None:
         """Return the proof of a verified answer that lets a call run, or None for other answers."""
-        if review.who is None or not ACTIONS[answer.action].runs_tool or call.gate != "waiting":
+        if verification.who is None or not ACTIONS[answer.action].runs_tool or call.gate != "waiting":
             return None
-        args = (answer.args if review.args is None else review.args) if answer.action == "edit" else call.args
+        args = (
+            (answer.args if verification.args is None else verification.args) if answer.action == "edit" else call.args
+        )
         approval = SignedApproval(
-            who=review.who,
+            who=verification.who,
             action=answer.action,
             digest=digest_with(call, args or {}),
             asked=call.asked or "",
@@ -204,7 +206,7 @@ class Proofs:
         return describe_coverage(self.scope, call.call.root, call.agent, call.name, args, bound_to)
 
     def is_remembered(
-        self, approval: StandingApproval, policy: ApprovalPolicy, requesters: Sequence[str] | None
+        self, approval: RememberedApproval, policy: ApprovalPolicy, requesters: Sequence[str] | None
     ) -> bool:
         """Return whether a remembered approval may be used under a policy.
 

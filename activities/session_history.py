@@ -19,7 +19,14 @@ from waystation.activities.activity_attempt import activity_failure, convert_err
 from waystation.activities.log_cache import LogCache
 from waystation.activities.scope_delivery import ScopeKeeper
 from waystation.core import ids
-from waystation.core.contract import CHILD_ENDED_SIGNAL, MAX_REPORT_BYTES, Report, SegmentRef, SessionLink, diff_state
+from waystation.core.contract import (
+    CHILD_ENDED_SIGNAL,
+    MAX_REPORT_BYTES,
+    InvocationReport,
+    SegmentRef,
+    SessionLink,
+    diff_state,
+)
 from waystation.core.conversation import Conversation
 from waystation.core.errors import ForeignHistory, StoreFailed
 from waystation.core.log import Log, MessageJoined, ModelReplied, is_own_session, is_working
@@ -72,7 +79,7 @@ class _CachedSession:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
-class Sessions:
+class SessionHistories:
     """Reads sessions for the activities of one worker process, and caches them."""
 
     def __init__(
@@ -230,7 +237,7 @@ class Sessions:
         ref = await self._store_if_large(encode(packed), len(new_entries))
         turn.reported = reported_log.length, reported_log.state.session.values
         delta, removed_keys = diff_state(state_before, reported_log.state.session.values)
-        report = Report(
+        report = InvocationReport(
             since=params.since,
             entries=None if ref else tuple(packed),
             state_delta=delta,

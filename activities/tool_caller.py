@@ -20,7 +20,7 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError
 
 from waystation.activities.activity_attempt import EventLoopBlocked, activity_failure, describe_block, send_heartbeats
-from waystation.activities.approval_checks import bind_approval, find_missing_proof, find_refusal
+from waystation.activities.answer_verification import bind_approval, find_missing_proof, find_refusal
 from waystation.activities.call_modes import CallMode, choose_mode, error_outcome
 from waystation.activities.callbacks import (
     Attempt,

@@ -1,7 +1,7 @@
 # Names outside `__all__` are for the engine, or need an extra.
 from waystation.tools.agent_tool import AgentTool
+from waystation.tools.approval import find_required_approval as find_required_approval
 from waystation.tools.approval import is_subject_to_rules as is_subject_to_rules
-from waystation.tools.approval import judge_call as judge_call
 from waystation.tools.approval import parameters_digest as parameters_digest
 from waystation.tools.approval_rule import ApprovalRule as ApprovalRule
 from waystation.tools.authorization import NO_AUTHORIZATION as NO_AUTHORIZATION

@@ -48,7 +48,7 @@ class RequiredApproval:
     """The policy for every question about the call, or None if anyone may answer."""
 
 
-async def judge_call(
+async def find_required_approval(
     tool: BaseTool, args: JsonObject, context: ToolContext, rules: Sequence[ApprovalRule] = ()
 ) -> RequiredApproval:
     """Return the approval that a call needs. The tool's own policy takes precedence over the first matching rule."""

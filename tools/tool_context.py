@@ -434,18 +434,18 @@ class _CredentialContext(_ActionContext):
             ValueError: This is not a tool call, there is no credential service, or the configuration is incomplete.
             AuthorizationFailed: The provider's endpoints are unknown.
         """
-        call_id = self.function_call_id
-        if call_id is None:
+        function_call_id = self.function_call_id
+        if function_call_id is None:
             raise ValueError(
                 "request_credential requires function_call_id: only a tool call can wait for a credential. Elsewhere, "
                 "use load_credential and save_credential."
             )
         auth_config = _to_config("request_credential", auth_config)
-        self.actions.requested_auth_configs[call_id] = auth.begin_login(
+        self.actions.requested_auth_configs[function_call_id] = auth.begin_login(
             self._store("request_credential"),
             auth_config,
             auth.Bucket.of(self, auth_config.key),
-            auth.WaitingCall(self.invocation_id, call_id),
+            auth.WaitingCall(self.invocation_id, function_call_id),
         )
 
     def get_auth_response(self, auth_config: AuthConfig | JsonObject) -> AuthCredential | None:
@@ -465,11 +465,11 @@ class _CredentialContext(_ActionContext):
     @property
     def auth_response(self) -> AuthCredential | None:
         """The credential that this call requested in an earlier run, or None until the credential arrives."""
-        call_id = self.function_call_id
-        if call_id is None or not self.has_credential_service:
+        function_call_id = self.function_call_id
+        if function_call_id is None or not self.has_credential_service:
             return None
         store = self._store("auth_response")
-        bucket = auth.find_bucket(store, auth.WaitingCall(self.invocation_id, call_id))
+        bucket = auth.find_bucket(store, auth.WaitingCall(self.invocation_id, function_call_id))
         return None if bucket is None else self.note_credential(store.credential(bucket))
 
     async def load_credential(self, auth_config: AuthConfig | JsonObject) -> AuthCredential | None:

@@ -38,7 +38,7 @@ Kind = Literal["changed", "missing", "unsupported", "differs", "skipped"]
 
 
 @dataclass(frozen=True, order=True)
-class Finding:
+class ImportChange:
     """A place in a module, with what changes there."""
 
     line: int
@@ -53,7 +53,7 @@ class NotParsable(ValueError):
     """A file is not a valid Python module."""
 
 
-def migrate(source: bytes) -> tuple[bytes, list[Finding]]:
+def migrate(source: bytes) -> tuple[bytes, list[ImportChange]]:
     """Return a module with its imports rewritten, and what was found, by line.
 
     Raises:
@@ -138,14 +138,14 @@ class _Rewriter(cst.CSTTransformer):
 
     def __init__(self) -> None:
         super().__init__()
-        self.findings: set[Finding] = set()
+        self.findings: set[ImportChange] = set()
         self._inner: set[cst.CSTNode] = set()
         """Imported names, and parts of dotted names that have been handled."""
         self._kept: set[cst.CSTNode] = set()
         """The `google.adk` of dotted names that Waystation does not have."""
 
     def _report(self, node: cst.CSTNode, kind: Kind, text: str) -> None:
-        self.findings.add(Finding(self.get_metadata(PositionProvider, node).start.line, kind, text))
+        self.findings.add(ImportChange(self.get_metadata(PositionProvider, node).start.line, kind, text))
 
     def _adk_name(self, node: cst.CSTNode) -> str | None:
         """Return the qualified name of an expression that was imported from ADK, or None for others."""

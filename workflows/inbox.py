@@ -15,10 +15,10 @@ from waystation.core.errors import AnswerRefused, InvalidAnswer, InvalidInput, S
 from waystation.core.log import (
     NOT_FOUND,
     AnswerCounted,
-    AnswerSubmitted,
     AnswerVerified,
     MessageRef,
     SignalClock,
+    VerificationRequested,
     decision,
     intake,
     is_repeated,
@@ -69,7 +69,7 @@ class Inbox:
             ref = decision.ref_with_verdict(message, body)
             log.append(ref, now(), body)
             hand_over(ref, body, sum(map(len, data or ())))
-            if isinstance(body, AnswerSubmitted):
+            if isinstance(body, VerificationRequested):
                 self._scheduler.verify(message)
 
     def _observe_arrival(self, mark: str, deadline: float, late: bool) -> bool:
@@ -97,7 +97,7 @@ class Inbox:
             self._writer.note_command()
             message = MessageRef("u", self.updates)
             body = decision.decide_update(call, answer)
-            if not isinstance(body, AnswerSubmitted):
+            if not isinstance(body, VerificationRequested):
                 if isinstance(body, AnswerCounted):
                     message = replace(message, digest=answer.content_digest[:16])
                 message = decision.ref_with_verdict(message, body)
@@ -106,9 +106,13 @@ class Inbox:
                 return decision.receipt(call, answer)
             self._writer.record(decision.ref_with_verdict(message, body), body)
         # Shield the task, so that verification continues even if no client is waiting for the result anymore.
-        judged = await asyncio.shield(self._scheduler.verify(message))
-        if isinstance(judged, AnswerVerified) and judged.refused and not is_repeated(call, answer, judged.review.who):
-            raise typed(decision.refusal_from_name(judged.refused.reason, judged.refused.message))
+        verified = await asyncio.shield(self._scheduler.verify(message))
+        if (
+            isinstance(verified, AnswerVerified)
+            and verified.refused
+            and not is_repeated(call, answer, verified.review.who)
+        ):
+            raise typed(decision.refusal_from_name(verified.refused.reason, verified.refused.message))
         return decision.receipt(call, answer)
 
     def check_answer(self, params: RawValue) -> None:

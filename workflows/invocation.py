@@ -19,7 +19,7 @@ from waystation.core.contract import (
     MAX_REPORT_BYTES,
     PARKED_SIGNAL,
     WORKFLOW,
-    Report,
+    InvocationReport,
     SessionLink,
     diff_state,
 )
@@ -128,7 +128,7 @@ class SessionReporter:
         self._since, self._state = log.length, log.state.session.values
         self._nudge = asyncio.create_task(_tell(link, PARKED_SIGNAL, {"invocation": link.number, "at": self._since}))
 
-    def report(self, log: Log, *, search_attributes: bool) -> Report | None:
+    def report(self, log: Log, *, search_attributes: bool) -> InvocationReport | None:
         """Return a report about everything since the last one, or None for an invocation without a session.
 
         If the entries are too large, or an earlier run recorded some of them, the report has no entries, and the
@@ -138,13 +138,13 @@ class SessionReporter:
         if link is None or log.state.input is None:
             return None
         if self._since < log.entries_before:  # the session must read an earlier run's entries from that run's history
-            return Report(since=self._since, search_attributes=search_attributes)
+            return InvocationReport(since=self._since, search_attributes=search_attributes)
         new = log.since(self._since)
         entries = entries_to_json(new)
         delta, removed = diff_state(
             log.state.input.state if self._state is None else self._state, log.state.session.values
         )
-        return Report(
+        return InvocationReport(
             since=self._since,
             entries=tuple(entries) if len(encode(entries)) <= MAX_REPORT_BYTES else None,
             state_delta=delta,

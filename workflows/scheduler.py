@@ -26,7 +26,7 @@ from temporalio.exceptions import (
 from temporalio.workflow import ActivityCancellationType, ChildWorkflowCancellationType, NexusClient, ParentClosePolicy
 
 from waystation.core import ids, summary
-from waystation.core.approval import StandingApproval
+from waystation.core.approval import RememberedApproval
 from waystation.core.budget import parse_usage
 from waystation.core.contract import (
     MEMO_FILLER,
@@ -215,9 +215,9 @@ class Scheduler:
 
     def perform(self, calls: Sequence[str]) -> None:
         """Run those of the given calls that are not in flight yet."""
-        for call_id in calls:
-            call = self._writer.log.state.calls[call_id]
-            if (ref := CallRef(call_id, call.run)) not in self.in_flight:
+        for function_call_id in calls:
+            call = self._writer.log.state.calls[function_call_id]
+            if (ref := CallRef(function_call_id, call.run)) not in self.in_flight:
                 self._begin(ref, self._perform(call, ref))
 
     def verify(self, message: MessageRef) -> InFlight:
@@ -634,14 +634,14 @@ async def _follow_agent(log: Log, call: CallState, run_id: str, position: Positi
 async def _verify(log: Log, ref: VerificationRef, position: Position) -> Body:
     message = str(ref.message)
     answer = log.state.approvals.submitted[message]
-    call_id = ids.requesting_call(answer.function_call_id)
-    params = VerificationInput(ref=message, call=call_id, at=position.at, new=position.new)
-    result = await entry_of(VERIFY, ref, params, summary=f"verify answer: {answer.action} {call_id}")
+    function_call_id = ids.requesting_call(answer.function_call_id)
+    params = VerificationInput(ref=message, call=function_call_id, at=position.at, new=position.new)
+    result = await entry_of(VERIFY, ref, params, summary=f"verify answer: {answer.action} {function_call_id}")
     assert isinstance(result, AnswerVerified)
     log.advance(now())
     return decision.decide_verified(log, message, result.review, now())
 
 
-def _in_force(log: Log) -> tuple[StandingApproval, ...]:
+def _in_force(log: Log) -> tuple[RememberedApproval, ...]:
     standing = log.state.approvals.standing
     return tuple(remembered for remembered in standing if remembered.until > now()) if standing else ()

@@ -11,7 +11,14 @@ from temporalio.exceptions import ActivityError, ChildWorkflowError, WorkflowAlr
 from temporalio.workflow import ChildWorkflowHandle, ParentClosePolicy
 
 from waystation.core import ids, summary
-from waystation.core.contract import MESSAGE_SIGNAL, TASK_TIMEOUT, WORKFLOW, InvocationInput, InvocationResult, Report
+from waystation.core.contract import (
+    MESSAGE_SIGNAL,
+    TASK_TIMEOUT,
+    WORKFLOW,
+    InvocationInput,
+    InvocationReport,
+    InvocationResult,
+)
 from waystation.core.payload import JsonObject, Recorded, decode, encode
 from waystation.core.projection import ARCHIVE_SESSION, COLLECT, EngineActivity
 from waystation.core.session_log import (
@@ -42,7 +49,7 @@ class SessionInvocations:
         """An exception that occurred outside the main loop. The main loop raises it."""
         self.started = 0
         """Number of invocations started by this run."""
-        self.transcript: list[tuple[int, float, InvocationInput | Report]] = []
+        self.transcript: list[tuple[int, float, InvocationInput | InvocationReport]] = []
         """This run's part of the transcript. Each item contains the invocation number, the time, and either the
         invocation's input or a report that was applied."""
         self._handles: dict[int, ChildWorkflowHandle[Any, Any]] = {}
@@ -188,7 +195,7 @@ class SessionInvocations:
                 return
         await self._read(number, None, status)
 
-    def _apply(self, number: int, report: Report, length: int) -> None:
+    def _apply(self, number: int, report: InvocationReport, length: int) -> None:
         self.log.apply(number, report, length)
         self.transcript.append((number, now(), report))
 

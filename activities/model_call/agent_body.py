@@ -7,7 +7,7 @@ from dataclasses import replace
 from waystation.activities.callbacks import CallbackRaised
 from waystation.activities.contexts import Contexts
 from waystation.agents.custom_agent import BodyFailed, BodySegment, CustomAgent
-from waystation.agents.tree import create_shape
+from waystation.agents.tree import create_agent_spec
 from waystation.core.contract import Event
 from waystation.core.log import ModelReplied, SessionState
 from waystation.core.payload import JsonObject, copy_json
@@ -38,7 +38,7 @@ async def continue_body(agent: CustomAgent, contexts: Contexts, plugins: Sequenc
         raise
     except Exception as error:
         raise CallbackRaised(f"the body of {agent.name!r}", error) from error
-    begins = create_shape(result.agent, plugins) if result.agent else None
+    begins = create_agent_spec(result.agent, plugins) if result.agent else None
     return {"yielded": result.yielded, "begins": begins}
 
 

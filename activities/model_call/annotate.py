@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
-from waystation.activities.approval_checks import to_recordable
+from waystation.activities.answer_verification import to_recordable
 from waystation.activities.callbacks import (
     Attempt,
     CallbackRaised,
@@ -24,12 +24,12 @@ from waystation.activities.contexts import Contexts, callable_tools, unknown_too
 from waystation.activities.proofs import Proofs, may_need_verified_approval
 from waystation.agents.toolbox import DECLARED, ToolMap
 from waystation.core import ids, summary
-from waystation.core.approval import ApprovalPolicy, StandingApproval, find_covering_approval
+from waystation.core.approval import ApprovalPolicy, RememberedApproval, find_covering_approval
 from waystation.core.contract import Call, EventActions, ToolOutcome, merge_actions
 from waystation.core.log import responses
 from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, copy_json, encode
 from waystation.tools import AgentTool, ArgumentsRejected, BaseTool, TemporalTool, ToolContext
-from waystation.tools.approval import RequiredApproval, judge_call, parameters_digest
+from waystation.tools.approval import RequiredApproval, find_required_approval, parameters_digest
 from waystation.tools.approval_rule import ApprovalRule
 from waystation.tools.outcome import create_outcome
 from waystation.tools.output_schema import ResponseRejected, SetModelResponseTool
@@ -77,12 +77,12 @@ def find_content_problem(content: object) -> str | None:
     return None
 
 
-class Approvals(NamedTuple):
+class ReplyApprovals(NamedTuple):
     """Approval rules and remembered approvals that apply to the calls in one reply."""
 
     rules: Sequence[ApprovalRule] = ()
     """The agent's rules, followed by its app's rules."""
-    remembered: Sequence[StandingApproval] = ()
+    remembered: Sequence[RememberedApproval] = ()
     """The remembered approvals that are in force."""
     proofs: Proofs | None = None
     """Signs calls that verified approvers may have to approve, and checks remembered approvals."""
@@ -111,7 +111,7 @@ class Approvals(NamedTuple):
         )
         return approval.origin if approval else None
 
-    def _is_proven(self, policy: ApprovalPolicy, approval: StandingApproval) -> bool:
+    def _is_proven(self, policy: ApprovalPolicy, approval: RememberedApproval) -> bool:
         if self.proofs is None:
             return self.keyless or not policy.must_verify
         return self.proofs.is_remembered(approval, policy, self.requesters)
@@ -124,7 +124,7 @@ class Annotator:
     contexts: Contexts
     tools: ToolMap
     hooks: Hooks
-    approvals: Approvals
+    approvals: ReplyApprovals
     calls: list[Call] = field(default_factory=list)
     """The annotated calls, one for each function call, in order."""
     written: list[EventActions] = field(default_factory=list)
@@ -149,17 +149,17 @@ class Annotator:
         for part in content.get("parts") or ():
             if "functionCall" in part:
                 requested = part["functionCall"]
-                call_id = ids.function_call(work.calls_made + len(self.calls) + 1, work.index)
-                self.calls.append(await self._call(call_id, requested))
+                function_call_id = ids.function_call(work.calls_made + len(self.calls) + 1, work.index)
+                self.calls.append(await self._call(function_call_id, requested))
                 args = requested.get("args")
                 usable: JsonObject = {"args": {}} if UNUSABLE_ARGUMENTS in (args or {}) else {}
                 usable["name"] = to_recorded_name(requested.get("name") or "", self.tools)
-                part = {**part, "functionCall": {**requested, "id": call_id, **usable}}
+                part = {**part, "functionCall": {**requested, "id": function_call_id, **usable}}
             parts.append(part)
         return {**content, "parts": parts}
 
-    async def _call(self, call_id: str, requested: JsonObject) -> Call:
-        call = Call(id=call_id, model_id=requested.get("id"))
+    async def _call(self, function_call_id: str, requested: JsonObject) -> Call:
+        call = Call(id=function_call_id, model_id=requested.get("id"))
         name, args = requested.get("name") or "", requested.get("args") or {}
         if len(self.calls) >= MAX_CALLS:
             text = f"`{name}()` was not called: a reply can make at most {MAX_CALLS} calls. Call it in another reply."
@@ -175,7 +175,7 @@ class Annotator:
             text = f"Invoking `{name}()` failed as its arguments are not a valid JSON object: {text}"
             return _refuse(call, text, "InvalidArguments")
         args = copy_json(args)
-        context = self.contexts.proposed(call_id, name)
+        context = self.contexts.proposed(function_call_id, name)
         match tool:
             case SetModelResponseTool():
                 return await self._respond(call, tool, args, context)
@@ -195,11 +195,11 @@ class Annotator:
         If the call needs confirmation, the `before_tool` callbacks run first. If one of them answers the call, the tool
         does not run.
         """
-        judgement = await judge_call(tool, args, context, self.approvals.rules)
-        confirmation, original = judgement.confirmation, copy_json(args)
+        required = await find_required_approval(tool, args, context, self.approvals.rules)
+        confirmation, original = required.confirmation, copy_json(args)
         if confirmation is not None and (answered_call := await self._before(call, tool, args)):
             return answered_call
-        return self._plan(call, tool, judgement, args, original)
+        return self._plan(call, tool, required, args, original)
 
     async def _target(self, call: Call, tool: TemporalTool, args: JsonObject, context: ToolContext) -> Call:
         """Annotate a call for which the workflow runs a user's activity, workflow or Nexus operation.
@@ -213,28 +213,28 @@ class Annotator:
             args = tool.prepare(args)
         except ValueError as error:
             return _answer(call, dict(ArgumentsRejected.wrong(tool.name, [str(error)])))
-        judgement = await judge_call(tool, args, context, self.approvals.rules)
-        check = judgement != RequiredApproval() or may_need_verified_approval(tool, self.approvals.rules)
+        required = await find_required_approval(tool, args, context, self.approvals.rules)
+        check = required != RequiredApproval() or may_need_verified_approval(tool, self.approvals.rules)
         update = {
             "target": tool.target(check=check),
             "after": self.hooks.has("after_tool_callback", "on_tool_error_callback"),
         }
-        return self._plan(call.model_copy(update=update), tool, judgement, args, original)
+        return self._plan(call.model_copy(update=update), tool, required, args, original)
 
     def _plan(
-        self, call: Call, tool: BaseTool, judgement: RequiredApproval, args: JsonObject, original: JsonObject
+        self, call: Call, tool: BaseTool, required: RequiredApproval, args: JsonObject, original: JsonObject
     ) -> Call:
         """Annotate a call with the tool's settings and the approval that it needs. The model sent `original`."""
-        confirmation = judgement.confirmation
-        asks = confirmation is not None or tool.is_long_running or judgement.policy is not None
-        origin, policy = self.tools.origins.get(tool.name), judgement.policy or tool.approval
+        confirmation = required.confirmation
+        asks = confirmation is not None or tool.is_long_running or required.policy is not None
+        origin, policy = self.tools.origins.get(tool.name), required.policy or tool.approval
         root = self.contexts.conversation.log.state.root
         call = call.model_copy(
             update={
                 "kind": "long_running" if tool.is_long_running else "function",
                 "args": None if encode(args) == encode(original) else to_recordable(args),
                 "confirmation": confirmation.shortened(tool.name) if confirmation else None,
-                "approval": judgement.policy,
+                "approval": required.policy,
                 "declared": parameters_digest(tool) if asks else None,
                 "tool_origin": origin if asks or origin != DECLARED else None,
                 "root": root if policy and policy.remember else None,

@@ -24,7 +24,7 @@ from waystation.activities.carry_over import apply_overrides
 from waystation.activities.contexts import Contexts, tools_for
 from waystation.activities.log_cache import Logs
 from waystation.activities.model_call.agent_body import continue_body
-from waystation.activities.model_call.annotate import Annotator, Approvals, find_content_problem
+from waystation.activities.model_call.annotate import Annotator, ReplyApprovals, find_content_problem
 from waystation.activities.model_call.compactor import Compactor, SummarizesEvents
 from waystation.activities.model_call.planning import can_change_reply, plan_reply, plan_request
 from waystation.activities.model_call.repair import add_remedy, repair_response
@@ -284,12 +284,12 @@ class ModelCaller:
         log: Log,
         params: ModelCallInput,
         signed: SignedRequest | None,
-    ) -> Approvals:
+    ) -> ReplyApprovals:
         remembered, proofs = log.state.remembered_by_origin(params.standing), None
         if any(may_need_verified_approval(tool, rules) for tool in tools):
             proofs = await self._proofs.proofs(with_scope=bool(remembered))
         requesters = await self._proofs.find_requesters(log, signed) if remembered else ()
-        return Approvals(rules, remembered, proofs, not self._proofs.required, requesters)
+        return ReplyApprovals(rules, remembered, proofs, not self._proofs.required, requesters)
 
     async def _read_scopes(self, root: Root, log: Log, params: ModelCallInput) -> JsonObject | None:
         """Return the `user:` and `app:` state for a new invocation, or None if there is none or no agent uses it.
@@ -387,7 +387,7 @@ class ModelTurn:
     agent: LlmAgent
     contexts: Contexts
     hooks: Hooks
-    approvals: Approvals
+    approvals: ReplyApprovals
     model: BaseLlm
     request: LlmRequest
     """The request before callbacks and tools change it."""

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 from waystation.agents import Agent, BaseAgent, LlmAgent, LoopAgent, ParallelAgent, RunConfig, SequentialAgent
 from waystation.agents.custom_agent import CustomAgent
 from waystation.agents.readonly_context import ReadonlyContext
-from waystation.agents.tree import create_shape, keeps_turn, transfer_target, transfer_targets
+from waystation.agents.tree import create_agent_spec, keeps_turn, transfer_target, transfer_targets
 from waystation.apps import App
 from waystation.apps.registry import Registry, authoring_problems
 from waystation.code_executors import BuiltInCodeExecutor
@@ -188,9 +188,9 @@ def test_a_workflow_receives_the_spec_of_a_tree() -> None:
             ),
         ),
     )
-    assert create_shape(both, []) == shape
-    assert create_shape(both, [Watching("w")]) == shape
-    assert create_shape(both, [Watching("w")], first=True) == shape.model_copy(update={"after": True})
+    assert create_agent_spec(both, []) == shape
+    assert create_agent_spec(both, [Watching("w")]) == shape
+    assert create_agent_spec(both, [Watching("w")], first=True) == shape.model_copy(update={"after": True})
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_a_workflow_receives_the_spec_of_a_tree() -> None:
 )
 def test_a_loop_records_whether_it_may_repeat_without_a_model(agent: BaseAgent, repeats: bool) -> None:
     """A loop with an LLM agent needs no such record, because model calls count its rounds."""
-    assert create_shape(LoopAgent(name="loop", sub_agents=[agent]), []).repeats is repeats
+    assert create_agent_spec(LoopAgent(name="loop", sub_agents=[agent]), []).repeats is repeats
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ LIMITS = {
         "levels of agents": str(annotate.MAX_DEPTH),
         "pending calls of an invocation |": f"none; its state and open calls: {size(continue_as_new.MAX_CARRIED)}",
         "pending calls of an invocation that lists": str(MAX_MEMO_CALLS),
-        "answers of an invocation": str(decision.MAX_REVIEWS),
+        "answers of an invocation": str(decision.MAX_VERIFICATIONS),
         "approvers that": str(policy.MAX_QUORUM),
         "reminders and": str(policy.MAX_NOTICES),
         "remembered approvals": str(remembered.MAX_STANDING),

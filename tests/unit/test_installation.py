@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 from tests.documents import how_to
 from tests.paths import ROOT
 from waystation.cli import demo
-from waystation.cli.command_context import Problem
+from waystation.cli.command_context import CommandProblem
 from waystation.cli.output import Output
 from waystation.embedded import TemporalNotFound
 from waystation.version import ADK_VERSIONS, find_adk_problem
@@ -87,7 +87,7 @@ async def test_a_server_that_cannot_be_downloaded_is_reported_with_the_remedies(
     monkeypatch.setattr(demo, "find_temporal", Mock(side_effect=TemporalNotFound))
     monkeypatch.setenv("UV", str(tmp_path / "uv"))
     problem = r"name its path in WAYSTATION_TEMPORAL\. uv cannot download it: error: no route to host"
-    with pytest.raises(Problem, match=problem):
+    with pytest.raises(CommandProblem, match=problem):
         await demo._download_server(Output())
 
 

@@ -27,7 +27,6 @@ from waystation.core.approval import Answer, Verification
 from waystation.core.budget import Price, Usage
 from waystation.core.log import (
     AnswerIgnored,
-    AnswerSubmitted,
     AnswerVerified,
     Body,
     Ended,
@@ -35,6 +34,7 @@ from waystation.core.log import (
     Held,
     Log,
     ModelReplied,
+    VerificationRequested,
     parse_ref,
 )
 from waystation.core.projection import Snapshot
@@ -125,7 +125,7 @@ def test_a_verified_answer_counts_after_its_verification() -> None:
     """A submitted answer that is refused counts as refused instead."""
     log = log_of(user_message("pay"), model_calls("pay", gated=True))
     for number, refused in enumerate((AnswerIgnored("NotAllowed", "no"), None), 1):
-        submitted = AnswerSubmitted("fc-1", Answer(function_call_id="fc-1", action="approve"))
+        submitted = VerificationRequested("fc-1", Answer(function_call_id="fc-1", action="approve"))
         log.append(parse_ref(f"s{number}"), 1_010.0 + number, submitted)
         log.append(parse_ref(f"r:s{number}"), 1_020.0 + number, AnswerVerified(f"s{number}", Verification(), refused))
     assert measured(log) == {

@@ -144,7 +144,7 @@ def _timeout_problems(**timeouts: float) -> Iterator[str]:
 
 
 @dataclass
-class Sent:
+class SentRequest:
     """Tracks whether one request may have been sent or was certainly sent."""
 
     maybe: bool = False
@@ -153,7 +153,7 @@ class Sent:
     """Whether the server refused the request because the session no longer exists."""
 
 
-SENT: ContextVar[Sent | None] = ContextVar("mcp_request_sent", default=None)
+SENT: ContextVar[SentRequest | None] = ContextVar("mcp_request_sent", default=None)
 """Delivery status of the current request. `mcp` transports pass the sender's context on to the code that sends it."""
 
 _NOT_CONNECTED = (
@@ -410,7 +410,7 @@ class McpSession:
             MCPError: The server rejected the request.
         """
         client = await self.client()
-        sent = Sent()
+        sent = SentRequest()
         token = SENT.set(sent)
         self.calls += 1
         try:

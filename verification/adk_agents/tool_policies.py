@@ -21,7 +21,7 @@ from waystation import ApprovalPolicy, ToolContext
 from waystation.adk import from_adk
 from waystation.agents.toolbox import list_tools
 from waystation.apps.registry import authoring_problems
-from waystation.tools.approval import judge_call
+from waystation.tools.approval import find_required_approval
 from waystation.tools.session_view import Session
 
 POLICY = ApprovalPolicy(approvers=("role:finance",))
@@ -99,7 +99,7 @@ async def judged(tool: Any) -> Any:
     context = ToolContext(session=Session(id="s1"))
     tools = await list_tools(agent, lambda: context)
     ((name, found),) = tools.items()
-    answers = [await judge_call(found, {"amount": amount}, context) for amount in (1, 1000)]
+    answers = [await find_required_approval(found, {"amount": amount}, context) for amount in (1, 1000)]
     assert all(answer.policy == POLICY for answer in answers)
     return [[answer.confirmation is not None for answer in answers], tools.origins[name]]
 

@@ -30,7 +30,7 @@ from google.genai import types
 from pydantic import BaseModel, ValidationError
 
 from waystation.adk.body_adapter import ReplayableAgent
-from waystation.adk.context_adapter import Contexts, from_adk_event, to_adk_event
+from waystation.adk.context_adapter import AdkContexts, from_adk_event, to_adk_event
 from waystation.adk.flow_adapter import RUN_CODE, FlowToolset, flow_tools, process_responses, runs_code
 from waystation.adk.replayable_mark import is_replayable
 from waystation.adk.tool_adapter import (
@@ -104,7 +104,7 @@ class Adapter:
     """Adapts the agents of one tree, each once."""
 
     def __init__(self, plugins: Sequence[Any] = ()) -> None:
-        self._contexts = Contexts(plugins)
+        self._contexts = AdkContexts(plugins)
         self._adapted: dict[int, BaseAgent] = {}
 
     def app(self, app: Any) -> App:
@@ -313,7 +313,7 @@ def _find_model(agent: Any) -> Any:
         return model
 
 
-def _adapt_callback(contexts: Contexts, callback: Callable[..., Any]) -> Callable[..., Any]:
+def _adapt_callback(contexts: AdkContexts, callback: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(callback)
     async def run(*args: Any, **kwargs: Any) -> Any:
         with contextlib.ExitStack() as stack:
@@ -324,7 +324,7 @@ def _adapt_callback(contexts: Contexts, callback: Callable[..., Any]) -> Callabl
     return run
 
 
-def _convert(contexts: Contexts, stack: contextlib.ExitStack, value: Any) -> Any:
+def _convert(contexts: AdkContexts, stack: contextlib.ExitStack, value: Any) -> Any:
     """Return what google-adk passes for an argument of a callback. `stack` keeps changes when the callback returns."""
     match value:
         case ToolContext():
@@ -351,7 +351,7 @@ class _Summarizer(BaseEventsSummarizer):
         return summary and from_adk_event(summary)
 
 
-def _adapt_plugin(contexts: Contexts, plugin: Any) -> BasePlugin:
+def _adapt_plugin(contexts: AdkContexts, plugin: Any) -> BasePlugin:
     """Wrap a google-adk plugin, exposing only the callbacks it overrides."""
 
     def adapt(name: str) -> Callable[..., Any]:

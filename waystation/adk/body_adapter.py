@@ -19,7 +19,7 @@ from google.adk.plugins.base_plugin import BasePlugin
 from pydantic import PrivateAttr
 
 from waystation import events
-from waystation.adk.context_adapter import Contexts, to_adk_event
+from waystation.adk.context_adapter import AdkContexts, to_adk_event
 from waystation.agents.custom_agent import BodyChanged, BodyFailed, BodyResult, BodySegment, CustomAgent
 from waystation.core import contract
 from waystation.core.contract import ENGINE_METADATA, BodyEvent
@@ -33,11 +33,11 @@ T = TypeVar("T")
 class ReplayableAgent(CustomAgent):
     """An agent of google-adk that is marked as replayable."""
 
-    _contexts: Contexts = PrivateAttr()
+    _contexts: AdkContexts = PrivateAttr()
     _adk: Any = PrivateAttr()
 
     @classmethod
-    def of(cls, contexts: Contexts, agent: Any, fields: JsonObject) -> ReplayableAgent:
+    def of(cls, contexts: AdkContexts, agent: Any, fields: JsonObject) -> ReplayableAgent:
         """Adapt an agent. `fields` are the fields that all agents have."""
         adapted = cls(**fields)
         adapted._contexts, adapted._adk = contexts, agent

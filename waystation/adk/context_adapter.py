@@ -232,14 +232,16 @@ class AdkContext(Context):
             if (value := getattr(written, name)) is not None:
                 setattr(actions, name, value)
         actions.artifact_delta.update(written.artifact_delta)
-        for call_id, asked in written.requested_tool_confirmations.items():
-            actions.requested_tool_confirmations[call_id] = contract.ToolConfirmation.model_validate(asked.model_dump())
+        for function_call_id, asked in written.requested_tool_confirmations.items():
+            actions.requested_tool_confirmations[function_call_id] = contract.ToolConfirmation.model_validate(
+                asked.model_dump()
+            )
         actions.render_ui_widgets[:] = [
             widget.model_dump(mode="json", exclude_none=True) for widget in written.render_ui_widgets or ()
         ]
 
 
-class Contexts:
+class AdkContexts:
     """Creates google-adk's contexts for the agents of one tree, by name."""
 
     def __init__(self, plugins: Sequence[Any] = ()) -> None:

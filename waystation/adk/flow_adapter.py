@@ -19,7 +19,7 @@ from google.adk.flows.llm_flows.extensions import _code_execution, _planning
 from google.adk.models import LlmResponse as AdkResponse
 from google.genai import types
 
-from waystation.adk.context_adapter import AdkContext, Contexts
+from waystation.adk.context_adapter import AdkContext, AdkContexts
 from waystation.adk.tool_adapter import editing, editing_response
 from waystation.agents import ReadonlyContext
 from waystation.core.payload import JsonObject
@@ -39,7 +39,7 @@ def runs_code(agent: Any) -> bool:
 
 
 @contextlib.contextmanager
-def _using(contexts: Contexts, agent: Any, context: ToolContext) -> Iterator[AdkContext]:
+def _using(contexts: AdkContexts, agent: Any, context: ToolContext) -> Iterator[AdkContext]:
     """Provide google-adk's context of an agent. A plugin may have created it before, without the agent's settings."""
     with contexts.using(context) as adk:
         adk._invocation_context.agent = agent
@@ -49,7 +49,7 @@ def _using(contexts: Contexts, agent: Any, context: ToolContext) -> Iterator[Adk
 class RunCodeTool(BaseTool):
     """Runs code with an agent's code executor. Models do not see this tool."""
 
-    def __init__(self, contexts: Contexts, agent: Any) -> None:
+    def __init__(self, contexts: AdkContexts, agent: Any) -> None:
         super().__init__(name=RUN_CODE, description="Runs the code block that the model wrote.")
         self._contexts, self._agent = contexts, agent
 
@@ -69,7 +69,7 @@ class RunCodeTool(BaseTool):
             return event.content.parts[0].code_execution_result.model_dump(mode="json", exclude_none=True)
 
 
-def flow_tools(contexts: Contexts, agent: Any) -> list[BaseTool | BaseToolset]:
+def flow_tools(contexts: AdkContexts, agent: Any) -> list[BaseTool | BaseToolset]:
     """Return what applies an agent's planner and code executor, including the tool that runs code if there is one."""
     return [FlowToolset(contexts, agent), *([RunCodeTool(contexts, agent)] if runs_code(agent) else ())]
 
@@ -77,7 +77,7 @@ def flow_tools(contexts: Contexts, agent: Any) -> list[BaseTool | BaseToolset]:
 class FlowToolset(BaseToolset):
     """Applies an agent's planner and code executor to model requests."""
 
-    def __init__(self, contexts: Contexts, agent: Any) -> None:
+    def __init__(self, contexts: AdkContexts, agent: Any) -> None:
         super().__init__()
         self._contexts, self._agent = contexts, agent
         self.runs_code = runs_code(agent)
@@ -116,7 +116,9 @@ async def _drain(processor: Any, context: AdkContext, subject: Any) -> None:
         context.state.update(event.actions.state_delta)
 
 
-def process_responses(contexts: Contexts, agent: Any, callbacks: list[Callable[..., Any]]) -> list[Callable[..., Any]]:
+def process_responses(
+    contexts: AdkContexts, agent: Any, callbacks: list[Callable[..., Any]]
+) -> list[Callable[..., Any]]:
     """Return an agent's `after_model` callbacks, such that the planner and code executor process the response last."""
 
     async def process(callback_context: ToolContext, llm_response: LlmResponse) -> None:

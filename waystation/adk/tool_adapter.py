@@ -15,7 +15,7 @@ from google.adk.tools import FunctionTool
 from google.adk.tools.base_tool import BaseTool as AdkBaseTool
 from google.adk.tools.base_toolset import BaseToolset as AdkBaseToolset
 
-from waystation.adk.context_adapter import Contexts
+from waystation.adk.context_adapter import AdkContexts
 from waystation.agents import BaseAgent, ReadonlyContext
 from waystation.core.payload import JsonObject
 from waystation.models import LlmResponse
@@ -49,7 +49,7 @@ class AdkTool(BaseTool):
 
     func: Any
 
-    def __init__(self, contexts: Contexts, tool: Any) -> None:
+    def __init__(self, contexts: AdkContexts, tool: Any) -> None:
         super().__init__(
             name=tool.name,
             description=tool.description or "",
@@ -140,7 +140,7 @@ class AdkAgentTool(AgentTool):
 class AdkToolset(BaseToolset):
     """A google-adk toolset."""
 
-    def __init__(self, contexts: Contexts, toolset: Any) -> None:
+    def __init__(self, contexts: AdkContexts, toolset: Any) -> None:
         super().__init__(tool_name_prefix=toolset.tool_name_prefix)
         self._contexts, self.adk = contexts, toolset
         vars(self).update(list_settings(toolset))
@@ -172,13 +172,13 @@ class AdkRequestToolset(AdkToolset):
             await finalize_dynamic_instructions(context._invocation_context, request)
 
 
-def adapt_tool(contexts: Contexts, tool: Any) -> BaseTool:
+def adapt_tool(contexts: AdkContexts, tool: Any) -> BaseTool:
     """Return a Waystation tool that runs a google-adk tool."""
     changes = type(tool).process_llm_request is not AdkBaseTool.process_llm_request
     return (AdkRequestTool if changes else AdkTool)(contexts, tool)
 
 
-def adapt_toolset(contexts: Contexts, toolset: Any) -> BaseToolset:
+def adapt_toolset(contexts: AdkContexts, toolset: Any) -> BaseToolset:
     """Return a Waystation toolset with the tools of a google-adk toolset."""
     changes = type(toolset).process_llm_request is not AdkBaseToolset.process_llm_request
     return (AdkRequestToolset if changes else AdkToolset)(contexts, toolset)

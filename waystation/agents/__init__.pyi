@@ -18,7 +18,7 @@ from waystation.agents.toolbox import agents_below as agents_below
 from waystation.agents.toolbox import entries_of as entries_of
 from waystation.agents.toolbox import resolve_tools as resolve_tools
 from waystation.agents.toolbox import tool_problems as tool_problems
-from waystation.agents.tree import create_shape as create_shape
+from waystation.agents.tree import create_agent_spec as create_agent_spec
 from waystation.agents.tree import kind_of as kind_of
 from waystation.agents.tree import transfer_target as transfer_target
 from waystation.agents.tree import transfer_targets as transfer_targets

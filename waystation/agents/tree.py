@@ -57,14 +57,14 @@ def keeps_turn(agent: BaseAgent) -> bool:
     return all(isinstance(above, LlmAgent) and not above.disallow_transfer_to_parent for above in lineage(agent))
 
 
-def create_shape(agent: BaseAgent, plugins: Sequence[BasePlugin], *, first: bool = False) -> AgentSpec:
+def create_agent_spec(agent: BaseAgent, plugins: Sequence[BasePlugin], *, first: bool = False) -> AgentSpec:
     """Return an agent's structure as recorded for workflows. For a composite agent, it includes the sub-agents.
 
     Pass `first=True` for the invocation's first agent. The plugins' `after_run_callback` runs after that agent.
     """
     kind = kind_of(agent) or "llm"
     after = bool(agent.after_agent_callback) or _any(plugins, "after_agent_callback")
-    children = () if kind == "llm" else tuple(create_shape(child, plugins) for child in agent.sub_agents)
+    children = () if kind == "llm" else tuple(create_agent_spec(child, plugins) for child in agent.sub_agents)
     return AgentSpec(
         name=agent.name,
         kind=kind,
@@ -77,12 +77,12 @@ def create_shape(agent: BaseAgent, plugins: Sequence[BasePlugin], *, first: bool
     )
 
 
-def _takes_activity(shape: AgentSpec) -> bool:
+def _takes_activity(spec: AgentSpec) -> bool:
     """Return whether an agent, or one below it, is not an LLM agent and takes an activity each time it runs."""
     return (
-        shape.kind == "custom"
-        or (shape.kind != "llm" and (shape.before or shape.after))
-        or any(map(_takes_activity, shape.children))
+        spec.kind == "custom"
+        or (spec.kind != "llm" and (spec.before or spec.after))
+        or any(map(_takes_activity, spec.children))
     )
 
 

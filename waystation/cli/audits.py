@@ -21,10 +21,10 @@ from waystation.approvers.audit import (
 )
 from waystation.cli.command_context import (
     CommandContext,
+    CommandProblem,
     Exit,
     OutputFile,
-    Problem,
-    Target,
+    ServerTarget,
     translate_file_errors,
 )
 from waystation.cli.command_execution import AsyncCommand, create_command_group
@@ -107,7 +107,7 @@ async def verify(
         if json:
             out.record({"whole": False, "line": fault.line, "problem": fault.problem})
             return Exit.FAILED
-        raise Problem(Exit.FAILED, f"{file}, line {fault.line}: {fault.problem}.") from None
+        raise CommandProblem(Exit.FAILED, f"{file}, line {fault.line}: {fault.problem}.") from None
     closed, count = bool(sheet.end.get("closed")), int(last["n"]) + 1
     record = {"whole": True, "lines": count, "invocations": sheet.invocations, "closed": closed, "head": last["hash"]}
     record |= {"signed": sheet.signature is not None, "signature_verified": bool(key)}
@@ -120,7 +120,7 @@ async def verify(
     return Exit.OK
 
 
-async def _gather(target: Target, sources: Sequence[str], *, arguments: bool) -> Accounts:
+async def _gather(target: ServerTarget, sources: Sequence[str], *, arguments: bool) -> Accounts:
     with translate_source_errors(target, sources[0]):
         if all(map(is_file, sources)):
             blobs = Blobs(target.store)
@@ -128,7 +128,7 @@ async def _gather(target: Target, sources: Sequence[str], *, arguments: bool) ->
                 [Path(source) for source in sources], offloading(blobs), blobs.get, arguments=arguments
             )
         if len(sources) > 1:
-            raise Problem(Exit.USAGE, "Name either one invocation or one or more history files, but not both.")
+            raise CommandProblem(Exit.USAGE, "Name either one invocation or one or more history files, but not both.")
         return await gather_invocation(await target.connect(whole=True), sources[0], arguments=arguments)
 
 

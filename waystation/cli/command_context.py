@@ -127,7 +127,7 @@ class Exit(IntEnum):
     """The user pressed Ctrl-C. Shells report this case with the same code."""
 
 
-class Problem(WaystationError):
+class CommandProblem(WaystationError):
     """The command ends early, with this exit code and a message with the reason."""
 
     def __init__(self, exit: Exit, message: str) -> None:
@@ -160,7 +160,7 @@ EXIT_CODES: dict[type[WaystationError], Exit] = {
 }
 
 
-def to_problem(error: WaystationError | RPCError, server: str, invocation: str | None) -> Problem:
+def to_problem(error: WaystationError | RPCError, server: str, invocation: str | None) -> CommandProblem:
     """Translate an error into an exit code and a message for the user.
 
     Args:
@@ -169,34 +169,34 @@ def to_problem(error: WaystationError | RPCError, server: str, invocation: str |
         invocation: The ID that the command was run with, if any.
     """
     if isinstance(error, WaystationError):
-        return Problem(EXIT_CODES.get(type(error), Exit.FAILED), str(error))
+        return CommandProblem(EXIT_CODES.get(type(error), Exit.FAILED), str(error))
     match error.status:
         case RPCStatusCode.NOT_FOUND if "namespace" in error.message.lower():
-            return Problem(
+            return CommandProblem(
                 Exit.NO_SERVER, f"{error.message} Server: {server}. Choose another namespace with --namespace."
             )
         case RPCStatusCode.NOT_FOUND if invocation is not None and Path(invocation).is_dir():
-            return Problem(
+            return CommandProblem(
                 Exit.UNKNOWN, f"{invocation!r} is a folder, not an invocation. Name a history file in this folder."
             )
         case RPCStatusCode.NOT_FOUND:
-            return Problem(
+            return CommandProblem(
                 Exit.UNKNOWN,
                 f"Invocation {invocation!r} not found at {server}. `waystation list` lists the invocations.",
             )
         case RPCStatusCode.PERMISSION_DENIED | RPCStatusCode.UNAUTHENTICATED:
-            return Problem(Exit.NOT_ALLOWED, f"The server refused the request ({server}): {error.message}")
+            return CommandProblem(Exit.NOT_ALLOWED, f"The server refused the request ({server}): {error.message}")
         case _ if is_unreachable(error):
-            return Problem(Exit.NO_SERVER, f"The server stopped responding ({server}): {describe_rpc(error)}")
+            return CommandProblem(Exit.NO_SERVER, f"The server stopped responding ({server}): {describe_rpc(error)}")
         case RPCStatusCode.INVALID_ARGUMENT | RPCStatusCode.RESOURCE_EXHAUSTED:
-            return Problem(Exit.USAGE, f"The server refused the request ({server}): {error.message}")
+            return CommandProblem(Exit.USAGE, f"The server refused the request ({server}): {error.message}")
         case _:
-            return Problem(Exit.FAILED, f"The server returned {error.status.name} ({server}): {error.message}")
+            return CommandProblem(Exit.FAILED, f"The server returned {error.status.name} ({server}): {error.message}")
 
 
-def missing_extra(extra: str, error: ModuleNotFoundError) -> Problem:
+def missing_extra(extra: str, error: ModuleNotFoundError) -> CommandProblem:
     """Return the problem that the package of a command's extra is not installed. Both have the same name."""
-    return Problem(
+    return CommandProblem(
         Exit.USAGE,
         f"`waystation {extra}` needs the package {error.name!r}. Install it with: pip install 'waystation[{extra}]'",
     )
@@ -210,7 +210,7 @@ def translate_file_errors(path: str | Path, action: str = "read", *, option: str
     except (OSError, UnicodeDecodeError) as error:
         cause = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         text = f"{str(path)!r} cannot be {action}: {cause}."
-        raise Problem(Exit.USAGE, f"{option}: {text}" if option else text) from None
+        raise CommandProblem(Exit.USAGE, f"{option}: {text}" if option else text) from None
 
 
 def read_token(file: Path | None) -> str | None:
@@ -224,7 +224,7 @@ def read_token(file: Path | None) -> str | None:
     with translate_file_errors(file, option="--token-file"), file.open("rb") as stream:
         data = stream.read(MAX_TOKEN_BYTES).strip()
     if not data or not data.isascii():
-        raise Problem(Exit.USAGE, f"--token-file: {file} does not contain a token.")
+        raise CommandProblem(Exit.USAGE, f"--token-file: {file} does not contain a token.")
     return data.decode("ascii")
 
 
@@ -234,7 +234,7 @@ def name_sender(token: str | None) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ServerTarget:
     """The server, namespace and task queue that a command uses. Settings that are None come from the environment."""
 
     address: str | None = None
@@ -275,12 +275,12 @@ class Target:
             timed_out = isinstance(error, TimeoutError)
             cause = f"no answer within {CONNECT_LIMIT_S:g} s" if timed_out else connection_problem(error)
             if are_credentials_refused(error):
-                raise Problem(
+                raise CommandProblem(
                     Exit.NOT_ALLOWED,
                     f"The server refused the credentials ({server}): {cause} Set a valid TEMPORAL_API_KEY, or "
                     "TEMPORAL_TLS_CLIENT_CERT_PATH and TEMPORAL_TLS_CLIENT_KEY_PATH.",
                 ) from None
-            raise Problem(
+            raise CommandProblem(
                 Exit.NO_SERVER,
                 f"Cannot reach a Temporal server at {server} ({cause}). Start one with `waystation worker --embedded "
                 "--agents DIR`, or set the server's address with --address or TEMPORAL_ADDRESS.",
@@ -296,7 +296,7 @@ class Target:
         try:
             config = connection_settings(address=self.address, namespace=self.namespace, profile=self.profile)
         except InvalidConfiguration as error:
-            raise Problem(Exit.USAGE, str(error)) from None
+            raise CommandProblem(Exit.USAGE, str(error)) from None
         return f"{config.get('target_host')}, namespace {config.get('namespace')}"
 
     def follow_command(self, invocation: str) -> str:
@@ -342,7 +342,7 @@ class Target:
         return [f"{name} {quote(value)}" for name, value in options.items() if value]
 
 
-def write_waits(out: Output, target: Target, calls: Sequence[PendingCall]) -> None:
+def write_waits(out: Output, target: ServerTarget, calls: Sequence[PendingCall]) -> None:
     """Write pending calls, each followed by the commands that can answer it."""
     for call in calls:
         out.wait(
@@ -394,11 +394,11 @@ def format_path(path: Path) -> str:
 class CommandContext(typer.Context):
     """The context a command runs in: its output and the server it talks to."""
 
-    obj: Target
+    obj: ServerTarget
     client: AgentClient | None = None
 
     @property
-    def target(self) -> Target:
+    def target(self) -> ServerTarget:
         """The server selected by the global options."""
         return self.obj
 
@@ -430,7 +430,7 @@ class CommandContext(typer.Context):
         client = await self.connect()
         for problem in await find_store_differences(client.temporal, client.task_queue, StoreIds(**stores)):
             if self.target.strict:
-                raise Problem(Exit.USAGE, problem)
+                raise CommandProblem(Exit.USAGE, problem)
             self.out.remark(problem)
 
 

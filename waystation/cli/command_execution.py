@@ -13,7 +13,7 @@ from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig, Telemetr
 from temporalio.service import RPCError, RPCStatusCode
 from typer.core import TyperCommand, TyperGroup
 
-from waystation.cli.command_context import EXIT_CODES, CommandContext, Exit, Problem, to_problem
+from waystation.cli.command_context import EXIT_CODES, CommandContext, CommandProblem, Exit, to_problem
 from waystation.cli.output import write_error
 from waystation.core.errors import WaystationError
 from waystation.logs import configure_logs
@@ -64,7 +64,7 @@ def _run(ctx: CommandContext, invoke: Callable[[CommandContext], Awaitable[int]]
         return asyncio.run(_complete(ctx, invoke))
     except (WaystationError, RPCError) as raised:
         subject = next((ctx.params[name] for name in _SUBJECTS if ctx.params.get(name)), None)
-        problem = raised if isinstance(raised, Problem) else to_problem(raised, ctx.target.describe(), subject)
+        problem = raised if isinstance(raised, CommandProblem) else to_problem(raised, ctx.target.describe(), subject)
         write_error(str(problem))
         return problem.exit
     except ValidationError as raised:
@@ -103,4 +103,4 @@ def _is_unknown(error: WaystationError | RPCError) -> bool:
     """Return whether an invocation, a session or a call does not exist."""
     if isinstance(error, RPCError):
         return error.status is RPCStatusCode.NOT_FOUND and "namespace" not in error.message.lower()
-    return (error.exit if isinstance(error, Problem) else EXIT_CODES.get(type(error))) is Exit.UNKNOWN
+    return (error.exit if isinstance(error, CommandProblem) else EXIT_CODES.get(type(error))) is Exit.UNKNOWN

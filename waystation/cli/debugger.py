@@ -20,8 +20,8 @@ from waystation.cli.command_context import (
     Callbacks,
     Called,
     CommandContext,
+    CommandProblem,
     Exit,
-    Problem,
     SessionSource,
     Source,
 )
@@ -150,16 +150,16 @@ class Debugger:
             self._last_command = word
             move, problem = self._moves[word]
             if not move():
-                raise Problem(Exit.UNKNOWN, problem)
+                raise CommandProblem(Exit.UNKNOWN, problem)
         elif word == "i":
             self._last_command = word
             if not cursor.into(argument or None):
-                raise Problem(Exit.UNKNOWN, "This event calls no agent that has a recording.")
+                raise CommandProblem(Exit.UNKNOWN, "This event calls no agent that has a recording.")
         elif word in ("g", "go") or word.isdecimal():
             number = word if word.isdecimal() else argument
             if not number.removeprefix("-").isdecimal():
                 problem = f"{terminal.escape(number)!r} is not an event number" if number else "Enter an event number"
-                raise Problem(Exit.USAGE, f"{problem}, for example: g 3")
+                raise CommandProblem(Exit.USAGE, f"{problem}, for example: g 3")
             cursor.go(int(number))
         elif word in ("first", "last"):
             cursor.go(cursor.recording.events_before if word == "first" else None)
@@ -184,22 +184,28 @@ class Debugger:
             case "pdb" if self._lines.typed:
                 await _break_at(moment, self._out)
             case "pdb":
-                raise Problem(Exit.USAGE, ":pdb works only in a terminal. Use `waystation debug --at N --pdb` instead.")
+                raise CommandProblem(
+                    Exit.USAGE, ":pdb works only in a terminal. Use `waystation debug --at N --pdb` instead."
+                )
             case "h":
                 table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
                 for names, text in COMMANDS:
                     table.add_row(Text(names, style="bold"), text)
                 self._out.show(table)
             case _:
-                raise Problem(Exit.USAGE, f"Unknown command {terminal.escape(word)!r}. Type h to list the commands.")
+                raise CommandProblem(
+                    Exit.USAGE, f"Unknown command {terminal.escape(word)!r}. Type h to list the commands."
+                )
 
     def _search(self, text: str, *, back: bool) -> None:
         self._search_text = text or self._search_text
         if not self._search_text:
-            raise Problem(Exit.USAGE, "Enter the text to search for, such as: /refund")
+            raise CommandProblem(Exit.USAGE, "Enter the text to search for, such as: /refund")
         if not self._cursor.search(self._search_text, back=back):
             direction = "before" if back else "after"
-            raise Problem(Exit.UNKNOWN, f"{terminal.escape(self._search_text)!r} was not found {direction} this event.")
+            raise CommandProblem(
+                Exit.UNKNOWN, f"{terminal.escape(self._search_text)!r} was not found {direction} this event."
+            )
 
     def _show(self) -> None:
         if self._lines.typed:
@@ -236,7 +242,7 @@ async def _break_at(moment: Moment, out: Output) -> Exit:
         NoBreakpoint: No workflow code runs at that moment.
     """
     if missing := len(moment.recording.lacking):
-        raise Problem(
+        raise CommandProblem(
             Exit.USAGE,
             f"{missing} large values are missing, and the workflow code may need them. Name the workers' store with "
             "--store.",

@@ -24,10 +24,10 @@ from temporalio.client import WorkflowFailureError
 
 from waystation.cli.command_context import (
     CommandContext,
+    CommandProblem,
     Exit,
-    Problem,
+    ServerTarget,
     ServeUi,
-    Target,
     find_program,
     find_temporal_program,
     format_path,
@@ -80,12 +80,12 @@ async def demo(
         await _download_server(out)
         with tempfile.TemporaryDirectory(prefix="waystation-demo-") as folder:
             async with EmbeddedServer(db_filename=Path(folder) / "temporal.db", ui=ui) as server:
-                client = await Target(address=server.address, namespace="default").connect()
+                client = await ServerTarget(address=server.address, namespace="default").connect()
                 options = ["--agents", str(EXAMPLES), "--address", server.address]
                 options += ["--model", model] if model else []
                 code = await Demo(out, server, client, options, answer).run()
     except TimeoutError:
-        raise Problem(
+        raise CommandProblem(
             Exit.FAILED,
             f"A step took longer than {STEP_LIMIT_S:g} s. The server and the workers have been stopped.",
         ) from None
@@ -122,7 +122,7 @@ async def _download_server(out: Output) -> None:
         )
         done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True)
         if done.returncode:
-            raise Problem(Exit.FAILED, f"{TemporalNotFound()} uv cannot download it: {done.stderr.strip()}")
+            raise CommandProblem(Exit.FAILED, f"{TemporalNotFound()} uv cannot download it: {done.stderr.strip()}")
         os.environ[TEMPORAL_VARIABLE] = done.stdout.strip()
 
 
@@ -139,7 +139,7 @@ class Demo:
     ) -> None:
         self._out, self._server, self._client = out, server, client
         self._worker_options, self._answer = worker_options, answer
-        self._target = Target(address=server.address, program=find_program(), temporal=find_temporal_program())
+        self._target = ServerTarget(address=server.address, program=find_program(), temporal=find_temporal_program())
         self._waits = asyncio.Event()
         self._answered = asyncio.Event()
         self._step = 0
@@ -212,7 +212,7 @@ class Demo:
 
     def _explain(self, calls: Sequence[PendingCall]) -> None:
         if not calls:
-            raise Problem(
+            raise CommandProblem(
                 Exit.FAILED,
                 "The model did not make the call that needs approval. Use `--model demo`, which always does.",
             )
@@ -230,7 +230,7 @@ class Demo:
         async with asyncio.timeout(STEP_LIMIT_S):
             calls = [PendingCall.model_validate(call) for call in await pending()]
         if not calls:
-            raise Problem(Exit.FAILED, f"{who} reports no pending call in {LARGE[0]}.")
+            raise CommandProblem(Exit.FAILED, f"{who} reports no pending call in {LARGE[0]}.")
         self._fact("still waits", f"{terminal.format_call(calls[0])} [{calls[0].function_call_id}], according to {who}")
 
     async def _decide(self) -> Action | None:
@@ -254,7 +254,7 @@ class Demo:
                 return None
             line = reading.result()
             if line is None:
-                raise Problem(Exit.FAILED, "The input ended without an answer.")
+                raise CommandProblem(Exit.FAILED, "The input ended without an answer.")
             if action := answers.get(line.strip().lower()):
                 return action
 
@@ -270,7 +270,9 @@ class Demo:
         text = {0: "did not run", 1: "ran exactly once"}.get(count, f"ran {count} times")
         self._fact("count", f"`{TOOL}` {text} (activities: {count}, attempts: {attempts})")
         if count != int(approved) or attempts != count:
-            raise Problem(Exit.FAILED, f"`{TOOL}` should have run {'exactly once' if approved else 'zero times'}.")
+            raise CommandProblem(
+                Exit.FAILED, f"`{TOOL}` should have run {'exactly once' if approved else 'zero times'}."
+            )
 
     async def _replay(self, recording: Recording) -> Exit:
         result = await replay_runs(recording)
@@ -357,7 +359,9 @@ class WorkerProcess:
                 self._reading = asyncio.create_task(logs.read())
                 facts: JsonObject = json.loads(line)
                 return facts
-        raise Problem(Exit.FAILED, f"The worker exited with code {await self._process.wait()}: {self._problems()}")
+        raise CommandProblem(
+            Exit.FAILED, f"The worker exited with code {await self._process.wait()}: {self._problems()}"
+        )
 
     def _problems(self) -> str:
         """Return the errors that the worker logged, or its last log lines if it logged no errors."""

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal
 import typer
 from rich.text import Text
 
-from waystation.cli.command_context import CommandContext, Exit, Problem, ServeUi
+from waystation.cli.command_context import CommandContext, CommandProblem, Exit, ServeUi
 from waystation.cli.invocations import is_polled
 from waystation.cli.output import Output
 from waystation.cli.sessions import chat
@@ -62,13 +62,13 @@ async def dev(
     restart of this command, because the server keeps them in a file. Outside a terminal, there is no chat.
     """
     if FORKSERVER not in multiprocessing.get_all_start_methods():
-        raise Problem(
+        raise CommandProblem(
             Exit.USAGE,
             f"`waystation dev` does not run on {sys.platform}. Use `waystation worker --embedded --agents DIR --model "
             "demo`, and `waystation chat AGENT` in a second terminal.",
         )
     if not folder.is_dir():
-        raise Problem(
+        raise CommandProblem(
             Exit.USAGE, f"{str(folder)!r} is not a folder with an agent. Create one with: {ctx.target.program} new NAME"
         )
     out, chats, started_at = ctx.out, sys.stdin.isatty() and sys.stdout.isatty(), time.time()
@@ -103,7 +103,7 @@ async def dev(
             watching = asyncio.create_task(worker.keep_serving())
             agents = await worker.wait_until_ready()
             if agent is not None and agent not in agents:
-                raise Problem(Exit.USAGE, f"No agent {agent!r} in {str(folder)!r}. Agents: {', '.join(agents)}.")
+                raise CommandProblem(Exit.USAGE, f"No agent {agent!r} in {str(folder)!r}. Agents: {', '.join(agents)}.")
             if chats:
                 return await chat(ctx, agent or agents[0], None, DEFAULT_USER, DEFAULT_APP, None, None, json=False)
             stop = asyncio.Event()

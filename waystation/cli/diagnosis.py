@@ -24,7 +24,7 @@ MIN_FREE_BYTES = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckResult:
     """The result of one check."""
 
     check: str
@@ -129,19 +129,19 @@ class Observations:
     """ID of each held invocation, and why it is held."""
 
 
-def diagnose(seen: Observations) -> Iterator[Finding]:
+def diagnose(seen: Observations) -> Iterator[CheckResult]:
     """Yield the result of each check. If the namespace cannot be used, only the first checks are possible."""
     yield from _check_server(seen)
     if seen.namespace_problem:
         create = f"temporal operator namespace create {seen.namespace}"
-        yield Finding("namespace", False, f"{seen.namespace}: {seen.namespace_problem}", create)
+        yield CheckResult("namespace", False, f"{seen.namespace}: {seen.namespace_problem}", create)
         return
     if seen.retention_s is not None and seen.retention_s < MIN_RETENTION_S:
         kept = terminal.format_span(seen.retention_s)
         update = f"temporal operator namespace update --retention 7d {seen.namespace}"
-        yield Finding("namespace", False, f"{seen.namespace} keeps ended invocations only for {kept}", update)
+        yield CheckResult("namespace", False, f"{seen.namespace} keeps ended invocations only for {kept}", update)
     else:
-        yield Finding("namespace", True, seen.namespace)
+        yield CheckResult("namespace", True, seen.namespace)
     yield from _check_search_attributes(seen)
     for kind in ("workflows", "activities"):
         yield from _check_workers(seen, kind)
@@ -151,45 +151,45 @@ def diagnose(seen: Observations) -> Iterator[Finding]:
     yield from _check_files(seen)
     yield from _check_agents(seen)
     for problem in seen.extension_problems:
-        yield Finding("extensions", False, problem, "correct the package, or pip uninstall it")
+        yield CheckResult("extensions", False, problem, "correct the package, or pip uninstall it")
     for id in seen.failing_tasks:
-        yield Finding("workflow tasks", False, f"they fail in {id}", f"waystation replay {id}")
+        yield CheckResult("workflow tasks", False, f"they fail in {id}", f"waystation replay {id}")
     for id, why in seen.held:
-        yield Finding("held", False, why, f"waystation retry {id}, or waystation give-up {id}")
+        yield CheckResult("held", False, why, f"waystation retry {id}, or waystation give-up {id}")
     if not seen.held:
-        yield Finding("held", True, "no invocation is held")
+        yield CheckResult("held", True, "no invocation is held")
 
 
-def _check_server(seen: Observations) -> Iterator[Finding]:
+def _check_server(seen: Observations) -> Iterator[CheckResult]:
     text = f"{seen.address}, version {seen.server_version}"
     version = tuple(map(int, re.findall(r"\d+", seen.server_version)[:2]))
     if version and version < OLDEST_SERVER:
         oldest = ".".join(map(str, OLDEST_SERVER))
-        yield Finding("server", False, f"{text}, is not supported", f"install Temporal {oldest} or later")
+        yield CheckResult("server", False, f"{text}, is not supported", f"install Temporal {oldest} or later")
     elif not seen.is_local and not seen.tls:
-        yield Finding("server", False, f"{text}, is reached without TLS", "export TEMPORAL_TLS=true")
+        yield CheckResult("server", False, f"{text}, is reached without TLS", "export TEMPORAL_TLS=true")
     else:
-        yield Finding("server", True, text)
+        yield CheckResult("server", True, text)
 
 
-def _check_search_attributes(seen: Observations) -> Iterator[Finding]:
+def _check_search_attributes(seen: Observations) -> Iterator[CheckResult]:
     if seen.search_attributes_problem:
         text = f"unknown, because the server refuses to list and to query them: {seen.search_attributes_problem}"
-        yield Finding("search attributes", False, text, "give these credentials read access to the namespace")
+        yield CheckResult("search attributes", False, text, "give these credentials read access to the namespace")
         return
     missing = [name for name in SEARCH_ATTRIBUTES if name not in seen.search_attributes]
     wrong = [name for name, is_right in seen.search_attributes.items() if not is_right]
     if missing:
-        yield Finding("search attributes", False, f"missing: {', '.join(missing)}", "waystation setup")
+        yield CheckResult("search attributes", False, f"missing: {', '.join(missing)}", "waystation setup")
     for name in wrong:
         text = f"{name} must have the type {SEARCH_ATTRIBUTES[name]}"
         remove = f"temporal operator search-attribute remove --name {name}, then waystation setup"
-        yield Finding("search attributes", False, text, remove)
+        yield CheckResult("search attributes", False, text, remove)
     if not missing and not wrong:
-        yield Finding("search attributes", True, "registered")
+        yield CheckResult("search attributes", True, "registered")
 
 
-def _check_workers(seen: Observations, kind: str) -> Iterator[Finding]:
+def _check_workers(seen: Observations, kind: str) -> Iterator[CheckResult]:
     check, only = f"workers for {kind}", "" if kind == "activities" else " --only workflows"
     pollers = [poller for poller in seen.pollers if poller.kind == kind]
     start = f"waystation worker --agents DIR --task-queue {seen.task_queue}"
@@ -197,94 +197,94 @@ def _check_workers(seen: Observations, kind: str) -> Iterator[Finding]:
     now = _server_time(seen)
     active = [poller for poller in pollers if poller.is_active(now)]
     if not pollers:
-        yield Finding(check, False, f"0 polling task queue {seen.task_queue}", start)
+        yield CheckResult(check, False, f"0 polling task queue {seen.task_queue}", start)
     elif not active:
         ago = terminal.format_span(now - max(poller.seen_at for poller in pollers))
-        yield Finding(check, False, f"the last one polled task queue {seen.task_queue} {ago} ago", start)
+        yield CheckResult(check, False, f"the last one polled task queue {seen.task_queue} {ago} ago", start)
     else:
         builds = Counter(poller.build or "unknown build" for poller in active)
         texts = ", ".join(f"{number} with {build}" for build, number in sorted(builds.items()))
-        yield Finding(check, True, f"{len(active)} polling task queue {seen.task_queue}: {texts}")
+        yield CheckResult(check, True, f"{len(active)} polling task queue {seen.task_queue}: {texts}")
     if count and age_s > MAX_BACKLOG_S:
         text = f"{count} tasks wait, the oldest for {terminal.format_span(age_s)}"
-        yield Finding(f"backlog of {kind}", False, text, f"{start}{only}, on more machines")
+        yield CheckResult(f"backlog of {kind}", False, text, f"{start}{only}, on more machines")
     versioned = sorted({poller.deployment for poller in active if poller.deployment})
     if versioned and seen.current_deployments is not None and not seen.current_deployments.get(kind):
         poller = next(poller for poller in active if poller.deployment == versioned[0])
         text = f"deployment {poller.deployment} has no current version, so its workers receive nothing"
-        yield Finding(check, False, text, poller.activation)
+        yield CheckResult(check, False, text, poller.activation)
 
 
 def _server_time(seen: Observations) -> float:
     return seen.now - (seen.clock_ahead_s or 0.0)
 
 
-def _check_queues(seen: Observations) -> Iterator[Finding]:
+def _check_queues(seen: Observations) -> Iterator[CheckResult]:
     for queue, count in seen.unpolled_queues.items():
         text = f"{count} open invocations wait on task queue {queue}, which no worker polls"
-        yield Finding("task queues", False, text, f"waystation worker --agents DIR --task-queue {queue}")
+        yield CheckResult("task queues", False, text, f"waystation worker --agents DIR --task-queue {queue}")
 
 
-def _check_versions(seen: Observations) -> Iterator[Finding]:
+def _check_versions(seen: Observations) -> Iterator[CheckResult]:
     active = (poller for poller in seen.pollers if poller.is_active(_server_time(seen)))
     builds = {poller.build for poller in active if poller.build and not poller.deployment}
     others = sorted(build for build in builds if build.split(".")[:2] != seen.version.split(".")[:2])
     if others:
         text = f"workers run Waystation {', '.join(others)}, but {seen.version} is installed here"
-        yield Finding("versions", False, text, f"pip install waystation=={others[-1]}, or upgrade the workers")
+        yield CheckResult("versions", False, text, f"pip install waystation=={others[-1]}, or upgrade the workers")
     elif seen.adk_problem:
-        yield Finding("versions", False, seen.adk_problem, "pip install 'waystation[adk]'")
+        yield CheckResult("versions", False, seen.adk_problem, "pip install 'waystation[adk]'")
     else:
-        yield Finding("versions", True, f"waystation {seen.version}")
+        yield CheckResult("versions", True, f"waystation {seen.version}")
 
 
-def _check_clock(seen: Observations) -> Finding:
+def _check_clock(seen: Observations) -> CheckResult:
     """Compare the clocks. If the server does not tell its time, only a clock that is slow can be noticed."""
     newest = max((poller.seen_at for poller in seen.pollers), default=0.0)
     behind_s = max(newest, seen.newest_start or 0.0) - seen.now if seen.clock_ahead_s is None else -seen.clock_ahead_s
     if behind_s > MAX_SKEW_S or (seen.clock_ahead_s is not None and -behind_s > MAX_SKEW_S):
         direction = "behind" if behind_s > 0 else "ahead of"
         text = f"this machine is {terminal.format_span(abs(behind_s))} {direction} the server"
-        return Finding("clock", False, text, "synchronize the clock, for example with: timedatectl set-ntp true")
-    return Finding("clock", True, "not behind the server" if seen.clock_ahead_s is None else "as the server's")
+        return CheckResult("clock", False, text, "synchronize the clock, for example with: timedatectl set-ntp true")
+    return CheckResult("clock", True, "not behind the server" if seen.clock_ahead_s is None else "as the server's")
 
 
-def _check_files(seen: Observations) -> Iterator[Finding]:
+def _check_files(seen: Observations) -> Iterator[CheckResult]:
     if seen.store_problem:
         fix = "make it usable for this process, or set WAYSTATION_STORE to the workers' store"
-        yield Finding("store", False, f"{seen.store}: {seen.store_problem}", fix)
+        yield CheckResult("store", False, f"{seen.store}: {seen.store_problem}", fix)
     elif seen.free_bytes is not None and seen.free_bytes < MIN_FREE_BYTES:
         free = f"{seen.free_bytes >> 20} MiB"
-        yield Finding("store", False, f"{seen.store}: only {free} are free", "waystation store prune")
+        yield CheckResult("store", False, f"{seen.store}: only {free} are free", "waystation store prune")
     else:
-        yield Finding("store", True, seen.store)
+        yield CheckResult("store", True, seen.store)
     for difference in seen.store_differences:
         fix = "use the workers' folder, or name their stores: --store, --artifacts, --memory and --credentials"
-        yield Finding("stores of workers", False, difference, fix)
+        yield CheckResult("stores of workers", False, difference, fix)
     unnamed = [name for name in STORE_OPTIONS if name not in seen.other_stores]
     if unnamed and not seen.store_differences:
         text = f"compared with those of the workers as in {seen.folder}; name others with {', '.join(unnamed)}"
-        yield Finding("other stores", True, text)
+        yield CheckResult("other stores", True, text)
     for name, problem in seen.other_stores.items():
         fix = f"make it usable for this process, or correct {name}"
-        yield Finding(f"store {name}", not problem, problem or "usable", fix if problem else None)
+        yield CheckResult(f"store {name}", not problem, problem or "usable", fix if problem else None)
     for file in seen.files:
         if file.problem:
-            yield Finding(file.check, False, file.problem, file.fix)
+            yield CheckResult(file.check, False, file.problem, file.fix)
         else:
-            yield Finding(file.check, True, file.file)
+            yield CheckResult(file.check, True, file.file)
 
 
-def _check_agents(seen: Observations) -> Iterator[Finding]:
+def _check_agents(seen: Observations) -> Iterator[CheckResult]:
     for place, problem in seen.agents.items():
-        yield Finding(
+        yield CheckResult(
             "agents",
             False,
             f"{place}: {problem}",
             "correct the agent or set the key, then run: waystation worker check --agents DIR",
         )
     if seen.checked_agents is not None and not seen.agents:
-        yield Finding("agents", True, f"{seen.checked_agents} checked, each has a model")
+        yield CheckResult("agents", True, f"{seen.checked_agents} checked, each has a model")
     if seen.checked_agents is None:
         names = ", ".join(seen.providers) or "none"
-        yield Finding("model keys", True, f"not checked; name the agents with --agents. Set here: {names}")
+        yield CheckResult("model keys", True, f"not checked; name the agents with --agents. Set here: {names}")

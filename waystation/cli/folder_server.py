@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from waystation.cli.command_context import AsJson, CommandContext, Exit, Problem
+from waystation.cli.command_context import AsJson, CommandContext, CommandProblem, Exit
 from waystation.cli.command_execution import AsyncCommand, create_command_group
 from waystation.embedded import stop_server
 
@@ -31,6 +31,6 @@ async def stop(
     """
     address = await stop_server(db)
     if address is None:
-        raise Problem(Exit.NO_SERVER, f"No server has {str(db)!r} open.")
+        raise CommandProblem(Exit.NO_SERVER, f"No server has {str(db)!r} open.")
     ctx.out.result({"address": address}, f"Stopped the server at {address}.")
     return Exit.OK

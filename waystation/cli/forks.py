@@ -12,10 +12,10 @@ from waystation.cli.command_context import (
     AsJson,
     By,
     CommandContext,
+    CommandProblem,
     Detach,
     Exit,
     InvocationId,
-    Problem,
     TokenFile,
     parse_json_object,
     read_token,
@@ -85,7 +85,7 @@ async def fork(
     results = _parse_pairs("--result", 'CALL=JSON, such as fc-2={"price": 7}', result or (), parse_json_object)
     answers = _parse_pairs("--answer", "CALL=approve or CALL=reject", answer or (), ACTIONS.__getitem__)
     if both := sorted(results.keys() & answers.keys()):
-        raise Problem(
+        raise CommandProblem(
             Exit.USAGE,
             f"{both[0]} is in both --result and --answer. A call with a result never waits for an answer. Remove one "
             "of the two options.",
@@ -95,7 +95,7 @@ async def fork(
     )
     for call_id in answers:
         if (call := prepared.log.state.calls.get(call_id)) and call.closed:
-            raise Problem(
+            raise CommandProblem(
                 Exit.USAGE,
                 f"{call_id} already has its response at event {event}, so it will not wait in the fork. Remove its "
                 "--answer, or fork from an earlier event to answer it again.",
@@ -151,9 +151,9 @@ def _confirm(calls: Sequence[CallState]) -> None:
     text = f"These calls have no result at that event, so they will run now, possibly for the second time: {names}."
     person = find_person()
     if person is None:
-        raise Problem(Exit.USAGE, f"{text} Pass --yes to run them.")
+        raise CommandProblem(Exit.USAGE, f"{text} Pass --yes to run them.")
     if not person.agrees(f"{text} Continue?"):
-        raise Problem(Exit.USAGE, "No fork was started.")
+        raise CommandProblem(Exit.USAGE, "No fork was started.")
 
 
 async def forks(ctx: CommandContext, id: InvocationId, json: AsJson = False) -> Exit:
@@ -190,8 +190,8 @@ def _parse_pairs(option: str, form: str, pairs: Sequence[str], parse: Callable[[
         with suppress(ValueError, KeyError):
             value = parse(text)
         if not call_id or value is None:
-            raise Problem(Exit.USAGE, f"{option} {pair!r} does not have the form {form}.")
+            raise CommandProblem(Exit.USAGE, f"{option} {pair!r} does not have the form {form}.")
         if call_id in values:
-            raise Problem(Exit.USAGE, f"{option} names {call_id} twice. Name each call only once.")
+            raise CommandProblem(Exit.USAGE, f"{option} names {call_id} twice. Name each call only once.")
         values[call_id] = value
     return values

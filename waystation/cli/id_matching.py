@@ -6,7 +6,7 @@ from pathlib import Path
 
 from temporalio.service import RPCError, RPCStatusCode
 
-from waystation.cli.command_context import CommandContext, Exit, Problem
+from waystation.cli.command_context import CommandContext, CommandProblem, Exit
 from waystation.cli.terminal_input import NOTHING_SENT, find_person
 from waystation.client import AgentClient
 from waystation.core import errors
@@ -53,14 +53,16 @@ async def _complete_id(ctx: CommandContext, name: str, typed: str) -> str:
         return typed
     if len(matches) > 1:
         names = ", ".join([*matches[:MAX_NAMED], *(["…"] if len(matches) > MAX_NAMED else [])])
-        raise Problem(Exit.UNKNOWN, f"Several IDs begin with {typed!r}: {names}. Type more of the ID.")
+        raise CommandProblem(Exit.UNKNOWN, f"Several IDs begin with {typed!r}: {names}. Type more of the ID.")
     is_reading = ctx.info_name in _READING
     person = None if ctx.out.json or is_reading else find_person()
     if not matches or not (is_reading or person):
         choices = " or ".join(map(repr, matches or similar))
-        raise Problem(Exit.UNKNOWN, f"{kind} {typed!r} not found at {ctx.target.describe()}. Did you mean {choices}?")
+        raise CommandProblem(
+            Exit.UNKNOWN, f"{kind} {typed!r} not found at {ctx.target.describe()}. Did you mean {choices}?"
+        )
     if person and not person.agrees(f"{kind} {typed!r} does not exist. Use {matches[0]!r}?"):
-        raise Problem(Exit.FAILED, NOTHING_SENT)
+        raise CommandProblem(Exit.FAILED, NOTHING_SENT)
     ctx.out.remark(f"{typed} is short for {matches[0]}.")
     return matches[0]
 

@@ -12,7 +12,7 @@ from rich.text import Text
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.service import RPCError, RPCStatusCode
 
-from waystation.cli.command_context import AsJson, CommandContext, Exit, InvocationId, Problem
+from waystation.cli.command_context import AsJson, CommandContext, CommandProblem, Exit, InvocationId
 from waystation.cli.output import Output
 from waystation.cli.shell_completion import complete_agent
 from waystation.client import InvocationEntry, fold_called
@@ -65,11 +65,11 @@ async def list(
                 count += 1
             found[entry.id] = entry
     except ValueError as error:
-        raise Problem(Exit.USAGE, str(error)) from None
+        raise CommandProblem(Exit.USAGE, str(error)) from None
     except RPCError as error:
         if error.status is not RPCStatusCode.INVALID_ARGUMENT or await client.searchable(again=True) is not False:
             raise
-        raise Problem(
+        raise CommandProblem(
             Exit.FAILED, f"{ctx.target.describe()} lacks search attributes. Create them with `waystation setup`."
         ) from None
     entries = fold_called(found.values(), keep=called)
@@ -137,10 +137,12 @@ async def stop(
     invocation = client.invocation(id)
     described = await invocation.handle.describe()
     if described.workflow_type not in (WORKFLOW, SESSION_WORKFLOW):
-        raise Problem(Exit.FAILED, f"{id!r} is a workflow of type {described.workflow_type!r}, which is not stopped.")
+        raise CommandProblem(
+            Exit.FAILED, f"{id!r} is a workflow of type {described.workflow_type!r}, which is not stopped."
+        )
     if described.status is not WorkflowExecutionStatus.RUNNING:
         ended = described.status.name.lower().replace("_", " ") if described.status else "ended"
-        raise Problem(Exit.FAILED, f"{id!r} has already ended ({ended}).")
+        raise CommandProblem(Exit.FAILED, f"{id!r} has already ended ({ended}).")
     await invocation.cancel()
     with suppress(TimeoutError, WorkflowFailureError):
         async with asyncio.timeout(wait):

@@ -10,8 +10,8 @@ import typer
 from waystation.cli.command_context import (
     AsJson,
     CommandContext,
+    CommandProblem,
     Exit,
-    Problem,
     missing_extra,
     translate_file_errors,
 )
@@ -35,7 +35,7 @@ async def migrate(
     except ModuleNotFoundError as error:
         raise missing_extra("migrate", error) from None
     if not path.exists():
-        raise Problem(Exit.USAGE, f"{str(path)!r} does not exist.")
+        raise CommandProblem(Exit.USAGE, f"{str(path)!r} does not exist.")
     changed = remaining = 0
     for file in _find_files(path):
         try:
@@ -46,8 +46,8 @@ async def migrate(
                 with translate_file_errors(file, "written"):
                     file.write_bytes(migrated)
             changed += migrated != source
-        except (Problem, adk_imports.NotParsable) as error:
-            findings = [adk_imports.Finding(0, "skipped", str(error))]
+        except (CommandProblem, adk_imports.NotParsable) as error:
+            findings = [adk_imports.ImportChange(0, "skipped", str(error))]
         for found in findings:
             remaining += found.kind in ("missing", "unsupported", "skipped")
             place = f"{file}:{found.line}" if found.line else str(file)

@@ -28,7 +28,7 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.service import RPCError, RPCStatusCode
 
 from waystation import extensions
-from waystation.cli.command_context import Agents, AsJson, CommandContext, Exit, InvocationId, Problem
+from waystation.cli.command_context import Agents, AsJson, CommandContext, CommandProblem, Exit, InvocationId
 from waystation.cli.diagnosis import Observations, Poller, SettingsFile, diagnose
 from waystation.client import SEARCH_ATTRIBUTE_TYPES, AgentClient, check_search_attributes, find_store_differences
 from waystation.client.token_encryption import load_encrypter
@@ -118,9 +118,11 @@ async def retry(ctx: CommandContext, id: InvocationId, json: AsJson = False) -> 
     except RPCError as error:
         if error.status is not RPCStatusCode.UNIMPLEMENTED:
             raise
-        raise Problem(Exit.FAILED, "This server is too old to retry early. The next attempt still follows.") from None
+        raise CommandProblem(
+            Exit.FAILED, "This server is too old to retry early. The next attempt still follows."
+        ) from None
     if not tried:
-        raise Problem(Exit.UNKNOWN, f"Nothing in {id!r} is waiting for its next attempt.")
+        raise CommandProblem(Exit.UNKNOWN, f"Nothing in {id!r} is waiting for its next attempt.")
     for work in tried:
         record = {"invocation_id": work.workflow_id, "activity": work.activity}
         ctx.out.result(record, f"Trying {work.activity} of {work.workflow_id} again.")
@@ -135,7 +137,7 @@ async def give_up(ctx: CommandContext, id: InvocationId, json: AsJson = False) -
     client = await ctx.connect()
     given_up = await client.held.give_up(id)
     if not given_up:
-        raise Problem(Exit.UNKNOWN, f"Nothing in {id!r} is held.")
+        raise CommandProblem(Exit.UNKNOWN, f"Nothing in {id!r} is held.")
     for hold in given_up:
         ctx.out.result(hold, f"Gave up: {terminal.format_hold(hold)}")
     return Exit.OK

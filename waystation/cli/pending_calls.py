@@ -21,9 +21,9 @@ from waystation.cli.command_context import (
     By,
     Called,
     CommandContext,
+    CommandProblem,
     Exit,
-    Problem,
-    Target,
+    ServerTarget,
     TokenFile,
     name_sender,
     parse_json_object,
@@ -161,7 +161,7 @@ async def pending(
                 raise typer.BadParameter("cannot be used with a file or a past moment", param_hint=", ".join(filters))
             return await print_past_waits(ctx, id, at, called)
         if filters:
-            raise Problem(Exit.USAGE, f"Pass an invocation ID or use {', '.join(filters)}, but not both.")
+            raise CommandProblem(Exit.USAGE, f"Pass an invocation ID or use {', '.join(filters)}, but not both.")
     out, client = ctx.out, await ctx.connect()
     calls = await (_find_calls(ctx, client) if id is None else _fetch_pending(client, id))
     if not json:
@@ -219,7 +219,7 @@ def parse_duration(text: str) -> timedelta:
     """
     match = re.fullmatch(r"(\d{1,6})([smhd])", text.strip())
     if not match:
-        raise Problem(
+        raise CommandProblem(
             Exit.USAGE, f"{text!r} is not a valid duration. Use a number and a unit, such as 90s, 30m, 2h or 1d."
         )
     units = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
@@ -307,12 +307,12 @@ async def _answer_one(
     person = None if out.json else find_person()
     if id is None:
         if person is None:
-            raise Problem(
+            raise CommandProblem(
                 Exit.USAGE, "Pass the approval ID of the call to answer. `waystation pending` lists these IDs."
             )
         calls = await client.approvals.pending()
         if not calls:
-            raise Problem(Exit.UNKNOWN, f"No calls are waiting for a person in {target.describe()}.")
+            raise CommandProblem(Exit.UNKNOWN, f"No calls are waiting for a person in {target.describe()}.")
     else:
         id, call_id = await _parse_id(client, id, call_id)
         requested = ids.requesting_call(call_id) if call_id is not None else None
@@ -331,7 +331,7 @@ async def _answer_one(
         show_call(out, call)
         fields = ask_for_missing(person, out, call, action, fields)
     elif missing:
-        raise Problem(Exit.USAGE, f"`{action.name}` requires {' and '.join(missing)} for this call.")
+        raise CommandProblem(Exit.USAGE, f"`{action.name}` requires {' and '.join(missing)} for this call.")
     assert id is not None
     # The digest ties the answer to the call that the user saw: by now, that call's ID may belong to another call.
     digest, run = (call.digest, call.run) if call else (None, None)
@@ -384,7 +384,7 @@ async def _answer_all(
     out, target = ctx.out, ctx.target
     calls = await _find_calls(ctx, client)
     if missing := sorted({option for call in calls for option in find_missing_options(action, call, fields)}):
-        raise Problem(Exit.USAGE, f"`{action.name}` requires {' and '.join(missing)} for these calls.")
+        raise CommandProblem(Exit.USAGE, f"`{action.name}` requires {' and '.join(missing)} for these calls.")
     if not calls:
         if not out.json:
             out.line(f"No such calls are waiting for a person in {target.describe()}.")
@@ -396,11 +396,11 @@ async def _answer_all(
         count = "1 call" if len(calls) == 1 else f"{len(calls)} calls"
         person = None if out.json else find_person()
         if person is None:
-            raise Problem(Exit.USAGE, f"This would answer {count}. Pass --yes to confirm.")
+            raise CommandProblem(Exit.USAGE, f"This would answer {count}. Pass --yes to confirm.")
         with out.pages():
             write_list(out, target, calls, first=1)
         if not person.agrees(f"Send {action.name!r} for {count}?"):
-            raise Problem(Exit.FAILED, NOTHING_SENT)
+            raise CommandProblem(Exit.FAILED, NOTHING_SENT)
     by_id = {call.approval_id: call for call in calls}
     code = Exit.OK
     async for outcome in client.approvals.answer_all(calls, action.name, **fields):
@@ -428,7 +428,7 @@ def find_missing_options(action: ActionSpec, call: PendingCall | None, fields: J
     return missing
 
 
-def choose(person: Person, out: Output, target: Target, calls: list[PendingCall]) -> PendingCall:
+def choose(person: Person, out: Output, target: ServerTarget, calls: list[PendingCall]) -> PendingCall:
     """Let the user choose one of several calls, page by page. A single call is returned without asking.
 
     Raises:
@@ -447,7 +447,7 @@ def choose(person: Person, out: Output, target: Target, calls: list[PendingCall]
             start += MAX_LISTED
             continue
         if not number.isdecimal() or not 1 <= int(number) <= shown:
-            raise Problem(Exit.USAGE, f"{number!r} is not a number from 1 to {shown}. {NOTHING_SENT}")
+            raise CommandProblem(Exit.USAGE, f"{number!r} is not a number from 1 to {shown}. {NOTHING_SENT}")
         return calls[int(number) - 1]
 
 
@@ -498,7 +498,7 @@ def ask_for_missing(
         length = terminal.format_span(call.policy.remember.total_seconds())
         answer["remember"] = person.agrees(f"Also approve identical calls for {length}?") or None
     if not person.agrees(f"Send {action.name!r}?"):
-        raise Problem(Exit.FAILED, NOTHING_SENT)
+        raise CommandProblem(Exit.FAILED, NOTHING_SENT)
     return answer
 
 
@@ -513,7 +513,7 @@ def _edit_args(person: Person, out: Output, call: PendingCall) -> JsonObject:
     if args is None:
         args = {name: _ask_for_value(person, out, name, value) for name, value in call.args.items()}
     if args == call.args:
-        raise Problem(
+        raise CommandProblem(
             Exit.FAILED, f"The arguments are unchanged. To run the call with them, use `approve`. {NOTHING_SENT}"
         )
     before, after = (
@@ -611,7 +611,7 @@ def _parse_comment(text: str) -> str:
     return text
 
 
-def write_list(out: Output, target: Target, calls: Sequence[PendingCall], *, first: int | None = None) -> None:
+def write_list(out: Output, target: ServerTarget, calls: Sequence[PendingCall], *, first: int | None = None) -> None:
     """Write a compact list of calls, as a table if the terminal is wide enough.
 
     Args:
@@ -700,14 +700,14 @@ async def authorize(
     # Read the input in a thread, because reading from a terminal blocks.
     text = (await asyncio.to_thread(_read_hidden, f"{_name_credential(pending_call)} (not shown): ")).strip()
     if not text:
-        raise Problem(Exit.USAGE, "No credential was entered. The call is still waiting.")
+        raise CommandProblem(Exit.USAGE, "No credential was entered. The call is still waiting.")
     credential: dict[str, Any] = {"credential": text} if uri is None else {"auth_response_uri": text}
     try:
         receipt = await client.invocation(pending_call.invocation_id).authorize(
             pending_call.function_call_id, store=store, by=by, **credential
         )
     except ValueError as error:  # the text does not match the auth scheme; the message does not contain the secret
-        raise Problem(Exit.USAGE, str(error)) from None
+        raise CommandProblem(Exit.USAGE, str(error)) from None
     call_id = terminal.escape(pending_call.function_call_id)
     about = f" {terminal.format_call(pending_call)} [{call_id}] of {terminal.escape(id)}"
     out.result(receipt, Text.assemble(("authorized", "bold"), about))
@@ -723,10 +723,10 @@ async def _find_credential_call(client: AgentClient, id: str, call_id: str | Non
     ]
     if not calls:
         subject = f"Call {call_id!r} is not waiting" if call_id else "No call is waiting"
-        raise Problem(Exit.UNKNOWN, f"{subject} for a credential in {id!r}.")
+        raise CommandProblem(Exit.UNKNOWN, f"{subject} for a credential in {id!r}.")
     if len(calls) > 1:
         names = ", ".join(f"{call.invocation_id} {call.function_call_id}" for call in calls)
-        raise Problem(Exit.UNKNOWN, f"Several calls are waiting for a credential. Name one of them: {names}.")
+        raise CommandProblem(Exit.UNKNOWN, f"Several calls are waiting for a credential. Name one of them: {names}.")
     return calls[0]
 
 

@@ -178,9 +178,11 @@ def options(
     The options below select the Temporal server. Without them, the TEMPORAL_* environment variables and the Temporal
     client configuration file apply. You can also write these options after the command.
     """
-    from waystation.cli.command_context import Target, find_program, find_temporal_program
+    from waystation.cli.command_context import ServerTarget, find_program, find_temporal_program
 
-    ctx.obj = Target(address, namespace, task_queue, profile, find_program(), find_temporal_program(), store, strict)
+    ctx.obj = ServerTarget(
+        address, namespace, task_queue, profile, find_program(), find_temporal_program(), store, strict
+    )
 
 
 def main() -> None:

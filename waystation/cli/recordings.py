@@ -28,12 +28,12 @@ from waystation.cli.command_context import (
     Callbacks,
     Called,
     CommandContext,
+    CommandProblem,
     Exit,
     OutputFile,
-    Problem,
+    ServerTarget,
     SessionSource,
     Source,
-    Target,
     to_problem,
     translate_file_errors,
 )
@@ -270,7 +270,9 @@ async def report(
     a history file, no server is needed.
     """
     if output is None and not json and sys.stdout.isatty():
-        raise Problem(Exit.USAGE, "Cannot show an HTML page in a terminal. Name an output file with -o, or use --json.")
+        raise CommandProblem(
+            Exit.USAGE, "Cannot show an HTML page in a terminal. Name an output file with -o, or use --json."
+        )
     recording = await read_source(ctx, source)
     # A history file covers the time until it was written, so the report of an open invocation ends there.
     now = await asyncio.to_thread(os.path.getmtime, source) if is_file(source) else None
@@ -278,9 +280,9 @@ async def report(
         page = create_report(recording, now=now)
         text = terminal.format_json(page.to_json()) + "\n" if json else page.html()
     except ForeignHistory as error:
-        raise Problem(Exit.USAGE if is_file(source) else Exit.UNKNOWN, str(error)) from None
+        raise CommandProblem(Exit.USAGE if is_file(source) else Exit.UNKNOWN, str(error)) from None
     except ModuleNotFoundError as error:
-        raise Problem(
+        raise CommandProblem(
             Exit.USAGE,
             f"`waystation report` needs the package {error.name!r}, except with --json. Install it with: "
             "pip install 'waystation[report]'",
@@ -297,7 +299,7 @@ async def report(
 
 
 @contextmanager
-def translate_source_errors(target: Target, source: str) -> Iterator[None]:
+def translate_source_errors(target: ServerTarget, source: str) -> Iterator[None]:
     """Translate errors from reading a source into problems that name the source. A bad file is a usage error.
 
     DeletedHistory is not translated, because some commands handle it.
@@ -308,7 +310,7 @@ def translate_source_errors(target: Target, source: str) -> Iterator[None]:
     except DeletedHistory:
         raise
     except ForeignHistory as error:
-        raise Problem(
+        raise CommandProblem(
             Exit.USAGE if is_file(source) else Exit.UNKNOWN,
             str(error) if source in str(error) else f"{source}: {error}",
         ) from None
@@ -341,14 +343,14 @@ async def read_invocation(ctx: CommandContext, source: str, called: str | None =
     """
     recording = await read_source(ctx, source)
     if recording.kind != WORKFLOW:
-        raise Problem(
+        raise CommandProblem(
             Exit.USAGE if is_file(source) else Exit.UNKNOWN,
             f"{source!r} is a history of {recording.kind!r}, not of an invocation. Pass an invocation, such as "
             f"{recording.id}/1 for the first one of a session.",
         )
     for call in called.split("/") if called else ():
         if call not in recording.called:
-            raise Problem(
+            raise CommandProblem(
                 Exit.UNKNOWN,
                 f"No agent was called by {call!r} in {recording.source!r}. Calls that called an agent: "
                 f"{', '.join(recording.called) or 'none'}.",
@@ -394,10 +396,12 @@ async def _read_session(ctx: CommandContext, recording: Recording, source: str |
     if source is not None:
         session = await read_source(ctx, source)
         if session.kind != SESSION_WORKFLOW:
-            raise Problem(Exit.USAGE, f"--session {source!r} is a history of {session.kind!r}, not of a session.")
+            raise CommandProblem(
+                Exit.USAGE, f"--session {source!r} is a history of {session.kind!r}, not of a session."
+            )
         if link is None or link.id != session.id:
             owner = f"belongs to {link.id!r}" if link else "does not belong to a session"
-            raise Problem(
+            raise CommandProblem(
                 Exit.USAGE,
                 f"--session {source!r} is a history of {session.id!r}, but {recording.source!r} {owner}.",
             )
@@ -493,7 +497,7 @@ async def history(
         try:
             saved = await redaction.redact(saved, redact, converter=converter) if redact else saved
         except redaction.InvalidRule as error:
-            raise Problem(Exit.USAGE, str(error)) from None
+            raise CommandProblem(Exit.USAGE, str(error)) from None
     ctx.out.record(format_saved_history(saved))
     return Exit.OK
 
@@ -541,7 +545,7 @@ async def replay(
     for source in sources or ():
         try:
             recording = await read_source(ctx, source)
-        except Problem as problem:
+        except CommandProblem as problem:
             write_error(str(problem))
             unread = unread or problem.exit
             continue

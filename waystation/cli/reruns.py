@@ -9,13 +9,13 @@ from typing import Annotated, Any
 
 import typer
 
-from waystation.activities import DEMO, LogCache, Models, ScopeKeeper, Sessions
+from waystation.activities import DEMO, LogCache, Models, ScopeKeeper, SessionHistories
 from waystation.cli.command_context import (
     AsJson,
     Called,
     CommandContext,
+    CommandProblem,
     Exit,
-    Problem,
     Source,
     parse_object,
     translate_file_errors,
@@ -107,7 +107,7 @@ async def rerun(
     arguments, out = parse_object("--args", args), ctx.out
     for_models, for_tools = _used_options(ctx, _FOR_MODELS), _used_options(ctx, _FOR_TOOLS)
     if for_models and for_tools:
-        raise Problem(
+        raise CommandProblem(
             Exit.USAGE,
             f"{for_tools[0]} is for tool calls and {for_models[0]} is for model calls. Use only one of them.",
         )
@@ -151,16 +151,16 @@ def _translate_errors(out: Output) -> Iterator[None]:
     try:
         yield
     except (NoSuchEvent, NoSuchActivity) as error:
-        raise Problem(Exit.UNKNOWN, str(error)) from None
+        raise CommandProblem(Exit.UNKNOWN, str(error)) from None
     except UnknownAgent as error:  # the error's own message is written for workers
-        raise Problem(
+        raise CommandProblem(
             Exit.USAGE,
             f"The --agents folders contain no agent {error.agent!r}. They contain: {', '.join(error.known) or 'none'}.",
         ) from None
     except (AuthoringError, InvalidPrompt, ModelNotCalled) as error:
-        raise Problem(Exit.USAGE, str(error)) from None
+        raise CommandProblem(Exit.USAGE, str(error)) from None
     except NotApproved as error:
-        raise Problem(Exit.NOT_ALLOWED, f"{error} {NOTHING_RAN}") from None
+        raise CommandProblem(Exit.NOT_ALLOWED, f"{error} {NOTHING_RAN}") from None
     except asyncio.CancelledError:
         out.remark(
             "Stopping. The tool may already have had side effects. Press Ctrl-C again to stop without waiting for it."
@@ -178,9 +178,9 @@ def _create_stores(artifacts: str | None, memory: str | None, credentials: str |
     return Stores(**{name: store for name, store in options.items() if store is not None})
 
 
-def _create_sessions(client: AgentClient) -> Sessions:
+def _create_sessions(client: AgentClient) -> SessionHistories:
     keeper = ScopeKeeper(client.temporal, LogCache(client.temporal, client.blobs))
-    return Sessions(client.temporal, client.blobs, keeper)
+    return SessionHistories(client.temporal, client.blobs, keeper)
 
 
 def _confirm(out: Output, planned: PreparedCall, *, unapproved: bool) -> bool:
@@ -191,7 +191,7 @@ def _confirm(out: Output, planned: PreparedCall, *, unapproved: bool) -> bool:
     """
     person = None if out.json else find_person()
     if person is None:
-        raise Problem(
+        raise CommandProblem(
             Exit.USAGE,
             f"{planned.what} has the declared effect `{planned.effect}`, and there is no terminal to ask for "
             f"confirmation in. {NOTHING_RAN} Pass --yes to run it.",
@@ -207,10 +207,10 @@ def _confirm(out: Output, planned: PreparedCall, *, unapproved: bool) -> bool:
         out.line(f"This call was never approved: {terminal.escape(planned.unapproved)}.", style="bold red")
         name = planned.call.name
         if person.ask(f"To run it anyway, type the tool's name, {terminal.escape(name)}") != name:
-            raise Problem(Exit.NOT_ALLOWED, NOTHING_RAN)
+            raise CommandProblem(Exit.NOT_ALLOWED, NOTHING_RAN)
         return True
     if not person.agrees("Run it"):
-        raise Problem(Exit.FAILED, NOTHING_RAN)
+        raise CommandProblem(Exit.FAILED, NOTHING_RAN)
     return unapproved
 
 
@@ -246,7 +246,7 @@ async def _edit_prompt(
     person = find_person()
     edited = person.edit_until(_check_prompt, out, text or current, on_stop=NOTHING_RAN) if person else None
     if edited is None:
-        raise Problem(
+        raise CommandProblem(
             Exit.USAGE,
             f"--edit requires a terminal and $EDITOR. Use --write-prompt and --prompt instead. {NOTHING_RAN}",
         )

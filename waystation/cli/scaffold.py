@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from waystation.cli.command_context import AsJson, CommandContext, Exit, Problem, quote, translate_file_errors
+from waystation.cli.command_context import AsJson, CommandContext, CommandProblem, Exit, quote, translate_file_errors
 
 AGENT = '''\
 """An agent that places orders. Large orders wait for approval."""
@@ -105,12 +105,14 @@ async def new(
 ) -> Exit:
     """Create an agent package with a tool that needs approval, a demo model and a test. It runs without an API key."""
     if not (name.isascii() and name.isidentifier()) or keyword.iskeyword(name) or name == "user":
-        raise Problem(Exit.USAGE, f"{name!r} is not a valid name. Use letters, digits and underscores: order_agent.")
+        raise CommandProblem(
+            Exit.USAGE, f"{name!r} is not a valid name. Use letters, digits and underscores: order_agent."
+        )
     package = folder / name
     if package.exists():
-        raise Problem(Exit.USAGE, f"{str(package)!r} exists. Choose another name, or another folder with --in.")
+        raise CommandProblem(Exit.USAGE, f"{str(package)!r} exists. Choose another name, or another folder with --in.")
     if (module := _find_module(name)) is not None:
-        raise Problem(Exit.USAGE, f"{name!r} would hide {module}. Choose another name, such as {name}_agent.")
+        raise CommandProblem(Exit.USAGE, f"{name!r} would hide {module}. Choose another name, such as {name}_agent.")
     with translate_file_errors(package, "created"):
         package.mkdir(parents=True)
         for file, text in FILES.items():

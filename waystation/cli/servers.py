@@ -11,7 +11,7 @@ import typer
 from temporalio.service import RPCError, RPCStatusCode
 from typer.core import TyperCommand
 
-from waystation.cli.command_context import AsJson, CommandContext, Exit, Problem, missing_extra
+from waystation.cli.command_context import AsJson, CommandContext, CommandProblem, Exit, missing_extra
 from waystation.cli.command_execution import AsyncCommand, create_command_group
 from waystation.cli.shell_completion import Completion
 from waystation.cli.terminal_input import find_person
@@ -179,7 +179,7 @@ def _create_status_server(address: str) -> "StatusServer":
     try:
         return StatusServer(parse_address(address))
     except ValueError as error:
-        raise Problem(Exit.USAGE, f"--metrics: {error}.") from None
+        raise CommandProblem(Exit.USAGE, f"--metrics: {error}.") from None
 
 
 async def codec_server(
@@ -213,7 +213,7 @@ async def codec_server(
         _check_origin("--ui", origin)
     if find_cipher() is None:
         text = f"There are no encryption keys. Set {ENCRYPTION_VARIABLE} to the key file of the workers."
-        raise Problem(Exit.USAGE, text)
+        raise CommandProblem(Exit.USAGE, text)
     converter = offloading(Blobs(ctx.target.store))
     create = partial(create_codec_server, converter=converter, ui=origins)
     return await _serve(
@@ -234,15 +234,15 @@ async def _serve(
     ctx: CommandContext, create: Callable[..., Any], namespace: str, *, identity: Path | None, **options: Any
 ) -> Exit:
     from waystation.web.exposure import NotSafeToServe
-    from waystation.web.server import CannotServe, serve
+    from waystation.web.server import WebUnavailable, serve
 
     identity = identity or find_identity_file(WEB_IDENTITY_ENV)
     try:
         await serve(
             create, namespace=namespace, announce=ctx.out.line, remark=ctx.out.remark, identity=identity, **options
         )
-    except (CannotServe, NotSafeToServe) as error:
-        raise Problem(Exit.USAGE, str(error)) from None
+    except (WebUnavailable, NotSafeToServe) as error:
+        raise CommandProblem(Exit.USAGE, str(error)) from None
     return Exit.OK
 
 
@@ -257,14 +257,16 @@ def _import_web() -> Iterator[None]:
 def _check_urls(url: str | None, **others: str | None) -> None:
     for name, address in {"--url": url, **others}.items():
         if address is not None and not address.startswith(("https://", "http://")):
-            raise Problem(Exit.USAGE, f"{name} {address!r} is not a valid URL. It must start with https:// or http://.")
+            raise CommandProblem(
+                Exit.USAGE, f"{name} {address!r} is not a valid URL. It must start with https:// or http://."
+            )
     if url is not None:
         _check_origin("--url", url)
 
 
 def _check_origin(option: str, url: str) -> None:
     if not _is_origin(url):
-        raise Problem(
+        raise CommandProblem(
             Exit.USAGE,
             f"{option} {url!r} is not a valid URL here. Use a host without a path, such as "
             "https://approvals.example.com.",
@@ -300,7 +302,7 @@ async def setup(
         existing = await check_search_attributes(client.temporal)
         for name, kind in SEARCH_ATTRIBUTES.items():
             if not existing.get(name, True):
-                raise Problem(
+                raise CommandProblem(
                     Exit.FAILED,
                     f"The search attribute {name!r} in namespace {namespace!r} must have the type {kind}. Remove or "
                     "rename the existing one with `temporal operator search-attribute`, or in Temporal Cloud with "
@@ -313,13 +315,13 @@ async def setup(
         if error.status not in (RPCStatusCode.UNIMPLEMENTED, RPCStatusCode.PERMISSION_DENIED):
             raise
         names = " ".join(f"--search-attribute {name}={SEARCH_ATTRIBUTES[name]}" for name in missing)
-        raise Problem(
+        raise CommandProblem(
             Exit.NOT_ALLOWED,
             f"The server does not let this client create search attributes ({error.message}). In Temporal Cloud, an "
             f"admin of the namespace runs: tcld namespace search-attributes add --namespace {namespace} {names}",
         ) from None
     if not dry_run and not await wait_until_accepted(client.temporal, SEARCH_ATTRIBUTES):
-        raise Problem(
+        raise CommandProblem(
             Exit.FAILED,
             f"The search attributes of namespace {namespace!r} exist, but the server does not accept them yet. Run "
             "`waystation setup` again in a minute.",
@@ -399,11 +401,11 @@ async def delete_keys(
     client = await ctx.connect()
     text = f"This makes the data of the tenant {tenant!r} and of all its users unreadable. It cannot be undone."
     if not (dry_run or yes or ((person := find_person()) and person.agrees(f"{text} Continue?"))):
-        raise Problem(Exit.USAGE, f"{text} Nothing was deleted. Pass --yes to delete the keys.")
+        raise CommandProblem(Exit.USAGE, f"{text} Nothing was deleted. Pass --yes to delete the keys.")
     try:
         deleted = await delete_tenant_keys(client.temporal, tenant, dry_run=dry_run)
     except ValueError as error:
-        raise Problem(Exit.USAGE, str(error)) from None
+        raise CommandProblem(Exit.USAGE, str(error)) from None
     verb, stopping = ("would delete", "would terminate") if dry_run else ("deleted", "terminated")
     counts = f"{verb} {deleted.keys} keys of tenant {tenant}, and {stopping} {len(deleted.stopped)} workflows"
     ctx.out.result(deleted.to_json(), counts)
@@ -414,7 +416,7 @@ def _create_keys(ctx: CommandContext, kind: type[KeySet], file: Path, remark: st
     try:
         kind.create_wrapped(file, kms) if kms else kind.generate().create(file)
     except OSError as error:
-        raise Problem(Exit.USAGE, f"{file} cannot be created: {error.strerror}.") from None
+        raise CommandProblem(Exit.USAGE, f"{file} cannot be created: {error.strerror}.") from None
     ctx.out.result({"file": str(file)}, str(file))
     if not ctx.out.json:
         ctx.out.remark(remark)

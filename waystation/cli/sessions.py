@@ -17,9 +17,9 @@ from waystation.cli.command_context import (
     App,
     AsJson,
     CommandContext,
+    CommandProblem,
     Exit,
-    Problem,
-    Target,
+    ServerTarget,
     Tenant,
     TokenFile,
     User,
@@ -67,7 +67,7 @@ HELP = """\
 //TEXT                       send a message that starts with a slash
 Alt-Enter                    start a new line in the same message"""
 ANSWERS: dict[str, Action] = {"/approve": "approve", "/reject": "reject", "/respond": "respond"}
-REFUSALS = (errors.QueueFull, errors.InvalidInput, Problem)
+REFUSALS = (errors.QueueFull, errors.InvalidInput, CommandProblem)
 """Errors that concern a single message. In a terminal, the chat continues, because the next message may succeed."""
 NOTHING_WAITS = "No calls are waiting for a person in this conversation."
 
@@ -86,7 +86,7 @@ async def open_session(
     except ValueError as error:
         if type(error) is not ValueError:
             raise
-        raise Problem(Exit.USAGE, str(error)) from None
+        raise CommandProblem(Exit.USAGE, str(error)) from None
 
 
 async def sessions(
@@ -189,7 +189,7 @@ async def delete(
         await ctx.compare_stores(**stores)
         deleted = await client.sessions.delete(name, user_id=user, app=app, tenant=tenant, **stores)
     except errors.StoreFailed as error:
-        raise Problem(
+        raise CommandProblem(
             Exit.FAILED, f"{error}. Name the workers' stores with --artifacts and --memory, and try again."
         ) from None
     out.record(deleted.to_json()) if json else _write_deleted(out, name, deleted)
@@ -245,7 +245,7 @@ class Chat:
     """A chat in the terminal, with the agent of one session."""
 
     def __init__(
-        self, client: AgentClient, session: Session, out: Output, target: Target, token_file: Path | None = None
+        self, client: AgentClient, session: Session, out: Output, target: ServerTarget, token_file: Path | None = None
     ) -> None:
         self._client, self._session, self._out, self._target = client, session, out, target
         self._token_file = token_file
@@ -296,13 +296,13 @@ class Chat:
         names, client = self._session.given, self._client
         existing = await describe_workflow(client.temporal, self._session.id)
         if existing is not None and existing.status is not WorkflowExecutionStatus.RUNNING:
-            raise Problem(
+            raise CommandProblem(
                 Exit.SESSION_CLOSED,
                 f"The session {names.session_id!r} is closed. Use a different --session to start another one.",
             )
         memo = (await read_memo(existing)).get(MEMO_SESSION) if existing else None
         if memo and memo.get("agent") not in (None, names.agent):
-            raise Problem(
+            raise CommandProblem(
                 Exit.USAGE,
                 f"The session {names.session_id!r} belongs to the agent {memo['agent']!r}, not to {names.agent!r}. "
                 f"Chat with {memo['agent']!r}, or use a different --session.",
@@ -387,7 +387,7 @@ class Chat:
             return
         if error := self._stream.exception():
             raise error
-        raise Problem(Exit.SESSION_CLOSED, f"The session {self._session.given.session_id!r} was closed.")
+        raise CommandProblem(Exit.SESSION_CLOSED, f"The session {self._session.given.session_id!r} was closed.")
 
     async def _handle(self, line: str) -> None:
         """Handle a line of input: run the command if it starts with a slash, otherwise send it as a message."""
@@ -412,7 +412,7 @@ class Chat:
             streaming = not self._out.json
             sent = await self._session.send(text, message_id=message_id, token=token, streaming=streaming)
         except errors.MessageUnconfirmed:
-            raise Problem(
+            raise CommandProblem(
                 Exit.UNCONFIRMED,
                 "No worker confirmed the message in time, but a worker may still accept it later. Start a worker with: "
                 "waystation worker --agents DIR. `waystation session show` prints the accepted messages.",
@@ -450,7 +450,7 @@ class Chat:
             case "/approve" | "/reject" | "/respond":
                 return await self._answer(ANSWERS[name], arguments.strip())
             case _:
-                raise Problem(Exit.USAGE, f"Unknown command {name!r}. Type /help to list the commands.")
+                raise CommandProblem(Exit.USAGE, f"Unknown command {name!r}. Type /help to list the commands.")
         return None
 
     async def _answer(self, action: Action, arguments: str) -> str | None:
@@ -460,7 +460,9 @@ class Chat:
             try:
                 fields = {"response": parse_json_object(text)}
             except ValueError as error:
-                raise Problem(Exit.USAGE, f'{error}. Write the response like this: /respond {{"amount": 50}}') from None
+                raise CommandProblem(
+                    Exit.USAGE, f'{error}. Write the response like this: /respond {{"amount": 50}}'
+                ) from None
         if ACTIONS[action].accepts:
             await self._client.approvals.get(call.approval_id)
         token = read_token(self._token_file)
@@ -506,9 +508,9 @@ class Chat:
         if name in labels or len(matches) == 1:
             return labels.get(name) or matches[0], rest.strip()
         if not labels:
-            raise Problem(Exit.UNKNOWN, NOTHING_WAITS)
+            raise CommandProblem(Exit.UNKNOWN, NOTHING_WAITS)
         if len(labels) > 1:
-            raise Problem(Exit.UNKNOWN, f"Several calls are pending. Name one of them: {', '.join(labels)}.")
+            raise CommandProblem(Exit.UNKNOWN, f"Several calls are pending. Name one of them: {', '.join(labels)}.")
         return self._watch.calls[0], text
 
     def _write_waits(self, calls: Sequence[PendingCall]) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from waystation.cli.command_context import AsJson, CommandContext, Exit, Problem
+from waystation.cli.command_context import AsJson, CommandContext, CommandProblem, Exit
 from waystation.configuration import QUOTAS_ENV, read_quotas
 from waystation.storage import QuotaStore
 
@@ -29,7 +29,9 @@ async def budget(
     """
     configured = read_quotas(quotas)
     if configured is None:
-        raise Problem(Exit.USAGE, f"No quota file is given. Pass the workers' file with --quotas or {QUOTAS_ENV}.")
+        raise CommandProblem(
+            Exit.USAGE, f"No quota file is given. Pass the workers' file with --quotas or {QUOTAS_ENV}."
+        )
     for row in await QuotaStore(configured.store).list_spending(period):
         if tenant is None or row.tenant == tenant:
             who = f"{row.tenant or '(no tenant)'}{'' if row.user is None else f' / {row.user}'}"

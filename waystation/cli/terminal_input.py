@@ -19,7 +19,7 @@ from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.key_binding.key_processor import KeyPressEvent
 from prompt_toolkit.patch_stdout import patch_stdout
 
-from waystation.cli.command_context import Exit, Problem
+from waystation.cli.command_context import CommandProblem, Exit
 from waystation.cli.output import Output
 from waystation.core.errors import WaystationError
 from waystation.presentation import terminal
@@ -47,9 +47,9 @@ class Person:
                 _discard_input()
                 return input(f"{prompt}{f' [{default}]' if default else ''}: ").strip() or default
         except EOFError:
-            raise Problem(Exit.USAGE, NOTHING_SENT) from None
+            raise CommandProblem(Exit.USAGE, NOTHING_SENT) from None
         except KeyboardInterrupt:
-            raise Problem(Exit.INTERRUPTED, f"Interrupted. {NOTHING_SENT}") from None
+            raise CommandProblem(Exit.INTERRUPTED, f"Interrupted. {NOTHING_SENT}") from None
 
     def agrees(self, prompt: str) -> bool:
         """Ask a yes-or-no question, and return whether the answer is yes. Any other input means no."""
@@ -71,7 +71,7 @@ class Person:
                 subprocess.run([*shlex.split(editor), str(file)], check=True)
                 return file.read_text(encoding="utf-8")
             except (OSError, ValueError, subprocess.CalledProcessError) as error:
-                raise Problem(Exit.USAGE, f"The editor {editor!r} failed: {error}. {NOTHING_SENT}") from None
+                raise CommandProblem(Exit.USAGE, f"The editor {editor!r} failed: {error}. {NOTHING_SENT}") from None
 
     def edit_until(self, parse: Callable[[str], T], out: Output, text: str, *, on_stop: str) -> T | None:
         """Let the user edit text until `parse` accepts it, and return what `parse` returns.
@@ -87,7 +87,7 @@ class Person:
             except (ValueError, WaystationError) as error:
                 out.line(terminal.escape(f"{str(error).removesuffix('.')}."), style="red")
             if not self.agrees("Edit it again?"):
-                raise Problem(Exit.FAILED, on_stop)
+                raise CommandProblem(Exit.FAILED, on_stop)
             text = edited
         return None
 

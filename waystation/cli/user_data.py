@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from waystation.cli.command_context import AsJson, CommandContext, Exit, Problem
+from waystation.cli.command_context import AsJson, CommandContext, CommandProblem, Exit
 from waystation.cli.output import Output
 from waystation.cli.terminal_input import find_person
 from waystation.client import DeletedUser
@@ -68,11 +68,11 @@ async def forget(
         )
     except (errors.StoreFailed, errors.CredentialStoreError) as error:
         remedy = "Name the workers' stores with --artifacts, --memory and --credentials, and try again."
-        raise Problem(Exit.FAILED, f"{error} {remedy}") from None
+        raise CommandProblem(Exit.FAILED, f"{error} {remedy}") from None
     except ValueError as error:
         if type(error) is not ValueError:
             raise
-        raise Problem(Exit.USAGE, str(error)) from None
+        raise CommandProblem(Exit.USAGE, str(error)) from None
     out.record(deleted.to_json()) if json else _write(out, deleted)
     return Exit.OK
 
@@ -87,9 +87,11 @@ def _confirm(user: str, app: str | None, tenant: str | None) -> None:
     text = f"This deletes everything that is stored for the user {user!r} in {scope}. It cannot be undone."
     person = find_person()
     if person is None:
-        raise Problem(Exit.USAGE, f"{text} Pass --yes to delete it, or --dry-run to print what would be deleted.")
+        raise CommandProblem(
+            Exit.USAGE, f"{text} Pass --yes to delete it, or --dry-run to print what would be deleted."
+        )
     if not person.agrees(f"{text} Continue?"):
-        raise Problem(Exit.USAGE, "Nothing was deleted.")
+        raise CommandProblem(Exit.USAGE, "Nothing was deleted.")
 
 
 def _write(out: Output, deleted: DeletedUser) -> None:

@@ -285,21 +285,21 @@ class Approvals:
             UnknownCall: The call does not exist, was never pending, or its invocation has ended.
             StoreFailed: The arguments are large, and the client's store does not contain them.
         """
-        invocation_id, call_id = _parse_approval_id(approval_id)
+        invocation_id, function_call_id = _parse_approval_id(approval_id)
         invocation = Invocation.from_id(self._client, invocation_id)
         try:
-            matches = [call for call in await invocation.pending() if call.function_call_id == call_id]
+            matches = [call for call in await invocation.pending() if call.function_call_id == function_call_id]
             if matches and not any(_is_omitted(getattr(matches[0], name)) for name in MAY_BE_OMITTED):
                 return matches[0]
             log = await invocation.log()
         except RPCError as error:
             raise _translate_error(error, invocation_id) from None
         pending = [] if log.state.outcome.ended else log.state.pending()
-        if call := next((call for call in pending if call.function_call_id == call_id), None):
+        if call := next((call for call in pending if call.function_call_id == function_call_id), None):
             if unread := explain_unread(self._client, call, matches):
                 raise unread
             return call
-        raise explain_closed_call(log, call_id)
+        raise explain_closed_call(log, function_call_id)
 
     async def answer(self, approval_id: str, action: Action, **fields: Any) -> JsonObject:
         """Answer one call; see `Invocation.answer` for `fields`.
@@ -308,9 +308,9 @@ class Approvals:
             AnswerRefused: The answer was not accepted; the subclass gives the reason.
             AnswerUnconfirmed: No worker confirmed the answer in time. It may still be accepted later.
         """
-        invocation_id, call_id = _parse_approval_id(approval_id)
+        invocation_id, function_call_id = _parse_approval_id(approval_id)
         try:
-            return await Invocation.from_id(self._client, invocation_id).answer(action, call_id, **fields)
+            return await Invocation.from_id(self._client, invocation_id).answer(action, function_call_id, **fields)
         except RPCError as error:
             raise _translate_error(error, invocation_id) from None
 
@@ -429,10 +429,10 @@ def _is_omitted(value: Any) -> bool:
 
 def _parse_approval_id(approval_id: str) -> tuple[str, str]:
     try:
-        invocation_id, call_id = ids.parse_approval(approval_id)
+        invocation_id, function_call_id = ids.parse_approval(approval_id)
     except ValueError as error:
         raise UnknownCall(str(error)) from None
-    return invocation_id, ids.requesting_call(call_id)
+    return invocation_id, ids.requesting_call(function_call_id)
 
 
 def _translate_error(error: RPCError, invocation_id: str) -> Exception:

@@ -43,9 +43,9 @@ def not_found(number: int) -> str:
     return f"{_NOT_FOUND}{number}"
 
 
-def arrival(number: int, call_id: str, *, late: bool) -> str:
+def arrival(number: int, function_call_id: str, *, late: bool) -> str:
     """Return the patch marker for a signal that arrived before the deadline of a call, or after it if `late` is set."""
-    return f"{_ARRIVAL}{'late' if late else 'early'}-{number}-{call_id}"
+    return f"{_ARRIVAL}{'late' if late else 'early'}-{number}-{function_call_id}"
 
 
 def is_arrival(mark: str) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from waystation.core import ids, summary
-from waystation.core.approval import PLAIN_TOKEN, StandingApproval, is_encrypted, merge_remembered
+from waystation.core.approval import PLAIN_TOKEN, RememberedApproval, is_encrypted, merge_remembered
 from waystation.core.budget import Budget
 from waystation.core.contract import (
     DEFAULT_APP,
@@ -23,7 +23,7 @@ from waystation.core.contract import (
     SESSION_WORKFLOW,
     AppName,
     InvocationInput,
-    Report,
+    InvocationReport,
     SegmentRef,
     SessionLink,
     TenantName,
@@ -88,7 +88,7 @@ class Turn(Recorded):
     """Joined messages that the invocation has not confirmed yet, each with its number."""
 
 
-class SessionState(Recorded):
+class CarriedSession(Recorded):
     """The state of a session without its transcript, carried from run to run."""
 
     state: JsonObject = Field(default_factory=dict)
@@ -100,7 +100,7 @@ class SessionState(Recorded):
     numbered: int = 0
     refused: int = 0
     closing: bool = False
-    standing: tuple[StandingApproval, ...] = ()
+    standing: tuple[RememberedApproval, ...] = ()
     """Remembered approvals."""
     attributes: bool = False
 
@@ -115,7 +115,7 @@ class SessionInput(Recorded):
     state: JsonObject = Field(default_factory=dict)
     cut_after: int = Field(default=80, ge=1, le=500)
     """Number of invocations that a run starts before the session continues as new."""
-    carried: SessionState | None = None
+    carried: CarriedSession | None = None
     """State of the previous run."""
     segments: tuple[SegmentRef, ...] = ()
     """Stored segments of the transcript of earlier runs, oldest first."""
@@ -162,7 +162,7 @@ class Collected(Recorded):
     """Status of the invocation after the last of the entries read."""
     at: int = 0
     """Length of the invocation's log after the last of the entries read."""
-    report: Report | None = None
+    report: InvocationReport | None = None
     """The report, or None if there is nothing to report, for example while the invocation is running."""
     segment: SegmentRef | None = None
     """The stored entries, if they are too large for the report."""
@@ -296,7 +296,7 @@ class SessionLog:
     """Holds the state of a session and makes its decisions."""
 
     def __init__(self, workflow_id: str, session_input: SessionInput) -> None:
-        carried = session_input.carried or SessionState(state=session_input.state)
+        carried = session_input.carried or CarriedSession(state=session_input.state)
         self.id = workflow_id
         self.given = session_input
         self.state: JsonObject = dict(carried.state)
@@ -312,9 +312,9 @@ class SessionLog:
         self.reports: list[str] = []
         """References to the reports applied since the latest invocation began."""
 
-    def kept(self) -> SessionState:
+    def kept(self) -> CarriedSession:
         """Return the state to carry over to the next run."""
-        return SessionState(
+        return CarriedSession(
             state=self.state,
             next_agent=self.next_agent,
             turns=tuple(self.turns.values()),
@@ -465,12 +465,12 @@ class SessionLog:
         self._set(self.turns[number], status="running")
         return number, started
 
-    def continues_from(self, number: int, report: Report | None) -> bool:
+    def continues_from(self, number: int, report: InvocationReport | None) -> bool:
         """Return whether an open invocation's report begins exactly where the entries received so far end."""
         turn = self.turns.get(number)
         return turn is not None and report is not None and turn.status in OPEN_STATUSES and report.since == turn.known
 
-    def apply(self, number: int, report: Report, length: int) -> None:
+    def apply(self, number: int, report: InvocationReport, length: int) -> None:
         """Apply an invocation's report. `length` is the length of the invocation's log at the end of the report."""
         turn = self.turns[number]
         self.state = {key: value for key, value in self.state.items() if key not in report.removed_keys}

@@ -94,8 +94,10 @@ def collect_attempts(histories: Iterable[WorkflowHistory]) -> list[ActivityAttem
                     activity = ids.parse_target(attributes.activity_id) or attributes.activity_id
                     scheduled[id] = ActivityAttempts(activity, kind, id, get_time_s(event))
                 case EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED:
-                    call_id = attributes.workflow_id.rpartition("/")[2]
-                    scheduled[id] = ActivityAttempts(call_id, attributes.workflow_type.name, id, get_time_s(event))
+                    function_call_id = attributes.workflow_id.rpartition("/")[2]
+                    scheduled[id] = ActivityAttempts(
+                        function_call_id, attributes.workflow_type.name, id, get_time_s(event)
+                    )
                 case EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED:
                     task_started = get_time_s(event)
                 case EventType.EVENT_TYPE_MARKER_RECORDED if is_local_activity(event):

@@ -11,8 +11,8 @@ from waystation.core.contract import (
     SESSION_WORKFLOW,
     WORKFLOW,
     InvocationInput,
+    InvocationReport,
     InvocationResult,
-    Report,
     session_part,
 )
 from waystation.core.conversation import Transcript
@@ -126,7 +126,7 @@ class SessionReader:
                 self.state = change_state(self.state, change)
                 self._change_ids.update([change.change_id] if change.change_id else ())
 
-    def _apply_report(self, number: int, report: Report) -> None:
+    def _apply_report(self, number: int, report: InvocationReport) -> None:
         ref = self.transcript.add_report(number, report)
         if ref is None or ref in self._reports:  # the history may contain a report twice
             return
@@ -134,7 +134,7 @@ class SessionReader:
         state = {key: value for key, value in self.state.items() if key not in report.removed_keys}
         self.state = {**state, **session_part(report.state_delta)}
 
-    async def _fetch_report(self, collected: Collected) -> Report:
+    async def _fetch_report(self, collected: Collected) -> InvocationReport:
         assert collected.report is not None
         if collected.segment is None:
             return collected.report

@@ -115,7 +115,7 @@ def _make_time(seconds: float, text: str, attributes: Markup = _NO_ATTRIBUTES) -
     return Markup('<time datetime="{}"{}>{}</time>').format(exact, attributes, text)
 
 
-def format_pieces(pieces: Iterable[text_safety.Piece]) -> Markup:
+def format_pieces(pieces: Iterable[text_safety.TextPart]) -> Markup:
     """Return pieces of text as HTML, with escaped characters and gaps highlighted."""
     return Markup("").join(Markup(_PIECES[piece.kind]).format(piece.text) for piece in pieces)  # constants are safe
 
@@ -207,13 +207,13 @@ def list_remarks(content: object) -> tuple[str, ...]:
     return safe.remarks
 
 
-def _within(pieces: Iterable[text_safety.Piece], room: int) -> Iterator[text_safety.Piece]:
+def _within(pieces: Iterable[text_safety.TextPart], room: int) -> Iterator[text_safety.TextPart]:
     """Yield pieces up to a total of `room` characters, counting whole escapes, then a note if text was omitted."""
     for piece in pieces:
         yield replace(piece, text=piece.text[:room])
         room -= len(piece.text)
         if room < 0:
-            yield text_safety.Piece(" … the rest is omitted", "gap")
+            yield text_safety.TextPart(" … the rest is omitted", "gap")
             return
 
 

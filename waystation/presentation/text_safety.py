@@ -39,7 +39,7 @@ Each is the first word of its letters' Unicode names.
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class TextPart:
     """A piece of displayed text: plain text, escaped characters, or a note about a gap."""
 
     text: str
@@ -50,7 +50,7 @@ class Piece:
 class SafeText:
     """Text or a value that is safe to display, with remarks about suspicious content for the reader."""
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[TextPart, ...]
     remarks: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -120,7 +120,7 @@ def is_invisible(char: str) -> bool:
     return char in _BLANK or unicodedata.category(char) in _HIDDEN or is_variation_selector
 
 
-def split_pieces(text: str, head: int, tail: int) -> Iterator[Piece]:
+def split_pieces(text: str, head: int, tail: int) -> Iterator[TextPart]:
     """Yield text in pieces, with invisible characters escaped.
 
     If the text is longer than `head` and `tail` together, omit the characters between them.
@@ -130,14 +130,14 @@ def split_pieces(text: str, head: int, tail: int) -> Iterator[Piece]:
         yield from _pieces(text)
         return
     yield from _pieces(text[:head])
-    yield Piece(f" … {left_out:,} of {len(text):,} characters omitted … ", "gap")
+    yield TextPart(f" … {left_out:,} of {len(text):,} characters omitted … ", "gap")
     yield from _pieces(text[-tail:])
 
 
-def _pieces(text: str) -> Iterator[Piece]:
+def _pieces(text: str) -> Iterator[TextPart]:
     for hidden, pairs in itertools.groupby(zip(_hidden(text), text, strict=True), key=itemgetter(0)):
         chars = [char for _, char in pairs]
-        yield Piece("".join(map(escape, chars)), "escaped") if hidden else Piece("".join(chars))
+        yield TextPart("".join(map(escape, chars)), "escaped") if hidden else TextPart("".join(chars))
 
 
 def _hidden(text: str) -> Iterator[bool]:

@@ -33,7 +33,7 @@ MIN_WIDTH = 0.4
 
 
 @dataclass(slots=True)
-class Span:
+class TimelineSpan:
     """A model call, tool call, called agent or wait, with its start and end times."""
 
     kind: Kind
@@ -128,7 +128,7 @@ class Scale:
         return seconds, seconds * self.percent_of_second
 
 
-def build_spans(log: Log, attempts: Mapping[str, int], now: float, start: Log | None = None) -> list[Span]:
+def build_spans(log: Log, attempts: Mapping[str, int], now: float, start: Log | None = None) -> list[TimelineSpan]:
     """Return the spans of a log, ordered by start time.
 
     Args:
@@ -137,8 +137,8 @@ def build_spans(log: Log, attempts: Mapping[str, int], now: float, start: Log | 
         now: The end of open spans if the invocation is open. If it has ended, open spans end with the last entry.
         start: If earlier entries are missing, a log with the state before the first entry. This function appends to it.
     """
-    rows: list[Span] = []
-    running: dict[tuple[Kind, str], Span] = {}
+    rows: list[TimelineSpan] = []
+    running: dict[tuple[Kind, str], TimelineSpan] = {}
     replayed = start or Log(log.invocation_id)
     last = now
     total = log.state.event_count
@@ -152,7 +152,7 @@ def build_spans(log: Log, attempts: Mapping[str, int], now: float, start: Log | 
             span.end, span.event = entry.time, min(before + 1, total)
         for key, name in open_now.items():
             if key not in running:
-                running[key] = Span(key[0], name, key[1], entry.time, entry.time, event=known)
+                running[key] = TimelineSpan(key[0], name, key[1], entry.time, entry.time, event=known)
                 rows.append(running[key])
     for span in running.values():
         span.end, span.open = (last, False) if log.state.outcome.ended else (max(now, span.begin), True)
@@ -200,7 +200,7 @@ INDENT = 14
 """Number of pixels to indent a span's label per level of depth."""
 
 
-def draw(spans: Sequence[Span], events: Iterable[Event], key: str = "") -> dict[str, Any] | None:
+def draw(spans: Sequence[TimelineSpan], events: Iterable[Event], key: str = "") -> dict[str, Any] | None:
     """Return the drawing of a timeline, or None if there are no spans.
 
     The drawing has a row for each of the last `MAX_ROWS` spans. If there are more than `MAX_OPEN_ROWS` spans, it also
@@ -217,7 +217,7 @@ def draw(spans: Sequence[Span], events: Iterable[Event], key: str = "") -> dict[
     }
 
 
-def _figure(spans: Sequence[Span], events: Iterable[Event], key: str, *, digits: int = 2) -> dict[str, Any]:
+def _figure(spans: Sequence[TimelineSpan], events: Iterable[Event], key: str, *, digits: int = 2) -> dict[str, Any]:
     """Return the data that templates draw, with positions in percent of the width and heights in pixels."""
     first = min(span.begin for span in spans)
     events = [event for event in events if event.timestamp >= first]
@@ -249,7 +249,7 @@ def _figure(spans: Sequence[Span], events: Iterable[Event], key: str, *, digits:
     }
 
 
-def _lanes(spans: Sequence[Span], events: Iterable[Event], key: str) -> dict[str, Any]:
+def _lanes(spans: Sequence[TimelineSpan], events: Iterable[Event], key: str) -> dict[str, Any]:
     figure = _figure(spans, events, key, digits=1)
     kinds = [kind for kind in _LANES if any(span.kind == kind for span in spans)]
     bars = [{**bar, "y": HEAD + ROW * kinds.index(bar["kind"]), "text": ""} for bar in figure["bars"]]
@@ -266,7 +266,7 @@ def _lanes(spans: Sequence[Span], events: Iterable[Event], key: str) -> dict[str
     }
 
 
-def _bar(span: Span, scale: Scale, y: int, digits: int) -> dict[str, Any]:
+def _bar(span: TimelineSpan, scale: Scale, y: int, digits: int) -> dict[str, Any]:
     x, end = scale.at(span.begin), scale.at(span.end)
     width = max(MIN_WIDTH, end - x)
     return {

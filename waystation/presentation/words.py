@@ -13,7 +13,6 @@ from waystation.core.contract import Call, Event, ModelReply
 from waystation.core.log import (
     AnswerCounted,
     AnswerIgnored,
-    AnswerSubmitted,
     AnswerVerified,
     Began,
     CallLost,
@@ -39,6 +38,7 @@ from waystation.core.log import (
     Refused,
     ReminderDue,
     ScopesFlushed,
+    VerificationRequested,
     call_id_of,
     find_changes,
     without_verdict,
@@ -116,7 +116,7 @@ def story(log: Log, state: CallState) -> list[tuple[float, str]]:
         for entry in log.entries
         if _call_of(entry, log) == state.id
         # Skip a submitted answer if it has been verified, because the verified answer gets its own line.
-        and not (isinstance(entry.body, AnswerSubmitted) and str(without_verdict(entry.ref)) in verified)
+        and not (isinstance(entry.body, VerificationRequested) and str(without_verdict(entry.ref)) in verified)
     ]
     if state.requested_at is not None:
         lines.append((state.requested_at, "started waiting for an answer"))
@@ -138,7 +138,7 @@ def facts_of(entry: Entry | None, log: Log, attempts: "Mapping[str, ActivityAtte
                 yield Fact("outcome", terminal.clip_json(outcome.response, terminal.MAX_ARGUMENT))
             if outcome.error_type:
                 yield Fact("error", outcome.error_type, True)
-        case AnswerCounted(_, answer) | AnswerSubmitted(_, answer) if answer.response is not None:
+        case AnswerCounted(_, answer) | VerificationRequested(_, answer) if answer.response is not None:
             yield describe(entry, log)
             yield Fact("response", terminal.clip_json(answer.response, terminal.MAX_ARGUMENT))
         case _:
@@ -174,13 +174,13 @@ def describe(entry: Entry, log: Log) -> Fact:
             return Fact("lost", f"the tool failed without a result: {reason}", True)
         case AnswerCounted(_, answer):
             return Fact("answer", _answered(answer, tool))
-        case AnswerSubmitted(_, answer):
+        case VerificationRequested(_, answer):
             return Fact("answer", f"“{answer.action}” was sent{by(answer)} and is being verified")
-        case AnswerVerified(_, review, AnswerIgnored() as refused):
-            return Fact("ignored", _ignored(refused, review.who))
-        case AnswerVerified(ref, review):
+        case AnswerVerified(_, verification, AnswerIgnored() as refused):
+            return Fact("ignored", _ignored(refused, verification.who))
+        case AnswerVerified(ref, verification):
             submitted = _submitted(log, ref)
-            return Fact("answer", _answered(submitted, tool, review.who) if submitted else "the answer counts")
+            return Fact("answer", _answered(submitted, tool, verification.who) if submitted else "the answer counts")
         case AnswerIgnored() as refused:
             return Fact("ignored", _ignored(refused))
         case MessageJoined():
@@ -237,7 +237,7 @@ def _submitted(log: Log, ref: str) -> Answer | None:
         (
             entry.body.answer
             for entry in log.entries
-            if isinstance(entry.body, AnswerSubmitted) and str(without_verdict(entry.ref)) == ref
+            if isinstance(entry.body, VerificationRequested) and str(without_verdict(entry.ref)) == ref
         ),
         None,
     )

@@ -109,14 +109,14 @@ def _agents_to_start(work: AgentRun) -> Iterator[str]:
     """Yield the names of the agents that a workflow agent can still start, according to its recorded spec."""
     if not work.finished:
         repeats = work.shape.kind == "loop"
-        for shape in work.shape.children[0 if repeats else work.started :]:
-            yield from _names_in(shape)
+        for spec in work.shape.children[0 if repeats else work.started :]:
+            yield from _names_in(spec)
 
 
-def _names_in(shape: AgentSpec) -> Iterator[str]:
-    yield shape.name
-    if not shape.before:  # otherwise, its current definition applies when it starts
-        for child in shape.children:
+def _names_in(spec: AgentSpec) -> Iterator[str]:
+    yield spec.name
+    if not spec.before:  # otherwise, its current definition applies when it starts
+        for child in spec.children:
             yield from _names_in(child)
 
 
@@ -124,7 +124,11 @@ def _will_call_model(log: Log, work: AgentRun) -> bool:
     """Return whether an agent will call its model again: it has unread results, unfinished work or pending calls."""
     if work.shape.kind != "llm" or not work.entered or work.phase_in_flight == "leave":
         return False
-    return work.unread or is_busy(log.state, work) or any(log.state.calls[call_id].waiting for call_id in work.open)
+    return (
+        work.unread
+        or is_busy(log.state, work)
+        or any(log.state.calls[function_call_id].waiting for function_call_id in work.open)
+    )
 
 
 def _calls_to_run(log: Log) -> list[CallState]:

@@ -26,7 +26,7 @@ MAX_STATE = 30
 
 
 @dataclass(frozen=True)
-class Position:
+class CursorPosition:
     """A position where a cursor can stop, either after an event or after a log entry that created no event."""
 
     moment: Moment
@@ -72,14 +72,14 @@ class _Level:
         self.recording, self.index = recording, 0
 
     @cached_property
-    def positions(self) -> Sequence[Position]:
+    def positions(self) -> Sequence[CursorPosition]:
         course = self.recording.course
         moments = [Moment(self.recording, course[0].events, 0)]
         for entries in range(1, len(course)):
             before, after = course[entries - 1].events, course[entries].events
             numbers = range(before + 1, after + 1) if after > before else (after,)
             moments += [Moment(self.recording, number, entries) for number in numbers]
-        return [Position(moment, before) for moment, before in zip(moments, [None, *moments], strict=False)]
+        return [CursorPosition(moment, before) for moment, before in zip(moments, [None, *moments], strict=False)]
 
     @cached_property
     def attempts(self) -> Mapping[str, ActivityAttempts]:
@@ -103,7 +103,7 @@ class Cursor(Displayable):
         return self._levels[-1].recording
 
     @property
-    def position(self) -> Position:
+    def position(self) -> CursorPosition:
         """The cursor's position in the current recording."""
         return self._levels[-1].positions[self._levels[-1].index]
 
@@ -152,15 +152,15 @@ class Cursor(Displayable):
 
     def next_wait(self, *, back: bool = False) -> bool:
         """Move forward, or back, to the nearest position where a call starts or stops waiting for a person."""
-        return self._seek(Position.is_wait, back=back)
+        return self._seek(CursorPosition.is_wait, back=back)
 
     def next_tool(self, *, back: bool = False) -> bool:
         """Move forward, or back, to the nearest position where a tool or a called agent returns or is lost."""
-        return self._seek(Position.is_tool_result, back=back)
+        return self._seek(CursorPosition.is_tool_result, back=back)
 
     def next_change(self, *, back: bool = False) -> bool:
         """Move forward, or back, to the nearest position where the state changes."""
-        return self._seek(Position.is_change, back=back)
+        return self._seek(CursorPosition.is_change, back=back)
 
     def search(self, text: str, *, back: bool = False) -> bool:
         """Move forward, or back, to the nearest position whose event contains the text.
@@ -168,7 +168,7 @@ class Cursor(Displayable):
         If no event was created at a position, search the description of the log entry instead. The search ignores case.
         """
 
-        def has_text(position: Position) -> bool:
+        def has_text(position: CursorPosition) -> bool:
             if position.is_event and position.moment.event:
                 content = format_event(position.moment.event).plain
             else:
@@ -241,7 +241,7 @@ class Cursor(Displayable):
         id, when = (terminal.escape(self.recording.id), "cyan"), f"  {terminal.format_time(moment.time)}{passed}"
         return Text.assemble(id, "  ", (name, BOLD), when, (over, BOLD))
 
-    def _seek(self, matches: Callable[[Position], bool], *, back: bool = False) -> bool:
+    def _seek(self, matches: Callable[[CursorPosition], bool], *, back: bool = False) -> bool:
         level = self._levels[-1]
         indexes = range(level.index - 1, -1, -1) if back else range(level.index + 1, len(level.positions))
         index = next((index for index in indexes if matches(level.positions[index])), None)
@@ -251,7 +251,7 @@ class Cursor(Displayable):
         return True
 
 
-def _list_neighbors(recording: Recording, position: Position) -> Table:
+def _list_neighbors(recording: Recording, position: CursorPosition) -> Table:
     present = position.moment.number
     first, last = recording.events_before + 1, recording.course[-1].events
     table = grid(Column(justify="right", no_wrap=True), Column(overflow="fold"))

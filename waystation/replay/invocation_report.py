@@ -92,14 +92,14 @@ class Report:
         return collect_attempts(self.recording.histories)
 
     @cached_property
-    def spans(self) -> list[timeline.Span]:
+    def spans(self) -> list[timeline.TimelineSpan]:
         """The spans of the timeline, without the spans inside called agents."""
         counts = {attempts.activity: attempts.count for attempts in self.attempts}
         return timeline.build_spans(self.recording.log, counts, self.now, self.recording.after(0))
 
     def rows(
         self, key: str = "", depth: int = 0, *, path_of: Callable[[str], str] | None = None
-    ) -> Iterator[timeline.Span]:
+    ) -> Iterator[timeline.TimelineSpan]:
         """Yield the spans of the timeline. The spans inside a called agent follow the span of the agent's call.
 
         Args:
@@ -351,7 +351,7 @@ def _format_attempts(attempts: ActivityAttempts) -> JsonObject:
     }
 
 
-def _length(spans: Iterable[timeline.Span]) -> float:
+def _length(spans: Iterable[timeline.TimelineSpan]) -> float:
     """Return the total time, in seconds, during which at least one of the spans was open."""
     total, upto = 0.0, float("-inf")
     for span in sorted(spans, key=lambda span: span.begin):

@@ -199,7 +199,7 @@ class NotRedacted(WaystationError):
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class RedactionRules:
     """The redaction rules. Secrets are always hidden."""
 
     text: bool = False
@@ -208,7 +208,7 @@ class Rules:
     """Fields to hide. Each is given by its name or by the last names of its path."""
 
     @classmethod
-    def of(cls, rules: Iterable[str]) -> "Rules":
+    def of(cls, rules: Iterable[str]) -> "RedactionRules":
         """Parse rules of the form `secrets`, `text`, `field:NAME` or `field:some.path`.
 
         Raises:
@@ -232,7 +232,7 @@ class Rules:
 class Redactor:
     """Replaces values with tokens. Equal values get equal tokens."""
 
-    rules: Rules
+    rules: RedactionRules
     key: bytes = field(default_factory=lambda: secrets.token_bytes(16))
     """A random key, so that no one can guess a value and check the guess against its token."""
     recomputed: dict[str, str] = field(default_factory=dict)
@@ -483,7 +483,7 @@ async def redact(saved: SavedHistory, rules: Iterable[str], *, converter: DataCo
 
     Args:
         saved: The histories as they are stored on the server.
-        rules: The rules to apply: `secrets`, `text` or `field:NAME`; see `Rules`.
+        rules: The rules to apply: `secrets`, `text` or `field:NAME`; see `RedactionRules`.
         converter: Decodes payloads that are in a store or that a codec encoded.
 
     Raises:
@@ -499,7 +499,7 @@ async def redact(saved: SavedHistory, rules: Iterable[str], *, converter: DataCo
             f"{len(short)} large values are missing, and the history cannot be redacted without them. "
             f"Set --store to the workers' store. {next(iter(short.values()))}"
         )
-    redactor = Redactor(Rules.of(rules))
+    redactor = Redactor(RedactionRules.of(rules))
     for part in _iterate(decoded):
         kind, *names = part.histories[0].workflow_id.split("/")
         if kind in ("session", "user"):  # these IDs contain names of users and tenants

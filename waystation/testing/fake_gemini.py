@@ -69,7 +69,7 @@ class RecordedRequest:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Answer:
+class _GeminiAnswer:
     """The response to one request: a body, or a series of events if it is streamed."""
 
     whole: bytes = b""
@@ -93,7 +93,7 @@ class FakeGemini(ScriptedServer):
         """All requests to known paths with valid JSON, including rejected requests."""
         super().__init__()
         self._checks_turns = checks_turns
-        self._script: deque[_Answer] = deque()
+        self._script: deque[_GeminiAnswer] = deque()
 
     @property
     def remaining(self) -> int:
@@ -131,7 +131,9 @@ class FakeGemini(ScriptedServer):
         if raw is not None:
             chunks = [raw] if isinstance(raw, Mapping) else list(raw)
             self._script.append(
-                _Answer(whole=_encode_json(chunks[0]), events=[_encode_json(chunk) for chunk in chunks], hold=hold)
+                _GeminiAnswer(
+                    whole=_encode_json(chunks[0]), events=[_encode_json(chunk) for chunk in chunks], hold=hold
+                )
             )
             return
         counts = usage or {"promptTokenCount": 10, "candidatesTokenCount": 5, "totalTokenCount": 15}
@@ -149,7 +151,7 @@ class FakeGemini(ScriptedServer):
         chunks.append(_make_response([{"text": "", **text_signed}], finish_reason, counts))
         whole = _make_response([*thoughts, *texts, *turn], finish_reason, counts)
         self._script.append(
-            _Answer(whole=_encode_json(whole), events=[_encode_json(chunk) for chunk in chunks], hold=hold)
+            _GeminiAnswer(whole=_encode_json(whole), events=[_encode_json(chunk) for chunk in chunks], hold=hold)
         )
 
     def fault(
@@ -185,12 +187,12 @@ class FakeGemini(ScriptedServer):
             raise ValueError(f"delay_s is {delay_s}. Use a value from 0 to {MAX_DELAY_S:.0f} seconds.")
         if drop or malformed:
             data = _encode_json(_make_response([{"text": text}])) if drop else b'{"candidates": ['
-            self._script.append(_Answer(whole=data, events=[data], drop=drop, delay_s=delay_s, hold=hold))
+            self._script.append(_GeminiAnswer(whole=data, events=[data], drop=drop, delay_s=delay_s, hold=hold))
             return
         data = body.encode() if isinstance(body, str) else _encode_json(body or {})
         data = data if body is not None else _refuse(status, message).whole
         fields = dict(headers or {}) | ({} if retry_after is None else {"Retry-After": str(retry_after)})
-        self._script.append(_Answer(whole=data, status=status, headers=fields, delay_s=delay_s))
+        self._script.append(_GeminiAnswer(whole=data, status=status, headers=fields, delay_s=delay_s))
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """Respond to one request. Return whether the connection stays open."""
@@ -207,7 +209,9 @@ class FakeGemini(ScriptedServer):
         await asyncio.sleep(answer.delay_s)
         return await _send(writer, answer, streamed=streamed)
 
-    def _take_answer(self, match: re.Match[str], headers: Mapping[str, str], data: bytes, *, streamed: bool) -> _Answer:
+    def _take_answer(
+        self, match: re.Match[str], headers: Mapping[str, str], data: bytes, *, streamed: bool
+    ) -> _GeminiAnswer:
         try:
             body: JsonObject = json.loads(data)
         except ValueError:
@@ -243,12 +247,12 @@ def _split_text(text: str) -> list[str]:
     return ["".join(words[start : start + size]) for start in range(0, len(words), size)]
 
 
-def _refuse(status: int, message: str) -> _Answer:
+def _refuse(status: int, message: str) -> _GeminiAnswer:
     content = {"error": {"code": status, "message": message, "status": _STATUS_NAMES.get(status, "UNKNOWN")}}
-    return _Answer(whole=_encode_json(content), status=status)
+    return _GeminiAnswer(whole=_encode_json(content), status=status)
 
 
-async def _send(writer: asyncio.StreamWriter, answer: _Answer, *, streamed: bool) -> bool:
+async def _send(writer: asyncio.StreamWriter, answer: _GeminiAnswer, *, streamed: bool) -> bool:
     """Send the response. Return whether the connection stays open."""
     chunked = streamed and bool(answer.events)
     headers = {"Content-Type": "text/event-stream" if chunked else "application/json; charset=UTF-8"}

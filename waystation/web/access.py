@@ -22,7 +22,7 @@ from waystation.configuration import login_name
 from waystation.core.errors import NotAllowed
 from waystation.web.exposure import check_token
 from waystation.web.forms import parse_form, read_form
-from waystation.web.http_responses import Refused, accepts_html, format_refusal, render_page
+from waystation.web.http_responses import RequestRefused, accepts_html, format_refusal, render_page
 from waystation.web.limits import Limits
 from waystation.web.logins import Login, make_login_cache
 from waystation.web.paths import CALLBACK, CALLS, LOGIN, format_call_path, sanitize_next
@@ -121,7 +121,7 @@ class Access:
                 return render_page("link.html", code=HTTPStatus.UNAUTHORIZED, place=place, problem=problem)
             text = f"{problem} {text}"
         return format_refusal(
-            scope, Refused(HTTPStatus.UNAUTHORIZED, "NotLoggedIn", text, {"WWW-Authenticate": "Bearer"})
+            scope, RequestRefused(HTTPStatus.UNAUTHORIZED, "NotLoggedIn", text, {"WWW-Authenticate": "Bearer"})
         )
 
     async def log_in(self, request: Request) -> Response:
@@ -140,7 +140,7 @@ class Access:
         if token is None or not is_equal(token, self._link_token):
             used = "This login link was already used, or there is a newer one. Open the newest link in the terminal."
             text = "To log in, open the newest link in the server's terminal." if token is None else used
-            raise Refused(HTTPStatus.FORBIDDEN, "NotAllowed", text)
+            raise RequestRefused(HTTPStatus.FORBIDDEN, "NotAllowed", text)
         self._offer()
         return self._enter(request, Login(self._person, roles=self.gatekeeper.roles_of(self._person)))
 

@@ -17,7 +17,7 @@ from waystation.core.errors import ForeignHistory, InvalidInput, MessageUnconfir
 from waystation.core.payload import digest
 from waystation.presentation import text_safety
 from waystation.web.forms import Form, read_form
-from waystation.web.http_responses import Refused, find_status, render_page
+from waystation.web.http_responses import RequestRefused, find_status, render_page
 from waystation.web.json_api import identify_starter, tenant_of
 from waystation.web.logins import Login
 from waystation.web.session_pages import CONFIRM_WITHIN, UNCONFIRMED, format_session_path, wait_until_started
@@ -71,7 +71,7 @@ class AgentPages:
         try:
             return await self._client.agents.describe()
         except ForeignHistory as error:
-            raise Refused(HTTPStatus.NOT_FOUND, "NoAgents", str(error)) from None
+            raise RequestRefused(HTTPStatus.NOT_FOUND, "NoAgents", str(error)) from None
 
     async def new(self, request: Request) -> Response:
         """Serve a form for the first message to the agent in `?agent=`."""

@@ -29,8 +29,8 @@ from waystation.history import read_memo
 from waystation.presentation import terminal, text_safety, words
 from waystation.presentation.argument_layout import lay_out_arguments
 from waystation.web import forms
-from waystation.web.forms import Field, Form, InvalidInput, read_form
-from waystation.web.http_responses import Refused, find_status, render_page, to_refused
+from waystation.web.forms import Field, Form, InvalidForm, read_form
+from waystation.web.http_responses import RequestRefused, find_status, render_page, to_refused
 from waystation.web.inbox_pages import summarize_progress
 from waystation.web.invocation_pages import describe, get_id
 from waystation.web.limits import Limits
@@ -155,9 +155,9 @@ class CallView:
         return forms.make_schema_fields(self.pending.response_schema or {}) or []
 
 
-def unknown_call(approval_id: str) -> Refused:
+def unknown_call(approval_id: str) -> RequestRefused:
     """Return the refusal for a call that does not exist or that a person may not see."""
-    return Refused(
+    return RequestRefused(
         HTTPStatus.NOT_FOUND,
         "UnknownCall",
         f"No call has the ID {text_safety.format_line(approval_id)!r}. The server may have deleted the call, or the "
@@ -173,7 +173,7 @@ async def view_call(client: AgentClient, approval_id: str) -> CallView:
     """
     unknown = unknown_call(approval_id)
     try:
-        invocation_id, call_id = ids.parse_approval(approval_id)
+        invocation_id, function_call_id = ids.parse_approval(approval_id)
     except ValueError:
         raise unknown from None
     try:
@@ -185,7 +185,7 @@ async def view_call(client: AgentClient, approval_id: str) -> CallView:
         raise to_refused(error) from None
     except ForeignHistory:
         raise unknown from None
-    state = log.state.calls.get(ids.requesting_call(call_id))
+    state = log.state.calls.get(ids.requesting_call(function_call_id))
     if state is None or not state.ever_waits or log.state.input is None:
         raise unknown
     for pending in () if log.state.outcome.ended else log.state.pending():
@@ -228,12 +228,12 @@ def parse_answer(form: Form, view: CallView) -> tuple[Action, JsonObject]:
     offered = [action for action in (*view.decisions, *view.further_actions) if action != "view"]
     action = next((action for action in offered if action == button.partition("-")[0]), None)
     if action is None or (remember and (call.policy is None or call.policy.remember is None)):
-        raise InvalidInput("The call does not accept this answer.")
+        raise InvalidForm("The call does not accept this answer.")
     comment = form.get("comment", "").strip()
     if len(comment) > MAX_COMMENT_CHARS:
-        raise InvalidInput(f"The comment has {len(comment):,} characters; the limit is {MAX_COMMENT_CHARS:,}.")
+        raise InvalidForm(f"The comment has {len(comment):,} characters; the limit is {MAX_COMMENT_CHARS:,}.")
     if not comment and words.needs_comment(call) and ACTIONS[action].decides:
-        raise InvalidInput("This answer requires a comment.")
+        raise InvalidForm("This answer requires a comment.")
     fields: JsonObject = {"comment": comment, "remember": remember}
     match action:
         case "edit":
@@ -248,8 +248,8 @@ def parse_answer(form: Form, view: CallView) -> tuple[Action, JsonObject]:
         case "approve" if call.kind == "confirmation" and form.get("payload", "").strip():
             try:
                 fields["response"] = forms.parse_object(form["payload"])
-            except InvalidInput as error:
-                raise InvalidInput(f"Payload of the approval: {error}") from None
+            except InvalidForm as error:
+                raise InvalidForm(f"Payload of the approval: {error}") from None
     return action, fields
 
 
@@ -260,7 +260,7 @@ def _grant(form: Form, call: PendingCall) -> JsonObject | None:
             try:
                 grant[limit] = json.loads(amount)
             except ValueError:
-                raise InvalidInput(f"{text_safety.format_line(str(limit))}: enter a number, such as 5000.") from None
+                raise InvalidForm(f"{text_safety.format_line(str(limit))}: enter a number, such as 5000.") from None
     return grant or None
 
 
@@ -300,7 +300,7 @@ class ApprovalPages:
         if not {"approver", "operator"} <= login.roles:
             view = request.state.view = await self._view(request)
             if (problem := why_not(login, view.pending, "approve")) and why_not(login, view.pending, "cancel"):
-                raise Refused(HTTPStatus.FORBIDDEN, "NotAllowed", problem)
+                raise RequestRefused(HTTPStatus.FORBIDDEN, "NotAllowed", problem)
 
     async def _view(self, request: Request) -> CallView:
         """Return the call in the path. The first time, use the one that the access check has read, if any."""
@@ -322,7 +322,7 @@ class ApprovalPages:
         """
         try:
             view = _check_sees(login, await view_call(self._client, approval_id))
-        except Refused as refused:
+        except RequestRefused as refused:
             if refused.status is HTTPStatus.NOT_FOUND:
                 return None
             raise
@@ -367,7 +367,7 @@ class ApprovalPages:
         """Serve the call's complete arguments as JSON."""
         view = await self._view(request)
         if view.unread:
-            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "StoreFailed", view.unread)
+            raise RequestRefused(HTTPStatus.SERVICE_UNAVAILABLE, "StoreFailed", view.unread)
         return Response(json.dumps(view.pending.args, indent=2), media_type="application/json")
 
     async def edit(self, request: Request) -> Response:
@@ -388,7 +388,7 @@ class ApprovalPages:
                 return edit_page(forms.make_argument_fields(forms.parse_object(form.get("args", ""))))
             is_json = forms.WHOLE in form
             new_args = forms.parse_object(form[forms.WHOLE]) if is_json else forms.parse_fields(fields, form)
-        except InvalidInput as error:
+        except InvalidForm as error:
             return edit_page(error.fields or fields, form.get(forms.WHOLE), str(error))
         # Compare as JSON: in Python, 1 == 1.0 == True, but a tool may treat these values differently.
         if json.dumps(new_args, sort_keys=True) == json.dumps(args, sort_keys=True):
@@ -426,7 +426,7 @@ class ApprovalPages:
             return conflict(view, problem=TOO_LATE)
         try:
             action, fields = parse_answer(form, view)
-        except InvalidInput as error:
+        except InvalidForm as error:
             code = HTTPStatus.UNPROCESSABLE_ENTITY
             return self._page(request, view, code=code, problem=str(error), typed=form, fields=error.fields)
         if problem := why_not(login, view.pending, action):
@@ -446,7 +446,7 @@ class ApprovalPages:
             return RedirectResponse(_format_next_path(view, form, action, query, place), HTTPStatus.SEE_OTHER)
         status, problem = problem_of(outcome)
         if status is HTTPStatus.SERVICE_UNAVAILABLE:  # the call cannot be shown either
-            raise Refused(status, "NoServer", problem)
+            raise RequestRefused(status, "NoServer", problem)
         view = await self._view(request)
         if action == "edit" and status is HTTPStatus.UNPROCESSABLE_ENTITY and view.standing == "open":
             again, whole = forms.make_argument_fields(fields["args"]), forms.format_json(fields["args"])
@@ -564,7 +564,7 @@ class ApprovalPages:
         login: Login = request.state.login
         results = await self._view_all(login, ids)
         for view in results:
-            if isinstance(view, Refused) and view.status is HTTPStatus.SERVICE_UNAVAILABLE:
+            if isinstance(view, RequestRefused) and view.status is HTTPStatus.SERVICE_UNAVAILABLE:
                 raise view
         views = [view for view in results if isinstance(view, CallView) and view.standing == "open"]
         return render_page(
@@ -589,11 +589,11 @@ class ApprovalPages:
         comment = form.get("comment", "").strip()
         if action is None or not calls or len(comment) > MAX_COMMENT_CHARS or not all(id for id, _ in calls):
             text = "Select a call, choose an answer, and keep the comment short."
-            raise Refused(HTTPStatus.UNPROCESSABLE_ENTITY, "InvalidRequest", text)
+            raise RequestRefused(HTTPStatus.UNPROCESSABLE_ENTITY, "InvalidRequest", text)
         nonce = form.get("nonce", "")
         use = login.find_form(nonce, SEVERAL)
         if use is None or use.sent:
-            raise Refused(HTTPStatus.CONFLICT, "SentBefore", SEVERAL_SENT_TWICE)
+            raise RequestRefused(HTTPStatus.CONFLICT, "SentBefore", SEVERAL_SENT_TWICE)
         use.sent = True
 
         problems: dict[str, str] = {}
@@ -602,7 +602,7 @@ class ApprovalPages:
             for (id, version), view in zip(calls, await self._view_all(login, [id for id, _ in calls]), strict=True):
                 try:
                     sent.append(_check_open(view, form, version, login))
-                except InvalidInput as problem:
+                except InvalidForm as problem:
                     problems[id] = str(problem)
             fields = {"answer_id": nonce, "comment": comment}
             outcomes = await self._gatekeeper.answer(self._client.approvals, login, sent, action, **fields)
@@ -628,16 +628,16 @@ class ApprovalPages:
             open=sum(status in UNKNOWN_OUTCOMES for status, _ in results.values()),
         )
 
-    async def _view_all(self, login: Login, ids: Sequence[str]) -> list[CallView | Refused]:
+    async def _view_all(self, login: Login, ids: Sequence[str]) -> list[CallView | RequestRefused]:
         """Read calls concurrently. Return each call, or why it cannot be shown, in the order of `ids`."""
         limiter = anyio.CapacityLimiter(CONCURRENT_READS)
-        views: dict[str, CallView | Refused] = {}
+        views: dict[str, CallView | RequestRefused] = {}
 
         async def view(id: str) -> None:
             async with limiter:
                 try:
                     views[id] = _check_sees(login, await view_call(self._client, id))
-                except Refused as refused:
+                except RequestRefused as refused:
                     views[id] = refused
 
         async with anyio.create_task_group() as tasks:
@@ -648,7 +648,7 @@ class ApprovalPages:
     def _check_count(self, calls: Sequence[object]) -> None:
         if len(calls) > self._limits.calls_per_answer:
             text = f"At most {self._limits.calls_per_answer} calls can be answered together. Select fewer calls."
-            raise Refused(HTTPStatus.UNPROCESSABLE_ENTITY, "TooMany", text)
+            raise RequestRefused(HTTPStatus.UNPROCESSABLE_ENTITY, "TooMany", text)
 
 
 def _check_sees(login: Login, view: CallView) -> CallView:
@@ -657,20 +657,20 @@ def _check_sees(login: Login, view: CallView) -> CallView:
     return view
 
 
-def _check_open(view: CallView | Refused, form: Form, version: str, login: Login) -> PendingCall:
+def _check_open(view: CallView | RequestRefused, form: Form, version: str, login: Login) -> PendingCall:
     """Return one of the calls that a form answers, with the digest and the run from the form.
 
     Raises:
         InvalidInput: The call cannot be shown, is not open or does not accept the answer, or the person is not allowed
             to answer it.
     """
-    if isinstance(view, Refused):
-        raise InvalidInput(view.message)
+    if isinstance(view, RequestRefused):
+        raise InvalidForm(view.message)
     if view.standing != "open":
-        raise InvalidInput(view.decision)
+        raise InvalidForm(view.decision)
     action, _ = parse_answer(form, view)
     if problem := why_not(login, view.pending, action):
-        raise InvalidInput(problem)
+        raise InvalidForm(problem)
     return view.with_version(version)
 
 

@@ -16,7 +16,7 @@ from waystation.approvers import check_role, sees_everything
 from waystation.storage import retrieve_payloads
 from waystation.web.access import Access
 from waystation.web.guard import JSON
-from waystation.web.http_responses import Refused
+from waystation.web.http_responses import RequestRefused
 from waystation.web.limits import Limits
 from waystation.web.paths import DECODE, ENCODE
 from waystation.web.route_table import RouteRow, make_login_rows
@@ -74,7 +74,7 @@ async def _check_sees_everything(request: Request) -> None:
     check_role(request.state.login, "viewer")
     if not sees_everything(request.state.login):
         text = "Your account is limited to a tenant, and encrypted payloads do not show their tenant."
-        raise Refused(HTTPStatus.FORBIDDEN, "NotAllowed", text)
+        raise RequestRefused(HTTPStatus.FORBIDDEN, "NotAllowed", text)
 
 
 async def _read(request: Request) -> Payloads:
@@ -82,7 +82,7 @@ async def _read(request: Request) -> Payloads:
         return Parse(await request.body(), Payloads())
     except (ParseError, UnicodeDecodeError):
         text = 'The body must be JSON like {"payloads": [{"metadata": {"encoding": "…"}, "data": "…"}]}, in Base64.'
-        raise Refused(HTTPStatus.BAD_REQUEST, "InvalidRequest", text) from None
+        raise RequestRefused(HTTPStatus.BAD_REQUEST, "InvalidRequest", text) from None
 
 
 def _respond(payloads: Payloads) -> Response:

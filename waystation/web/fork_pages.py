@@ -19,8 +19,8 @@ from waystation.core.payload import JsonObject
 from waystation.presentation import terminal, text_safety
 from waystation.replay import Recording, difference
 from waystation.web.forms import Form, parse_object, read_form
-from waystation.web.forms import InvalidInput as InvalidField
-from waystation.web.http_responses import Refused, render_page
+from waystation.web.forms import InvalidForm as InvalidField
+from waystation.web.http_responses import RequestRefused, render_page
 from waystation.web.invocation_pages import InvocationPages, describe, parse_number
 from waystation.web.json_api import identify_starter
 from waystation.web.logins import Login
@@ -71,7 +71,7 @@ class ForkPages:
         if chosen not in numbers:
             missing = f"{invocation.id!r} has no event {event}. " if event else ""
             listed = f"Choose one of the events {numbers[0]} to {numbers[-1]}." if numbers else "It has no events yet."
-            raise Refused(HTTPStatus.NOT_FOUND, "NoSuchEvent", missing + listed)
+            raise RequestRefused(HTTPStatus.NOT_FOUND, "NoSuchEvent", missing + listed)
         first = max(0, min(numbers.index(chosen) - LISTED // 2, len(numbers) - LISTED))
         listed_events = list(_number(log))[first : first + LISTED]
         return render_page(
@@ -149,7 +149,7 @@ class ForkPages:
         Raises:
             Refused: No such invocation exists, or the person may not see it. The two cases look the same.
         """
-        unknown = Refused(HTTPStatus.NOT_FOUND, "UnknownInvocation", f"No invocation has the ID {id!r}.")
+        unknown = RequestRefused(HTTPStatus.NOT_FOUND, "UnknownInvocation", f"No invocation has the ID {id!r}.")
         if await describe(self._client, id) is None:
             raise unknown
         recording = await Recording.of(self._client.invocation(id))
@@ -164,7 +164,7 @@ async def _read_log(read: Callable[[], Awaitable[Log]]) -> Log:
     try:
         return await read()
     except ForeignHistory as error:
-        raise Refused(HTTPStatus.NOT_FOUND, "UnknownInvocation", str(error)) from None
+        raise RequestRefused(HTTPStatus.NOT_FOUND, "UnknownInvocation", str(error)) from None
 
 
 def _number(log: Log) -> Iterator[tuple[int, Event]]:

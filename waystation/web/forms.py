@@ -21,7 +21,7 @@ from waystation.core.errors import NotJson
 from waystation.core.payload import JsonObject, decode_foreign
 from waystation.core.secrets import has_named_secret
 from waystation.presentation.text_safety import escape, is_invisible
-from waystation.web.http_responses import Refused
+from waystation.web.http_responses import RequestRefused
 
 Kind = Literal["line", "lines", "integer", "number", "boolean", "choice", "date", "moment", "json"]
 _FORMATS: Mapping[Any, Kind] = {"date": "date", "date-time": "moment"}
@@ -51,7 +51,7 @@ def parse_form(body: bytes) -> Form:
             body.decode("ascii"), keep_blank_values=True, strict_parsing=bool(body), max_num_fields=MAX_SENT_FIELDS
         )
     except ValueError:
-        raise Refused(HTTPStatus.BAD_REQUEST, "InvalidRequest", "The body is not a valid form.") from None
+        raise RequestRefused(HTTPStatus.BAD_REQUEST, "InvalidRequest", "The body is not a valid form.") from None
     # Convert line breaks, because browsers send them as CRLF.
     return Form([(name, value.replace("\r\n", "\n")) for name, value in pairs])
 
@@ -66,11 +66,11 @@ async def read_form(request: Request) -> Form:
     csrf = form.get("csrf", "").encode(errors="replace")
     if not (login.browser and hmac.compare_digest(csrf, login.csrf.encode())):
         text = "This page was opened before you logged in. Open it again, then send the form."
-        raise Refused(HTTPStatus.FORBIDDEN, "ForeignForm", text)
+        raise RequestRefused(HTTPStatus.FORBIDDEN, "ForeignForm", text)
     return form
 
 
-class InvalidInput(Exception):
+class InvalidForm(Exception):
     """A person entered something invalid. The message says what is wrong, or what to enter instead."""
 
     def __init__(self, message: str, fields: Sequence["Field"] | None = None) -> None:
@@ -108,7 +108,7 @@ class Field:
     @property
     def moment(self) -> datetime | None:
         """The date and time in a field of the kind `moment`, in the server's zone. None if it is empty or invalid."""
-        with suppress(ValueError, InvalidInput):
+        with suppress(ValueError, InvalidForm):
             return _read_moment(self.value).astimezone() if self.kind == "moment" else None
         return None
 
@@ -154,11 +154,11 @@ def parse_fields(fields: Iterable[Field], form: Form) -> JsonObject:
         else:
             try:
                 values[field.key] = _parse(field, text)
-            except InvalidInput as error:
+            except InvalidForm as error:
                 filled = replace(filled, error=str(error))
         again.append(filled)
     if any(field.error for field in again):
-        raise InvalidInput("Some fields are invalid; see below.", again)
+        raise InvalidForm("Some fields are invalid; see below.", again)
     return values
 
 
@@ -170,7 +170,7 @@ def parse_object(text: str) -> JsonObject:
     """
     value = _json(text)
     if not isinstance(value, dict):
-        raise InvalidInput('Enter one JSON object, such as {"name": "value"}.')
+        raise InvalidForm('Enter one JSON object, such as {"name": "value"}.')
     return value
 
 
@@ -181,7 +181,7 @@ def parse_response(text: str) -> JsonObject:
         InvalidInput: The text is empty, or starts with `{` but is not a JSON object.
     """
     if not text.strip():
-        raise InvalidInput("Enter a response for the agent.")
+        raise InvalidForm("Enter a response for the agent.")
     return parse_object(text) if text.lstrip().startswith("{") else {"result": text}
 
 
@@ -275,7 +275,7 @@ def _parse(field: Field, text: str) -> Any:
     try:
         return parse(field, text)
     except (ValueError, NotJson):
-        raise InvalidInput(advice) from None
+        raise InvalidForm(advice) from None
 
 
 def _choice(field: Field, text: str) -> Any:
@@ -327,7 +327,7 @@ def _json(text: str) -> Any:
     try:
         return decode_foreign(text.encode())
     except NotJson as error:
-        raise InvalidInput(f"This value cannot be recorded: it contains {error.found}.") from None
+        raise InvalidForm(f"This value cannot be recorded: it contains {error.found}.") from None
     except ValueError as error:
         where = re.search(r"line (\d+)", str(error))
-        raise InvalidInput(f"This is not valid JSON{f'; see line {where[1]}' if where else ''}.") from None
+        raise InvalidForm(f"This is not valid JSON{f'; see line {where[1]}' if where else ''}.") from None

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from waystation.presentation import text_safety
 from waystation.web.access import Access
-from waystation.web.http_responses import Refused, format_refusal
+from waystation.web.http_responses import RequestRefused, format_refusal
 from waystation.web.limits import Limits, RateLimit, RequestBody, too_large
 from waystation.web.paths import API, DECODE, ENCODE, STATIC
 from waystation.web.shared_reads import current_age_s, record_reads
@@ -95,7 +95,7 @@ class Guard:
 
         try:
             response = self._response(scope)
-        except Refused as refused:
+        except RequestRefused as refused:
             response = format_refusal(scope, refused)
         await (response or self._app)(scope, body.receive, answer)
 
@@ -164,7 +164,7 @@ class Guard:
         is_foreign = origin is not None and origin.lower().partition("://")[2] not in own
         if is_foreign or (site is not None and site != "same-origin"):
             text = "This form came from a page on another site, so nothing was done. Use the pages of this server."
-            raise Refused(HTTPStatus.FORBIDDEN, "ForeignForm", text)
+            raise RequestRefused(HTTPStatus.FORBIDDEN, "ForeignForm", text)
 
     def _check_content(self, headers: Headers, kind: str) -> None:
         """Check a body's size and content type.
@@ -173,7 +173,9 @@ class Guard:
             Refused: The body is too large, or has another content type than `kind`.
         """
         if headers.get("content-type", "").partition(";")[0].strip().lower() != kind:
-            raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "InvalidRequest", f"The content type must be {kind}.")
+            raise RequestRefused(
+                HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "InvalidRequest", f"The content type must be {kind}."
+            )
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > self._limits.body_bytes:
             raise too_large(self._limits.body_bytes)

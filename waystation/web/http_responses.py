@@ -37,7 +37,7 @@ _TEMPLATES = html.make_environment(Path(__file__).parent / "templates", segment=
 _TEMPLATES.globals |= {"now": time.time, "who": words.format_approvers, "hint": words.hint, "age_s": current_age_s}
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """The request is refused. Browsers receive an error page, and programs receive JSON."""
 
     def __init__(self, status: HTTPStatus, kind: str, message: str, headers: Mapping[str, str] | None = None) -> None:
@@ -73,14 +73,14 @@ def find_status(error: Exception) -> HTTPStatus:
     return next(statuses, HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
-def to_refused(error: Exception) -> Refused:
+def to_refused(error: Exception) -> RequestRefused:
     """Convert an error to a refusal with an HTTP status and a human-readable message."""
     match error:
-        case Refused():
+        case RequestRefused():
             return error
         case HTTPException():
             text = f"{error.detail}. An invocation ID is a single path segment: write `/` as %2F."
-            return Refused(HTTPStatus(error.status_code), "InvalidRequest", text)
+            return RequestRefused(HTTPStatus(error.status_code), "InvalidRequest", text)
         case RPCError():
             name = error.status.name
             text = f"The Temporal server does not answer ({name}). Pending calls stay pending; try again later."
@@ -88,9 +88,9 @@ def to_refused(error: Exception) -> Refused:
                 text = f"The Temporal server refuses this web server ({name}). Its operator must check its credentials."
             if error.status is RPCStatusCode.RESOURCE_EXHAUSTED:
                 text = "More is asked of the Temporal server than it may answer. Try again in a few seconds."
-            return Refused(HTTPStatus.SERVICE_UNAVAILABLE, "NoServer", text)
+            return RequestRefused(HTTPStatus.SERVICE_UNAVAILABLE, "NoServer", text)
         case _:
-            return Refused(find_status(error), type(error).__name__, str(error))
+            return RequestRefused(find_status(error), type(error).__name__, str(error))
 
 
 def render_page(name: str, *, code: HTTPStatus = HTTPStatus.OK, login: object = None, **values: object) -> HTMLResponse:
@@ -98,7 +98,7 @@ def render_page(name: str, *, code: HTTPStatus = HTTPStatus.OK, login: object = 
     return HTMLResponse(_TEMPLATES.get_template(name).render(login=login, **values), code)
 
 
-def format_refusal(scope: Scope, refused: Refused) -> Response:
+def format_refusal(scope: Scope, refused: RequestRefused) -> Response:
     """Return the response for a refusal: a page if the client accepts HTML, or JSON if not."""
     if not accepts_html(scope):
         error = {"type": refused.kind, "message": refused.message}

@@ -102,9 +102,9 @@ class InboxPages:
     async def _stream_changes(self, approval_id: str, seen: str) -> AsyncGenerator[ServerSentEvent]:
         yield ServerSentEvent(comment="changes follow", retry=RETRY_MS)
         try:
-            invocation_id, call_id = ids.parse_approval(approval_id)
+            invocation_id, function_call_id = ids.parse_approval(approval_id)
             async for recorded in self._client.invocation(invocation_id).follow():
-                progress = summarize_progress(recorded, ids.requesting_call(call_id))
+                progress = summarize_progress(recorded, ids.requesting_call(function_call_id))
                 if progress != seen:
                     seen = progress
                     yield ServerSentEvent(progress)
@@ -112,9 +112,9 @@ class InboxPages:
             log.warning("stream.broken", error_type=type(error).__name__)
 
 
-def summarize_progress(recorded: Log, call_id: str) -> str:
+def summarize_progress(recorded: Log, function_call_id: str) -> str:
     """Return a digest that changes whenever the page of a call would show another status."""
-    call, ended = recorded.state.calls.get(call_id), recorded.state.outcome.ended
+    call, ended = recorded.state.calls.get(function_call_id), recorded.state.outcome.ended
     facts: list[object] = [ended]
     if call is not None:
         facts += [call.waiting, call.expired, call.claimed_by, [*call.approved_by], call.level, call.answer is not None]

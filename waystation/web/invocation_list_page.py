@@ -18,7 +18,7 @@ from waystation.core.contract import MAX_KEYWORD
 from waystation.core.errors import ForeignHistory, StoreFailed
 from waystation.core.payload import JsonObject
 from waystation.presentation import words
-from waystation.web.http_responses import Refused, render_page
+from waystation.web.http_responses import RequestRefused, render_page
 from waystation.web.invocation_details import UNKNOWN, DetailsReader, InvocationDetails
 from waystation.web.invocation_list_reader import MOST, InvocationReader
 from waystation.web.list_query import ListQuery
@@ -280,8 +280,8 @@ class InvocationListPage:
         try:
             return await self._reader.read(filters.conditions(now), scope, status=status, keep=bool(filters.called))
         except ValueError as error:
-            raise Refused(HTTPStatus.BAD_REQUEST, "InvalidRequest", str(error)) from None
+            raise RequestRefused(HTTPStatus.BAD_REQUEST, "InvalidRequest", str(error)) from None
         except RPCError as error:
             if error.status is not RPCStatusCode.INVALID_ARGUMENT:
                 raise
-            raise Refused(HTTPStatus.BAD_REQUEST, "InvalidRequest", LACKING) from None
+            raise RequestRefused(HTTPStatus.BAD_REQUEST, "InvalidRequest", LACKING) from None

@@ -29,7 +29,7 @@ STUCK = (
 )
 
 
-class Link(NamedTuple):
+class LinkedFact(NamedTuple):
     """A labeled fact, with the page that it links to, if any."""
 
     label: str
@@ -54,7 +54,7 @@ class Overview:
     is_retrying: bool
     """Whether an attempt can be made earlier, or given up."""
     figures: Sequence[tuple[str, str]]
-    links: Sequence[Link]
+    links: Sequence[LinkedFact]
     version: str
     """Changes whenever the history grows, so that open pages know when to read their view again."""
 
@@ -134,24 +134,24 @@ def list_figures(entry: InvocationEntry, log: Log | None, now: float) -> list[tu
 
 def list_links(
     entry: InvocationEntry, started: InvocationInput | None, called: Sequence[InvocationEntry], forks: Sequence[str]
-) -> list[Link]:
+) -> list[LinkedFact]:
     """Return the user and the related pages: session, caller, called agents, source and forks."""
     line = text_safety.format_line
-    rows = [Link("User", line(entry.user_id or ""))] if entry.user_id else []
+    rows = [LinkedFact("User", line(entry.user_id or ""))] if entry.user_id else []
     if entry.tenant:
-        rows.append(Link("Tenant", line(entry.tenant)))
+        rows.append(LinkedFact("Tenant", line(entry.tenant)))
     if started is not None and started.session is not None:
         path = f"/sessions/{quote(started.session.id, safe='')}"
-        rows.append(Link("Session", line(started.session_id or started.session.id), path))
+        rows.append(LinkedFact("Session", line(started.session_id or started.session.id), path))
     elif started is not None and started.session_id:
-        rows.append(Link("Session", line(started.session_id)))
+        rows.append(LinkedFact("Session", line(started.session_id)))
     if entry.is_called and entry.parent:
-        rows.append(Link("Called by", line(entry.parent), make_path(entry.parent)))
+        rows.append(LinkedFact("Called by", line(entry.parent), make_path(entry.parent)))
     elif entry.parent and not (started and started.session):
-        rows.append(Link("Started by", f"workflow {line(entry.parent)}"))
+        rows.append(LinkedFact("Started by", f"workflow {line(entry.parent)}"))
     if started is not None and started.fork is not None:
         source = started.fork
         text = f"event {source.event} of {line(source.invocation_id)}"
-        rows.append(Link("Forked from", text, f"{make_path(source.invocation_id)}#e{source.event}"))
-    rows += [Link("Called", line(each.agent or each.id), make_path(each.id), each.status) for each in called]
-    return rows + [Link("Fork", line(fork), make_path(fork)) for fork in forks]
+        rows.append(LinkedFact("Forked from", text, f"{make_path(source.invocation_id)}#e{source.event}"))
+    rows += [LinkedFact("Called", line(each.agent or each.id), make_path(each.id), each.status) for each in called]
+    return rows + [LinkedFact("Fork", line(fork), make_path(fork)) for fork in forks]

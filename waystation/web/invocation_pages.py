@@ -37,7 +37,7 @@ from waystation.replay import Recording, Report
 from waystation.replay import report as create_report
 from waystation.replay.invocation_report import Excerpt, number_events
 from waystation.web.forms import read_form
-from waystation.web.http_responses import Refused, render_page
+from waystation.web.http_responses import RequestRefused, render_page
 from waystation.web.invocation_details import UNKNOWN
 from waystation.web.invocation_list_page import InvocationListPage
 from waystation.web.invocation_overview import load_overview, make_path
@@ -234,10 +234,10 @@ class InvocationPages:
         owner, limit = login.owner, self._limits.streams_per_login if login.browser else self._limits.program_streams
         if self.open_streams >= self._limits.streams:
             text = f"All {self._limits.streams} streams are in use. Try again later."
-            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "Busy", text)
+            raise RequestRefused(HTTPStatus.SERVICE_UNAVAILABLE, "Busy", text)
         if self._streams[owner] >= limit:
             text = f"You have {limit} open streams, which is the limit. Close one, then try again."
-            raise Refused(HTTPStatus.TOO_MANY_REQUESTS, "TooMany", text, {"Retry-After": "5"})
+            raise RequestRefused(HTTPStatus.TOO_MANY_REQUESTS, "TooMany", text, {"Retry-After": "5"})
         self._streams[owner] += 1
 
         def close() -> None:
@@ -302,7 +302,7 @@ class InvocationActions:
         await read_form(request)
         _, described = await self._find(request)
         if described.status is not WorkflowExecutionStatus.RUNNING:
-            raise Refused(HTTPStatus.CONFLICT, "InvocationEnded", f"{described.id!r} has already ended.")
+            raise RequestRefused(HTTPStatus.CONFLICT, "InvocationEnded", f"{described.id!r} has already ended.")
         # `stop` returns None, the others the calls that they changed.
         outcome = "nothing" if await act(described.id) == [] else action
         log.info(f"invocation.{ACTIONS[action]}", invocation_id=described.id, by=request.state.login.subject)
@@ -337,9 +337,9 @@ class _StreamResponse(EventSourceResponse):
             self._close()
 
 
-def _unknown(id: str) -> Refused:
+def _unknown(id: str) -> RequestRefused:
     text = f"No invocation has the ID {id!r}. An ID is a single path segment: write `/` as %2F."
-    return Refused(HTTPStatus.NOT_FOUND, "UnknownInvocation", text)
+    return RequestRefused(HTTPStatus.NOT_FOUND, "UnknownInvocation", text)
 
 
 async def describe(client: AgentClient, invocation_id: str) -> WorkflowExecutionDescription | None:
@@ -369,7 +369,7 @@ async def _read_log(invocation: Invocation) -> Log:
     try:
         return await invocation.log()
     except ForeignHistory as error:
-        raise Refused(HTTPStatus.NOT_FOUND, "UnknownInvocation", str(error)) from None
+        raise RequestRefused(HTTPStatus.NOT_FOUND, "UnknownInvocation", str(error)) from None
 
 
 def format_events(events: Sequence[Event], start: int) -> JsonObject:
@@ -421,7 +421,7 @@ def parse_number(text: str | None, name: str) -> int:
         return 0
     if not re.fullmatch(r"[0-9]{1,9}", text):
         message = f"{name} is {text[:40]!r}, which is not an event number."
-        raise Refused(HTTPStatus.BAD_REQUEST, "InvalidRequest", message)
+        raise RequestRefused(HTTPStatus.BAD_REQUEST, "InvalidRequest", message)
     return int(text)
 
 

@@ -24,7 +24,7 @@ from waystation.core.payload import JsonObject, Recorded, digest, parse, repeate
 from waystation.core.session_log import Busy
 from waystation.replay import Recording, prompt_at
 from waystation.web.access import is_equal
-from waystation.web.http_responses import Refused
+from waystation.web.http_responses import RequestRefused
 from waystation.web.invocation_pages import InvocationPages, format_events, get_id, parse_number
 from waystation.web.logins import Login
 
@@ -129,7 +129,7 @@ class JsonApi:
         invocation, described = await self._invocations.find(request)
         if described.status is not WorkflowExecutionStatus.RUNNING:
             text = f"{invocation.id!r} has already ended, so it cannot be canceled."
-            raise Refused(HTTPStatus.CONFLICT, "InvocationEnded", text)
+            raise RequestRefused(HTTPStatus.CONFLICT, "InvocationEnded", text)
         await invocation.cancel()
         return _respond(request, "cancel_requested", invocation.id, HTTPStatus.ACCEPTED)
 
@@ -208,7 +208,7 @@ class JsonApi:
             names = {"agent": agent, "session_id": get_id(request), "user_id": user, "app": app}
             return self._client.session(**names, tenant=tenant_of(request.state.login))
         except ValueError as error:
-            raise Refused(HTTPStatus.UNPROCESSABLE_ENTITY, "InvalidInput", str(error)) from None
+            raise RequestRefused(HTTPStatus.UNPROCESSABLE_ENTITY, "InvalidInput", str(error)) from None
 
 
 def identify_starter(login: Login) -> str:
@@ -219,7 +219,7 @@ def identify_starter(login: Login) -> str:
     """
     if login.verified is not None and login.subject == DEFAULT_USER:
         text = f"Your subject {DEFAULT_USER!r} is the default user ID, which identifies nobody. Use another account."
-        raise Refused(HTTPStatus.FORBIDDEN, "NotAllowed", text)
+        raise RequestRefused(HTTPStatus.FORBIDDEN, "NotAllowed", text)
     return login.subject or DEFAULT_USER
 
 
@@ -238,7 +238,7 @@ async def _read(request: Request, kind: type[BodyType]) -> BodyType:
     login: Login = request.state.login
     if login.browser and not is_equal(request.headers.get(CSRF_HEADER, ""), login.csrf):
         text = f"The header {CSRF_HEADER} lacks this login's token. Send the value of the field `csrf` of any page."
-        raise Refused(HTTPStatus.FORBIDDEN, "ForeignForm", text)
+        raise RequestRefused(HTTPStatus.FORBIDDEN, "ForeignForm", text)
     data = await request.body() or b"{}"
     body = parse(kind, data, InvalidInput, what="The request", send="with the fields that the reference lists")
     if (key := repeated_key(data)) is not None:

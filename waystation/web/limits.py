@@ -12,7 +12,7 @@ from cachetools import LRUCache
 from starlette.datastructures import Headers
 from starlette.types import Message, Receive, Scope
 
-from waystation.web.http_responses import Refused
+from waystation.web.http_responses import RequestRefused
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,7 +77,7 @@ class RateLimit:
         if tokens < 1:
             seconds = math.ceil((1 - tokens) * self._per_s / self._times)
             text = f"Too many requests. Try again in {seconds} s."
-            raise Refused(HTTPStatus.TOO_MANY_REQUESTS, "TooOften", text, {"Retry-After": str(seconds)})
+            raise RequestRefused(HTTPStatus.TOO_MANY_REQUESTS, "TooOften", text, {"Retry-After": str(seconds)})
 
 
 class RequestBody:
@@ -100,7 +100,7 @@ class RequestBody:
             message = await self._read()
         except TimeoutError:
             text = "The rest of the request did not arrive in time. Send it again."
-            raise Refused(HTTPStatus.REQUEST_TIMEOUT, "TooSlow", text) from None
+            raise RequestRefused(HTTPStatus.REQUEST_TIMEOUT, "TooSlow", text) from None
         if self._size > self._limit:
             raise too_large(self._limit)
         return message
@@ -121,8 +121,8 @@ class RequestBody:
         return message
 
 
-def too_large(limit: int) -> Refused:
+def too_large(limit: int) -> RequestRefused:
     """Return the refusal of a request with a larger body than `limit` bytes."""
-    return Refused(
+    return RequestRefused(
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "TooLarge", f"The request is too large: the limit is {limit:,} bytes."
     )

@@ -6,7 +6,7 @@ from http import HTTPStatus
 from typing import Any, ClassVar, Self, TypeVar
 from urllib.parse import urlencode
 
-from waystation.web.http_responses import Refused
+from waystation.web.http_responses import RequestRefused
 
 T = TypeVar("T")
 
@@ -51,7 +51,7 @@ class ListQuery:
         """Parse the parameters of an address, or return the unfiltered list if they are invalid."""
         try:
             return cls.parse(params)
-        except Refused:
+        except RequestRefused:
             return cls()
 
     def encode(self, **changes: Any) -> str:
@@ -72,5 +72,5 @@ class ListQuery:
         return items[(page - 1) * size : page * size], page, pages
 
 
-def _refuse(text: str) -> Refused:
-    return Refused(HTTPStatus.BAD_REQUEST, "InvalidRequest", text)
+def _refuse(text: str) -> RequestRefused:
+    return RequestRefused(HTTPStatus.BAD_REQUEST, "InvalidRequest", text)

@@ -18,7 +18,7 @@ from waystation.web.access import Access
 from waystation.web.agent_pages import AgentPages
 from waystation.web.approval_pages import ApprovalPages
 from waystation.web.fork_pages import ForkPages
-from waystation.web.http_responses import Refused
+from waystation.web.http_responses import RequestRefused
 from waystation.web.inbox_pages import InboxPages
 from waystation.web.invocation_pages import InvocationPages
 from waystation.web.json_api import JsonApi
@@ -176,7 +176,7 @@ async def _check(row: RouteRow, request: Request) -> None:
     if row.role == "public":
         return
     if request.state.login is None:
-        raise Refused(HTTPStatus.UNAUTHORIZED, "NotLoggedIn", "Log in first.")
+        raise RequestRefused(HTTPStatus.UNAUTHORIZED, "NotLoggedIn", "Log in first.")
     if row.check is not None:
         await row.check(request)
     elif row.role != "login":

@@ -28,7 +28,7 @@ from waystation.web.connection_limits import make_protocol
 from waystation.web.exposure import check_host, check_provider
 from waystation.web.fork_pages import ForkPages
 from waystation.web.guard import Guard
-from waystation.web.http_responses import STATUSES, Refused, format_refusal, to_refused
+from waystation.web.http_responses import STATUSES, RequestRefused, format_refusal, to_refused
 from waystation.web.inbox_pages import InboxPages
 from waystation.web.invocation_pages import InvocationPages
 from waystation.web.json_api import JsonApi
@@ -48,7 +48,7 @@ STORES = Stores()
 """The stores that workers use by default."""
 
 
-class CannotServe(WaystationError):
+class WebUnavailable(WaystationError):
     """The web server could not start.
 
     Fix what the message names: the address, the port, the certificate or the namespace.
@@ -106,7 +106,7 @@ def build_app(
     app = Starlette(
         routes=build_routes(table),
         middleware=[*before, guard],
-        exception_handlers=dict.fromkeys((Refused, HTTPException, RPCError, *STATUSES), _refuse),
+        exception_handlers=dict.fromkeys((RequestRefused, HTTPException, RPCError, *STATUSES), _refuse),
     )
     app.state.table = table
     return app
@@ -188,7 +188,7 @@ def _load_gatekeeper(identity: Path | None, namespace: str) -> Gatekeeper | None
         return Gatekeeper.from_file(identity, namespace, interface="web") if identity else None
     except ModuleNotFoundError as error:
         text = f"--identity needs {error.name!r}. Install it with: pip install 'waystation[identity]'"
-        raise CannotServe(text) from None
+        raise WebUnavailable(text) from None
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -197,7 +197,7 @@ def _listen(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family, backlog=128, dualstack_ipv6=dual)
     except OSError as error:
         remedy = "choose another with --port, or --port 0"
-        raise CannotServe(f"Cannot listen at {host}:{port}: {error.strerror or error}; {remedy}.") from None
+        raise WebUnavailable(f"Cannot listen at {host}:{port}: {error.strerror or error}; {remedy}.") from None
 
 
 class _Server(uvicorn.Server):

@@ -40,13 +40,13 @@ from waystation.history import describe_workflow, read_memo
 from waystation.presentation import text_safety
 from waystation.web.approval_pages import ApprovalPages
 from waystation.web.forms import Form, read_form
-from waystation.web.http_responses import Refused, find_status, render_page
+from waystation.web.http_responses import RequestRefused, find_status, render_page
 from waystation.web.invocation_pages import get_id, parse_number
 from waystation.web.json_api import ANY_AGENT, tenant_of
 from waystation.web.list_query import MAX_FILTER_CHARS
 from waystation.web.logins import Login
 from waystation.web.shared_reads import SharedReads
-from waystation.web.turn_views import Turn, make_title, make_turn, sum_tokens
+from waystation.web.turn_views import TurnView, make_title, make_turn, sum_tokens
 
 if TYPE_CHECKING:
     from waystation.artifacts import BaseArtifactService
@@ -120,7 +120,7 @@ class SessionPages:
             Refused: No such session exists, or the login may not see it. The two cases look the same.
         """
         id, login = get_id(request), request.state.login
-        unknown = Refused(HTTPStatus.NOT_FOUND, "UnknownSession", f"No session has the ID {id!r}.")
+        unknown = RequestRefused(HTTPStatus.NOT_FOUND, "UnknownSession", f"No session has the ID {id!r}.")
         if (names := parse_session_id(id)) is None:
             raise unknown
         (app, tenant), user = ids.parse_app_key(names[0]), names[1]
@@ -143,7 +143,7 @@ class SessionPages:
         """
         await self.check_visible(request)
         if problem := _why_not(request.state.login, request.state.place):
-            raise Refused(HTTPStatus.FORBIDDEN, "NotAllowed", problem)
+            raise RequestRefused(HTTPStatus.FORBIDDEN, "NotAllowed", problem)
 
     async def index(self, request: Request) -> Response:
         """Serve a page of the sessions that the login may see, latest first."""
@@ -219,12 +219,12 @@ class SessionPages:
             "artifacts": artifacts,
         }
 
-    async def _read_turns(self, request: Request, place: Place) -> list[Turn]:
+    async def _read_turns(self, request: Request, place: Place) -> list[TurnView]:
         """Return the latest turns, each with the pending calls that the person may see."""
         try:
             logs = await place.session.logs(last=SHOWN_TURNS)
         except ForeignHistory as error:
-            raise Refused(HTTPStatus.NOT_FOUND, "UnknownSession", str(error)) from None
+            raise RequestRefused(HTTPStatus.NOT_FOUND, "UnknownSession", str(error)) from None
         turns = list(map(make_turn, logs))
         waiting = [f"{turn.id}/{call.function_call_id}" for turn in turns for call in _pending(turn.log)]
         if any(turn.is_open for turn in turns):
@@ -238,7 +238,7 @@ class SessionPages:
                 turn.cards.append(card)
         return turns
 
-    async def _find_queued(self, place: Place, turns: list[Turn]) -> list[str]:
+    async def _find_queued(self, place: Place, turns: list[TurnView]) -> list[str]:
         """Return the beginnings of the messages that are queued, or nothing if no worker lists them."""
         if not any(turn.status == "running" for turn in turns):  # a message is queued only behind a running turn
             return []
@@ -328,18 +328,18 @@ class SessionPages:
         """Serve the content of an artifact as a download, never as something that the browser opens."""
         params, place = request.query_params, request.state.place
         if not (name := params.get("name", "")):
-            raise Refused(HTTPStatus.UNPROCESSABLE_ENTITY, "InvalidRequest", "Name an artifact: ?name=NAME.")
+            raise RequestRefused(HTTPStatus.UNPROCESSABLE_ENTITY, "InvalidRequest", "Name an artifact: ?name=NAME.")
         version = parse_number(params.get("version"), "version") if params.get("version") else None
         try:
             part = await self._artifact_service().load_artifact(
                 **_artifact_scope(place), filename=name, version=version
             )
         except InputValidationError as error:
-            raise Refused(HTTPStatus.UNPROCESSABLE_ENTITY, "InvalidInput", str(error)) from None
+            raise RequestRefused(HTTPStatus.UNPROCESSABLE_ENTITY, "InvalidInput", str(error)) from None
         content = _content_of(part)
         if content is None:
             text = f"The session has no artifact {text_safety.format_line(name)!r} with content in this server's store."
-            raise Refused(HTTPStatus.NOT_FOUND, "UnknownArtifact", text)
+            raise RequestRefused(HTTPStatus.NOT_FOUND, "UnknownArtifact", text)
         file = text_safety.format_line(name.rpartition("/")[2]) or "artifact"
         headers = {"Content-Disposition": f"attachment; filename*=UTF-8''{quote(file, safe='')}"}
         # The recorded media type comes from a model or a tool, so do not repeat it.

@@ -41,7 +41,7 @@ class Item:
 
 
 @dataclass(slots=True)
-class Turn:
+class TurnView:
     """One invocation of a session."""
 
     number: int
@@ -94,12 +94,12 @@ class Turn:
         return digest([self.id, self.status, self.event_count, versions])[:16]
 
 
-def make_turn(log: Log) -> Turn:
+def make_turn(log: Log) -> TurnView:
     """Return the view of an invocation."""
     items = list(_make_items(log))
     number = log.invocation_id.rpartition("/")[2]
     left_out = max(0, len(items) - MAX_ITEMS)
-    return Turn(int(number) if number.isdecimal() else 0, log, items[left_out:], left_out)
+    return TurnView(int(number) if number.isdecimal() else 0, log, items[left_out:], left_out)
 
 
 def _make_items(log: Log) -> Iterator[Item]:

@@ -37,7 +37,7 @@ BUCKETS: Mapping[str, Sequence[float]] = {
 """Buckets of the histograms, for `PrometheusConfig(histogram_bucket_overrides=...)`."""
 
 
-class _Task(NamedTuple):
+class _MetricTask(NamedTuple):
     """A workflow task that was run, and what the export needs of the state that later tasks may change."""
 
     run_id: str
@@ -72,14 +72,14 @@ class MetricExport(Interceptor):
         """Number of counted entries of each run, including those before a snapshot."""
         self._values: dict[str, set[str]] = {}
         # Appending to them, and removing from them, is atomic.
-        self._tasks = deque[_Task]()
+        self._tasks = deque[_MetricTask]()
         self._refused = deque[str]()
         self._thread = ExportThread("waystation-metrics", self._export)
 
     def receive(self, run_id: str, log: Log, is_replaying: bool) -> None:
         """Count the entries of a run that have not been counted. Called in the threads of workflow tasks."""
         requested_at = {} if is_replaying else when_requested(log)
-        self._tasks.append(_Task(run_id, log, log.length, is_replaying, requested_at))
+        self._tasks.append(_MetricTask(run_id, log, log.length, is_replaying, requested_at))
 
     def close(self) -> None:
         """Count what has not been counted, which otherwise takes up to two seconds."""
@@ -95,7 +95,7 @@ class MetricExport(Interceptor):
             except Exception:  # the entries of the other runs must be counted
                 log.exception("metrics.not_recorded", run_id=task.run_id)
 
-    def _count(self, task: _Task) -> None:
+    def _count(self, task: _MetricTask) -> None:
         start = max(self._counted.get(task.run_id, 0), task.log.entries_before)
         self._counted[task.run_id] = max(start, task.length)
         if not task.is_replaying and start < task.length:

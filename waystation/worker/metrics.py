@@ -14,7 +14,6 @@ from waystation.core.contract import ModelReply
 from waystation.core.log import (
     AnswerCounted,
     AnswerIgnored,
-    AnswerSubmitted,
     AnswerVerified,
     CallLost,
     CallReturned,
@@ -26,6 +25,7 @@ from waystation.core.log import (
     ModelCalled,
     ModelLost,
     ModelReplied,
+    VerificationRequested,
     without_verdict,
 )
 
@@ -150,18 +150,18 @@ class _Facts:
             case CallReturned(outcome) if not outcome.proceed:
                 yield Measurement(TOOL_SECONDS, outcome.duration_s, self._describe(outcome.function_call_id))
                 yield from self._fail(outcome.function_call_id, outcome.error_type)
-            case CallLost(call_id, failure) if failure.kind != "cancelled":
-                yield from self._fail(call_id, failure.hold or failure.error_type or failure.kind)
-            case AnswerCounted(call_id, answer):
-                yield from self._answer(call_id, answer.action)
+            case CallLost(function_call_id, failure) if failure.kind != "cancelled":
+                yield from self._fail(function_call_id, failure.hold or failure.error_type or failure.kind)
+            case AnswerCounted(function_call_id, answer):
+                yield from self._answer(function_call_id, answer.action)
             case AnswerVerified(ref, _, None):
                 submitted = self._find_submitted(ref)
                 if submitted:
                     yield from self._answer(submitted.function_call_id, submitted.answer.action)
             case AnswerIgnored(reason) | AnswerVerified(refused=AnswerIgnored(reason)):
                 yield Measurement(REFUSED, 1, {"reason": reason})
-            case DeadlinePassed(call_id):
-                yield from self._answer(call_id, "expired")
+            case DeadlinePassed(function_call_id):
+                yield from self._answer(function_call_id, "expired")
             case Held(activity_id, failure):
                 hold = self._log.state.holds.get(activity_id)
                 if hold is None or hold.since == self._entry.time:
@@ -200,25 +200,25 @@ class _Facts:
             if price:
                 yield Measurement(COST, price.of(usage), labels)
 
-    def _describe(self, call_id: str) -> dict[str, str]:
-        call = self._log.state.calls.get(ids.requesting_call(call_id))
+    def _describe(self, function_call_id: str) -> dict[str, str]:
+        call = self._log.state.calls.get(ids.requesting_call(function_call_id))
         if call is None:
             return {"agent": self._agent, "tool": UNKNOWN}
         return {"agent": call.agent, "tool": UNKNOWN if call.call.unknown else call.name}
 
-    def _fail(self, call_id: str, error: str | None) -> Iterator[Measurement]:
+    def _fail(self, function_call_id: str, error: str | None) -> Iterator[Measurement]:
         if error:
-            yield Measurement(TOOL_FAILURES, 1, {**self._describe(call_id), "error": error})
+            yield Measurement(TOOL_FAILURES, 1, {**self._describe(function_call_id), "error": error})
 
-    def _answer(self, call_id: str, action: str) -> Iterator[Measurement]:
-        requested_at = self._requested_at.get(ids.requesting_call(call_id))
+    def _answer(self, function_call_id: str, action: str) -> Iterator[Measurement]:
+        requested_at = self._requested_at.get(ids.requesting_call(function_call_id))
         row = ACTIONS.get(action)  # a passed deadline has no row
         if requested_at is not None and not (row and not row.decides):
             delay = max(self._entry.time - requested_at, 0.0)
-            yield Measurement(ANSWER_SECONDS, delay, {**self._describe(call_id), "action": action})
+            yield Measurement(ANSWER_SECONDS, delay, {**self._describe(function_call_id), "action": action})
 
-    def _find_submitted(self, ref: str) -> AnswerSubmitted | None:
+    def _find_submitted(self, ref: str) -> VerificationRequested | None:
         for entry in self._log.entries:
-            if isinstance(entry.body, AnswerSubmitted) and str(without_verdict(entry.ref)) == ref:
+            if isinstance(entry.body, VerificationRequested) and str(without_verdict(entry.ref)) == ref:
                 return entry.body
         return None

@@ -19,6 +19,7 @@ from temporalio.service import RPCError
 from temporalio.worker import Interceptor, Worker, WorkerConfig
 
 from waystation.activities import (
+    AnswerVerifier,
     CacheInterceptor,
     CarryOver,
     Channels,
@@ -30,9 +31,8 @@ from waystation.activities import (
     Models,
     Notifier,
     ProofFactory,
-    Reviewer,
     ScopeKeeper,
-    Sessions,
+    SessionHistories,
     TokenVerifier,
     ToolCaller,
     close_plugins,
@@ -111,7 +111,7 @@ def _tool_activity(handler: Callable[[ToolCallInput], Awaitable[bytes]]) -> Acti
     return call_tool
 
 
-def _progress_activity(sessions: Sessions) -> Activity:
+def _progress_activity(sessions: SessionHistories) -> Activity:
     """Return the local activity that sessions wait for; see `workflows.inbox.Arrivals`."""
 
     @activity.defn(name=FIND_PROGRESS)
@@ -274,7 +274,7 @@ class WaystationPlugin(SimplePlugin):
         ]
         logs = LogCache(client, self._blobs)
         scopes, forks = ScopeKeeper(client, logs), self._settings.allow_forks or self._settings.allow_overrides
-        sessions = Sessions(client, self._blobs, scopes, logs=logs, forks=forks)
+        sessions = SessionHistories(client, self._blobs, scopes, logs=logs, forks=forks)
         if self._activities:
             self._check_keys(client)
             activities = self._create_activities(client, logs, scopes, sessions, namespace, quick_calls=is_cached)
@@ -364,7 +364,7 @@ class WaystationPlugin(SimplePlugin):
         client: Client,
         logs: LogCache,
         scopes: ScopeKeeper,
-        sessions: Sessions,
+        sessions: SessionHistories,
         namespace: "_Namespace",
         *,
         quick_calls: bool,
@@ -406,7 +406,7 @@ class WaystationPlugin(SimplePlugin):
             CHILD: carry_over.child_outcome,
             TAKE_OVER: carry_over.take_over,
             NOTIFY: Notifier(logs, self._channels, self._sign_link).notify,
-            VERIFY: Reviewer(self._registry, logs, sessions, **parts).review,
+            VERIFY: AnswerVerifier(self._registry, logs, sessions, **parts).verify,
             HELD_TOOL: tool_caller.call,
             FLUSH_SCOPES: scopes.apply,
             COLLECT: sessions.collect,

@@ -43,7 +43,7 @@ _parse_ref = lru_cache(maxsize=1_000)(parse_ref)
 log = structlog.get_logger("waystation.worker")
 
 
-class _Run(NamedTuple):
+class _ExportedRun(NamedTuple):
     """A run, with the data that its spans are derived from."""
 
     id: str
@@ -87,8 +87,8 @@ class SpanExport(Interceptor):
         self._content, self._long_wait_s = content, long_wait_s
         self._sent: LRUCache[str, set[int]] = LRUCache(MAX_RUNS)
         """IDs of the exported spans of each run."""
-        self._ended: list[_Run] = []
-        self._waiting: dict[str, _Run] = {}
+        self._ended: list[_ExportedRun] = []
+        self._waiting: dict[str, _ExportedRun] = {}
         """The runs that wait, in the order in which they are due."""
         self._lock = threading.Lock()  # of the two
         self._thread = ExportThread("waystation-spans", self._export)
@@ -102,11 +102,11 @@ class SpanExport(Interceptor):
         with self._lock:
             self._waiting.pop(run_id, None)
             if over:
-                self._ended.append(_Run(run_id, log, now, over))
+                self._ended.append(_ExportedRun(run_id, log, now, over))
             else:
-                self._waiting[run_id] = _Run(run_id, log, now + delay, over, time.monotonic() + delay)
+                self._waiting[run_id] = _ExportedRun(run_id, log, now + delay, over, time.monotonic() + delay)
 
-    def _take(self) -> list[_Run]:
+    def _take(self) -> list[_ExportedRun]:
         """Return the runs that have ended or are due, and forget them."""
         now = time.monotonic()
         with self._lock:
@@ -122,7 +122,7 @@ class SpanExport(Interceptor):
             except Exception:  # the spans of the other runs must not be lost, and nobody else reports it
                 log.exception("spans.not_exported", run_id=run.id)
 
-    def _export_run(self, run: _Run) -> None:
+    def _export_run(self, run: _ExportedRun) -> None:
         started = run.log.state.input
         trace = find_trace(run.log.invocation_id, started)
         if not (trace.sampled if started and started.traceparent else self._is_sampled(trace)):
@@ -196,7 +196,7 @@ class _ActivitySpan(NonRecordingSpan):
         match _parse_ref(id):
             case ModelReplyRef():
                 key = log.invocation_id, id
-            case CallRef(call_id, run) if call := log.state.calls.get(call_id):
+            case CallRef(function_call_id, run) if call := log.state.calls.get(function_call_id):
                 key = call_key(log.invocation_id, call, run)
             case _:
                 return otel.INVALID_SPAN_CONTEXT

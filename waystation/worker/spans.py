@@ -18,7 +18,6 @@ from waystation.core.budget import Usage
 from waystation.core.contract import NO_ACTIONS, InvocationInput, ModelReply, user_content
 from waystation.core.log import (
     AnswerCounted,
-    AnswerSubmitted,
     AnswerVerified,
     Body,
     CallLost,
@@ -35,6 +34,7 @@ from waystation.core.log import (
     ModelLost,
     ModelReplied,
     ModelReplyRef,
+    VerificationRequested,
     without_verdict,
 )
 from waystation.core.payload import JsonObject, encode
@@ -157,7 +157,7 @@ class _Spans:
         self._early: set[str] = set()
         """Long-running calls that were answered before their function returned."""
         self._approvals = Counter[str]()
-        self._submitted: dict[str, AnswerSubmitted] = {}
+        self._submitted: dict[str, VerificationRequested] = {}
         self._returns = {id: at for at, entry in enumerate(self.entries) if (id := _returned_call(entry.body))}
         """Position of the last entry with which each function call returned."""
         self._part: tuple[int, float, int | None] | None = None
@@ -181,31 +181,31 @@ class _Spans:
                         (self._waiting if asks else self._running)[call.id] = time
             case ModelLost(number, failure):
                 yield from self._model_span(number, time, None, failure)
-            case AnswerCounted(call_id, answer):
-                yield from self._decide(position, call_id, time, answer.action)
-            case AnswerSubmitted():
+            case AnswerCounted(function_call_id, answer):
+                yield from self._decide(position, function_call_id, time, answer.action)
+            case VerificationRequested():
                 self._submitted[str(without_verdict(entry.ref))] = entry.body
             case AnswerVerified(ref, _, None) if submitted := self._submitted.pop(ref, None):
                 yield from self._decide(position, submitted.function_call_id, time, submitted.answer.action)
-            case DeadlinePassed(call_id):
-                yield from self._decide(position, call_id, time, "expired")
+            case DeadlinePassed(function_call_id):
+                yield from self._decide(position, function_call_id, time, "expired")
             case CallReturned(outcome, run):
                 yield from self._return(outcome.function_call_id, run, time, outcome.error_type, outcome.response)
                 actions, id = outcome.actions or NO_ACTIONS, outcome.function_call_id
                 asks = id in actions.requested_auth_configs or id in actions.requested_tool_confirmations
                 if (asks or not outcome.final) and id not in self._early:
                     self._waiting[id] = time
-            case ChildReturned(call_id, result):
-                yield from self._return(call_id, 0, time, None, {"result": result.text})
-            case CallLost(call_id, failure, run):
-                yield from self._return(call_id, run, time, failure.error_type or failure.kind, None)
+            case ChildReturned(function_call_id, result):
+                yield from self._return(function_call_id, 0, time, None, {"result": result.text})
+            case CallLost(function_call_id, failure, run):
+                yield from self._return(function_call_id, run, time, failure.error_type or failure.kind, None)
             case Ended(status) if status != "continued":
                 for number in list(self._models):
                     yield from self._model_span(number, time, None, Failure(kind="cancelled"))
-                for call_id in list(self._running):
-                    yield from self._tool_span(call_id, 0, time, "cancelled", None)
-                for call_id in list(self._waiting):
-                    yield from self._wait_span(call_id, time, "ended")
+                for function_call_id in list(self._running):
+                    yield from self._tool_span(function_call_id, 0, time, "cancelled", None)
+                for function_call_id in list(self._waiting):
+                    yield from self._wait_span(function_call_id, time, "ended")
 
     def follow(self, entry: Entry, *, is_end: bool) -> Iterator[Span]:
         """Begin or end an `invoke_agent` span if necessary, after an entry was applied."""
@@ -236,8 +236,8 @@ class _Spans:
         span.parent = id if span.begin >= begin else self._first
         return span
 
-    def _calls_agent(self, call_id: str) -> bool:
-        call = self._log.state.calls.get(call_id)
+    def _calls_agent(self, function_call_id: str) -> bool:
+        call = self._log.state.calls.get(function_call_id)
         return call is not None and call.call.kind == "agent"
 
     def _begin_part(self, key: str, begin: float) -> None:
@@ -299,13 +299,13 @@ class _Spans:
         yield self._span(self._id(key), f"chat {model}" if model else "chat", begin, end, about, error)
 
     def _return(
-        self, call_id: str, run: int, time: float, error: str | None, response: JsonObject | None
+        self, function_call_id: str, run: int, time: float, error: str | None, response: JsonObject | None
     ) -> Iterator[Span]:
         """Yield the spans that end when a function call returns. Work before or after a target is part of its span."""
-        if call_id in self._waiting:  # the answer to another call, such as a login, also counted for this one
-            yield from self._wait_span(call_id, self._decided_at, "approve")
-            self._running[call_id] = self._decided_at
-        call = self._log.state.calls.get(call_id)
+        if function_call_id in self._waiting:  # the answer to another call, such as a login, also counted for this one
+            yield from self._wait_span(function_call_id, self._decided_at, "approve")
+            self._running[function_call_id] = self._decided_at
+        call = self._log.state.calls.get(function_call_id)
         if call is None:
             return
         checks = int(call.call.target is not None and call.call.target.check)
@@ -313,13 +313,13 @@ class _Spans:
         is_check, has_callbacks = run < checks and error is None, run == checks and call.call.after
         if has_target and (is_check or has_callbacks):
             return
-        yield from self._tool_span(call_id, run, time, error, response)
+        yield from self._tool_span(function_call_id, run, time, error, response)
 
     def _tool_span(
-        self, call_id: str, run: int, end: float, error: str | None, response: JsonObject | None
+        self, function_call_id: str, run: int, end: float, error: str | None, response: JsonObject | None
     ) -> Iterator[Span]:
-        call = self._log.state.calls.get(call_id)
-        begin = self._running.pop(call_id, self.entries[0].time)
+        call = self._log.state.calls.get(function_call_id)
+        begin = self._running.pop(function_call_id, self.entries[0].time)
         if call is None:
             return
         about: Attributes = {**_describe_call(call), "gen_ai.operation.name": "execute_tool"}
@@ -330,25 +330,27 @@ class _Spans:
         id = self._trace.span_id(*call_key(self._log.invocation_id, call, run))
         yield self._span(id, f"execute_tool {call.name}", begin, end, about, error)
 
-    def _decide(self, position: int, call_id: str, time: float, action: str) -> Iterator[Span]:
-        call_id = ids.requesting_call(call_id)
-        call, row = self._log.state.calls.get(call_id), ACTIONS.get(action)  # a passed deadline has no row
+    def _decide(self, position: int, function_call_id: str, time: float, action: str) -> Iterator[Span]:
+        function_call_id = ids.requesting_call(function_call_id)
+        call, row = self._log.state.calls.get(function_call_id), ACTIONS.get(action)  # a passed deadline has no row
         if call is None or (row and not row.decides):
             return
-        if call_id in self._running:
-            self._early.add(call_id)
+        if function_call_id in self._running:
+            self._early.add(function_call_id)
             return
-        self._approvals[call_id] = 1 if action == "edit" else self._approvals[call_id] + (action == "approve")
-        if row and row.approves and self._approvals[call_id] < call.approvals_needed:
+        self._approvals[function_call_id] = (
+            1 if action == "edit" else self._approvals[function_call_id] + (action == "approve")
+        )
+        if row and row.approves and self._approvals[function_call_id] < call.approvals_needed:
             return
         self._decided_at = time
-        yield from self._wait_span(call_id, time, action)
-        if self._returns.get(call_id, -1) > position or call.performing:
-            self._running[call_id] = time
+        yield from self._wait_span(function_call_id, time, action)
+        if self._returns.get(function_call_id, -1) > position or call.performing:
+            self._running[function_call_id] = time
 
-    def _wait_span(self, call_id: str, end: float, outcome: str) -> Iterator[Span]:
-        call = self._log.state.calls.get(call_id)
-        begin = self._waiting.pop(call_id, None)
+    def _wait_span(self, function_call_id: str, end: float, outcome: str) -> Iterator[Span]:
+        call = self._log.state.calls.get(function_call_id)
+        begin = self._waiting.pop(function_call_id, None)
         if call is None or (begin is None and call.requested_at is None):
             return
         begin = begin if begin is not None else call.requested_at or end  # the wait began in an earlier run
@@ -359,7 +361,7 @@ class _Spans:
             "waystation.wait.kind": kind,
             "waystation.wait.outcome": outcome,
         }
-        yield self._span(self._id(f"wait {call_id} {begin!r}"), f"wait {call.name}", begin, end, about)
+        yield self._span(self._id(f"wait {function_call_id} {begin!r}"), f"wait {call.name}", begin, end, about)
 
     def _span(
         self,
@@ -392,8 +394,8 @@ def _returned_call(body: Body) -> str | None:
     match body:
         case CallReturned(outcome):
             return outcome.function_call_id
-        case ChildReturned(call_id) | CallLost(call_id):
-            return call_id
+        case ChildReturned(function_call_id) | CallLost(function_call_id):
+            return function_call_id
     return None
 
 

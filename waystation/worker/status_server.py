@@ -64,7 +64,7 @@ def parse_address(text: str) -> tuple[str, int]:
     return host.strip("[]") or LOOPBACK, int(port)
 
 
-class _Run:
+class _ServerRun:
     """One run of a check in a thread of its own, so that a check that hangs delays nothing else."""
 
     def __init__(self, check: Check) -> None:
@@ -126,7 +126,7 @@ class StatusServer:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ticked_at = 0.0
         self._checks: dict[str, Check] = {}
-        self._runs: dict[str, _Run] = {}
+        self._runs: dict[str, _ServerRun] = {}
         self._lock = threading.Lock()  # of the runs
         self._namespace: NamespaceMetrics | None = None
 
@@ -204,12 +204,12 @@ class StatusServer:
         runs = {name: self._start(name, check) for name, check in list(self._checks.items())}
         return {**loop, **{name: run.wait() for name, run in runs.items()}}
 
-    def _start(self, name: str, check: Check) -> "_Run":
+    def _start(self, name: str, check: Check) -> "_ServerRun":
         """Return the run of a check that is not over or was recent, or else start one."""
         with self._lock:
             run = self._runs.get(name)
             if run is None or run.is_outdated():
-                run = self._runs[name] = _Run(check)
+                run = self._runs[name] = _ServerRun(check)
                 threading.Thread(target=run, name=f"check {name}", daemon=True).start()
             return run
 

@@ -77,10 +77,10 @@ async def test_the_approver_is_verified_and_recorded(serve: Serve, there: Instal
         token = there.provider.token()
         await client.invocation(invocation.id).approve("fc-1", token=token, by="mallory")
         assert "'paid': 5" in (await invocation.result()).text
-        (review,) = await reviews(invocation)
+        (verification,) = await reviews(invocation)
         history = (await invocation.history()).to_json()
-    assert review.who is not None
-    assert (review.who.subject, review.refused) == ("dana@example.com", None)
+    assert verification.who is not None
+    assert (verification.who.subject, verification.refused) == ("dana@example.com", None)
     assert token not in history
 
 

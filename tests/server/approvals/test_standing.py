@@ -8,7 +8,7 @@ from temporalio.service import RPCError
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import Till, reject_and_finish, until, until_waiting, waiting
 from waystation.agents import Agent
-from waystation.core.approval import ApprovalPolicy, StandingApproval
+from waystation.core.approval import ApprovalPolicy, RememberedApproval
 from waystation.core.payload import JsonObject
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.agent_tool import AgentTool
@@ -108,7 +108,7 @@ async def test_nobody_starts_an_invocation_with_approvals_of_their_own(serve: Se
         await first.approve(remember=True)
         (genuine,) = (await first.log()).state.approvals.standing
         await first.result()
-    assert isinstance(genuine, StandingApproval)
+    assert isinstance(genuine, RememberedApproval)
     forged: JsonObject = genuine.model_dump(mode="json")
     again = clerk(till, pays(5), says("Done."))
     async with serve(again) as env:

@@ -24,7 +24,7 @@ from waystation.core.approval import ApprovalPolicy
 from waystation.core.log import is_working
 from waystation.history import SavedHistory, decode_histories, format_saved_history
 from waystation.replay import Recording, redaction, replay
-from waystation.replay.redaction import NotRedacted, Redactor, Rules, redact, redact_history
+from waystation.replay.redaction import NotRedacted, RedactionRules, Redactor, redact, redact_history
 from waystation.storage.driver import offloading
 from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
 from waystation.tools.agent_tool import AgentTool
@@ -211,7 +211,7 @@ def test_a_failure_is_hidden_with_its_causes_and_its_stack() -> None:
     failure.cause.application_failure_info.details.payloads.append(_payload("cause"))
     started = HistoryEvent(event_id=1)
     started.workflow_execution_started_event_attributes.workflow_type.name = "AgentInvocation"
-    redacted = redact_history(WorkflowHistory("x", [started, event]), Redactor(Rules(text=True)))
+    redacted = redact_history(WorkflowHistory("x", [started, event]), Redactor(RedactionRules(text=True)))
     assert find_texts(redacted.to_json_dict(), places) == set()
 
 

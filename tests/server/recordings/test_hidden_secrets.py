@@ -15,7 +15,7 @@ from tests.server.web.sites import page_of, path_of, site
 from tests.server.workflows.outside import answer_and_finish, approve_and_finish, until, until_waiting
 from waystation.agents import Agent
 from waystation.apps.registry import Registry
-from waystation.cli.command_context import Target, write_waits
+from waystation.cli.command_context import ServerTarget, write_waits
 from waystation.cli.output import Output
 from waystation.cli.pending_calls import show_call, write_list
 from waystation.cli.program import app
@@ -150,8 +150,8 @@ def on_paper(write: Any) -> str:
 @pytest.mark.parametrize(
     "write",
     [
-        lambda out, call: write_list(out, Target(), [call]),
-        lambda out, call: write_waits(out, Target(), [call]),
+        lambda out, call: write_list(out, ServerTarget(), [call]),
+        lambda out, call: write_waits(out, ServerTarget(), [call]),
         lambda out, call: show_call(out, call),
     ],
     ids=["pending", "pending with details", "approve"],

@@ -17,7 +17,7 @@ from tests.server.workflows.outside import Till, reject_and_finish
 from waystation.agents import Agent
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.function_tool import FunctionTool
-from waystation.web.http_responses import Refused
+from waystation.web.http_responses import RequestRefused
 from waystation.web.limits import Limits, RateLimit
 from waystation.web.logins import MAX_FORMS, Login, make_login_cache
 
@@ -344,7 +344,7 @@ def test_rate_limits_are_bounded_and_refill() -> None:
     def wait(client: str) -> int:
         try:
             rate.check(client)
-        except Refused as refused:
+        except RequestRefused as refused:
             return int(refused.headers["Retry-After"])
         return 0
 

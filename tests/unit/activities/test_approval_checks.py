@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from waystation.activities.approval_checks import bind_approval, find_refusal
+from waystation.activities.answer_verification import bind_approval, find_refusal
 from waystation.agents import ApprovalRule
 from waystation.core.approval import ApprovalPolicy, call_digest
 from waystation.core.contract import Call, Confirmation, EventActions, ToolCallInput, ToolConfirmation, ToolOutcome

@@ -24,12 +24,12 @@ from waystation.core.approval import Answer, ApprovalPolicy, Escalation, Verific
 from waystation.core.errors import ForeignHistory
 from waystation.core.log import (
     AnswerIgnored,
-    AnswerSubmitted,
     AnswerVerified,
     Body,
     NoticeReport,
     Notified,
     ReminderDue,
+    VerificationRequested,
 )
 from waystation.core.payload import JsonObject
 from waystation.history import decode_histories, fetch_log, read_history_file
@@ -110,7 +110,7 @@ def test_several_approvals_are_recorded_with_identities_and_the_last_one_decides
     def vote(ref: str, by: str, refused: AnswerIgnored | None = None) -> list[Body]:
         answer = Answer(function_call_id="fc-1", action="approve", by=by, token="quince")
         who = Verified(subject=f"{by}@example.com", roles=("finance",), issuer="https://id.example.com")
-        return [AnswerSubmitted("fc-1", answer), AnswerVerified(ref, Verification(who=who), refused)]
+        return [VerificationRequested("fc-1", answer), AnswerVerified(ref, Verification(who=who), refused)]
 
     second_vote = AnswerIgnored("AlreadyAnswered", "Has approved before.", "fc-1", "alice")
     payment = model_calls("pay", gated=True, approval=policy, declared="d")

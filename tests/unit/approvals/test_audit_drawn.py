@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tests.tiers import drawn_examples
 from tests.unit.core.test_policies_drawn import Asking
 from waystation.approvers.audit import create_account, create_sheet, format_sheet, read_sheet
-from waystation.core.log import AnswerCounted, AnswerIgnored, AnswerSubmitted, AnswerVerified, CallRef
+from waystation.core.log import AnswerCounted, AnswerIgnored, AnswerVerified, CallRef, VerificationRequested
 from waystation.core.projection import facts
 
 STORIES = settings(max_examples=drawn_examples(40), deadline=None)
@@ -38,7 +38,7 @@ def test_every_answer_is_recorded_once_and_each_wait_is_decided_at_most_once(dat
     """An answer is counted, ignored or submitted; a reviewed answer gets another line with the outcome."""
     log = Asking(data).play().whole
     account = create_account(log)
-    attempts = (AnswerCounted, AnswerIgnored, AnswerSubmitted, AnswerVerified)
+    attempts = (AnswerCounted, AnswerIgnored, VerificationRequested, AnswerVerified)
     recorded = sum(isinstance(entry.body, attempts) for entry in log.entries)
     kinds = ("answered", "ignored", "submitted", "claimed", "released", "viewed", "progress_told")
     assert sum(entry["kind"] in kinds for entry in account) == recorded

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from tests.unit.cli.test_pending import POLICY, call
 from waystation.cli import pending_calls
-from waystation.cli.command_context import Problem, Target
+from waystation.cli.command_context import CommandProblem, ServerTarget
 from waystation.cli.output import Output
 from waystation.cli.terminal_input import Person
 from waystation.core.approval import ACTIONS, Action, PendingCall
@@ -91,7 +91,7 @@ def test_secrets_are_not_shown_where_arguments_are_edited() -> None:
 
 def test_unchanged_arguments_are_not_sent_as_an_edit() -> None:
     """The message names the command that sends unchanged arguments."""
-    with pytest.raises(Problem, match="To run the call with them, use `approve`"):
+    with pytest.raises(CommandProblem, match="To run the call with them, use `approve`"):
         filled(Types("", editor=lambda text: text), call(), "edit")
 
 
@@ -142,7 +142,7 @@ def test_a_required_comment_is_requested_again() -> None:
 @pytest.mark.parametrize("line", ["", "n", "no", "maybe"])
 def test_nothing_is_sent_without_a_clear_yes(line: str) -> None:
     """The message says that nothing was sent."""
-    with pytest.raises(Problem, match=r"Nothing was sent\."):
+    with pytest.raises(CommandProblem, match=r"Nothing was sent\."):
         filled(Types("", line), call(), "approve")
 
 
@@ -150,8 +150,8 @@ def test_nothing_is_sent_without_a_clear_yes(line: str) -> None:
 def test_a_number_outside_the_list_is_refused(line: str) -> None:
     """A number outside the list is refused instead of guessed."""
     out, _ = output()
-    with pytest.raises(Problem, match="is not a number from 1"):
-        pending_calls.choose(Types(line), out, Target(), [call(), call(invocation_id="other")])
+    with pytest.raises(CommandProblem, match="is not a number from 1"):
+        pending_calls.choose(Types(line), out, ServerTarget(), [call(), call(invocation_id="other")])
 
 
 def test_a_long_list_is_shown_page_by_page() -> None:
@@ -159,9 +159,9 @@ def test_a_long_list_is_shown_page_by_page() -> None:
     many = [call(invocation_id=f"payer-{number}") for number in range(1, 46)]
     for lines, number in ((["", "", "45"], 45), (["", "3"], 3), (["20"], 20)):
         out, stream = output()
-        assert pending_calls.choose(Types(*lines), out, Target(), many) == many[number - 1]
+        assert pending_calls.choose(Types(*lines), out, ServerTarget(), many) == many[number - 1]
         assert stream.getvalue().count("payer-") == min(45, 20 * len(lines))
     person = Types("21")
-    with pytest.raises(Problem, match="'21' is not a number from 1 to 20"):
-        pending_calls.choose(person, output()[0], Target(), many)
+    with pytest.raises(CommandProblem, match="'21' is not a number from 1 to 20"):
+        pending_calls.choose(person, output()[0], ServerTarget(), many)
     assert person.prompts == ["Which call (1 to 20, or Enter for 25 more)"]

@@ -7,7 +7,7 @@ import pytest
 
 from tests.paths import ROOT
 from tests.programs import command
-from waystation.adk_imports import Finding, NotParsable, migrate
+from waystation.adk_imports import ImportChange, NotParsable, migrate
 
 PROGRAMS = sorted((ROOT / "tests" / "slow" / "programs" / "adk").glob("*.py"))
 
@@ -100,8 +100,8 @@ from google.adk.agents import (
 """
     )
     assert findings == [
-        Finding(2, "changed", "from waystation.agents import Agent"),
-        Finding(
+        ImportChange(2, "changed", "from waystation.agents import Agent"),
+        ImportChange(
             4,
             "missing",
             "Waystation does not have google.adk.agents.LiveRequestQueue. Waystation lacks ADK's live audio and video. "

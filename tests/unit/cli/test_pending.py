@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from waystation.cli.command_context import Problem, Target, write_waits
+from waystation.cli.command_context import CommandProblem, ServerTarget, write_waits
 from waystation.cli.output import Output
 from waystation.cli.pending_calls import parse_duration, write_list
 from waystation.core.approval import ApprovalPolicy, PendingCall
@@ -30,7 +30,7 @@ def table_lines(calls: list[PendingCall], width: int) -> list[str]:
     stream = io.StringIO()
     out = Output(page=width)
     out.console = Console(file=stream, width=width, highlight=False, markup=False, emoji=False, color_system=None)
-    write_list(out, Target(), calls)
+    write_list(out, ServerTarget(), calls)
     return stream.getvalue().splitlines()
 
 
@@ -46,7 +46,7 @@ def offered(**fields: Any) -> list[str]:
     stream = io.StringIO()
     out = Output(page=400)
     out.console = Console(file=stream, width=400, highlight=False, markup=False, emoji=False, color_system=None)
-    write_waits(out, Target(temporal="temporal"), [call(**fields)])
+    write_waits(out, ServerTarget(temporal="temporal"), [call(**fields)])
     return [line.split(maxsplit=1)[1] for line in stream.getvalue().splitlines() if "payer-1 " in line]
 
 
@@ -55,7 +55,7 @@ def call_text(**fields: Any) -> str:
     stream = io.StringIO()
     out = Output(page=400)
     out.console = Console(file=stream, width=10_000, highlight=False, markup=False, emoji=False, color_system=None)
-    write_waits(out, Target(temporal="temporal"), [call(**fields)])
+    write_waits(out, ServerTarget(temporal="temporal"), [call(**fields)])
     return stream.getvalue()
 
 
@@ -111,7 +111,7 @@ def test_a_duration_has_a_unit(text: str, seconds: float) -> None:
 @pytest.mark.parametrize("text", ["", "2", "h", "2 weeks", "-1h", "1.5h", "9999999d"])
 def test_an_invalid_duration_is_refused(text: str) -> None:
     """The message shows valid durations."""
-    with pytest.raises(Problem, match="is not a valid duration"):
+    with pytest.raises(CommandProblem, match="is not a valid duration"):
         parse_duration(text)
 
 

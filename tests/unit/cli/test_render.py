@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from tests.conftest import SetZone
-from waystation.cli.command_context import Target, quote, write_waits
+from waystation.cli.command_context import ServerTarget, quote, write_waits
 from waystation.cli.output import Output
 from waystation.core.approval import PendingCall, default_hint
 from waystation.core.contract import Covered, Event, EventActions, EventCompaction
@@ -102,7 +102,7 @@ def test_hostile_pending_calls_are_escaped(capsys: pytest.CaptureFixture[str]) -
         deadline=0,
         user_id=HOSTILE,
     )
-    write_waits(Output(), Target(), [call])
+    write_waits(Output(), ServerTarget(), [call])
     sent = capsys.readouterr().out
     assert not STEERING & set(sent)
     assert "--workflow-id 'it'\"'\"'s; rm -rf $HOME'" in sent
@@ -125,7 +125,7 @@ def test_all_arguments_of_a_pending_call_are_shown(capsys: pytest.CaptureFixture
         deadline=0,
         user_id="ann",
     )
-    write_waits(Output(), Target(), [call])
+    write_waits(Output(), ServerTarget(), [call])
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith(("  with", "  hint"))]
     assert lines == [
         f'  with     reason = "{reason}"',

@@ -176,8 +176,8 @@ class Story:
             lost = self.draw(st.integers(0, 12)) == 0
             if lost:
                 simulation.lose(ref, Failure(kind="start_to_close"))
-            elif isinstance(review := parse_ref(ref), VerificationRef):
-                simulation.verification_returns(ref, self._review(review))
+            elif isinstance(verification := parse_ref(ref), VerificationRef):
+                simulation.verification_returns(ref, self._review(verification))
             else:
                 failed = self.draw(st.sampled_from([{}, {"desk": "Timeout"}]))
                 simulation.notification_returns(ref, NoticeReport(delivered=("desk",), failed=failed))

@@ -27,7 +27,6 @@ from waystation.core.log import (
     CANCEL,
     END,
     START,
-    AnswerSubmitted,
     AnswerVerified,
     Began,
     Body,
@@ -48,6 +47,7 @@ from waystation.core.log import (
     Perform,
     Step,
     VerificationRef,
+    VerificationRequested,
     Wait,
     decision,
     intake,
@@ -121,9 +121,9 @@ class Simulation:
         marked = outcome.model_copy(update={"mark": self._mark()})
         self._arrive(facts.Returned(ref, marked.encode()))
 
-    def verification_returns(self, ref: str, review: Verification) -> None:
+    def verification_returns(self, ref: str, verification: Verification) -> None:
         """Complete the verification of an answer."""
-        self._arrive(facts.Returned(ref, review.model_copy(update={"mark": self._mark()}).encode()))
+        self._arrive(facts.Returned(ref, verification.model_copy(update={"mark": self._mark()}).encode()))
 
     def notification_returns(self, ref: str, report: NoticeReport) -> None:
         """Complete a notification."""
@@ -310,7 +310,7 @@ class Simulation:
 
     def _take(self, ref: MessageRef, body: Body) -> None:
         self.log.record(decision.ref_with_verdict(ref, body), self.now, body)
-        if isinstance(body, AnswerSubmitted):
+        if isinstance(body, VerificationRequested):
             self._schedule(str(VerificationRef(ref)), self._position(), "review")
 
     def _loop(self) -> None:

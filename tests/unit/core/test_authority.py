@@ -10,10 +10,10 @@ from waystation.core.errors import AlreadyAnswered, DigestMismatch, InvalidAnswe
 from waystation.core.log import (
     MAX_IGNORED_EVENTS,
     AnswerIgnored,
-    AnswerSubmitted,
     Log,
     MessageRef,
     VerificationRef,
+    VerificationRequested,
     parse_ref,
 )
 from waystation.core.log.decision import check_answer, decide_verified
@@ -80,9 +80,9 @@ def test_a_token_counts_once() -> None:
     for number, subject in enumerate(("ann", "bob"), 1):
         message = MessageRef("s", number)
         vote = Answer(function_call_id="fc-1", action="approve", token="sealed")
-        log.append(MessageRef("s", number, "?"), 1_002, AnswerSubmitted("fc-1", vote))
-        review = Verification(who=Verified(subject=subject), nonce="once")
-        verified.append(decide_verified(log, str(message), review, 1_003))
+        log.append(MessageRef("s", number, "?"), 1_002, VerificationRequested("fc-1", vote))
+        verification = Verification(who=Verified(subject=subject), nonce="once")
+        verified.append(decide_verified(log, str(message), verification, 1_003))
         log.append(VerificationRef(message), 1_003, verified[-1])
     refused = verified[1].refused
     assert verified[0].refused is None

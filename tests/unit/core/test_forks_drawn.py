@@ -13,13 +13,13 @@ from waystation.core.approval import Answer, Verification, Verified
 from waystation.core.contract import EventActions, Fork, InvocationInput
 from waystation.core.log import (
     AnswerCounted,
-    AnswerSubmitted,
     AnswerVerified,
     CallReturned,
     ChildReturned,
     Log,
     MessageRef,
     VerificationRef,
+    VerificationRequested,
     next_step,
 )
 from waystation.core.log.decision import decide_verified
@@ -86,7 +86,7 @@ def test_a_verified_approval_of_a_call_without_a_result_stays_with_the_source() 
     """The approver answered for the source, so the fork asks again."""
     source = log_of(story.user_message("pay"), model_calls("pay", gated=True, declared="schema"))
     vote = Answer(function_call_id="fc-1", action="approve", token="sealed")
-    source.append(MessageRef("s", 1, "?"), 1_002, AnswerSubmitted("fc-1", vote))
+    source.append(MessageRef("s", 1, "?"), 1_002, VerificationRequested("fc-1", vote))
     verified = decide_verified(source, "s1", Verification(who=Verified(subject="ann")), 1_003)
     source.append(VerificationRef(MessageRef("s", 1)), 1_003, verified)
     params = InvocationInput(agent="ag", message="go", fork=Fork(invocation_id="inv", event=source.state.event_count))
@@ -115,9 +115,9 @@ def test_no_call_runs_on_an_approval_of_the_source(data: st.DataObject) -> None:
                 undecided.discard(call_id)
             case AnswerCounted(call_id, answer) if call_id in undecided:
                 assert answer.action == "progress"
-            case AnswerSubmitted(call_id):
+            case VerificationRequested(call_id):
                 assert call_id not in undecided
-    answered = {str(entry.ref).rstrip("?") for entry in ours.entries if isinstance(entry.body, AnswerSubmitted)}
+    answered = {str(entry.ref).rstrip("?") for entry in ours.entries if isinstance(entry.body, VerificationRequested)}
     assert {entry.body.ref for entry in ours.entries if isinstance(entry.body, AnswerVerified)} <= answered
 
 

@@ -16,10 +16,10 @@ from waystation.core.contract import AgentSpec, Call, Confirmation, InvocationIn
 from waystation.core.log import (
     AgentRun,
     AnswerCounted,
-    AnswerSubmitted,
     AnswerVerified,
     CallState,
     Log,
+    VerificationRequested,
     without_verdict,
 )
 from waystation.core.payload import JsonObject
@@ -87,13 +87,13 @@ def counted_answers(log: Log, call: CallState) -> Iterator[tuple[float, Answer, 
     submitted: dict[str, Answer] = {}
     for entry in log.entries:
         match entry.body:
-            case AnswerSubmitted(_, answer):
+            case VerificationRequested(_, answer):
                 submitted[str(without_verdict(entry.ref))] = answer
             case AnswerCounted(_, answer) if ids.requesting_call(answer.function_call_id) == call.id:
                 yield entry.time, answer, None
-            case AnswerVerified(ref, review, None):
+            case AnswerVerified(ref, verification, None):
                 if ids.requesting_call(submitted[ref].function_call_id) == call.id:
-                    yield entry.time, submitted[ref], review.who
+                    yield entry.time, submitted[ref], verification.who
 
 
 def approvers(log: Log, call: CallState) -> list[tuple[str | None, Verified | None]] | None:
@@ -178,10 +178,10 @@ def test_a_token_counts_once_per_call(data: st.DataObject) -> None:
     used: list[tuple[str, str]] = []
     for entry in log.entries:
         match entry.body:
-            case AnswerSubmitted(call_id, _):
+            case VerificationRequested(call_id, _):
                 of_call[str(without_verdict(entry.ref))] = call_id
-            case AnswerVerified(ref, review, None) if review.nonce:
-                used.append((of_call[ref], review.nonce))
+            case AnswerVerified(ref, verification, None) if verification.nonce:
+                used.append((of_call[ref], verification.nonce))
     assert len(used) == len(set(used))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.unit.core.story import log_of, model_calls, user_message
-from waystation.core.approval import ApprovalPolicy, StandingApproval, call_digest, find_covering_approval
+from waystation.core.approval import ApprovalPolicy, RememberedApproval, call_digest, find_covering_approval
 from waystation.core.log import Perform, next_step
 from waystation.core.payload import digest
 
@@ -28,7 +28,7 @@ def test_a_number_is_not_covered_by_another_that_python_calls_equal(
     policy = ApprovalPolicy(remember=timedelta(hours=1))
     bound_to = policy.bound_to("schema", None)
     about: dict[str, Any] = {"root": "r", "agent": "a", "tool": "pay"}
-    known = StandingApproval(**about, args={"n": approved}, bound_to=bound_to, by="ann", until=2_000, origin="i/fc-1")
+    known = RememberedApproval(**about, args={"n": approved}, bound_to=bound_to, by="ann", until=2_000, origin="i/fc-1")
     found = find_covering_approval(
         [known], **about, args={"n": called_with}, declared="schema", origin=None, policy=policy
     )
@@ -41,7 +41,7 @@ def test_a_remembered_approval_covers_only_the_tool_of_its_origin(origin: str | 
     policy = ApprovalPolicy(remember=timedelta(hours=1))
     about: dict[str, Any] = {"root": "r", "agent": "a", "tool": "pay", "args": {"n": 1}}
     bound_to = policy.bound_to("schema", "toolset:bank")
-    known = StandingApproval(**about, bound_to=bound_to, by="ann", until=2_000, origin="i/fc-1")
+    known = RememberedApproval(**about, bound_to=bound_to, by="ann", until=2_000, origin="i/fc-1")
     found = find_covering_approval([known], **about, declared="schema", origin=origin, policy=policy)
     assert (found is not None) is (origin == "toolset:bank")
 
@@ -52,7 +52,7 @@ def test_a_remembered_approval_covers_only_calls_below_its_root_agent(root: str)
     policy = ApprovalPolicy(remember=timedelta(hours=1))
     about: dict[str, Any] = {"agent": "a", "tool": "pay", "args": {"n": 1}}
     bound_to = policy.bound_to("schema", None)
-    known = StandingApproval(**about, root=root, bound_to=bound_to, by="ann", until=2_000, origin="i/fc-1")
+    known = RememberedApproval(**about, root=root, bound_to=bound_to, by="ann", until=2_000, origin="i/fc-1")
     found = find_covering_approval([known], **about, root="r", declared="schema", origin=None, policy=policy)
     assert (found is not None) is (root == "r")
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from waystation.core.contract import Report
+from waystation.core.contract import InvocationReport
 from waystation.core.errors import InvalidInput, QueueFull, SessionBusy, SessionClosed, SessionRefused
 from waystation.core.session_log import (
     MAX_QUEUED,
@@ -30,8 +30,8 @@ def message(text: str, **fields: object) -> SessionMessage:
     return SessionMessage.model_validate({"message": text, **fields})
 
 
-def report(since: int, **fields: object) -> Report:
-    return Report.model_validate({"since": since, "entries": (), **fields})
+def report(since: int, **fields: object) -> InvocationReport:
+    return InvocationReport.model_validate({"since": since, "entries": (), **fields})
 
 
 def test_one_invocation_starts_at_a_time() -> None:

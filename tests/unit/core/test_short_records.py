@@ -10,9 +10,9 @@ from waystation.core.contract import (
     Call,
     Confirmation,
     InvocationInput,
+    InvocationReport,
     InvocationResult,
     ModelReply,
-    Report,
     SessionLink,
     ToolOutcome,
 )
@@ -44,7 +44,7 @@ def entries(content: JsonObject) -> list[Entry]:
 
 def result(content: JsonObject) -> InvocationResult:
     """Return the result of an invocation of a session."""
-    report = Report(since=1, entries=tuple(entries_to_json(entries(content))), state_delta={"seen": [1]})
+    report = InvocationReport(since=1, entries=tuple(entries_to_json(entries(content))), state_delta={"seen": [1]})
     spent = Spent(model_calls=1)
     return InvocationResult(text=TEXT, content=content, state_delta={"seen": [1]}, spent=spent, report=report)
 

@@ -6,7 +6,7 @@ from tests.unit.core.story import answered, log_of, model_calls, tool_returned, 
 from tests.unit.core.test_asking import request_confirmation
 from waystation.core.approval import Answer, ApprovalPolicy, Verification, Verified
 from waystation.core.errors import AlreadyAnswered
-from waystation.core.log import AnswerSubmitted, MessageRef, VerificationRef, parse_ref
+from waystation.core.log import MessageRef, VerificationRef, VerificationRequested, parse_ref
 from waystation.core.log.decision import check_answer, decide_verified
 
 OF_TWO = ApprovalPolicy(quorum=2, verified=False)
@@ -20,7 +20,7 @@ def test_a_vote_counts_for_the_verified_person_and_not_for_the_claimed_name() ->
     for number, claimed in ((1, "ben"), (2, "cleo")):
         message = MessageRef("s", number)
         vote = Answer(function_call_id="fc-1", action="approve", by=claimed)
-        log.append(MessageRef("s", number, "?"), 1_002, AnswerSubmitted("fc-1", vote))
+        log.append(MessageRef("s", number, "?"), 1_002, VerificationRequested("fc-1", vote))
         log.append(
             VerificationRef(message),
             1_003,

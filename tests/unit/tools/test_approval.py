@@ -35,7 +35,7 @@ from waystation.tools import (
     ToolContext,
     WorkflowTool,
     exit_loop,
-    judge_call,
+    find_required_approval,
 )
 from waystation.tools.approval import RequiredApproval
 from waystation.tools.authenticated_function_tool import AuthenticatedFunctionTool
@@ -57,22 +57,22 @@ def pay(amount: float, currency: str = "EUR", tool_context: ToolContext | None =
 
 
 async def judge(tool: BaseTool, args: JsonObject, *rules: ApprovalRule) -> RequiredApproval:
-    return await judge_call(tool, args, ToolContext(), rules)
+    return await find_required_approval(tool, args, ToolContext(), rules)
 
 
 async def policy_of(tool: BaseTool, args: JsonObject, *rules: ApprovalRule) -> ApprovalPolicy | None:
     """Return the policy of the call's confirmation, or None without a confirmation."""
-    judgement = await judge(tool, args, *rules)
-    return judgement.policy if judgement.confirmation else None
+    required = await judge(tool, args, *rules)
+    return required.policy if required.confirmation else None
 
 
 async def test_a_policy_requires_approval_of_every_call() -> None:
     """A policy needs no flag, and the confirmation has the tool's hint."""
     tool = FunctionTool(pay, approval=OWN, hint="Really?")
-    judgement = await judge(tool, {"amount": 1})
-    assert judgement.policy == OWN
-    assert judgement.confirmation is not None
-    assert judgement.confirmation.hint == "Really?"
+    required = await judge(tool, {"amount": 1})
+    assert required.policy == OWN
+    assert required.confirmation is not None
+    assert required.confirmation.hint == "Really?"
     assert tool.effect_when(confirmed=True) == "once"
 
 
@@ -115,9 +115,9 @@ async def test_an_unusable_hint_is_replaced_by_the_default(hint: Any) -> None:
 
     tool, gated = Shred(name="shred", description=""), Shred(name="shred", description="")
     gated.approval = OWN
-    for judgement in (await judge(tool, {}, ApprovalRule(FIRST)), await judge(gated, {})):
-        assert judgement.confirmation is not None
-        assert judgement.confirmation.hint.startswith("Please approve or reject the tool call shred()")
+    for required in (await judge(tool, {}, ApprovalRule(FIRST)), await judge(gated, {})):
+        assert required.confirmation is not None
+        assert required.confirmation.hint.startswith("Please approve or reject the tool call shred()")
 
 
 @pytest.mark.parametrize("confirmation", [True, Confirmation(payload=object())])
@@ -128,8 +128,8 @@ async def test_a_confirmation_that_cannot_be_recorded_has_the_default_hint(confi
         async def confirmation_for(self, args: JsonObject, tool_context: ToolContext) -> Confirmation | None:
             return confirmation  # type: ignore[no-any-return]  # the mistake
 
-    judgement = await judge(Shred(name="shred", description=""), {})
-    assert judgement.confirmation == Confirmation(hint=default_hint("shred"))
+    required = await judge(Shred(name="shred", description=""), {})
+    assert required.confirmation == Confirmation(hint=default_hint("shred"))
 
 
 async def test_the_tools_own_policy_precedes_the_first_matching_rule() -> None:
@@ -157,8 +157,8 @@ async def test_a_rule_sets_the_approvers_of_a_confirmed_tool() -> None:
 
 async def test_a_rule_governs_the_answer_to_a_long_running_call() -> None:
     """The function runs, and the rule decides who may answer."""
-    judgement = await judge(LongRunningFunctionTool(pay), {"amount": 5}, ApprovalRule(FIRST))
-    assert judgement == RequiredApproval(None, FIRST)
+    required = await judge(LongRunningFunctionTool(pay), {"amount": 5}, ApprovalRule(FIRST))
+    assert required == RequiredApproval(None, FIRST)
 
 
 @pytest.mark.parametrize(
@@ -478,9 +478,9 @@ async def test_a_tool_with_a_policy_asks_or_does_not_load(kind: type[BaseTool], 
         return
     assert not problems
     for listed in (await list_tools(agent, ReadonlyContext)).values():
-        judgement = await judge(listed, {"amount": 1, "message": "m", "name": "n", "query": "q", "granted": True})
-        assert judgement.policy == OWN
-        assert tool.is_long_running or (judgement.confirmation is not None) == (not callable(rule) or rule())
+        required = await judge(listed, {"amount": 1, "message": "m", "name": "n", "query": "q", "granted": True})
+        assert required.policy == OWN
+        assert tool.is_long_running or (required.confirmation is not None) == (not callable(rule) or rule())
         assert kind not in REFUSED
 
 

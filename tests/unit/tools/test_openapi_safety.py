@@ -14,7 +14,7 @@ from waystation.auth import AuthConfig, AuthCredential, AuthCredentialTypes, InM
 from waystation.core.errors import InvalidTool
 from waystation.tools.openapi_tool import OpenAPIToolset
 from waystation.tools.openapi_tool.openapi_spec_parser.destination import DestinationRefused, check_destination
-from waystation.tools.openapi_tool.openapi_spec_parser.rest_request import Request
+from waystation.tools.openapi_tool.openapi_spec_parser.rest_request import RestRequest
 from waystation.tools.services import Services
 from waystation.tools.tool_context import ToolContext
 
@@ -333,6 +333,6 @@ async def test_an_ipv6_form_of_a_public_address_is_allowed(address: str) -> None
 async def test_a_request_to_a_checked_address_has_the_name_of_the_host(service: Service) -> None:
     """Services with many names need it."""
     host_tool = tool(spec(f"http://pets.example:{service.server_port}"))
-    request = Request(method="GET", url=f"http://pets.example:{service.server_port}/echo")
+    request = RestRequest(method="GET", url=f"http://pets.example:{service.server_port}/echo")
     answer = await host_tool._answer(request, "127.0.0.1", ToolContext())
     assert answer["headers"]["host"] == f"pets.example:{service.server_port}"

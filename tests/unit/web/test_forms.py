@@ -105,7 +105,7 @@ def test_a_time_without_a_zone_has_the_zone_of_the_server(set_zone: SetZone) -> 
 )
 def test_an_invalid_value_is_reported_at_its_field(key: str, text: str, error: str) -> None:
     """The invalid text stays in its field."""
-    with pytest.raises(forms.InvalidInput) as raised:
+    with pytest.raises(forms.InvalidForm) as raised:
         forms.parse_fields(forms.make_schema_fields(SCHEMA) or [], filled(**{key: text}))
     (field,) = [field for field in raised.value.fields or () if field.key == key]
     assert (field.error, field.value) == (error, text)
@@ -154,5 +154,5 @@ def test_a_response_is_text_or_an_object() -> None:
     """Text that starts with a brace must be a JSON object."""
     assert forms.parse_response("Friday") == {"result": "Friday"}
     assert forms.parse_response(' {"day": "Friday"}') == {"day": "Friday"}
-    with pytest.raises(forms.InvalidInput, match="This is not valid JSON"):
+    with pytest.raises(forms.InvalidForm, match="This is not valid JSON"):
         forms.parse_response('{"day": Friday}')

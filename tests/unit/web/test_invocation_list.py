@@ -7,7 +7,7 @@ import pytest
 
 from waystation.client import InvocationEntry, fold_called
 from waystation.core.approval import ApprovalPolicy, PendingCall
-from waystation.web.http_responses import Refused
+from waystation.web.http_responses import RequestRefused
 from waystation.web.invocation_details import InvocationDetails
 from waystation.web.invocation_list_page import (
     ListFilters,
@@ -56,7 +56,7 @@ def test_an_address_keeps_the_filters_of_another_page() -> None:
 @pytest.mark.parametrize("params", [{"status": "stuck"}, {"age": "year"}, {"sort": "price"}, {"page": "0"}])
 def test_an_unknown_value_of_a_filter_is_refused(params: dict[str, str]) -> None:
     """The message names the parameter."""
-    with pytest.raises(Refused, match=next(iter(params))):
+    with pytest.raises(RequestRefused, match=next(iter(params))):
         ListFilters.parse(params)
 
 

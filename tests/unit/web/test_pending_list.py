@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from waystation.core.approval import ApprovalPolicy, PendingCall, Verified
-from waystation.web.http_responses import Refused
+from waystation.web.http_responses import RequestRefused
 from waystation.web.logins import Login
 from waystation.web.pending_list import InboxQuery, Neighbors, select
 
@@ -81,7 +81,7 @@ def test_an_address_of_the_inbox_leads_to_the_same_list() -> None:
 @pytest.mark.parametrize("page", ["0", "-1", "x", "1.5"])
 def test_a_page_that_cannot_exist_is_an_error(page: str) -> None:
     """The inbox reports it, instead of showing another page."""
-    with pytest.raises(Refused, match="is not a page"):
+    with pytest.raises(RequestRefused, match="is not a page"):
         InboxQuery.parse({"page": page})
 
 

@@ -12,7 +12,7 @@ from waystation.core.errors import InvalidTool
 from waystation.core.payload import JsonObject
 from waystation.tools import BaseToolset, ReadonlyContext, ToolPredicate, authentication_problems
 from waystation.tools.openapi_tool.openapi_spec_parser.destination import place_of
-from waystation.tools.openapi_tool.openapi_spec_parser.rest_api_tool import RestApiTool, Settings
+from waystation.tools.openapi_tool.openapi_spec_parser.rest_api_tool import RestApiTool, RestSettings
 from waystation.tools.openapi_tool.openapi_spec_parser.specification import is_absolute, load, operations_of, to_plain
 
 
@@ -84,7 +84,7 @@ class OpenAPIToolset(BaseToolset):
         named = {place.lower() for place in allowed_hosts or ()}
         # A request goes only to its operation's server.
         declared = {place_of(operation.server) for operation in operations if is_absolute(operation.server)}
-        settings = Settings(
+        settings = RestSettings(
             allowed=named if allowed_hosts is not None else declared,
             named=named,
             private=allow_private_network_access,

@@ -28,7 +28,7 @@ from waystation.tools import (
     declaration,
 )
 from waystation.tools.openapi_tool.openapi_spec_parser.destination import DestinationRefused, check_destination
-from waystation.tools.openapi_tool.openapi_spec_parser.rest_request import ArgumentRefused, Request, request_for
+from waystation.tools.openapi_tool.openapi_spec_parser.rest_request import ArgumentRefused, RestRequest, request_for
 from waystation.tools.openapi_tool.openapi_spec_parser.specification import Operation, is_absolute
 from waystation.tools.outcome import FailedAfterEffect
 
@@ -58,7 +58,7 @@ _TEXT_ENDINGS = ("json", "xml", "javascript", "yaml", "x-www-form-urlencoded")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class RestSettings:
     """The settings that all operations in a toolset share."""
 
     allowed: Collection[str] = ()
@@ -80,7 +80,7 @@ class RestApiTool(BaseTool):
     def __init__(
         self,
         operation: Operation,
-        settings: Settings,
+        settings: RestSettings,
         auth_scheme: Any = None,
         auth_credential: Any = None,
         credential_key: str | None = None,
@@ -229,7 +229,7 @@ class RestApiTool(BaseTool):
             headers[self._settings.idempotency_header] = context.idempotency_key
         return headers
 
-    async def _answer(self, request: Request, address: str | None, context: ToolContext) -> Any:
+    async def _answer(self, request: RestRequest, address: str | None, context: ToolContext) -> Any:
         url = httpx2.URL(request.url).copy_with(query=request.query.encode() or None)
         headers = request.headers.copy()
         extensions: dict[str, Any] = {}

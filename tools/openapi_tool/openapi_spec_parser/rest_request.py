@@ -42,7 +42,7 @@ class ArgumentRefused(ValueError):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Request:
+class RestRequest:
     """An HTTP request."""
 
     method: str
@@ -56,7 +56,7 @@ class Request:
 
 def request_for(
     operation: Operation, args: JsonObject, *, authorization: Authorization, headers: Mapping[str, str]
-) -> Request:
+) -> RestRequest:
     """Return the request for a call, ignoring unknown arguments.
 
     Headers from the toolset's settings override those from arguments, and the credential's headers override both.
@@ -78,7 +78,7 @@ def request_for(
             raise InvalidTool(operation.name, f"the header {name!r} cannot be sent; use printable ASCII on one line.")
         sent[name] = value
     url, path_query = _url(operation, args)
-    return Request(
+    return RestRequest(
         method=operation.method,
         url=url,
         query=_query(path_query, _pairs_in("query", operation, args), authorization.query),

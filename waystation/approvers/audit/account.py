@@ -24,7 +24,6 @@ from waystation.core.errors import ForeignHistory
 from waystation.core.log import (
     AnswerCounted,
     AnswerIgnored,
-    AnswerSubmitted,
     AnswerVerified,
     Began,
     Body,
@@ -48,6 +47,7 @@ from waystation.core.log import (
     Refused,
     ReminderDue,
     ScopesFlushed,
+    VerificationRequested,
     origin_of,
     stage_of,
 )
@@ -229,17 +229,17 @@ class _Accountant:
                 return {"kind": "not_begun", "reason": body.message}
             case AnswerCounted():
                 return self._describe_counted(body.answer)
-            case AnswerSubmitted():
+            case VerificationRequested():
                 return {**self._answer_fields(body.answer), "kind": "submitted"}
-            case AnswerVerified(ref, review, None) if reviewed:
+            case AnswerVerified(ref, verification, None) if reviewed:
                 return {
-                    **self._describe_counted(review.applied_to(reviewed)),
+                    **self._describe_counted(verification.applied_to(reviewed)),
                     "submitted": ref,
-                    **_identity_fields(review.who),
+                    **_identity_fields(verification.who),
                 }
-            case AnswerVerified(ref, review, refused):
+            case AnswerVerified(ref, verification, refused):
                 outcome = self._describe_ignored(refused) if refused else {"kind": "ignored"}
-                return {**outcome, "submitted": ref, **_identity_fields(review.who)}
+                return {**outcome, "submitted": ref, **_identity_fields(verification.who)}
             case AnswerIgnored():
                 return self._describe_ignored(body)
             case ReminderDue(call_id, number):

@@ -37,7 +37,7 @@ from waystation.core.approval.proof import (
     satisfies_policy,
 )
 from waystation.core.approval.remembered import (
-    StandingApproval,
+    RememberedApproval,
     describe_coverage,
     find_covering_approval,
     merge_remembered,
@@ -62,10 +62,10 @@ __all__ = [
     "Notice",
     "Origin",
     "PendingCall",
+    "RememberedApproval",
     "Request",
     "SignedApproval",
     "SignedRequest",
-    "StandingApproval",
     "TokenSigner",
     "Verification",
     "Verified",

@@ -11,7 +11,7 @@ MAX_STANDING = 100
 dropped."""
 
 
-class StandingApproval(Recorded):
+class RememberedApproval(Recorded):
     """A remembered approval, which covers later identical calls for a limited time."""
 
     root: str | None = None
@@ -37,14 +37,14 @@ class StandingApproval(Recorded):
 
 
 def merge_remembered(
-    known: Iterable[StandingApproval], more: Iterable[StandingApproval]
-) -> tuple[StandingApproval, ...]:
+    known: Iterable[RememberedApproval], more: Iterable[RememberedApproval]
+) -> tuple[RememberedApproval, ...]:
     """Merge two lists of remembered approvals, keeping one per origin and dropping the oldest if there are too many."""
     return tuple({approval.origin: approval for approval in (*known, *more)}.values())[-MAX_STANDING:]
 
 
 def find_covering_approval(
-    standing: Iterable[StandingApproval],
+    standing: Iterable[RememberedApproval],
     *,
     root: str | None,
     agent: str,
@@ -53,8 +53,8 @@ def find_covering_approval(
     declared: str | None,
     origin: str | None,
     policy: ApprovalPolicy,
-    is_proven: Callable[[StandingApproval], bool] = lambda _: True,
-) -> StandingApproval | None:
+    is_proven: Callable[[RememberedApproval], bool] = lambda _: True,
+) -> RememberedApproval | None:
     """Return the first remembered approval that covers a call, or None.
 
     Root agent, agent, tool, parameters, origin, policy and arguments must match, `is_proven` must accept the approval,

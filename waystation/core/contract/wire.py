@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import AfterValidator, Field, model_validator
 
 from waystation.core import ids
-from waystation.core.approval import Request, SignedRequest, StandingApproval
+from waystation.core.approval import RememberedApproval, Request, SignedRequest
 from waystation.core.budget import NO_USAGE, Budget, Grant, Spent, Usage
 from waystation.core.contract.event import message_problem
 from waystation.core.contract.partial_text import TextInterval
@@ -71,7 +71,7 @@ class SessionLink(Recorded):
     """ID of the message, if the message has a token or was sent to join an invocation, which it may have missed."""
 
 
-class Report(Recorded):
+class InvocationReport(Recorded):
     """The progress of an invocation since its last report to the session."""
 
     since: int
@@ -83,7 +83,7 @@ class Report(Recorded):
     removed_keys: tuple[str, ...] = ()
     joined: tuple[int, ...] = ()
     """Numbers of the joined messages that the invocation has received."""
-    standing: tuple[StandingApproval, ...] = ()
+    standing: tuple[RememberedApproval, ...] = ()
     """The invocation's remembered approvals, including those with which it started."""
     search_attributes: bool = False
     """Whether the invocation found out that Waystation's search attributes are registered."""
@@ -203,7 +203,7 @@ class InvocationInput(Recorded):
     requester: str | None = Field(default=None, max_length=MAX_NAME_CHARS)
     """The person who triggers the invocation, if not `user_id`. A policy with `not_requester` bars both from
     answering."""
-    standing: tuple[StandingApproval, ...] = ()
+    standing: tuple[RememberedApproval, ...] = ()
     """Remembered approvals. Accepted only from a parent workflow."""
     session: SessionLink | None = None
     """The session that holds the earlier messages. Accepted only from a parent workflow."""
@@ -282,9 +282,9 @@ class InvocationResult(Recorded):
     """Names of the saved artifacts, each with its latest version."""
     next_agent: str | None = None
     """The agent that handles the user's next message, or None if it is the agent that was started."""
-    report: Report | None = None
+    report: InvocationReport | None = None
     """The invocation's progress since its last report, for its session. None outside a session."""
-    standing: tuple[StandingApproval, ...] = ()
+    standing: tuple[RememberedApproval, ...] = ()
     """Remembered approvals, for the calling agent or the session."""
     omitted: tuple[str, ...] = ()
     """Names of the fields left out because the result would be too large for a payload."""

@@ -144,8 +144,8 @@ class ConversationView:
                 for response in event.function_responses()
             }
 
-        def is_open(event: Event, call_id: str) -> bool:
-            key = event.invocation_id, call_id
+        def is_open(event: Event, function_call_id: str) -> bool:
+            key = event.invocation_id, function_call_id
             call = conversation.call(key)
             # A call may be closed before its last response becomes an event.
             return call is not None and not (call.closed and responses().get(key) == call.response)

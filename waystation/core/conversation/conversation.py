@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from waystation.core import ids
-from waystation.core.contract import Event, InvocationInput, Report
+from waystation.core.contract import Event, InvocationInput, InvocationReport
 from waystation.core.log import START, Began, CallState, Log
 from waystation.core.payload import JsonObject
 from waystation.core.projection import entries_from_json
@@ -33,7 +33,7 @@ class Transcript:
         """Number of events in the transcript when each invocation started, by invocation number."""
         self.items: list[JsonObject] = []
         """The transcript in its recorded form, from which `restore` can rebuild it."""
-        self._reports: dict[str, Report] = {}
+        self._reports: dict[str, InvocationReport] = {}
 
     def calls_of(self, invocation_id: str) -> Mapping[str, CallState]:
         """Return the calls of one invocation by function call ID. Empty if the invocation is not in the transcript."""
@@ -64,7 +64,7 @@ class Transcript:
         self._begin(number, time, recorded)
         self.items.append({"n": number, "time": time, "input": recorded.model_dump(mode="json", exclude_defaults=True)})
 
-    def add_report(self, number: int, report: Report) -> str | None:
+    def add_report(self, number: int, report: InvocationReport) -> str | None:
         """Keep a report until it is applied, and return its reference. Ignore a report without entries: return None."""
         if report.entries is None:
             return None
@@ -124,8 +124,8 @@ class Conversation:
 
     def call(self, key: CallKey) -> CallState | None:
         """Return a call of the current or an earlier invocation, or None if it does not exist."""
-        invocation_id, call_id = key
-        return self.calls_of(invocation_id).get(call_id)
+        invocation_id, function_call_id = key
+        return self.calls_of(invocation_id).get(function_call_id)
 
     def calls_of(self, invocation_id: str) -> Mapping[str, CallState]:
         """Return the calls of the current or an earlier invocation by function call ID. Empty if it does not exist."""

@@ -9,7 +9,6 @@ from waystation.core.log.decision import allowed_actions, check_authority, check
 from waystation.core.log.entry import (
     AnswerCounted,
     AnswerIgnored,
-    AnswerSubmitted,
     AnswerVerified,
     Began,
     Body,
@@ -35,6 +34,7 @@ from waystation.core.log.entry import (
     Refused,
     ReminderDue,
     ScopesFlushed,
+    VerificationRequested,
     parse_hold,
 )
 from waystation.core.log.entry_ref import (
@@ -78,7 +78,6 @@ __all__ = [
     "AgentRun",
     "AnswerCounted",
     "AnswerIgnored",
-    "AnswerSubmitted",
     "AnswerVerified",
     "Began",
     "Body",
@@ -130,6 +129,7 @@ __all__ = [
     "SignalClock",
     "Step",
     "VerificationRef",
+    "VerificationRequested",
     "Wait",
     "allowed_actions",
     "begin_entry",

@@ -8,29 +8,29 @@ from waystation.core.contract import AgentSpec, Phase
 from waystation.core.log.invocation_state import AgentRun, InvocationState
 
 
-def begin_run(state: InvocationState, shape: AgentSpec, parent: AgentRun | None, branch: str | None) -> AgentRun:
+def begin_run(state: InvocationState, spec: AgentSpec, parent: AgentRun | None, branch: str | None) -> AgentRun:
     """Start an agent run."""
     runs = state.runs
-    run = AgentRun(runs.begun, shape, parent.index if parent else None, branch, entered_at=state.event_count)
+    run = AgentRun(runs.begun, spec, parent.index if parent else None, branch, entered_at=state.event_count)
     # The structure of the root agent is not known until its first activity has returned it.
-    run.entered = parent is not None and shape.kind not in ("llm", "custom") and not shape.before
+    run.entered = parent is not None and spec.kind not in ("llm", "custom") and not spec.before
     runs.by_index[run.index] = run
     runs.active.append(run.index)
     runs.begun += 1
     if parent:
         parent.children.append(run.index)
-    runs.llm_begun += shape.kind == "llm"
+    runs.llm_begun += spec.kind == "llm"
     return run
 
 
 def is_busy(state: InvocationState, run: AgentRun) -> bool:
     """Return whether a model activity of the run is in flight or a call of its batch is running or due to run."""
-    return run.in_flight is not None or any(state.calls[call_id].performing for call_id in run.batch)
+    return run.in_flight is not None or any(state.calls[function_call_id].performing for function_call_id in run.batch)
 
 
-def join_batch(state: InvocationState, run: AgentRun, call_id: str) -> None:
+def join_batch(state: InvocationState, run: AgentRun, function_call_id: str) -> None:
     """Add an earlier call to the batch of a run, unless it is in the batch already. The batch stays in call order."""
-    joined = {*run.batch, call_id}
+    joined = {*run.batch, function_call_id}
     run.batch = [known for known in state.calls if known in joined]
 
 
@@ -76,7 +76,7 @@ def advance_runs(state: InvocationState) -> None:
 
 
 def _responded(state: InvocationState, run: AgentRun) -> bool:
-    return all(state.calls[call_id].responded for call_id in run.batch)
+    return all(state.calls[function_call_id].responded for function_call_id in run.batch)
 
 
 def _exhausted(state: InvocationState, run: AgentRun) -> bool:
@@ -87,7 +87,7 @@ def _exhausted(state: InvocationState, run: AgentRun) -> bool:
         return True
     if run.shape.kind != "llm":
         return run.finished
-    waits = any(state.calls[call_id].waiting for call_id in run.open)
+    waits = any(state.calls[function_call_id].waiting for function_call_id in run.open)
     return not (waits or run.unread) and _responded(state, run)
 
 
@@ -96,21 +96,21 @@ def _begin_children(state: InvocationState, run: AgentRun) -> bool:
 
     If there is no further child, or a child has escalated, mark the agent as finished. Return whether anything changed.
     """
-    shape = run.shape
-    if shape.kind == "parallel":
-        for child in shape.children:
-            begin_run(state, child, run, ".".join(filter(None, (run.branch, shape.name, child.name))))
+    spec = run.shape
+    if spec.kind == "parallel":
+        for child in spec.children:
+            begin_run(state, child, run, ".".join(filter(None, (run.branch, spec.name, child.name))))
         run.finished = True
         return True
     if not all(map(state.runs.is_over, run.children)):
         return False
-    round_done = run.started == len(shape.children) or not run.rounds
+    round_done = run.started == len(spec.children) or not run.rounds
     if run.escalated or (round_done and not _begin_round(state, run)):
         run.finished = True
         return True
     # The children of earlier rounds have ended. Drop them, or they would accumulate in an endless loop.
     run.children = []
-    begin_run(state, shape.children[run.started], run, run.branch)
+    begin_run(state, spec.children[run.started], run, run.branch)
     run.started += 1
     return True
 

@@ -4,7 +4,15 @@ These reducers receive only answers that count. `approval.decision` decides whic
 """
 
 from waystation.core import ids
-from waystation.core.approval import ACTIONS, Answer, Notice, StandingApproval, Verification, Verified, merge_remembered
+from waystation.core.approval import (
+    ACTIONS,
+    Answer,
+    Notice,
+    RememberedApproval,
+    Verification,
+    Verified,
+    merge_remembered,
+)
 from waystation.core.budget import NOTHING, parse_grant
 from waystation.core.contract import Call, Confirmation
 from waystation.core.log import responses
@@ -23,21 +31,21 @@ may receive any number of answers that leave it open."""
 
 
 def count_answer(
-    state: InvocationState, now: float, call: CallState, sent: Answer, review: Verification | None = None
+    state: InvocationState, now: float, call: CallState, sent: Answer, verification: Verification | None = None
 ) -> None:
     """Apply an answer that counts, and keep its receipt.
 
-    `review` is the result of its verification, or None if it did not have to be verified.
+    `verification` is the result of its verification, or None if it did not have to be verified.
     """
-    review = review or Verification()
-    if review.nonce:
-        call.answer_ids[review.nonce] = None
-    if review.signed:
-        call.signed.append(review.signed)
-    answer = review.applied_to(sent)
-    apply_answer(state, now, call, answer, review.who)
+    verification = verification or Verification()
+    if verification.nonce:
+        call.answer_ids[verification.nonce] = None
+    if verification.signed:
+        call.signed.append(verification.signed)
+    answer = verification.applied_to(sent)
+    apply_answer(state, now, call, answer, verification.who)
     if sent.answer_id:
-        subject = review.who.subject if review.who else None
+        subject = verification.who.subject if verification.who else None
         call.receipts[sent.answer_id] = sent.content_digest, subject, receipt(call, answer)
         for oldest in list(call.receipts)[:-MAX_RECEIPTS]:
             del call.receipts[oldest]
@@ -171,7 +179,7 @@ def notify_of_waits(state: InvocationState) -> None:
 def _remember(state: InvocationState, now: float, call: CallState, approver: str) -> None:
     policy = call.policy
     if policy and policy.remember:
-        approval = StandingApproval(
+        approval = RememberedApproval(
             root=call.call.root,
             agent=call.agent,
             tool=call.name,

@@ -53,7 +53,7 @@ def verdict(state: InvocationState, run: AgentRun, phase: Phase | None) -> Verdi
     reason = next(iter(reasons.values()))
     parent = state.runs[run.parent] if run.parent is not None else None
     begins = not run.entered and not (parent and parent.shape.kind == "llm")
-    if begins or run.wrapped or any(state.calls[call_id].waiting for call_id in run.open):
+    if begins or run.wrapped or any(state.calls[function_call_id].waiting for function_call_id in run.open):
         return Verdict("hold", reason)
     return Verdict("wrap_up", reason)
 
@@ -152,9 +152,9 @@ def update_clock(state: InvocationState, now: float) -> None:
     for activity_id in [known for known in use.started if known not in working]:
         _count_interval(use, use.started.pop(activity_id), now)
     use.started = working | use.started
-    for call_id, share in use.shares.items():
-        if not share.since and (call := state.calls.get(call_id)) and call.performing:
-            use.shares[call_id] = share._replace(since=now)
+    for function_call_id, share in use.shares.items():
+        if not share.since and (call := state.calls.get(function_call_id)) and call.performing:
+            use.shares[function_call_id] = share._replace(since=now)
     earliest = min((*use.started.values(), *(share.since or now for share in use.shares.values())), default=now)
     use.worked = [interval for interval in use.worked if interval[1] > earliest]
 

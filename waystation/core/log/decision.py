@@ -35,12 +35,12 @@ from waystation.core.errors import (
 from waystation.core.log.answers import is_repeated
 from waystation.core.log.answers import receipt as receipt  # the other decisions about an update are here, too
 from waystation.core.log.call import CallState, count_missing_approvals
-from waystation.core.log.entry import AnswerCounted, AnswerIgnored, AnswerSubmitted, AnswerVerified, Body
+from waystation.core.log.entry import AnswerCounted, AnswerIgnored, AnswerVerified, Body, VerificationRequested
 from waystation.core.log.entry_ref import MessageRef
 from waystation.core.log.log import NOT_SUBMITTED, Log
 from waystation.core.secrets import secret_keys
 
-MAX_REVIEWS = 50
+MAX_VERIFICATIONS = 50
 """Maximum number of an invocation's answers that are verified at the same time. Any more are refused and can be sent
 again later."""
 
@@ -49,7 +49,7 @@ REPEATED = (
     "`answer_id`."
 )
 
-Decided = AnswerCounted | AnswerIgnored | AnswerSubmitted
+Decided = AnswerCounted | AnswerIgnored | VerificationRequested
 
 
 def ref_with_verdict(ref: MessageRef, body: Body) -> MessageRef:
@@ -60,7 +60,7 @@ def ref_with_verdict(ref: MessageRef, body: Body) -> MessageRef:
     match body:
         case AnswerIgnored():
             return replace(ref, verdict="!")
-        case AnswerSubmitted():
+        case VerificationRequested():
             return replace(ref, verdict="?")
         case _:
             return ref
@@ -85,8 +85,8 @@ def decide_answer(log: Log, name: str, payloads: Sequence[bytes], now: float) ->
         return _ignored(refused, answer)
 
 
-def accept(log: Log, answer: Answer, now: float) -> AnswerCounted | AnswerSubmitted:
-    """Return the entry for an answer: `AnswerSubmitted` if the answer must be verified first, or else `AnswerCounted`.
+def accept(log: Log, answer: Answer, now: float) -> AnswerCounted | VerificationRequested:
+    """Return `VerificationRequested` if an answer must be verified first, or else `AnswerCounted`.
 
     Raises:
         AnswerRefused: The answer fails a check of `check_answer`, its token is not encrypted, or too many answers are
@@ -102,9 +102,9 @@ def accept(log: Log, answer: Answer, now: float) -> AnswerCounted | AnswerSubmit
         _check_digest(call, answer)
         if not is_encrypted(answer.token):
             raise NotAllowed(PLAIN_TOKEN)
-    if (count := len(log.state.approvals.submitted)) >= MAX_REVIEWS:
+    if (count := len(log.state.approvals.submitted)) >= MAX_VERIFICATIONS:
         raise NotAllowed(f"{count} answers are already being verified. Send this one again later.")
-    return AnswerSubmitted(call.id, answer)
+    return VerificationRequested(call.id, answer)
 
 
 def accept_update(log: Log, answer: Answer, now: float) -> None:
@@ -122,7 +122,7 @@ def decide_update(call: CallState, answer: Answer) -> Decided:
     """Return the entry for an answer in an accepted update."""
     if is_repeated(call, answer):
         return AnswerIgnored("AlreadyAnswered", REPEATED.format(id=answer.answer_id), call.id, answer.by)
-    return (AnswerSubmitted if needs_verification(call, answer) else AnswerCounted)(call.id, answer)
+    return (VerificationRequested if needs_verification(call, answer) else AnswerCounted)(call.id, answer)
 
 
 def needs_verification(call: CallState, answer: Answer) -> bool:
@@ -136,23 +136,23 @@ def needs_verification(call: CallState, answer: Answer) -> bool:
     return answer.token is not None or answer.action == "edit" or completes
 
 
-def decide_verified(log: Log, ref: str, review: Verification, now: float) -> AnswerVerified:
+def decide_verified(log: Log, ref: str, verification: Verification, now: float) -> AnswerVerified:
     """Return the entry for the result of an answer's verification. Never raises."""
     answer = log.state.approvals.submitted.get(ref)
     if answer is None:
-        return AnswerVerified(ref, review, NOT_SUBMITTED)
+        return AnswerVerified(ref, verification, NOT_SUBMITTED)
     call = log.state.calls.get(ids.requesting_call(answer.function_call_id))
     if call and ref in call.held_by and call.deadline is not None:
         now = math.nextafter(call.deadline, 0.0)
     try:
-        if review.refused:
-            raise refusal_from_name(review.refused, review.message)
-        call = check_answer(log, review.applied_to(answer), now, review.who)
-        if review.nonce and review.nonce in call.answer_ids:
+        if verification.refused:
+            raise refusal_from_name(verification.refused, verification.message)
+        call = check_answer(log, verification.applied_to(answer), now, verification.who)
+        if verification.nonce and verification.nonce in call.answer_ids:
             raise AlreadyAnswered("The token was already used, and a token is accepted only once.")
     except AnswerRefused as refused:
-        return AnswerVerified(ref, review, _ignored(refused, answer))
-    return AnswerVerified(ref, review)
+        return AnswerVerified(ref, verification, _ignored(refused, answer))
+    return AnswerVerified(ref, verification)
 
 
 def check_answer(log: Log, answer: Answer, now: float, who: Verified | None = None) -> CallState:

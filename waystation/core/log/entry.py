@@ -151,7 +151,7 @@ class AnswerIgnored:
 
 
 @dataclass(frozen=True, slots=True)
-class AnswerSubmitted:
+class VerificationRequested:
     """Entry: an answer to a pending call arrived and must be verified before it counts."""
 
     function_call_id: str
@@ -262,7 +262,7 @@ Body: TypeAlias = (
     | CallLost
     | AnswerCounted
     | AnswerIgnored
-    | AnswerSubmitted
+    | VerificationRequested
     | AnswerVerified
     | MessageJoined
     | DeadlinePassed

@@ -134,8 +134,8 @@ def emit_requests(state: InvocationState, now: float, run: AgentRun, calls: list
 
 def close_all(state: InvocationState, now: float, run: AgentRun) -> None:
     """Close all open calls of an agent run that is ending."""
-    for call_id in dict.fromkeys((*run.batch, *run.open)):
-        call = state.calls[call_id]
+    for function_call_id in dict.fromkeys((*run.batch, *run.open)):
+        call = state.calls[function_call_id]
         if not call.closed:
             refuse(state, call, responses.ended(call))
         call.outcome = call.outcome or ToolOutcome(function_call_id=call.id)
@@ -210,17 +210,17 @@ def _response(call: CallState, response: JsonObject) -> JsonObject:
     return responses.with_additions(call, response) if call.gate == "passed" else response
 
 
-def _asked(call_id: str, outcome: ToolOutcome) -> tuple[Asked, Confirmation] | None:
+def _asked(function_call_id: str, outcome: ToolOutcome) -> tuple[Asked, Confirmation] | None:
     """Return the credential or confirmation request that a tool made while running, or None."""
     actions = outcome.actions or NO_ACTIONS
-    if config := actions.requested_auth_configs.get(call_id):
+    if config := actions.requested_auth_configs.get(function_call_id):
         return "credential", Confirmation(payload=config)
-    if confirmation := actions.requested_tool_confirmations.get(call_id):
+    if confirmation := actions.requested_tool_confirmations.get(function_call_id):
         return "confirmation", Confirmation(hint=confirmation.hint, payload=confirmation.payload)
     return None
 
 
 def _target(name: str, outcomes: Sequence[ToolOutcome]) -> AgentSpec:
     """Return the spec of the agent `name` from the outcome that transfers to it, or a default spec if there is none."""
-    shapes = (outcome.transfer for outcome in reversed(outcomes))
-    return next((shape for shape in shapes if shape and shape.name == name), AgentSpec(name=name))
+    specs = (outcome.transfer for outcome in reversed(outcomes))
+    return next((spec for spec in specs if spec and spec.name == name), AgentSpec(name=name))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from waystation.core import ids
-from waystation.core.approval import Answer, PendingCall, SignedRequest, StandingApproval
+from waystation.core.approval import Answer, PendingCall, RememberedApproval, SignedRequest
 from waystation.core.budget import NO_USAGE, NOTHING, NOTHING_SPENT, Budget, Grant, Spent, Usage, Used
 from waystation.core.contract import (
     NO_ACTIONS,
@@ -103,8 +103,8 @@ class AgentRun:
 
         `reply` is the result of the activity, or None if it is still in flight or was lost.
         """
-        shape = (reply.shape if reply else None) or self.shape
-        return shape.kind == "llm" and phase != "leave" and not (reply and reply.skipped)
+        spec = (reply.shape if reply else None) or self.shape
+        return spec.kind == "llm" and phase != "leave" and not (reply and reply.skipped)
 
 
 @dataclass(slots=True)
@@ -183,7 +183,7 @@ class ApprovalState:
 
     submitted: dict[str, Answer] = field(default_factory=dict)
     """Answers that are being verified, by the reference to their message."""
-    standing: tuple[StandingApproval, ...] = ()
+    standing: tuple[RememberedApproval, ...] = ()
     """Remembered approvals, including those of called agents."""
     channels: tuple[str, ...] = ()
     """Channels to notify if a policy does not name any."""
@@ -331,7 +331,7 @@ class InvocationState:
 
     def batch(self, run: AgentRun) -> list[CallState]:
         """Return the calls in the latest reply of an agent run, and earlier calls that run again."""
-        return [self.calls[call_id] for call_id in run.batch]
+        return [self.calls[function_call_id] for function_call_id in run.batch]
 
     def open_calls(self) -> list[CallState]:
         """Return the calls that are waiting for an answer or can still get one, ordered by agent run.
@@ -339,7 +339,7 @@ class InvocationState:
         A pending request for more budget comes last.
         """
         runs = self.runs.by_index  # this runs several times for each entry
-        calls = [self.calls[call_id] for index in self.runs.active for call_id in runs[index].open]
+        calls = [self.calls[function_call_id] for index in self.runs.active for function_call_id in runs[index].open]
         ask = self.calls[self.budget_use.ask] if self.budget_use.ask else None
         return [*calls, ask] if ask and ask.waiting else calls
 
@@ -375,7 +375,7 @@ class InvocationState:
         dues = (call.due for call in self.open_calls() if not call.held_by)
         return min((due for due in dues if due is not None), default=None)
 
-    def remembered_by_origin(self, origins: Iterable[str]) -> list[StandingApproval]:
+    def remembered_by_origin(self, origins: Iterable[str]) -> list[RememberedApproval]:
         """Return the remembered approvals that have one of these origins."""
         named = set(origins)
         return [approval for approval in self.approvals.standing if approval.origin in named]

@@ -29,7 +29,6 @@ from waystation.core.log.call import CallState
 from waystation.core.log.entry import (
     AnswerCounted,
     AnswerIgnored,
-    AnswerSubmitted,
     AnswerVerified,
     Began,
     Body,
@@ -52,6 +51,7 @@ from waystation.core.log.entry import (
     Refused,
     ReminderDue,
     ScopesFlushed,
+    VerificationRequested,
 )
 from waystation.core.log.entry_ref import (
     CallRef,
@@ -228,8 +228,8 @@ def _reduce(state: InvocationState, ref: EntryRef, now: float, body: Body) -> No
             count_answer(state, now, asked_call(state, now, body.function_call_id), body.answer)
         case AnswerIgnored():
             _ignore(state, now, body)
-        case AnswerSubmitted():
-            _submit(state, now, str(without_verdict(ref)), body)
+        case VerificationRequested():
+            _request_verification(state, now, str(without_verdict(ref)), body)
         case AnswerVerified():
             _apply_verification(state, now, body)
         case ReminderDue():
@@ -316,9 +316,9 @@ def _give_up(state: InvocationState, now: float) -> None:
         match parse_ref(activity_id):
             case ModelReplyRef(number):
                 apply_model_loss(state, ModelLost(number, hold.failure.model_copy(update={"message": message})))
-            case CallRef(call_id, run):
+            case CallRef(function_call_id, run):
                 failure = hold.failure.model_copy(update={"message": f"{message} {MAY_HAVE_STARTED}"})
-                _lose_call(state, now, CallLost(call_id, failure, run))
+                _lose_call(state, now, CallLost(function_call_id, failure, run))
         state.runs.unwanted.add(activity_id)
 
 
@@ -330,7 +330,7 @@ def _ignore(state: InvocationState, now: float, body: AnswerIgnored) -> None:
         emit(state, now, None, None, custom_metadata={"ignored_answer": facts})
 
 
-def _submit(state: InvocationState, now: float, ref: str, body: AnswerSubmitted) -> None:
+def _request_verification(state: InvocationState, now: float, ref: str, body: VerificationRequested) -> None:
     state.approvals.submitted[ref] = body.answer
     call = state.calls.get(body.function_call_id)
     # If the deadline has passed but has not been applied, the answer arrived before it (see `SignalClock`).
@@ -339,14 +339,14 @@ def _submit(state: InvocationState, now: float, ref: str, body: AnswerSubmitted)
 
 
 def _apply_verification(state: InvocationState, now: float, body: AnswerVerified) -> None:
-    answer, review = state.approvals.submitted.pop(body.ref, None), body.review
+    answer, verification = state.approvals.submitted.pop(body.ref, None), body.review
     call = state.calls.get(ids.requesting_call(answer.function_call_id)) if answer else None
     if call:
         call.held_by.pop(body.ref, None)
     if body.refused or answer is None or call is None:
         _ignore(state, now, body.refused or NOT_SUBMITTED)
         return
-    count_answer(state, now, call, answer, review)
+    count_answer(state, now, call, answer, verification)
 
 
 def _remind(state: InvocationState, body: ReminderDue) -> None:

@@ -168,7 +168,7 @@ _KINDS: dict[type[Any], ResultKind] = {
     VerificationRef: ResultKind(
         result=Verification,
         what="review of the answer",
-        entry=lambda ref, review: AnswerVerified(str(ref.message), review),
+        entry=lambda ref, verification: AnswerVerified(str(ref.message), verification),
         lost=_lost_verification,
     ),
     NotificationRef: ResultKind(

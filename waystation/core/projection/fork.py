@@ -13,7 +13,6 @@ from waystation.core.contract import Fork, InvocationInput, ModelReply, SegmentR
 from waystation.core.errors import InvalidInput
 from waystation.core.log import (
     AnswerCounted,
-    AnswerSubmitted,
     AnswerVerified,
     Began,
     CallRef,
@@ -32,6 +31,7 @@ from waystation.core.log import (
     ModelReplied,
     ScopeFlushRef,
     ScopesFlushed,
+    VerificationRequested,
     without_verdict,
 )
 from waystation.core.payload import JsonObject, Recorded
@@ -99,7 +99,7 @@ def forked_entries(source: Log, fork: Fork, given: InvocationInput, now: float) 
     started = _input(source.state.input, given)
     entries[0] = replace(entries[0], body=Began(started))
     log = Log("").extend(entries)
-    entries += [_result(log, now, call_id, response) for call_id, response in fork.results.items()]
+    entries += [_result(log, now, function_call_id, response) for function_call_id, response in fork.results.items()]
     if (last := log.state.unflushed()) is not None:
         # The source delivers these writes, so the fork must not deliver them again.
         entries.append(Entry(ScopeFlushRef(last), now, ScopesFlushed(last)))
@@ -149,20 +149,23 @@ def _input(source: InvocationInput, given: InvocationInput) -> InvocationInput:
     return source.model_copy(update={name: getattr(given, name) for name in own} | {"standing": (), "budget": budget})
 
 
-def _result(log: Log, now: float, call_id: str, response: JsonObject) -> Entry:
+def _result(log: Log, now: float, function_call_id: str, response: JsonObject) -> Entry:
     about_to_run = {call.id: call for call in log.state.performing()}
-    if call_id not in about_to_run:
+    if function_call_id not in about_to_run:
         raise InvalidInput(
-            f"Call {call_id!r} is not about to run at that event, as a result needs it; "
+            f"Call {function_call_id!r} is not about to run at that event, as a result needs it; "
             f"{', '.join(about_to_run) or 'none'} is."
         )
-    if (policy := about_to_run[call_id].policy) and policy.must_verify:
+    if (policy := about_to_run[function_call_id].policy) and policy.must_verify:
         raise InvalidInput(
-            f"Only verified approvers may answer call {call_id!r}, so `results` cannot contain it. Omit it; the call "
-            "waits for them in the fork."
+            f"Only verified approvers may answer call {function_call_id!r}, so `results` cannot contain it. Omit it; "
+            "the call waits for them in the fork."
         )
-    outcome, run = ToolOutcome(function_call_id=call_id, response=response, mark=GIVEN), about_to_run[call_id].run
-    return Entry(CallRef(call_id, run, GIVEN), now, CallReturned(outcome, run))
+    outcome, run = (
+        ToolOutcome(function_call_id=function_call_id, response=response, mark=GIVEN),
+        about_to_run[function_call_id].run,
+    )
+    return Entry(CallRef(function_call_id, run, GIVEN), now, CallReturned(outcome, run))
 
 
 def _select_entries(log: Log) -> Iterator[Entry]:
@@ -175,7 +178,7 @@ def _select_entries(log: Log) -> Iterator[Entry]:
     # Use the entries without those that end the invocation. The end closes all open calls, which would hide that these
     # calls have no result.
     undecided = set(without_result(Log(log.invocation_id).extend(entries)))
-    reviewed = {entry.body.ref for entry in entries if isinstance(entry.body, AnswerVerified)}
+    verified_refs = {entry.body.ref for entry in entries if isinstance(entry.body, AnswerVerified)}
     submitted: set[str] = set()
     # A call that ran and then asked again keeps the answers with which it ran, because its result depends on them.
     returns = _last_returns(entries)
@@ -186,18 +189,29 @@ def _select_entries(log: Log) -> Iterator[Entry]:
                     update={"signed_request": None}
                 )
                 yield replace(entry, body=ModelReplied(number, kept))
-            case AnswerCounted(call_id, answer):
-                if answer.action == "progress" or call_id not in undecided or index < returns.get(call_id, -1):
-                    yield replace(entry, body=AnswerCounted(call_id, answer.model_copy(update={"remember": False})))
-            case AnswerSubmitted(call_id, answer):
+            case AnswerCounted(function_call_id, answer):
+                if (
+                    answer.action == "progress"
+                    or function_call_id not in undecided
+                    or index < returns.get(function_call_id, -1)
+                ):
+                    yield replace(
+                        entry, body=AnswerCounted(function_call_id, answer.model_copy(update={"remember": False}))
+                    )
+            case VerificationRequested(function_call_id, answer):
                 ref = str(without_verdict(entry.ref))
-                if ref in reviewed and (call_id not in undecided or index < returns.get(call_id, -1)):
+                if ref in verified_refs and (
+                    function_call_id not in undecided or index < returns.get(function_call_id, -1)
+                ):
                     submitted.add(ref)
-                    yield replace(entry, body=AnswerSubmitted(call_id, answer.model_copy(update={"remember": False})))
+                    yield replace(
+                        entry,
+                        body=VerificationRequested(function_call_id, answer.model_copy(update={"remember": False})),
+                    )
             case AnswerVerified(ref) if ref not in submitted:
                 continue
-            case ChildReturned(call_id, result):
-                yield replace(entry, body=ChildReturned(call_id, result.model_copy(update={"standing": ()})))
+            case ChildReturned(function_call_id, result):
+                yield replace(entry, body=ChildReturned(function_call_id, result.model_copy(update={"standing": ()})))
             case _:
                 yield entry
 
@@ -209,8 +223,8 @@ def _last_returns(entries: Iterable[Entry]) -> dict[str, int]:
         match entry.body:
             case CallReturned(outcome):
                 returns[outcome.function_call_id] = index
-            case ChildReturned(call_id):
-                returns[call_id] = index
+            case ChildReturned(function_call_id):
+                returns[function_call_id] = index
     return returns
 
 
@@ -234,7 +248,7 @@ def _without_end(log: Log) -> Iterator[Entry]:
                 continue
             case CallReturned(outcome) if outcome.fatal:
                 continue
-            case DeadlinePassed(call_id) if _fails_invocation(log, call_id):
+            case DeadlinePassed(function_call_id) if _fails_invocation(log, function_call_id):
                 continue
             case ModelLost() | CancelRequested() | Ended() | ForkRefused():
                 continue
@@ -244,8 +258,8 @@ def _without_end(log: Log) -> Iterator[Entry]:
                 yield entry
 
 
-def _fails_invocation(log: Log, call_id: str) -> bool:
-    call = log.state.calls.get(ids.requesting_call(call_id))
+def _fails_invocation(log: Log, function_call_id: str) -> bool:
+    call = log.state.calls.get(ids.requesting_call(function_call_id))
     return bool(call and call.policy and call.policy.on_expiry == "fail")
 
 

@@ -24,7 +24,6 @@ from waystation.core.log import (
     START,
     AnswerCounted,
     AnswerIgnored,
-    AnswerSubmitted,
     AnswerVerified,
     Body,
     CallRef,
@@ -44,6 +43,7 @@ from waystation.core.log import (
     ReminderRef,
     SignalClock,
     VerificationRef,
+    VerificationRequested,
     decision,
     intake,
     parse_ref,
@@ -150,9 +150,9 @@ class Sources:
             return body
         match ref:
             case VerificationRef():
-                reviewed = self._bodies.pop(without_verdict(ref), None)
+                verified_entry = self._bodies.pop(without_verdict(ref), None)
                 refused = AnswerIgnored("ignored", "Verification refused the answer.")
-                return replace(reviewed, refused=refused) if isinstance(reviewed, AnswerVerified) else None
+                return replace(verified_entry, refused=refused) if isinstance(verified_entry, AnswerVerified) else None
             case ModelCallRef():
                 return ModelCalled(ref.number, ref.turn, ref.wrap_up)
             case DeadlineRef():
@@ -367,8 +367,8 @@ class Projection:
 def _with_reason(body: Body, log: Log, now: float) -> Body:
     """Return the entry of a refused answer with the reason, which commands do not record. Return others unchanged."""
     if isinstance(body, AnswerVerified) and body.refused:
-        judged = decision.decide_verified(log, body.ref, body.review, now)
-        return judged if judged.refused else body
+        verified = decision.decide_verified(log, body.ref, body.review, now)
+        return verified if verified.refused else body
     return body
 
 
@@ -445,4 +445,4 @@ def _accept_message(fact: Message, *, submitted: bool = False) -> Body:
         answer = parse_answer(fact.payloads[0] if fact.payloads else b"")
     except InvalidAnswer as error:
         raise ForeignHistory(f"An accepted answer in the history cannot be read: {error}") from None
-    return (AnswerSubmitted if submitted else AnswerCounted)(ids.requesting_call(answer.function_call_id), answer)
+    return (VerificationRequested if submitted else AnswerCounted)(ids.requesting_call(answer.function_call_id), answer)

@@ -42,7 +42,7 @@ _KINDS: dict[str, type[Any]] = {
     "call_lost": bodies.CallLost,
     "answer_counted": bodies.AnswerCounted,
     "answer_ignored": bodies.AnswerIgnored,
-    "answer_submitted": bodies.AnswerSubmitted,
+    "answer_submitted": bodies.VerificationRequested,
     "answer_reviewed": bodies.AnswerVerified,
     "message_joined": bodies.MessageJoined,
     "deadline_passed": bodies.DeadlinePassed,
@@ -182,7 +182,7 @@ def _needed_calls(state: InvocationState) -> dict[str, CallState]:
 
     Closed calls that are included only because they were once pending are reduced.
     """
-    needed = {call_id for run in state.runs.at_work() for call_id in (*run.batch, *run.open)}
+    needed = {function_call_id for run in state.runs.at_work() for function_call_id in (*run.batch, *run.open)}
     needed.update(call.id for call in state.open_calls())
     return {
         call.id: _strip_content(call) if call.id in needed else _reduce_closed(call)

@@ -18,7 +18,7 @@ from waystation.activities.contexts import Contexts, tools_for
 from waystation.activities.log_cache import LogCache
 from waystation.activities.name_scripts import find_mixed_scripts
 from waystation.activities.proofs import NO_PROOFS, ProofFactory, may_need_verified_approval
-from waystation.activities.session_history import Sessions
+from waystation.activities.session_history import SessionHistories
 from waystation.agents import ApprovalRule, LlmAgent
 from waystation.apps.registry import Registry
 from waystation.core import ids
@@ -38,7 +38,7 @@ from waystation.core.errors import (
 from waystation.core.log import CallState, Log, check_authority, digest_with, origin_of, responses
 from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, encode, to_plain_json
 from waystation.tools import BaseTool, FunctionTool, ToolContext
-from waystation.tools.approval import judge_call, parameters_digest
+from waystation.tools.approval import find_required_approval, parameters_digest
 from waystation.tools.json_schema import find_mistakes
 from waystation.tools.services import NO_SERVICES, Services
 
@@ -81,7 +81,7 @@ UNASKED = (
 )
 
 
-class Reviewer:
+class AnswerVerifier:
     """Runs the activity `review_answer`.
 
     If the answer or its token is invalid, the activity completes with a refusal. It fails if the history is damaged. It
@@ -92,7 +92,7 @@ class Reviewer:
         self,
         registry: Registry,
         logs: LogCache,
-        sessions: Sessions,
+        sessions: SessionHistories,
         *,
         services: Services = NO_SERVICES,
         limits: ActivitySettings | None = None,
@@ -102,7 +102,7 @@ class Reviewer:
         self._registry, self._logs, self._sessions = registry, logs, sessions
         self._services, self._limits = services, limits
 
-    async def review(self, params: VerificationInput) -> bytes:
+    async def verify(self, params: VerificationInput) -> bytes:
         """Return an encoded `Verification`."""
         info = activity.info()
         with (
@@ -110,28 +110,30 @@ class Reviewer:
             convert_errors("answer.not_reviewed", retried=(StoreFailed, IdentityUnavailable, UnknownAgent)),
         ):
             log = await self._logs.at(info.workflow_id or "", info.workflow_run_id or "", params)
-            review = await self._review_answer(params, log, info.namespace)
-            if review.who and not review.refused:
-                review = await self._sign(params, log, review)
+            verification = await self._verify_answer(params, log, info.namespace)
+            if verification.who and not verification.refused:
+                verification = await self._sign(params, log, verification)
         events.info(
             "answer.reviewed",
             function_call_id=params.call,
             invocation_id=info.workflow_id,
             attempt=info.attempt,
-            verified=review.who is not None,
-            refused=review.refused,
+            verified=verification.who is not None,
+            refused=verification.refused,
         )
-        return review.model_copy(update={"mark": secrets.token_hex(3)}).encode()
+        return verification.model_copy(update={"mark": secrets.token_hex(3)}).encode()
 
-    async def _sign(self, params: VerificationInput, log: Log, review: Verification) -> Verification:
+    async def _sign(self, params: VerificationInput, log: Log, verification: Verification) -> Verification:
         answer, call = log.state.approvals.submitted[params.ref], log.state.calls[params.call]
         if call.call.root != log.state.root:  # an earlier version recorded the call, or its record is forged
             answer = answer.model_copy(update={"remember": False})
         proofs = await self._proofs.proofs(with_scope=answer.remember)
-        return review.model_copy(update={"signed": proofs.signed_approval(call, answer, review) if proofs else None})
+        return verification.model_copy(
+            update={"signed": proofs.signed_approval(call, answer, verification) if proofs else None}
+        )
 
-    async def _review_answer(self, params: VerificationInput, log: Log, namespace: str) -> Verification:
-        review = Verification()
+    async def _verify_answer(self, params: VerificationInput, log: Log, namespace: str) -> Verification:
+        verification = Verification()
         try:
             answer, call = log.state.approvals.submitted.get(params.ref), log.state.calls.get(params.call)
             if answer is None or call is None:
@@ -141,7 +143,7 @@ class Reviewer:
                 who, nonce = await self._proofs.verify_token(
                     answer.token, namespace=namespace, approval_id=approval_id, answer=answer
                 )
-                review = Verification(who=who, nonce=nonce)
+                verification = Verification(who=who, nonce=nonce)
                 await self._check_binding(call, answer)
                 if log.state.input and not who.may_access(log.state.input.tenant):
                     raise NotAllowed(f"{who.subject!r} does not belong to the tenant of call {call.id!r}.")
@@ -149,16 +151,16 @@ class Reviewer:
             requesters: Sequence[str] | None = log.state.input.requesters if log.state.input else ()
             if call.policy and call.policy.not_requester and call.policy.must_verify:
                 requesters = await self._proofs.find_requesters(log)
-            check_authority(call, answer, review.who, requesters)
-            _check_scripts(call, answer, review.who)
+            check_authority(call, answer, verification.who, requesters)
+            _check_scripts(call, answer, verification.who)
             if answer.action == "edit" and call.gate == "waiting" and answer.args is not None:
                 args = await self._check_edit(log, call, answer.args)
-                review = review.model_copy(update={"args": None if args == answer.args else args})
+                verification = verification.model_copy(update={"args": None if args == answer.args else args})
             elif call.gate != "waiting" and answer.response is not None and ACTIONS[answer.action].completes:
                 _check_response(call, answer.response)
         except AnswerRefused as refused:
-            return review.model_copy(update={"refused": type(refused).__name__, "message": str(refused)})
-        return review
+            return verification.model_copy(update={"refused": type(refused).__name__, "message": str(refused)})
+        return verification
 
     async def _check_binding(self, call: CallState, answer: Answer) -> None:
         """Check that an answer with a token names this invocation and, if it decides the call, the call's digest.
@@ -258,7 +260,8 @@ async def _check_policy(
         NotAllowed: They require approvers that the call's policy does not include.
     """
     original, edited = [
-        await judge_call(tool, variant, contexts.proposed(call.id, tool.name), rules) for variant in (call.args, args)
+        await find_required_approval(tool, variant, contexts.proposed(call.id, tool.name), rules)
+        for variant in (call.args, args)
     ]
     if edited.confirmation is None or edited.policy in (None, original.policy):
         return
@@ -341,8 +344,8 @@ async def find_missing_proof(
     if proofs and proofs.is_authentic(call, log.state.root):
         gate = call.call.approval if call.call.confirmation and not call.call.standing else None
     else:
-        judgement = await judge_call(tool, args, context, rules)
-        gate = judgement.policy if judgement.confirmation else None
+        required = await find_required_approval(tool, args, context, rules)
+        gate = required.policy if required.confirmation else None
     confirmation, policy = context.tool_confirmation, gate
     if confirmation is not None and gate is None:
         # The tool requested the confirmation itself, and handles a rejection.
@@ -371,7 +374,7 @@ async def _find_mismatch(
         # The call did not need approval, but a callback may have changed its arguments to ones that do.
         if args == call.args or call.call.confirmation is not None or context.tool_confirmation is not None:
             return None
-        needed = (await judge_call(tool, args, context, rules)).confirmation is not None
+        needed = (await find_required_approval(tool, args, context, rules)).confirmation is not None
         return _refused(call, UNASKED, "ApprovalNeeded") if needed else None
     try:
         current_args, declared = to_plain_json(args), parameters_digest(tool)
@@ -397,7 +400,7 @@ async def _can_ignore_answer(
         return True
     if call.call.confirmation is not None or call.call.standing:
         return False
-    return (await judge_call(tool, args, context, rules)).confirmation is not None
+    return (await find_required_approval(tool, args, context, rules)).confirmation is not None
 
 
 def bind_approval(
