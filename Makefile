@@ -42,6 +42,8 @@ demo: $(if $(wildcard .venv/.stamp),.venv/.stamp,.venv/.demo)  ## show an agent,
 test: .venv/.stamp .node/.stamp  ## run the tests but for the slow ones; ARGS="-k approval" for some of them
 	@$(call PYTEST,-m "not slow" tests/unit tests/corpus tests/server)
 
+# They wait for nothing.
+test-unit: WORKERS := 2
 test-unit: .venv/.stamp  ## run the tests that need no server
 	@$(call PYTEST,-m "not slow" tests/unit)
 

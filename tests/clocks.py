@@ -31,7 +31,7 @@ CLOCKS = {
 """The zone and the local time of each situation; in spring and autumn, when daylight saving begins and ends."""
 
 
-LIBFAKETIME_FAILS = "tests/unit/recordings/test_divergence.py::test_a_replay_that_times_out_is_repeated"
+LIBFAKETIME_FAILS = "tests/corpus/test_divergence.py::test_a_replay_that_times_out_is_repeated"
 """Interrupts threads on purpose; under libfaketime it fails at any time of day about every other run."""
 
 

@@ -223,6 +223,7 @@ def test_unusable_keys_are_refused_with_the_remedy(
     assert len(str(refused.value).splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_nothing_is_imported_while_encryption_is_switched_off() -> None:
     """Encryption does not slow down the start of other workers."""
     code = (

@@ -81,6 +81,7 @@ async def test_an_arn_selects_the_region(service: FakeKms, tmp_path: Path) -> No
     assert service.requests == ["GenerateDataKeyWithoutPlaintext us-east-2"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "cause"),
     [

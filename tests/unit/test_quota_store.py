@@ -76,6 +76,7 @@ async def spent(store: QuotaStore) -> dict[tuple[str, str | None], Amounts]:
     }
 
 
+@pytest.mark.slow
 def test_processes_share_the_store(place: str) -> None:
     """Four processes that create the tables at the same time lose no call."""
     running = [subprocess.Popen([sys.executable, "-c", CHILD, place, name], cwd=ROOT) for name in "abcd"]
@@ -195,6 +196,7 @@ async def test_a_new_month_deletes_only_the_tenants_own_old_counts(tmp_path: Pat
     assert [row.tenant for row in await store.list_spending("2023-11")] == ["globex"] * 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("per_minute", [12, 30])
 async def test_a_fallback_model_uses_the_whole_limit_of_its_first_model(tmp_path: Path, per_minute: int) -> None:
     """Calls that the second model answers do not keep a place in front of later calls."""

@@ -112,6 +112,7 @@ def test_an_object_store_that_hangs_is_reported_within_its_limit(silent_server: 
         assert problem == "The store at s3://bucket/prefix failed: no answer within 0.2 s"
 
 
+@pytest.mark.slow
 def test_each_postgresql_store_has_a_check(silent_server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A database that accepts connections and never answers fails within the limit of its URL."""
     port = silent_server.rpartition(":")[2]

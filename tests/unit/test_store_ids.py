@@ -52,6 +52,7 @@ def open_kind(kind: str, request: pytest.FixtureRequest, folder: Path) -> tuple[
 KINDS = ["folder", "s3", "memory file", "memory table", "credential file", "credential table"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 async def test_processes_with_the_same_store_read_the_same_id(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path

@@ -226,6 +226,7 @@ async def test_a_session_artifact_needs_a_session(service: BaseArtifactService) 
             await attempt
 
 
+@pytest.mark.slow
 async def test_concurrent_savers_get_versions_of_their_own(service: BaseArtifactService) -> None:
     """Twelve concurrent saves create twelve versions, each with its own content."""
 

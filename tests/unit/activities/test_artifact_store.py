@@ -140,6 +140,7 @@ async def test_artifacts_outlive_the_process(tmp_path: Path) -> None:
     assert await ObjectStoreArtifactService(url).load_artifact(**WHERE, filename="f") == types.Part(text="x")
 
 
+@pytest.mark.slow
 def test_processes_that_save_at_the_same_time_get_versions_of_their_own(tmp_path: Path) -> None:
     """Two processes with twenty concurrent saves each create forty versions."""
     code = """

@@ -142,6 +142,7 @@ def test_a_wait_for_a_lock_ends(store: CredentialStore, monkeypatch: pytest.Monk
         assert "has held the lock" in str(waiting.exception())
 
 
+@pytest.mark.slow
 def test_processes_share_a_file_and_wait_for_one_another(tmp_path: Path) -> None:
     """Concurrent processes lose no increment, even when they create the file."""
     program = (

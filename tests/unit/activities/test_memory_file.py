@@ -41,6 +41,7 @@ async def count_matches(service: SqliteMemoryService, query: str) -> int:
     return len((await service.search_memory(app_name="shop", user_id="ann", query=query)).memories)
 
 
+@pytest.mark.slow
 def test_processes_share_a_file(tmp_path: Path) -> None:
     """Three processes that create the file at once and add the same events store each event once."""
     file = tmp_path / "memory.db"

@@ -274,6 +274,7 @@ def short_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(LIMIT_VARIABLE, "1")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("short_limit")
 @pytest.mark.parametrize(
     ("holds", "work"),
@@ -296,6 +297,7 @@ def test_a_frozen_process_does_not_stop_others(postgres: str, holds: str, work: 
             frozen.kill()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("short_limit")
 async def test_a_connection_that_falls_silent_stops_neither_its_worker_nor_others(postgres: str) -> None:
     """The worker whose answer is lost reports the store as failed, and another one reserves its call."""
@@ -338,6 +340,7 @@ def test_an_invalid_limit_is_refused(limit: str, monkeypatch: pytest.MonkeyPatch
         QuotaStore("postgresql://h/x")
 
 
+@pytest.mark.slow
 def test_postgresql_runs_from_a_folder_that_only_its_owner_can_enter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

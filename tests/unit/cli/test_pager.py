@@ -17,6 +17,7 @@ with out.pages():
 PAGER = {**os.environ, "PAGER": "sed 's/^/paged: /'"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("count", "paged"), [(3, False), (100, True)])
 async def test_only_text_longer_than_the_terminal_is_paged(count: int, paged: bool) -> None:
     """The pager is the program that the user has set, and all lines reach it."""

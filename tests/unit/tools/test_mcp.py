@@ -138,6 +138,7 @@ async def test_an_invocation_uses_one_listing(local: McpToolset) -> None:
     assert await local._list_tools(at("i-2")) is not first
 
 
+@pytest.mark.slow
 async def test_a_listing_may_be_shared_for_a_time() -> None:
     """Uses ADK's setting, which counts seconds."""
     toolset = stdio(tool_list_cache_ttl_seconds=3600)
@@ -284,6 +285,7 @@ async def test_a_response_with_too_many_values_is_not_validated(make: Make) -> N
     assert text(await call(toolset, "parts")) == "x"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["streams", "json"])
 async def test_the_size_of_a_response_over_http_is_limited(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Returns a response up to the limit whole, and refuses a larger one before it is parsed."""

@@ -48,6 +48,7 @@ def test_toolsets_have_the_module_names_of_adk(line: str) -> None:
         assert names[name] is getattr(tools, name, names[name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("missing", "line", "message"),
     [
