@@ -17,7 +17,7 @@ import pytest
 
 from tests.paths import ROOT, syntax_tree
 from waystation import embedded
-from waystation.cli.terminal_input import Person
+from waystation.cli.terminal_input import TerminalUser
 from waystation.embedded import bind_to_this_process
 from waystation.stop_signals import handle_signals
 from waystation.worker import main, watchdog
@@ -182,7 +182,7 @@ def test_on_windows_a_question_needs_no_termios(monkeypatch: pytest.MonkeyPatch)
     """Input from before the question is discarded only on other platforms."""
     monkeypatch.setitem(sys.modules, "termios", None)
     monkeypatch.setattr(builtins, "input", lambda _prompt: " yes ")
-    assert Person().ask("Continue?") == "yes"
+    assert TerminalUser().ask("Continue?") == "yes"
 
 
 def test_input_before_a_question_is_discarded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,7 +192,7 @@ def test_input_before_a_question_is_discarded(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(sys.modules, "termios", termios)
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(fileno=lambda: 7))
     monkeypatch.setattr(builtins, "input", lambda _prompt: "")
-    assert Person().ask("Continue?", "no") == "no"
+    assert TerminalUser().ask("Continue?", "no") == "no"
     assert flushed == [(7, "input")]
 
 

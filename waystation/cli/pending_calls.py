@@ -37,7 +37,7 @@ from waystation.cli.command_execution import AsyncCommand
 from waystation.cli.invocations import Watch
 from waystation.cli.output import Output
 from waystation.cli.shell_completion import complete_id
-from waystation.cli.terminal_input import NOTHING_SENT, Person, find_person
+from waystation.cli.terminal_input import NOTHING_SENT, TerminalUser, find_person
 from waystation.client import AgentClient
 from waystation.client.search_attributes import ANY_TENANT
 from waystation.core import ids, summary
@@ -428,7 +428,7 @@ def find_missing_options(action: ActionSpec, call: PendingCall | None, fields: J
     return missing
 
 
-def choose(person: Person, out: Output, target: ServerTarget, calls: list[PendingCall]) -> PendingCall:
+def choose(person: TerminalUser, out: Output, target: ServerTarget, calls: list[PendingCall]) -> PendingCall:
     """Let the user choose one of several calls, page by page. A single call is returned without asking.
 
     Raises:
@@ -475,7 +475,7 @@ def _format_requester(call: PendingCall) -> str:
 
 
 def ask_for_missing(
-    person: Person, out: Output, call: PendingCall, action: ActionSpec, fields: JsonObject
+    person: TerminalUser, out: Output, call: PendingCall, action: ActionSpec, fields: JsonObject
 ) -> JsonObject:
     """Ask for the missing fields of an answer, required or optional, and for confirmation. Return all fields.
 
@@ -502,7 +502,7 @@ def ask_for_missing(
     return answer
 
 
-def _edit_args(person: Person, out: Output, call: PendingCall) -> JsonObject:
+def _edit_args(person: TerminalUser, out: Output, call: PendingCall) -> JsonObject:
     """Let the user edit the arguments, in an editor or, if none is configured, one by one, and show the changes.
 
     Raises:
@@ -525,7 +525,7 @@ def _edit_args(person: Person, out: Output, call: PendingCall) -> JsonObject:
     return args
 
 
-def _ask_until(person: Person, out: Output, prompt: str, parse: Callable[[str], T], default: str = "") -> T:
+def _ask_until(person: TerminalUser, out: Output, prompt: str, parse: Callable[[str], T], default: str = "") -> T:
     """Ask until `parse` accepts the input. Show the user the errors that it raises."""
     while True:
         try:
@@ -535,7 +535,7 @@ def _ask_until(person: Person, out: Output, prompt: str, parse: Callable[[str], 
                 out.line(f"{text}.", style="red")
 
 
-def _ask_for_value(person: Person, out: Output, name: str, value: Any) -> Any:
+def _ask_for_value(person: TerminalUser, out: Output, name: str, value: Any) -> Any:
     """Ask for the value of one argument: as plain text if its current value is a string, otherwise as JSON."""
     visible = hide_named_secrets(value, name)
     default = terminal.escape(visible if isinstance(visible, str) else terminal.format_json(visible))
@@ -548,7 +548,7 @@ def _ask_for_value(person: Person, out: Output, name: str, value: Any) -> Any:
     return _ask_until(person, out, f"  {terminal.escape(name)}", parse, default)
 
 
-def _ask_for_response(person: Person, out: Output, call: PendingCall, action: ActionSpec) -> JsonObject:
+def _ask_for_response(person: TerminalUser, out: Output, call: PendingCall, action: ActionSpec) -> JsonObject:
     """Ask for a response: field by field if a final response must match a schema, otherwise as one JSON object."""
     schema = call.response_schema or {}
     fields = schema.get("properties")
@@ -570,7 +570,7 @@ _JSON_TYPES: dict[str, tuple[tuple[type, ...], str]] = {
 """For each JSON Schema type except strings, its Python types and a description of valid input to show the user."""
 
 
-def _ask_for_field(person: Person, out: Output, name: str, schema: Any, required: bool) -> Any:
+def _ask_for_field(person: TerminalUser, out: Output, name: str, schema: Any, required: bool) -> Any:
     """Ask for one field of a response until the input is valid. Return `_OMITTED` for an optional field left empty."""
     schema = schema if isinstance(schema, dict) else {}
     choices, kind = schema.get("enum"), str(schema.get("type") or "")

@@ -81,7 +81,7 @@ Host = Annotated[str, typer.Option(help="Address to listen on.")]
 AllowHost = Annotated[
     list[str] | None, typer.Option(metavar="NAME", help="Another host name of the server. Can be repeated.")
 ]
-Person = Annotated[
+PersonOption = Annotated[
     str | None,
     typer.Option(
         "--as", metavar="NAME", help="Name to record for the person who opens the login link. Default: login name."
@@ -110,7 +110,7 @@ async def web(
     host: Host = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on, or 0 for any free port.", min=0, max=65_535)] = 8288,
     allow_host: AllowHost = None,
-    person: Person = None,
+    person: PersonOption = None,
     identity: Identity = None,
     url: Url = None,
     allow_any_account: AllowAnyAccount = False,
@@ -187,7 +187,7 @@ async def codec_server(
     host: Host = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on, or 0 for any free port.", min=0, max=65_535)] = 8289,
     allow_host: AllowHost = None,
-    person: Person = None,
+    person: PersonOption = None,
     identity: Identity = None,
     url: Url = None,
     allow_any_account: AllowAnyAccount = False,

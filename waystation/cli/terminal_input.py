@@ -31,7 +31,7 @@ CONTINUATION = "  "
 NOTHING_SENT = "Nothing was sent."
 
 
-class Person:
+class TerminalUser:
     """The user at the terminal, who can answer questions and edit text."""
 
     def ask(self, prompt: str, default: str = "") -> str:
@@ -114,9 +114,9 @@ def _discard_input() -> None:
         termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
 
 
-def find_person() -> Person | None:
+def find_person() -> TerminalUser | None:
     """Return the user at the terminal, or None if the input or output is not a terminal."""
-    return Person() if sys.stdin.isatty() and sys.stdout.isatty() else None
+    return TerminalUser() if sys.stdin.isatty() and sys.stdout.isatty() else None
 
 
 class Lines:

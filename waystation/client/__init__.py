@@ -1,4 +1,4 @@
-"""The client: start invocations, talk to sessions and answer pending calls. Modules are imported on first use."""
+"""The client: start invocations, talk to sessions and answer pending calls."""
 
 from waystation.client.agent_client import AgentClient
 from waystation.client.agent_directory import DETAILS, AgentDetails, AgentDirectory, Tools

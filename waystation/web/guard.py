@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from waystation.presentation import text_safety
 from waystation.web.access import Access
 from waystation.web.http_responses import RequestRefused, format_refusal
-from waystation.web.limits import Limits, RateLimit, RequestBody, too_large
+from waystation.web.limits import Limits, RequestBody, RequestRate, too_large
 from waystation.web.paths import API, DECODE, ENCODE, STATIC
 from waystation.web.shared_reads import current_age_s, record_reads
 
@@ -64,7 +64,7 @@ class Guard:
         self._app, self._access, self._limits, self._public = app, access, limits, public
         self._origins = origins
         self._names = [name.lower() for name in (*LOOPBACK, *names)]
-        rate = partial(RateLimit, per_s=limits.window_s, clients=limits.counted)
+        rate = partial(RequestRate, per_s=limits.window_s, clients=limits.counted)
         self._login_rate, self._post_rate = rate(limits.login_attempts), rate(limits.posts)
         self._address_rate = rate(limits.posts_of_address)
 

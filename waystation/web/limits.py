@@ -57,7 +57,7 @@ class Limits:
     """Maximum number of addresses or logins that each rate limit counts. The least recently used are dropped first."""
 
 
-class RateLimit:
+class RequestRate:
     """A rate limit that keeps a token bucket for each client."""
 
     def __init__(self, times: int, *, per_s: float, clients: int, clock: Callable[[], float] = time.monotonic) -> None:

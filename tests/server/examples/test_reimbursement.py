@@ -86,6 +86,7 @@ CONVERSATIONS: list[tuple[str, tuple[JsonObject | str, ...], str, list[str]]] = 
 ]
 
 
+@pytest.mark.slow
 async def test_the_demo_model_follows_its_rules(serve: Serve, root: Root, demo_model: BaseLlm) -> None:
     """The demo model also names itself."""
     async with serve(root.agent, model=demo_model) as env:

@@ -195,6 +195,7 @@ BAD: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 async def test_an_invalid_message_is_refused_or_recorded(converse: Converse) -> None:
     """An update fails with a type, a signal is counted, and the session continues."""
     async with converse(echo()) as session:

@@ -74,6 +74,7 @@ async def test_a_message_is_answered_while_an_earlier_one_waits(converse: Conver
         ]
 
 
+@pytest.mark.slow
 async def test_messages_need_no_timer(converse: Converse) -> None:
     """Servers fire timers up to a second late, so a worker that caches workflows orders messages without them."""
     async with converse(paying(), max_cached_workflows=10) as session:

@@ -18,7 +18,7 @@ from waystation.agents import Agent
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.function_tool import FunctionTool
 from waystation.web.http_responses import RequestRefused
-from waystation.web.limits import Limits, RateLimit
+from waystation.web.limits import Limits, RequestRate
 from waystation.web.logins import MAX_FORMS, Login, make_login_cache
 
 FORM = "application/x-www-form-urlencoded"
@@ -325,7 +325,7 @@ async def test_forms_are_bounded(serve: Serve) -> None:
 async def test_too_many_attempts_have_to_wait(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """Too many logins or forms are refused with the time to wait."""
     # On a busy machine, the buckets would refill faster than attempts arrive.
-    monkeypatch.setitem(RateLimit.__init__.__kwdefaults__ or {}, "clock", lambda: 0.0)
+    monkeypatch.setitem(RequestRate.__init__.__kwdefaults__ or {}, "clock", lambda: 0.0)
     async with serve(payer(Till())) as env, site(env.client) as web, web.browser() as me:
         form = await me.fields("/approvals")
         sent = await asyncio.gather(*(me.send("/approvals/several", {**form, "csrf": "x"}) for _ in range(125)))
@@ -339,7 +339,7 @@ async def test_too_many_attempts_have_to_wait(serve: Serve, monkeypatch: pytest.
 def test_rate_limits_are_bounded_and_refill() -> None:
     """Each client has a bucket that refills, and the least recently used buckets are dropped."""
     now = 0.0
-    rate = RateLimit(2, per_s=10, clients=100, clock=lambda: now)
+    rate = RequestRate(2, per_s=10, clients=100, clock=lambda: now)
 
     def wait(client: str) -> int:
         try:

@@ -11,12 +11,12 @@ from tests.unit.cli.test_pending import POLICY, call
 from waystation.cli import pending_calls
 from waystation.cli.command_context import CommandProblem, ServerTarget
 from waystation.cli.output import Output
-from waystation.cli.terminal_input import Person
+from waystation.cli.terminal_input import TerminalUser
 from waystation.core.approval import ACTIONS, Action, PendingCall
 from waystation.core.payload import JsonObject
 
 
-class Types(Person):
+class Types(TerminalUser):
     """A person who types the lines of the test, and whose editor is a function."""
 
     def __init__(self, *lines: str, editor: Callable[[str], str] | None = None) -> None:
@@ -43,7 +43,7 @@ def output() -> tuple[Output, io.StringIO]:
     return out, stream
 
 
-def filled(person: Person, displayed: PendingCall, action: Action, **fields: Any) -> tuple[JsonObject, str]:
+def filled(person: TerminalUser, displayed: PendingCall, action: Action, **fields: Any) -> tuple[JsonObject, str]:
     """Return the fields of the answer, and the output."""
     out, stream = output()
     return pending_calls.ask_for_missing(person, out, displayed, ACTIONS[action], fields), stream.getvalue()

@@ -57,7 +57,7 @@ async def test_a_server_that_is_not_temporal_is_reported_as_such() -> None:
 
     async with await asyncio.start_server(answer, "127.0.0.1") as page:
         ran = await command("--address", f"127.0.0.1:{page.sockets[0].getsockname()[1]}", "pending")
-    assert (ran.code, "no Temporal server listens at the address" in ran.err) == (8, True), ran.err
+    assert (ran.code, "no Temporal server listens on the address" in ran.err) == (8, True), ran.err
 
 
 @pytest.mark.parametrize(
