@@ -17,7 +17,7 @@ from waystation.agents import Agent
 from waystation.client import Sent, Session
 from waystation.core.contract import MESSAGE_SIGNAL, SESSION_WORKFLOW
 from waystation.core.errors import ModelRefused, QueueFull, SessionBusy, SessionClosed, SessionExists, UnknownSession
-from waystation.core.log import AnswerIgnored, decision, intake
+from waystation.core.log import AnswerIgnored, intake
 from waystation.models import LlmRequest
 from waystation.testing import FunctionModel, ScriptedModel, says
 from waystation.testing.models import Reply, latest_turn
@@ -110,7 +110,7 @@ async def test_a_message_that_joins_too_late_gets_its_own_invocation(
 ) -> None:
     """`result` is never that of the invocation that missed the message, also for a sender that repeats it."""
     missed, decide = AnswerIgnored("InvalidAnswer", "It arrived after the end."), intake.decide_signal
-    monkeypatch.setattr(decision, "decide_signal", lambda *args: missed if args[1] == MESSAGE_SIGNAL else decide(*args))
+    monkeypatch.setattr(intake, "decide_signal", lambda *args: missed if args[1] == MESSAGE_SIGNAL else decide(*args))
     held = Held()
     async with converse(held.agent(), invocations=False) as session:
         first = await session.send("one")
