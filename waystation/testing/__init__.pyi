@@ -10,14 +10,17 @@ from waystation.testing.environment import AgentEnvironment, serving
 from waystation.testing.fake_gemini import FakeGemini
 from waystation.testing.human import ScriptedHuman
 from waystation.testing.models import FunctionModel, ScriptedModel, calls, latest_turn, responses, says, user_text
+from waystation.testing.people import People, VerifiedPerson
 
 __all__ = [
     "AgentEnvironment",
     "FakeGemini",
     "FunctionModel",
+    "People",
     "Replays",
     "ScriptedHuman",
     "ScriptedModel",
+    "VerifiedPerson",
     "assert_invocation_holds",
     "assert_keeps_replaying",
     "assert_projection_matches",

@@ -59,6 +59,15 @@ def waystation_human() -> type[testing.ScriptedHuman]:
 
 
 @pytest.fixture
+def waystation_people() -> testing.People:
+    """People for workers with `identity=waystation_people.identity`: `waystation_people("dana", roles=["manager"])`.
+
+    It requires the extra `identity`.
+    """
+    return testing.People()
+
+
+@pytest.fixture
 def waystation_recording() -> Callable[[client.Invocation | Path | str], Awaitable[replay.Recording]]:
     """A function that reads the recording of an invocation or a file: `await waystation_recording(invocation)`."""
 

@@ -1,0 +1,92 @@
+"""People for tests of approval policies, whose identity workers verify as in production."""
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+from weakref import finalize
+
+from waystation.approvers import Gatekeeper, Person
+from waystation.client import Invocation
+from waystation.core import ids
+from waystation.core.approval import Action, TokenSigner, Verified
+from waystation.core.payload import JsonObject
+
+
+class People:
+    """A gateway that signs for people, and the configuration with which workers verify its tokens.
+
+    The keys are new, and in a temporary folder. Pass `identity` to `AgentEnvironment` or `create_worker`, and call this
+    object with a name to get a person. It requires the extra `identity`.
+    """
+
+    def __init__(self) -> None:
+        try:
+            from waystation.approvers.identity import WorkerIdentity, write_examples
+        except ModuleNotFoundError as error:
+            problem = f"Verified people need {error.name!r}. Install it with: pip install 'waystation[identity]'"
+            raise ModuleNotFoundError(problem, name=error.name) from None
+        folder = Path(mkdtemp(prefix="waystation-people-"))
+        write_examples(folder)
+        self._gatekeeper = Gatekeeper.from_file(folder / "gateway.toml", "default", interface="web")
+        self.identity = WorkerIdentity.load(folder / "workers.toml")
+        """Verifies the tokens of these people, for the worker's option `identity`."""
+        # Remove the folder with the identity, which reads a key when it verifies the first token.
+        finalize(self.identity, shutil.rmtree, folder, ignore_errors=True)
+
+    def __call__(self, subject: str, *, roles: Sequence[str] = ()) -> "VerifiedPerson":
+        """Return a person with a verified subject and roles, which policies name as `role:NAME`."""
+        verified = Verified(subject=subject, roles=tuple(roles))
+        token = self._gatekeeper.make_signer(Person(subject, verified))
+        assert token is not None, "the gateway has both keys"
+        return VerifiedPerson(subject, token)
+
+
+class VerifiedPerson:
+    """A person whose answers contain a token that workers verify."""
+
+    def __init__(self, subject: str, token: TokenSigner) -> None:
+        self.subject = subject
+        self.token = token
+        """Signs and encrypts for this person. Pass it as `token=` where a client accepts one: to start an invocation as
+        its requester, to send a message or to answer."""
+
+    async def approve(self, invocation: Invocation, function_call_id: str | None = None, **fields: Any) -> JsonObject:
+        """Approve a call; see `answer`."""
+        return await self.answer(invocation, "approve", function_call_id, **fields)
+
+    async def reject(self, invocation: Invocation, function_call_id: str | None = None, **fields: Any) -> JsonObject:
+        """Reject a call; see `answer`."""
+        return await self.answer(invocation, "reject", function_call_id, **fields)
+
+    async def edit(
+        self, invocation: Invocation, args: JsonObject, function_call_id: str | None = None, **fields: Any
+    ) -> JsonObject:
+        """Approve a call with other arguments; see `answer`."""
+        return await self.answer(invocation, "edit", function_call_id, args=args, **fields)
+
+    async def answer(
+        self, invocation: Invocation, action: Action, function_call_id: str | None = None, **fields: Any
+    ) -> JsonObject:
+        """Wait until a call is pending or the invocation ends, answer the call, and return the receipt.
+
+        A call that was pending before is answered at once, so that a test can expect the refusal. Without a
+        `function_call_id`, the only pending call is answered. The other fields are those of `Invocation.answer`.
+
+        Raises:
+            AnswerRefused: The worker did not accept the answer; the subclass gives the reason.
+        """
+        call_id = await _wait_for_call(invocation, function_call_id)
+        return await invocation.answer(action, call_id, token=self.token, **fields)
+
+
+async def _wait_for_call(invocation: Invocation, function_call_id: str | None) -> str | None:
+    """Return the ID of the call to answer once the call has waited, or the given ID once the invocation has ended."""
+    async for log in invocation.follow():
+        if function_call_id is None:
+            if pending := log.state.pending():
+                return pending[0].function_call_id if len(pending) == 1 else None
+        elif (call := log.state.calls.get(ids.requesting_call(function_call_id))) and call.requested_at is not None:
+            break
+    return function_call_id
