@@ -22,7 +22,8 @@ from waystation.activities.session_history import SessionHistories
 from waystation.agents import ApprovalRule, LlmAgent
 from waystation.apps.registry import Registry
 from waystation.core import ids
-from waystation.core.approval import ACTIONS, Answer, Verification, Verified, call_digest
+from waystation.core.actions import ACTIONS
+from waystation.core.approval import Answer, Verification, Verified, call_digest
 from waystation.core.contract import ActivitySettings, ToolCallInput, ToolOutcome, VerificationInput
 from waystation.core.errors import (
     AnswerRefused,

@@ -19,8 +19,8 @@ from temporalio.client import Client
 from waystation.activities.log_cache import LogCache
 from waystation.agents import ApprovalRule
 from waystation.core import ids
+from waystation.core.actions import ACTIONS
 from waystation.core.approval import (
-    ACTIONS,
     TOKEN_LIFETIME_S,
     Answer,
     ApprovalPolicy,

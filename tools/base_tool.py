@@ -13,7 +13,8 @@ from typing import Any, Literal, TypeVar, get_args
 import structlog
 
 from waystation.core import summary
-from waystation.core.approval import ACTIONS, LONGEST, ApprovalPolicy, default_hint
+from waystation.core.actions import ACTIONS
+from waystation.core.approval import LONGEST, ApprovalPolicy, default_hint
 from waystation.core.contract import MIN_HEARTBEAT_INTERVAL, Confirmation, Effect
 from waystation.core.errors import AuthoringError, InvalidTool, NotJson
 from waystation.core.payload import JsonObject, copy_json, decode, encode, to_plain_json

@@ -9,7 +9,8 @@ import structlog
 
 from waystation.approvers.permissions import ROLES, Person, why_not
 from waystation.core import approval
-from waystation.core.approval import Action, Answer, PendingCall, TokenSigner, Verified
+from waystation.core.actions import Action
+from waystation.core.approval import Answer, PendingCall, TokenSigner, Verified
 from waystation.core.errors import NotAllowed
 from waystation.core.log import CallState, check_authority, check_claim
 

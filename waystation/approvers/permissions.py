@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from waystation.core.approval import ACTIONS, ROLE, Action, PendingCall, Verified
+from waystation.core.actions import ACTIONS, Action
+from waystation.core.approval import ROLE, PendingCall, Verified
 from waystation.core.contract import DEFAULT_USER
 from waystation.core.errors import NotAllowed
 

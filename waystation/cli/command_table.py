@@ -1,6 +1,6 @@
 """Waystation's own commands, with their modules and their help. Other packages may provide more."""
 
-from waystation.core.approval import ACTIONS
+from waystation.core.actions import ACTIONS
 
 COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Develop agents": {

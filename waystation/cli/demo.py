@@ -37,7 +37,8 @@ from waystation.cli.output import Output, write_error
 from waystation.cli.recordings import create_state_table, replay_runs
 from waystation.cli.terminal_input import Lines
 from waystation.client import AgentClient, Invocation
-from waystation.core.approval import Action, PendingCall
+from waystation.core.actions import Action
+from waystation.core.approval import PendingCall
 from waystation.core.log import is_working
 from waystation.core.payload import JsonObject
 from waystation.embedded import TEMPORAL_VARIABLE, EmbeddedServer, TemporalNotFound, bind_to_this_process, find_temporal

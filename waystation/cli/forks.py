@@ -26,7 +26,7 @@ from waystation.cli.terminal_input import find_person
 from waystation.client import Invocation
 from waystation.configuration import login_name
 from waystation.core import summary
-from waystation.core.approval import Action
+from waystation.core.actions import Action
 from waystation.core.log import CallState
 from waystation.presentation import terminal
 

@@ -41,7 +41,8 @@ from waystation.cli.terminal_input import NOTHING_SENT, TerminalUser, find_perso
 from waystation.client import AgentClient
 from waystation.client.search_attributes import ANY_TENANT
 from waystation.core import ids, summary
-from waystation.core.approval import ACTIONS, Action, ActionSpec, PendingCall
+from waystation.core.actions import ACTIONS, Action, ActionSpec
+from waystation.core.approval import PendingCall
 from waystation.core.contract import Stores
 from waystation.core.payload import JsonObject, decode
 from waystation.core.secrets import hide_named_secrets

@@ -40,6 +40,10 @@ def _load_command(name: str) -> Any:
 
 def _list_others() -> dict[str, str]:
     """Return the commands of other packages, each with the summary of its package. The packages are not imported."""
+    from importlib.metadata import entry_points
+
+    if not entry_points(group="waystation.commands"):
+        return {}  # without the quarter of a second that loading the errors of extensions takes
     from waystation import extensions
 
     try:

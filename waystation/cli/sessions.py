@@ -34,7 +34,8 @@ from waystation.cli.output import Output
 from waystation.cli.terminal_input import Lines
 from waystation.client import AgentClient, DeletedSession, Session, StartedInvocations, count_events, stream_session
 from waystation.core import errors
-from waystation.core.approval import ACTIONS, Action, PendingCall
+from waystation.core.actions import ACTIONS, Action
+from waystation.core.approval import PendingCall
 from waystation.core.contract import DEFAULT_APP, DEFAULT_USER, MEMO_SESSION, Event, Stores
 from waystation.core.payload import JsonObject
 from waystation.history import describe_workflow, read_memo

@@ -25,7 +25,8 @@ from waystation.client.invocation_handle import (
 )
 from waystation.client.search_attributes import AGENT, ANY_TENANT
 from waystation.core import ids
-from waystation.core.approval import Action, PendingCall, is_among_people
+from waystation.core.actions import Action
+from waystation.core.approval import PendingCall, is_among_people
 from waystation.core.contract import (
     HELD,
     MAX_KEYWORD,

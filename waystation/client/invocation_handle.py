@@ -45,7 +45,8 @@ from waystation.client.agent_directory import AgentDirectory
 from waystation.client.search_attributes import PENDING, STATUS, is_unmapped, make_start_attributes, wait_until_accepted
 from waystation.client.token_encryption import Token, TokenEncryption
 from waystation.core import errors, ids, summary
-from waystation.core.approval import Action, Answer, PendingCall, check_size, is_encrypted, parse_answer
+from waystation.core.actions import Action
+from waystation.core.approval import Answer, PendingCall, check_size, is_encrypted, parse_answer
 from waystation.core.contract import (
     ANSWER_SIGNAL,
     ANSWER_UPDATE,
@@ -332,7 +333,7 @@ class Invocation:
         """Answer a pending call, and return the receipt once a worker confirms that the answer was accepted.
 
         Args:
-            action: A name in the table `waystation.core.approval.actions.ACTIONS`, such as `approve`.
+            action: A name in the table `waystation.core.actions.ACTIONS`, such as `approve`.
             function_call_id: ID of the function call. Required if several calls are pending.
             token: Proves the approver's identity. Encrypted with the client's `identity` before it is sent.
             signal: Send the answer as a signal, and return `{"sent": True}` without waiting for a worker. The answer is

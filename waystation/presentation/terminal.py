@@ -17,7 +17,8 @@ from rich.style import Style
 from rich.text import Text
 
 from waystation.core import ids, summary
-from waystation.core.approval import ACTIONS, PendingCall, default_hint
+from waystation.core.actions import ACTIONS
+from waystation.core.approval import PendingCall, default_hint
 from waystation.core.contract import Event, text_of
 from waystation.core.log import REQUEST_CONFIRMATION, REQUEST_CREDENTIAL, Failure
 from waystation.core.payload import JsonObject

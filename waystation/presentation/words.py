@@ -8,7 +8,8 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, NamedTuple, assert_never
 
 from waystation.core import ids, summary
-from waystation.core.approval import ACTIONS, ROLE, Answer, PendingCall, Verified, default_hint
+from waystation.core.actions import ACTIONS
+from waystation.core.approval import ROLE, Answer, PendingCall, Verified, default_hint
 from waystation.core.contract import Call, Event, ModelReply
 from waystation.core.log import (
     AnswerCounted,

@@ -13,7 +13,7 @@ from pydantic import ConfigDict, ValidationError
 from waystation import client
 from waystation.client import Invocation, new_events, stream_logs
 from waystation.core import ids
-from waystation.core.approval import Action
+from waystation.core.actions import Action
 from waystation.core.contract import Event, ToolConfirmation
 from waystation.core.errors import InvocationError, NotJson
 from waystation.core.log import REQUEST_CONFIRMATION, REQUEST_CREDENTIAL, Log, Wait, is_working, next_step

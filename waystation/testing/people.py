@@ -10,7 +10,8 @@ from weakref import finalize
 from waystation.approvers import Gatekeeper, Person
 from waystation.client import Invocation
 from waystation.core import ids
-from waystation.core.approval import Action, TokenSigner, Verified
+from waystation.core.actions import Action
+from waystation.core.approval import TokenSigner, Verified
 from waystation.core.payload import JsonObject
 
 

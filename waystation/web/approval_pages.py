@@ -20,7 +20,8 @@ from waystation.approvers import Gatekeeper, sees_call, sees_everything, sees_in
 from waystation.client import AgentClient, Outcome
 from waystation.client.invocation_handle import explain_unread, parse_pending_calls
 from waystation.core import ids
-from waystation.core.approval import ACTIONS, Action, ActionSpec, PendingCall, is_among_people
+from waystation.core.actions import ACTIONS, Action, ActionSpec
+from waystation.core.approval import PendingCall, is_among_people
 from waystation.core.errors import ForeignHistory, StoreFailed
 from waystation.core.log import CallState, Log, allowed_actions
 from waystation.core.payload import JsonObject, encode

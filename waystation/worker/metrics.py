@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
 from waystation.core import ids
-from waystation.core.approval import ACTIONS
+from waystation.core.actions import ACTIONS
 from waystation.core.budget import QUOTA_WAIT, Price
 from waystation.core.contract import ModelReply
 from waystation.core.log import (

@@ -13,7 +13,7 @@ from hashlib import sha256
 from typing import Any, NamedTuple, TypeAlias
 
 from waystation.core import ids
-from waystation.core.approval import ACTIONS
+from waystation.core.actions import ACTIONS
 from waystation.core.budget import Usage
 from waystation.core.contract import NO_ACTIONS, InvocationInput, ModelReply, user_content
 from waystation.core.log import (

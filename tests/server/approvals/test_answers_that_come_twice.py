@@ -20,7 +20,7 @@ from tests.server.workflows.outside import (
 )
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
-from waystation.core.approval import Action
+from waystation.core.actions import Action
 from waystation.core.errors import AlreadyAnswered, AnswerUnconfirmed
 from waystation.embedded import EmbeddedServer
 from waystation.testing import AgentEnvironment, ScriptedModel, calls, says

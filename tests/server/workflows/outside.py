@@ -18,7 +18,8 @@ from temporalio.exceptions import ApplicationError
 
 from waystation.client import Sent
 from waystation.client.agent_client import AgentClient, Invocation
-from waystation.core.approval import Action, PendingCall
+from waystation.core.actions import Action
+from waystation.core.approval import PendingCall
 from waystation.core.contract import ActivitySettings, Event, InvocationResult, Retries, Settings, WorkflowSettings
 from waystation.core.contract.settings import HoldOptions
 from waystation.core.errors import AnswerRefused

@@ -23,7 +23,7 @@ from tests.server.workflows.outside import (
 from tests.tiers import drawn_examples, is_full
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
-from waystation.core.approval import Action
+from waystation.core.actions import Action
 from waystation.core.contract import Position
 from waystation.core.errors import AnswerRefused, AnswerUnconfirmed, UnknownCall
 from waystation.core.projection import Scheduled, position_of

@@ -5,7 +5,7 @@ import typer
 
 from waystation.cli.pending_calls import OWN_OPTIONS
 from waystation.cli.program import app
-from waystation.core.approval import ACTIONS
+from waystation.core.actions import ACTIONS
 
 COMMANDS = [row.name for row in ACTIONS.values() if row.help]
 

@@ -12,7 +12,8 @@ from waystation.cli import pending_calls
 from waystation.cli.command_context import CommandProblem, ServerTarget
 from waystation.cli.output import Output
 from waystation.cli.terminal_input import TerminalUser
-from waystation.core.approval import ACTIONS, Action, PendingCall
+from waystation.core.actions import ACTIONS, Action
+from waystation.core.approval import PendingCall
 from waystation.core.payload import JsonObject
 
 

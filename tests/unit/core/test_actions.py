@@ -5,7 +5,8 @@ from typing import get_args
 import pytest
 
 from tests.paths import ROOT
-from waystation.core.approval import ACTIONS, Action, ActionSpec, Answer, parse_answer
+from waystation.core.actions import ACTIONS, Action, ActionSpec
+from waystation.core.approval import Answer, parse_answer
 from waystation.core.errors import InvalidAnswer
 from waystation.core.payload import encode
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from waystation.core.approval import Action, Answer, ApprovalPolicy, SignedApproval, Verified, satisfies_policy
+from waystation.core.actions import Action
+from waystation.core.approval import Answer, ApprovalPolicy, SignedApproval, Verified, satisfies_policy
 from waystation.core.contract import Call, InvocationInput
 from waystation.core.errors import InvalidInput, NotAllowed
 from waystation.core.log import CallState, check_authority

@@ -18,7 +18,8 @@ from temporalio.converter import DataConverter
 
 from waystation.approvers.audit.sheet import Fault, Sheet, Signer, create_sheet
 from waystation.core import ids
-from waystation.core.approval import ACTIONS, Answer, Verified
+from waystation.core.actions import ACTIONS
+from waystation.core.approval import Answer, Verified
 from waystation.core.contract import SESSION_WORKFLOW
 from waystation.core.errors import ForeignHistory
 from waystation.core.log import (

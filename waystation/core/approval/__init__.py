@@ -1,6 +1,5 @@
 """Answers to pending calls: policies, actions, proofs and remembered approvals."""
 
-from waystation.core.approval.actions import ACTIONS, Action, ActionSpec
 from waystation.core.approval.answer import (
     CLIENT_IDENTITY_ENV,
     IDENTITY_ENV,
@@ -44,7 +43,6 @@ from waystation.core.approval.remembered import (
 )
 
 __all__ = [
-    "ACTIONS",
     "CLIENT_IDENTITY_ENV",
     "IDENTITY_ENV",
     "LONGEST",
@@ -53,8 +51,6 @@ __all__ = [
     "PLAIN_TOKEN",
     "ROLE",
     "TOKEN_LIFETIME_S",
-    "Action",
-    "ActionSpec",
     "Answer",
     "ApprovalPolicy",
     "Escalation",

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from pydantic import Field
 
 from waystation.core import ids
-from waystation.core.approval.actions import ACTIONS, Action, WaitKind
+from waystation.core.actions import ACTIONS, Action, WaitKind
 from waystation.core.approval.policy import ApprovalPolicy, Verified
 from waystation.core.approval.proof import Request, SignedApproval
 from waystation.core.errors import InvalidAnswer

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from waystation.core.approval.actions import ACTIONS, Decision
+from waystation.core.actions import ACTIONS, Decision
 from waystation.core.payload import JsonObject, Recorded, digest
 
 ROLE = "role:"

@@ -4,15 +4,8 @@ These reducers receive only answers that count. `approval.decision` decides whic
 """
 
 from waystation.core import ids
-from waystation.core.approval import (
-    ACTIONS,
-    Answer,
-    Notice,
-    RememberedApproval,
-    Verification,
-    Verified,
-    merge_remembered,
-)
+from waystation.core.actions import ACTIONS
+from waystation.core.approval import Answer, Notice, RememberedApproval, Verification, Verified, merge_remembered
 from waystation.core.budget import NOTHING, parse_grant
 from waystation.core.contract import Call, Confirmation
 from waystation.core.log import responses

@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from waystation.core import errors, ids
+from waystation.core.actions import ACTIONS, Action
 from waystation.core.approval import (
-    ACTIONS,
     PLAIN_TOKEN,
-    Action,
     Answer,
     Verification,
     Verified,
