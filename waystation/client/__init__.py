@@ -11,6 +11,7 @@ from waystation.client.connection import (
     is_address_configured,
 )
 from waystation.client.held_invocations import HeldInvocation, HeldInvocations
+from waystation.client.invocation_description import InvocationDescription
 from waystation.client.invocation_forks import Forks, FoundFork, PreparedFork
 from waystation.client.invocation_handle import (
     Invocation,
@@ -69,6 +70,7 @@ __all__ = [
     "HeldInvocation",
     "HeldInvocations",
     "Invocation",
+    "InvocationDescription",
     "InvocationEntry",
     "Invocations",
     "Outcome",

@@ -16,7 +16,6 @@ from collections.abc import (
     Generator,
     Iterable,
     Iterator,
-    Mapping,
     Sequence,
 )
 from contextlib import aclosing, suppress
@@ -42,7 +41,8 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.client.agent_directory import AgentDirectory
-from waystation.client.search_attributes import PENDING, STATUS, is_unmapped, make_start_attributes, wait_until_accepted
+from waystation.client.invocation_description import InvocationDescription, describe_invocation, parse_pending_calls
+from waystation.client.search_attributes import is_unmapped, make_start_attributes, wait_until_accepted
 from waystation.client.token_encryption import Token, TokenEncryption
 from waystation.core import errors, ids, summary
 from waystation.core.actions import Action
@@ -156,6 +156,8 @@ class Invocation:
     def __init__(self, client: ClientContext, handle: WorkflowHandle[Any, Any], *, existed: bool = False) -> None:
         self.client = client
         """The client that created this object."""
+        self.converter: DataConverter = client.temporal.data_converter
+        """The client's data converter."""
         self.handle = handle
         """Temporal's workflow handle."""
         self.existed = existed
@@ -170,11 +172,6 @@ class Invocation:
     def id(self) -> str:
         """The ID of the invocation, which is also its workflow ID."""
         return self.handle.id
-
-    @property
-    def converter(self) -> DataConverter:
-        """The client's data converter."""
-        return self.client.temporal.data_converter
 
     async def started(self) -> None:
         """Wait until the invocation has started. Only a session's invocations can be queued; others start at once."""
@@ -247,6 +244,17 @@ class Invocation:
                 Only invocations started with `streaming` have partial text.
         """
         return stream_events(self, start=start, partial=partial)
+
+    async def describe(self) -> InvocationDescription:
+        """Return the owner, the agent and the status of the invocation. This does not require a running worker.
+
+        Raises:
+            UnknownInvocation: The invocation does not exist, or no longer exists.
+            ForeignHistory: The workflow with this ID is not an invocation, or its input is not valid.
+            StoreFailed: The input is large or encrypted, and this client does not have the store or the key.
+        """
+        await self.started()
+        return await describe_invocation(self.client.temporal, self.handle)
 
     async def follow(self) -> AsyncIterator[Log]:
         """Yield the log whenever the history grows, until the invocation ends.
@@ -600,14 +608,6 @@ def explain_closed_call(log: Log, call_id: str) -> errors.AnswerRefused:
     ended = log.state.outcome.ended
     reason = f"the invocation is {ended.replace('_', ' ')}" if ended else "it was closed without an answer"
     return errors.UnknownCall(f"C{place[1:]} is no longer pending: {reason}.")
-
-
-def parse_pending_calls(execution: WorkflowExecution, memo: Mapping[str, Any]) -> list[PendingCall]:
-    """Return the pending calls in a memo. If the workflow sets search attributes, return only the calls they list."""
-    calls = [PendingCall.from_memo(call, execution.id) for call in memo.get(MEMO_PENDING) or ()]
-    attributes = execution.typed_search_attributes
-    listed = attributes.get(PENDING) or ()
-    return [call for call in calls if attributes.get(STATUS) is None or call.function_call_id in listed]
 
 
 async def read_pending_calls(

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
 
 from waystation.client.approvals import is_quotable
-from waystation.client.invocation_handle import parse_pending_calls
+from waystation.client.invocation_description import WAITING, name_status, parse_pending_calls
 from waystation.client.search_attributes import AGENT, TENANT, USER
 from waystation.core.approval import PendingCall
 from waystation.core.contract import (
@@ -27,7 +27,6 @@ from waystation.core.contract import (
 from waystation.core.payload import JsonObject
 from waystation.history import read_memo
 
-WAITING = "waiting"
 STATUSES = {
     "open": "ExecutionStatus = 'Running'",
     RUNNING: f"ExecutionStatus = 'Running' AND ({SEARCH_STATUS} IS NULL OR {SEARCH_STATUS} = '{RUNNING}')",
@@ -274,22 +273,19 @@ def _check_quotable(value: str) -> str:
 
 async def read_entry(execution: WorkflowExecution) -> InvocationEntry:
     """Return the entry for an execution from a list or from its description."""
-    attributes, status = execution.typed_search_attributes, execution.status
-    is_open = status is WorkflowExecutionStatus.RUNNING
+    attributes = execution.typed_search_attributes
+    is_open = execution.status is WorkflowExecutionStatus.RUNNING
     memo = await read_memo(execution) if is_open else {}
-    pending, holds = parse_pending_calls(execution, memo), memo.get(MEMO_HELD) or ()
-    # A held invocation may also have pending calls.
-    of_open = HELD if holds else WAITING if pending else RUNNING
     return InvocationEntry(
         id=execution.id,
         agent=attributes.get(AGENT),
         user_id=attributes.get(USER),
         tenant=attributes.get(TENANT),
-        status=of_open if is_open else status.name.lower() if status else "unknown",
+        status=name_status(execution, memo),
         started_at=execution.start_time,
         ended_at=execution.close_time,
-        pending=tuple(pending),
-        holds=tuple(holds),
+        pending=tuple(parse_pending_calls(execution, memo)),
+        holds=tuple(memo.get(MEMO_HELD) or ()),
         parent=execution.parent_id or None,
         run_id=execution.run_id,
     )

@@ -59,7 +59,7 @@ from waystation.history.invocation_reader import (
     follow_log,
     restore_carried_log,
 )
-from waystation.history.recorded_owners import check_start, read_owner
+from waystation.history.recorded_owners import check_start, read_input, read_owner
 from waystation.history.scope_reader import ScopeReader
 from waystation.history.session_reader import SessionReader
 
@@ -112,6 +112,7 @@ __all__ = [
     "list_runs",
     "payloads_of",
     "read_history_file",
+    "read_input",
     "read_json_content",
     "read_json_payloads",
     "read_local_activity",

@@ -4,6 +4,7 @@ The ID of an invocation does not show its owner, because anyone who starts an in
 """
 
 import asyncio
+from typing import Any
 
 from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
 
@@ -37,17 +38,28 @@ async def read_owner(client: Client, execution: WorkflowExecution) -> Owner | No
     if execution.workflow_type not in (WORKFLOW, SESSION_WORKFLOW):
         is_state = execution.workflow_type == SCOPE_WORKFLOW and prefix_of(execution.id)
         return Owner.of_workflow(execution.id) if is_state else None
-    handle = client.get_workflow_handle(execution.id, run_id=execution.run_id)
-    page = handle.fetch_history_events(page_size=1)
-    await fetch_or_none(page.fetch_next_page())
-    if not page.current_page:  # the server has deleted the run
-        return None
     try:
-        [first] = await decode_events(page.current_page[:1], client.data_converter)
-        names = _Names.model_validate(decode(read_json_content(get_attributes(first).input.payloads)))
+        names = _Names.model_validate(await read_input(client, execution))
         return Owner(ids.app_key(names.app, names.tenant), names.user_id)
     except (ValueError, BlobMissing, KeyMissing):
         return None
+
+
+async def read_input(client: Client, execution: WorkflowExecution) -> Any:
+    """Return the recorded input of a run of an invocation or a session, or None if the server has deleted the run.
+
+    Raises:
+        ValueError: The input is not JSON.
+        StoreFailed: The input, or the key that it is encrypted with, is not in the stores of this process.
+        RPCError: The server cannot be reached.
+    """
+    handle = client.get_workflow_handle(execution.id, run_id=execution.run_id)
+    page = handle.fetch_history_events(page_size=1)
+    await fetch_or_none(page.fetch_next_page())
+    if not page.current_page:
+        return None
+    [first] = await decode_events(page.current_page[:1], client.data_converter)
+    return decode(read_json_content(get_attributes(first).input.payloads))
 
 
 async def check_start(client: Client, workflow_id: str, owner: Owner) -> None:

@@ -18,7 +18,8 @@ from temporalio.service import RPCError
 
 from waystation.approvers import Gatekeeper, sees_call, sees_everything, sees_invocation, why_not
 from waystation.client import AgentClient, Outcome
-from waystation.client.invocation_handle import explain_unread, parse_pending_calls
+from waystation.client.invocation_description import parse_pending_calls
+from waystation.client.invocation_handle import explain_unread
 from waystation.core import ids
 from waystation.core.actions import ACTIONS, Action, ActionSpec
 from waystation.core.approval import PendingCall, is_among_people

@@ -1,6 +1,7 @@
 """Sessions in programs: handles of queued messages, following, and lists."""
 
 import asyncio
+import dataclasses
 import gc
 import uuid
 from contextlib import suppress
@@ -12,11 +13,11 @@ from tests.server.conftest import Serve
 from tests.server.sessions.conftest import Converse, new_session, settled_events
 from tests.server.sessions.test_conversation import words
 from waystation.agents import Agent
-from waystation.client import Session, connect
+from waystation.client import Invocation, Session, connect
 from waystation.client.agent_client import AgentClient
 from waystation.core import errors
 from waystation.core.approval import PendingCall
-from waystation.core.contract import Event
+from waystation.core.contract import MAX_KEYWORD, WORKFLOW, Event
 from waystation.core.log import is_working
 from waystation.embedded import EmbeddedServer
 from waystation.models import LlmRequest, LlmResponse
@@ -119,6 +120,44 @@ async def test_a_conversation_is_followed_through_all_its_invocations(converse: 
         assert await first.events() == await first.events(follow=False) == [e async for e in first.events()]
         assert words(events)[:3] == ["user: one", "asker: You said one.", "user: buy"]
         assert words(events)[-1] == "asker: They said approved."
+
+
+async def test_an_invocation_is_described_with_its_owner(serve: Serve) -> None:
+    """The names are complete, although search attributes keep only the beginning of long ones and lack the app."""
+    async with serve(asking(), verify=False) as env:
+        user = env.client.task_queue + "x" * MAX_KEYWORD
+        invocation = await env.client.start("asker", "buy", user_id=user, tenant="acme", app="crm")
+        async for log in invocation.follow():
+            if log.state.waiting() and not is_working(log.state):
+                break
+        found = await invocation.describe()
+        names = (found.id, found.user_id, found.tenant, found.app, found.agent)
+        assert names == (invocation.id, user, "acme", "crm", "asker")
+        assert found.status == "waiting"
+        assert found.started_at == (await invocation.handle.describe()).start_time
+        await invocation.approve()
+        await invocation.result()
+        assert await invocation.describe() == dataclasses.replace(found, status="completed")
+
+
+async def test_only_invocations_are_described(converse: Converse) -> None:
+    """The errors for a session, an ID without a workflow, and an invalid input name the ID and the reason."""
+    async with converse(asking()) as session:
+        await session.say("hello")
+        described = await session.invocation(1).describe()
+        assert (described.user_id, described.tenant, described.agent) == ("ann", None, "asker")
+        with pytest.raises(
+            errors.ForeignHistory, match="is not an invocation, but a workflow of the type 'AgentSession'"
+        ):
+            await Invocation.from_id(session.client, session.id).describe()
+        with pytest.raises(errors.UnknownInvocation, match="nobody"):
+            await Invocation.from_id(session.client, "nobody").describe()
+        id = f"{session.id}-odd"
+        client = session.client.temporal
+        odd = await client.start_workflow(WORKFLOW, {"agent": "asker"}, id=id, task_queue=id)
+        with pytest.raises(errors.ForeignHistory, match=r"input of .*-odd' is not valid: message"):
+            await Invocation.from_id(session.client, id).describe()
+        await odd.terminate()
 
 
 async def test_a_missing_session_cannot_be_followed(serve: Serve) -> None:
