@@ -27,7 +27,7 @@ class Recorder:
 @pytest.mark.parametrize(
     ("part", "method", "delegate", "args", "options"),
     [
-        ("approvals", "pending", "pending", (), {"below": "i-1"}),
+        ("approvals", "pending", "pending", (), {"below": "i-1", "user_id": "ann", "tenant": "acme"}),
         ("state", "user", "user_state", (), {"app": "shop", "user_id": "ann"}),
         ("state", "app", "app_state", (), {"app": "shop"}),
         ("state", "delete_user", "delete_user_state", (), {"app": "shop", "user_id": "ann"}),

@@ -426,9 +426,11 @@ class AgentClient:
         )
         return await deletion.run({"artifacts": artifacts, "memories": memory, "credentials": credentials}, usage)
 
-    async def pending(self, *, below: str | None = None) -> list[PendingCall]:
+    async def pending(
+        self, *, below: str | None = None, user_id: str | None = None, tenant: str | None = None
+    ) -> list[PendingCall]:
         """Return all pending calls, oldest first; see `approvals.pending`."""
-        return await self.approvals.pending(below=below)
+        return await self.approvals.pending(below=below, user_id=user_id, tenant=tenant)
 
     async def user_state(
         self, *, app: str = DEFAULT_APP, user_id: str = DEFAULT_USER, tenant: str | None = None

@@ -269,13 +269,15 @@ class Approvals:
             for call in calls:
                 yield call
 
-    async def pending(self, *, below: str | None = None) -> builtins.list[PendingCall]:
+    async def pending(
+        self, *, below: str | None = None, user_id: str | None = None, tenant: str | None = None
+    ) -> builtins.list[PendingCall]:
         """Return all pending calls, oldest first.
 
-        With `below`, return only calls in the tree below that invocation or session. Use `each` for more filters or if
-        the list may be long.
+        See `each` for the filters. Use `each` for more filters or if the list may be long.
         """
-        return sorted([call async for call in self.each(below=below)], key=lambda call: call.requested_at)
+        calls = [call async for call in self.each(below=below, user_id=user_id, tenant=tenant)]
+        return sorted(calls, key=lambda call: call.requested_at)
 
     async def get(self, approval_id: str) -> PendingCall:
         """Return one pending call, with its complete arguments.

@@ -33,6 +33,8 @@ async def test_what_waits_is_found_by_agent_tool_user_and_session_while_every_wo
     assert await listed(env.client, 0, user_id='it\'s "nobody"') == []
     [call] = await listed(env.client, 1, agent="cashier", **dana)
     assert await env.client.approvals.get(call.approval_id) == call
+    assert {*ids(await env.client.pending(**dana))} == {f"{bought.id}/fc-1", f"{paid.id}/fc-1"}
+    assert await env.client.pending(**dana, tenant="acme") == []
     for invocation in (bought, paid, other):
         await invocation.handle.terminate()
 
