@@ -26,8 +26,8 @@ async def run(text: str, **names: Any) -> dict[str, Any]:
 async def test_the_conversation_programs_work(
     serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The first program sends two messages, and the second deletes everything that they left."""
-    hold, delete = blocks(how_to("hold-conversations"), "python")
+    """The programs send messages, save a file for the session, and delete everything that they left."""
+    hold, save, delete = blocks(how_to("hold-conversations"), "python")
     monkeypatch.chdir(tmp_path)
     model = FunctionModel(
         lambda request: says(f"Message {sum(content['role'] == 'user' for content in request.contents)}.")
@@ -36,9 +36,13 @@ async def test_the_conversation_programs_work(
         monkeypatch.setenv("TEMPORAL_ADDRESS", env.server.address)
         await (await run(hold))["main"]()
         assert capsys.readouterr().out == "Message 1.\nMessage 2.\n"
+        (tmp_path / "parcel.jpg").write_bytes(b"a photo")
+        await (await run(save))["main"]()
+        assert capsys.readouterr().out == "Message 3.\n"
         await (await run(delete))["forget"](env.client)
-        workflows = re.findall(r"'([^']+)'", capsys.readouterr().out)
-        assert len(workflows) == 3, "the session and its two invocations"
+        names = re.findall(r"'([^']+)'", capsys.readouterr().out)
+        assert names[-1] == "parcel.jpg"
+        assert len(names) == 5, "the session, its three invocations and the file"
 
 
 async def test_a_budget_limits_an_invocation(serve: Serve, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 from pydantic import ValidationError
 from temporalio.api.history.v1 import HistoryEvent
@@ -71,6 +71,15 @@ CONFIRMATION_LIMIT = timedelta(seconds=30)
 """Time limit for a worker to confirm a message."""
 BACKLOG = 100
 """Maximum number of buffered updates. When the buffer is full, no histories are read until there is room again."""
+
+
+class ArtifactSaver(Protocol):
+    """The saving interface of an artifact service; see `waystation.artifacts.BaseArtifactService`."""
+
+    async def save_artifact(
+        self, *, app_name: str, user_id: str, filename: str, artifact: dict[str, Any], session_id: str
+    ) -> int:
+        """Save a new version of an artifact, and return its number."""
 
 
 class Session:
@@ -235,12 +244,41 @@ class Session:
         except RPCError as error:
             if not is_not_found(error):
                 raise
-            raise await self._make_closed_error() from None
+            raise await _make_closed_error(self) from None
 
-    async def _make_closed_error(self) -> errors.SessionRefused:
-        if await fetch_or_none(self.handle.describe()) is None:
-            return make_unknown_session_error(self.id)
-        return errors.SessionClosed(f"The session {self.id!r} has ended. Start a new session.")
+    async def save_artifact(
+        self, name: str, data: bytes | str, *, artifacts: ArtifactSaver, mime_type: str | None = None
+    ) -> int:
+        """Save a file that the session's tools can load, whether or not the session exists, and return its version.
+
+        Each call saves a new version. This does not require a running worker.
+
+        Args:
+            name: The name of the artifact. With the prefix `user:`, it belongs to all sessions of the user.
+            data: The content. Text is saved as text, or encoded as UTF-8 if it has a `mime_type`.
+            artifacts: The workers' artifact service, such as `waystation.artifacts.ObjectStoreArtifactService(url)`.
+            mime_type: The type of the content. Defaults to `application/octet-stream` for bytes.
+
+        Raises:
+            InvalidInput: The name is empty.
+            UserForgotten: The data of the user is being deleted.
+            StoreFailed: The artifact service is unavailable.
+        """
+        if not name:
+            raise errors.InvalidInput("The artifact has no name. Pass a name such as 'invoice.pdf'.")
+        await check_owner(self.client, self.id, self.given.app_key, self.given.user_id)
+        if isinstance(data, str) and mime_type is None:
+            part: JsonObject = {"text": data}
+        else:
+            content = data.encode() if isinstance(data, str) else data
+            part = {"inline_data": {"mime_type": mime_type or "application/octet-stream", "data": content}}
+        return await artifacts.save_artifact(
+            app_name=ids.shown_app(self.given.app_key),
+            user_id=self.given.user_id,
+            session_id=self.given.session_id,
+            filename=name,
+            artifact=part,
+        )
 
     def invocation(self, number: int) -> "SessionInvocation":
         """Return the invocation with this number, starting at 1. Its methods wait until it has started."""
@@ -277,7 +315,7 @@ class Session:
         except RPCError as error:
             if not is_not_found(error):
                 raise
-        raise await self._make_closed_error()
+        raise await _make_closed_error(self)
 
     async def _update_with_start(self, name: str, args: list[JsonObject], id: str) -> Any:
         start: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
@@ -387,7 +425,7 @@ class Session:
                 if id := _find_invocation(await decode_events(run.events, temporal.data_converter), message_id):
                     return id
             if watch.over:
-                raise await self._make_closed_error()
+                raise await _make_closed_error(self)
             await watch.more()
 
     async def _read_history(self) -> SessionReader:
@@ -398,6 +436,12 @@ class Session:
         await reader.read(await decode_events(history.events, self.client.temporal.data_converter))
         reader.transcript.flush()
         return reader
+
+
+async def _make_closed_error(session: Session) -> errors.SessionRefused:
+    if await fetch_or_none(session.handle.describe()) is None:
+        return make_unknown_session_error(session.id)
+    return errors.SessionClosed(f"The session {session.id!r} has ended. Start a new session.")
 
 
 class SessionInvocation(Invocation):

@@ -23,6 +23,7 @@ from waystation.embedded import EmbeddedServer
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import FunctionModel, ScriptedModel, calls, responses, says
 from waystation.tools.long_running_tool import LongRunningFunctionTool
+from waystation.tools.tool_context import ToolContext
 
 
 def ask(purpose: str) -> dict[str, str]:
@@ -120,6 +121,46 @@ async def test_a_conversation_is_followed_through_all_its_invocations(converse: 
         assert await first.events() == await first.events(follow=False) == [e async for e in first.events()]
         assert words(events)[:3] == ["user: one", "asker: You said one.", "user: buy"]
         assert words(events)[-1] == "asker: They said approved."
+
+
+async def read_file(name: str, tool_context: ToolContext) -> dict[str, object]:
+    """Read a file."""
+    part = await tool_context.load_artifact(name)
+    if part is None:
+        return {"missing": name}
+    blob = part.inline_data
+    return {"content": blob.data.decode(), "type": blob.mime_type} if blob and blob.data else {"text": part.text}
+
+
+def file_reader() -> Agent:
+    """Return an agent that reads the file that a message names, and repeats what it found."""
+
+    def reply(request: LlmRequest) -> LlmResponse:
+        last = request.contents[-1]["parts"][-1]
+        if "functionResponse" in last:
+            return says(str(responses(request)[-1][1]))
+        return calls(("read_file", {"name": last["text"]}))
+
+    return Agent(name="reader", model=FunctionModel(reply), tools=[read_file])
+
+
+async def test_a_program_saves_a_file_for_the_tools_of_a_session(serve: Serve) -> None:
+    """Only the session of the same tenant, app and user finds it, also before its first message."""
+    async with serve(file_reader(), verify=False) as env:
+        store = env.services.artifacts
+        assert store is not None
+        acme, globex = (
+            Session(env.client, agent="reader", session_id="s", user_id=env.client.task_queue, app="crm", tenant=tenant)
+            for tenant in ("acme", "globex")
+        )
+        assert await acme.save_artifact("a.csv", b"1;2", mime_type="text/csv", artifacts=store) == 0
+        assert await acme.save_artifact("note", "hello", artifacts=store) == 0
+        assert await acme.save_artifact("note", "hello again", artifacts=store) == 1
+        assert (await acme.say("a.csv")).text == "{'content': '1;2', 'type': 'text/csv'}"
+        assert (await acme.say("note")).text == "{'text': 'hello again'}"
+        assert (await globex.say("a.csv")).text == "{'missing': 'a.csv'}"
+        with pytest.raises(errors.InvalidInput, match="has no name"):
+            await acme.save_artifact("", b"", artifacts=store)
 
 
 async def test_an_invocation_is_described_with_its_owner(serve: Serve) -> None:
