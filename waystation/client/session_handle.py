@@ -366,8 +366,11 @@ class Session:
 
         return list(await asyncio.gather(*map(read, logs)))
 
-    async def follow(self) -> AsyncIterator[Event]:
+    async def follow(self, *, partial: bool = False) -> AsyncIterator[Event]:
         """Yield all past events, then new ones until the session ends.
+
+        With `partial`, also yield the unfinished text of messages that were sent with `streaming`; see
+        `Invocation.stream`. The `invocation_id` of an event tells texts of concurrent invocations apart.
 
         Events of concurrent invocations are yielded as soon as they are recorded. The session is followed by long
         polling, which does not require a worker and adds nothing to histories.
@@ -383,7 +386,8 @@ class Session:
         for event in recorded:
             yield event
         known = count_events(recorded)
-        async with aclosing(stream_session(self.client, invocations, known=known, passed_over=reported)) as updates:
+        stream = stream_session(self.client, invocations, known=known, passed_over=reported, partial=partial)
+        async with aclosing(stream) as updates:
             async for update in updates:
                 for event in update.events:
                     yield event

@@ -12,12 +12,13 @@ import pytest
 from tests.server.conftest import Serve
 from tests.server.sessions.conftest import Converse, new_session, settled_events
 from tests.server.sessions.test_conversation import words
+from tests.server.streams.held import Held
 from waystation.agents import Agent
 from waystation.client import Invocation, Session, connect
 from waystation.client.agent_client import AgentClient
 from waystation.core import errors
 from waystation.core.approval import PendingCall
-from waystation.core.contract import MAX_KEYWORD, WORKFLOW, Event
+from waystation.core.contract import MAX_KEYWORD, WORKFLOW, Event, text_of
 from waystation.core.log import is_working
 from waystation.embedded import EmbeddedServer
 from waystation.models import LlmRequest, LlmResponse
@@ -121,6 +122,39 @@ async def test_a_conversation_is_followed_through_all_its_invocations(converse: 
         assert await first.events() == await first.events(follow=False) == [e async for e in first.events()]
         assert words(events)[:3] == ["user: one", "asker: You said one.", "user: buy"]
         assert words(events)[-1] == "asker: They said approved."
+
+
+async def test_a_conversation_is_followed_with_the_text_that_models_are_generating(converse: Converse) -> None:
+    """Yields unfinished text of each invocation before its recorded event."""
+    model = Held("It rains.", "It snows.")
+    async with converse(Agent(name="speaker", model=model)) as session:
+        await session.create()
+        seen: list[Event] = []
+        has_spoken = [asyncio.Event(), asyncio.Event()]
+
+        async def listen() -> None:
+            async for event in session.follow(partial=True):
+                seen.append(event)
+                if event.partial and event.content:
+                    has_spoken[int(event.invocation_id[-1]) - 1].set()
+
+        listening = asyncio.create_task(listen())
+        for spoken in has_spoken:
+            model.go_on.clear()
+            sent = await session.send("Weather?", streaming=True)
+            await asyncio.wait_for(spoken.wait(), 30)
+            model.go_on.set()
+            await sent.result()
+        await session.close()
+        await asyncio.wait_for(listening, 30)
+        recorded = [event for event in seen if not event.partial]
+        assert [event.id for event in recorded] == [event.id for event in await session.events()]
+        for number, text in ((1, "It rains."), (2, "It snows.")):
+            own = [event for event in seen if event.invocation_id == f"{session.id}/{number}"]
+            shown = "".join(text_of(event.content) for event in own if event.partial)
+            assert shown
+            assert text.startswith(shown)
+            assert (text_of(own[-1].content), own[-1].partial) == (text, None)
 
 
 async def read_file(name: str, tool_context: ToolContext) -> dict[str, object]:
