@@ -1,5 +1,6 @@
-"""Histories that were recorded once and replay for ever.
+"""Recorded histories that every later version must replay.
 
-Each `NAME.json` is a history as `temporal workflow show -o json` gives it, and `NAME.held.json` what the workflow
-answered to queries when it was recorded. Neither is ever edited. `python -m tests.corpus.record` adds what is missing.
+Each `NAME.json` is a history in the format of `temporal workflow show -o json`, and `NAME.held.json` has the workflow's
+answers to queries at the time of recording. Neither file is ever edited. `python -m tests.corpus.record` adds missing
+ones.
 """

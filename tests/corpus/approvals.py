@@ -63,7 +63,7 @@ def ordering() -> BaseAgent:
 
 
 def answers(*answers_sent: dict[str, Any]) -> Any:
-    """Answer the first call by updates, one after the other; some of them are refused."""
+    """Answer the first call by updates, one after the other; the workflow refuses some of them."""
 
     async def act(env: AgentEnvironment, invocation: Invocation) -> None:
         for answer in answers_sent:
@@ -81,7 +81,7 @@ def answers(*answers_sent: dict[str, Any]) -> Any:
 
 
 async def approve_in_part(env: AgentEnvironment, invocation: Invocation) -> None:
-    """Leave the call after one of two approvals."""
+    """Return while the call still lacks one of its two approvals."""
     async for log in invocation.follow():
         if log.state.waiting() and not is_working(log.state):
             break

@@ -24,7 +24,7 @@ HERE = Path(__file__).parent / "sessions"
 
 @dataclass(frozen=True)
 class Holds:
-    """The gates of a conversation."""
+    """Events that the test sets to release the model and the session's reads."""
 
     model: Held
     readings: HeldReadings
@@ -37,9 +37,9 @@ class Conversation:
     act: Callable[[Session, Holds], Awaitable[None]]
     cut_after: int | None = None
     held: bool = False
-    """Whether its model answers only when it is let go."""
+    """Whether the model waits for the scenario before it replies."""
     cached: int = 10
-    """How many workflows its worker caches. Without a cache, messages wait for timers."""
+    """The number of workflows that the worker caches. Without a cache, messages wait for timers."""
 
 
 async def _over(session: Session) -> None:
@@ -59,7 +59,7 @@ async def talk(session: Session, _holds: Holds) -> None:
 
 
 async def talk_at_length(session: Session, _holds: Holds) -> None:
-    """Do the same, and let the session continue as new in the meantime."""
+    """Send messages until the session continues as new, while the first message waits for a person."""
     first = await session.send("pay")
     await parked(session, first)
     for number in range(4):

@@ -24,7 +24,7 @@ def read_kept() -> dict[str, str]:
 
 
 def freeze(frozen: Mapping[str, str], kept: Mapping[str, str]) -> dict[str, str]:
-    """Return the frozen files together with the kept ones. Digests that are frozen do not change."""
+    """Return the digests of the frozen and the kept histories. Digests that are already frozen do not change."""
     return {**kept, **frozen}
 
 

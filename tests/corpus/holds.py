@@ -24,7 +24,7 @@ class Till(BaseToolset):
     is_away = False
 
     async def get_tools(self, readonly_context: ReadonlyContext | None = None) -> list[BaseTool]:
-        """Return the tool, or raise."""
+        """Return the tool, or raise if the toolset is unavailable."""
         if self.is_away:
             raise ConnectionError("no network")
         return [FunctionTool(pay, require_confirmation=True)]

@@ -27,11 +27,11 @@ HERE = Path(__file__).parent
 
 
 async def record(name: str, scenario: Scenario, server: EmbeddedServer) -> None:
-    """Play a scenario and keep its history and those of its called agents."""
+    """Play a scenario, and keep its history and those of its called agents."""
     options: dict[str, Any] = {
         "task_queue": f"record-{name}",
         "offload_over": scenario.offload_over,
-        "max_cached_workflows": 10,  # without a cache, calls are not quick
+        "max_cached_workflows": 10,  # without a cache, no call runs as a local activity
     }
     async with AgentEnvironment(scenario.agent(), server=server, **options) as env:
         if scenario.start is None:
@@ -42,7 +42,7 @@ async def record(name: str, scenario: Scenario, server: EmbeddedServer) -> None:
         await scenario.act(env, invocation)
         status = (await invocation.handle.describe()).status
         assert status is scenario.ends, f"{name} is {status}, not {scenario.ends}"
-        # A scenario may have stopped its worker; queries need one.
+        # Queries need a worker, and the scenario may have stopped its own.
         worker = Worker(**env.worker.config()) if env.worker.is_shutdown else contextlib.nullcontext()
         async with worker:
             await keep(name, invocation)
@@ -61,7 +61,7 @@ async def keep_payloads(history: WorkflowHistory, blobs: Blobs) -> None:
     """Copy the payloads of a history into the store of the kept ones."""
     recorded = history.to_json_dict()
     for digest in set(re.findall(r'"digest": ?"([0-9a-f]{64})"', "".join(_payloads(recorded)))):
-        with contextlib.suppress(BlobMissing):  # one that is to be in no store
+        with contextlib.suppress(BlobMissing):  # the scenario also refers to a payload that no store has
             await Blobs(HERE / "store").put(await blobs.get(digest))
 
 

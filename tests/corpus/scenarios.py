@@ -58,7 +58,7 @@ def ask(purpose: str, tool_context: ToolContext) -> dict[str, str]:
 
 
 def ask_silently(purpose: str) -> None:
-    """Ask somebody, and say nothing yet."""
+    """Ask somebody, without an interim response."""
 
 
 def fail(reason: str) -> None:
@@ -97,19 +97,19 @@ TOOLS: list[Any] = [
 
 @dataclass(frozen=True)
 class Scenario:
-    """The model's replies, and what people do."""
+    """The model's replies, and the actions of people."""
 
     replies: tuple[Reply, ...]
     act: Callable[[AgentEnvironment, Invocation], Awaitable[None]]
     child: tuple[Reply, ...] = ()
     root: Callable[[], BaseAgent | App] | None = None
-    """Creates the agent, unless it is the usual one."""
+    """Creates the agent. None creates the usual one."""
     start: Any = None
-    """The input of the workflow, unless it is a valid message."""
+    """The input of the workflow, for example an invalid one. None sends a valid message."""
     offload_over: int = OFFLOAD_OVER
     """The size in bytes from which payloads are kept outside the history."""
     fork: int = 0
-    """The event from which a fork continues; its runs are kept, too."""
+    """The number of the event from which the scenario forks. The corpus keeps the histories of both invocations."""
     ends: WorkflowExecutionStatus = WorkflowExecutionStatus.COMPLETED
     """The status of the invocation when its history is kept."""
 
@@ -135,7 +135,7 @@ def glance_twice(place: str) -> str:
 
 
 def quick_agent() -> BaseAgent:
-    """Return an agent whose calls run in the workflow task, except for the ordinary one and the one that fails."""
+    """Return an agent whose calls run as local activities, except for an ordinary call and one that fails."""
     model = ScriptedModel(
         calls(
             ("glance", {"place": "door"}),
@@ -157,13 +157,13 @@ def using(tokens: int, reply: LlmResponse) -> LlmResponse:
 
 
 async def finish(env: AgentEnvironment, invocation: Invocation) -> None:
-    """Wait for the end, successful or not."""
+    """Wait for the end, whether the invocation succeeds or fails."""
     with contextlib.suppress(WorkflowFailureError):
         await invocation.result()
 
 
 def attended(*answers: Any) -> Callable[[AgentEnvironment, Invocation], Awaitable[None]]:
-    """Answer by update, then wait for the end."""
+    """Return an act that answers by update and then waits for the end."""
 
     async def act(env: AgentEnvironment, invocation: Invocation) -> None:
         await ScriptedHuman(*answers).attend(invocation)
@@ -182,7 +182,7 @@ async def approve_when_idle(env: AgentEnvironment, invocation: Invocation) -> No
 
 
 async def waiting(invocation: Invocation, count: int = 1) -> list[str]:
-    """Wait until `count` calls are pending."""
+    """Wait until `count` calls are pending, and return their IDs."""
     while len(pending_calls := await invocation.pending()) < count:
         await asyncio.sleep(0.02)
     return [call.function_call_id for call in pending_calls]
@@ -199,7 +199,7 @@ async def answer_by_signal(env: AgentEnvironment, invocation: Invocation) -> Non
 
 
 async def answer_by_large_signals(env: AgentEnvironment, invocation: Invocation) -> None:
-    """Send a large answer that is not in the worker's store, then one that is."""
+    """Send a reference to a large answer that no store contains, then a large answer that the store contains."""
     await waiting(invocation)
     nowhere = b'{"driverName": "waystation", "claimData": {"digest": "' + b"0" * 64 + b'"}}'
     reference = b"temporal.api.sdk.v1.ExternalStorageReference"
@@ -210,7 +210,7 @@ async def answer_by_large_signals(env: AgentEnvironment, invocation: Invocation)
 
 
 async def answer_both_at_once(env: AgentEnvironment, invocation: Invocation) -> None:
-    """Answer two calls, the second by signal, the first by update."""
+    """Answer two calls at once: the second by signal, the first by update."""
     first, second = await waiting(invocation, 2)
     await invocation.answer("reject", second, signal=True, comment="no")
     await invocation.answer("respond", first, response={"go": True})
@@ -218,7 +218,7 @@ async def answer_both_at_once(env: AgentEnvironment, invocation: Invocation) -> 
 
 
 async def complete_empty_task(env: AgentEnvironment) -> None:
-    """Complete a workflow task without a command, as a worker that needs another one at once."""
+    """Complete a workflow task without commands, and request another one at once."""
     service, namespace = env.temporal.workflow_service, env.temporal.namespace
     queue = TaskQueue(name=env.client.task_queue)
     polled = await service.poll_workflow_task_queue(PollWorkflowTaskQueueRequest(namespace=namespace, task_queue=queue))
@@ -234,7 +234,7 @@ async def answer_after_an_empty_task(env: AgentEnvironment, invocation: Invocati
     await waiting(invocation, 2)
     await env.worker.shutdown()
     await invocation.handle.signal("answer", {"function_call_id": "fc-9", "action": "approve"})
-    for _ in range(2):  # a replay merges none into the task after commands, which the first one is
+    for _ in range(2):  # a replay merges no empty task into one that follows commands, and the first of these does
         await complete_empty_task(env)
     await invocation.answer("claim", "fc-1", by="dana", signal=True)
     update = asyncio.create_task(invocation.answer("respond", "fc-2", response={"go": True}))
@@ -286,7 +286,7 @@ async def answer_the_child(env: AgentEnvironment, invocation: Invocation) -> Non
     """Approve the pending call of a called agent."""
     child = env.client.invocation(f"{invocation.id}/fc-1")
     while True:
-        with contextlib.suppress(RPCError):  # not there yet
+        with contextlib.suppress(RPCError):  # the child workflow has not started yet
             await waiting(child)
             break
         await asyncio.sleep(0.02)
@@ -416,7 +416,7 @@ SCENARIOS = {
         start={"agent": "clerk", "message": "hi", "budget": {"max_total_tokens": 100}},
     ),
     "needs-login": Scenario((), approve_one, root=trees.needs_login),
-    # In this order: the second one reads what the first has stored.
+    # The order matters: the second scenario reads what the first one has stored.
     "scopes-stored": Scenario((), attended("approve"), root=trees.scopes, start=trees.of_ada({"user:name": "Ada"})),
     "scopes-read": Scenario((), cancel_when_waiting, root=trees.scopes, start=trees.of_ada({}), ends=CANCELED),
     "compacted": Scenario((), approve_when_idle, root=trees.compacted),
@@ -427,7 +427,7 @@ SCENARIOS = {
         start={"agent": "clerk", "message": "hi " * 1_000, "state": {"seed": 1}},
         offload_over=2_000,
     ),
-    # Kept is the last of the runs.
+    # The corpus keeps the history of the last run.
     "continued": Scenario(
         (*[calls(("note", {"text": f"{number}"})) for number in range(5)], says("all noted")),
         finish,

@@ -20,17 +20,17 @@ def kept(name: str) -> WorkflowHistory:
 
 
 def test_every_conversation_is_kept() -> None:
-    """A new behavior needs its history: `python -m tests.corpus.record`."""
+    """Every conversation has a kept history; `python -m tests.corpus.record` adds a missing one."""
     assert set(CONVERSATIONS) <= {name.rpartition(".")[0] for name in NAMES}
 
 
 @pytest.mark.parametrize("name", NAMES)
 async def test_a_kept_history_of_a_conversation_replays(name: str) -> None:
-    """Replays it as in production."""
+    """The history replays with the production runner."""
     await replay(kept(name))
 
 
 @pytest.mark.parametrize("name", sampled(NAMES, 12))
 async def test_a_kept_history_of_a_conversation_replays_without_clocks_and_randomness(name: str) -> None:
-    """Replays it in the strict sandbox, which takes most of the time."""
+    """The history replays in the strict sandbox, which takes most of the time."""
     await assert_replays(kept(name))

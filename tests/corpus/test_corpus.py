@@ -29,33 +29,33 @@ def kept(name: str) -> tuple[WorkflowHistory, dict[str, Any]]:
 
 
 def test_every_scenario_is_kept() -> None:
-    """A new behavior needs its history: `python -m tests.corpus.record`."""
+    """Every scenario has a kept history; `python -m tests.corpus.record` adds a missing one."""
     assert set(SCENARIOS) <= set(NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)
 async def test_a_kept_history_replays(name: str) -> None:
-    """Replays it as in production."""
+    """The history replays with the production runner."""
     history, _ = kept(name)
     await replay(history, converter=CONVERTER)
 
 
 @pytest.mark.parametrize("name", sampled(NAMES, 12))
 async def test_a_kept_history_replays_without_clocks_and_randomness(name: str) -> None:
-    """Replays it in the strict sandbox, which takes most of the time."""
+    """The history replays in the strict sandbox, which takes most of the time."""
     history, _ = kept(name)
     await assert_replays(history, CONVERTER)
 
 
 async def test_a_history_without_its_beginning_is_refused() -> None:
-    """The SDK would wait for the start forever."""
+    """A history that lacks the start of its workflow is refused, because the SDK would wait for the start forever."""
     history, _ = kept("one-tool")
     with pytest.raises(ForeignHistory, match="does not begin with the start"):
         await replay(WorkflowHistory("one-tool", history.events[1:]))
 
 
 async def test_a_history_without_a_workflow_task_replays() -> None:
-    """It has no task to repeat, and the SDK would wait for one forever."""
+    """A history without workflow tasks replays at once, although the SDK would wait for the first task forever."""
     history, _ = kept("one-tool")
     for length in (1, 2, 3):
         await replay(WorkflowHistory("one-tool", history.events[:length]))
@@ -67,6 +67,6 @@ async def test_a_kept_history_has_the_workflows_state(name: str) -> None:
     history, held = kept(name)
     log = build_log([WorkflowHistory(history.workflow_id, await decode_events(history.events, CONVERTER))])
     events = [event.to_json() for event in log.state.events]
-    # As a reader does: fields that a later version added are not in it.
+    # Like a reader, ignore fields that a later version added.
     held["pending"] = [PendingCall.model_validate({"run": log.state.run} | call) for call in held["pending"]]
     assert {"events": events, "state": log.state.session.values, "pending": log.state.pending()} == held

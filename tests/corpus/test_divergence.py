@@ -86,7 +86,7 @@ async def test_a_new_approval_is_a_divergence() -> None:
 
 
 async def test_another_argument_of_a_tool_is_a_divergence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compares arguments of tools, unlike Temporal's replayer, which compares only kinds and names."""
+    """Arguments of tools are compared, unlike in Temporal's replayer, which compares only kinds and names."""
     real = scheduler._tool_input
 
     def call(log: Log, call: Any, *rest: Any) -> Any:
@@ -113,7 +113,7 @@ async def test_a_quick_call_that_became_ordinary_is_a_divergence() -> None:
 
 
 async def test_quick_calls_may_end_in_any_order() -> None:
-    """A replay schedules them in the order of the calls, whichever marker was recorded first."""
+    """A replay schedules quick calls in call order, although their markers were recorded in another order."""
     history = read_history("quick-tools")
     first, _, last = (e for e in history.events[:14] if e.HasField("marker_recorded_event_attributes"))
     first.event_id, last.event_id = last.event_id, first.event_id
@@ -122,7 +122,7 @@ async def test_quick_calls_may_end_in_any_order() -> None:
 
 
 async def test_another_order_of_parallel_calls_is_a_divergence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reports equal commands in another order as an order."""
+    """The divergence of equal commands in another order says that their order differs."""
     real = Scheduler.perform
     monkeypatch.setattr(Scheduler, "perform", lambda self, calls: real(self, list(reversed(calls))))
     divergence = await find_divergence("parallel-tools")
@@ -131,7 +131,7 @@ async def test_another_order_of_parallel_calls_is_a_divergence(monkeypatch: pyte
 
 
 async def test_another_timer_is_a_divergence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compares timers by their duration."""
+    """Timers are compared by their duration."""
     monkeypatch.setattr(invocation, "now", lambda: ports.now() - 60)
     divergence = await find_divergence("confirmation-approved")
     assert divergence.now == "wait 2.59206e+06 s at most"
@@ -139,7 +139,7 @@ async def test_another_timer_is_a_divergence(monkeypatch: pytest.MonkeyPatch) ->
 
 
 async def test_an_additional_activity_is_a_divergence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reports that the activity has no recorded counterpart."""
+    """The divergence says that the activity has no recorded counterpart."""
     real = Scheduler.call_model
 
     def audited(self: Scheduler, *args: Any) -> None:
@@ -152,7 +152,7 @@ async def test_an_additional_activity_is_a_divergence(monkeypatch: pytest.Monkey
 
 
 async def test_a_missing_activity_is_a_divergence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The line is the one at which the code waits instead."""
+    """The divergence names the line at which the code waits instead of scheduling the activity."""
     real = Scheduler.perform
     monkeypatch.setattr(Scheduler, "perform", lambda self, calls: real(self, calls[:2]))
     divergence = await find_divergence("parallel-tools")
@@ -163,7 +163,7 @@ async def test_a_missing_activity_is_a_divergence(monkeypatch: pytest.MonkeyPatc
 
 
 async def test_another_id_of_a_called_agent_is_a_divergence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compares the workflow ID of a called agent."""
+    """Workflow IDs of called agents are compared."""
     monkeypatch.setattr(ids, "child_invocation", lambda invocation_id, call_id: f"{invocation_id}:{call_id}")
     divergence = await find_divergence("called-agent")
     assert divergence.recorded == "start agent helper as called-agent/fc-1"
@@ -171,7 +171,7 @@ async def test_another_id_of_a_called_agent_is_a_divergence(monkeypatch: pytest.
 
 
 async def test_another_input_of_a_called_agent_is_a_divergence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compares the input of a called agent."""
+    """Inputs of called agents are compared."""
     monkeypatch.setattr(responses, "inherited_state", lambda state: {"seed": 2})
     divergence = await find_divergence("called-agent")
     assert divergence.recorded == "start agent helper as called-agent/fc-1, with input.state.seed 1"
@@ -179,7 +179,7 @@ async def test_another_input_of_a_called_agent_is_a_divergence(monkeypatch: pyte
 
 
 async def test_another_result_is_a_divergence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compares the result of a closed invocation."""
+    """Results of closed invocations are compared."""
     real = InvocationState.result
 
     def louder(self: InvocationState, reason: str | None = None) -> InvocationResult:
@@ -191,7 +191,7 @@ async def test_another_result_is_a_divergence(monkeypatch: pytest.MonkeyPatch) -
 
 
 async def test_a_failure_instead_of_a_result_is_a_divergence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The line is the one that raises."""
+    """The divergence names the line that raises."""
 
     def broken(self: invocation.AgentInvocation, reason: str | None) -> None:
         raise ValueError(reason)
@@ -205,7 +205,7 @@ async def test_a_failure_instead_of_a_result_is_a_divergence(monkeypatch: pytest
 
 
 async def test_another_failure_is_a_divergence() -> None:
-    """Compares the reason of a failed invocation."""
+    """Reasons of failed invocations are compared."""
     history = read_history("model-fails")
     last = history.events[-1].workflow_execution_failed_event_attributes
     last.failure.application_failure_info.type = "QuotaUsedUp"
@@ -215,7 +215,7 @@ async def test_another_failure_is_a_divergence() -> None:
 
 
 async def test_a_failing_workflow_task_is_a_divergence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reports its error and the recorded command."""
+    """The divergence has the error and the recorded command."""
 
     def broken(*_: Any) -> None:
         raise ports.ResultElsewhere("It is elsewhere.")
@@ -229,7 +229,7 @@ async def test_a_failing_workflow_task_is_a_divergence(monkeypatch: pytest.Monke
 
 
 async def test_a_failing_start_is_a_divergence() -> None:
-    """Reports a start that fails without an event number."""
+    """The divergence of a start that fails has no event number."""
     history = read_history("one-tool")
     started = history.events[0].workflow_execution_started_event_attributes
     started.search_attributes.indexed_fields["WaystationUser"].metadata.clear()
@@ -253,7 +253,7 @@ async def test_a_failing_start_is_a_divergence() -> None:
 async def test_other_options_of_an_activity_are_a_divergence(
     option: str, value: object, part: tuple[str, object, object]
 ) -> None:
-    """Compares timeouts and retries of activities, and names them if nothing else differs."""
+    """Timeouts and retries of activities are compared, and named if nothing else differs."""
     settings = WorkflowSettings()
     model: Any = dataclasses.replace(settings.model, **{option: value})  # type: ignore[arg-type]  # chosen by name
     other = dataclasses.replace(settings, model=model)
@@ -285,14 +285,14 @@ async def test_another_task_queue_is_a_divergence() -> None:
 
 
 async def test_another_memo_is_a_divergence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compares the memo, because approvers answer what it shows."""
+    """Memos are compared, because approvers rely on their content."""
     monkeypatch.setattr(visibility, "MAX_MEMO_ARGS", 1)
     divergence = await find_divergence("confirmation-approved")
     assert divergence.parts[0].name.startswith("waystation_pending[0].")
 
 
 async def test_other_search_attributes_are_a_divergence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compares search attributes."""
+    """Search attributes are compared."""
     monkeypatch.setattr(visibility, "RUNNING", "working")
     divergence = await find_divergence("scopes-stored")
     assert divergence.recorded.startswith("set search attributes ")
@@ -300,7 +300,7 @@ async def test_other_search_attributes_are_a_divergence(monkeypatch: pytest.Monk
 
 
 async def test_another_receipt_of_an_answer_is_a_divergence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compares the results of updates."""
+    """Results of updates are compared."""
     monkeypatch.setattr(decision, "receipt", lambda call, answer: {"accepted": "perhaps"})
     divergence = await find_divergence("scopes-stored")
     assert divergence.recorded.startswith("answer an update with {")
@@ -308,7 +308,7 @@ async def test_another_receipt_of_an_answer_is_a_divergence(monkeypatch: pytest.
 
 
 async def test_a_divergence_of_a_session_has_a_history_event(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has no agent event."""
+    """The divergence has no agent event."""
     monkeypatch.setattr(ids, "session_invocation", lambda session, number: f"{session}:{number}")
     divergence = await find_divergence(read_session("talk.00"))
     assert divergence.recorded.startswith("answer an update with {")
@@ -317,7 +317,7 @@ async def test_a_divergence_of_a_session_has_a_history_event(monkeypatch: pytest
 
 
 async def test_an_unfinished_workflow_task_is_not_a_divergence() -> None:
-    """Does not compare the commands of the last, unfinished workflow task."""
+    """Commands of the last, unfinished workflow task are not compared."""
     history = read_history("one-tool")
     tasks = [event.event_id for event in history.events if event.HasField("workflow_task_started_event_attributes")]
     for length in tasks:
@@ -325,7 +325,7 @@ async def test_an_unfinished_workflow_task_is_not_a_divergence() -> None:
 
 
 async def test_an_unreadable_payload_is_not_compared() -> None:
-    """Does not compare payloads that a codec encrypted."""
+    """Payloads that a codec encrypted are not compared."""
     history = read_history("no-tool")
     [scheduled] = [e for e in history.events if e.HasField("activity_task_scheduled_event_attributes")]
     payload = scheduled.activity_task_scheduled_event_attributes.input.payloads[0]
@@ -334,7 +334,7 @@ async def test_an_unreadable_payload_is_not_compared() -> None:
 
 
 async def test_a_recording_is_replayed_with_its_called_agents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Finds a divergence that is only in a called agent."""
+    """A divergence that is only in a called agent is found."""
     file = tmp_path / "called.json"
     file.write_text(
         json.dumps(
@@ -356,7 +356,7 @@ async def test_a_recording_is_replayed_with_its_called_agents(tmp_path: Path, mo
 
 
 async def test_a_long_history_replays() -> None:
-    """Replays a history as long as a worker would make it."""
+    """A history of 600 events replays."""
     history = long_history(600, size=20)
     assert len(history.events) == 603
     assert await divergence_of(history) is None
@@ -364,13 +364,13 @@ async def test_a_long_history_replays() -> None:
     assert (len(log.state.events), log.state.steps) == (100, 50)
 
 
-# The SDK interrupts the thread, and may leave a coroutine of the workflow behind that was never awaited.
+# The SDK interrupts the thread, so a coroutine of the workflow may never be awaited.
 @pytest.mark.filterwarnings(
     "ignore:coroutine .*_WorkflowInstanceImpl", "ignore::pytest.PytestUnraisableExceptionWarning"
 )
 @pytest.mark.parametrize("starved", [1, 3], ids=["once", "each time"])
 async def test_a_replay_that_times_out_is_repeated(monkeypatch: pytest.MonkeyPatch, starved: int) -> None:
-    """Reports only repeated timeouts, because a busy machine may cause one."""
+    """Only repeated timeouts are reported, because a busy machine may cause one."""
     begin, interrupt = _WorkflowWorker.__init__, _RunningWorkflow.attempt_deadlock_interruption
     workers, given_up = list[_WorkflowWorker](), defaultdict[WorkflowInstance, Event](Event)
     left = starved
@@ -407,4 +407,4 @@ async def test_a_replay_that_times_out_is_repeated(monkeypatch: pytest.MonkeyPat
     divergence = await divergence_of(read_history("confirmation-approved"), runner=Starved())
     assert (divergence is None) == (starved == 1)
     assert divergence is None or "didn't yield" in divergence.now
-    gc.collect()  # what was never awaited
+    gc.collect()  # collect the coroutine that was never awaited

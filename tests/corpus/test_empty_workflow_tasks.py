@@ -1,4 +1,4 @@
-"""Workflow tasks without effect, as refused updates leave them, read the same from a history as on a replay."""
+"""A history and a replay agree on workflow tasks without effect, such as those that refused updates leave."""
 
 from collections.abc import Iterable
 
@@ -36,14 +36,14 @@ MEMO = EventType.EVENT_TYPE_WORKFLOW_PROPERTIES_MODIFIED
 
 
 def read(kinds: Iterable[int]) -> list[Fact]:
-    """Return a reader's facts of such events; an event's time is its ID in seconds."""
+    """Return the facts that a reader derives from these events. The time of an event is its ID in seconds."""
     events = []
     for number, kind in enumerate(kinds, 1):
         event = HistoryEvent(event_id=number, event_type=kind, event_time=Timestamp(seconds=number))  # type: ignore[arg-type]  # an enum's number
         if kind == SIGNALED:
             event.workflow_execution_signaled_event_attributes.SetInParent()
         if kind == ACCEPTED:
-            # As the server does: the update was asked for before its workflow task was scheduled.
+            # Like the server, accept an update before its workflow task is scheduled.
             accepted = event.workflow_execution_update_accepted_event_attributes
             accepted.accepted_request_sequencing_event_id = number - 3
         events.append(event)
@@ -64,7 +64,7 @@ def read(kinds: Iterable[int]) -> list[Fact]:
     ids=["separate", "empty", "several", "after-a-command", "later", "before-an-update", "several-before-an-update"],
 )
 def test_an_empty_task_is_merged_with_the_one_that_follows_at_once(kinds: tuple[int, ...], times: list[float]) -> None:
-    """It has the later one's time, unless commands came before it; an accepted update has its own task."""
+    """An empty task merges with the next one, which sets the time, unless commands or an accepted update precede it."""
     assert [fact.time for fact in read(kinds) if isinstance(fact, TaskCompleted)] == times
 
 
@@ -82,7 +82,7 @@ def test_an_empty_task_is_merged_with_the_one_that_follows_at_once(kinds: tuple[
 def test_a_signal_after_an_empty_task_belongs_to_the_task_that_processed_it(
     kinds: tuple[int, ...], facts: list[float | str]
 ) -> None:
-    """Holds if an accepted update gives the empty task its own time."""
+    """A signal has the time of the task that processed it, even if an accepted update separates the empty task."""
     names = {Signalled: "signal", Closed: "closed"}
     found = [fact.time if isinstance(fact, TaskCompleted) else names.get(type(fact)) for fact in read(kinds)]
     assert [fact for fact in found if fact] == facts

@@ -34,7 +34,7 @@ COMMANDS = [
     ("audit", "export"),
     ("history", "--redact", "text"),
 ]
-"""Those that take a file."""
+"""Commands that take a file."""
 
 
 def text_of(change: Callable[[str], str]) -> str:
@@ -51,7 +51,7 @@ def without(number: str) -> str:
 
 
 def recoded(encoding: str) -> str:
-    """Return a history file as a codec leaves it."""
+    """Return a history file with payloads that a codec has encoded."""
     found = json.loads(KEPT.read_text())
 
     def each(value: Any) -> Any:
@@ -98,7 +98,7 @@ def without_its_message(events: list[Any]) -> None:
 
 
 def of_another_activity(events: list[Any]) -> None:
-    """Let the first started activity refer to an event that did not schedule it."""
+    """Make the first started activity refer to an event that did not schedule it."""
     started = next(event for event in events if event["eventType"] == "EVENT_TYPE_ACTIVITY_TASK_STARTED")
     started["activityTaskStartedEventAttributes"]["scheduledEventId"] = "1"
 
@@ -168,7 +168,7 @@ async def test_a_foreign_file_is_refused_with_cause_and_remedy(tmp_path: Path, n
 async def test_every_command_that_takes_files_refuses_them(
     tmp_path: Path, arguments: tuple[str, ...], name: str
 ) -> None:
-    """All commands that read files report the same error."""
+    """All commands that read files report the same error for a foreign file."""
     made, cause = FOREIGN[name]
     path = tmp_path / "given.json"
     path.write_text(made())
@@ -177,7 +177,7 @@ async def test_every_command_that_takes_files_refuses_them(
 
 
 async def test_a_source_that_is_not_a_file_is_refused_at_once(tmp_path: Path) -> None:
-    """Neither a folder nor an unfed pipe blocks the command."""
+    """Neither a folder nor an idle pipe blocks the command."""
     (tmp_path / "folder.json").mkdir()
     os.mkfifo(tmp_path / "pipe.json")
     for name, cause in (("folder.json", "is a folder"), ("pipe.json", "is not a regular file")):
@@ -188,7 +188,7 @@ async def test_a_source_that_is_not_a_file_is_refused_at_once(tmp_path: Path) ->
 async def test_a_file_beyond_all_limits_is_refused_before_it_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The size limit is far above the server's, and is checked before reading."""
+    """A file above the size limit, which is far above the server's, is refused before it is read."""
     assert history_files.MAX_BYTES > 4 * 50_000_000
     with (tmp_path / "huge.json").open("wb") as file:
         file.truncate(history_files.MAX_BYTES + 1)
@@ -209,9 +209,9 @@ async def test_a_missing_tail_is_accepted(tmp_path: Path, count: int) -> None:
 
 
 def decoded(value: Any, *, metadata: bool) -> Any:
-    """Return a history as the Web UI's download has it when it decodes payloads.
+    """Return a history in the form of the Web UI's download with decoded payloads.
 
-    Source: temporalio/ui, src/lib/utilities/decode-payload.ts; without `metadata` as older versions did.
+    Source: temporalio/ui, src/lib/utilities/decode-payload.ts. Like older versions, it leaves out `metadata`.
     """
     if isinstance(value, dict) and {"metadata", "data"} <= set(value):
         encoding = base64.b64decode(value["metadata"]["encoding"]).decode()
@@ -228,7 +228,7 @@ def decoded(value: Any, *, metadata: bool) -> Any:
 @pytest.mark.parametrize("metadata", [True, False], ids=["with metadata", "older"])
 @pytest.mark.parametrize("path", sampled(CORPUS), ids=lambda path: path.stem)
 async def test_a_decoded_download_of_the_web_ui_is_equivalent(tmp_path: Path, path: Path, metadata: bool) -> None:
-    """It is read as the same history, including markers, memo and failures."""
+    """A decoded download is read as the same history, including markers, memo and failures."""
     history = decoded(json.loads(await asyncio.to_thread(path.read_text)), metadata=metadata)
     (tmp_path / path.name).write_text(json.dumps(history))
     store = str(HISTORIES / "store")

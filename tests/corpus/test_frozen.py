@@ -1,4 +1,4 @@
-"""Histories that a release has frozen never change, so that every later version is tested with them."""
+"""Histories that a release has frozen never change, so every later version is tested with them."""
 
 import pytest
 
@@ -12,7 +12,7 @@ KEPT = {"a.json": "1", "b.json": "2"}
 
 
 def test_frozen_histories_are_unchanged_and_releases_have_frozen_theirs() -> None:
-    """A later version replays the histories of an earlier one. A kept history that changes cannot show this."""
+    """The frozen histories are unchanged, because a changed history could not show that a later version replays it."""
     assert find_faults((ROOT / "CHANGELOG.md").read_text(), read_frozen(), read_kept()) == []
 
 
@@ -31,23 +31,23 @@ def test_histories_may_change_until_they_are_frozen(changelog: str, frozen: dict
 
 @pytest.mark.parametrize("changelog", [RELEASED, NEXT])
 def test_a_release_without_frozen_histories_is_a_fault(changelog: str) -> None:
-    """The freeze is a step of each release."""
+    """A released version without frozen histories is reported, because freezing is a step of each release."""
     [fault] = find_faults(changelog, {}, KEPT)
     assert "Version 0.1.0 is released, but no history is frozen." in fault
 
 
 def test_a_release_that_omits_a_history_is_a_fault() -> None:
-    """A history that is recorded between the freeze and the tag must be frozen, too."""
+    """A release is reported if it lacks a history that was recorded between the freeze and the tag."""
     [fault] = find_faults(RELEASED, {"a.json": "1"}, KEPT)
     assert fault.startswith("b.json is not frozen.")
 
 
 @pytest.mark.parametrize("now", [{"a.json": "other"}, {}], ids=["changed", "removed"])
 def test_a_frozen_history_that_changes_is_a_fault(now: dict[str, str]) -> None:
-    """It is one even before the next release."""
+    """A changed frozen history is reported even before the next release."""
     assert find_faults(NEXT, {"a.json": "1"}, now) == ["a.json is frozen, and has changed or is missing."]
 
 
 def test_freezing_again_keeps_the_first_digest() -> None:
-    """Otherwise, freezing would hide the change."""
+    """Freezing a changed history keeps its first digest; a new digest would hide the change."""
     assert freeze({"a.json": "1"}, {"a.json": "other", "b.json": "2"}) == KEPT

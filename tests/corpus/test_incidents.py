@@ -1,4 +1,4 @@
-"""A stored incident replays, and reads as its workflow recorded it."""
+"""A stored incident replays, and its log equals the one that its workflow recorded."""
 
 import base64
 import json
@@ -17,7 +17,7 @@ from waystation.testing.checks import find_misreadings
 
 @pytest.mark.parametrize("name", ["confirmation-approved", "confirmation-left-waiting", "model-fails", "called-agent"])
 async def test_stored_incidents_keep_replaying(name: str) -> None:
-    """Replays completed, waiting and failed invocations."""
+    """Completed, waiting and failed invocations replay."""
     await assert_keeps_replaying(HISTORIES / f"{name}.json")
 
 
@@ -38,7 +38,7 @@ def _tool(held: JsonObject) -> None:
 
 @pytest.mark.parametrize(("change", "problem"), [(_result, "Nothing was paid"), (_tool, r"now: call pay\(amount=5\)")])
 async def test_a_difference_is_described(change: Callable[[JsonObject], None], problem: str, tmp_path: Path) -> None:
-    """Describes a divergence in agent terms."""
+    """A difference is described in terms of agents."""
     held = json.loads((HISTORIES / "confirmation-approved.json").read_text())
     change(held)
     file = tmp_path / "changed.json"
@@ -48,14 +48,14 @@ async def test_a_difference_is_described(change: Callable[[JsonObject], None], p
 
 
 async def test_a_result_that_reads_differently_is_noticed() -> None:
-    """Detects a log that ends early."""
+    """A log that ends too early is detected."""
     recording = await Recording.read(HISTORIES / "one-tool.json")
     assert list(find_misreadings(recording)) == []
     assert "text is '3'" in next(find_misreadings(replace(recording, log=recording.after(1))), "")
 
 
 async def test_a_missing_wait_is_noticed() -> None:
-    """Detects a log that reads a pending call as refused."""
+    """A log in which a pending call appears as refused is detected."""
     recording = await Recording.read(HISTORIES / "confirmation-left-waiting.json")
     assert list(find_misreadings(recording)) == []
     recording.log.state.calls["fc-1"].gate = "refused"

@@ -60,7 +60,7 @@ async def kept_redacted(path: Path, rules: list[str], tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(("name", "rules"), sampled([*itertools.product(NAMES, RULES)]))
 async def test_a_redacted_history_replays_and_reads_as_before(name: str, rules: str, tmp_path: Path) -> None:
-    """Entries, events, calls and waits stay the same, and the store is not needed."""
+    """Entries, events, calls and waits stay the same, and reading them needs no store."""
     before = await Recording.read(HISTORIES / f"{name}.json", store=str(HISTORIES / "store"))
     after = await Recording.read(await kept_redacted(HISTORIES / f"{name}.json", RULES[rules], tmp_path))
     await replay(after)
@@ -68,19 +68,19 @@ async def test_a_redacted_history_replays_and_reads_as_before(name: str, rules: 
 
 
 def test_a_redacted_history_is_a_saved_one() -> None:
-    """History files contain the redacted value."""
+    """A redacted history can be saved as a history file with the redacted values."""
     assert isinstance(read_history_file(HISTORIES / "one-tool.json"), SavedHistory)
 
 
 async def test_without_the_store_nothing_is_redacted(tmp_path: Path) -> None:
-    """Missing large values are an error, because the file would not replay."""
+    """Redaction fails if large values are missing from the store, because the file would not replay."""
     ran = await command("--store", str(tmp_path), "history", str(HISTORIES / "offloaded.json"), "--redact", "text")
     assert (ran.code, ran.out, "Set --store to the workers' store." in ran.err) == (1, "", True), ran
 
 
 @pytest.mark.parametrize(("name", "rules"), sampled([*itertools.product(SESSIONS, RULES)]))
 async def test_a_redacted_session_replays(name: str, rules: str, tmp_path: Path) -> None:
-    """Every kept session replays after its redaction."""
+    """Every kept session replays after redaction."""
     kept = json.loads((HISTORIES / "sessions" / f"{name}.json").read_text())
     one = SavedHistory([WorkflowHistory.from_json(kept["id"], kept["history"])])
     saved = await redact(one, RULES[rules], converter=offloading(Blobs(HISTORIES / "store"), short_forms=True))

@@ -13,7 +13,7 @@ KEPT = HISTORIES / "long-running-approved.json"
 
 
 async def test_a_file_replays_without_a_server() -> None:
-    """The id of the invocation comes from the history, because event ids are derived from it."""
+    """The history itself contains the invocation ID, from which event IDs are derived."""
     ran = await command("--address", "127.0.0.1:1", "replay", str(KEPT), str(KEPT), "--json")
     assert ran.code == 0
     assert [record["replays"] for record in ran.records] == [True, True]
@@ -68,7 +68,7 @@ async def test_an_unreadable_source_does_not_stop_the_others(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("name", ["replay", "events", "history", "diff"])
 async def test_a_folder_is_reported_as_a_folder(tmp_path: Path, name: str) -> None:
-    """The path of a folder is never looked up on a server."""
+    """The path of a folder is reported as a folder and never looked up on a server."""
     sources = [str(tmp_path)] * (2 if name == "diff" else 1)
     ran = await command("--address", "127.0.0.1:1", name, *sources)
     assert (ran.code, f"{str(tmp_path)!r} is a folder, not a history file" in ran.err) == (2, True), ran.err
@@ -106,7 +106,7 @@ async def test_a_folder_is_reported_as_a_folder(tmp_path: Path, name: str) -> No
     ],
 )
 async def test_a_file_that_is_not_a_history_exits_with_2(tmp_path: Path, text: str, named: str) -> None:
-    """One line names the file and its mistake."""
+    """One line names the file and the mistake in it."""
     path = tmp_path / "given.json"
     path.write_text(text)
     ran = await command("replay", str(path))

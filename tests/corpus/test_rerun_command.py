@@ -1,4 +1,4 @@
-"""`waystation rerun`: its questions, its refusals and its output."""
+"""The command `waystation rerun`: its questions, refusals and output."""
 
 import json
 from pathlib import Path
@@ -51,7 +51,7 @@ def history_file(name: str) -> str:
 
 
 async def test_a_reading_tool_runs_without_a_question(agents: str) -> None:
-    """A tool with the effect `read` needs no confirmation, and the JSON has both sides."""
+    """A tool with the effect `read` runs without confirmation, and the JSON has the recorded and the new result."""
     ran = await command("rerun", history_file("one-tool"), "3", "--agents", agents, "--json")
     (record,) = ran.records
     assert ran.code == 0
@@ -60,7 +60,7 @@ async def test_a_reading_tool_runs_without_a_question(agents: str) -> None:
 
 
 async def test_other_arguments_may_be_passed(agents: str) -> None:
-    """The comparison is with the recorded result."""
+    """The result for other arguments is compared with the recorded result."""
     ran = await command(
         "rerun", history_file("one-tool"), "3", "--agents", agents, "--args", '{"a": 5, "b": 5}', "--json"
     )
@@ -68,7 +68,7 @@ async def test_other_arguments_may_be_passed(agents: str) -> None:
 
 
 async def test_a_tool_with_an_effect_needs_a_confirmation(agents: str) -> None:
-    """Without a terminal, it needs `--yes`."""
+    """Without a terminal, a tool with an effect runs only with `--yes`."""
     refused = await command("rerun", history_file("confirmation-edited"), "5", "--agents", agents)
     assert refused.code == 2
     assert "`once`" in refused.err
@@ -80,7 +80,7 @@ async def test_a_tool_with_an_effect_needs_a_confirmation(agents: str) -> None:
 
 @pytest.mark.parametrize(("typed", "code"), [("y", 0), ("", 1)])
 async def test_a_person_is_asked_first(agents: str, monkeypatch: pytest.MonkeyPatch, typed: str, code: int) -> None:
-    """The question shows the call, its effect and its key."""
+    """The question shows the call, its effect and its idempotency key."""
     monkeypatch.setattr(reruns, "find_person", lambda: Types(typed))
     ran = await command("rerun", history_file("confirmation-edited"), "5", "--agents", agents)
     assert ran.code == code
@@ -94,7 +94,7 @@ async def test_a_person_is_asked_first(agents: str, monkeypatch: pytest.MonkeyPa
 async def test_an_unapproved_call_is_confirmed_by_its_name(
     agents: str, monkeypatch: pytest.MonkeyPatch, typed: str, code: int
 ) -> None:
-    """The person types the name of the tool, because `y` is not enough."""
+    """The person must type the name of the tool, because `y` is not enough."""
     monkeypatch.setattr(reruns, "find_person", lambda: Types(typed))
     ran = await command("rerun", history_file("confirmation-rejected"), "2", "--agents", agents)
     assert ran.code == code

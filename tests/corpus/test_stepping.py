@@ -1,4 +1,4 @@
-"""The step debugger has a cursor in a recording and a terminal."""
+"""The step debugger moves a cursor through a recording, also in a terminal."""
 
 import asyncio
 import pdb
@@ -46,7 +46,7 @@ async def debugged(name: str, *commands: str, options: tuple[str, ...] = ()) -> 
 
 
 async def test_a_cursor_moves_from_event_to_event_and_back() -> None:
-    """It stays at either end."""
+    """A cursor that is moved beyond the first or last event stays there."""
     here = await cursor_in("confirmation-approved")
     assert (here.moment.number, here.previous()) == (0, False)
     numbers = []
@@ -80,7 +80,7 @@ async def test_steps_include_entries_without_an_event() -> None:
 
 
 async def test_a_cursor_finds_waits_tools_and_state_changes() -> None:
-    """Finds them in both directions."""
+    """Waits, tools and state changes are found in both directions."""
     here = await cursor_in("confirmation-approved")
     assert (here.next_wait(), here.moment.number, len(here.moment.pending)) == (True, 2, 1)
     assert (here.next_tool(), isinstance(body(here), CallReturned)) == (True, True)
@@ -141,7 +141,7 @@ async def test_piped_commands_step_through_a_file() -> None:
 
 
 async def test_an_empty_line_repeats_the_latest_move() -> None:
-    """Repeats the last command that moved the cursor."""
+    """An empty line repeats the last command that moved the cursor."""
     screens = (await debugged("many-steps", "t", "", "")).out.split("(debug) ")
     assert [f"event {number} of" in screens[index] for index, number in ((1, 3), (2, 5), (3, 7))] == [True] * 3
 
@@ -179,7 +179,7 @@ async def test_an_impossible_command_is_reported() -> None:
 
 
 async def test_a_debugger_starts_at_the_given_event(tmp_path: Path) -> None:
-    """The option `--agents` provides agents for prompts."""
+    """The option `--at` selects the event, and `--agents` provides agents for prompts."""
     package = tmp_path / "stepped_clerks"
     package.mkdir()
     code = "from waystation import Agent\nroot_agent = Agent(name='clerk', model='m', instruction='Be brief.')\n"
@@ -209,7 +209,7 @@ async def test_in_a_terminal_keys_act_at_once() -> None:
 
 @pytest.mark.slow
 async def test_pdb_stops_in_the_workflow_code_of_an_event() -> None:
-    """It stops just before the entry is applied, and quitting continues the replay."""
+    """The debugger stops just before the entry is applied, and quitting it continues the replay."""
     path = str(HISTORIES / "confirmation-approved.json")
     code, screen = await in_terminal(
         *("-m", "waystation.cli", "debug", path, "--at", "4", "--pdb"),
@@ -226,7 +226,7 @@ async def test_pdb_stops_in_the_workflow_code_of_an_event() -> None:
 
 
 async def test_another_debugger_receives_the_frame() -> None:
-    """It stops once, and a divergence of the code is returned."""
+    """The debugger stops once, and the divergence of the code is returned."""
     recording = (await cursor_in("confirmation-approved")).recording
     frames: list[FrameType] = []
 
@@ -240,12 +240,12 @@ async def test_another_debugger_receives_the_frame() -> None:
     assert Log.append is append
     (frame,) = frames
     assert isinstance(frame.f_locals["body"], AnswerCounted)
-    assert frame.f_locals["self"].state.event_count == 6  # the frame is looked at when all is over
+    assert frame.f_locals["self"].state.event_count == 6  # the replay has ended, so the frame has its final state
 
 
 @pytest.mark.slow
 async def test_leaving_pdb_returns_to_the_cursor() -> None:
-    """The cursor has its earlier position."""
+    """The cursor has the same position as before."""
     code, screen = await in_terminal(
         *("-m", "waystation.cli", "debug", str(HISTORIES / "one-tool.json"), "--at", "3"),
         typed=[

@@ -64,13 +64,13 @@ async def test_moments_of_every_kept_history_equal_those_of_its_log(path: Path) 
 
 
 async def test_the_state_at_an_event_excludes_later_events() -> None:
-    """Holds for later events of the same log entry, too."""
+    """Later events are excluded even if they belong to the same log entry."""
     recording = await read_history("callbacks")
     assert [(moment.entries, moment.state["calls"]) for moment in list(recording.moments())[1:3]] == [(3, 1), (3, 4)]
 
 
 async def test_an_unknown_event_number_is_refused_with_the_valid_range() -> None:
-    """Raises NoSuchEvent."""
+    """An unknown event number raises NoSuchEvent."""
     with pytest.raises(NoSuchEvent, match="has events 0 to 6"):
         (await read_history("confirmation-approved")).moment(7)
     ran = await command("state", history_path("confirmation-approved"), "--at", "7")
@@ -78,7 +78,7 @@ async def test_an_unknown_event_number_is_refused_with_the_valid_range() -> None
 
 
 async def test_a_difference_of_two_moments_lists_changes() -> None:
-    """Lists state keys, events, and calls that became pending or were answered."""
+    """The difference lists state keys, events, and calls that became pending or were answered."""
     recording = await read_history("confirmation-approved")
     changed = difference(recording.moment(1), recording.moment(6))
     assert (changed.state.added, changed.state.changed, changed.state.removed) == ({"notes": {"x": True}}, {}, {})
@@ -91,7 +91,7 @@ async def test_a_difference_of_two_moments_lists_changes() -> None:
 
 
 async def test_a_difference_of_two_prompts_lists_added_contents() -> None:
-    """The later prompt has the contents added since."""
+    """The difference lists the contents that the later prompt added."""
     recording = await read_history("one-tool")
     changed = difference(await prompt_at(recording, 2), await prompt_at(recording, 4))
     assert [(sign, content["role"]) for sign, content in changed.contents] == [("+", "model"), ("+", "user")]
@@ -99,7 +99,7 @@ async def test_a_difference_of_two_prompts_lists_added_contents() -> None:
 
 
 async def test_two_invocations_are_compared_by_their_events() -> None:
-    """Ignores IDs and times; the first differing event comes with its state."""
+    """The comparison ignores IDs and times, and the first differing event comes with its state."""
     left, right = await read_history("confirmation-approved"), await read_history("confirmation-rejected")
     apart = difference(left, right)
     assert apart.first
@@ -132,7 +132,7 @@ def made(
 
 
 def test_differing_call_ids_are_not_a_difference() -> None:
-    """Ignores call IDs and the order of keys, but compares values."""
+    """The comparison ignores call IDs and the order of keys, but not values."""
     assert not difference(made("fc-1"), made("fc-7"))
     apart = difference(made("fc-1", kept=True), made("fc-7", kept=1))
     assert apart.first == Pair(3, 3, same=False)
@@ -212,7 +212,7 @@ async def test_the_prompt_command_needs_the_agent_for_the_instruction(tmp_path: 
 
 
 async def test_earlier_messages_come_only_from_the_own_session() -> None:
-    """Refuses a history of something else, and of another session."""
+    """A history that belongs to another session or is not of a session is refused."""
     other = str(HISTORIES / "called-agent.json")
     ran = await command("prompt", history_path("one-tool"), "--at", "3", "--session", other)
     assert (ran.code, ran.err) == (
@@ -240,7 +240,7 @@ async def test_a_moment_and_a_difference_exclude_each_other(command_name: str) -
 
 
 async def test_the_diff_command_names_the_first_difference() -> None:
-    """The exit code is 1 if the invocations differ, as with `diff`."""
+    """The exit code is 1 if the invocations differ, like that of `diff`."""
     left, right = history_path("confirmation-approved"), history_path("confirmation-edited")
     ran = await command("diff", left, right)
     assert (ran.code, "First difference: event 2 on the left, event 2 on the right." in ran.out) == (1, True)
@@ -251,7 +251,7 @@ async def test_the_diff_command_names_the_first_difference() -> None:
 
 
 async def test_pending_calls_of_a_called_agent_are_found_in_a_file(tmp_path: Path) -> None:
-    """In a file, a called agent has no other name than its call."""
+    """A called agent in a file is identified only by its call."""
     whole, child = (json.loads((HISTORIES / f"called-agent-waits{end}.json").read_text()) for end in ("", "-child"))
     (tmp_path / "kept.json").write_text(json.dumps({**whole, "calledAgents": [child]}))
     ran = await command("pending", str(tmp_path / "kept.json"), "--at", "3", "--called", "fc-1")
@@ -272,7 +272,7 @@ async def test_a_long_history_is_traversed_backwards_without_a_rebuild(monkeypat
     """The log is read once for any number of moments in any order."""
     recording = await read_history("many-steps")
     assert recording.course
-    monkeypatch.setattr(Recording, "after", None)  # what builds a log up to an entry
+    monkeypatch.setattr(Recording, "after", None)  # fails if a log is built up to an entry
     moments = [(moment.state, len(moment.pending)) for moment in reversed(list(recording.moments()))]
     assert len(moments) == recording.moment().number
     json.dumps(moments)

@@ -1,6 +1,6 @@
-"""Agents of the scenarios with several agents, with callbacks that answer, or with tools that ask a person.
+"""Agent trees of scenarios with several agents, with callbacks that reply, or with tools that ask a person.
 
-Each is named `clerk`, like the agent that a scenario starts.
+Each root agent is named `clerk`, because scenarios start that agent.
 """
 
 from collections.abc import Sequence
@@ -100,14 +100,14 @@ def branches() -> BaseAgent:
 
 
 def race() -> BaseAgent:
-    """Return parallel agents: one escalates after an answer, while the other still waits."""
+    """Return two parallel agents, both waiting for a person; the first escalates after its answer."""
     slow = speaker("slow", calls(("ask", {"question": "slow?"})))
     quick = speaker("quick", calls(("ask", {"question": "quick?"})), calls(("stop", {})), says("first"))
     return ParallelAgent(name="clerk", sub_agents=[slow, quick])
 
 
 def transfer() -> BaseAgent:
-    """Return transfers to one agent, back, and to a sequence."""
+    """Return an agent that transfers to an agent, which transfers back, and then to a sequence."""
     pair = SequentialAgent(
         name="pair", description="Two.", sub_agents=[speaker("a", says("A")), speaker("b", says("B"))]
     )
@@ -117,14 +117,14 @@ def transfer() -> BaseAgent:
 
 
 def transfer_by_tool() -> BaseAgent:
-    """Return an agent whose tool transfers next to another call."""
+    """Return an agent with a tool that transfers while another call runs."""
     support = speaker("support", says("Here."))
     both_calls = calls(("hand_over", {}), ("count", {}))
     return speaker("clerk", both_calls, tools=[*TOOLS, hand_over], sub_agents=[support])
 
 
 def callbacks() -> BaseAgent:
-    """Return an agent with every callback; all write state, and some answer."""
+    """Return an agent with every callback; all write state, and some reply in place of the model or tool."""
 
     def note(**given: Any) -> None:
         context = given.get("tool_context") or given["callback_context"]
@@ -200,14 +200,14 @@ def remember(name: str, tool_context: ToolContext) -> str:
 
 
 def scopes() -> BaseAgent:
-    """Return an agent that writes state of a user and an app before a call waits, and after."""
+    """Return an agent that writes state of a user and of an app, before and after a call waits."""
     first = calls(("remember", {"name": "Ada"}), ("book", {"days": 3}))
     model = ScriptedModel(first, calls(("remember", {"name": "Bo"})), says("Ok."))
     return Agent(name="clerk", model=model, tools=[remember, book])
 
 
 def of_ada(state: dict[str, Any]) -> dict[str, Any]:
-    """Return the input of such an invocation, for one user of one app."""
+    """Return the input of an invocation for one user of one app."""
     return {"agent": "clerk", "message": "go", "app": "hotel", "user_id": "ada", "state": state}
 
 
@@ -215,7 +215,7 @@ class Relay(CustomAgent):
     """Runs its sub-agents in turn. Before each, it saves an artifact and yields an event that changes state."""
 
     ends_silently: bool = False
-    """Whether the body yields no event after the last sub-agent."""
+    """Whether the body ends without an event after the last sub-agent."""
     _given: list[Sequence[BodySegment]] = PrivateAttr(default_factory=list)
 
     @property
