@@ -25,9 +25,9 @@ class ObjectServer(ThreadingHTTPServer):
         self.objects: dict[str, bytes] = {}
         self.lock = threading.Lock()
         self.lose_answers_to = ""
-        """Part of a path: the first object created there is kept, but its client told that the server failed."""
+        """Part of a path. The first object created there is stored, but its client receives a server error."""
         self.open, self.knocked = threading.Event(), threading.Event()
-        """While it is not set, uploads wait; `knocked` is set when one arrives."""
+        """Uploads wait until `open` is set; `knocked` is set when one arrives."""
         self.open.set()
 
     @property
@@ -85,7 +85,7 @@ class _Request(BaseHTTPRequestHandler):
     def list(self, prefix: str) -> None:
         """Send the names and sizes of objects."""
         with self.server.lock:
-            # Of a path `/bucket/key`.
+            # The key of the path `/bucket/key`.
             keys = {key.split("/", 2)[2]: len(body) for key, body in sorted(self.server.objects.items())}
         listing = [_LISTED.format(key=escape(key), tag=0, size=keys[key]) for key in keys if key.startswith(prefix)]
         text = f"<ListBucketResult><IsTruncated>false</IsTruncated>{''.join(listing)}</ListBucketResult>"

@@ -30,7 +30,7 @@ from waystation.activities.model_call.annotate import find_content_problem
     ids=repr,
 )
 def test_an_invalid_content_has_a_problem(content: Any) -> None:
-    """Finds the problem of an invalid content; custom adapters may return anything."""
+    """The problem of an invalid content is reported, because custom adapters may return anything."""
     assert find_content_problem(content)
 
 
@@ -48,5 +48,5 @@ def test_an_invalid_content_has_a_problem(content: Any) -> None:
     ids=repr,
 )
 def test_a_valid_content_has_no_problem(content: Any) -> None:
-    """Fields may be missing or null, and parts may be of unknown kinds."""
+    """Fields of a valid content may be missing or null, and parts may have unknown kinds."""
     assert find_content_problem(content) is None

@@ -55,7 +55,7 @@ async def refused(
 
 
 async def test_an_approved_call_runs() -> None:
-    """Runs an approved call; the order of keys does not matter."""
+    """A call with the approved arguments runs, whatever the order of their keys."""
     assert await refused({"amount": 5}) is None
     assert await refused({"b": 1, "a": 2}, approved_args={"a": 2, "b": 1}) is None
 
@@ -72,7 +72,10 @@ async def test_an_approved_call_runs() -> None:
     ],
 )
 async def test_a_call_runs_only_on_the_tool_of_its_origin(recorded: str | None, now: str, runs: bool) -> None:
-    """Others may give a tool the name later. Earlier versions recorded no origin, and their calls keep their digest."""
+    """A call does not run on a tool of another origin with the same name.
+
+    Earlier versions recorded no origin, and their calls keep their digest.
+    """
     call, tool_input = approved({"amount": 5}, origin=recorded)
     call.call = call.call.model_copy(update={"tool_origin": recorded})
     for digest in (tool_input.digest, None):
@@ -104,7 +107,7 @@ async def test_arguments_that_have_no_json_form_do_not_run() -> None:
 
 
 async def test_a_tool_with_other_parameters_does_not_run() -> None:
-    """A call does not run if a deployment changed the parameters of the tool; the text names this cause."""
+    """A call does not run if a deployment changed the parameters of the tool, and the response names this cause."""
     response = await refused({"amount": 5}, by=CHANGED)
     assert response is not None
     assert "its parameters changed after approval was requested" in response["error"]
@@ -133,7 +136,7 @@ def call_without_approval(args: JsonObject) -> tuple[CallState, ToolCallInput]:
 
 
 async def test_a_callback_cannot_take_a_call_past_a_rule() -> None:
-    """A rule is evaluated again if a callback changed the arguments."""
+    """A rule is evaluated again if a callback changed the arguments, so no callback can bypass it."""
     rules = [ApprovalRule(POLICY, over={"amount": 100})]
     call, params = call_without_approval({"amount": 5})
     response = await find_refusal(call, params, TOOL, {"amount": 500}, ToolContext(), rules)
@@ -143,7 +146,7 @@ async def test_a_callback_cannot_take_a_call_past_a_rule() -> None:
 
 
 async def test_an_unchanged_call_is_evaluated_once() -> None:
-    """Evaluates a predicate once if no callback changed the arguments."""
+    """A predicate is evaluated once if no callback changed the arguments."""
     amounts: list[int] = []
     rules = [ApprovalRule(POLICY, when=lambda amount: amounts.append(amount))]
     assert await find_refusal(*call_without_approval({"amount": 5}), TOOL, {"amount": 5}, ToolContext(), rules) is None

@@ -134,7 +134,7 @@ async def test_the_canonical_uri_is_a_file_with_the_content(tmp_path: Path) -> N
 
 
 async def test_artifacts_outlive_the_process(tmp_path: Path) -> None:
-    """Loads an artifact in another process; the folder can also be given as a URL."""
+    """Another process loads the artifact; the folder can also be given as a URL."""
     await folder_of(tmp_path).save_artifact(**WHERE, filename="f", artifact=types.Part(text="x"))
     url = (tmp_path / "artifacts").as_uri()
     assert await ObjectStoreArtifactService(url).load_artifact(**WHERE, filename="f") == types.Part(text="x")
@@ -172,7 +172,7 @@ print(json.dumps(asyncio.run(main())))
 
 
 async def test_a_content_without_its_record_is_not_a_version(tmp_path: Path) -> None:
-    """Content of a killed process is not a version; the next save of the call completes it."""
+    """Content of a killed process has no record, so it is not a version; the next save of the call completes it."""
     service = folder_of(tmp_path)
     once: dict[str, Any] = {**WHERE, "filename": "f", "artifact": types.Part(text="x"), "idempotency_key": "call"}
     await service.save_artifact_once(**once)

@@ -24,7 +24,7 @@ ROWS = [1] * 10_001
 
 
 class Closing(BasePlugin):
-    """A plugin with its own way of closing."""
+    """A plugin with its own `close`."""
 
     def __init__(self, name: str, *, raises: bool = False, hangs: bool = False) -> None:
         super().__init__(name)
@@ -54,8 +54,9 @@ async def test_every_plugin_is_closed_once(logs: list[MutableMapping[str, Any]])
     "large", [ROWS, {"a": [[1] * 100] * 101}, ToolOutcome(function_call_id="", response={"a": ROWS})], ids=type
 )
 async def test_a_large_result_is_converted_outside_the_event_loop(large: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Conversion takes up to a second, so it must not delay other calls of the worker. A small result stays on the
-    loop.
+    """A large result is converted in a thread, because it could delay other calls for a second.
+
+    A small result is converted on the loop.
     """
     on_loop: list[bool] = []
 
@@ -71,7 +72,7 @@ async def test_a_large_result_is_converted_outside_the_event_loop(large: Any, mo
 
 
 async def test_a_cancelled_call_keeps_its_large_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tool has run, so its result is recorded even if the call is cancelled while it is converted."""
+    """The result is recorded even if the call is cancelled during the conversion, because the tool has run."""
     loop, started, cancelled = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
 
     def wait(*args: Any) -> Any:
@@ -88,7 +89,7 @@ async def test_a_cancelled_call_keeps_its_large_result(monkeypatch: pytest.Monke
 
 
 async def test_the_first_answer_ends_the_chain() -> None:
-    """Any truthy value is an answer around models and agents, and any value but None around tools."""
+    """The first answer ends the chain: any truthy value for models and agents, any value but None for tools."""
     order: list[str] = []
 
     def noting(name: str, answer: Any) -> Any:
@@ -110,7 +111,7 @@ async def test_the_first_answer_ends_the_chain() -> None:
 
 
 async def test_a_model_callback_that_returns_another_type_is_refused() -> None:
-    """A model callback must return an LlmResponse."""
+    """A model callback that returns anything but an LlmResponse is refused."""
     own = Hooks(Agent(name="a", after_model_callback=lambda callback_context, llm_response: "text"), [])
     with pytest.raises(
         CallbackRaised, match="`after_model_callback` returned a value of type str; return an LlmResponse"
@@ -119,7 +120,7 @@ async def test_a_model_callback_that_returns_another_type_is_refused() -> None:
 
 
 async def test_a_callback_that_hangs_fails_with_a_timeout() -> None:
-    """Fails the callback instead of blocking the invocation."""
+    """A hanging callback fails with a timeout instead of blocking the invocation."""
 
     async def hang(callback_context: CallbackContext) -> None:
         await asyncio.Event().wait()
@@ -152,7 +153,7 @@ async def test_a_cancelled_call_lets_every_error_callback_clean_up() -> None:
     "error", [StoreFailed("s3://bucket", "it timed out"), CredentialStoreError("The credential store timed out.")]
 )
 async def test_a_store_failure_in_a_callback_is_retryable(error: Exception) -> None:
-    """Retries the callback; the error keeps its text."""
+    """The callback is retried, and the error keeps its text."""
 
     def save(callback_context: CallbackContext) -> None:
         raise error

@@ -99,7 +99,7 @@ def test_names_of_any_text_stay_apart(store: CredentialStore, names: tuple[str, 
 
 
 def test_a_removed_or_expired_credential_is_gone(store: CredentialStore) -> None:
-    """Removing a missing credential raises nothing."""
+    """A removed or expired credential is not loaded, and removing a missing one raises nothing."""
     store.write(("a",), "text")
     store.write(("a",), None)
     store.write(("a",), None)
@@ -134,7 +134,7 @@ def test_an_error_releases_the_lock(store: CredentialStore) -> None:
 
 
 def test_a_wait_for_a_lock_ends(store: CredentialStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reports a timeout if a thread or process hangs while it holds the lock."""
+    """A wait for a lock times out if a thread or process hangs while it holds the lock."""
     for module in ("credential_store", "credential_service.encrypted_file_credential_service"):
         monkeypatch.setattr(f"waystation.auth.{module}.LOCK_LIMIT_S", 0.01)
     with store.held(("n",)), ThreadPoolExecutor() as pool:
@@ -197,7 +197,7 @@ def test_nothing_is_made_before_it_is_used(tmp_path: Path) -> None:
 
 
 def test_a_key_in_the_environment_precedes_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Writes no key file if the environment has a key."""
+    """No key file is written if the environment has a key."""
     monkeypatch.setenv(KEY_VARIABLE, KEY)
     path = tmp_path / "credentials"
     EncryptedFileCredentialService(path).write(("a",), "text")
@@ -244,7 +244,7 @@ def test_entries_cannot_be_exchanged(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"not a database, but long enough to be looked at" * 50])
 def test_a_file_of_another_kind_is_refused(tmp_path: Path, content: bytes) -> None:
-    """Refuses another file and leaves it unchanged."""
+    """Another file is refused and left unchanged."""
     path = tmp_path / "credentials"
     path.write_bytes(content)
     with pytest.raises(CredentialStoreError, match="cannot be used"):

@@ -1,4 +1,4 @@
-"""When an activity sends heartbeats, and which of them the SDK sends, on a clock that does not wait."""
+"""Heartbeats of activities: when Waystation and the SDK send them, on a simulated clock."""
 
 import asyncio
 import dataclasses
@@ -33,7 +33,7 @@ class Jump(selectors.DefaultSelector):
 
 
 class Outside:
-    """The SDK and the server. Both note the heartbeats of an activity."""
+    """A fake SDK and server that record the heartbeats of an activity."""
 
     def __init__(self, timeout_s: float = 30, answers: dict[int, Exception] | None = None) -> None:
         self.timeout_s, self.answers, self.clock = timeout_s, answers or {}, Jump()
@@ -46,12 +46,12 @@ class Outside:
         return self
 
     def with_context(self, context: ActivitySerializationContext) -> Self:
-        """Check that details are encoded for the activity's workflow."""
+        """Check that the encoding of details belongs to the activity's workflow."""
         assert context.workflow_id == ActivityEnvironment.default_info().workflow_id
         return self
 
     async def heartbeat(self, *details: object, rpc_timeout: timedelta) -> None:
-        """Note a request. Some have an unusual answer."""
+        """Record a heartbeat request, or raise an unusual answer of the server."""
         self.note("request", *details)
         if self.is_away:
             await asyncio.sleep(rpc_timeout.total_seconds())
@@ -60,15 +60,15 @@ class Outside:
             raise answer
 
     async def report_cancellation(self) -> None:
-        """Note that the activity reports its cancellation."""
+        """Record that the activity reports its cancellation."""
         self.canceled_at = self.clock.now
 
     def note(self, sender: str, *details: object) -> None:
-        """Note a heartbeat."""
+        """Record a heartbeat."""
         self.sent.append((sender, round(self.clock.now, 2), details))
 
     def times(self, sender: str = "") -> list[float]:
-        """Return when heartbeats were sent."""
+        """Return the times at which heartbeats were sent."""
         return [at for name, at, _ in self.sent if sender in name]
 
     def run(self, work: Work, **info: Any) -> Self:
@@ -85,7 +85,7 @@ class Outside:
 
 
 def lasts(seconds: float, **options: Any) -> Work:
-    """Return an activity that takes this long."""
+    """Return an activity of this duration."""
 
     async def work() -> None:
         with send_heartbeats(**options):
@@ -95,7 +95,7 @@ def lasts(seconds: float, **options: Any) -> Work:
 
 
 def speaks(seconds: float, interval_s: float | None, each_s: float = 0.02) -> Work:
-    """Return an activity that has something new all the time."""
+    """Return an activity that constantly records new details."""
 
     async def work() -> None:
         with send_heartbeats(details_interval_s=interval_s) as heart:
@@ -123,13 +123,16 @@ def speaks(seconds: float, interval_s: float | None, each_s: float = 0.02) -> Wo
 def test_plain_heartbeats_are_a_third_of_the_timeout_apart(
     timeout_s: float, lasts_s: float, within_s: float | None, times: list[float]
 ) -> None:
-    """A model call of 5 s sends none. `cancel_within` shortens the interval, but not below 0.05 s."""
+    """Plain heartbeats are sent at a third of the timeout, so a call of 5 s sends none.
+
+    `cancel_within` shortens the interval, to at least 0.05 s.
+    """
     within = None if within_s is None else timedelta(seconds=within_s)
     assert Outside(timeout_s).run(lasts(lasts_s, cancel_within=within)).times() == pytest.approx(times)
 
 
 def test_streamed_text_of_20_s_takes_41_heartbeats() -> None:
-    """The first text is sent at once, and then the newest every half a second."""
+    """The first text is sent at once, and then the newest text every half second."""
     sent = Outside().run(speaks(20, 0.5)).sent
     assert [at for _, at, _ in sent] == pytest.approx([number / 2 for number in range(len(sent))], abs=0.3)
     assert len(sent) <= 41
@@ -139,9 +142,10 @@ def test_streamed_text_of_20_s_takes_41_heartbeats() -> None:
 @pytest.mark.parametrize("is_away", [False, True])
 @pytest.mark.parametrize("work", [lasts(600), speaks(600, 0.5), speaks(600, 7, 3), speaks(600, 99, 2)])
 def test_the_sdk_sends_a_heartbeat_before_it_would_cancel_the_activity(work: Work, *, is_away: bool) -> None:
-    """It holds back any other for 24 s, and after 35 s in which none has ended, it cancels the activity.
+    """The SDK's own heartbeat is sent before the SDK would cancel the activity.
 
-    If the server is away, requests end only at their time limit, and the SDK's heartbeat after more than 6 s.
+    The SDK holds back others for 24 s, and cancels after 35 s in which none has ended. If the server is away, requests
+    end only at their time limit, and the SDK's heartbeat after more than 6 s.
     """
     outside = Outside()
     outside.is_away = is_away
@@ -152,7 +156,10 @@ def test_the_sdk_sends_a_heartbeat_before_it_would_cancel_the_activity(work: Wor
 
 
 def test_an_activity_that_a_request_finds_canceled_reports_that_itself() -> None:
-    """The SDK does not know of the cancellation. While the activity cleans up, later requests change nothing."""
+    """The activity reports its cancellation, because the SDK does not know of it.
+
+    While the activity cleans up, later requests change nothing.
+    """
     outside, noticed = Outside(answers={2: CANCELED, 3: CANCELED, 4: CANCELED}), list[float]()
 
     async def work() -> None:
@@ -180,13 +187,16 @@ def test_an_activity_that_a_request_finds_canceled_reports_that_itself() -> None
     ],
 )
 def test_what_else_a_request_finds_is_left_to_the_sdk(answer: Exception) -> None:
-    """The next heartbeats follow, and one of them is the SDK's, which knows what to do."""
+    """Other errors of a request are left to the SDK, whose own heartbeat follows and handles them."""
     outside = Outside(answers={2: answer}).run(lasts(45))
     assert (outside.times(), outside.times("sdk")) == ([10, 20, 30, 35.5], [10, 35.5])
 
 
 def test_nothing_is_sent_for_a_local_activity_or_one_that_has_ended() -> None:
-    """The server does not know local activities. A thread that was left behind may still have news."""
+    """Local activities send no heartbeats, because the server does not know them.
+
+    An ended activity sends none either, although its thread may still have details.
+    """
 
     async def work() -> None:
         with send_heartbeats() as heart:
@@ -199,7 +209,10 @@ def test_nothing_is_sent_for_a_local_activity_or_one_that_has_ended() -> None:
 
 @pytest.mark.parametrize("steps", range(6))
 def test_an_activity_that_ends_while_its_last_details_arrive_sends_no_more(steps: int) -> None:
-    """A stream often ends right after its last text. Its heartbeats would otherwise continue until the worker stops."""
+    """Heartbeats stop with the activity, even if it ends while its last details are sent.
+
+    They would otherwise continue until the worker stops.
+    """
 
     async def work() -> None:
         with send_heartbeats(details_interval_s=0.5) as heart:
@@ -214,7 +227,10 @@ def test_an_activity_that_ends_while_its_last_details_arrive_sends_no_more(steps
 
 
 def test_pending_details_are_given_to_the_sdk_when_an_activity_fails() -> None:
-    """Only the first are sent at once. The SDK sends the last ones before the failure, for the next attempt."""
+    """The SDK sends the last details before it reports a failure, so that the next attempt has them.
+
+    Only the first details are sent at once.
+    """
 
     async def work() -> None:
         with send_heartbeats() as heart:

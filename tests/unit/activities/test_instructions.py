@@ -83,12 +83,12 @@ async def test_an_artifact_service_that_raises_ends_the_attempt(error: Exception
 
 
 def weather(context: ReadonlyContext) -> str:
-    """Raise in a library function."""
+    """Raise an error in a library function."""
     return str(json.loads("fine"))
 
 
 async def weather_soon(context: ReadonlyContext) -> str:
-    """Raise when awaited."""
+    """Raise an error when awaited."""
     return weather(context)
 
 
@@ -105,7 +105,7 @@ async def test_the_error_of_a_function_names_its_line(provider: Any) -> None:
 
 @pytest.mark.parametrize(("value", "type_name"), [(None, "None"), (3, "an int"), (["text"], "a list")])
 async def test_a_function_that_does_not_return_text_is_refused(value: Any, type_name: str) -> None:
-    """A function must return text; None would become an instruction otherwise."""
+    """A function must return text, because None would otherwise become an instruction."""
     agent = Agent(name="guide", global_instruction=lambda context: value)
     with pytest.raises(InstructionFailed) as failed:
         await build_instructions(agent, contexts(), set_response=False)

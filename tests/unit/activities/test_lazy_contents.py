@@ -65,7 +65,7 @@ class Request:
 
 @pytest.mark.parametrize("read", READS.values(), ids=READS.keys())
 def test_every_way_to_read_the_contents_gives_genai_types(read: Callable[[Any], Any]) -> None:
-    """A callback cannot tell that contents are converted late."""
+    """A callback gets genai's types, although contents are converted late."""
     contents = read(Request(plain()).contents)
     assert [type(content) for content in contents] == [types.Content] * 2
     assert [content.role for content in contents] == ["user", "model"]
@@ -84,7 +84,7 @@ def test_contents_compare_and_print_like_a_list() -> None:
 
 
 def test_unread_contents_stay_unconverted() -> None:
-    """Sends the objects of the cache without converting them."""
+    """Contents that no callback reads are sent without conversion."""
     contents = plain()
     request = Request(contents)
     request.contents.append(types.Content(role="user", parts=[types.Part(text="more")]))
@@ -95,7 +95,7 @@ def test_unread_contents_stay_unconverted() -> None:
 
 
 def test_contents_that_are_only_read_keep_unknown_fields() -> None:
-    """Sends the original JSON, not a conversion of it."""
+    """The original JSON is sent, so fields that genai does not know are kept."""
     contents = plain()
     request = Request(contents)
     assert request.contents[-1].parts[0].function_call.name == "pay"
@@ -103,7 +103,7 @@ def test_contents_that_are_only_read_keep_unknown_fields() -> None:
 
 
 def test_no_change_by_a_callback_reaches_the_cache() -> None:
-    """Changes in contents, in nested arguments and in the list stay out of the cache."""
+    """Changes by a callback, in contents, arguments or the list, do not reach the cache."""
     contents = plain()
     request = Request(contents)
     request.contents[1].parts[0].function_call.args["to"].append("Eve")
@@ -116,7 +116,7 @@ def test_no_change_by_a_callback_reaches_the_cache() -> None:
 
 
 def test_a_list_of_numbers_is_refused() -> None:
-    """The positions under which contents are stored cannot be forged."""
+    """Contents cannot be a list of numbers, which would look like references to stored contents."""
     request = Request(plain())
     request.editable.contents = [0]
     with pytest.raises(TypeError, match=r"A callback set `contents\[0\]` to an int"):

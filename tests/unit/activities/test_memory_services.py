@@ -116,7 +116,7 @@ async def test_a_note_is_stored_once(service: BaseMemoryService) -> None:
 
 
 async def test_a_deleted_memory_stays_deleted(service: BaseMemoryService) -> None:
-    """Adding its session again does not restore a deleted memory; unknown ids are ignored."""
+    """A deleted memory stays deleted when its session is added again; unknown IDs are ignored."""
     await service.add_session_to_memory(session("green tea", "black tea"))
     for memory_id in (None, "", "nonsense", "green tea", "green tea"):
         await service.delete_memory(**ANN, memory_id=memory_id)
@@ -180,13 +180,13 @@ async def test_every_script_is_searched(service: BaseMemoryService, text: str, q
 
 
 async def test_part_of_a_latin_word_is_not_a_word(service: BaseMemoryService) -> None:
-    """A part of a Latin word does not match."""
+    """Part of a Latin word does not match the word."""
     await service.add_session_to_memory(session("私はPythonを使う", "steam"))
     assert await search(service, "thon tea") == []
 
 
 async def test_a_value_that_is_not_json_is_refused(service: BaseMemoryService) -> None:
-    """Refuses values without a JSON form."""
+    """Values without a JSON form are refused."""
     with pytest.raises(InputValidationError, match="cannot be converted to JSON"):
         await service.add_events_to_memory(**ANN, events=[text_event("tea")], custom_metadata={"when": object()})
 
@@ -256,7 +256,7 @@ def read_all(folder: Path) -> bytes:
 
 
 async def test_a_file_does_not_contain_the_memories_of_a_deleted_user(tmp_path: Path) -> None:
-    """SQLite would keep deleted rows in unused pages, and deleted words in the search index."""
+    """Deleted memories leave the file, although SQLite keeps deleted rows in unused pages and in its index."""
     service = SqliteMemoryService(tmp_path / "memory.db")
     await service.add_session_to_memory(session(*(f"Tweety sings {number} songs" for number in range(50))))
     await service.add_events_to_memory(app_name="shop", user_id="bob", events=[text_event("Sylvester listens")])

@@ -33,7 +33,7 @@ from waystation.worker.tool_checks import list_undescribed_tools
 
 @pytest.fixture(autouse=True)
 def unset(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Remove keys and gateways from the environment, and find packages only here."""
+    """Remove keys and gateways from the environment, and look for packages only in this folder."""
     monkeypatch.setattr(sys, "path", [*sys.path])
     variables = [name for provider in PROVIDERS for name in provider.variables]
     for name in (*variables, "GOOGLE_GEMINI_BASE_URL", "GOOGLE_VERTEX_BASE_URL"):
@@ -82,7 +82,7 @@ def test_names_of_gemini_and_vertex_are_accepted(name: str) -> None:
     ],
 )
 def test_other_names_go_to_their_adapters(name: str, provider: str | None) -> None:
-    """Assigns names as ADK does; misspelled names have no adapter."""
+    """Each name goes to the adapter that ADK would choose; misspelled names have no adapter."""
     provider_found = find_provider(name)
     assert (provider_found.name if provider_found else None) == provider
 
@@ -98,7 +98,7 @@ def test_a_name_without_its_extra_is_refused_before_anything_runs(monkeypatch: p
 
 
 def test_a_name_without_credentials_is_refused_with_the_variable_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each provider has its own variable."""
+    """The error names the variable of the provider."""
     registry = Registry.of(Agent(name="a", model="claude-sonnet-5-5"))
     [problem] = find_agents_without_model(registry)
     assert str(problem.error) == (
@@ -111,7 +111,7 @@ def test_a_name_without_credentials_is_refused_with_the_variable_to_set(monkeypa
 
 
 def test_problems_of_agents_that_adk_create_named_name_their_packages(tmp_path: Path) -> None:
-    """All these agents are named `root_agent`, which would not say which of them has the problem."""
+    """The problem names the package, because all these agents are named `root_agent`."""
     for package in ("coasts", "plains"):
         (tmp_path / package).mkdir()
         (tmp_path / package / "agent.py").write_text(
@@ -130,7 +130,7 @@ def test_problems_of_agents_that_adk_create_named_name_their_packages(tmp_path: 
 
 
 def test_check_names_agent_model_and_remedy(tmp_path: Path) -> None:
-    """`check` names the agent, also a sub-agent; with demo models no name matters."""
+    """The output of `check` names the agent, even a sub-agent; with demo models, any name is valid."""
     package = tmp_path / "abroad"
     package.mkdir()
     (package / "agent.py").write_text(
@@ -182,7 +182,7 @@ def test_the_name_of_an_unused_model_is_not_checked(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_demo_model_is_used_only_without_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a key the name is checked, because it is sent to Gemini."""
+    """The name is checked if there is a key, because it is sent to Gemini."""
     package = tmp_path / "demonstrated"
     package.mkdir()
     (package / "agent.py").write_text(
@@ -216,7 +216,7 @@ def test_an_agent_with_a_usable_model_is_served(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_model_of_a_summarizer_is_checked() -> None:
-    """Checks the model of a summarizer like an agent's."""
+    """The model of a summarizer is checked like an agent's."""
     compaction = EventsCompactionConfig(summarizer=LlmEventSummarizer("gtp-4o"), compaction_interval=2, overlap_size=1)
     app = App(name="app", root_agent=Agent(name="a", model="gemini-3.5-flash"), events_compaction_config=compaction)
     assert [str(problem.error).partition(",")[0] for problem in find_foreign_model_names(Registry.of(app))] == [
@@ -251,7 +251,7 @@ def test_credentials_for_litellm_are_checked_by_prefix(
 
 
 def test_credentials_that_litellm_finds_itself_are_not_checked() -> None:
-    """Ollama needs no key, and Amazon's keys may be in a file."""
+    """Ollama needs no key, and Amazon's keys may be in a file, so neither is checked."""
     for name in ("ollama/llama4", "bedrock/anthropic.claude"):
         assert not list(find_agents_without_model(Registry.of(Agent(name="a", model=name))))
 
@@ -278,7 +278,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("registered")
 def test_registered_class_serves_its_names() -> None:
-    """As with ADK's registry, agents can name its models. Each name has an instance of its own."""
+    """Agents can name models of a registered class, as with ADK's registry. Each name has its own instance."""
     registry = Registry.of(Agent(name="a", model="own-1", sub_agents=[Agent(name="b", model="claude-own")]))
     assert [*find_foreign_model_names(registry), *find_agents_without_model(registry)] == []
     models = Models()

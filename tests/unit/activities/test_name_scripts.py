@@ -1,4 +1,4 @@
-"""Names that mix scripts are found, because they can look like other names."""
+"""Names that mix scripts are reported, because they can look like other names."""
 
 import pytest
 
@@ -18,7 +18,7 @@ from waystation.activities.name_scripts import find_mixed_scripts
     ],
 )
 def test_names_of_one_script_and_usual_combinations_are_accepted(name: str) -> None:
-    """Accepts Latin, Cyrillic, Japanese and Korean names, accents, digits and signs."""
+    """Latin, Cyrillic, Japanese and Korean names, accents, digits and signs are accepted."""
     assert find_mixed_scripts(name) == []
 
 
@@ -32,5 +32,5 @@ def test_names_of_one_script_and_usual_combinations_are_accepted(name: str) -> N
     ],
 )
 def test_names_of_several_scripts_are_found(name: str, scripts: list[str]) -> None:
-    """A letter of another script can make a name look like another one."""
+    """A name with a letter of another script is reported, because it can look like another name."""
     assert find_mixed_scripts(name) == scripts

@@ -135,7 +135,7 @@ def test_a_server_that_does_not_answer_is_named_without_its_password(postgres: s
 
 @pytest.mark.parametrize("url", ["postgresql://ann:hidden@h/x?no_such=hidden", "postgresql://ann:hidden@[h/x"])
 def test_an_invalid_url_is_refused_without_its_password(url: str) -> None:
-    """The worker does not start with an invalid URL, and the error does not quote secrets."""
+    """The worker does not start with an invalid URL, and the error quotes no secrets."""
     with pytest.raises(StoreFailed, match="not valid") as refused:
         open_memory(url)
     assert "hidden" not in str(refused.value)
@@ -236,7 +236,7 @@ def test_a_location_names_a_store(tmp_path: Path, postgres: str) -> None:
 
 
 GUARD_S = 60.0
-"""Only failures take this long."""
+"""The duration of failures only; successful calls take less."""
 FROZEN = """
 import os, signal, sys
 from waystation.auth import PostgresCredentialService
@@ -270,7 +270,7 @@ def refresh(url: str) -> None:
 
 @pytest.fixture
 def short_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Derive all limits, also those of other processes, from one second."""
+    """Derive all limits from one second, also those of other processes."""
     monkeypatch.setenv(LIMIT_VARIABLE, "1")
 
 
@@ -300,8 +300,8 @@ def test_a_frozen_process_does_not_stop_others(postgres: str, holds: str, work: 
 @pytest.mark.slow
 @pytest.mark.usefixtures("short_limit")
 async def test_a_connection_that_falls_silent_stops_neither_its_worker_nor_others(postgres: str) -> None:
-    """The worker whose answer is lost reports the store as failed, and another one reserves its call."""
-    await asyncio.to_thread(reserve, postgres)  # creates the row
+    """A worker with a silent connection reports the store as failed, while another worker reserves its call."""
+    await asyncio.to_thread(reserve, postgres)  # the row must exist before the connection falls silent
     target, silent, over = urlsplit(postgres), asyncio.Event(), asyncio.Event()
 
     async def take(data: bytes) -> bytes:
@@ -344,7 +344,10 @@ def test_an_invalid_limit_is_refused(limit: str, monkeypatch: pytest.MonkeyPatch
 def test_postgresql_runs_from_a_folder_that_only_its_owner_can_enter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The home of root is such a folder, and PostgreSQL does not run as root. Any letters may be in the path."""
+    """PostgreSQL, which does not run as root, runs from a folder that only its owner may enter, such as root's home.
+
+    The path may contain any letters.
+    """
     home = tmp_path / "größe 大"
     home.mkdir(mode=0o700)
     programs = store_servers.copy_programs(home)

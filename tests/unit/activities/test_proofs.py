@@ -1,4 +1,4 @@
-"""Deciding without a server whether an approved call may have run before."""
+"""Decides, without a server, whether an approved call may have run before."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -36,7 +36,7 @@ def test_a_deleted_run_may_have_used_tokens_until_they_expire(
 
 
 def test_a_decision_by_the_rules_of_another_tree_does_not_count() -> None:
-    """A forged workflow could otherwise continue as an invocation of a root agent with other rules."""
+    """A forged workflow cannot use a decision that was made under the rules of another root agent."""
     proofs = Proofs(WorkerKeys.generate(), "default", "pay-1", "first")
     call = CallState(proofs.signed_call(Call(id="fc-1"), "kiosk", "payer", "pay", {}), agent="payer", name="pay")
     assert (proofs.is_authentic(call, "kiosk"), proofs.is_authentic(call, "payer")) == (True, False)

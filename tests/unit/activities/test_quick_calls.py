@@ -1,4 +1,4 @@
-"""A local activity declines a call that it cannot run, without delay, and leaves it to an ordinary activity."""
+"""A local activity declines a call that it cannot run, without delay, so that an ordinary activity runs it."""
 
 from dataclasses import replace
 from typing import Any
@@ -28,7 +28,7 @@ def glance(place: str) -> str:
 
 
 def stare(place: str) -> str:
-    """Glance at a place for long."""
+    """Glance at a place for a long time."""
     return place * 10_000
 
 
@@ -36,7 +36,7 @@ stare.__name__ = "glance"
 
 
 class Nothing(BaseToolset):
-    """A toolset without tools. A call to an agent with a toolset may be one whose name the model made up."""
+    """A toolset without tools. With a toolset, an unknown tool name may be valid or invented by the model."""
 
     async def get_tools(self, readonly_context: Any = None) -> list[Any]:
         """See `BaseToolset`."""
@@ -44,7 +44,7 @@ class Nothing(BaseToolset):
 
 
 class Away(BaseToolset):
-    """A toolset that can be listed a second later. Ordinary activities wait for it."""
+    """A toolset that is available a second later. Ordinary activities wait for it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class Away(BaseToolset):
     ids=["no agent", "no tool", "no tool in the toolset", "toolset away", "large result"],
 )
 async def test_a_call_that_cannot_run_locally_is_declined(agent: Agent) -> None:
-    """The failure names no hold; the ordinary activity decides whether there is one."""
+    """The failure names no hold, because the ordinary activity decides whether the call is held."""
     with pytest.raises(ApplicationError) as caught:
         await run_locally(agent)
     assert (caught.value.type, caught.value.details) == ("Declined", ())
@@ -82,7 +82,7 @@ async def test_a_call_that_can_run_locally_has_its_usual_result() -> None:
 
 
 async def test_attempts_include_local_activities() -> None:
-    """The ordinary activity of the same call follows a failed local one."""
+    """The ordinary activity of a call counts as the next attempt after a failed local one."""
     attempts = collect_attempts((await Recording.read(HISTORIES / "quick-tools.json")).histories)
 
     def of(call: str) -> list[ActivityAttempts]:

@@ -79,7 +79,7 @@ def test_an_edited_call_is_recorded_with_both_versions_of_its_arguments() -> Non
 
 
 def test_a_call_without_an_approval_is_recorded_as_started() -> None:
-    """An account without it would hide a call that ran without an approval."""
+    """A call that runs without an approval is in the account."""
     account = create_account(log_of(user_message("go"), model_calls("look"), tool_returned("fc-1")))
     assert kinds(account) == ["began", "started", "finished"]
     assert "approved" not in one(account, "started")
@@ -192,7 +192,7 @@ def test_arguments_can_be_omitted_and_tokens_are_never_recorded() -> None:
 
 
 def test_a_log_that_lacks_its_beginning_has_no_account() -> None:
-    """An audit without the first runs would look complete."""
+    """A log without its first runs has no account, because the audit would look complete."""
     log = log_of(user_message("go"))
     log.entries_before = 7
     with pytest.raises(ForeignHistory, match="earlier runs are missing"):
@@ -201,7 +201,7 @@ def test_a_log_that_lacks_its_beginning_has_no_account() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 async def test_the_account_of_a_running_invocation_only_grows(name: str) -> None:
-    """Hazard: no audit. At every point of every saved history, the account is the beginning of the final account."""
+    """Hazard: no audit. At every point of a history, the account is the beginning of the final account."""
     store = Blobs(HISTORIES / "store")
     histories = await decode_histories(read_history_file(HISTORIES / f"{name}.json").histories, offloading(store))
 

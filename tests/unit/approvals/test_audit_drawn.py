@@ -50,7 +50,7 @@ def test_every_answer_is_recorded_once_and_each_wait_is_decided_at_most_once(dat
 @given(st.data())
 @STORIES
 def test_every_account_is_written_and_read_back(data: st.DataObject) -> None:
-    """This includes accounts without arguments, which have the same lines."""
+    """Every account, with or without arguments, survives a round trip through its file."""
     log = Asking(data).play().whole
     whole, bare = create_account(log), create_account(log, arguments=False)
     assert list(read_sheet(format_sheet(create_sheet({"inv": whole}, closed=False)).encode()).entries) == whole

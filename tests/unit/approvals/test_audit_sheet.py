@@ -67,13 +67,13 @@ def test_any_altered_bit_is_detected(position: int, bit: int) -> None:
 @example(position=len(DATA), added=b"x")
 @example(position=len(DATA), added=b"\n")
 def test_any_addition_is_detected(position: int, added: bytes) -> None:
-    """This includes spaces and line breaks, which change no value."""
+    """Every addition is detected, even spaces and line breaks that change no value."""
     assert fault(DATA[:position] + added + DATA[position:]).line <= DATA[:position].count(b"\n") + 2
 
 
 @given(start=st.integers(0, len(DATA) - 1), length=st.integers(1, len(DATA)))
 def test_any_removal_is_detected(start: int, length: int) -> None:
-    """This includes a byte, a line, and the end of the file."""
+    """Every removal is detected: of a byte, of a line, and of the end of the file."""
     fault(DATA[:start] + DATA[start + length :])
 
 
@@ -139,7 +139,7 @@ def keys(folder: Path) -> dict[str, tuple[Path, Path]]:
 
 @pytest.mark.parametrize("kind", ["Ed25519", "HMAC"])
 def test_a_rewritten_file_is_detected_by_its_signature(tmp_path: Path, kind: str) -> None:
-    """Its hashes are correct, but only the owner of the key can sign it."""
+    """A file with correct hashes is refused if the owner of the key has not signed it."""
     private, public = keys(tmp_path)[kind]
     (tmp_path / "elsewhere").mkdir()
     other = keys(tmp_path / "elsewhere")[kind][0]
@@ -171,7 +171,7 @@ def test_a_removed_or_copied_signature_is_detected(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", ["", "{}", "[]", '{"kty": "oct", "k": "c2hvcnQ"}', '{"kty": "RSA"}', "Ünicode"])
 def test_a_file_without_a_key_is_refused(tmp_path: Path, content: str) -> None:
-    """The message names the required form, and repeats nothing of the file."""
+    """The error names the required form, and quotes nothing of the file."""
     write_secret(tmp_path / "key", content)
     for use in (load_signer, lambda file: verify_signature(read_sheet(DATA), file)):
         with pytest.raises(InvalidConfiguration, match=r"does not contain a suitable key; use a JWK|is too short"):

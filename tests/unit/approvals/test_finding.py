@@ -1,4 +1,4 @@
-"""Pending calls are found in the whole namespace, from visibility and memos alone."""
+"""Pending calls of the whole namespace are found in visibility and memos."""
 
 from datetime import timedelta
 from typing import Any
@@ -10,7 +10,7 @@ from waystation.core.approval import ApprovalPolicy, Escalation, PendingCall
 
 
 def pending(**fields: Any) -> PendingCall:
-    """Return a call that has waited since the time 100."""
+    """Return a call that has been pending since second 100."""
     given = {"function_call_id": "fc-1", "invocation_id": "inv", "agent": "payer", "tool": "pay", "args": {}}
     times = {"kind": "confirmation", "digest": "d", "requested_at": 100.0, "deadline": 900.0, "user_id": "dana"}
     return PendingCall.model_validate({**given, **times, **fields})
@@ -39,19 +39,19 @@ ASKED = ApprovalPolicy(
     ],
 )
 def test_a_person_is_shown_what_she_may_answer_or_has_claimed(person: Any, fields: Any, concerned: bool) -> None:
-    """As the policy and the escalations say; a call that anybody may answer concerns everybody."""
+    """The policy and its escalations decide which calls a person sees; a call without a policy is shown to everyone."""
     wanted = ApprovalFilter.from_options(person=person)
     assert wanted.matches(pending(**fields), searchable=True, now=1_000.0) is concerned
 
 
 def test_age_is_counted_from_when_the_call_began_to_wait() -> None:
-    """One that has waited for exactly as long is old enough."""
+    """A call that has waited for exactly the given time is included."""
     old = ApprovalFilter.from_options(older_than=timedelta(seconds=60))
     assert old.matches(pending(), searchable=True, now=160.0)
     assert not old.matches(pending(), searchable=True, now=159.0)
 
 
 def test_without_search_attributes_an_agent_is_known_by_who_calls() -> None:
-    """A namespace may lack them; the list then says less, and the call itself says who makes it."""
+    """A filter by agent falls back to the agent of the call if the namespace has no search attributes."""
     assert not ApprovalFilter.from_options(agent="buyer").matches(pending(), searchable=False, now=0.0)
     assert ApprovalFilter.from_options(agent="payer").matches(pending(), searchable=False, now=0.0)

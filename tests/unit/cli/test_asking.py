@@ -113,7 +113,7 @@ def test_a_response_is_requested_by_the_fields_of_its_schema() -> None:
 
 
 def test_an_invalid_field_is_reported_with_an_example() -> None:
-    """This includes valid JSON of another type, which the server would refuse."""
+    """Invalid fields include valid JSON of another type, which the server would refuse."""
     fields = {"granted": {"type": "boolean"}, "seats": {"type": "integer"}, "guests": {"type": "array"}}
     schema = {"properties": fields, "required": list(fields)}
     person = Types("yes", "1", "true", "true", "3", "dana", '["dana"]', "", "y")

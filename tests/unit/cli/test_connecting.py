@@ -1,4 +1,4 @@
-"""A command finds the server or reports a missing one; `waystation setup` prepares a namespace."""
+"""Commands find the server or report that it is missing; `waystation setup` prepares a namespace."""
 
 import asyncio
 import re
@@ -24,14 +24,14 @@ from waystation.core import errors
     ],
 )
 async def test_an_invalid_address_is_named_with_examples_of_valid_ones(address: str) -> None:
-    """An invalid address is reported as such, since starting a server would not help."""
+    """An invalid address is reported as invalid, because starting a server would not help."""
     ran = await command("--address", address, "pending")
     fault = f"The address of Temporal: {address!r} is not a valid HOST:PORT, such as localhost:7233 or [::1]:7233."
     assert (ran.code, fault in ran.err) == (2, True), ran.err
 
 
 async def test_the_source_of_an_invalid_address_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The message names the variable, which takes precedence, or the profile."""
+    """The message names the variable, which takes precedence, or the profile of the invalid address."""
     (tmp_path / "temporal.toml").write_text('[profile.default]\naddress = "filed"')
     monkeypatch.setenv("TEMPORAL_CONFIG_FILE", str(tmp_path / "temporal.toml"))
     monkeypatch.setenv("TEMPORAL_ADDRESS", "exported")
@@ -48,7 +48,7 @@ async def test_versions_are_printed() -> None:
 
 
 async def test_a_server_that_is_not_temporal_is_reported_as_such() -> None:
-    """An example is the Web UI, whose address people see in a browser."""
+    """A server of another kind is reported as such, for example the Web UI."""
 
     async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
@@ -84,14 +84,14 @@ async def test_a_server_that_is_not_temporal_is_reported_as_such() -> None:
 async def test_a_refused_connection_is_explained(
     error: str, code: int, explained: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An API key that has expired is not an unreachable server, and an error is not quoted in the library's terms."""
+    """Each cause has its own message in plain words: an expired API key is not an unreachable server."""
     monkeypatch.setattr(command_context, "connect", AsyncMock(side_effect=RuntimeError(error)))
     ran = await command("pending")
     assert (ran.code, explained in ran.err) == (code, True), ran.err
 
 
 async def test_profiles_that_cannot_be_read_are_usage_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """This includes a profile that does not exist, and a file that is not TOML."""
+    """A missing profile and a file that is not TOML are usage errors."""
     ran = await command("--profile", "nope", "pending")
     assert (ran.code, "'nope'" in ran.err) == (2, True)
     (tmp_path / "temporal.toml").write_text("address = [")
@@ -101,7 +101,7 @@ async def test_profiles_that_cannot_be_read_are_usage_errors(tmp_path: Path, mon
 
 
 def test_every_refusal_has_an_exit_code() -> None:
-    """A new error class must have an exit code."""
+    """Every error class has an exit code."""
     kinds = {kind: kind("no") for kind in errors.AnswerRefused.__subclasses__()}
     codes = {kind.__name__: to_problem(error, "here", None).exit for kind, error in kinds.items()}
     assert codes == {
@@ -115,7 +115,7 @@ def test_every_refusal_has_an_exit_code() -> None:
 
 
 async def test_an_argument_that_is_not_text_is_a_usage_error() -> None:
-    """The shell passed an argument with bytes that are not valid UTF-8."""
+    """An argument with invalid UTF-8 is a usage error."""
     ran = await command("run", "speaker", "caf\udce9")
     assert (ran.code, "UTF-8" in ran.err) == (2, True)
 
@@ -123,7 +123,7 @@ async def test_an_argument_that_is_not_text_is_a_usage_error() -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full is Linux's")
 def test_output_that_cannot_be_written_is_reported() -> None:
-    """A full disk is reported in one line, and the exit code is not 0."""
+    """A full disk is reported in one line, with an exit code other than 0."""
     kept = str(HISTORIES / "one-tool.json")
     program = [sys.executable, "-m", "waystation.cli", "replay", kept, "--json"]
     with open("/dev/full", "w") as full:
@@ -140,7 +140,7 @@ async def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_closed_pipe_is_not_reported_as_an_error() -> None:
-    """An example is `| head`."""
+    """A pipe that is closed early, for example by `| head`, is not an error."""
     kept = str(HISTORIES / "one-tool.json")
     program = [sys.executable, "-m", "waystation.cli", "replay", *[kept] * 5, "--json"]
     with subprocess.Popen(

@@ -16,7 +16,7 @@ from waystation.cli.development import DevelopmentWorker, _find_times
 from waystation.cli.output import Output
 
 PROCESS = SimpleNamespace(pid=7)
-"""The process of a worker, as far as its output is concerned."""
+"""The output of a worker's process, and no other part of it."""
 
 
 class StillWorker(DevelopmentWorker):
@@ -32,7 +32,7 @@ class StillWorker(DevelopmentWorker):
 
 
 def test_files_of_agents_are_watched(tmp_path: Path) -> None:
-    """Code, settings and prompts count; environments, caches, hidden folders and other files do not."""
+    """Code, settings and prompts are watched, but not environments, caches, hidden folders and other files."""
     watched = ["agent.py", "sub/prompt.md", "sub/settings.yaml"]
     others = [".git/a.py", "__pycache__/a.py", "env/lib/a.py", "node_modules/a.json", "data.db"]
     for name in [*watched, *others, "env/pyvenv.cfg"]:
@@ -42,9 +42,9 @@ def test_files_of_agents_are_watched(tmp_path: Path) -> None:
 
 
 async def test_mistakes_and_output_of_tools_are_shown(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """Shows problems with their place and output of tools unchanged, but no ordinary log lines.
+    """Problems are shown with their place, and output of tools unchanged, but ordinary log lines are not.
 
-    The worker serves once it has polled, and the time counts from the start of the command.
+    The worker serves once it has polled; the time counts from the start of the command.
     """
     polls = iter([False, True])
 
@@ -69,14 +69,14 @@ async def test_mistakes_and_output_of_tools_are_shown(capsys: pytest.CaptureFixt
 async def test_a_platform_that_cannot_fork_is_refused_with_the_other_commands(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Nothing is started."""
+    """The error names the other commands, and nothing is started."""
     monkeypatch.setattr(development, "FORKSERVER", "none")
     ran = await command("dev", str(tmp_path))
     assert (ran.code, "waystation worker --embedded" in ran.err) == (2, True)
 
 
 async def test_the_time_to_serve_counts_from_the_save(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """Includes the time between the save and the moment when `dev` notices it."""
+    """The time includes the delay until `dev` notices that a file was saved."""
     (tmp_path / "agent.py").touch()
 
     async def is_polled_by(pid: int) -> bool:
@@ -98,7 +98,7 @@ async def test_the_time_to_serve_counts_from_the_save(capsys: pytest.CaptureFixt
 
 @pytest.mark.parametrize("name", ["missing", "agent.py"])
 async def test_a_missing_folder_is_reported_before_anything_starts(tmp_path: Path, name: str) -> None:
-    """A file is not a folder either. The error names the command that creates an agent."""
+    """The error names the command that creates an agent. A file in place of a folder is reported in the same way."""
     (tmp_path / "agent.py").touch()
     ran = await command("dev", str(tmp_path / name))
     assert (ran.code, ran.out) == (2, "")

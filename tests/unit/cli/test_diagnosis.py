@@ -1,4 +1,4 @@
-"""`waystation doctor` finds faults and names the command that corrects each."""
+"""The command `waystation doctor` finds faults and names the commands that correct them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,7 +19,7 @@ def polling(**fields: Any) -> list[Poller]:
 
 
 def settings_file(check: str, **fields: Any) -> SettingsFile:
-    """Return a file of keys or settings."""
+    """Return a file with keys or settings."""
     return SettingsFile(**{"check": check, "file": f"/{check}", "problem": None, "fix": f"create {check}", **fields})
 
 
@@ -129,12 +129,12 @@ def test_a_fault_is_found(fault: Mapping[str, Any], check: str, fix: str) -> Non
 
 
 def test_differing_stores_are_not_reported_as_compared() -> None:
-    """Such a line would contradict the problem above it."""
+    """Differing stores are reported as a problem only, without a line that they were compared."""
     observations = Observations(**{**HEALTHY, "store_differences": ["--artifacts is an empty store"]})
     assert [finding.ok for finding in diagnose(observations) if "stores" in finding.check] == [False]
 
 
 def test_a_fast_clock_ends_no_worker() -> None:
-    """Measures the ages of polls by the server's clock."""
+    """The ages of polls follow the server's clock, so a fast local clock does not make workers look dead."""
     observations = Observations(**{**HEALTHY, "clock_ahead_s": 300.0, "pollers": polling(seen_at=NOW - 310)})
     assert [finding.check for finding in diagnose(observations) if not finding.ok] == ["clock"]

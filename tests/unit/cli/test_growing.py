@@ -1,4 +1,4 @@
-"""`--stream` writes text while the model generates it, and writes each text once."""
+"""The option `--stream` writes text while the model generates it, and writes each text once."""
 
 import pytest
 
@@ -71,7 +71,7 @@ def test_text_of_two_agents_does_not_mix(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_text_that_was_missed_is_marked(capsys: pytest.CaptureFixture[str]) -> None:
-    """The recorded text is then written whole."""
+    """A text with missed pieces is marked, and then the recorded text is written whole."""
     assert written(
         capsys, piece("rains", offset=3), piece(offset=8, complete=True), recorded({"text": "It rains."})
     ) == ["a: …rains", "a: It rains."]

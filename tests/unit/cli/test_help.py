@@ -1,4 +1,4 @@
-"""`waystation --help` lists every command in its panel without importing any of them."""
+"""The output of `waystation --help` has every command in its panel, without importing any command."""
 
 import subprocess
 import sys
@@ -22,7 +22,7 @@ def help_of(*arguments: str) -> str:
 
 
 def test_the_help_lists_every_command_on_one_line() -> None:
-    """No line of a command is wrapped or cut at 80 columns."""
+    """Each command has one line, which is not wrapped or cut at 80 columns."""
     lines = help_of().splitlines()
     for title, commands in COMMANDS.items():
         assert f"{title}:" in lines

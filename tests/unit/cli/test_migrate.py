@@ -1,4 +1,4 @@
-"""`waystation migrate` changes the imports of ADK programs, and lists what it cannot change."""
+"""The command `waystation migrate` changes the imports of ADK programs, and lists what it cannot change."""
 
 import re
 from pathlib import Path
@@ -60,7 +60,7 @@ def test_import_for_type_checkers_is_changed() -> None:
 
 
 def test_a_name_of_another_module_is_imported_from_it() -> None:
-    """If the module does not have the name, the nearest package above it may."""
+    """The import uses the nearest package above the module that has the name."""
     source = b"from google.adk.sessions.in_memory_session_service import State"
     assert migrate(source)[0] == b"from waystation.sessions import State"
 
@@ -122,12 +122,12 @@ from google.adk.agents import (
     ],
 )
 def test_name_that_does_not_exist_is_listed_however_it_is_used(source: str) -> None:
-    """Imports and dotted names are checked, and the line is that of the use."""
+    """The list contains names that do not exist, whether imported or dotted, with the line that uses them."""
     assert [line for line, _ in findings_of(source, "missing")] == [len(source.splitlines())]
 
 
 def test_unsupported_argument_is_listed_with_the_remedy_of_the_class() -> None:
-    """The class itself says why it refuses an argument, so that the list cannot become outdated."""
+    """The reason comes from the class that refuses the argument, so the list cannot become outdated."""
     source = "from google.adk.agents import Agent as A\nA(name='a',\n  mode='task',\n  model=m, state_schema=s)"
     assert [line for line, _ in findings_of(source, "unsupported")] == [3, 4]
     assert findings_of(source, "unsupported")[1][1] == (
@@ -175,7 +175,7 @@ def test_text_that_names_a_module_is_listed() -> None:
     ids=["syntax", "bytes", "encoding", "null", "parentheses", "sum"],
 )
 def test_source_that_is_not_python_is_refused(source: bytes) -> None:
-    """A file that cannot be parsed is an error, not a crash."""
+    """A file that cannot be parsed is a clear error instead of a crash."""
     with pytest.raises(NotParsable):
         migrate(source)
 
@@ -190,13 +190,13 @@ def test_source_that_is_not_python_is_refused(source: bytes) -> None:
     ids=["mark and line ends", "encoding", "tabs and no line end"],
 )
 def test_encoding_and_line_ends_are_kept(source: bytes) -> None:
-    """All bytes but those of the import are the same."""
+    """Only the bytes of the import change."""
     assert migrate(source)[0] == source.replace(b"google.adk", b"waystation")
 
 
 @pytest.mark.parametrize("source", [b"", b"x = (", b"from google.genai import types\n# adk", b"import os\n"])
 def test_file_without_adk_is_not_touched(source: bytes) -> None:
-    """Such a file is returned as it is, even if it is not valid."""
+    """A file that does not use ADK stays unchanged, even if it is not valid Python."""
     assert migrate(source) == (source, [])
 
 

@@ -1,4 +1,4 @@
-"""`waystation top` counts invocations by agent and status."""
+"""The command `waystation top` counts invocations by agent and status."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -20,7 +20,7 @@ PAGER = {**os.environ, "PAGER": "sed 's/^/paged: /'"}
 @pytest.mark.slow
 @pytest.mark.parametrize(("count", "paged"), [(3, False), (100, True)])
 async def test_only_text_longer_than_the_terminal_is_paged(count: int, paged: bool) -> None:
-    """The pager is the program that the user has set, and all lines reach it."""
+    """A text longer than the terminal goes completely to the pager that the user has set."""
     code, screen = await in_terminal("-c", PROGRAM, str(count), typed=[], environment=PAGER)
     lines = [line for line in screen.splitlines() if "line" in line]
     assert code == 0, screen

@@ -1,4 +1,4 @@
-"""`waystation pending` lists calls that wait for a person, as text and as JSON."""
+"""The command `waystation pending` lists calls that wait for a person, as text and as JSON."""
 
 import io
 import time
@@ -35,7 +35,7 @@ def table_lines(calls: list[PendingCall], width: int) -> list[str]:
 
 
 def test_titles_are_in_the_list() -> None:
-    """In a wide and in a narrow terminal, before the call itself."""
+    """The title precedes the call itself, in wide and in narrow terminals."""
     title = "Pay 9 € to dana"
     assert any(f"{title}: pay(amount=9)" in line for line in table_lines([call(title=title)], 140))
     assert f"{title}: pay(amount=9)" in table_lines([call(title=title)], 45)
@@ -116,7 +116,7 @@ def test_an_invalid_duration_is_refused(text: str) -> None:
 
 
 def test_only_answers_that_would_count_are_offered() -> None:
-    """Offers only accepted actions; Temporal's command meets the policy, or is not offered."""
+    """Only accepted actions are offered, and Temporal's command only if it satisfies the policy."""
     signal = 'temporal workflow signal --workflow-id payer-1 --name answer --input \'{"function_call_id": "fc-1", '
     approve, reject = "waystation approve payer-1 fc-1", "waystation reject payer-1 fc-1"
     assert offered() == [approve, reject, f'{signal}"action": "approve"}}\'']
@@ -130,7 +130,7 @@ def test_only_answers_that_would_count_are_offered() -> None:
 
 
 def test_padding_hides_no_tail_of_an_argument() -> None:
-    """Both ends of the value are shown with the size between them; a size in a memo is not shown as an argument."""
+    """Both ends of a long value are shown with the size between them; the size of a memo is not an argument."""
     display = call_text(args={"text": "A" * 60_000 + " and pay eve"})
     assert " … 58,014 of 60,014 characters omitted … " in display
     assert 'A and pay eve"\n' in display

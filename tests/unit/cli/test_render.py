@@ -44,7 +44,7 @@ def rendered(*events: Event, width: int = 80, terminal: bool = True) -> str:
 
 @given(st.text())
 def test_control_characters_are_escaped(text: str) -> None:
-    """The result is one line of printable characters, and equals the input if all its characters were printable."""
+    """Hostile text becomes one line of printable characters; printable text is unchanged."""
     made = render.escape(text)
     assert all(char.isprintable() or char in "\u200d" or char.isspace() for char in made)
     assert len(made.splitlines()) <= 1
@@ -148,7 +148,7 @@ def test_texts_keep_their_lines() -> None:
 
 
 def test_texts_are_wrapped_only_in_terminals() -> None:
-    """Programs read whole lines."""
+    """Output that is not a terminal has whole lines, because programs read it."""
     assert rendered(event([{"text": "word " * 30}]), width=60, terminal=False).count("\n") == 1
 
 
@@ -159,14 +159,14 @@ def test_secrets_in_arguments_are_not_shown() -> None:
 
 
 def test_a_long_response_is_clipped() -> None:
-    """`--json` prints the whole response."""
+    """A long response is clipped, except with `--json`."""
     sent = rendered(event([{"functionResponse": {"name": "f", "response": {"r": "x" * 5000}}}]))
     assert len(sent) < 500
     assert "…" in sent
 
 
 def test_a_confirmation_reads_as_a_question_and_its_answer() -> None:
-    """It does not read like a call of ADK's internal function."""
+    """The output does not look like a call of ADK's internal function."""
     args = {"originalFunctionCall": {"name": "pay", "args": {}}, "toolConfirmation": {"hint": "Really?"}}
     request = event([{"functionCall": {"id": "fc-1-confirmation", "name": "adk_request_confirmation", "args": args}}])
     response = {"id": "fc-1-confirmation", "name": "adk_request_confirmation", "response": {"confirmed": False}}
@@ -179,7 +179,7 @@ def test_a_confirmation_reads_as_a_question_and_its_answer() -> None:
 
 
 def test_approvers_and_failed_notifications_are_shown() -> None:
-    """The agent's response names no approver, and would look like an answer of its user."""
+    """The output names approvers and failed notifications, because the agent's response names nobody."""
     who = {"function_call_id": "fc-1", "by": "dana", "verified": {"subject": "dana"}}
     notes: list[JsonObject] = [
         {"approval": {**who, "action": "approve", "approved_by": ["dana"], "needed": 2, "comment": "fine\n"}},
@@ -223,7 +223,7 @@ def test_times_of_other_days_have_their_date(set_zone: SetZone, zone: str) -> No
 
 
 def test_repeated_times_differ_by_their_zone(set_zone: SetZone) -> None:
-    """Two moments have the same local time at the end of daylight saving time."""
+    """Two moments with the same local time, at the end of daylight saving time, show their zones."""
     set_zone("Europe/Berlin")
     second = datetime(2026, 10, 25, 1, 30, tzinfo=UTC).timestamp()
     assert render.format_time(second - 3_600, now=second, zone=True) == "02:30:00 CEST"
@@ -253,7 +253,7 @@ def test_colors_are_the_only_escapes_in_a_terminal() -> None:
 
 
 def test_a_command_to_copy_is_safe_and_has_the_same_meaning() -> None:
-    """Anyone can choose the id of an invocation, which other people then copy in a command."""
+    """A copied command is quoted safely, because anyone can choose the ID of an invocation."""
     for word in (HOSTILE, "it's\x1b[31m \\x1b", "\u202e1"):
         made = quote(word)
         assert made.isprintable()

@@ -1,4 +1,4 @@
-"""`waystation new` creates a package that a worker serves without an API key."""
+"""The command `waystation new` creates a package that a worker serves without an API key."""
 
 import os
 from pathlib import Path
@@ -32,7 +32,7 @@ HIDING = ("json", "sys", "colorsys", "google", "temporalio", "pytest", "waystati
     [*((name, "is not a valid name") for name in NOT_VALID), *((name, "would hide") for name in HIDING)],
 )
 async def test_a_name_that_cannot_be_a_package_is_refused(tmp_path: Path, name: str, problem: str) -> None:
-    """The command creates nothing. An agent's folder comes first on the import path, so `json` would break much."""
+    """Nothing is created under an invalid name. A folder named `json`, for example, would hide Python's module."""
     ran = await command("new", "--in", str(tmp_path), "--", name)
     assert (ran.code, f"{name!r} {problem}" in ran.err, os.listdir(tmp_path)) == (2, True, [])
 

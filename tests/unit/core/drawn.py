@@ -59,13 +59,13 @@ BUDGETS = st.builds(
     on_exhausted=st.sampled_from([None, "stop", "wrap_up", "ask"]),
 )
 MAX_TOKENS = 20
-"""The most that one reply uses."""
+"""The maximum number of tokens that one reply uses."""
 BY_THE_WAY: JsonObject = {"role": "model", "parts": [{"text": "by the way"}]}
 ACTIONS = ["approve", "approve", "reject", "edit", "respond", "progress", "nonsense"]
 AROUND = ["claim", "release", "view", "waive", "cancel"]
 PEOPLE = ["alice", "bob", "carol", "user"]
 SEALED = "eyJlbmMiOiJBMjU2R0NNIn0..aXY.Y2lwaGVy.dGFn"
-"""Has the form of an encrypted token."""
+"""A value with the form of an encrypted token."""
 POLICIES = st.builds(
     ApprovalPolicy,
     approvers=st.sampled_from([(), ("alice", "role:boss"), ("bob",)]),
@@ -94,7 +94,7 @@ class Story:
         self.simulation = Simulation(InvocationInput(agent="ag", message="go", state={"s": 0}, budget=budget))
         self.simulation.run_locally = self._run_locally
         self.compacted: list[list[JsonObject]] = []
-        """The prompts that the summaries were made for."""
+        """The prompts from which summaries were made."""
 
     def play(self) -> Simulation:
         """Play about forty moves, then answer everything until the invocation ends or can only wait."""
@@ -257,7 +257,7 @@ class Story:
         return ModelReply(**reply, compaction=self._compaction(work), usage=usage, attempt=1)
 
     def _run_locally(self, refs: list[str]) -> list[tuple[str, float, ToolOutcome | None]]:
-        """End local activities in any order; some of them fail."""
+        """Complete local activities in any order, some with a failure."""
         return [
             (ref, self.draw(st.sampled_from([0.1, 0.2])), self.draw(st.sampled_from([None, outcome, outcome])))
             for ref in self.draw(st.permutations(refs))

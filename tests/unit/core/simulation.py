@@ -75,17 +75,17 @@ from waystation.core.projection import (
 
 @dataclass
 class Simulation:
-    """One invocation. The test decides what arrives and when a workflow task runs."""
+    """A simulated invocation. The test decides what arrives and when a workflow task runs."""
 
     input: InvocationInput
     now: float = 1_000.0
     facts: list[Fact] = field(default_factory=list)
-    """The history, of all runs."""
+    """The history of all runs."""
     runs: list[int] = field(default_factory=lambda: [0])
-    """Where in it each run begins."""
+    """The index in `facts` at which each run begins."""
     store: dict[str, bytes] = field(default_factory=dict)
     prompts: list[tuple[Position, int, list[JsonObject]]] = field(default_factory=list)
-    """The contents in the workflow's own log at each model call, and the agent."""
+    """For each model call, its position, its agent run, and the contents that the workflow's own log gives."""
     steps: list[Step] = field(default_factory=list)
     finished: bool = False
     cancel_asked: bool = False
@@ -96,21 +96,21 @@ class Simulation:
     def __post_init__(self) -> None:
         self.log = Log("inv")
         self.in_flight: dict[str, str] = {}
-        """Reference to `model`, `tool` or `child`."""
+        """Maps each reference to `model`, `tool` or `child`."""
         self.asked: dict[str, CallModel] = {}
-        """Reference of a model activity to what it is asked for."""
+        """Maps the reference of each model activity to its step."""
         self._local: list[str] = []
         self._messages: list[Fact] = []
         self._updates: list[bytes] = []
         self._results: list[Fact] = []
         self.whole = Log("inv")
-        """The log as if there had been no cut."""
+        """The log that the invocation would have without continue-as-new."""
         self._cut_wanted = self._inline = False
         self._carried: Carried | None = None
         self._told = self._signals = self._update_count = self._marks = 0
         self._arrive(facts.Started([self.input.encode()]))
 
-    # What the outside does.
+    # Events from outside the workflow.
 
     def reply(self, ref: str, reply: ModelReply) -> None:
         """Complete a model activity."""
@@ -183,7 +183,7 @@ class Simulation:
         self._marks += 1
         return f"{self._marks:x}"
 
-    # What the workflow does.
+    # The workflow itself.
 
     def task(self) -> None:
         """Run one workflow task: apply what arrived, issue commands."""
@@ -238,7 +238,7 @@ class Simulation:
         ]
 
     def _can_be_cut(self) -> bool:
-        """Return whether the invocation continues and only called agents are in flight."""
+        """Return whether the invocation has not ended and only called agents are in flight."""
         going = all(kind == "child" and ref not in self.log.state.runs.unwanted for ref, kind in self.in_flight.items())
         return going and isinstance(next_step(self.log), CallModel | Perform | Wait)
 
@@ -381,7 +381,7 @@ class Simulation:
         self.facts.append(facts.Closed(status, self.now))
         self.log.record(END, self.now, Ended(status))
 
-    # What readers make of it.
+    # Views of readers.
 
     def view_at(self, wanted: Position) -> Log:
         """Return the log as an activity on another machine sees it, from the history so far."""

@@ -63,7 +63,7 @@ class Stage:
         self.log = Log("inv")
         self.shape = shape
         self.asked: list[str] = []
-        """The agents whose models or callbacks were asked, in order, as `agent`, `agent@branch` or `agent:leave`."""
+        """The agents whose models or callbacks were called, in order, as `agent`, `agent@branch` or `agent:leave`."""
         self.flying: list[int] = []
         """Numbers of the model activities in flight."""
         self._says = {name: iter(replies) for name, replies in says.items()}

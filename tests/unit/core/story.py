@@ -1,4 +1,4 @@
-"""Write the log of an invocation in words: `log_of(user_message("pay 900"), model_calls("pay", id="fc-1"))`."""
+"""Functions that write a log as a sentence: `log_of(user_message("pay 900"), model_calls("pay", id="fc-1"))`."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ from waystation.core.payload import JsonObject
 
 
 def log_of(*happened: Body | list[Body], now: float = 1_000.0) -> Log:
-    """Return the log of these entries, a second apart."""
+    """Return a log of these entries, with one second between them."""
     log = Log("inv")
     for index, bodies in enumerate(happened):
         for body in bodies if isinstance(bodies, list) else [bodies]:

@@ -22,7 +22,7 @@ RECORDED = {
     "waive": "kinds=confirmation decides advances operators_only despite_claim",
     "cancel": "kinds=budget,confirmation,credential,long_running decides operators_only despite_claim",
 }
-"""For each action, what its row decides in workflow code."""
+"""The recorded decisions of workflow code for each action."""
 FLAGS = ("decides", "advances", "operators_only", "needs_name", "despite_claim")
 
 
@@ -33,7 +33,7 @@ def decisions(row: ActionSpec) -> str:
 
 
 def names(flag: str) -> set[str]:
-    """Return the actions for which a column or a property of the table is true."""
+    """Return the actions whose column or property is true."""
     return {row.name for row in ACTIONS.values() if getattr(row, flag)}
 
 
@@ -44,7 +44,7 @@ def test_each_action_has_one_row_under_its_name() -> None:
 
 @pytest.mark.parametrize("action", RECORDED)
 def test_rows_decide_as_in_recorded_histories(action: str) -> None:
-    """A row that decided otherwise would change the replay of a history with such an answer."""
+    """Each row decides as before, because other decisions would change the replay of histories with such answers."""
     assert decisions(ACTIONS[action]) == RECORDED[action]
 
 
@@ -54,31 +54,31 @@ def test_only_operators_run_a_call_without_approving_it() -> None:
 
 
 def test_people_read_the_arguments_before_they_accept_them() -> None:
-    """These actions are not offered if the arguments cannot be read."""
+    """Four actions accept the arguments, so they are not offered if the arguments cannot be read."""
     assert names("accepts") == {"approve", "edit", "respond", "waive"}
 
 
 def test_final_responses_complete_a_long_running_call() -> None:
-    """A progress report is not checked against the response schema."""
+    """Only final responses are checked against the response schema; a progress report is not."""
     assert names("completes") == {"approve", "respond"}
 
 
 @pytest.mark.parametrize("row", ACTIONS.values(), ids=list(ACTIONS))
 def test_a_required_field_is_a_field_of_answers(row: ActionSpec) -> None:
-    """An answer without the field is refused by its name, so the name has to exist."""
+    """The required field exists, because the refusal of an answer without the field names it."""
     assert row.requires is None or row.requires in Answer.model_fields
 
 
 @pytest.mark.parametrize("row", ACTIONS.values(), ids=list(ACTIONS))
 def test_a_row_says_what_the_answer_did(row: ActionSpec) -> None:
-    """Every interface describes each recorded answer, and commands also what their sender did."""
+    """A row describes the answer to every interface and, for each command, to its sender."""
     assert row.effect
     assert bool(row.done) is bool(row.help)
 
 
 @pytest.mark.parametrize("action", sorted(names("help")))
 def test_the_page_of_a_call_has_a_button_for_each_action(action: str) -> None:
-    """People without a command line can send each of these answers, too."""
+    """People can send each of these answers from the page, without a command line."""
     page = (ROOT / "waystation/web/templates/answers.html").read_text()
     assert f'name="action" value="{action}"' in page or f'formaction="{{{{ path }}}}/{action}"' in page
 
@@ -87,7 +87,7 @@ def test_the_page_of_a_call_has_a_button_for_each_action(action: str) -> None:
     ("action", "needs"), [("edit", "an `args`"), ("respond", "a `response`"), ("progress", "a `response`")]
 )
 def test_an_answer_without_its_required_field_is_refused(action: str, needs: str) -> None:
-    """An audit that was exported earlier contains the same text."""
+    """The text of the refusal does not change, because earlier audits contain it."""
     with pytest.raises(InvalidAnswer) as refused:
         parse_answer(encode({"function_call_id": "fc-1", "action": action}))
     assert str(refused.value) == f"The action `{action}` needs {needs} object."

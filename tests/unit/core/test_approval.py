@@ -22,7 +22,7 @@ def pending_log(**fields: Any) -> Log:
 
 
 def answer(**fields: Any) -> Answer:
-    """Return an answer to fc-1, which approves by default."""
+    """Return an answer to fc-1; its default action is `approve`."""
     return Answer(**{"function_call_id": "fc-1", "action": "approve", **fields})
 
 
@@ -48,7 +48,7 @@ def test_a_duplicate_with_a_wrong_digest_is_refused_for_its_digest() -> None:
 
 
 def test_the_first_answer_wins() -> None:
-    """Refuses a later opposite answer and names the recorded one."""
+    """A later opposite answer is refused, and the error names the recorded answer."""
     log = log_of(user_message("pay"), model_calls("pay", gated=True), answered("fc-1", by="dana"))
     with pytest.raises(AlreadyAnswered, match="already answered by 'dana': approve"):
         check_answer(log, answer(action="reject"), now=1_002)
@@ -75,20 +75,20 @@ def test_the_digest_of_the_displayed_call_is_accepted() -> None:
 
 
 def test_a_digest_of_other_arguments_is_refused() -> None:
-    """Refuses an approval whose digest was made from different arguments."""
+    """An approval whose digest was made from other arguments is refused."""
     displayed = pending_log(args={"amount": 5}).state.pending()[0].digest
     with pytest.raises(DigestMismatch):
         check_answer(pending_log(args={"amount": 500}), answer(digest=displayed), now=1_002)
 
 
 def test_a_confirmation_is_not_answered_with_a_response() -> None:
-    """Only long-running calls accept `respond`."""
+    """A response is refused for a confirmation, because only long-running calls accept it."""
     with pytest.raises(InvalidAnswer, match="accepts approve, edit, reject, but not 'respond'"):
         check_answer(pending_log(), answer(action="respond", response={}), now=1_002)
 
 
 def test_a_response_of_one_person_does_not_replace_a_quorum() -> None:
-    """Refuses `respond` on a call with a quorum, because it would skip the other approvers."""
+    """A response to a call with a quorum is refused, because it would skip the other approvers."""
     policy = ApprovalPolicy(quorum=2)
     asking_call = model_calls("ask", kind="long_running", approval=policy, declared="schema")
     log = log_of(user_message("ask"), asking_call, tool_returned("fc-1", final=False))
@@ -151,7 +151,7 @@ def test_a_malformed_signal_leaves_the_call_pending(payloads: list[bytes]) -> No
 
 
 def test_a_signal_with_an_unknown_name_is_ignored() -> None:
-    """Records the signal as ignored, with its name; unknown signals are not buffered."""
+    """A signal with an unknown name is recorded as ignored, and not buffered."""
     body = decide_answer(pending_log(), "aprove", [b"{}"], 1_002)
     assert body == AnswerIgnored("InvalidAnswer", "No signal is named 'aprove'; answers go to 'answer'.")
 
@@ -181,7 +181,7 @@ def log_with_one_vote() -> Log:
 
 
 def test_a_repeated_answer_gets_the_first_receipt_and_has_no_effect() -> None:
-    """Returns the first receipt again, even after the call was decided or the invocation continued as new."""
+    """A repeated answer gets the first receipt, even after the call was decided or the invocation continued as new."""
     log = log_with_one_vote()
     first = receipt(log.state.calls["fc-1"], FIRST)
     log.append(parse_ref("u2"), 1_003, answered("fc-1", by="bob"))
@@ -194,7 +194,7 @@ def test_a_repeated_answer_gets_the_first_receipt_and_has_no_effect() -> None:
 
 
 def test_only_the_latest_receipts_of_a_call_are_kept() -> None:
-    """Keeps a bounded number of receipts; a repetition of an older answer still does not count."""
+    """The number of kept receipts is bounded, and a repetition of an older answer still does not count."""
     log = log_of(user_message("ask"), model_calls("ask", kind="long_running"))
     for number in range(MAX_RECEIPTS + 1):
         log.append(
@@ -208,7 +208,7 @@ def test_only_the_latest_receipts_of_a_call_are_kept() -> None:
 
 @pytest.mark.parametrize("change", [{"comment": "other"}, {"by": "bob"}, {"action": "reject"}])
 def test_a_used_answer_id_with_other_content_is_a_conflict(change: JsonObject) -> None:
-    """Refuses a different answer under a recorded answer ID."""
+    """A different answer under a recorded answer ID is refused."""
     log = log_with_one_vote()
     with pytest.raises(AlreadyAnswered, match="'a-1' was already recorded"):
         decision.accept_update(log, FIRST.model_copy(update=change), 1_003)

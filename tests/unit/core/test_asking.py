@@ -46,7 +46,7 @@ def request_login(*ids: str) -> list[Any]:
 
 
 def kinds(log: Log) -> list[str]:
-    """Return the events as `author: what`."""
+    """Return the events as `author: content`."""
     lines = []
     for event in log.state.events:
         calls = [call["name"] for call in event.function_calls()]
@@ -57,7 +57,7 @@ def kinds(log: Log) -> list[str]:
 
 
 def test_the_model_continues_while_a_confirmation_is_pending() -> None:
-    """The model receives the interim response of the tool; see adk-semantics 2.2."""
+    """The model receives the interim response of the tool and continues; see adk-semantics 2.2."""
     log = log_of(user_message("go"), model_calls("tool"), *request_confirmation("fc-1"))
     assert next_step(log) == CallModel(0, "turn")
     assert kinds(log)[1:] == ["ag: tool", "ag: adk_request_confirmation", "ag: tool="]
@@ -71,7 +71,7 @@ def test_the_model_continues_while_a_confirmation_is_pending() -> None:
 
 
 def test_a_finished_sibling_call_precedes_the_request() -> None:
-    """Records the responses before the confirmation request, in ADK's order."""
+    """The responses precede the confirmation request, in ADK's order."""
     log = log_of(
         user_message("go"), model_calls("tool", "other"), tool_returned("fc-2", {}), *request_confirmation("fc-1")
     )
@@ -80,7 +80,7 @@ def test_a_finished_sibling_call_precedes_the_request() -> None:
 
 @pytest.mark.parametrize(("action", "confirmed"), [("approve", True), ("reject", False)])
 def test_a_tool_that_asked_runs_again_after_any_answer(action: str, confirmed: bool) -> None:
-    """The tool itself handles the answer, so a rejection runs it again, too."""
+    """A tool that requested a confirmation also runs again after a rejection, because it handles the answer itself."""
     log = log_of(user_message("go"), model_calls("tool"), *request_confirmation("fc-1"), [model_replied("asked")])
     assert next_step(log) == CallModel(0, "turn")
     log = log_of(
@@ -160,14 +160,14 @@ def test_a_late_result_of_an_earlier_run_is_ignored() -> None:
 
 @pytest.mark.parametrize("comment", ["https://app/callback?state=1&code=abc", "Bearer abcdefgh"])
 def test_a_comment_with_a_credential_is_refused(comment: str) -> None:
-    """Refuses a comment that contains the redirect address of a login."""
+    """A comment that contains the redirect address of a login is refused."""
     log = log_of(user_message("go"), model_calls("tool"), *request_login("fc-1"))
     with pytest.raises(InvalidAnswer, match="looks like a secret: comment"):
         decision.check_answer(log, Answer(function_call_id="fc-1", action="reject", comment=comment), 0)
 
 
 def test_a_response_after_a_login_may_have_any_field() -> None:
-    """A long-running call that had its login accepts the same responses as one that needed none."""
+    """A response after a login may have the same fields as one to a call that needed no login."""
     log = log_of(user_message("go"), model_calls("tool", kind="long_running"), *request_login("fc-1"), answered("fc-1"))
     log.append(parse_ref("fc-1~1"), 0, tool_returned("fc-1", {"status": "pending"}, run=1, final=False))
     answer = Answer(function_call_id="fc-1", action="respond", response={"code": "A-17"})
@@ -175,7 +175,7 @@ def test_a_response_after_a_login_may_have_any_field() -> None:
 
 
 def test_an_unconfirmed_call_expires() -> None:
-    """The model receives a response with the status expired, which does not read like an approval."""
+    """An expired call gets a response with the status `expired`, which does not read like an approval."""
     log = log_of(user_message("go"), model_calls("tool"), *request_confirmation("fc-1"), expired("fc-1"))
     assert next_step(log) == CallModel(0, "turn")
     assert responses(log)[-1][1]["status"] == "expired"

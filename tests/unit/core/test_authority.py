@@ -25,7 +25,7 @@ STRANGERS: JsonObject = {"not_requester": True, "verified": False}
 
 
 def pending(policy: JsonObject, *happened: Any) -> Log:
-    """Return the log of a call with this policy in an invocation of `user` that `eve` requested."""
+    """Return the log of a call with this policy, which `eve` requested in an invocation of `user`."""
     call = model_calls("pay", gated=True, approval=ApprovalPolicy(**policy), declared="schema")
     return log_of(user_message("pay", user_id="user", requester="eve"), call, *happened)
 
@@ -91,7 +91,7 @@ def test_a_token_counts_once() -> None:
 
 
 def test_a_flood_of_ignored_answers_adds_a_bounded_number_of_events() -> None:
-    """All of them are counted."""
+    """Repeated refusals add a bounded number of events, but all of them are counted."""
     log = pending({})
     before = len(log.state.events)
     for number in range(MAX_IGNORED_EVENTS + 30):

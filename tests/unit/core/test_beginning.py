@@ -19,7 +19,7 @@ def input_with(message: Any, **more: Any) -> dict[str, Any]:
 
 
 def with_state(json: bytes) -> bytes:
-    """Return an input with this state, unchanged."""
+    """Return an encoded input with this JSON as its state."""
     return b'{"agent": "greeter", "message": "hi", "state": ' + json + b"}"
 
 
@@ -55,7 +55,7 @@ BAD: dict[str, Any] = {
     "nesting 190 deep": with_state(b'{"a":' * 190 + b"1" + b"}" * 190),
     "nesting 100,000 deep": b"[" * 100_000,
 }
-"""None of these is an invocation's input."""
+"""Invalid inputs of an invocation."""
 
 
 def encoded(value: Any) -> bytes:
@@ -73,7 +73,7 @@ def test_an_invalid_input_is_refused(form: str) -> None:
 
 
 def test_a_valid_input_is_accepted() -> None:
-    """An agent and a message are enough."""
+    """An input needs only an agent and a message."""
     body = begin_entry([encoded(input_with("hi"))])
     assert isinstance(body, Began)
     assert (body.input.agent, body.input.message) == ("greeter", "hi")
@@ -94,7 +94,7 @@ def test_only_a_parent_makes_an_invocation_a_called_agent() -> None:
     ids=["its session", "a foreign parent", "another user"],
 )
 def test_the_session_of_an_invocation_started_it_for_its_user(parent: str, user: str, accepted: bool) -> None:
-    """Otherwise an attacker's workflow could read the conversation of another user."""
+    """Only the user's own session may start an invocation; others could read the conversation of another user."""
     link = {"id": "session/waystation/ann/s", "number": 2}
     body = begin_entry([encoded(input_with("hi", user_id=user, session_id="s", session=link))], parent=parent)
     assert isinstance(body, Began) is accepted
@@ -108,6 +108,6 @@ def test_a_wrong_number_of_arguments_is_refused(count: int) -> None:
 
 
 def test_a_null_character_does_not_reach_search_attributes() -> None:
-    """Removes null characters, because a server on PostgreSQL cannot store them."""
+    """Null characters are removed, because a server on PostgreSQL cannot store them."""
     started = InvocationInput(agent="clerk", message="hi", user_id="a\0nn")
     assert search_attributes_of(started) == {"WaystationAgent": "clerk", "WaystationUser": "ann"}

@@ -39,13 +39,13 @@ def test_an_invalid_budget_is_refused(budget: dict[str, Any], field: str) -> Non
 
 @pytest.mark.parametrize("limit", ["max_wall_s", "max_cost"])
 def test_a_limit_that_is_not_a_number_is_refused(limit: str) -> None:
-    """Refuses NaN, because no amount would ever exceed it."""
+    """NaN is refused as a limit, because no amount would ever exceed it."""
     with pytest.raises(ValueError, match=limit):
         Budget.model_validate({limit: float("nan"), "prices": PRICES})
 
 
 def test_the_longest_matching_name_sets_the_price() -> None:
-    """Matches every name of the model by prefix; `*` applies only if nothing else does."""
+    """Every name of the model is matched by prefix, and `*` applies only if no other name matches."""
     rows = {name: Price(prompt=n, output=n) for n, name in enumerate(("*", "gemini", "gemini-3.5-flash"))}
     budget = Budget(prices=rows)
     assert budget.price(["gemini-3.5-flash-001"]) == rows["gemini-3.5-flash"]
@@ -83,12 +83,12 @@ def test_a_grant_raises_only_existing_limits(limit: int, more: int) -> None:
     "response", [{"max_total_tokens": -1}, {"max_total_tokens": "many"}, {"tokens": 5}, {"max_total_tokens": 0}]
 )
 def test_an_invalid_grant_is_refused(response: dict[str, Any]) -> None:
-    """Refuses unknown limits, and amounts that grant nothing or are not numbers."""
+    """Grants with unknown limits, without an amount or with invalid numbers are refused."""
     with pytest.raises(ValueError, match=r"."):
         parse_grant(response, Budget(max_total_tokens=100), ["max_total_tokens"])
 
 
 def test_an_approval_without_amounts_grants_the_original_amount_again() -> None:
-    """Grants only the limits that are used up."""
+    """Only the limits that are used up are granted again."""
     budget = Budget(max_total_tokens=100, max_tool_calls=7)
     assert parse_grant(None, budget, ["max_total_tokens"]) == Grant(max_total_tokens=100)

@@ -39,7 +39,7 @@ def summarize(log: Log, retention: int = 2) -> Compaction:
 
 
 def test_a_summary_precedes_the_retained_events() -> None:
-    """Shows the summary, then the user's newest message, then the newest events."""
+    """The prompt has the summary, then the user's newest message, then the newest events."""
     log = log_of(user_message("go"), looked_at_pages(1, 2, 3))
     assert prompt_lines(log, summarize(log)) == [
         "model: SUMMARY",
@@ -50,13 +50,13 @@ def test_a_summary_precedes_the_retained_events() -> None:
 
 
 def test_a_call_stays_with_its_response() -> None:
-    """Retains both when the limit falls between a call and its response."""
+    """A call and its response are both retained if the limit falls between them."""
     log = log_of(user_message("go"), looked_at_pages(1, 2, 3))
     assert prompt_lines(log, summarize(log, retention=3)) == prompt_lines(log, summarize(log, retention=4))
 
 
 def test_unread_responses_are_not_summarized() -> None:
-    """Keeps responses that the model has not seen, even if no event is to be retained. ADK would summarize them."""
+    """Responses that the model has not seen are kept, even if no event is to be retained. ADK would summarize them."""
     log = log_of(user_message("go"), looked_at_pages(1, 2))
     assert prompt_lines(log, summarize(log, retention=0))[-1] == "user: look={'page': 2}"
 
@@ -83,7 +83,7 @@ def test_a_pending_call_stays_visible_and_the_rest_is_summarized() -> None:
 
 
 def test_a_late_answer_is_shown_with_its_call_after_a_summary() -> None:
-    """The next summary may then cover both."""
+    """A late answer is shown with its call after a summary; the next summary may cover both."""
     log = log_of(
         user_message("go"),
         model_calls("ask", kind="long_running"),
@@ -97,13 +97,13 @@ def test_a_late_answer_is_shown_with_its_call_after_a_summary() -> None:
 
 
 def test_nothing_is_summarized_if_every_event_is_retained() -> None:
-    """Makes no summary if there are too few events, or if all candidates must stay."""
+    """No summary is made if there are too few events, or if all candidates must stay."""
     assert find_compaction(log_of(user_message("go"), looked_at_pages(1)), retention=3) is None
     assert find_compaction(log_of(user_message("go"), looked_at_pages(1)), retention=1) is None
 
 
 def test_a_later_summary_replaces_the_earlier_one() -> None:
-    """The summarizer receives the earlier summary first and does not receive its events again."""
+    """The summarizer receives the earlier summary first, and not the events that it covers."""
     log = log_of(user_message("go"), looked_at_pages(1, 2, 3))
     log.append(parse_ref("m4"), 2_000.0, reply_of_a_call(4, summarize(log)))
     for body in (tool_returned("fc-4", {"page": 4}), model_called(5)):
@@ -132,7 +132,7 @@ def reply_of_a_call(number: int, made: Compaction) -> Body:
 
 
 def test_the_event_of_a_summary_precedes_the_reply_and_has_the_shape_of_adk() -> None:
-    """The tokens of the summary count for the invocation."""
+    """The summary has the shape of ADK's event and precedes the reply; its tokens count for the invocation."""
     log = log_of(user_message("go"), looked_at_pages(1, 2, 3))
     made = summarize(log).model_copy(update={"usage": Usage(prompt_tokens=7, total_tokens=9), "model": "small"})
     log.append(
@@ -154,7 +154,7 @@ def test_the_event_of_a_summary_precedes_the_reply_and_has_the_shape_of_adk() ->
 
 
 def test_a_failed_summary_leaves_the_prompt_unchanged() -> None:
-    """Records a note and the cost, and hides no event."""
+    """A failed summary is recorded as a note with its cost, and hides no event."""
     log = log_of(user_message("go"), looked_at_pages(1, 2, 3))
     candidate, before = find_compaction(log), prompt_lines(log)
     assert candidate
@@ -166,7 +166,7 @@ def test_a_failed_summary_leaves_the_prompt_unchanged() -> None:
 
 
 def test_agents_that_see_only_the_current_turn_see_no_summary() -> None:
-    """Their prompts are short without one."""
+    """Agents that see only the current turn see no summary, because their prompts are short without one."""
     log = log_of(user_message("go"), looked_at_pages(1, 2, 3))
     before = prompt.contents(log, current_turn_only=True)
     log.append(parse_ref("m4"), 2_000.0, ModelReplied(4, ModelReply(content=SUMMARY, compaction=summarize(log))))
@@ -174,7 +174,7 @@ def test_agents_that_see_only_the_current_turn_see_no_summary() -> None:
 
 
 def test_the_size_of_a_prompt_is_the_last_count_plus_an_estimate() -> None:
-    """Estimates only the events since the last count, or everything if nothing was counted."""
+    """Only the events since the last token count are estimated, or all if there is no count."""
     log = log_of(user_message("go"), looked_at_pages(1))
     conversed = ConversationView.of(log, log.state.runs[0])
     assert conversed.tokens(lambda: [{"role": "user", "parts": [{"text": "x" * 40}]}]) == 10
@@ -224,7 +224,7 @@ def test_an_answer_to_an_earlier_invocation_is_not_covered() -> None:
 
 
 def test_a_window_is_due_after_an_interval_of_invocations() -> None:
-    """Does not count the current invocation. Source: ADK's sliding window."""
+    """A window is due after an interval that excludes the current invocation. Source: ADK's sliding window."""
     question = turn(3)[:1]
     assert session(turn(1), turn(2)[:1]).due_window(2, 1) is None
     window = session(turn(1), turn(2), question).due_window(2, 1)
@@ -246,7 +246,7 @@ def test_windows_overlap() -> None:
 
 
 def test_a_window_that_is_smaller_than_the_last_summary_is_not_summarized() -> None:
-    """Skips a summary that would not shorten the prompt. Source: ADK."""
+    """A window is skipped if its summary would not shorten the prompt. Source: ADK."""
     long: JsonObject = {"role": "model", "parts": [{"text": "x" * 5_000}]}
     made = summary_event("i2/e0", Covered(first="i1/e1", last="i1/e2", count=2), long)
     assert session(turn(1), [made, *turn(2)], turn(3)[:1]).due_window(1, 0) is None

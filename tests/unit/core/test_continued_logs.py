@@ -22,7 +22,7 @@ from waystation.core.log.decision import check_answer
 from waystation.core.projection import Snapshot
 
 LATER_QUESTION: list[Body] = [model_called(), model_calls("pay", id="fc-2", gated=True)]
-"""Keeps the invocation open, after `fc-1` was settled."""
+"""Entries that keep the invocation open after the end of `fc-1`."""
 
 
 def restored(log: Log) -> Log:
@@ -50,7 +50,7 @@ def test_a_duplicate_of_an_answer_from_an_earlier_run_is_refused() -> None:
 
 
 def test_an_answer_to_a_call_that_expired_in_an_earlier_run_is_too_late() -> None:
-    """It is refused as expired and not as a duplicate, because nobody answered before."""
+    """The answer is refused as expired and not as a duplicate, because there was no earlier answer."""
     log = log_of(user_message("pay"), model_calls("pay", gated=True), expired("fc-1"), LATER_QUESTION)
     with pytest.raises(Expired):
         check_answer(restored(log), approval("ann"), now=1_010)

@@ -40,7 +40,7 @@ def prompt_lines(conversation: Conversation) -> list[str]:
 
 
 def test_earlier_messages_come_first() -> None:
-    """Puts text, calls and responses of earlier invocations before the current message."""
+    """Text, calls and responses of earlier invocations precede the current message."""
     first = invocation(
         "s/1",
         user_message("weather?"),
@@ -93,7 +93,7 @@ def test_equal_call_ids_of_two_invocations_are_different_calls() -> None:
 
 
 def test_a_pending_call_of_an_earlier_message_is_shown_as_open() -> None:
-    """Adds a placeholder response, because providers refuse calls without a response."""
+    """A pending call gets a placeholder response, because providers refuse calls without a response."""
     first = invocation("s/1", user_message("pay"), model_calls("pay", gated=True))
     earlier = transcript_of(first)
     assert prompt_lines(Conversation(invocation("s/2", user_message("and?")), earlier, len(earlier.events))) == [
@@ -126,7 +126,7 @@ def test_an_answer_ends_the_request_of_a_waiting_invocation() -> None:
 
 
 def test_the_prompt_grows_with_the_conversation() -> None:
-    """Reuses the contents of earlier events and adds the later ones."""
+    """Contents of earlier events are reused, and later ones are added."""
     earlier = transcript_of(invocation("s/1", user_message("one"), model_replied("1")))
     assert len(prompt_lines(Conversation(invocation("s/2", user_message("two")), earlier, 2))) == 3
     second = invocation("s/2", user_message("two"), model_replied("2"))

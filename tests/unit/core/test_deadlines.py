@@ -85,7 +85,7 @@ def test_signals_count_at_their_arrival_time() -> None:
 
 
 def test_two_markers_are_enough_for_any_number_of_signals() -> None:
-    """One marker per signal would let a flood of signals exceed the limits of a workflow task."""
+    """The number of markers is bounded, so a flood of signals stays within the limits of a workflow task."""
     log = log_of(user_message("pay"), model_calls("pay", gated=True, deadline_s=100))
     counted, marks = deliver_signals(log, [1_050.0] * 1_000 + [1_200.0] * 1_000, now=2_000.0)
     assert len(marks) == 2

@@ -54,7 +54,7 @@ def find_last_time(ours: Log, source: Log) -> float:
 @given(st.data())
 @settings(max_examples=drawn_examples(60), deadline=None)
 def test_a_fork_takes_over_everything_up_to_the_event(data: st.DataObject) -> None:
-    """Keeps the order of texts, has no model call in flight, and leaves out how the source ended.
+    """The fork keeps the order of texts, has no model call in flight, and omits the end of the source.
 
     A failed call is tried again. A call that is pending again does not hold back the responses of its siblings.
     """
@@ -105,7 +105,7 @@ def test_no_call_runs_on_an_approval_of_the_source(data: st.DataObject) -> None:
         assert call.gate != "passed"
         assert call.answer is None or call.call.kind == "long_running"
         assert not call.call.standing
-    # An answer after which the call returned, and asked again, is part of its result.
+    # An answer belongs to the result of a call that returned after the answer and asked again.
     undecided = set(fork.without_result(ours))
     for entry in reversed(ours.entries):
         match entry.body:

@@ -95,7 +95,7 @@ def test_a_window_that_is_not_due_reads_only_the_events_since_the_last_summary()
 
 
 def test_an_overtaken_invocation_keeps_its_earlier_events() -> None:
-    """It never sees events that the session recorded after it started."""
+    """An overtaken invocation never sees events that the session recorded after it started."""
     transcript = Transcript("s")
     first, second, third = (invocation(f"s/{n}", user_message(str(n)), model_calls("ask")) for n in (1, 2, 3))
     transcript.logs = {log.invocation_id: log for log in (first, second)}
@@ -152,7 +152,7 @@ def test_a_request_may_reorder_its_contents() -> None:
 @given(st.data())
 @settings(max_examples=drawn_examples(100), deadline=None)
 def test_growing_prompts_equal_prompts_built_at_once(data: st.DataObject) -> None:
-    """Holds for each agent and branch, with summaries, and with overlapping messages of a session."""
+    """Growing prompts equal rebuilt ones for each agent and branch, with summaries and overlapping messages."""
     stories = [Story(data).play().whole for _ in range(data.draw(st.integers(1, 3)))]
     transcript = Transcript("s")
     started = [_Growing(log_of(user_message("one"), model_replied("1")), transcript, 1)]

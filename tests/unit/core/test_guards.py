@@ -50,7 +50,7 @@ ESCALATE = EventActions(escalate=True)
 
 
 def test_a_late_failure_of_a_stopped_agents_tool_is_ignored() -> None:
-    """Its call is already closed."""
+    """A late failure is ignored, because the call is already closed."""
     stage = Stage(
         composite("parallel", llm("a"), llm("b"), llm("c"), name="pa"),
         a=[text("mine", actions=ESCALATE)],
@@ -141,7 +141,7 @@ def test_the_answer_of_a_called_agent_passes_the_callbacks_once() -> None:
 
 
 def test_an_agent_that_a_callback_answered_for_called_no_model() -> None:
-    """Neither the budget nor the events count a model call."""
+    """The reply of a callback counts as a model call neither in the budget nor in the events."""
     spoken = CallbackResult(content={"role": "model", "parts": [{"text": "closed"}]})
     log = log_of(user_message("go"), ModelReplied(0, ModelReply(before=spoken, skipped=True)))
     assert (count_model_calls(log.state), len(log.state.events)) == (0, 2)
@@ -162,7 +162,7 @@ def test_running_callbacks_are_not_model_calls() -> None:
 
 
 def test_callbacks_after_an_agent_run_though_the_budget_is_used_up() -> None:
-    """They call no model."""
+    """The callbacks after an agent still run, because they call no model."""
     last = ModelReply(content={"role": "model", "parts": [{"text": "end"}]}, shape=llm("a", after=True))
     stage = Stage(llm("a"), budget=1, a=[last])
     assert stage.play() == Finish()
@@ -170,7 +170,7 @@ def test_callbacks_after_an_agent_run_though_the_budget_is_used_up() -> None:
 
 
 def test_an_interim_response_is_kept_for_the_next_run() -> None:
-    """It stays until the next run returns, but does not call the model."""
+    """The interim response is kept until the next run returns, but does not call the model."""
     log = log_of(user_message("go"), model_calls("tool"), *request_confirmation("fc-1"), answered("fc-1"))
     call = log.state.calls["fc-1"]
     assert call.provisional
@@ -182,7 +182,7 @@ def test_an_interim_response_is_kept_for_the_next_run() -> None:
 
 
 def test_a_composite_that_a_callback_answered_for_runs_no_agent() -> None:
-    """Applies to every kind of composite."""
+    """No agent of the composite runs, whatever the kind of composite."""
     log = Log("inv")
     log.append(parse_ref("start"), 0, Began(InvocationInput(agent="team", message="go")))
     log.append(parse_ref(">1"), 0, ModelCalled(1))
@@ -193,7 +193,7 @@ def test_a_composite_that_a_callback_answered_for_runs_no_agent() -> None:
 
 
 def test_a_call_answered_during_a_model_call_runs_after_the_reply() -> None:
-    """Runs the call whether or not the reply calls other tools."""
+    """The call runs whether or not the reply calls other tools."""
     thinking = [
         user_message("go"),
         model_calls("tool"),
@@ -244,7 +244,7 @@ def test_a_second_login_does_not_rerun_a_running_call() -> None:
 
 
 def test_one_login_is_requested_once_before_the_responses() -> None:
-    """Also holds if another call of the batch already has its result."""
+    """The login is requested once, even if another call of the batch already has its result."""
     log = log_of(
         user_message("go"),
         model_calls("tool", "other", "third"),
@@ -262,7 +262,7 @@ def test_a_function_without_an_interim_response_leaves_no_event() -> None:
 
 
 def test_an_answer_reaches_the_model_in_spite_of_skip_summarization() -> None:
-    """`skip_summarization` of one tool does not apply to the answer of another call."""
+    """An answer calls the model, because `skip_summarization` of one tool does not apply to another call."""
     log = log_of(
         user_message("go"),
         model_calls("tool", kind="long_running"),
@@ -287,7 +287,7 @@ def log_with_structured_answer_and_pending_call() -> Log:
 
 
 def test_a_structured_answer_waits_for_every_response_of_its_reply() -> None:
-    """Otherwise it would stand between a call and its response."""
+    """A structured answer follows all responses, because it must not separate a call from its response."""
     log = log_with_structured_answer_and_pending_call()
     assert "ag: the end" not in kinds(log)
     log.append(parse_ref("s1"), 0, answered("fc-2"))
@@ -297,7 +297,7 @@ def test_a_structured_answer_waits_for_every_response_of_its_reply() -> None:
 
 
 def test_a_cancelled_reply_has_no_structured_answer() -> None:
-    """Its calls were closed by the cancellation, not answered."""
+    """A cancelled reply has no structured answer, because its calls were closed without an answer."""
     log = log_with_structured_answer_and_pending_call()
     log.append(parse_ref("cancel"), 0, CancelRequested())
     log.append(parse_ref("end"), 0, Ended("cancelled"))
@@ -305,7 +305,7 @@ def test_a_cancelled_reply_has_no_structured_answer() -> None:
 
 
 def test_pending_calls_of_an_earlier_reply_are_closed_at_the_end() -> None:
-    """They are closed together with the calls of the latest reply."""
+    """Pending calls of an earlier reply are closed together with those of the latest reply."""
     log = log_of(
         user_message("go"),
         model_calls("tool", kind="long_running"),
@@ -319,7 +319,7 @@ def test_pending_calls_of_an_earlier_reply_are_closed_at_the_end() -> None:
 
 
 def test_an_early_answer_is_recorded_though_the_function_never_returned() -> None:
-    """The invocation was cancelled while the function ran."""
+    """An early answer is recorded even if the invocation was cancelled before the function returned."""
     early = answered("fc-1", "respond", response={"n": 1})
     log = log_of(
         user_message("go"), model_calls("tool", kind="long_running"), early, [CancelRequested(), Ended("cancelled")]
@@ -328,7 +328,7 @@ def test_an_early_answer_is_recorded_though_the_function_never_returned() -> Non
 
 
 def test_no_agent_works_in_an_ended_invocation() -> None:
-    """Holds even if a model call was due."""
+    """No agent is working in an ended invocation, even if a model call was due."""
     log = log_of(
         user_message("go"), model_calls("tool"), tool_returned("fc-1", {}), [CancelRequested(), Ended("cancelled")]
     )
@@ -336,7 +336,7 @@ def test_no_agent_works_in_an_ended_invocation() -> None:
 
 
 def test_an_endless_loop_of_skipped_agents_ends() -> None:
-    """Callbacks answer for all agents, so no model call counts against the budget; the loop ends nevertheless."""
+    """A loop ends even if callbacks reply for all agents, so that no model call counts against the budget."""
     spoken = ModelReply(before=CallbackResult(content={"role": "model", "parts": [{"text": "closed"}]}), skipped=True)
     stage = Stage(composite("loop", llm("a"), llm("b")), budget=5, a=[spoken] * 100, b=[spoken] * 100)
     step = stage.play()
@@ -346,7 +346,7 @@ def test_an_endless_loop_of_skipped_agents_ends() -> None:
 
 
 def test_an_endless_loop_keeps_only_its_current_agent_run() -> None:
-    """Earlier rounds are kept in the events alone."""
+    """Earlier rounds are kept only as events."""
     stage = Stage(composite("loop", llm("a"), llm("b")), budget=50)
     stage.play()
     assert stage.log.state.runs.begun == 52
@@ -354,7 +354,7 @@ def test_an_endless_loop_keeps_only_its_current_agent_run() -> None:
 
 
 def test_the_next_run_of_a_stopped_agents_tool_is_unwanted() -> None:
-    """Stops the next run of the tool, not the one that has returned."""
+    """The next run of the tool is stopped; its earlier run has already returned."""
     confirmation = EventActions(requested_tool_confirmations={"fc-2-1": ToolConfirmation(hint="Sure?")})
     stage = Stage(
         composite("parallel", llm("a"), llm("b"), name="pa"),
@@ -376,7 +376,7 @@ def test_the_next_run_of_a_stopped_agents_tool_is_unwanted() -> None:
 
 
 def test_a_parallel_agent_that_escalates_finishes_its_turn() -> None:
-    """Only its siblings are stopped."""
+    """An escalating parallel agent finishes its turn, and only its siblings are stopped."""
     stage = Stage(composite("parallel", llm("a"), llm("b"), name="pa"), a=[call("fc-1-1"), "I have it"])
     stage.ask()
     stage.answer()

@@ -1,4 +1,4 @@
-"""Calls that no worker can currently run are held; the log records the reason and the outcome."""
+"""Calls that no worker can run are held; the log records the reason and the outcome."""
 
 import pytest
 
@@ -28,7 +28,7 @@ MODEL = Failure(kind="error", error_type="ModelUnavailable", message="Busy.", ho
 
 
 def log_of(*happened: tuple[str, Body]) -> Log:
-    """Return the log of an invocation whose model called `pay`, and of what happened after that."""
+    """Return the log of an invocation whose model called `pay`, and whose later entries are given."""
     log = Log("inv")
     began, model_call = user_message("pay 5")
     reply = model_calls("pay")
@@ -58,7 +58,7 @@ def test_a_held_call_is_due_but_does_not_count_as_working_time() -> None:
 
 
 def test_a_hold_is_reported_once_for_each_reason() -> None:
-    """Workers may report the same hold again; it keeps the time at which it began."""
+    """A hold that workers report again keeps its first time."""
     store = TOOL.model_copy(update={"hold": "store_failed", "mark": "c3"})
     log = log_of(held(), held(TOOL.model_copy(update={"mark": "d4"})), held(store))
     assert reasons(log) == ["tool_missing", "store_failed"]
@@ -66,14 +66,14 @@ def test_a_hold_is_reported_once_for_each_reason() -> None:
 
 
 def test_a_result_ends_the_hold() -> None:
-    """The result counts as if the call had never been held."""
+    """The result counts as if the call had not been held."""
     log = log_of(held(), ("fc-1.x", CallReturned(ToolOutcome(function_call_id="fc-1", response={"paid": 5}))))
     assert log.state.holds == {}
     assert responses(log) == [("fc-1", {"paid": 5})]
 
 
 def test_an_expired_held_tool_call_fails_with_the_reason_of_the_hold() -> None:
-    """Does not report the last attempt, which may have failed for a less useful reason."""
+    """The failure has the reason of the hold, which is more useful than the failure of the last attempt."""
     late = Failure(kind="schedule_to_close", error_type="StoreFailed", message="And now this.")
     log = log_of(held(), ("fc-1", CallLost("fc-1", late)))
     assert responses(log) == [("fc-1", {"error": "No `pay` here.", "error_type": "UnknownTool"})]
@@ -88,7 +88,7 @@ def test_a_held_call_whose_worker_is_lost_has_an_unknown_outcome() -> None:
 
 
 def test_an_abandoned_held_tool_call_is_answered_with_the_reason() -> None:
-    """Its activity is unwanted, and a late result does not count."""
+    """The activity of an abandoned call is unwanted, and a late result does not count."""
     result = CallReturned(ToolOutcome(function_call_id="fc-1", response={"paid": 5}))
     log = log_of(held(), ("s1", GivenUp()), ("fc-1.x", result))
     assert log.state.runs.unwanted == {"fc-1"}

@@ -89,7 +89,7 @@ def test_a_model_never_sees_a_call_without_its_responses(data: st.DataObject) ->
                 answers = [part["functionResponse"] for part in following["parts"] if "functionResponse" in part]
                 assert [call.get("id") for call in names] == [answer.get("id") for answer in answers]
     for _, _, contents in simulation.prompts:
-        # An agent that works twice, or whose callbacks spoke first, may have had the last word itself.
+        # An agent that ran before, or whose callbacks replied, may have produced the last content itself.
         spoke_before = any(event.content == BY_THE_WAY for event in simulation.whole.state.events)
         assert contents[-1]["role"] == "user" or spoke_before or simulation.log.state.runs.begun > 1
 
@@ -112,7 +112,7 @@ def test_every_call_of_an_ended_invocation_has_its_last_response(data: st.DataOb
 @given(st.data())
 @settings(max_examples=drawn_examples(100), deadline=None)
 def test_an_event_lists_its_responses_in_call_order(data: st.DataObject) -> None:
-    """Holds whichever call finished first."""
+    """Responses are in call order, whichever call finished first."""
     for event in Story(data).play().whole.state.events:
         if event.author == "user":
             continue
@@ -132,14 +132,14 @@ def test_an_answer_counts_at_most_once(data: st.DataObject) -> None:
     )
     for call_id, count in finals.items():
         call = simulation.whole.state.calls[call_id]
-        # It asks before it first runs when it is gated, and each run may end with asking.
+        # A gated call asks before its first run, and each run may end with another question.
         assert count <= (call.call.confirmation is not None) + call.run + 1
 
 
 @given(st.data())
 @settings(max_examples=drawn_examples(100), deadline=None)
 def test_a_summary_hides_neither_the_users_message_nor_a_pending_call(data: st.DataObject) -> None:
-    """Holds for any number of summarized events, and every event stays in the log."""
+    """A summary of any number of events hides neither, and every event stays in the log."""
     story = Story(data)
     log = story.play().whole
     for contents in story.compacted:

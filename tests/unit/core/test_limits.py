@@ -22,7 +22,7 @@ def test_an_answer_has_at_most_a_million_bytes() -> None:
 
 
 def test_a_message_of_a_conversation_has_at_most_400_000_bytes() -> None:
-    """A message waits in the state of the session, which is carried from run to run."""
+    """A message has a limit of its own, because the session carries it from run to run while it waits."""
     assert len(parse_message(object_of_size({}, "message", 400_000)).message) == 400_000 - len('{"message":""}')
     with pytest.raises(InvalidInput, match="may have 400000 bytes; this one has 400001"):
         parse_message(object_of_size({}, "message", 400_001))

@@ -18,7 +18,7 @@ from waystation.core.naming import describe_errors, with_article
     ("value", "named"), [(3, "an int"), ("x", "a str"), (None, "None"), (Agent(name="b"), "an LlmAgent")]
 )
 def test_a_kind_of_value_has_its_article(value: object, named: str) -> None:
-    """Chooses `a` or `an` by pronunciation."""
+    """The article `a` or `an` follows the pronunciation."""
     assert with_article(value) == named
 
 
@@ -60,7 +60,7 @@ def test_a_kind_of_value_has_its_article(value: object, named: str) -> None:
     ],
 )
 def test_a_validation_error_names_value_and_remedy(kind: Any, values: dict[str, Any], text: str) -> None:
-    """Omits the value of a type that may contain a credential."""
+    """The error omits the value of a type that may contain a credential."""
     with pytest.raises(ValidationError) as refused:
         kind(**values)
     description = describe_errors(refused.value, Agent.model_fields)

@@ -1,4 +1,4 @@
-"""Text that grows: every reader is shown each piece once, and what an earlier attempt said is void."""
+"""Streamed text: every reader receives each piece once, and a new attempt discards the text of the previous one."""
 
 from datetime import timedelta
 
@@ -12,7 +12,7 @@ from waystation.core.errors import InvalidInput
 
 
 def said(*texts: str, attempt: int = 1, mark: str = "") -> PartialText:
-    """Return the window of a call with these texts."""
+    """Return the newest partial text of a call that streamed these texts."""
     window = TextWindow(agent="a", number=1, attempt=attempt, mark=mark)
     for text in texts:
         window.add(text)
@@ -20,7 +20,7 @@ def said(*texts: str, attempt: int = 1, mark: str = "") -> PartialText:
 
 
 def test_each_piece_is_shown_once() -> None:
-    """Looking twice at the same text shows nothing new."""
+    """Reading the same text twice yields no second piece."""
     texts = PartialTexts()
     assert list(texts.look(1, 1, said("It "))) == [Piece(1, 1, 0, "It ")]
     assert list(texts.look(1, 1, said("It "))) == []
@@ -28,14 +28,14 @@ def test_each_piece_is_shown_once() -> None:
 
 
 def test_a_reader_who_comes_late_is_shown_the_newest_text_with_its_place() -> None:
-    """The window is bounded; what came before is in the recorded event."""
+    """A late reader receives the newest text with its offset; the recorded event has the text before it."""
     told = said("x" * MAX_WINDOW_CHARS, "late")
     (piece,) = PartialTexts().look(1, 1, told)
     assert (piece.offset, len(piece.text), piece.text[-4:]) == (4, MAX_WINDOW_CHARS, "late")
 
 
 def test_another_attempt_makes_void_what_was_shown_before_it_speaks() -> None:
-    """The heartbeat still tells of the attempt that failed: that is not shown again."""
+    """A new attempt discards the earlier text at once, although the heartbeat still contains it."""
     texts = PartialTexts()
     first = said("It ")
     assert [piece.text for piece in texts.look(1, 1, first)] == ["It "]
@@ -45,7 +45,7 @@ def test_another_attempt_makes_void_what_was_shown_before_it_speaks() -> None:
 
 
 def test_an_attempt_that_an_operator_reset_begins_anew_under_the_same_number() -> None:
-    """Attempts have marks, because a reset counts from 1 again."""
+    """Attempts have marks, because their numbers restart at 1 when an operator resets the activity."""
     texts = PartialTexts()
     list(texts.look(1, 1, said("It rains", mark="one")))
     assert list(texts.look(1, 1, said("It rains today", mark="two"))) == [
@@ -55,7 +55,10 @@ def test_an_attempt_that_an_operator_reset_begins_anew_under_the_same_number() -
 
 
 def test_a_call_that_was_recorded_is_complete_and_one_that_was_lost_is_void() -> None:
-    """A call that showed no text gets no piece."""
+    """The text of a recorded call is completed, and that of a lost call is discarded.
+
+    A call without text yields no piece.
+    """
     texts = PartialTexts()
     list(texts.look(1, 1, said("It ")))
     assert list(texts.close(1, replied=True)) == [Piece(1, 1, 3, complete=True)]
@@ -64,18 +67,18 @@ def test_a_call_that_was_recorded_is_complete_and_one_that_was_lost_is_void() ->
 
 
 def test_half_of_a_surrogate_pair_is_replaced() -> None:
-    """It could not be sent as UTF-8; lengths stay those of the text."""
+    """Half of a surrogate pair is replaced, because UTF-8 cannot encode it; the length stays the same."""
     assert said("a\ud83d", "b") == said("a\N{REPLACEMENT CHARACTER}b")
 
 
 def test_the_halves_of_a_surrogate_pair_in_two_texts_are_joined() -> None:
-    """The first half is not shown before the second arrives."""
+    """The first half of a surrogate pair is held back until the second half arrives."""
     assert said("a\ud83d") == said("a")
     assert said("a\ud83d", "\ude00b").text == "a\U0001f600b"
 
 
 def test_a_piece_is_a_partial_event_without_an_index() -> None:
-    """Nothing resumes from it, and its id is none of a recorded event."""
+    """The event of a piece has no index and an ID that no recorded event has, because nothing resumes from it."""
     event = Piece(2, 1, 5, "rain").event(invocation_id="i/e7", author="a", branch="p.a", timestamp=1.0)
     assert (event.partial, event.index, event.is_final_response()) == (True, None, False)
     assert event.custom_metadata == {PARTIAL: {"model_call": 2, "attempt": 1, "offset": 5}}
@@ -83,7 +86,7 @@ def test_a_piece_is_a_partial_event_without_an_index() -> None:
 
 
 def test_a_heartbeat_that_another_overtook_changes_nothing() -> None:
-    """The text of one attempt only grows."""
+    """An outdated heartbeat yields nothing, because the text of an attempt only grows."""
     texts = PartialTexts()
     assert [piece.text for piece in texts.look(1, 1, said("It ", "rains"))] == ["It rains"]
     assert list(texts.look(1, 1, said("It "))) == []
@@ -91,7 +94,7 @@ def test_a_heartbeat_that_another_overtook_changes_nothing() -> None:
 
 @pytest.mark.parametrize("seconds", [0, -1, 0.01])
 def test_an_interval_that_a_heartbeat_cannot_keep_is_refused(seconds: float) -> None:
-    """The error names the shortest one. A zero is not the same as no streaming."""
+    """The error names the shortest interval. Zero is refused, too, because it does not switch streaming off."""
     with pytest.raises(InvalidInput, match=r"use at least 0.05 s\."):
         streaming_fields(timedelta(seconds=seconds))
 
@@ -101,7 +104,7 @@ def test_an_interval_that_a_heartbeat_cannot_keep_is_refused(seconds: float) -> 
     st.randoms(use_true_random=False),
 )
 def test_a_reader_at_any_moments_gets_the_text_or_knows_the_gap(attempts: list[list[str]], chance) -> None:  # type: ignore[no-untyped-def]
-    """The pieces since the last void one agree with the text at their offsets."""
+    """The pieces since the last discarded one agree with the text at their offsets."""
     texts = PartialTexts()
     shown: dict[int, str] = {}
     for attempt, pieces in enumerate(attempts, 1):

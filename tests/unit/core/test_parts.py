@@ -40,7 +40,7 @@ def imports_of(path: Path) -> set[str]:
 
 
 def test_the_core_exports_nothing_and_its_parts_at_most_100_names_each() -> None:
-    """A reader then sees which part of the core a module uses."""
+    """Imports show which part of the core a module uses, because the core itself exports nothing."""
     import_module(f"{CORE}.conversation")
     assert [name for name, value in vars(core).items() if not name.startswith("__") and not ismodule(value)] == []
     assert {part: len(names) for part, names in exported_names().items() if not 0 < len(names) <= 100} == {}
@@ -65,7 +65,7 @@ def test_a_name_is_in_one_part_of_the_core() -> None:
 
 
 def test_a_part_of_the_core_is_imported_as_a_whole() -> None:
-    """Only a part's own modules name the module that a name is defined in."""
+    """Only modules of the same part import from the module that defines a name."""
     inner = tuple(f"{CORE}.{part}." for part in PACKAGES)
     others = {
         str(path.relative_to(ROOT)): modules

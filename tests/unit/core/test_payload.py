@@ -90,7 +90,7 @@ def test_the_digest_does_not_depend_on_the_order_of_keys(value: dict[str, int]) 
     ],
 )
 def test_common_values_have_a_plain_form(value: object, recorded: object) -> None:
-    """Converts the values that authors naturally return, such as dates and models."""
+    """Values that authors often return, such as dates and models, are converted."""
     assert to_plain_json(value) == recorded
 
 
@@ -137,7 +137,7 @@ def test_a_value_without_a_faithful_form_is_refused_with_its_place(value: object
     ids=["surrogates", "integers", "tuple", "colliding keys", "huge integer", "nan", "doubling", "circular"],
 )
 def test_values_with_an_equivalent_are_repaired(value: Any, repaired: Any) -> None:
-    """Repairs values that have an equivalent and refuses others; no key replaces another."""
+    """Values with an equivalent are converted, others are refused, and no key replaces another."""
     if repaired is not None:
         assert normalize_json(value) == repaired
         return
@@ -146,7 +146,7 @@ def test_values_with_an_equivalent_are_repaired(value: Any, repaired: Any) -> No
 
 
 def test_nesting_is_bounded() -> None:
-    """Refuses deeper values, because decoders would."""
+    """Values that decoders would refuse as too deep are refused."""
     deep: Any = 1
     for _ in range(MAX_DEPTH):
         deep = [deep]
@@ -164,7 +164,7 @@ def test_a_value_that_contains_itself_is_refused() -> None:
 
 
 def test_a_plain_copy_shares_nothing_with_its_source() -> None:
-    """A tool may change its value after it returned."""
+    """A later change of the tool's value does not change the copy."""
     source = {"a": [1]}
     result = to_plain_json(source)
     source["a"].append(2)
@@ -173,6 +173,6 @@ def test_a_plain_copy_shares_nothing_with_its_source() -> None:
 
 @pytest.mark.parametrize("data", [b"NaN", b'{"a": Infinity}', b'"\\ud800"', b"[" * 300 + b"]" * 300, b"{", b""])
 def test_decoding_is_strict(data: bytes) -> None:
-    """Refuses JSON that other readers would refuse."""
+    """Decoding refuses JSON that other readers would refuse."""
     with pytest.raises(ValueError, match=r"."):
         decode(data)

@@ -27,7 +27,7 @@ from waystation.core.projection import Projection
 
 
 class Asking(Story):
-    """A random invocation in which people are often asked and mostly answer."""
+    """A random invocation that often asks people, who mostly answer."""
 
     MOVES = ("task", "task", "answer", "answer", "update", "update", "update", "result", "result", "result")
 
@@ -65,7 +65,7 @@ class Asking(Story):
 
     def _answer(self) -> JsonObject:
         log = self.simulation.log
-        # Also one that was answered before.
+        # Includes calls that have an answer.
         known = [call.id for call in log.state.calls.values() if call.ever_waits] or ["fc-1"]
         answer: JsonObject = {"function_call_id": self.draw(st.sampled_from(known)), "args": {"edited": True}}
         self._by_somebody(answer)
@@ -138,7 +138,7 @@ def test_a_call_runs_only_with_enough_authorized_approvals(data: st.DataObject) 
         policy = call.policy
         if policy is None or call.asked != "confirmation" or call.gate != "passed":
             continue
-        # A tool that asked from inside runs again to hear that it may not.
+        # A tool with its own confirmation runs again after a rejection.
         if call.answer and call.answer.action == "reject":
             continue
         approved = approvers(log, call)
@@ -151,7 +151,7 @@ def test_a_call_runs_only_with_enough_authorized_approvals(data: st.DataObject) 
 @given(st.data())
 @settings(max_examples=drawn_examples(150), deadline=None)
 def test_only_operators_waive_or_cancel_a_call_that_requires_verification(data: st.DataObject) -> None:
-    """Without verified identities, anyone may."""
+    """Only operators may waive or cancel such a call; without verified identities, anyone may."""
     log = Asking(data).play().whole
     for call in log.state.calls.values():
         for _, answer, who in counted_answers(log, call):
@@ -163,7 +163,7 @@ def test_only_operators_waive_or_cancel_a_call_that_requires_verification(data: 
 @given(st.data())
 @settings(max_examples=drawn_examples(150), deadline=None)
 def test_nothing_counts_without_the_comment_or_digest_that_a_policy_requires(data: st.DataObject) -> None:
-    """Holds for every action that closes a call."""
+    """Every action that closes a call needs the comment or digest."""
     log = Asking(data).play().whole
     for call in log.state.calls.values():
         if not call.policy:

@@ -40,7 +40,7 @@ def test_a_stricter_policy_satisfies_another(fields: JsonObject, other_fields: J
 
 @pytest.mark.parametrize("field", ["deadline", "remember"])
 def test_true_is_not_a_duration(field: str) -> None:
-    """Refuses `remember=True`, which would mean one second."""
+    """The value `remember=True` is refused, because it would mean one second."""
     with pytest.raises(ValidationError, match=r"is not a duration; use a timedelta, such as timedelta\(hours=1\)"):
         ApprovalPolicy.model_validate({field: True})
 
@@ -61,7 +61,7 @@ def test_true_is_not_a_duration(field: str) -> None:
     ],
 )
 def test_a_policy_that_makes_no_sense_is_reported(fields: JsonObject, mistake_text: str) -> None:
-    """Reports the mistake to authors; a recorded policy is still accepted, so histories replay."""
+    """The author's mistake is reported, but a recorded policy is still accepted, so histories replay."""
     [mistake] = ApprovalPolicy(**fields).mistakes()
     assert mistake.startswith(mistake_text)
 

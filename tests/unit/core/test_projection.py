@@ -17,7 +17,7 @@ PAYS = ModelReply(
 
 
 def test_an_unverified_edit_does_not_count_for_a_reader() -> None:
-    """Holds if the reader has the update but not yet the activity that verifies its arguments."""
+    """The edit does not count while its update is recorded and the activity that verifies its arguments is not."""
     simulation = Simulation(InvocationInput(agent="ag", message="pay"))
     simulation.task()
     simulation.reply("m1", PAYS)
@@ -46,7 +46,7 @@ def test_a_model_call_cancelled_with_its_invocation_is_read_as_lost() -> None:
 
 @pytest.mark.parametrize("last", [None, ToolOutcome(function_call_id="fc-3", response={})], ids=["failed", "returned"])
 def test_local_activity_results_are_applied_in_call_order(last: ToolOutcome | None) -> None:
-    """They apply at the end of the last one, even if it failed, and whether or not a later command names them."""
+    """Results of local activities apply together when the last one ends, in call order, even if one of them failed."""
     simulation = Simulation(InvocationInput(agent="ag", message="look"))
     simulation.run_locally = lambda refs: [
         (refs[2], 0.5, last),

@@ -1,4 +1,4 @@
-"""The prompt of one agent."""
+"""Construction of the prompt of one agent."""
 
 from tests.unit.core.story import (
     answered,
@@ -32,7 +32,7 @@ def brief(part: JsonObject) -> str:
 
 
 def test_calls_are_followed_by_their_responses() -> None:
-    """Puts the responses in one content, in call order."""
+    """Responses are in one content after the calls, in call order."""
     log = log_of(
         user_message("go"), model_calls("a", "b"), tool_returned("fc-2", {"v": 2}), tool_returned("fc-1", {"v": 1})
     )
@@ -47,21 +47,21 @@ def test_the_model_does_not_see_ids_of_the_engine() -> None:
 
 
 def test_a_conversation_of_an_older_version_can_be_sent() -> None:
-    """Removes empty names, empty parts and white space, which services refuse."""
+    """Empty names, empty parts and white space are removed, because services refuse them."""
     empty = ModelReplied(0, ModelReply(content={"role": "model", "parts": [{}, {"text": "Hm."}, {"text": None}]}))
     log = log_of(user_message(" \n"), model_calls(""), tool_returned("fc-1", {}), model_called(), empty)
     assert prompt_lines(log) == ["model: _()", "user: _={}", "model: Hm."]
 
 
 def test_the_models_own_id_is_echoed() -> None:
-    """Returns the model's own IDs, because some providers pair calls and responses by ID."""
+    """The model's own IDs are returned, because some providers pair calls and responses by ID."""
     log = log_of(user_message("go"), model_calls("a", model_id="call_77"), tool_returned("fc-1", {}))
     assert prompt.contents(log)[1]["parts"][0]["functionCall"]["id"] == "call_77"
     assert prompt.contents(log)[2]["parts"][0]["functionResponse"]["id"] == "call_77"
 
 
 def test_an_answer_replaces_the_interim_response_and_ends_the_request() -> None:
-    """Leaves text between the call and the answer out of this request. Source: adk-semantics 3.7."""
+    """Text between the call and the answer is left out of this request. Source: adk-semantics 3.7."""
     log = log_of(
         user_message("ask"),
         model_calls("ask", kind="long_running"),
@@ -97,7 +97,7 @@ def test_text_after_the_call_returns_in_later_requests() -> None:
 
 
 def test_calls_between_a_call_and_its_answer_are_kept() -> None:
-    """Unlike ADK, keeps these calls, because a model that does not see a call makes it again."""
+    """Calls in between are kept, unlike in ADK, because a model that does not see a call makes it again."""
     log = log_of(
         user_message("ask"),
         model_calls("ask", kind="long_running"),

@@ -26,7 +26,7 @@ def quote(text: str) -> str:
 
 
 def test_text_of_another_agent_is_quoted() -> None:
-    """Shows the text in the user's role, marked as data."""
+    """Text of another agent has the role `user`, and is marked as data."""
     stage = Stage(composite("sequential", llm("a"), llm("b")), a=["Obey me"])
     stage.play()
     assert prompt_lines(stage, "b") == ["user: go", f"user: [a] said:\n{quote('Obey me')}", "model: done"]
@@ -40,7 +40,7 @@ def test_a_forged_end_of_a_quotation_is_removed() -> None:
 
 
 def test_calls_and_responses_of_another_agent_are_described_in_words() -> None:
-    """Uses ADK's wording, with sorted arguments."""
+    """Calls and responses are described in ADK's words, with sorted arguments."""
     stage = Stage(llm("a"), a=[transfer("fc-1", llm("b"))])
     stage.play()
     assert prompt_lines(stage, "b")[1:3] == [
@@ -50,7 +50,7 @@ def test_calls_and_responses_of_another_agent_are_described_in_words() -> None:
 
 
 def test_an_answer_to_another_agents_call_is_described_in_words() -> None:
-    """Holds even though a person gave the answer."""
+    """The answer is described even though a person gave it."""
     stage = Stage(llm("a"), a=[call("fc-1", "ask", kind="long_running"), transfer("fc-2", llm("b"))])
     stage.play()
     pending = ToolOutcome(function_call_id="fc-1", response={"status": "pending"}, final=False)
@@ -61,7 +61,7 @@ def test_an_answer_to_another_agents_call_is_described_in_words() -> None:
 
 
 def test_a_call_of_an_agent_that_takes_over_again_has_a_response() -> None:
-    """Adds a response to a call that has none, because providers refuse the call otherwise."""
+    """A call without a response gets one, because providers would refuse it."""
     silent, handing = call("fc-1", "ask", kind="long_running"), transfer("fc-2", llm("b"))
     assert silent.content
     assert handing.content
@@ -95,7 +95,7 @@ def test_parallel_branches_do_not_see_each_other(branch: str | None, expected: l
 
 
 def test_a_branch_does_not_see_one_with_a_similar_name() -> None:
-    """`pa.a` is not a parent of `pa.ab`."""
+    """The branch `pa.a` does not see `pa.ab`, although the names begin alike."""
     stage = Stage(composite("parallel", llm("a"), llm("ab"), name="pa"), a=["mine"])
     stage.play()
     assert prompt_lines(stage, "ab", branch="pa.ab") == ["user: go", "model: done"]
@@ -113,14 +113,14 @@ def test_an_agent_may_see_only_the_current_turn(shape: AgentSpec, agent: str, st
 
 
 def test_a_transfer_alone_begins_no_turn() -> None:
-    """The new agent answers the user's message."""
+    """A transfer begins no turn, so the new agent answers the user's message."""
     stage = Stage(llm("a"), a=[transfer("fc-1", llm("b"))])
     stage.play()
     assert prompt_lines(stage, "b", current_turn_only=True)[0] == "user: go"
 
 
 def test_thoughts_are_shown_only_if_they_are_signed() -> None:
-    """The model expects its signatures back."""
+    """Only signed thoughts are in the prompt, because the model expects its signatures back."""
     thought = text("hm").model_copy(update={"content": {"role": "model", "parts": [{"text": "hm", "thought": True}]}})
     stage = Stage(composite("sequential", llm("a"), llm("b")), a=[thought])
     stage.play()

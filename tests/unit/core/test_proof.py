@@ -1,4 +1,4 @@
-"""Approvals that worker keys authenticate: what they cover, and when they satisfy a policy."""
+"""Approvals that worker keys authenticate: their content, and when they satisfy a policy."""
 
 import pytest
 
@@ -31,12 +31,12 @@ def approval(who: Verified, action: str = "approve", *, remember: bool = False) 
 def test_a_quorum_needs_different_approvers_who_requested_nothing(
     approvers: list[Verified], requesters: tuple[str, ...] | None, satisfied: bool
 ) -> None:
-    """If the requesters are not verified, any approver could be one of them."""
+    """A policy is not satisfied if the requesters are unverified, because any approver could be a requester."""
     assert satisfies_policy(BOTH, map(approval, approvers), requesters) is satisfied
 
 
 def test_another_spelling_of_a_name_is_not_another_approver() -> None:
-    """Without a list of approvers, names are compared with one another."""
+    """Names without a list of approvers are compared with one another, in any spelling."""
     spellings = [ANN, ANN.model_copy(update={"subject": "Ann@Example.com "})]
     assert not satisfies_policy(ApprovalPolicy(quorum=2), map(approval, spellings), ())
 
@@ -49,7 +49,7 @@ def test_only_an_operator_waives_a_policy(who: Verified, satisfied: bool) -> Non
 
 @pytest.mark.parametrize("remember", [True, False])
 def test_the_mac_of_a_remembered_approval_covers_its_scope(remember: bool) -> None:
-    """Otherwise, a forged log could use the approval for another call, agent or session."""
+    """The MAC covers the scope, so a forged log cannot use the approval for another call, agent or session."""
     coverage = describe_coverage("session", "root", "payer", "pay", {"amount": 5}, "bound")
     claims = approval(ANN, remember=remember).claims("default", "pay-1/fc-1", coverage)
     assert claims["coverage"] == (coverage if remember else None)

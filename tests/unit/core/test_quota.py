@@ -20,7 +20,7 @@ NEW_YEARS_EVE = datetime(2026, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp()
 
 
 def test_the_limit_with_the_longest_prefix_applies() -> None:
-    """`*` applies to models that no other limit names."""
+    """The key `*` applies only to models that no other limit names."""
     quotas = Quotas(limits=tuple(ModelLimit(model=name) for name in ("gpt-5", "gpt-5-mini", "*")))
     limits = {name: quotas.find_limit(name) for name in ("gpt-5.1", "gpt-5-mini-2026", "claude-5")}
     assert {name: limit and limit.model for name, limit in limits.items()} == {
@@ -32,7 +32,7 @@ def test_the_limit_with_the_longest_prefix_applies() -> None:
 
 
 def test_the_most_specific_budget_applies_to_tenant_and_user_each() -> None:
-    """A budget of one tenant replaces that of all tenants, for the same period and not for users."""
+    """A budget of one tenant replaces that of all tenants for the same period, but not budgets of users."""
     budgets = (
         PeriodBudget(period="day", max_cost=1),
         PeriodBudget(period="month", max_cost=2),

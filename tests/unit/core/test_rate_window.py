@@ -18,7 +18,7 @@ def start(limit: RateLimit, *times: float, tokens: int = 0) -> RateState:
 
 
 def test_no_window_contains_more_requests_than_the_limit() -> None:
-    """Whenever calls arrive, any 60 seconds contain at most 60 starts, and a busy limit is nearly used up."""
+    """Any 60 seconds contain at most 60 starts, and a busy limit is nearly used up."""
     draw, state, starts, now = random.Random(7), RateState(), list[float](), NOW
     while now < NOW + 600:
         if find_wait(MINUTE, state, now, 0):
@@ -30,7 +30,7 @@ def test_no_window_contains_more_requests_than_the_limit() -> None:
 
 
 def test_a_call_may_start_when_find_wait_said_so() -> None:
-    """It ends when the oldest calls have left the window, which includes two seconds for late requests."""
+    """The wait ends when the oldest calls have left the window, which includes two seconds for late requests."""
     state = start(MINUTE, *(NOW + second for second in range(60)))
     wait_s = find_wait(MINUTE, state, NOW + 59.5, 0)
     assert 3.5 <= wait_s <= 4.5
@@ -63,13 +63,13 @@ def test_settled_tokens_replace_the_reserved_ones() -> None:
 
 
 def test_settling_a_call_that_has_left_the_window_changes_nothing() -> None:
-    """The provider no longer counts these tokens either."""
+    """A settlement after the window changes nothing, because the provider no longer counts the tokens."""
     state = start(TOKENS, NOW, tokens=100)
     assert state.settled(TOKENS, NOW - 70, NOW - 65, 100, 500) == state
 
 
 def test_a_call_that_was_sent_late_leaves_the_window_later() -> None:
-    """The provider received it late, too."""
+    """A call that was sent late also leaves the window later, because the provider received it late."""
     limit = RateLimit(requests=1)
     state = start(limit, NOW)
     late = state.settled(limit, NOW, NOW + 20, 0, 0)
@@ -77,7 +77,7 @@ def test_a_call_that_was_sent_late_leaves_the_window_later() -> None:
 
 
 def test_a_call_larger_than_the_limit_starts_when_the_window_is_empty() -> None:
-    """Otherwise it could never start."""
+    """A call above the limit starts when the window is empty, because it could never start otherwise."""
     assert find_wait(TOKENS, RateState(), NOW, 5_000) == 0
     assert find_wait(TOKENS, start(TOKENS, NOW, tokens=1), NOW + 1, 5_000) > 0
 
@@ -92,19 +92,19 @@ def test_calls_ahead_reserve_capacity() -> None:
 
 
 def test_no_call_starts_while_the_provider_asks_to_wait() -> None:
-    """This holds for a limit without numbers, too, and a shorter request does not shorten an earlier one."""
+    """A limit without numbers waits, too, and a shorter request does not shorten an earlier one."""
     state = RateState().blocked(NOW + 30).blocked(NOW + 5)
     assert find_wait(RateLimit(), state, NOW, 0) == 30
     assert find_wait(RateLimit(), state, NOW + 30, 0) == 0
 
 
 def test_calls_of_different_keys_take_turns() -> None:
-    """A new key is served after one call of each key that waits, however many calls of a single key wait."""
+    """A new key is served after one call of each waiting key, however many calls another key has."""
     state = start(MINUTE, NOW)
     flood = [next_turn(state, None)]
     for _ in range(9):
         flood.append(next_turn(state, flood[-1]))
     assert flood == list(range(2, 12))
     assert next_turn(state, None) == 2
-    # After five calls of the flood have started, a new key does not wait for the rest, nor does it go back in time.
+    # After five calls of the flood have started, a new key neither waits for the rest nor takes an earlier turn.
     assert next_turn(state.started(MINUTE, NOW, 0, 6), None) == 7

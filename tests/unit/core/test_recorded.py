@@ -14,7 +14,7 @@ from waystation.core.payload import Recorded
 def recorded_types() -> list[type[Recorded]]:
     """Return every subclass of Recorded in the core."""
     for module in walk_packages(core.__path__, "waystation.core."):
-        import_module(module.name)  # so that its types are known
+        import_module(module.name)  # imported so that its types are known
     types, waiting = [], [Recorded]
     while waiting:
         for kind in waiting.pop().__subclasses__():
@@ -126,6 +126,6 @@ def test_recorded_types_gain_only_optional_fields() -> None:
 
 
 def test_an_input_of_a_newer_version_is_read() -> None:
-    """Ignores unknown fields."""
+    """Unknown fields of an input are ignored."""
     fields: dict[str, Any] = {"agent": "a", "message": "m", "from_the_future": {"x": 1}}
     assert wire.InvocationInput.model_validate(fields).agent == "a"

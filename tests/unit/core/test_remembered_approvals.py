@@ -1,4 +1,4 @@
-"""Calls that run under an approval that was given to an earlier, identical call."""
+"""Calls that run under an approval of an earlier, identical call."""
 
 from datetime import timedelta
 from typing import Any
@@ -12,7 +12,7 @@ from waystation.core.payload import digest
 
 
 def test_a_call_under_a_remembered_approval_carries_the_digest_of_what_was_approved() -> None:
-    """The worker compares it with the call that it is about to run, as it does after a person's answer."""
+    """The call carries the digest that was approved, which the worker compares as after a person's answer."""
     policy = ApprovalPolicy(remember=timedelta(hours=1))
     call = model_calls("pay", gated=True, approval=policy, declared="schema", standing="earlier/fc-1")
     log = log_of(user_message("pay"), call)
@@ -24,7 +24,7 @@ def test_a_call_under_a_remembered_approval_carries_the_digest_of_what_was_appro
 def test_a_number_is_not_covered_by_another_that_python_calls_equal(
     approved: object, called_with: object, covers: bool
 ) -> None:
-    """`1`, `1.0` and `true` are different JSON, and tools may treat them differently."""
+    """The numbers `1`, `1.0` and `true` are different JSON, and tools may treat them differently."""
     policy = ApprovalPolicy(remember=timedelta(hours=1))
     bound_to = policy.bound_to("schema", None)
     about: dict[str, Any] = {"root": "r", "agent": "a", "tool": "pay"}
@@ -37,7 +37,7 @@ def test_a_number_is_not_covered_by_another_that_python_calls_equal(
 
 @pytest.mark.parametrize("origin", [None, "declared", "toolset:bank"])
 def test_a_remembered_approval_covers_only_the_tool_of_its_origin(origin: str | None) -> None:
-    """Someone else may give a tool the same name and the same parameters."""
+    """A tool of another origin is not covered, even with the same name and parameters."""
     policy = ApprovalPolicy(remember=timedelta(hours=1))
     about: dict[str, Any] = {"root": "r", "agent": "a", "tool": "pay", "args": {"n": 1}}
     bound_to = policy.bound_to("schema", "toolset:bank")
@@ -48,7 +48,10 @@ def test_a_remembered_approval_covers_only_the_tool_of_its_origin(origin: str | 
 
 @pytest.mark.parametrize("root", ["r", "other", ""])
 def test_a_remembered_approval_covers_only_calls_below_its_root_agent(root: str) -> None:
-    """Two trees in one session may have agents of the same name. Earlier versions did not record the root."""
+    """Calls below another root are not covered, because two trees in a session may have agents of the same name.
+
+    Earlier versions did not record the root.
+    """
     policy = ApprovalPolicy(remember=timedelta(hours=1))
     about: dict[str, Any] = {"agent": "a", "tool": "pay", "args": {"n": 1}}
     bound_to = policy.bound_to("schema", None)
@@ -58,7 +61,10 @@ def test_a_remembered_approval_covers_only_calls_below_its_root_agent(root: str)
 
 
 def test_a_call_that_was_recorded_without_an_origin_keeps_its_digest() -> None:
-    """Approvers may have seen that digest before an upgrade. With an origin, the digest covers it."""
+    """A call without an origin keeps the digest that approvers saw before an upgrade.
+
+    With an origin, the digest covers it.
+    """
     about: dict[str, Any] = {"declared": "schema", "policy": ApprovalPolicy()}
     before = digest({"agent": "a", "tool": "pay", "args": {}, "schema": "schema", "policy": {}})
     assert call_digest("a", "pay", {}, **about) == before

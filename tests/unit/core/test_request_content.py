@@ -1,4 +1,4 @@
-"""Requests that carry a token: what the token is bound to, and what policies make of the requester."""
+"""Requests with a token: the content that the token covers, and how policies treat the requester."""
 
 import pytest
 
@@ -16,7 +16,7 @@ START: JsonObject = {"agent": "payer", "message": "go", "state": {"payee": "Bob"
 
 
 def content(**changes: object) -> JsonObject:
-    """Return what the token of a start is bound to."""
+    """Return the content that the token of a start covers."""
     return InvocationInput.model_validate(START | changes).request().content
 
 
@@ -26,7 +26,7 @@ def approval(action: str) -> SignedApproval:
 
 
 def test_a_token_is_bound_to_everything_that_the_starter_chooses() -> None:
-    """Fields with their default values count as left out."""
+    """The token covers every field that the starter sets; a field with its default value counts as absent."""
     assert content() == START
     assert content(app="waystation", budget={"max_llm_calls": 500}, streaming=False) == START
     changes: list[JsonObject] = [{"agent": "other"}, {"message": "stop"}, {"state": {}}, {"user_id": "eve"}]
@@ -34,7 +34,7 @@ def test_a_token_is_bound_to_everything_that_the_starter_chooses() -> None:
 
 
 def test_a_token_does_not_cover_fields_of_the_engine() -> None:
-    """It does not cover itself either."""
+    """The token covers neither itself nor fields that the engine sets."""
     link = {"id": "session/waystation/ann/s", "number": 1}
     assert content(token="t", carried={"run_id": "r"}, signed_request={"invocation_id": "i"}) == START
     assert content(session=link | {"message_id": "m1"}) == {"message": "go", "message_id": "m1"}
@@ -44,7 +44,7 @@ def test_a_token_does_not_cover_fields_of_the_engine() -> None:
 def test_an_approval_counts_if_the_requester_is_known_to_be_someone_else(
     requesters: tuple[str, ...] | None, counts: bool
 ) -> None:
-    """An unknown requester might be the approver."""
+    """An approval does not count if the requester is unknown, because the approver could be the requester."""
     assert satisfies_policy(OTHERS, [approval("approve")], requesters) == counts
     assert satisfies_policy(ApprovalPolicy(verified=True), [approval("approve")], requesters)
     assert satisfies_policy(OTHERS, [approval("waive")], requesters)
@@ -55,7 +55,7 @@ def test_an_approval_counts_if_the_requester_is_known_to_be_someone_else(
     [("approve", True), ("edit", True), ("respond", True), ("progress", True), ("reject", False), ("waive", False)],
 )
 def test_a_call_of_an_unknown_requester_cannot_be_approved(action: Action, refused: bool) -> None:
-    """It can be rejected, and an operator can waive the approval."""
+    """A call of an unknown requester can only be rejected, or waived by an operator."""
     call = CallState(Call(id="fc-1", approval=OTHERS))
     answer = Answer(function_call_id="fc-1", action=action)
     if refused:
@@ -70,6 +70,6 @@ def test_a_call_of_an_unknown_requester_cannot_be_approved(action: Action, refus
     [({"token": "a.b.c", "message_id": "m1"}, "not encrypted"), ({"token": "e30.a.b.c.d"}, "not encrypted")],
 )
 def test_a_session_refuses_a_token_that_is_not_encrypted(fields: JsonObject, problem: str) -> None:
-    """The update that carries it is rejected, so the history does not contain it."""
+    """The update with such a token is rejected, so the history does not contain the token."""
     with pytest.raises(InvalidInput, match=problem):
         parse_message(encode({"message": "go", **fields}))

@@ -42,7 +42,7 @@ OF_TWO = ApprovalPolicy(quorum=2, verified=False)
     ],
 )
 def test_an_answer_becomes_the_response_of_the_wire_contract(answer: dict[str, Any], response: JsonObject) -> None:
-    """Approve and reject become a status, respond exactly its response."""
+    """The actions `approve` and `reject` become a status, and `respond` becomes its own response."""
     log = log_of(
         user_message("ask"),
         model_calls("ask", kind="long_running"),
@@ -87,19 +87,19 @@ def paid(*answers: Body, result: JsonObject | None = None, **fields: Any) -> Jso
     ],
 )
 def test_model_receives_what_the_approver_added(answer: JsonObject, added: JsonObject) -> None:
-    """An edit names the changed arguments and the approver."""
+    """The response names the changed arguments and the approver who edited them."""
     assert paid(answered("fc-1", **answer)) == {"ok": 1, **added}
 
 
 def test_result_of_the_tool_is_never_replaced() -> None:
-    """An approver's field with the same name gets a prefix."""
+    """A field of the approver gets a prefix if the tool's result has the same name."""
     answer = answered("fc-1", comment="fine", response={"ok": "paid"})
     expected = {"ok": 1, "comment": "by hand", "approver_ok": "paid", "approver_comment": "fine"}
     assert paid(answer, result={"ok": 1, "comment": "by hand"}) == expected
 
 
 def test_a_response_names_all_approvers_of_a_quorum() -> None:
-    """Names the approver who changed the arguments, even if another approval was the last."""
+    """The response names the approver who changed the arguments, even if another approval was the last."""
     answers = (
         answered("fc-1", by="ann", comment="a"),
         answered("fc-1", "edit", by="ann", **EDIT),
@@ -111,7 +111,7 @@ def test_a_response_names_all_approvers_of_a_quorum() -> None:
 
 @pytest.mark.parametrize("action", ["approve", "reject"])
 def test_a_comment_reaches_the_model_if_the_tool_itself_asked(action: str) -> None:
-    """Includes the comment of a rejection, which the tool handles itself."""
+    """The comment reaches the model, even that of a rejection, which the tool handles itself."""
     answer = answered("fc-1", action, comment="because", response={"code": 7})
     log = log_of(
         user_message("pay"),
@@ -137,7 +137,7 @@ def test_a_refused_call_has_the_fields_of_the_answer(action: str, error: str) ->
 
 
 def test_an_expired_call_does_not_read_like_an_approval() -> None:
-    """Leaves out the comment of the only approver of a quorum of two."""
+    """The response leaves out the comment of the only approver of a quorum of two."""
     log = log_of(
         user_message("pay"),
         model_calls("pay", gated=True, approval=OF_TWO),

@@ -1,4 +1,4 @@
-"""The fold of what was written to a scope: each delta counts once, whatever else arrives."""
+"""Folding deltas into the state of a scope: each delta counts once, whatever else arrives."""
 
 from typing import Any
 
@@ -36,13 +36,13 @@ DELTAS = st.lists(
 
 
 def data(invocation: str, number: int, written: object = None, removed: object = ()) -> bytes:
-    """A delta as it is sent."""
+    """Return an encoded delta."""
     return encode({"id": f"{invocation}/e{number}", "set": written or {}, "removed": removed})
 
 
 @given(NAMES, NAMES, NAMES, NAMES)
 def test_no_two_users_share_an_id(app: str, user: str, other_app: str, other_user: str) -> None:
-    """Whatever their names look like."""
+    """Scopes of different users and apps have different IDs, whatever their names contain."""
     same = (app, user) == (other_app, other_user)
     assert (user_scope(app, user) == user_scope(other_app, other_user)) is same
     assert user_scope(app, user) != app_scope(other_app)
@@ -51,7 +51,7 @@ def test_no_two_users_share_an_id(app: str, user: str, other_app: str, other_use
 
 
 def test_a_name_that_does_not_fit_is_refused() -> None:
-    """The error says what to do."""
+    """The error says to use shorter names."""
     with pytest.raises(ScopeNameTooLong, match="use shorter names"):
         user_scope("app", "☃" * 200)
     with pytest.raises(ScopeNameTooLong):
@@ -59,14 +59,14 @@ def test_a_name_that_does_not_fit_is_refused() -> None:
 
 
 def test_which_keys_are_scoped() -> None:
-    """By prefix; a part of one is none."""
+    """Keys with the prefix `user:` or `app:` are scoped; other keys, such as `xuser:a`, are not."""
     keys = ("user:", "user:a", "app:a", "user", "temp:a", "xuser:a", "User:a")
     assert [key for key in keys if is_scoped(key)] == ["user:", "user:a", "app:a"]
 
 
 @given(DELTAS, st.data())
 def test_what_is_told_again_counts_once(deltas: list[tuple[str, int, object, object]], choice: st.DataObject) -> None:
-    """An invocation sends its deltas in order; any of them may be sent again, after any other."""
+    """A repeated delta changes nothing, even after later deltas of the invocation."""
     deltas = sorted(deltas, key=lambda delta: delta[:2])
     once, again = ScopeFold(USER), ScopeFold(USER)
     told: list[bytes] = []
@@ -82,7 +82,7 @@ def test_what_is_told_again_counts_once(deltas: list[tuple[str, int, object, obj
 
 @given(DELTAS, st.integers(0, 20))
 def test_a_fold_goes_on_from_its_snapshot(deltas: list[tuple[str, int, object, object]], cut: int) -> None:
-    """Continuing as new changes nothing."""
+    """A fold that continues from its snapshot has the same state as an uninterrupted one."""
     whole, first = ScopeFold(USER), ScopeFold(USER)
     for delta in deltas:
         whole.apply("apply", [data(*delta)])
@@ -98,7 +98,7 @@ def test_a_fold_goes_on_from_its_snapshot(deltas: list[tuple[str, int, object, o
     st.sampled_from(["id", "set", "removed", "x"]), st.one_of(st.integers(), st.text(max_size=5), st.lists(st.text())),
 ))))  # fmt: skip
 def test_junk_is_refused_and_named(junk: bytes) -> None:
-    """It never raises, and changes nothing."""
+    """Malformed deltas are refused with a reason, and change nothing."""
     fold = ScopeFold(USER, ScopeSnapshot(state={"user:a": 1}))
     [heard] = fold.apply("apply", [junk])
     assert heard == "refused"
@@ -108,7 +108,7 @@ def test_junk_is_refused_and_named(junk: bytes) -> None:
 
 
 def test_keys_of_another_scope_are_refused_whole() -> None:
-    """A user's scope holds nothing else."""
+    """A delta with a key of another scope is refused as a whole."""
     fold = ScopeFold(USER)
     assert fold.apply("apply", [data("i", 1, {"user:a": 1, "app:b": 2})]) == ["refused"]
     assert fold.state == {}
@@ -116,7 +116,7 @@ def test_keys_of_another_scope_are_refused_whole() -> None:
 
 
 def test_state_that_would_grow_too_large_is_refused_and_may_shrink() -> None:
-    """The stored values stay."""
+    """A delta that exceeds the limit is refused and changes nothing; one that makes the state smaller is applied."""
     fold = ScopeFold(USER)
     fold.apply("apply", [data("i", 1, {"user:a": "x" * (MAX_SCOPE_BYTES - 100)})])
     assert fold.apply("apply", [data("i", 2, {"user:b": "x" * 200})]) == ["refused"]
@@ -131,7 +131,7 @@ def test_the_state_is_never_larger_than_allowed(deltas: list[tuple[str, int, Any
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(scope_state, "MAX_SCOPE_BYTES", limit)
         for index, (_, _, drawn, removed) in enumerate(deltas):
-            written = {name: value % 1_000_000 for name, value in drawn.items()}  # not beyond 64 bits
+            written = {name: value % 1_000_000 for name, value in drawn.items()}  # at most 64 bits
             kept = {name: value for name, value in expected.items() if name not in removed} | written
             size = len(encode(kept))
             is_refused = size > limit and size > len(encode(expected))
@@ -145,7 +145,7 @@ def test_the_state_is_never_larger_than_allowed(deltas: list[tuple[str, int, Any
 
 
 def test_a_delta_costs_the_same_whatever_the_state_contains(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only the delta is encoded."""
+    """The cost of a delta does not depend on the state, because only the delta is encoded."""
     fold, encoded = ScopeFold(USER), list[int]()
 
     def encode_and_count(value: object) -> bytes:
@@ -160,7 +160,7 @@ def test_a_delta_costs_the_same_whatever_the_state_contains(monkeypatch: pytest.
 
 
 def test_state_that_was_read_does_not_change() -> None:
-    """Readers may keep it."""
+    """A state that was read does not change later, so readers may keep it."""
     fold = ScopeFold(USER)
     fold.apply("apply", [data("i", 1, {"user:a": 1})])
     read = fold.state
@@ -169,7 +169,7 @@ def test_state_that_was_read_does_not_change() -> None:
 
 
 def test_what_is_remembered_is_bounded() -> None:
-    """Of invocations and of refusals alike; a run remembers more refusals than it carries over."""
+    """A fold remembers a bounded number of invocations and refusals, and carries over fewer refusals than it keeps."""
     fold = ScopeFold(USER)
     for n in range(MAX_HEARD + 10):
         fold.apply("apply", [data(f"i{n}", 1, {"user:n": n})])
@@ -183,7 +183,7 @@ def test_what_is_remembered_is_bounded() -> None:
 
 
 def test_a_delta_is_split_by_scope() -> None:
-    """Leaves out keys that belong to the session."""
+    """Keys that belong to the session are left out."""
     parts = list(split("i/e1", "r", {"user:a": 1, "b": 2, "temp:c": 3}, ["app:d", "e"]))
     assert [(prefix, delta.set, delta.removed) for prefix, delta in parts] == [
         ("user:", {"user:a": 1}, ()),

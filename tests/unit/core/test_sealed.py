@@ -16,7 +16,7 @@ ENCRYPTED = ".".join([part('{"alg":"ECDH-ES","enc":"A256GCM"}'), "", "aXY", "Y2l
 
 
 def test_an_encrypted_token_is_recognized() -> None:
-    """Its second part is empty, as in direct key agreement."""
+    """An encrypted token is recognized by its empty second part, as in direct key agreement."""
     assert is_encrypted(ENCRYPTED)
 
 
@@ -36,5 +36,5 @@ def test_an_encrypted_token_is_recognized() -> None:
     ],
 )
 def test_no_other_token_is_recognized(token: str) -> None:
-    """A signed token could be used by everyone who reads the history."""
+    """Other tokens are not accepted: everyone who reads the history could use a signed one."""
     assert not is_encrypted(token)

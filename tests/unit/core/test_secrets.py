@@ -35,7 +35,7 @@ from waystation.core.secrets import (
     ],
 )
 def test_a_secret_is_recognized(response: JsonObject, keys: list[str]) -> None:
-    """Recognizes secrets by the name of their field in any spelling, or by their form."""
+    """A secret is recognized by its form or by the name of its field, in any spelling."""
     assert secret_keys(response) == keys
 
 
@@ -51,12 +51,12 @@ def test_a_secret_is_recognized(response: JsonObject, keys: list[str]) -> None:
     ],
 )
 def test_an_ordinary_value_is_not_a_secret(response: JsonObject) -> None:
-    """Ignores empty fields, similar names, and texts that only mention secrets."""
+    """Empty fields, similar names, and texts that only mention secrets are not secrets."""
     assert secret_keys(response) == []
 
 
 def test_a_secret_is_masked_but_usable() -> None:
-    """Masks its representation; headers are built from it as from any text."""
+    """The representation of a secret is masked, but headers can be built from it like from any text."""
     key = Secret("s3cr3t-value")
     assert repr(key) == repr([key])[1:-1] == HIDDEN
     assert f"Bearer {key}" == "Bearer s3cr3t-value"
@@ -65,14 +65,14 @@ def test_a_secret_is_masked_but_usable() -> None:
 
 @pytest.mark.parametrize("value", [Secret("abc"), {"a": [Secret("abc")]}, [{"b": Secret("abc")}]])
 def test_a_secret_cannot_be_recorded(value: object) -> None:
-    """Refuses a secret at any depth, without quoting it."""
+    """A secret at any depth is refused, and the error does not quote it."""
     with pytest.raises(NotJson, match="part of a credential") as caught:
         to_plain_json(value)
     assert "abc" not in str(caught.value)
 
 
 def test_masking_replaces_secrets_inside_texts_and_keys() -> None:
-    """Replaces longer secrets first and ignores very short ones."""
+    """Longer secrets are replaced first, and very short ones are ignored."""
     value = {"url": "https://x/?k=secret-1-long", "secret-1": ["secret-1!", 5, None], "n": "no"}
     assert mask(value, ["secret-1", "secret-1-long", "no"]) == {
         "url": f"https://x/?k={HIDDEN}",
@@ -82,13 +82,13 @@ def test_masking_replaces_secrets_inside_texts_and_keys() -> None:
 
 
 def test_masking_without_secrets_returns_the_same_value() -> None:
-    """Most calls receive no secret and pay nothing."""
+    """The same object is returned, because most calls receive no secret."""
     value = {"a": [1]}
     assert mask(value, []) is value
 
 
 def test_values_are_hidden_by_their_names_at_any_depth() -> None:
-    """Hides only the values, so readers see which secrets exist."""
+    """Only the values are hidden, so readers see which secrets exist."""
     value = {"to": "ada", "password": "p", "login": {"api_key": 5, "city": "Bern"}, "all": [{"token": None}]}
     hidden = {"to": "ada", "password": "…", "login": {"api_key": "…", "city": "Bern"}, "all": [{"token": "…"}]}
     assert hide_named_secrets(value) == hidden
@@ -96,11 +96,11 @@ def test_values_are_hidden_by_their_names_at_any_depth() -> None:
 
 
 def test_a_number_of_tokens_is_displayed() -> None:
-    """Shows counts of tokens, but hides a text with such a name."""
+    """Counts of tokens are shown, but text with such a name is hidden."""
     usage = {"max_output_tokens": 5, "promptTokenCount": 7, "tokens": "a b", "token": 4}
     assert hide_named_secrets(usage) == {**usage, "tokens": "…", "token": "…"}
 
 
 def test_a_secret_name_above_a_value_hides_it() -> None:
-    """Hides a value inside a secret by its path."""
+    """A value inside a field with a secret name is hidden."""
     assert [hide_secrets_at(place, 1) for place in ("args.password", "args.secret.a[0]", "args.to[1]")] == ["…", "…", 1]

@@ -27,6 +27,6 @@ def test_entries_survive_packing(data: st.DataObject) -> None:
     "data", [b"", b"{", b'[{"ref": "start"}]', b'[{"ref": "x", "time": 1, "kind": "new", "body": {}}]']
 )
 def test_an_invalid_segment_is_refused(data: bytes) -> None:
-    """Refuses damaged data and data of a newer version."""
+    """Damaged data and data of a newer version are refused."""
     with pytest.raises(ForeignHistory):
         unpack_entries(data)

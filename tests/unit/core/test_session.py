@@ -74,7 +74,7 @@ def test_the_state_excludes_temporary_and_scoped_keys() -> None:
 
 
 def test_the_next_message_goes_to_the_agent_that_took_over() -> None:
-    """Holds until the conversation is handed back."""
+    """The next message goes to that agent until the conversation is handed back."""
     log = session()
     for next_agent, expected in ((None, ("root", None)), ("billing", ("root", None)), (None, ("billing", "root"))):
         log.accept(message("x"))
@@ -90,7 +90,7 @@ def test_the_next_message_goes_to_the_agent_that_took_over() -> None:
 
 
 def test_an_undelivered_joined_message_starts_its_own_invocation() -> None:
-    """Starts before the messages that were already queued."""
+    """The invocation of an undelivered message starts before the messages that were already queued."""
     log = session()
     log.accept(message("a"))
     log.start("run")
@@ -112,7 +112,7 @@ def test_an_undelivered_joined_message_starts_its_own_invocation() -> None:
     ],
 )
 def test_a_message_is_refused(busy: bool, content: SessionMessage, error: type[Exception]) -> None:
-    """The class of the error states the reason."""
+    """The class of the error states why the message is refused."""
     log = session(state={"large": "v" * 600_000})
     if busy:
         log.accept(message("a"))
@@ -122,7 +122,7 @@ def test_a_message_is_refused(busy: bool, content: SessionMessage, error: type[E
 
 
 def test_the_queue_is_bounded_by_number_and_size() -> None:
-    """Refuses only the first message above the limit."""
+    """Only the messages above the limit are refused."""
     log = session()
     for n in range(MAX_QUEUED):
         log.check(message(str(n)))
@@ -136,7 +136,7 @@ def test_the_queue_is_bounded_by_number_and_size() -> None:
 
 
 def test_joined_messages_count_until_they_are_delivered() -> None:
-    """They are carried over like queued messages, so their number is limited, too."""
+    """Joined messages count towards the limit, because they are carried over like queued messages."""
     log = session()
     log.accept(message("a"))
     log.start("run")
@@ -162,14 +162,14 @@ def test_a_closed_session_still_answers_repeated_messages() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"[]", b'{"invocation": "1"}', b'{"invocation": 1, "at": "x"}', b"null"])
 def test_an_invalid_nudge_is_refused(data: bytes) -> None:
-    """Raises only `InvalidInput`."""
+    """An invalid nudge raises only `InvalidInput`."""
     with pytest.raises(InvalidInput):
         parse_nudge(data)
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_parsed_or_refused(data: bytes) -> None:
-    """Raises only `InvalidInput`."""
+    """Invalid bytes raise only `InvalidInput`."""
     for parse in (parse_message, lambda found: parse_session(found, ID, continues=False)):
         with contextlib.suppress(InvalidInput):
             parse(data)
@@ -190,7 +190,7 @@ STEPS = st.lists(
 @settings(deadline=None)
 @given(STEPS)
 def test_every_accepted_message_is_answered_once(steps: list[tuple[str, object]]) -> None:
-    """Holds for any order of messages, waits, ends and runs."""
+    """Every accepted message is answered once, for any order of messages, waits, ends and runs."""
     log, accepted, answered = session(), [], []
 
     def start() -> None:

@@ -1,4 +1,4 @@
-"""Recorded forms leave out what other recorded values determine, and readers restore it."""
+"""Recorded forms omit values that other recorded values determine, and readers restore them."""
 
 from typing import Any
 
@@ -51,7 +51,7 @@ def result(content: JsonObject) -> InvocationResult:
 
 @pytest.mark.parametrize("content", [CONTENT, SIGNED])
 def test_a_result_survives_a_round_trip(content: JsonObject) -> None:
-    """Restores the content, the entries and the state of the report."""
+    """The content, the entries and the state of the report are restored."""
     assert InvocationResult.model_validate(decode(result(content).encode())) == result(content)
 
 
@@ -66,13 +66,13 @@ def test_a_result_leaves_out_empty_fields() -> None:
 
 
 def test_a_result_without_content_is_read_without_it() -> None:
-    """The text alone would be read as the whole reply."""
+    """A result without content is read without content, because its text may be only a part of the reply."""
     read = InvocationResult.model_validate({"text": TEXT, "omitted": ["content"]})
     assert read.content is None
 
 
 def test_a_result_of_an_earlier_version_is_read() -> None:
-    """It has all fields, and no field of its report refers to another one."""
+    """A result of an earlier version has all fields, and is read without references between them."""
     whole = result(CONTENT)
     assert InvocationResult.model_validate(whole.model_dump(mode="json")) == whole
 
@@ -94,7 +94,7 @@ def test_a_result_of_an_earlier_version_is_read() -> None:
     ],
 )
 def test_a_reply_survives_a_round_trip(reply: ModelReply) -> None:
-    """Restores usual values and calls without annotations."""
+    """Default values and calls without annotations are restored."""
     assert ModelReply.model_validate(decode(reply.encode())).restored() == reply
 
 
@@ -129,12 +129,12 @@ def pending(**fields: Any) -> PendingCall:
     ],
 )
 def test_a_pending_call_survives_a_round_trip_through_the_memo(call: PendingCall) -> None:
-    """The reader knows the invocation, the defaults and ADK's hint."""
+    """The invocation, the defaults and ADK's hint are restored from the reader's own knowledge."""
     assert PendingCall.from_memo(call.to_memo(1_000), "inv") == call
 
 
 def test_the_memo_does_not_contain_the_default_hint() -> None:
-    """The hint is longer than everything else."""
+    """The default hint is left out of the memo, because it is longer than all other fields."""
     assert "hint" not in pending(hint=default_hint("pay")).to_memo(1_000)
 
 
@@ -146,7 +146,7 @@ def test_a_default_hint_is_not_recorded() -> None:
 
 
 def test_entries_leave_out_what_their_references_contain() -> None:
-    """Leaves out the kind, the number and a repeated time."""
+    """The kind, the number and a repeated time are left out."""
     assert entries_to_json(entries(CONTENT))[0] == {"ref": ">1", "time": 1_000.25}
     assert "time" not in entries_to_json(entries(CONTENT))[1]
 
@@ -161,7 +161,7 @@ def test_entries_that_differ_from_their_references_survive_a_round_trip(run: int
 
 
 def test_entries_of_an_earlier_version_are_read() -> None:
-    """They contain all fields."""
+    """Entries of an earlier version, which contain all fields, are read."""
     recorded = {"ref": ">1", "time": 1.0, "kind": "model_called", "body": {"number": 1}}
     assert entries_from_json([recorded]) == [Entry(parse_ref(">1"), 1.0, ModelCalled(1))]
 

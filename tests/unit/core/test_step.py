@@ -26,7 +26,7 @@ def test_a_message_is_sent_to_the_model() -> None:
 
 
 def test_the_invocation_waits_during_a_model_call() -> None:
-    """Nothing is decided before the reply."""
+    """No other step is decided before the model replies."""
     assert next_step(log_of(user_message("hello"))) == Wait()
 
 
@@ -36,12 +36,12 @@ def test_text_ends_the_invocation() -> None:
 
 
 def test_calls_of_one_reply_run_together() -> None:
-    """They form one batch, in call order."""
+    """The calls form one batch, in call order."""
     assert next_step(log_of(user_message("go"), model_calls("a", "b"))) == Perform(("fc-1", "fc-2"))
 
 
 def test_the_model_is_called_after_the_whole_batch_returned() -> None:
-    """Otherwise the model would see calls without responses."""
+    """The model is called when all calls of the batch have responses."""
     half = log_of(user_message("go"), model_calls("a", "b"), tool_returned("fc-2", {"v": 2}))
     assert next_step(half) == Perform(("fc-1",))
     whole = log_of(
@@ -66,7 +66,7 @@ def test_a_confirmed_call_runs() -> None:
 
 
 def test_an_edited_call_runs_with_the_edited_arguments() -> None:
-    """`edit` approves the call with other arguments."""
+    """The action `edit` approves the call with other arguments."""
     log = log_of(
         user_message("pay 900"),
         model_calls("pay", gated=True, args={"amount": 900}),
@@ -150,7 +150,7 @@ def test_an_answer_during_a_model_call_causes_another_one() -> None:
 
 
 def test_progress_with_wake_false_causes_no_model_call() -> None:
-    """Records the progress without calling the model."""
+    """Progress with `wake=False` is recorded without a model call."""
     log = log_of(
         user_message("ask"),
         model_calls("ask", kind="long_running"),
@@ -187,7 +187,7 @@ def test_a_falsy_long_running_result_keeps_its_state() -> None:
 
 
 def test_an_expired_call_is_reported_and_never_approved() -> None:
-    """Reports an error to the model when the deadline passes."""
+    """The model receives an error when the deadline passes."""
     log = log_of(user_message("pay 900"), model_calls("pay", gated=True), expired("fc-1"))
     assert next_step(log) == CallModel(0, "turn")
     call, response = responses(log)[-1]
@@ -207,7 +207,7 @@ def test_an_expired_call_is_reported_with_its_running_sibling() -> None:
 
 
 def test_a_lost_call_is_reported_as_unknown() -> None:
-    """The model must not assume that nothing happened."""
+    """The response says that the outcome is unknown, because the tool may have had an effect."""
     log = log_of(user_message("pay"), model_calls("pay", effect="once"), tool_lost("fc-1"))
     assert next_step(log) == CallModel(0, "turn")
     assert responses(log)[-1][1]["error_type"] == "OutcomeUnknown"
@@ -224,7 +224,7 @@ def test_skip_summarization_ends_the_invocation_without_the_model() -> None:
 
 
 def test_the_model_is_called_no_more_often_than_the_budget_allows() -> None:
-    """The invocation stops and reports the limit."""
+    """An invocation that reaches the limit of its budget stops and reports it."""
     log = log_of(
         user_message("go", budget=Budget(max_llm_calls=1)),
         model_calls("a"),
@@ -234,7 +234,7 @@ def test_the_model_is_called_no_more_often_than_the_budget_allows() -> None:
 
 
 def test_cancelling_precedes_an_approval() -> None:
-    """Holds for anything that arrives in the same task."""
+    """A cancellation precedes anything that arrives in the same task."""
     log = log_of(user_message("pay"), model_calls("pay", gated=True), answered("fc-1"), CancelRequested())
     assert next_step(log) == Cancel()
 

@@ -92,7 +92,7 @@ def test_an_app_cannot_be_named_like_the_key_of_a_tenant() -> None:
 
 @pytest.mark.parametrize("tenant", [None, "other"])
 def test_a_session_must_be_the_session_of_the_tenant(tenant: str | None) -> None:
-    """Neither an invocation nor a session workflow can name another tenant than its ID does."""
+    """Neither an invocation nor a session workflow can name another tenant than the one in its ID."""
     id = ids.session(ids.app_key("shop", "acme"), "ann", "s")
     names = {"agent": "a", "message": "x", "app": "shop", "user_id": "ann", "session_id": "s"}
     for claimed in ({} if tenant is None else {"tenant": tenant}), {"app": "acme~~shop"}:
@@ -118,10 +118,13 @@ def test_a_session_must_be_the_session_of_the_tenant(tenant: str | None) -> None
     ],
 )
 def test_people_may_access_only_their_own_tenant(claimed: str | None, tenant: str | None, allowed: bool) -> None:
-    """None means an issuer without tenants, and an empty claim a person without one."""
+    """People see only their own tenant.
+
+    None means an issuer without tenants, and an empty text a person without one.
+    """
     assert Verified(subject="dana", tenant=claimed).may_access(tenant) is allowed
 
 
 def test_the_tenant_of_an_approver_is_not_recorded() -> None:
-    """MACs of earlier approvals stay valid, and histories stay the same."""
+    """Records omit the tenant of an approver, so MACs of earlier approvals stay valid and histories the same."""
     assert Verified(subject="dana", tenant="acme").model_dump() == Verified(subject="dana").model_dump()

@@ -47,24 +47,24 @@ def test_hostile_arguments_are_inserted_as_bounded_text(value: Any) -> None:
 
 
 def test_braces_in_an_argument_stay_text() -> None:
-    """Otherwise one argument could display another one, such as a secret."""
+    """Braces in an argument are not expanded, because they could display another argument, such as a secret."""
     assert summary.title("To {to}", {"to": "{password}", "password": "hunter2"}) == "To {password}"
 
 
 def test_a_title_masks_secrets() -> None:
-    """Everyone with access to the namespace can read titles."""
+    """Titles mask secrets, because everyone with access to the namespace can read them."""
     assert summary.title("Log in with {password}", {"password": "hunter2"}) == "Log in with …"
 
 
 def test_a_title_of_a_long_argument_shows_its_end() -> None:
-    """Malicious content is often at the end of a long value."""
+    """The title shows the end of a long argument, where malicious content is often hidden."""
     title = summary.title("{to}", {"to": "a" * 5_000 + "@evil.example"})
     assert title is not None
     assert title.endswith("@evil.example")
 
 
 def test_the_title_of_a_call_follows_its_current_arguments() -> None:
-    """After an approver edited the arguments, a second approver must not read the old ones."""
+    """The title shows edited arguments, because a second approver must not read the old ones."""
     call = CallState(call=Call(id="fc-1", title="Pay {amount}"), args={"amount": 5})
     assert call.pending("i", "u", None).title == "Pay 5"
     call.args = {"amount": 6}

@@ -30,7 +30,7 @@ def test_a_vote_counts_for_the_verified_person_and_not_for_the_claimed_name() ->
 
 
 def test_another_spelling_of_a_name_is_not_another_approver() -> None:
-    """Ignores differences in case, accents and prefixes, so one person has one vote."""
+    """Names that differ only in case, accents or prefix belong to one approver, who has one vote."""
     log = log_of(user_message("pay"), model_calls("pay", gated=True, approval=OF_TWO, declared="schema"))
     log.append(parse_ref("s1"), 1_002, answered("fc-1", by="Jos\u00e9@example.com"))
     for alias in ("jose\u0301@example.com", " JOS\u00c9@EXAMPLE.COM", "mailto:jos\u00e9@example.com"):
@@ -39,7 +39,7 @@ def test_another_spelling_of_a_name_is_not_another_approver() -> None:
 
 
 def test_a_vote_before_the_function_returned_counts() -> None:
-    """The receipt says so, and the call lacks only the other approvals afterward."""
+    """The receipt counts the early vote, and afterward the call needs only the other approvals."""
     votes = [answered("fc-1", by="ann"), answered("fc-1", "claim", by="ben")]
     asking_call = model_calls("ask", kind="long_running", approval=OF_TWO, declared="schema")
     log = log_of(user_message("ask"), asking_call, votes, tool_returned("fc-1", {"status": "pending"}, final=False))
@@ -49,7 +49,7 @@ def test_a_vote_before_the_function_returned_counts() -> None:
 
 
 def test_votes_to_run_a_long_running_function_do_not_count_as_its_answer() -> None:
-    """After two people let it run, its question needs two approvals of its own."""
+    """The question of a function needs two approvals of its own, after two people approved its run."""
     asking_call = model_calls("ask", kind="long_running", gated=True, approval=OF_TWO, declared="schema")
     votes = [answered("fc-1", by="ann"), answered("fc-1", by="ben")]
     log = log_of(user_message("ask"), asking_call, votes, tool_returned("fc-1", {"status": "pending"}, final=False))

@@ -24,7 +24,7 @@ from waystation.core.log import (
 from waystation.core.projection import Snapshot
 
 LATE = 1_000.0
-"""Seconds after the start at which results arrive, because no workflow task ran before."""
+"""The time of late results, in seconds after the start: no workflow task ran before."""
 
 
 def log_with_calls(*kinds: str) -> Log:
@@ -64,7 +64,7 @@ def working_time(log: Log, *results: tuple[str, float, Body]) -> float:
 
 @pytest.mark.parametrize("order", list(permutations(range(3))))
 def test_parallel_calls_count_once(order: tuple[int, ...]) -> None:
-    """Neither the order nor the time of their results matters; a called agent counts like a tool."""
+    """Parallel calls count once, whatever the order and time of their results; a called agent is like a tool."""
     results = [("fc-1", LATE, returned("fc-1", 2)), ("fc-2", LATE, returned_agent("fc-2", 4))]
     results.append(("fc-3", LATE, returned("fc-3", 3)))
     assert (
@@ -78,18 +78,18 @@ def test_parallel_calls_count_once(order: tuple[int, ...]) -> None:
     ids=["of an older version", "lost"],
 )
 def test_a_call_without_a_measured_duration_lasts_until_its_result(body: Body) -> None:
-    """It begins with the model's reply and may overlap with other calls."""
+    """A call without a duration counts from the model's reply to its result, and may overlap with other calls."""
     results = ("fc-1", 8, body), ("fc-2", LATE, returned("fc-2", 2))
     assert working_time(log_with_calls("function", "function"), *results) == 1 + 3
 
 
 def test_an_agent_that_reports_no_usage_counts_no_time() -> None:
-    """Most of its time may have been spent waiting for people."""
+    """An agent without usage counts no time, because it may have waited for people most of the time."""
     assert working_time(log_with_calls("agent"), ("fc-1", LATE, CallLost("fc-1", Failure(kind="cancelled")))) == 1
 
 
 def test_intervals_are_carried_over_to_the_next_run() -> None:
-    """A call that continues while the run continues as new still overlaps with one that has returned."""
+    """A call that continues in the next run still overlaps with one that returned in this run."""
     log = log_with_calls("function", "agent")
     working_time(log, ("fc-1", 9, returned("fc-1", 3)))
     assert log.state.input

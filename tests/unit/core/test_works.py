@@ -33,14 +33,14 @@ ESCALATE = EventActions(escalate=True)
 
 
 def test_a_sequence_runs_its_agents_one_after_the_other() -> None:
-    """Enters the root once, to resolve its kind."""
+    """The agents run in order; the root is entered once, to resolve its kind."""
     stage = Stage(composite("sequential", llm("a"), llm("b")))
     assert stage.play() == Finish()
     assert stage.asked == ["sequential", "a", "b"]
 
 
 def test_the_next_agent_of_a_sequence_waits_for_a_pending_call() -> None:
-    """An answer is part of an agent's work. ADK continues without it, or never."""
+    """The next agent starts after the pending call is answered. ADK starts it at once, or never."""
     waits = call("fc-1-1", kind="long_running")
     stage = Stage(composite("sequential", llm("a"), llm("b")), a=[waits, "thanks"])
     stage.play()
@@ -53,7 +53,10 @@ def test_the_next_agent_of_a_sequence_waits_for_a_pending_call() -> None:
 
 
 def test_a_sequence_waits_for_all_pending_calls_of_an_agent() -> None:
-    """ADK loses the invocation in this case; see adk-semantics 3.5."""
+    """All pending calls of an agent are answered before the next agent starts.
+
+    ADK loses the invocation; see adk-semantics 3.5.
+    """
     first, second = call("fc-1-1", kind="long_running"), call("fc-1-2", kind="long_running")
     assert first.content
     assert second.content
@@ -107,7 +110,7 @@ def test_a_sequence_ignores_escalation() -> None:
 
 @pytest.mark.parametrize("children", [(), (composite("sequential"),), (composite("loop", max_iterations=0),)])
 def test_a_loop_without_models_ends(children: tuple[AgentSpec, ...]) -> None:
-    """Such a loop without a limit could never escalate."""
+    """A loop without a model ends even without a limit, because it could never escalate."""
     stage = Stage(composite("loop", *children))
     assert stage.play() == Finish()
 
@@ -134,7 +137,7 @@ def test_one_parallel_agent_waits_while_the_other_continues() -> None:
 
 
 def test_a_stopped_agent_transfers_to_nobody() -> None:
-    """Its transfer is dropped if its sibling escalates while another call of the batch runs."""
+    """The transfer of a stopped agent is dropped, even if a call of its batch is still in flight."""
     handing, running = transfer("fc-2-1", llm("helper")), call("fc-2-2")
     assert handing.content
     assert running.content
@@ -144,7 +147,7 @@ def test_a_stopped_agent_transfers_to_nobody() -> None:
     )
     stage = Stage(composite("parallel", llm("a"), llm("b")), a=[call("fc-1-1")], b=[both])
     stage.ask()
-    stage.answer()  # the parallel agent is known
+    stage.answer()  # enters the parallel agent
     stage.ask()
     stage.answer()
     stage.answer()
@@ -154,7 +157,7 @@ def test_a_stopped_agent_transfers_to_nobody() -> None:
 
 
 def test_a_direct_child_that_escalates_stops_its_siblings() -> None:
-    """Their activities become unwanted, and their calls are closed."""
+    """The activities of the siblings become unwanted, and their calls are closed."""
     stage = Stage(
         composite("parallel", llm("a"), llm("b"), llm("c"), name="pa"),
         a=[text("I have it", actions=ESCALATE)],
@@ -164,14 +167,14 @@ def test_a_direct_child_that_escalates_stops_its_siblings() -> None:
     stage.answer()
     stage.ask()
     stage.answer(3)  # b calls its tool
-    stage.answer(2)  # a escalates; the model of c is still thinking
+    stage.answer(2)  # a escalates; the model call of c is in flight
     assert next_step(stage.log) == Finish()
     assert stage.log.state.runs.unwanted == {"fc-2-1", "m4"}
     assert stage.log.state.calls["fc-2-1"].closed
 
 
 def test_a_late_reply_of_a_stopped_agent_is_ignored() -> None:
-    """Its tokens count nevertheless."""
+    """A late reply of a stopped agent is ignored, but its tokens count."""
     stage = Stage(composite("parallel", llm("a"), llm("b"), name="pa"), a=[text("mine", actions=ESCALATE)])
     stage.ask()
     stage.answer()
@@ -182,7 +185,7 @@ def test_a_late_reply_of_a_stopped_agent_is_ignored() -> None:
 
 
 def test_a_lost_model_call_of_a_stopped_agent_is_ignored() -> None:
-    """The model activity of a stopped agent ends by cancellation."""
+    """A lost model call is ignored, because the activity of a stopped agent is cancelled."""
     stage = Stage(composite("parallel", llm("a"), llm("b"), name="pa"), a=[text("mine", actions=ESCALATE)])
     stage.ask()
     stage.answer()
@@ -193,7 +196,7 @@ def test_a_lost_model_call_of_a_stopped_agent_is_ignored() -> None:
 
 
 def test_a_lost_model_call_on_one_branch_fails_the_invocation() -> None:
-    """Corresponds to the exception group in ADK."""
+    """A lost model call on one branch fails the invocation, like an exception group in ADK."""
     stage = Stage(composite("parallel", llm("a"), llm("b"), name="pa"))
     stage.ask()
     stage.answer()
@@ -239,7 +242,7 @@ def test_a_tool_may_transfer_while_its_siblings_finish() -> None:
 
 
 def test_an_answer_goes_to_the_agent_that_made_the_call() -> None:
-    """Holds after that agent transferred the conversation; see adk-semantics 3.5."""
+    """The calling agent gets the answer, even after it transferred the conversation; see adk-semantics 3.5."""
     waits = call("fc-1", kind="long_running")
     stage = Stage(llm("a"), a=[waits, transfer("fc-2", llm("b")), "thanks"], b=["hello"])
     stage.play()
@@ -271,7 +274,7 @@ def test_an_answer_during_a_transfer_reaches_its_agent() -> None:
 
 
 def test_the_next_message_goes_to_the_last_agent_that_may_keep_it() -> None:
-    """Reports no next agent if that is the root."""
+    """The next message goes to the last agent that may keep the conversation; None stands for the root."""
     there = Stage(llm("a"), a=[transfer("fc-1", llm("b"))])
     there.play()
     assert there.log.state.result().next_agent == "b"
@@ -297,7 +300,7 @@ def test_a_composite_with_callbacks_before_it_is_entered_by_an_activity() -> Non
 
 
 def test_callbacks_may_answer_for_an_agent() -> None:
-    """Neither its model nor the agents after it in its subtree are called."""
+    """A callback's reply replaces the agent's model call, and that of the agents below it."""
     spoken = CallbackResult(content={"role": "model", "parts": [{"text": "closed today"}]})
     stage = Stage(composite("sequential", llm("a"), llm("b")), a=[ModelReply(before=spoken, skipped=True)])
     assert stage.play() == Finish()
@@ -305,7 +308,7 @@ def test_callbacks_may_answer_for_an_agent() -> None:
 
 
 def test_a_structured_answer_follows_the_responses_and_ends_the_agent() -> None:
-    """The model is not called again."""
+    """The structured answer is the last event, and the model is not called again."""
     closing = CallbackResult(
         content={"role": "model", "parts": [{"text": '{"a": 1}'}]}, actions=EventActions(state_delta={"k": 1})
     )
@@ -317,7 +320,7 @@ def test_a_structured_answer_follows_the_responses_and_ends_the_agent() -> None:
 
 
 def test_a_plugin_may_answer_for_the_whole_invocation() -> None:
-    """No agent runs."""
+    """The reply of a plugin ends the invocation without running an agent."""
     spoken = CallbackResult(content={"role": "model", "parts": [{"text": "not now"}]})
     stage = Stage(llm("a"), a=[ModelReply(before=spoken, ends_invocation=True, skipped=True)])
     assert stage.play() == Finish()
@@ -325,7 +328,7 @@ def test_a_plugin_may_answer_for_the_whole_invocation() -> None:
 
 
 def test_the_budget_counts_only_model_calls_of_all_agents() -> None:
-    """Entering a composite and running callbacks do not count."""
+    """Only model calls count against the budget, not entries of composites and callbacks."""
     stage = Stage(composite("loop", llm("a", after=True)), budget=3)
     step = stage.play()
     assert isinstance(step, Finish)
@@ -334,7 +337,7 @@ def test_the_budget_counts_only_model_calls_of_all_agents() -> None:
 
 
 def test_calls_of_parallel_agents_are_closed_at_the_end() -> None:
-    """Closes calls on every branch."""
+    """Pending calls on every branch are closed."""
     stage = Stage(
         composite("parallel", llm("a"), llm("b"), name="pa"),
         a=[call("fc-1-1", kind="long_running")],
@@ -392,7 +395,7 @@ def test_yielded_events_are_recorded_in_place() -> None:
 
 
 def test_segments_of_a_body_contain_the_numbers_of_its_events() -> None:
-    """Each has the number of events at its begin, before its first and after its last event, and its sub-agent."""
+    """A segment has its sub-agent and the event numbers at its begin, before its first and after its last event."""
     stage = custom_stage(
         ModelReply(yielded=(yielded_text("one"), yielded_text("two")), begins=llm("a")),
         ModelReply(begins=llm("b")),
@@ -403,7 +406,7 @@ def test_segments_of_a_body_contain_the_numbers_of_its_events() -> None:
 
 
 def test_a_custom_agent_in_a_loop_can_end_the_loop() -> None:
-    """An event of its body escalates."""
+    """An escalating event of the body ends the loop."""
     check = composite("custom", name="check")
     stage = Stage(
         composite("loop", llm("a"), check),
@@ -415,14 +418,14 @@ def test_a_custom_agent_in_a_loop_can_end_the_loop() -> None:
 
 @pytest.mark.parametrize(("repeats", "times"), [(True, 3), (False, 1)])
 def test_a_loop_of_custom_agents_runs_up_to_its_maximum(repeats: bool, times: int) -> None:
-    """Older histories lack `repeats`; their loops ended after one round."""
+    """The loop runs up to its maximum. Loops in older histories, which lack `repeats`, ended after one round."""
     stage = Stage(composite("loop", composite("custom", name="count"), max_iterations=3, repeats=repeats))
     assert stage.play() == Finish()
     assert stage.asked == ["loop", *["count"] * times]
 
 
 def test_a_loop_of_custom_agents_without_max_iterations_has_a_limit() -> None:
-    """No model call would count against the budget, so the rounds do."""
+    """A loop of custom agents has a limit of rounds, because it may make no model calls."""
     stage = Stage(composite("loop", composite("custom", name="count"), repeats=True), budget=5)
     step = stage.play()
     assert isinstance(step, Finish)
@@ -434,14 +437,14 @@ def test_a_loop_of_custom_agents_without_max_iterations_has_a_limit() -> None:
 
 
 def test_callbacks_after_a_custom_agent_run_when_its_body_has_ended() -> None:
-    """They run once."""
+    """The callbacks run once, after the body has ended."""
     stage = custom_stage(ModelReply(begins=llm("a")), ModelReply(), after=True)
     assert stage.play() == Finish()
     assert stage.asked == ["story", "a", "story", "story:leave"]
 
 
 def test_a_callback_that_answers_for_a_custom_agent_replaces_its_body() -> None:
-    """No sub-agent runs."""
+    """The callback's reply replaces the body, and no sub-agent runs."""
     stage = custom_stage(
         ModelReply(skipped=True, before=CallbackResult(content={"role": "model", "parts": [{"text": "no"}]}))
     )
@@ -450,7 +453,7 @@ def test_a_callback_that_answers_for_a_custom_agent_replaces_its_body() -> None:
 
 
 def test_a_custom_agent_survives_a_snapshot_between_its_sub_agents() -> None:
-    """The next run of the workflow asks the body again when the sub-agent is over."""
+    """The next run of the workflow runs the body again when the sub-agent has ended."""
     stage = custom_stage(ModelReply(begins=llm("a")), ModelReply(begins=llm("b")), ModelReply())
     stage.ask()
     stage.answer()

@@ -17,7 +17,7 @@ from waystation.core.approval import Answer, Verified
 
 NAMESPACE, CALL = "default", "invoice-7/fc-1"
 KEY = OctKey.import_key("k" * 40)
-"""Of links."""
+"""The key that signs links."""
 APPROVE: dict[str, Any] = {"function_call_id": "fc-1", "action": "approve", "comment": "fine"}
 
 
@@ -76,5 +76,5 @@ def installed(folder: Path, provider: FakeOpenId, issuer: Mapping[str, str | boo
 
 @pytest.fixture
 def there(tmp_path: Path, openid: FakeOpenId) -> Installation:
-    """An installation that trusts its gateway and the provider."""
+    """Return an installation that trusts its gateway and the provider."""
     return installed(tmp_path / "identity", openid)

@@ -1,4 +1,4 @@
-"""Who may log in, and with which roles."""
+"""Rules that decide which accounts may log in, and with which roles."""
 
 import pytest
 
@@ -12,7 +12,7 @@ GOOGLE = "https://accounts.google.com"
 
 
 def admission(issuer: str = PRIVATE, **tables: object) -> Admission:
-    """Return the rules of a section."""
+    """Return the admission rules of a configuration section."""
     return Admission(OidcSection.model_validate({"issuer": issuer, "client_id": "inbox", **tables}))
 
 
@@ -46,7 +46,7 @@ def admits(rules: Admission, *roles: str, **claims: object) -> bool:
     ],
 )
 def test_well_known_issuers_of_accounts_for_anyone_are_public(issuer: str) -> None:
-    """Spelling, ports and paths of the issuer do not matter."""
+    """The spelling, port and path of the issuer do not matter."""
     assert is_public(issuer)
     assert admission(issuer).is_open
 
@@ -63,17 +63,17 @@ def test_well_known_issuers_of_accounts_for_anyone_are_public(issuer: str) -> No
     ],
 )
 def test_other_issuers_are_private(issuer: str) -> None:
-    """An unknown issuer serves one organization."""
+    """An unknown issuer is private, because it usually serves one organization."""
     assert not is_public(issuer)
 
 
 def test_a_requirement_closes_a_public_issuer() -> None:
-    """Roles, groups or domains suffice."""
+    """A requirement of roles, groups or domains closes a public issuer."""
     assert not any(admission(GOOGLE, require={kind: ["example.com"]}).is_open for kind in RequireSection.model_fields)
 
 
 def test_a_person_meets_each_kind_of_requirement_with_one_name() -> None:
-    """Looks up roles and groups in the configured claims."""
+    """Roles and groups are read from the configured claims, and one matching name is enough."""
     rules = admission(groups_claim="realm.groups", require={"roles": ["staff", "boss"], "groups": ["payments"]})
     paying = {"realm": {"groups": ["other", "payments"]}}
     assert admits(rules, "boss", **paying)
@@ -97,12 +97,12 @@ def test_a_person_meets_each_kind_of_requirement_with_one_name() -> None:
     ],
 )
 def test_only_a_verified_address_has_a_domain(claims: dict[str, object], admitted: bool) -> None:
-    """An address that the provider has not verified proves nothing."""
+    """Only a verified address proves its domain."""
     assert admits(admission(require={"domains": ["example.com"]}), **claims) is admitted
 
 
 def test_google_names_the_domain_that_manages_the_account() -> None:
-    """Former employees keep private accounts with their old address."""
+    """The claim `hd` counts and not the address, because former employees keep accounts with their address."""
     rules = admission(GOOGLE, require={"domains": ["example.com"]})
     assert admits(rules, hd="example.com")
     assert not admits(rules, email="dana@example.com", email_verified=True)
@@ -131,7 +131,7 @@ def test_roles_are_granted_to_subjects_roles_and_groups() -> None:
     ],
 )
 def test_a_misspelled_requirement_is_refused(table: dict[str, object], problem: str) -> None:
-    """Ignoring it would admit everyone."""
+    """A misspelled requirement is refused, because ignoring it would admit everyone."""
     with pytest.raises(ValueError, match=problem):
         RequireSection.model_validate(table)
     with pytest.raises(ValueError, match="has no key 'viewers'"):

@@ -1,4 +1,4 @@
-"""The configuration: each error names the file, the key and the remedy, and nothing secret."""
+"""Errors in the configuration name the file, the key and the remedy, and quote no secret."""
 
 import json
 import os
@@ -67,7 +67,7 @@ OPENS = '[envelope]\nprivate_key = "envelope-private.json"\n'
     ],
 )
 def test_a_mistake_is_named_with_its_key(keys: Path, text: str, key: str, problem: str) -> None:
-    """Loads a worker's file with a mistake and reports the key."""
+    """A worker's file with a mistake is refused, and the error names the key."""
     file = keys / "mistaken.toml"
     file.write_text(text)
     with pytest.raises(InvalidConfiguration) as caught:
@@ -90,7 +90,7 @@ def test_a_missing_key_is_named_with_its_purpose(keys: Path) -> None:
 
 
 def test_a_private_key_is_refused_in_place_of_a_public_one(keys: Path) -> None:
-    """Clients would receive the private key."""
+    """A private key is refused, because clients would receive it."""
     file = keys / "mistaken.toml"
     file.write_text('[envelope]\npublic_key = "envelope-private.json"\n')
     with pytest.raises(InvalidConfiguration, match="not a public EC or X25519 key"):
@@ -108,7 +108,10 @@ def test_a_short_key_of_links_is_refused(keys: Path) -> None:
 async def test_a_secret_may_be_in_a_variable_which_is_then_removed(
     there: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Tools and their programs do not see the variable, but a second reader in this process does."""
+    """A secret can be in a variable.
+
+    Tools and their programs do not see it, but a second reader in this process does.
+    """
     file = there.folder / "workers.toml"
     monkeypatch.setenv("OUR_ENVELOPE_KEY", (there.folder / "envelope-private.json").read_text())
     file.write_text(file.read_text().replace('"envelope-private.json"', '"env:OUR_ENVELOPE_KEY"'))
@@ -120,7 +123,7 @@ async def test_a_secret_may_be_in_a_variable_which_is_then_removed(
 
 @pytest.mark.parametrize("curve", ["X25519", "P-384"])
 async def test_keys_of_other_curves_and_pem_files_are_accepted(there: Installation, curve: str) -> None:
-    """Other programs create such keys."""
+    """Keys of other curves and in PEM files are accepted, because other programs create such keys."""
     key = OKPKey.generate_key("X25519") if curve == "X25519" else ECKey.generate_key("P-384")
     write_secret(there.folder / "a.pem", key.as_pem(private=True).decode())
     (there.folder / "b.pem").write_bytes(key.as_pem(private=False))
@@ -174,7 +177,7 @@ def test_the_examples_are_complete(tmp_path: Path) -> None:
     for name in ("workers", "gateway"):
         file = tmp_path / f"{name}.toml"
         lines = file.read_text().splitlines()
-        # Settings and tables that are commented out; of remarks neither holds a `=` or begins with `[`.
+        # Uncomment settings and tables. A remark neither contains `=` nor begins with `[`.
         uncommented = [line.removeprefix("# ") if " = " in line or line.startswith("# [") else line for line in lines]
         file.write_text("\n".join(uncommented))
         read = Configuration.read(file)

@@ -1,4 +1,4 @@
-"""Answers for the people of an interface that is not the web application."""
+"""Signing answers of people who use another interface than the web application."""
 
 import logging
 from collections.abc import AsyncIterator, MutableMapping
@@ -45,7 +45,7 @@ async def test_a_proof_of_the_person_is_sent_instead_of_a_signature(there: Insta
 
 
 def test_an_interface_without_keys_names_its_own_command() -> None:
-    """A reader of the chat cannot restart the web application."""
+    """The error names the command of the interface, because a reader of the chat cannot restart the web application."""
     call: Any = SimpleNamespace(policy=ApprovalPolicy(approvers=("role:finance",)))
     problem = Gatekeeper(interface="chat").why_not(Person("erin"), call, call, "approve")
     assert "`waystation chat --identity FILE`" in problem
@@ -58,10 +58,10 @@ async def test_an_accepted_answer_is_logged_with_the_interface(
     sent: list[dict[str, Any]] = []
 
     class Approvals:
-        """Accepts every answer."""
+        """A fake of the client's approvals that accepts every answer."""
 
         async def answer_all(self, calls: list[str], action: str, **fields: Any) -> AsyncIterator[Outcome]:
-            """Record the fields."""
+            """Record the fields of the answer."""
             sent.append(fields)
             for call in calls:
                 yield Outcome(call, receipt={"ref": "1"})

@@ -38,13 +38,13 @@ def keys(request: pytest.FixtureRequest, own_openid: FakeOpenId, tmp_path: Path,
 
 
 async def test_keys_are_read_once(keys: IssuerKeys, own_openid: FakeOpenId) -> None:
-    """Reads the keys once for any number of concurrent answers."""
+    """The keys are read once for any number of concurrent answers."""
     assert all(await asyncio.gather(*(is_known(keys, own_openid) for _ in range(20))))
     assert own_openid.key_reads <= 1
 
 
 async def test_an_unknown_key_is_looked_up_at_most_once_a_minute(own_openid: FakeOpenId, clock: Clock) -> None:
-    """Finds a new key of the provider; a forger who names keys causes no more requests."""
+    """A new key of the provider is found, but a forger who names unknown keys causes no more requests."""
     keys = IssuerKeys(own_openid.url, None, clock=clock)
     assert await is_known(keys, own_openid)
     for number in range(50):
@@ -58,7 +58,7 @@ async def test_an_unknown_key_is_looked_up_at_most_once_a_minute(own_openid: Fak
 
 
 async def test_a_withdrawn_key_is_refused_within_an_hour(own_openid: FakeOpenId, clock: Clock) -> None:
-    """Reads the provider's keys every hour."""
+    """A withdrawn key is refused within an hour, because the keys are read every hour."""
     keys = IssuerKeys(own_openid.url, None, clock=clock)
     assert await is_known(keys, own_openid)
     old = own_openid.keys[0].kid
@@ -68,7 +68,7 @@ async def test_a_withdrawn_key_is_refused_within_an_hour(own_openid: FakeOpenId,
 
 
 async def test_known_keys_serve_for_a_day_while_the_provider_is_down(own_openid: FakeOpenId, clock: Clock) -> None:
-    """Refuses them afterward."""
+    """Known keys are used for a day without the provider, and refused afterward."""
     keys = IssuerKeys(own_openid.url, None, clock=clock)
     assert await is_known(keys, own_openid)
     own_openid.keys_down = True
@@ -80,7 +80,7 @@ async def test_known_keys_serve_for_a_day_while_the_provider_is_down(own_openid:
 
 
 async def test_an_unreachable_provider_causes_a_retry(tmp_path: Path, own_openid: FakeOpenId) -> None:
-    """Raises another error than a refusal, so the verification is repeated and the answer counts later."""
+    """An unreachable provider does not refuse the answer: the verification is repeated, and the answer counts later."""
     there = installed(tmp_path, own_openid)
     sealed = there.seal(own_openid.token())
     own_openid.keys_down = True
@@ -91,7 +91,7 @@ async def test_an_unreachable_provider_causes_a_retry(tmp_path: Path, own_openid
 
 
 async def test_a_missing_provider_causes_a_retry(tmp_path: Path, openid: FakeOpenId) -> None:
-    """Also raises this error if its address belongs to another server."""
+    """A provider whose address belongs to another server also causes a retry."""
     there = installed(tmp_path / "a", openid, {"jwks": "http://127.0.0.1:9/jwks"})
     with pytest.raises(IdentityUnavailable):
         await there.verify(there.seal(openid.token()))
@@ -110,7 +110,7 @@ async def test_a_provider_with_another_issuer_is_refused(tmp_path: Path, own_ope
 
 
 async def test_a_token_without_a_key_id_needs_an_issuer_with_one_key(own_openid: FakeOpenId, clock: Clock) -> None:
-    """With several keys it is unclear which one signed."""
+    """A token without a key ID is refused if the issuer has several keys, because any of them may have signed it."""
     keys = IssuerKeys(own_openid.url, None, clock=clock)
     assert await keys.find(None, "ES256") is not None
     own_openid.keys.append(RSAKey.generate_key(2048, {"use": "sig"}, auto_kid=True))
@@ -123,14 +123,14 @@ async def test_a_token_without_a_key_id_needs_an_issuer_with_one_key(own_openid:
 
 
 async def test_tokens_signed_with_rsa_are_accepted(tmp_path: Path, own_openid: FakeOpenId) -> None:
-    """Most providers sign with RSA."""
+    """Tokens that are signed with RSA, as by most providers, are accepted."""
     own_openid.keys[:] = [RSAKey.generate_key(2048, {"use": "sig"}, auto_kid=True)]
     there: Installation = installed(tmp_path, own_openid)
     assert (await there.verify(there.seal(own_openid.token())))[0].subject == "dana@example.com"
 
 
 async def test_only_configured_algorithms_are_accepted(tmp_path: Path, own_openid: FakeOpenId) -> None:
-    """A provider that is configured for RSA signs with nothing else."""
+    """A signature with another algorithm than the configured one is refused."""
     there = installed(tmp_path, own_openid, {"algorithms": '["RS256"]'})
     with pytest.raises(NotAllowed, match="must use one of RS256"):
         await there.verify(there.seal(own_openid.token()))
@@ -138,7 +138,7 @@ async def test_only_configured_algorithms_are_accepted(tmp_path: Path, own_openi
 
 @pytest.mark.parametrize("claim", ["realm_access.roles", "https://example.com/roles"])
 async def test_roles_may_be_nested_or_have_a_name_with_dots(tmp_path: Path, own_openid: FakeOpenId, claim: str) -> None:
-    """Providers differ."""
+    """Roles are found in nested claims and in claims whose name has dots."""
     there = installed(tmp_path, own_openid, {"roles_claim": claim})
     nested = {"realm_access": {"roles": ["audit"]}} if claim.startswith("realm") else {claim: ["audit"]}
     who, _ = await there.verify(there.seal(own_openid.token(roles=None, **nested)))
@@ -146,7 +146,7 @@ async def test_roles_may_be_nested_or_have_a_name_with_dots(tmp_path: Path, own_
 
 
 async def test_an_unverified_email_address_identifies_nobody(tmp_path: Path, own_openid: FakeOpenId) -> None:
-    """Many providers let anyone enter any address."""
+    """An unverified address is refused as a name, because many providers let anyone enter any address."""
     there = installed(tmp_path, own_openid, {"subject_claim": "email"})
     good = own_openid.token("17", email="dana@example.com", email_verified=True)
     assert (await there.verify(there.seal(good)))[0].subject == "dana@example.com"
@@ -156,7 +156,7 @@ async def test_an_unverified_email_address_identifies_nobody(tmp_path: Path, own
 
 
 async def test_an_issuer_can_be_trusted_to_verify_every_email_address(tmp_path: Path, own_openid: FakeOpenId) -> None:
-    """An explicit `email_verified: false` is still refused."""
+    """The setting does not accept an explicit `email_verified: false`."""
     there = installed(tmp_path, own_openid, {"subject_claim": "email", "email_trusted": True})
     unsaid = own_openid.token("17", email="dana@example.com")
     assert (await there.verify(there.seal(unsaid)))[0].subject == "dana@example.com"

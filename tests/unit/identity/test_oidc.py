@@ -37,7 +37,7 @@ class Redirecting(FakeOpenId):
     """A provider that redirects the requests to one path."""
 
     redirect: tuple[str, int, str] | None = None
-    """The path, the status and where it leads."""
+    """The redirected path, the status, and the target."""
 
     def _get(self, handler: BaseHTTPRequestHandler) -> tuple[int, JsonObject, dict[str, str]]:
         return self._redirect(handler) or super()._get(handler)
@@ -91,7 +91,7 @@ async def test_the_provider_names_the_person_who_logs_in(login: OidcLogin, own_o
 
 
 async def test_other_kinds_of_clients_log_in_too(tmp_path: Path, own_openid: FakeOpenId, clock: Clock) -> None:
-    """Supports public clients and clients that post their secret."""
+    """Public clients and clients that post their secret can log in."""
     posting = configured(tmp_path, own_openid, clock, client_authentication="client_secret_post")
     url, state = await posting.begin(BACK)
     assert (await posting.finish(back(own_openid.log_in(url)), state)).who.subject == "dana@example.com"
@@ -103,7 +103,7 @@ async def test_other_kinds_of_clients_log_in_too(tmp_path: Path, own_openid: Fak
 
 
 async def test_a_login_is_finished_once_by_the_browser_that_began_it(login: OidcLogin, own_openid: FakeOpenId) -> None:
-    """Otherwise an attacker could let others work under the attacker's name."""
+    """A login is finished once, by its own browser, so that nobody works under an attacker's name."""
     url, state = await login.begin(BACK)
     returned = back(own_openid.log_in(url))
     _, of_another = await login.begin(BACK)
@@ -116,7 +116,7 @@ async def test_a_login_is_finished_once_by_the_browser_that_began_it(login: Oidc
 
 
 async def test_a_login_takes_at_most_ten_minutes(login: OidcLogin, own_openid: FakeOpenId, clock: Clock) -> None:
-    """An old address opens nothing."""
+    """A login that takes longer than ten minutes is refused."""
     url, state = await login.begin(BACK)
     returned = back(own_openid.log_in(url))
     clock.ahead_s = LOGIN_LIMIT_S
@@ -144,7 +144,7 @@ async def test_a_wrong_client_secret_is_reported_as_such(login: OidcLogin, own_o
 
 
 async def test_a_code_of_another_login_is_refused(login: OidcLogin, own_openid: FakeOpenId) -> None:
-    """A code is bound to its verifier, and the token to its nonce."""
+    """A code of another login is refused, because a code is bound to its verifier and the token to its nonce."""
     first, _ = await login.begin(BACK)
     stolen = back(own_openid.log_in(first))
     _, state = await login.begin(BACK)
@@ -156,7 +156,7 @@ async def test_a_code_of_another_login_is_refused(login: OidcLogin, own_openid: 
 
 
 async def test_a_response_of_another_provider_requests_no_token(login: OidcLogin, own_openid: FakeOpenId) -> None:
-    """A mix-up of providers would send the code to the wrong one."""
+    """A response of another provider requests no token, because the wrong provider would receive the code."""
     url, state = await login.begin(BACK)
     returned = back(own_openid.log_in(url)) | {"iss": "https://other.example"}
     assert "another provider" in await refusal(login, returned, state)
@@ -164,16 +164,16 @@ async def test_a_response_of_another_provider_requests_no_token(login: OidcLogin
 
 
 async def test_a_token_signed_by_someone_else_is_refused(login: OidcLogin, own_openid: FakeOpenId) -> None:
-    """Verifies the signature like that of an answer's token."""
+    """The signature of the token is verified like that of an answer's token."""
     url, state = await login.begin(BACK)
     await login.finish(back(own_openid.log_in(url)), state)
-    own_openid.rotate()  # a key that is not among the known published ones
+    own_openid.rotate()  # a key that the provider does not publish
     url, state = await login.begin(BACK)
     assert "does not identify a person" in await refusal(login, back(own_openid.log_in(url)), state)
 
 
 async def test_a_token_of_another_issuer_is_refused(login: OidcLogin, own_openid: FakeOpenId) -> None:
-    """It is refused although the provider signed it, because some providers sign for several issuers."""
+    """A token of another issuer is refused although the provider signed it. Some providers serve several issuers."""
     url, state = await login.begin(BACK)
     await login.finish(back(own_openid.log_in(url)), state)
     own_openid.issuer = "https://other.example"
@@ -182,7 +182,7 @@ async def test_a_token_of_another_issuer_is_refused(login: OidcLogin, own_openid
 
 
 async def test_a_failing_provider_is_reported_as_unavailable(login: OidcLogin, own_openid: FakeOpenId) -> None:
-    """The page can ask the person to try again."""
+    """A failing provider is reported as unavailable, so that the page can ask the person to try again."""
     url, state = await login.begin(BACK)
     returned = back(own_openid.log_in(url))
     own_openid.down = True
@@ -191,7 +191,7 @@ async def test_a_failing_provider_is_reported_as_unavailable(login: OidcLogin, o
 
 
 async def test_unreadable_keys_refuse_a_login_for_now(login: OidcLogin, own_openid: FakeOpenId) -> None:
-    """The message is about a login, which is not retried automatically."""
+    """The login fails with a message of its own, because a login is not retried automatically."""
     url, state = await login.begin(BACK)
     own_openid.keys_down = True
     with pytest.raises(IdentityUnavailable, match=r"cannot be read right now .* You are not logged in\. Try again"):
@@ -208,13 +208,13 @@ async def test_a_missing_provider_is_reported_as_unavailable(
 
 
 def test_a_provider_must_use_tls(tmp_path: Path, own_openid: FakeOpenId, clock: Clock) -> None:
-    """Otherwise an attacker on the network could log in."""
+    """A provider without TLS is refused, because an attacker on the network could log in."""
     with pytest.raises(InvalidConfiguration, match=r"oidc\.issuer: keys are fetched only over https"):
         configured(tmp_path, own_openid, clock, issuer="http://login.example.com")
 
 
 async def test_unfinished_logins_are_bounded(login: OidcLogin) -> None:
-    """Drops the oldest login."""
+    """The oldest unfinished login is dropped."""
     _, first = await login.begin(BACK)
     (pending,) = login._pending.values()
     login._pending.update({f"state-{number}": pending for number in range(MAX_LOGINS)})
@@ -226,7 +226,7 @@ async def test_unfinished_logins_are_bounded(login: OidcLogin) -> None:
 @settings(max_examples=drawn_examples(20), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.dictionaries(st.sampled_from(["code", "error", "iss", "x"]), st.text(), max_size=4))
 async def test_any_response_is_accepted_or_refused(login: OidcLogin, returned: dict[str, str]) -> None:
-    """Anyone can open the address with any parameters."""
+    """Any parameters are accepted or refused without another error, because anyone can open the address."""
     _, state = await login.begin(BACK)
     await refusal(login, returned | {"state": state}, state)
     await refusal(login, {"state": urlencode(returned)}, state)
@@ -237,7 +237,7 @@ async def test_any_response_is_accepted_or_refused(login: OidcLogin, returned: d
 async def test_a_redirect_of_the_provider_is_not_followed(
     tmp_path: Path, own_openid: FakeOpenId, clock: Clock, path: str, status: int
 ) -> None:
-    """The other server would receive the code and the client's secret, or choose the trusted keys."""
+    """A redirect is not followed: its target could get the code and the client's secret, or choose trusted keys."""
     with Redirecting() as provider:
         login = configured(tmp_path, provider, clock)
         url, state = await login.begin(BACK)

@@ -14,7 +14,7 @@ from waystation.approvers.identity.tokens import LIFETIME_S
 from waystation.core.errors import NotAllowed
 
 HERE: dict[str, Any] = {"namespace": NAMESPACE, "call": CALL}
-# Six answers that all differ.
+# Six different answers.
 PLACES: Mapping[str, dict[str, Any]] = {
     "here": HERE,
     "namespace": {**HERE, "namespace": "production"},
@@ -38,7 +38,7 @@ def sealed_token(there: Installation, signer: str, place: Mapping[str, Any]) -> 
 @pytest.mark.parametrize("to", PLACES)
 @pytest.mark.parametrize("of", PLACES)
 async def test_a_token_is_valid_only_in_its_place(there: Installation, of: str, to: str, signer: str) -> None:
-    """Of 36 pairs of six places, only those of a place with itself pass."""
+    """A token is accepted only for the answer that it was made for: 6 of 36 combinations pass."""
     sealed = sealed_token(there, signer, PLACES[of])
     if of == to:
         who, _ = await there.verify(sealed, **PLACES[to])
@@ -50,7 +50,7 @@ async def test_a_token_is_valid_only_in_its_place(there: Installation, of: str, 
 
 @pytest.mark.parametrize("signer", ["provider", "gateway"])
 async def test_a_token_expires_after_a_day(there: Installation, signer: str) -> None:
-    """Refuses an envelope that was held back, whatever its content."""
+    """An envelope that is older than a day is refused, whatever its content."""
     sealed = sealed_token(there, signer, HERE)
     there.clock.ahead_s = LIFETIME_S + 120
     with pytest.raises(NotAllowed, match="expired"):
@@ -59,7 +59,7 @@ async def test_a_token_expires_after_a_day(there: Installation, signer: str) -> 
 
 @pytest.mark.parametrize("to", PLACES)
 async def test_a_token_of_the_gateway_cannot_move_to_another_envelope(there: Installation, to: str) -> None:
-    """Anyone who opens an envelope with the workers' key has a token for one answer only."""
+    """A token that was taken from an envelope is refused in another one."""
     other = APPROVE | {"comment": "no, this one"}
     token = there.gateway.sign("dana@example.com", namespace=NAMESPACE, approval_id=CALL, answer=other)
     place = PLACES[to]
@@ -70,7 +70,7 @@ async def test_a_token_of_the_gateway_cannot_move_to_another_envelope(there: Ins
 
 
 async def test_an_unbound_token_of_the_gateway_is_refused(there: Installation) -> None:
-    """The gateway binds each token to one answer, so another program signed this one."""
+    """A token of the gateway that is bound to no answer is refused, because the gateway binds all its tokens."""
 
     key = ECKey.import_key(json.loads((there.folder / "gateway-signing.json").read_text()))
     claims = {

@@ -72,7 +72,7 @@ async def test_a_token_of_the_identity_provider_identifies_the_approver(there: I
 
 
 async def test_a_token_of_the_gateway_identifies_the_approver(there: Installation) -> None:
-    """Its issuer is the gateway, where the person logged in."""
+    """The issuer of the token is the gateway, where the person logged in."""
     signed = there.gateway.sign("eve", ["finance"], namespace=NAMESPACE, approval_id=CALL, answer=APPROVE)
     who, _ = await there.verify(there.seal(signed))
     assert who == Verified(subject="eve", roles=("finance",), issuer="https://approvals.example.com")
@@ -85,7 +85,7 @@ async def test_two_envelopes_of_one_token_have_different_nonces(there: Installat
 
 
 async def test_defaults_of_an_answer_may_be_omitted(there: Installation) -> None:
-    """The token is bound to the meaning of the answer."""
+    """An answer with and without its default values has the same digest, to which the token is bound."""
     sealed = there.sealer.seal(
         there.provider.token(), namespace=NAMESPACE, approval_id=CALL, answer=APPROVE | {"wake": True, "by": None}
     )
@@ -133,14 +133,14 @@ async def test_a_signed_token_must_have_all_required_claims(
 
 
 async def test_a_token_without_roles_identifies_a_person_without_roles(there: Installation) -> None:
-    """Many providers name no roles."""
+    """A token without roles is accepted, because many providers name no roles."""
     assert (await there.verify(there.seal(there.provider.token(roles=()))))[0].roles == ()
     claims = {"iss": there.provider.url, "aud": "waystation-test", "sub": "dana", "exp": time.time() + 60}
     assert (await there.verify(there.seal(there.provider.signed(claims))))[0].roles == ()
 
 
 async def test_a_small_difference_of_clocks_is_accepted(there: Installation) -> None:
-    """Accepts thirty seconds in either direction."""
+    """Clocks may differ by thirty seconds in either direction."""
     for off in (-30, 30):
         there.clock.ahead_s = off
         token = there.provider.token(exp=int(time.time()) + max(0, off) - 20 + 1, nbf=int(time.time()))
@@ -207,18 +207,18 @@ def forged(there: Installation) -> dict[str, str]:
     ],
 )
 async def test_a_forged_identity_proves_nothing(there: Installation, name: str) -> None:
-    """Hazard 15: accepts only signatures of trusted issuers."""
+    """Hazard 15: only signatures of trusted issuers are accepted."""
     await refusal(there, there.seal(forged(there)[name]))
 
 
 async def test_every_forgery_is_tried(there: Installation) -> None:
-    """The list above is complete."""
+    """The list of forgeries above is complete."""
     assert len(forged(there)) == 18
 
 
 @pytest.mark.parametrize("name", ["crit", "b64", "zip"])
 async def test_an_unknown_critical_header_is_refused(there: Installation, name: str) -> None:
-    """A header that is not understood must not be ignored."""
+    """A token with an unknown critical header is refused, because the header could change its meaning."""
     key = there.provider.keys[0]
     value: Any = {"crit": ["exp"], "b64": True, "zip": "DEF"}[name]
     claims = {"iss": there.provider.url, "aud": "waystation-test", "sub": "dana", "exp": time.time() + 600}
@@ -230,9 +230,9 @@ async def test_an_unknown_critical_header_is_refused(there: Installation, name: 
 
 
 async def test_a_short_rsa_key_of_a_provider_is_refused(tmp_path: Path, own_openid: FakeOpenId) -> None:
-    """Such signatures can be forged."""
+    """A key that is too short is refused, because its signatures can be forged."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of its length, which is the point
+        warnings.simplefilter("ignore")  # joserfc warns of the short key
         own_openid.keys[:] = [RSAKey.generate_key(1024, {"use": "sig"}, auto_kid=True)]
         token = own_openid.token()
     there = installed(tmp_path, own_openid)
@@ -243,7 +243,7 @@ async def test_a_short_rsa_key_of_a_provider_is_refused(tmp_path: Path, own_open
 
 
 async def test_a_plaintext_token_is_refused_with_a_request_to_revoke_it(there: Installation) -> None:
-    """Hazard 16: the token is readable in every place where it was sent."""
+    """Hazard 16: the token is refused, because it is readable in every place where it was sent."""
     assert "Revoke it" in await refusal(there, there.provider.token())
 
 
@@ -265,26 +265,29 @@ async def test_a_plaintext_token_is_refused_with_a_request_to_revoke_it(there: I
     ],
 )
 async def test_an_envelope_must_be_for_this_answer(there: Installation, changes: dict[str, Any], why: str) -> None:
-    """Compares each field of the envelope."""
+    """Each field of the envelope is compared with the answer."""
     assert why in await refusal(there, enveloped(there, **changes))
 
 
 async def test_an_envelope_made_by_another_program_is_accepted(there: Installation) -> None:
-    """The contract suffices to create one in other languages."""
+    """An envelope that follows the contract is accepted, whatever the language of the program."""
     who, nonce = await there.verify(enveloped(there))
     assert (who.subject, nonce) == ("dana@example.com", "n1")
 
 
 @pytest.mark.parametrize("header", [{"zip": "DEF"}, {"enc": "A128GCM"}, {"cty": "JWT", "jku": "https://x.example"}])
 async def test_an_envelope_must_have_the_agreed_header(there: Installation, header: dict[str, str]) -> None:
-    """Compression, for example, could turn a small text into a large one."""
+    """An envelope with another header is refused.
+
+    Compression, for example, could turn a small text into a large one.
+    """
     assert "header of the token's envelope" in await refusal(there, enveloped(there, header))
 
 
 async def test_an_envelope_for_other_workers_does_not_open(
     there: Installation, tmp_path: Path, openid: FakeOpenId
 ) -> None:
-    """A change of one character is detected, too."""
+    """An envelope for other workers or with a changed character does not open."""
     assert "cannot be decrypted" in await refusal(there, installed(tmp_path / "other", openid).seal(openid.token()))
     head, key, iv, text, tag = there.seal(openid.token()).split(".")
     text = ("B" if text[0] == "A" else "A") + text[1:]
@@ -292,7 +295,7 @@ async def test_an_envelope_for_other_workers_does_not_open(
 
 
 async def test_an_old_key_opens_earlier_envelopes(there: Installation, tmp_path: Path, openid: FakeOpenId) -> None:
-    """Both keys are configured while they are exchanged."""
+    """An old key opens earlier envelopes, because both keys are configured during a rotation."""
     new = installed(tmp_path / "new", openid)
     file = new.folder / "workers.toml"
     names = f'["envelope-private.json", "{there.folder}/envelope-private.json"]'
@@ -302,14 +305,14 @@ async def test_an_old_key_opens_earlier_envelopes(there: Installation, tmp_path:
 
 
 async def test_a_huge_token_is_refused_before_it_is_parsed(there: Installation) -> None:
-    """There is a limit for envelopes and one for the tokens inside."""
+    """Envelopes have a limit, and so do the tokens inside them."""
     assert "The limit is 32000" in await refusal(there, "e30." * 10_000)
     with pytest.raises(NotAllowed, match="The limit is 16000"):
         there.seal("e" * 16_001)
     assert "not a signed token" in await refusal(there, enveloped(there, token="e30.e30." + "A" * 17_000))
 
 
-# Anything at all
+# Arbitrary values
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
@@ -327,17 +330,17 @@ quietly = settings(
 @quietly
 @given(st.text() | st.lists(st.text(max_size=30), min_size=5, max_size=5).map(".".join))
 async def test_any_text_sent_as_a_token_is_refused(there: Installation, text: str) -> None:
-    """Raises only `NotAllowed`, also for texts of five parts."""
+    """Any text raises only `NotAllowed`, even with five parts."""
     assume(
         not any(piece in PLAIN_TOKEN for piece in text.split(".") if piece)
-    )  # Hypothesis also tries words from our code
+    )  # Hypothesis also draws words from our code
     await refusal(there, text)
 
 
 @quietly
 @given(json_values | st.fixed_dictionaries({"token": json_values, "jti": json_values, "exp": json_values}))
 async def test_any_sealed_value_is_refused(there: Installation, value: object) -> None:
-    """Anyone can seal with the public key."""
+    """Any sealed value raises only `NotAllowed`, because anyone can seal with the public key."""
     sealed = jwe.encrypt_compact(
         {"alg": JWE[0], "enc": JWE[1]}, json.dumps(value), workers_key(there), algorithms=list(JWE)
     )
@@ -349,7 +352,7 @@ async def test_any_sealed_value_is_refused(there: Installation, value: object) -
 async def test_any_signed_value_without_an_identity_is_refused(
     there: Installation, claims: dict[str, Any], header: dict[str, Any]
 ) -> None:
-    """Holds even for the provider's own key."""
+    """A signed value without an identity is refused, even with the provider's own key."""
     key = there.provider.keys[0]
     message = f"{part({'alg': 'ES256', 'kid': key.kid} | header)}.{part({'iss': there.provider.url} | claims)}"
     signature = jws.JWSRegistry.algorithms["ES256"].sign(message.encode(), key)
@@ -365,7 +368,7 @@ async def test_the_example_of_the_contract_has_the_documented_digest(there: Inst
         "args": {"amount": 12.5, "note": "größer\n", "id": 9007199254740993, "small": 1e-7, "list": [1.0, None, True]},
         "wake": True,
     }
-    # The canonical form, written out: the default `wake` is gone.
+    # The canonical form omits the default of `wake`.
     text = (
         '{"action":"edit","args":{"amount":12.5,"id":"9007199254740993","list":[1,null,true],'
         '"note":"größer\\n","small":1e-7},"function_call_id":"fc-1"}'

@@ -55,7 +55,7 @@ def test_a_mistake_is_named_with_its_key(tmp_path: Path, text: str, key: str, pr
 def test_addresses_may_be_in_a_variable_which_is_then_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, receiver: WebhookReceiver
 ) -> None:
-    """A variable may have several addresses, and tools and their programs do not see it."""
+    """A variable may contain several addresses, and tools and their programs do not see it."""
     monkeypatch.setenv("OUR_CHATS", f"{receiver.apprise_url} json://127.0.0.1/other")
     monkeypatch.setenv("OUR_HOOK", receiver.secret)
     text = f'urls = "env:OUR_CHATS"\nwebhook = {{ url = "{receiver.url}", secret_file = "env:OUR_HOOK" }}\n'
@@ -85,7 +85,7 @@ def test_the_environment_may_name_the_file(tmp_path: Path, monkeypatch: pytest.M
 async def test_the_status_of_a_webhook_decides_about_a_retry(
     tmp_path: Path, receiver: WebhookReceiver, status: int, passing: bool | None
 ) -> None:
-    """Redirects are not followed."""
+    """The status decides whether the delivery is retried; redirects are not followed."""
     channel = channels(tmp_path, webhook(tmp_path, "x", receiver)).get("x")
     assert channel is not None
     (target,) = channel.targets
@@ -117,7 +117,7 @@ async def test_a_signature_covers_the_body_the_time_and_the_id(tmp_path: Path, r
 
 
 async def test_an_unreachable_channel_is_retried(tmp_path: Path, receiver: WebhookReceiver) -> None:
-    """Retries both kinds of channels; the error contains no address."""
+    """Both kinds of channels are retried, and the error contains no address."""
     text = webhook(tmp_path, "x", receiver) + f'urls = ["{receiver.apprise_url}"]\n'
     port = receiver.url.split(":")[2].split("/")[0]
     channel = channels(tmp_path, text.replace(f":{port}/", ":9/")).get("x")

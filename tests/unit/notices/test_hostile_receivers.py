@@ -43,7 +43,7 @@ async def test_a_redirect_of_a_receiver_is_not_followed(
 async def test_a_redirect_to_a_private_address_is_permanent(
     tmp_path: Path, receiver: WebhookReceiver, location: str
 ) -> None:
-    """Neither tries the private address nor repeats the delivery."""
+    """A redirect to a private address is not followed, and the delivery is not repeated."""
     channel = channels(tmp_path, webhook(tmp_path, "x", receiver)).get("x")
     assert channel is not None
     receiver.location, receiver.statuses = location, [302]
@@ -78,7 +78,7 @@ async def test_a_receiver_that_does_not_answer_times_out(tmp_path: Path, kind: s
 
 
 async def test_services_that_hang_do_not_stop_other_blocking_work(tmp_path: Path) -> None:
-    """Apprise blocks, so it has its own threads."""
+    """Other blocking work continues, because Apprise, which blocks, has its own threads."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"json://127.0.0.1:{silent.getsockname()[1]}/?rto=1"
         channel = channels(tmp_path, f'[channels.x]\nurls = "{url}"\n').get("x")

@@ -30,7 +30,7 @@ async def read_history(name: str) -> Recording:
 
 
 def workshop(scenario: str) -> Workshop:
-    """Return a workshop with the agent of a scenario."""
+    """Return the workshop for replaying activities of a scenario's agent."""
     return Workshop(Registry.of(SCENARIOS[scenario].agent()))
 
 
@@ -54,7 +54,7 @@ async def test_a_tool_call_runs_again_as_it_was_recorded() -> None:
 
 @pytest.mark.parametrize(("call", "places"), [("fc-1", {}), ("fc-4", {}), ("fc-5", {"door": "seen", "window": "seen"})])
 async def test_a_quick_call_runs_again_with_the_state_that_it_saw(call: str, places: JsonObject) -> None:
-    """The input of a local activity is not recorded, so it is created again from the log."""
+    """The input of a local activity, which no history contains, is created again from the log."""
     state: JsonObject = {}
 
     def glance(place: str, tool_context: ToolContext) -> str:
@@ -85,7 +85,7 @@ async def test_a_tool_that_raises_is_not_repeated() -> None:
 
 
 async def test_a_model_call_runs_again_with_the_recorded_prompt() -> None:
-    """Sends the recorded conversation to the current model."""
+    """The recorded conversation is sent to the current model."""
     model = ScriptedModel(says("three, I think"))
     step = find_model_call(await read_history("one-tool"), 2)
     now, request = await Workshop(Registry.of(Agent(name="clerk", model=model))).call_model(step)
@@ -108,7 +108,7 @@ async def test_a_prompt_is_built_without_calling_the_model() -> None:
 
 
 async def test_a_callback_that_replies_for_the_model_leaves_no_prompt() -> None:
-    """Sends no request if a callback replies in place of the model."""
+    """No request is sent if a callback replies in place of the model."""
 
     def reply(callback_context: Any, llm_request: Any) -> Any:
         return says("I speak.")

@@ -1,4 +1,4 @@
-"""A codec may encode the payloads at any place of a history."""
+"""Payloads are decoded wherever they are in a history."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -17,14 +17,14 @@ KINDS = [field.name for field in HistoryEvent.DESCRIPTOR.oneofs_by_name["attribu
 
 
 class Veil(PayloadCodec):
-    """A codec that knows a single value."""
+    """A codec that decodes every payload to the same value."""
 
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        """Return veiled payloads."""
+        """Return encoded payloads."""
         return [VEILED for _ in payloads]
 
     async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        """Return the value for each veiled payload."""
+        """Return the value for each encoded payload."""
         return [NOTE if payload == VEILED else payload for payload in payloads]
 
 
@@ -48,7 +48,7 @@ def fill(message: Any, payload: Payload, types: tuple[Any, ...] = (SearchAttribu
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_each_payload_of_an_event_is_decoded(kind: str) -> None:
-    """Decodes every place of every type of event."""
+    """Payloads are decoded at every place of every type of event."""
     veiled, plain = HistoryEvent(), HistoryEvent()
     for event, payload in ((veiled, VEILED), (plain, NOTE)):
         fill(getattr(event, kind), payload)
@@ -58,7 +58,7 @@ async def test_each_payload_of_an_event_is_decoded(kind: str) -> None:
 
 
 async def test_a_failure_decoded_by_another_program_has_its_message() -> None:
-    """A codec server decrypts the attributes of a failure but does not move them to their fields."""
+    """The message is read from the attributes, which a codec server decrypts but does not move to their fields."""
     event = HistoryEvent()
     failure = event.workflow_execution_update_completed_event_attributes.outcome.failure
     converter = dataclasses.replace(

@@ -1,4 +1,4 @@
-"""Redaction knows every field with JSON of authors."""
+"""Redaction covers every recorded field in which authors can put any JSON."""
 
 from collections.abc import Iterator
 from typing import Any, get_args
@@ -8,9 +8,9 @@ from waystation.core.projection import engine_activities, fork
 from waystation.replay.redaction import AUTHORED
 
 LOADED = (engine_activities, fork)
-"""With these all recorded types are."""
+"""Modules that must be imported so that all recorded types are defined."""
 RECORDS = frozenset({"carried", "invocation", "result", "input", "tail", "posted", "calls", "entries", "items", "held"})
-"""JSON of recorded types inside others."""
+"""Recorded types that are part of others and contain any JSON."""
 
 
 def kinds(kind: type[Recorded] = Recorded) -> Iterator[type[Recorded]]:
@@ -26,7 +26,7 @@ def accepts_any_json(annotation: Any) -> bool:
 
 
 def test_a_field_with_any_json_is_known() -> None:
-    """Lists every field that accepts any JSON, because redaction would keep a text such as `agent` in others."""
+    """Every field that accepts any JSON is listed, because redaction would keep a text such as `agent` in others."""
     free = {name for kind in kinds() for name, field in kind.model_fields.items() if accepts_any_json(field.annotation)}
     assert {"args", "state", "message"} <= free
     assert free - AUTHORED.keys() - RECORDS == set()

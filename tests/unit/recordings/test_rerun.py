@@ -33,7 +33,7 @@ def scenario(name: str) -> Registry:
 
 
 def clerk(*tools: Any, **fields: Any) -> Registry:
-    """Return an agent in place of the scenarios' agent."""
+    """Return an agent that replaces the scenario's agent."""
     return Registry.of(Agent(name="clerk", tools=list(tools), **fields))
 
 
@@ -46,7 +46,7 @@ async def test_an_unchanged_tool_call_has_no_differences(event: int) -> None:
 
 
 async def test_a_changed_tool_shows_its_differences() -> None:
-    """Lists differences by place: in the response, the state and the error."""
+    """Differences in the response, the state and the error are listed by place."""
 
     def add(a: int, b: int, tool_context: ToolContext) -> dict[str, Any]:
         tool_context.state["sum"] = float(a + b)
@@ -69,7 +69,7 @@ async def test_an_event_with_several_calls_needs_a_choice() -> None:
 
 
 async def test_an_edited_call_runs_with_the_edited_arguments() -> None:
-    """The approver's arguments are used instead of the model's."""
+    """The rerun uses the approver's arguments instead of the model's."""
     rerun = await rerun_tool(await read_history("confirmation-edited"), 5, agents=scenario("confirmation-edited"))
     assert (rerun.args, rerun.same, rerun.idempotency_key) == ({"amount": 5}, True, "confirmation-edited/fc-1")
 
@@ -102,13 +102,13 @@ async def test_a_call_that_was_never_approved_needs_a_flag(name: str, reason: st
 
 
 async def test_an_unknown_agent_is_named() -> None:
-    """Rerunning a call of an unknown agent is an error."""
+    """An unknown agent is an error that names it."""
     with pytest.raises(UnknownAgent, match="'clerk'"):
         await rerun_tool(await read_history("one-tool"), 3, agents=Registry.of(Agent(name="other")))
 
 
 async def test_a_cancelled_rerun_stops_the_tool() -> None:
-    """Cancels the tool, which may clean up."""
+    """Cancelling a rerun cancels the tool, which may clean up."""
     running, stopped = asyncio.Event(), asyncio.Event()
 
     async def add(a: int, b: int) -> None:
@@ -142,7 +142,7 @@ async def test_heartbeats_of_a_rerun_tool_are_reported() -> None:
 
 
 async def test_a_model_call_runs_again_with_the_recorded_conversation() -> None:
-    """Compares the current reply with the recorded one and reports a change of the agent."""
+    """The current reply is compared with the recorded one, and a change of the agent is reported."""
     model = ScriptedModel(says("three"))
     rerun = await rerun_model(await read_history("one-tool"), 4, agents=clerk(model=model, instruction="Be brief."))
     assert [each.to_json() for each in rerun.differences] == [{"place": "text", "recorded": "3", "now": "three"}]
@@ -153,7 +153,7 @@ async def test_a_model_call_runs_again_with_the_recorded_conversation() -> None:
 
 
 async def test_other_calls_of_a_model_are_differences() -> None:
-    """Compares arguments of calls, but not their IDs."""
+    """Arguments of calls are compared, but not their IDs."""
     agents = clerk(pay, model=ScriptedModel(calls(("add", {"a": 1, "b": 3}))))
     rerun = await rerun_model(await read_history("one-tool"), 2, agents=agents)
     assert [each.to_json() for each in rerun.differences] == [
@@ -177,7 +177,7 @@ def echo(request: LlmRequest) -> str:
     ids=["instruction", "contents", "both", "model"],
 )
 async def test_a_model_call_is_made_with_an_edited_prompt(edits: JsonObject, reply: str, places: list[str]) -> None:
-    """Edited fields are named, and all others stay."""
+    """Edited fields are named, and all others stay the same."""
     rerun = await rerun_model(await read_history("one-tool"), 4, agents=clerk(model=FunctionModel(echo)), **edits)
     assert rerun.now is not None
     assert reply in str(rerun.now.content)
@@ -185,7 +185,7 @@ async def test_a_model_call_is_made_with_an_edited_prompt(edits: JsonObject, rep
 
 
 async def test_the_model_named_demo_is_the_demo_model() -> None:
-    """`demo` names the agent's demo model or, for an agent without one, the built-in demo model."""
+    """The name `demo` stands for the agent's demo model or, if it has none, for the built-in demo model."""
     rerun = await rerun_model(await read_history("one-tool"), 4, agents=clerk(model="gemini-3.5-flash"), model="demo")
     assert rerun.now is not None
     assert "[demo model]" in str(rerun.now.content)
@@ -201,7 +201,7 @@ async def test_the_model_named_demo_is_the_demo_model() -> None:
     ],
 )
 async def test_an_invalid_prompt_is_refused(prompt: JsonObject, problem: str) -> None:
-    """Refuses the prompt before the model is called, and names the field."""
+    """An invalid prompt is refused before the model is called, and the error names the field."""
     with pytest.raises(InvalidPrompt, match=problem):
         await rerun_model(await read_history("one-tool"), 4, agents=clerk(model=FunctionModel(echo)), prompt=prompt)
 
@@ -219,7 +219,7 @@ async def test_a_failure_of_the_model_is_reported() -> None:
 
 
 async def test_a_failed_model_call_may_succeed_now() -> None:
-    """Compares a recorded failure with the current reply."""
+    """A recorded failure is compared with the current reply."""
     agents = clerk(model=ScriptedModel(says("now I can")))
     recording = await read_history("model-fails")
     rerun = await rerun_model(recording, len(recording.events), agents=agents)
@@ -229,7 +229,7 @@ async def test_a_failed_model_call_may_succeed_now() -> None:
 
 @pytest.mark.parametrize("event", [1, 3])
 async def test_an_event_without_a_model_call_is_refused(event: int) -> None:
-    """Neither the user's message nor a tool response has a model call."""
+    """A user's message and a tool response are refused, because they have no model call."""
     with pytest.raises(NoSuchActivity, match="No model produced event"):
         await rerun_model(await read_history("one-tool"), event, agents=scenario("one-tool"))
 

@@ -29,7 +29,7 @@ def test_recorded_content_becomes_genai_content() -> None:
 
 
 def test_unknown_fields_of_parts_are_left_out() -> None:
-    """A provider's new field does not make the event unreadable."""
+    """Unknown fields are left out, so a provider's new field does not make the event unreadable."""
     event = recorded({"text": "Hi.", "brandNew": 1})
     assert event.content == types.Content(role="model", parts=[types.Part(text="Hi.")])
 
@@ -49,12 +49,12 @@ def test_unknown_fields_of_parts_are_left_out() -> None:
     ],
 )
 def test_final_responses_are_those_of_adk(event: Event, is_final: bool) -> None:
-    """Each row is a row of ADK 2.13's behavior."""
+    """The results equal those of ADK 2.13."""
     assert event.is_final_response() is is_final
 
 
 def test_token_counts_have_the_names_of_genai() -> None:
-    """Programs read `usage_metadata.total_token_count`."""
+    """The field `usage_metadata.total_token_count`, which programs read, has genai's name."""
     event = recorded({"text": "Hi."}, usage_metadata={"prompt_tokens": 3, "output_tokens": 2, "total_tokens": 5})
     assert event.usage_metadata is not None
     assert (event.usage_metadata.candidates_token_count, event.usage_metadata.total_token_count) == (2, 5)

@@ -1,4 +1,4 @@
-"""Runs of a program decide which sessions they share."""
+"""The sessions that runs of a program share."""
 
 from pathlib import Path
 
@@ -36,7 +36,7 @@ def kill(run: ProgramRun) -> ProgramRun:
 
 
 def test_a_run_starts_over_unless_it_resumes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only with WAYSTATION_RESUME=1 does a run have the ID of the previous one."""
+    """A run has the ID of the previous one only with WAYSTATION_RESUME=1."""
     first = kill(open_run())
     other = kill(open_run())
     monkeypatch.setenv("WAYSTATION_RESUME", "1")
@@ -60,7 +60,7 @@ def test_a_killed_run_was_interrupted() -> None:
 def test_a_run_knows_whether_a_person_stopped_the_previous_one(
     monkeypatch: pytest.MonkeyPatch, error: BaseException, is_stopped: bool
 ) -> None:
-    """Ctrl-C and the end of the input are how a person leaves an interactive program; other errors are failures."""
+    """Ctrl-C and the end of the input count as stopped by a person; other errors are failures."""
     monkeypatch.setattr("sys.last_value", error, raising=False)
     end(open_run())
     run = open_run()
@@ -111,7 +111,7 @@ def test_services_continue_the_same_run_or_none(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("is_waiting", [False, True])
 def test_a_run_is_finished_if_it_ended_and_nothing_waits(is_waiting: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A finished run is not continued: the program was perhaps killed before it wrote its own identity."""
+    """A finished run is not continued, even if the program was killed before it wrote its own identity."""
     first = open_run()
     first.note_invocation("session/1", has_ended=False)
     first.note_invocation("session/1", has_ended=not is_waiting)
@@ -145,7 +145,7 @@ def test_database_in_memory_is_not_shared() -> None:
 
 
 def test_database_is_required() -> None:
-    """The constructor has ADK's rule for its arguments."""
+    """The database is a required argument, as in ADK."""
     with pytest.raises(ValueError, match="Exactly one of 'db_url' or 'db_engine'"):
         DatabaseSessionService()
 

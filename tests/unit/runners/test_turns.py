@@ -47,7 +47,7 @@ def test_function_response_becomes_an_answer(
 
 
 def confirmation(body: Any, id: str = "fc-1-confirmation") -> tuple[str, dict[str, Any]]:
-    """Return the answer that a function response to a request for a confirmation means."""
+    """Return the answer that corresponds to a function response to a confirmation request."""
     response = types.FunctionResponse.model_construct(id=id, name="adk_request_confirmation", response=body)
     return _to_answer(response, wakes=True)
 
@@ -71,7 +71,10 @@ def confirmation(body: Any, id: str = "fc-1-confirmation") -> tuple[str, dict[st
 def test_confirmation_is_parsed_by_the_rules_of_adk(
     body: dict[str, Any], action: str, is_wrapped: bool, payload: Any
 ) -> None:
-    """ADK's clients send JSON in `response`, and pydantic reads words as bools. Any payload reaches the tool."""
+    """The response may be JSON in `response`, as ADK's clients send it, and words are read as bools, as by pydantic.
+
+    The payload can be any value.
+    """
     sent = body | {"payload": payload}
     assert confirmation({"response": json.dumps(sent)} if is_wrapped else sent) == (action, {"payload": payload})
 
@@ -98,13 +101,13 @@ def test_response_that_is_not_a_confirmation_decides_nothing(body: object) -> No
 
 
 def test_payload_for_more_budget_is_the_grant() -> None:
-    """The engine reads the grant from `response`."""
+    """The field `response` contains the grant."""
     sent = confirmation({"confirmed": True, "payload": {"max_total_tokens": 5}}, f"{ids.budget(1)}-confirmation")
     assert sent == ("approve", {"response": {"max_total_tokens": 5}})
 
 
 def test_credential_is_refused_as_a_function_response() -> None:
-    """Histories must not contain credentials."""
+    """A credential is refused, because histories must not contain credentials."""
     with pytest.raises(ValueError, match=r"Invocation\.authorize"):
         _to_answer(types.FunctionResponse(name="adk_request_credential", response={}), wakes=True)
 
@@ -118,7 +121,7 @@ def test_credential_is_refused_as_a_function_response() -> None:
     ],
 )
 def test_message_that_adk_refuses_is_refused(content: types.Content | None, problem: str) -> None:
-    """The reasons are ADK's."""
+    """The message is refused for ADK's reasons."""
     with pytest.raises(ValueError, match=problem):
         _check_message(content, None)
 
@@ -146,14 +149,14 @@ async def test_methods_that_cannot_be_durable_are_refused_with_the_remedy() -> N
 
 
 def test_wrong_model_name_is_refused_when_the_runner_is_created() -> None:
-    """The program has not started a server then. Credentials are checked with the first message."""
+    """The wrong name is refused before a server is started. Credentials are checked with the first message."""
     with pytest.raises(AuthoringError, match="Agent 'a': the model 'gtp-4' is not a model of"):
         InMemoryRunner(Agent(name="a", model="gtp-4"))
     InMemoryRunner(Agent(name="a", model="claude-sonnet-5-5"))
 
 
 async def test_missing_credentials_are_named_before_anything_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The configured server does not exist, and the program does not try to reach it."""
+    """The missing credential is reported without connecting to the server, which does not exist."""
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
     monkeypatch.setenv("TEMPORAL_ADDRESS", "127.0.0.1:1")
     runner = InMemoryRunner(Agent(name="a", model="claude-sonnet-5-5"))
@@ -170,7 +173,7 @@ async def test_missing_credentials_are_named_before_anything_is_started(monkeypa
     ],
 )
 async def test_event_with_more_than_state_is_not_appended(fields: dict[str, Any], problem: str) -> None:
-    """The error says what cannot be recorded, and nothing is sent."""
+    """The error names the part that cannot be recorded, and nothing is sent."""
     session = Session(id="s", app_name="app", user_id="ann")
     with pytest.raises(NotImplementedError, match=f"`append_event` {problem}"):
         await InMemorySessionService().append_event(session, Event(author="system", **fields))
@@ -186,7 +189,7 @@ def test_runner_takes_its_name_from_the_app() -> None:
 
 
 def test_runner_refuses_other_session_services() -> None:
-    """A service that keeps sessions elsewhere cannot be durable."""
+    """A service that keeps sessions elsewhere is refused, because it cannot be durable."""
     with pytest.raises(TypeError, match="does not record histories"):
         Runner(agent=AGENT, app_name="app", session_service=object())  # type: ignore[arg-type]
 
@@ -219,7 +222,7 @@ async def test_server_that_does_not_respond_is_named(monkeypatch: pytest.MonkeyP
 
 
 async def test_activity_waits_until_the_program_has_handled_earlier_events() -> None:
-    """Activities of an invocation that no one follows do not wait."""
+    """An activity waits for the program that follows its invocation, and not without such a program."""
     pace = ConsumerPace()
     await pace.wait("i", 3)
     await pace.advance("i", 2)
