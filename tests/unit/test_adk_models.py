@@ -92,13 +92,13 @@ def response_of(text: str | None, **fields: Any) -> LlmResponse:
     ],
 )
 async def test_no_complete_response_hides_an_earlier_one(responses: list[LlmResponse], expected: list[str]) -> None:
-    """Complete responses are joined. Partial text counts only if they have no content, and no error."""
+    """Complete responses are joined. Partial text counts only if they have no content and no error."""
 
     class Streaming(BaseLlm):
-        """A model that yields these responses."""
+        """A model that yields given responses."""
 
         async def generate_content_async(self, llm_request: Any, stream: bool = False) -> AsyncGenerator[LlmResponse]:
-            """Yield them."""
+            """Yield the responses."""
             for response in (*responses, response_of(None, custom_metadata={"k": 1})):
                 yield response
 
@@ -108,7 +108,10 @@ async def test_no_complete_response_hides_an_earlier_one(responses: list[LlmResp
 
 
 def test_instances_do_not_share_mutable_defaults() -> None:
-    """Pydantic copies them, and understands `Field` and `PrivateAttr`. Attributes of the class stay shared."""
+    """Mutable defaults are copied, and `Field` and `PrivateAttr` work, as with pydantic.
+
+    Attributes of the class stay shared.
+    """
 
     class Keeping(Echo):
         """A model with defaults of all kinds."""
@@ -140,7 +143,7 @@ def test_the_request_is_checked_as_by_pydantic() -> None:
 
 
 async def test_an_agent_takes_any_object_with_the_protocol() -> None:
-    """Keeps the name of the object; the engine calls a model again that yields no complete response."""
+    """The engine uses the object's name, and calls the model again if it yields no complete response."""
     agent = Agent(name="a", model=Foreign())  # type: ignore[arg-type]
     assert isinstance(agent.model, AdkLlm)
     assert isinstance(agent.model.llm, Foreign)
@@ -157,13 +160,13 @@ class RateLimited(Exception):
 
 
 async def test_the_status_of_an_error_decides_about_a_retry() -> None:
-    """Leaves out the error's message, because it may quote the conversation."""
+    """The error's message is left out, because it may quote the conversation."""
 
     class Busy(BaseLlm):
         """A model whose service is busy."""
 
         async def generate_content_async(self, llm_request: Any, stream: bool = False) -> AsyncGenerator[LlmResponse]:
-            """Fail."""
+            """Raise an error."""
             raise RateLimited("Hello?")
             yield
 
@@ -173,7 +176,7 @@ async def test_the_status_of_an_error_decides_about_a_retry() -> None:
 
 
 def test_a_class_without_either_method_is_refused() -> None:
-    """Refuses the class when it is defined, not at its first call."""
+    """The class is refused when it is defined, not at its first call."""
 
     class Empty(BaseLlm):
         """A model that defines nothing."""
@@ -183,6 +186,6 @@ def test_a_class_without_either_method_is_refused() -> None:
 
 
 def test_a_field_that_the_class_does_not_declare_is_refused() -> None:
-    """A misspelled argument would otherwise have no effect."""
+    """A field that the class does not declare is refused, because a misspelled argument would have no effect."""
     with pytest.raises(TypeError, match="Echo has no field 'greetings'"):
         Echo(model="e", greetings="Hey")

@@ -19,7 +19,7 @@ without_adk = pytest.mark.skipif(find_adk_problem() is None, reason="google-adk 
 
 
 def test_the_page_lists_the_state_of_each_name() -> None:
-    """Run `python -m docs.adk_names` after changing public names or `adk_names.toml`."""
+    """The page is up to date; run `python -m docs.adk_names` after changing public names or `adk_names.toml`."""
     assert len(LISTED) > 500
     assert {key: find_state(*key) for key in LISTED} == LISTED
 
@@ -33,7 +33,7 @@ def test_every_rule_matches_a_name() -> None:
 
 @without_adk
 def test_names_of_google_adk_name_the_extra() -> None:
-    """Covers modules that exist here, modules that do not, and modules below these."""
+    """The error names the extra for modules that exist here, for others, and for modules below either."""
     for module, name in (
         ("planners", "PlanReActPlanner"),
         ("models.anthropic_llm", "ClaudeRequest"),
@@ -69,13 +69,13 @@ def test_names_of_google_adk_name_the_extra() -> None:
     ],
 )
 def test_areas_that_are_lacking_are_named(line: str, area: str, remedy: str) -> None:
-    """The error has the area, what to do instead, and that agents of google-adk run as they are."""
+    """The error names the area and the alternative, and says that agents of google-adk run as they are."""
     with pytest.raises(ImportError, match=f"lacks ADK's {area}.*{remedy}.* run unmodified with: pip install"):
         exec(line)
 
 
 def test_nothing_in_an_area_that_is_lacking_can_be_imported() -> None:
-    """A path of an area would otherwise hide a module or a name that exists here."""
+    """No module or name of such an area can be imported, because the area would hide it."""
     paths = [path for area in RULES["areas"].values() for path in area["paths"]]
     hidden = [*RULES["here"]["names"], *(f"{module}.{name}" for module, name in LISTED)]
     assert [name for name in hidden for path in paths if find_rule(name) not in (None, FROM_ADK)] == []
@@ -91,7 +91,7 @@ def test_other_unknown_names_are_ordinary_errors() -> None:
 
 
 def test_importing_the_package_does_not_read_the_list() -> None:
-    """Reads the list when a name is missing, but not when a module is."""
+    """The list is read when a name is missing, but not when a module is."""
     code = (
         "import sys, waystation.agents; from waystation import Agent; from waystation.core import ids; "
         "print('tomllib' in sys.modules)"

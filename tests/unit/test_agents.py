@@ -28,7 +28,7 @@ def names(agents: list[BaseAgent]) -> list[str]:
 
 
 def test_sub_agents_know_their_parent_and_are_found_by_name() -> None:
-    """Finds agents at any depth."""
+    """Sub-agents are found at any depth."""
     leaf = Agent(name="leaf")
     root = Agent(name="root", sub_agents=[Agent(name="branch", sub_agents=[leaf])])
     assert leaf.parent_agent is not None
@@ -58,7 +58,7 @@ def test_a_clone_has_no_parent_and_cloned_sub_agents() -> None:
 
 
 def test_an_agent_with_its_own_run_method_is_refused_at_its_definition() -> None:
-    """Its code would run in the workflow."""
+    """An agent with its own run method is refused, because the code would run in the workflow."""
     with pytest.raises(TypeError, match="defines `_run_async_impl`, which cannot run: an agent runs in the workflow"):
 
         class Custom(BaseAgent):
@@ -75,7 +75,7 @@ def test_an_agent_with_its_own_run_method_is_refused_at_its_definition() -> None
     ],
 )
 def test_a_generation_config_refuses_fields_of_the_agent(config: Any, remedy: str) -> None:
-    """Follows ADK, and accepts every other field."""
+    """Fields of the agent are refused, as in ADK; all others are accepted."""
     with pytest.raises(ValidationError, match=remedy):
         Agent(name="a", generate_content_config=config)
     Agent(name="a", generate_content_config=types.GenerateContentConfig(temperature=0.1))
@@ -93,19 +93,19 @@ def test_a_generation_config_refuses_fields_of_the_agent(config: Any, remedy: st
     ],
 )
 def test_an_unsupported_field_is_refused_with_the_remedy(fields: dict[str, Any], remedy: str) -> None:
-    """No field is ignored."""
+    """An unsupported field is refused instead of ignored."""
     with pytest.raises(ValidationError, match=remedy):
         Agent(name="a", **fields)
 
 
 def test_a_field_without_effect_is_accepted() -> None:
-    """Code for ADK may write out its defaults."""
+    """A field without effect is accepted, because code for ADK may write out its defaults."""
     agent = Agent(name="a", mode="chat", planner=None, timeout=None, code_executor=BuiltInCodeExecutor())  # type: ignore[call-arg]
     assert agent.code_executor is not None
 
 
 def test_a_model_is_inherited() -> None:
-    """Works through agents of any kind; every agent has a model in the end."""
+    """A model is inherited through agents of any kind, so every agent has a model."""
     child, lost = Agent(name="child"), Agent(name="lost")
     Agent(name="root", model="gemini-x", sub_agents=[SequentialAgent(name="s", sub_agents=[child])])
     assert (child.declared_model, lost.declared_model) == ("gemini-x", LlmAgent.DEFAULT_MODEL)
@@ -120,7 +120,7 @@ def test_an_unknown_model_name_has_no_object() -> None:
 
 
 async def test_instructions_and_tools_can_be_resolved_as_in_adk() -> None:
-    """Keeps placeholders of texts, calls functions, and converts functions in `tools` to tools."""
+    """Placeholders in instructions are kept, functions are called, and functions in `tools` become tools."""
 
     async def instruct(context: ReadonlyContext) -> str:
         return f"Serve {context.user_id}."
@@ -136,7 +136,7 @@ async def test_instructions_and_tools_can_be_resolved_as_in_adk() -> None:
 
 
 def test_an_agent_may_transfer_to_children_parent_and_peers() -> None:
-    """Lists them in this order; source: adk-semantics 9.1."""
+    """The targets are in this order: children, parent, peers. Source: adk-semantics 9.1."""
     leaf = Agent(name="leaf")
     one = Agent(name="one", sub_agents=[leaf])
     shy = Agent(name="shy", disallow_transfer_to_parent=True)
@@ -156,7 +156,7 @@ def test_an_agent_may_transfer_to_children_parent_and_peers() -> None:
 
 
 def test_the_next_message_goes_to_an_agent_that_may_transfer_upward() -> None:
-    """Every agent above must allow it, too; source: adk-semantics 9.1."""
+    """The agent and all its ancestors must allow transfers upward. Source: adk-semantics 9.1."""
     free, below = Agent(name="free"), Agent(name="below")
     shy = Agent(name="shy", disallow_transfer_to_parent=True, sub_agents=[below])
     step = Agent(name="step")
@@ -165,7 +165,7 @@ def test_the_next_message_goes_to_an_agent_that_may_transfer_upward() -> None:
 
 
 def test_a_workflow_receives_the_spec_of_a_tree() -> None:
-    """Contains composite agents whole, and of an LLM agent only the parts for entering and leaving it."""
+    """The spec contains composite agents whole, and of an LLM agent only the parts for entering and leaving it."""
 
     class Watching(BasePlugin):
         async def after_run_callback(self, *, invocation_context: Any) -> None: ...
@@ -204,7 +204,7 @@ def test_a_workflow_receives_the_spec_of_a_tree() -> None:
     ],
 )
 def test_a_loop_records_whether_it_may_repeat_without_a_model(agent: BaseAgent, repeats: bool) -> None:
-    """A loop with an LLM agent needs no such record, because model calls count its rounds."""
+    """A loop with an LLM agent has no such record, because model calls count its rounds."""
     assert create_agent_spec(LoopAgent(name="loop", sub_agents=[agent]), []).repeats is repeats
 
 
@@ -236,14 +236,14 @@ def test_a_loop_records_whether_it_may_repeat_without_a_model(agent: BaseAgent, 
     ids=["kind", "arity", "provider", "schema", "empty schema", "config", "field", "no config", "static"],
 )
 def test_mistakes_in_an_agent_are_found_before_it_runs(agent: BaseAgent, problem: str) -> None:
-    """Reports each with the agent's name and the remedy."""
+    """Each mistake is reported with the agent's name and the remedy."""
     root = SequentialAgent(name="root", sub_agents=[agent])
     [found] = authoring_problems(root)
     assert str(found).startswith(f"Agent 'a': {problem}")
 
 
 def test_an_agent_below_itself_is_reported() -> None:
-    """Finds it at any depth, because such a tree has no end."""
+    """An agent below itself is reported at any depth, because such a tree has no end."""
     outer, inner = SequentialAgent(name="outer"), SequentialAgent(name="inner")
     outer.sub_agents.append(inner)
     inner.sub_agents.append(outer)
@@ -255,7 +255,7 @@ def test_an_agent_below_itself_is_reported() -> None:
 
 
 def test_callbacks_may_have_any_parameter_names() -> None:
-    """Passes arguments by position that cannot be passed by keyword, like ADK."""
+    """Arguments that cannot be passed by keyword are passed by position, like in ADK."""
 
     def by_position(a: Any, b: Any, c: Any) -> None: ...
 
@@ -267,7 +267,7 @@ def test_callbacks_may_have_any_parameter_names() -> None:
 
 
 def test_two_agents_with_one_name_or_two_parents_are_reported() -> None:
-    """Finds them even if `sub_agents` was set after the agent was created."""
+    """The mistake is reported even if `sub_agents` was set after the agent was created."""
     child = Agent(name="twin")
     first = Agent(name="first", sub_agents=[child])
     second = Agent(name="second", sub_agents=[Agent(name="other", sub_agents=[Agent(name="twin")])])
@@ -281,7 +281,7 @@ def test_two_agents_with_one_name_or_two_parents_are_reported() -> None:
 
 
 def test_the_input_schema_of_a_called_sequence_is_that_of_its_first_agent() -> None:
-    """Source: adk-semantics 4.1."""
+    """The input schema is inherited from the first agent. Source: adk-semantics 4.1."""
 
     class Place(BaseModel):
         city: str
@@ -313,7 +313,7 @@ def test_plugins_of_one_app_have_different_names() -> None:
 
 
 def test_a_plugin_that_changes_events_is_refused() -> None:
-    """Events are a function of the record."""
+    """A plugin that changes events is refused, because events must follow from the log."""
     with pytest.raises(TypeError, match=r"`Meddling\.on_event_callback` is not supported: events are computed"):
 
         class Meddling(BasePlugin):
@@ -332,7 +332,7 @@ def test_only_overridden_hooks_count() -> None:
 
 
 def test_a_run_config_without_effect_is_accepted_and_named() -> None:
-    """Refuses the settings that would change the behavior."""
+    """Settings without effect are named, and settings that would change the behavior are refused."""
     config = RunConfig.model_validate({"max_llm_calls": 3, "tool_thread_pool_config": object()})
     assert (config.budget(), config.ignored) == (Budget(max_llm_calls=3), ("tool_thread_pool_config",))
     with pytest.raises(ValidationError, match="Extra inputs are not permitted"):

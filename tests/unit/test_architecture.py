@@ -54,7 +54,7 @@ def loaded_by(module: str) -> set[str]:
     ],
 )
 def test_modules_load_only_their_foundations(module: str, never: set[str]) -> None:
-    """Import-linter sees the imports in files; this test sees what is really loaded."""
+    """The loaded packages are those that each module may need. Import-linter sees only the imports in files."""
     assert loaded_by(module) & never == set()
 
 
@@ -117,7 +117,7 @@ def test_modules_have_no_import_cycles() -> None:
     ],
 )
 def test_a_hidden_import_closes_a_cycle(hidden: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may be deferred, for type checkers only, by a lazy name, or by a string."""
+    """The import can be deferred, for type checkers only, by a lazy name, or by a string."""
     package = tmp_path / "planted"
     package.mkdir()
     (package / "__init__.py").touch()
@@ -130,27 +130,27 @@ def test_a_hidden_import_closes_a_cycle(hidden: str, tmp_path: Path, monkeypatch
 
 
 def test_references_to_log_entries_cannot_be_changed() -> None:
-    """They are keys of dictionaries in workflows."""
+    """References are immutable, because they are keys of dictionaries in workflows."""
     ref = CallRef("fc-1")
     with pytest.raises(FrozenInstanceError):
         ref.function_call_id = "fc-2"  # type: ignore[misc]
 
 
 def test_every_module_has_a_docstring() -> None:
-    """The first line of a file tells its purpose."""
+    """Every file begins with its purpose."""
     begins = re.compile(r'(#.*\n)*"""\S|\s*$')
     assert [path for path in FILES if not begins.match(path.read_text())] == []
 
 
 def test_no_import_uses_a_bare_name() -> None:
-    """`tools.x` would be a second copy of `waystation.tools.x`, with other classes."""
+    """Imports name the whole package, because `tools.x` would be a second copy of `waystation.tools.x`."""
     bare_import = re.compile(r"^ *(from|import) (tools|activities|workflows|worker)\b", re.MULTILINE)
-    of_users = ROOT / "tests" / "slow" / "test_packaging.py"  # in strings, for a project with such folders
+    of_users = ROOT / "tests" / "slow" / "test_packaging.py"  # code of users, in strings
     assert [path for path in FILES if bare_import.search(path.read_text())] == [of_users]
 
 
 def test_every_error_is_in_the_drawn_tree() -> None:
-    """The tree at the top of the module is the documentation."""
+    """The tree at the top of the module lists every error, because it is the documentation."""
     drawing = inspect.getdoc(errors) or ""
     classes = [
         name for name, kind in vars(errors).items() if isinstance(kind, type) and kind.__module__ == errors.__name__
@@ -159,7 +159,7 @@ def test_every_error_is_in_the_drawn_tree() -> None:
 
 
 def test_workflow_code_reads_no_clock_and_no_random_numbers() -> None:
-    """Checks imports and names; the sandbox replays find indirect uses."""
+    """The check covers imports and names; replays in the sandbox find indirect uses."""
     forbidden = {"time", "random", "uuid", "secrets", "datetime", "os", "socket", "subprocess", "threading"}
     allowed = {"payload.py": {"datetime", "uuid"}}
     timeouts = ("scheduler.py", "settings.py", "policy.py", "quota.py", "wire.py")
@@ -182,14 +182,14 @@ def test_workflow_code_reads_no_clock_and_no_random_numbers() -> None:
 
 
 def test_every_test_is_in_a_tier() -> None:
-    """`make test` runs the folders of its tiers and would not find a file next to them."""
+    """Every test is in a folder of a tier, because `make test` would not find it elsewhere."""
     tiers = [ROOT / "tests" / tier for tier in ("unit", "corpus", "server", "slow")]
     files = sorted((ROOT / "tests").rglob("test_*.py"))
     assert [path for path in files if not any(path.is_relative_to(tier) for tier in tiers)] == []
 
 
 def test_unit_tests_import_nothing_that_needs_a_server() -> None:
-    """Fixtures and helpers with a server are in the other tiers; the recording script is in the corpus."""
+    """Fixtures and helpers with a server are in the other tiers, and the recording script is in the corpus."""
     refused = re.compile(r"^ *from tests\.(server|slow|corpus\.record|corpus\.conversations)\b", re.MULTILINE)
     assert [path for path in (ROOT / "tests" / "unit").rglob("*.py") if refused.search(path.read_text())] == []
 
@@ -206,7 +206,7 @@ PRIVATE_PARTS = {
 """The packages whose private parts are used, and the files that use them."""
 OWN_OR_STANDARD = {"_exit", "_asdict", "_replace", "_getframe", "_current_frames", "_get_declaration", "_run"}
 OWN_OR_STANDARD |= {"_register_atexit"}
-"""`_run` is what tools of LangChain implement, and ADK's tools implement `_get_declaration`."""
+"""Methods that other frameworks require: `_run` of LangChain's tools, and `_get_declaration` of ADK's tools."""
 
 
 def is_name(node: ast.expr, *names: str) -> bool:
@@ -230,9 +230,9 @@ def private_uses(tree: ast.Module) -> set[str]:
 
 
 def test_packages_with_used_private_parts_have_an_upper_bound() -> None:
-    """A new major version may move such a part, so each file that uses one is listed."""
+    """Each file that uses a private part is listed, because a new major version may move the part."""
     shipped = [path for path in FILES if path.relative_to(ROOT).parts[0] in ("waystation", "tools", "activities")]
-    private = re.compile(r"(?<!self)(?<!cls)\._[a-z]|from _[a-z]|getattr\(")  # most modules have nothing like it
+    private = re.compile(r"(?<!self)(?<!cls)\._[a-z]|from _[a-z]|getattr\(")  # avoids parsing most modules
     shipped = [path for path in shipped if private.search(path.read_text())]
     users = {str(path.relative_to(ROOT)) for path in shipped if private_uses(syntax_tree(path))}
     assert users == set().union(*PRIVATE_PARTS.values())

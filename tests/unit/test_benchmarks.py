@@ -1,4 +1,4 @@
-"""The benchmarks compare with something independent, and their verdicts follow from their samples."""
+"""The benchmarks compare with an independent baseline, and their verdicts follow from their samples."""
 
 import subprocess
 import sys
@@ -18,7 +18,7 @@ from waystation.worker import WORKER_OPTIONS
 
 
 def test_the_floor_loads_nothing_of_the_engine() -> None:
-    """Otherwise its memory and its start would be the engine's, and the ratio to it close to 1."""
+    """The floor does not load the engine, whose memory and start would bring the ratio close to 1."""
     code = "import sys, benchmarks.side, benchmarks.floor; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT).stdout
     engine = {"waystation", "workflows", "activities", "tools", "structlog", "google.genai", "httpx"}
@@ -26,13 +26,13 @@ def test_the_floor_loads_nothing_of_the_engine() -> None:
 
 
 def test_the_floor_is_tuned_like_the_engine() -> None:
-    """Otherwise the ratio would measure the options of the worker."""
+    """The floor has the engine's worker options, so the ratio does not measure a difference of options."""
     options = {**WORKER_OPTIONS, "max_concurrent_activities": Settings().concurrent_activities}
     assert options == floor.WORKER_OPTIONS
 
 
 def test_a_scenario_is_parsed_from_a_padded_message() -> None:
-    """The messages of a session are as long as those of people."""
+    """The padding makes messages of a session as long as those of people."""
     assert Scenario.parse(f"{ONE.text()} ".ljust(200, "x")) == ONE
 
 
@@ -46,7 +46,7 @@ def test_a_scenario_is_parsed_from_a_padded_message() -> None:
     ],
 )
 def test_a_verdict_needs_the_whole_interval_on_one_side_of_the_goal(samples: list[float], verdict: str) -> None:
-    """A median below the goal is not enough."""
+    """The goal is met only by the whole interval, and not by the median alone."""
     assert Row(name="a ratio", samples=samples, goal=1.12, aim=1.05).verdict == verdict
 
 
@@ -62,7 +62,7 @@ def test_a_count_needs_only_one_sample(sample: float, verdict: str) -> None:
 
 
 def test_google_adk_is_found_in_its_environment(tmp_path: Path) -> None:
-    """Its interpreter need not be named."""
+    """The environment's interpreter is found without being named."""
     assert find_peers(tmp_path) == {}
     python = tmp_path / ".venv-adk" / "bin" / "python"
     python.parent.mkdir(parents=True)
@@ -74,12 +74,12 @@ def test_google_adk_is_found_in_its_environment(tmp_path: Path) -> None:
     ("samples", "verdict"), [([0.95, 0.96], "met"), ([0.8, 0.96], "undecided"), ([0.8, 0.8], "not met")]
 )
 def test_a_rate_must_be_at_least_its_goal(samples: list[float], verdict: str) -> None:
-    """More invocations per second are better."""
+    """A rate is met if it is at least its goal, because more invocations per second are better."""
     assert Row(name="a rate", samples=samples, goal=0.9, aim=1.0, at_least=True).verdict == verdict
 
 
 def test_a_ratio_is_the_median_of_the_pairs() -> None:
-    """A disturbance that slows both sides of a pair does not count."""
+    """The median of the pairs ignores a disturbance that slows both sides of a pair."""
     row = ratio("a ratio", [10.0, 100.0, 10.0], [11.0, 110.0, 12.0])
     assert row.value == pytest.approx(1.1)
     assert (row.floor, row.engine) == (10.0, 12.0)

@@ -1,4 +1,4 @@
-"""Plans of chaos are reproducible and complete."""
+"""Chaos plans are reproducible and complete."""
 
 from collections import defaultdict
 
@@ -26,7 +26,7 @@ def answers(plan: Plan) -> list[SendAnswer]:
 
 
 def test_the_same_seed_gives_the_same_plan() -> None:
-    """A run that found a fault can be repeated; another seed is another run."""
+    """A run that found a fault can be repeated with its seed; another seed gives another plan."""
     assert draw_plan(7, SHORT) == draw_plan(7, SHORT)
     assert draw_plan(7, SHORT).steps != draw_plan(8, SHORT).steps
 
@@ -43,7 +43,7 @@ def test_a_plan_has_the_requested_kills_and_answers(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_pending_call_is_answered(seed: int) -> None:
-    """Otherwise its invocation would wait forever, which would look like a fault."""
+    """Every pending call gets an answer, because its invocation would wait forever, which would look like a fault."""
     plan = draw_plan(seed, SHORT)
     waiting = {(number, call) for number, script in enumerate(plan.scripts) for call in script.call_ids}
     assert {(answer.invocation, answer.call_id) for answer in answers(plan)} == waiting
@@ -51,7 +51,7 @@ def test_every_pending_call_is_answered(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_outage_ends(seed: int) -> None:
-    """Each cause fails once and works again later."""
+    """Each cause of an outage fails once and works again later."""
     outages = [step for step in draw_plan(seed, SHORT).steps if isinstance(step, Outage)]
     for cause in ("model", "store"):
         assert [step.begins for step in outages if step.cause == cause] == [True, False]
@@ -60,7 +60,7 @@ def test_every_outage_ends(seed: int) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("size", [SHORT, Size(kills=20, answers=60), Size(kills=0, answers=1)])
 def test_workers_end_and_answers_are_sent_during_an_outage(seed: int, size: Size) -> None:
-    """Faults that happen together are harder to survive than one after another."""
+    """Kills and answers fall into outages, because simultaneous faults are harder to survive."""
     steps = draw_plan(seed, size).steps
     for begin in (index for index, step in enumerate(steps) if isinstance(step, Outage) and step.begins):
         during = {type(step) for step in steps[begin : find_end(steps, begin)]}

@@ -38,7 +38,7 @@ class Recorder:
 async def test_a_method_of_the_client_delegates_to_its_part(
     part: str, method: str, delegate: str, args: tuple[str, ...], options: dict[str, Any]
 ) -> None:
-    """Passes the same arguments and returns the same result."""
+    """The method passes the same arguments and returns the same result."""
     client, recorder = AgentClient(None), Recorder()  # type: ignore[arg-type]  # nothing is sent
     setattr(client, part, recorder)
     assert await getattr(client, delegate)(*args, **options) == "result"
@@ -48,7 +48,7 @@ async def test_a_method_of_the_client_delegates_to_its_part(
 
 
 async def test_sessions_are_listed_by_calling_them_too() -> None:
-    """`client.sessions(...)` is `client.sessions.list(...)`."""
+    """The call `client.sessions(...)` means `client.sessions.list(...)`."""
 
     class Server:
         def list_workflows(self, query: str) -> AsyncIterator[Any]:
@@ -68,7 +68,7 @@ async def test_sessions_are_listed_by_calling_them_too() -> None:
 
 
 def test_every_exported_name_exists() -> None:
-    """Includes names that are loaded at first use."""
+    """Every exported name exists, even if it is loaded at first use."""
     import waystation.client
     import waystation.history
 
@@ -77,7 +77,7 @@ def test_every_exported_name_exists() -> None:
 
 
 async def test_an_id_with_a_null_character_is_refused() -> None:
-    """Sends nothing, because a server on PostgreSQL would respond as if it were unavailable."""
+    """An ID with a null character is not sent, because a server on PostgreSQL would seem unavailable."""
     client: Any = None
     with pytest.raises(InvalidInput, match="null character"):
         await start_invocation(client, "a\0", {"agent": "payer", "message": "go"})

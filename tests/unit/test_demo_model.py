@@ -116,7 +116,7 @@ async def test_the_response_of_a_tool_is_reported() -> None:
 
 
 async def test_a_transfer_needs_the_name_of_an_agent() -> None:
-    """Other messages with the word "transfer" do not leave the agent."""
+    """Other messages with the word "transfer" do not transfer to an agent."""
     tool = TransferToAgentTool(["billing_agent", "support"])._get_declaration()
     assert tool is not None
     contents = (
@@ -135,7 +135,7 @@ async def test_the_reply_matches_an_output_schema() -> None:
 
 
 def test_demo_replaces_services_but_not_an_authors_models() -> None:
-    """`--model demo` uses no model that calls a service, and prefers the package's demo model to the built-in one."""
+    """The option `--model demo` calls no service: it prefers the package's demo model, then the built-in one."""
     own, others = (
         FunctionModel(lambda _: "own"),
         ("gemini-3.5-flash", Gemini(model="gemini-3.5-flash"), FallbackModel(["gemini-3.5-flash"])),

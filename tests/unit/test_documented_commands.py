@@ -18,9 +18,9 @@ from waystation.worker.main import parse_options
 NAME = r"[A-Z_]+=\S*"
 COMMAND = re.compile(rf"^(?:\$ )?(?:(?:{NAME}|exec|sudo) )*(?:\S*/)?waystation (.*)$")
 INSTALLS = "--install-completion"
-"""The option that changes files of the user as soon as it is parsed."""
+"""The option with an effect during parsing: it changes files of the user."""
 ENDS = ("|", ">", ">>", "<", "&&", "||", ";", "&", "2>")
-"""Where the words of a command end in the shell."""
+"""Shell operators that end a command."""
 PAGES = {str(page.relative_to(ROOT)): page for page in pages() if page.name != "CHANGELOG.md"}
 
 

@@ -44,7 +44,7 @@ async def test_a_command_is_in_the_help_and_has_a_help_of_its_own(acme: Path) ->
 
 
 async def test_a_channel_delivers_notifications(acme: Path) -> None:
-    """Its key in the channels file stands next to Waystation's own."""
+    """The key of the package's channel is next to Waystation's own keys in the channels file."""
     channel = Channels.read(acme / "channels.toml").get("finance")
     assert channel is not None
     for target in channel.targets:
@@ -75,18 +75,18 @@ async def test_payloads_and_artifacts_are_in_a_store_of_the_package(acme: Path) 
 
 
 def test_memories_are_in_a_store_of_the_package(acme: Path) -> None:
-    """A module with the functions is enough."""
+    """A store of memories is a module with the functions of the protocol."""
     assert isinstance(open_memory("acme://shelf"), InMemoryMemoryService)
 
 
 def test_a_kind_of_store_that_the_package_lacks_is_refused(acme: Path) -> None:
-    """The error names the URL without its password, and what is missing."""
+    """The error names the URL without its password, and the missing kind."""
     with pytest.raises(CredentialStoreError, match=r"'acme://shelf' is not a CredentialStore.*'open_credentials'\.$"):
         open_store("acme://me:secret@shelf")
 
 
 def test_waystations_own_extensions_read_no_metadata(acme: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise, each start would pay for reading all installed packages."""
+    """No start pays for reading the metadata of all installed packages."""
     for module in ("waystation.extensions", "waystation.models.providers", "waystation.storage.store_places"):
         monkeypatch.setattr(f"{module}.find_extensions", lambda group: pytest.fail(f"read {group}"))
     for name in ("gemini-3.5-flash", "gpt-5", "openai/gpt-5", "models/gemini-3.5-flash", "projects/p/models/m"):
@@ -117,7 +117,7 @@ def refuse(site: Path, group: str, value: str) -> None:
 @pytest.mark.parametrize(("value", "cause"), MISTAKES.items())
 @pytest.mark.parametrize("group", USES)
 def test_a_mistake_names_package_group_cause_and_remedy(site: Path, group: str, value: str, cause: str) -> None:
-    """Whatever uses the extension fails, and nothing else."""
+    """Only the use of the extension fails."""
     refuse(site, group, value)
     with pytest.raises((ExtensionFailed, StoreFailed, ValueError)) as caught:
         USES[group](site)
@@ -127,7 +127,7 @@ def test_a_mistake_names_package_group_cause_and_remedy(site: Path, group: str, 
 
 @pytest.mark.parametrize(("value", "cause"), MISTAKES.items())
 async def test_a_command_with_a_mistake_fails_in_one_line(site: Path, value: str, cause: str) -> None:
-    """The help still shows all other commands."""
+    """A command with a mistake fails in one line, and the help still shows all other commands."""
     refuse(site, COMMANDS, value)
     ran = await command("count")
     assert ran.code == 1
@@ -153,7 +153,7 @@ async def test_waystations_own_extension_takes_precedence_and_doctor_says_so(sit
 
 
 def test_an_unknown_key_of_a_channel_is_still_refused(acme: Path) -> None:
-    """Only the names of kinds are further keys."""
+    """An unknown key is refused, because packages add only the names of their kinds as keys."""
     (acme / "channels.toml").write_text('[channels.finance]\npages = "x"\nurl = "json://x"\n')
     with pytest.raises(InvalidConfiguration, match="has no key 'url'; the valid keys are urls, webhook, person"):
         Channels.read(acme / "channels.toml")
@@ -165,7 +165,7 @@ def test_an_unknown_key_of_a_channel_is_still_refused(acme: Path) -> None:
 def test_a_value_that_a_package_refuses_is_reported_with_its_place(
     acme: Path, monkeypatch: pytest.MonkeyPatch, problem: Exception
 ) -> None:
-    """The file and the key are in the error."""
+    """The error contains the file and the key."""
 
     def refuse(value: str, **_: object) -> list[object]:
         raise problem
@@ -178,7 +178,7 @@ def test_a_value_that_a_package_refuses_is_reported_with_its_place(
 
 
 async def test_errors_of_a_channel_show_no_address(acme: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A package may put anything into its errors."""
+    """The error of a package is not shown, because it may contain the address."""
 
     async def fail(*_: object) -> None:
         raise RuntimeError("https://user:password@pager")
@@ -191,7 +191,7 @@ async def test_errors_of_a_channel_show_no_address(acme: Path, monkeypatch: pyte
 
 
 def test_a_package_is_not_imported_before_it_is_used(acme: Path) -> None:
-    """One that is only installed costs a worker nothing, and the help lists its command without importing it."""
+    """An unused package costs a worker nothing, and the help lists its command without importing it."""
     code = (
         "import sys, waystation.worker.main, typer.testing; from waystation.cli.program import app\n"
         "shown = typer.testing.CliRunner().invoke(app, ['--help']).output\n"

@@ -140,5 +140,5 @@ def test_each_documented_limit_equals_that_of_the_code(heading: str) -> None:
 
 
 def test_rates_are_per_minute() -> None:
-    """The page documents the rates of the web application per minute."""
+    """The page gives rates of the web application per minute."""
     assert WEB.window_s == 60

@@ -36,14 +36,14 @@ def test_the_file_has_the_quotas_that_the_page_describes(file: Path) -> None:
 
 
 def test_the_program_has_the_same_kinds_of_quotas() -> None:
-    """The names are public."""
+    """The classes of quotas that programs use are public."""
     names: dict[str, object] = {}
     exec(PROGRAM, names)
     assert "requests_per_minute=300" in repr(names["settings"])
 
 
 async def test_the_command_lists_the_usage(file: Path, tmp_path: Path) -> None:
-    """Each tenant is followed by its users; JSON has the exact amounts."""
+    """Users are listed below their tenant, and the JSON has exact amounts."""
     store = QuotaStore(tmp_path / "quotas.db")
     for tenant, user in (("acme", "ann"), ("acme", "bob"), ("", "eve")):
         call = MeteredCall(id=user, sender="", tenant=tenant, user=user, tokens=1_500, cost=0.25, counts=True)

@@ -48,7 +48,7 @@ def test_every_relative_link_and_anchor_resolves() -> None:
 
 
 def test_the_readme_is_short() -> None:
-    """A newcomer reads it in a few minutes."""
+    """The README has few lines, so that a newcomer reads it in a few minutes."""
     assert len((ROOT / "README.md").read_text().splitlines()) <= 130
 
 
@@ -74,14 +74,14 @@ def test_an_everyday_question_has_an_answer(question: str, answer: tuple[str, st
 
 
 def test_every_example_is_linked_from_a_how_to_page() -> None:
-    """A reader of a guide finds the program that shows it."""
+    """Each example is linked from a guide, so that its reader finds the program."""
     text = "".join(page.read_text() for page in (DOCS / "how-to").glob("*.md"))
     examples = {path.parent.name for path in (ROOT / "examples").glob("*/agent.py")}
     assert {name for name in examples if f"/examples/{name})" not in text} == set()
 
 
 def test_the_sources_name_only_existing_pages() -> None:
-    """A page cannot move without the messages that refer to it."""
+    """Pages that messages refer to exist, so a page cannot be moved without them."""
     sources = [
         path for name in ("waystation", "tools", "activities", "workflows") for path in (ROOT / name).rglob("*.py")
     ]
@@ -109,7 +109,7 @@ def test_the_pages_name_only_existing_python_names() -> None:
 
 
 def test_tests_that_do_not_run_on_a_cluster_are_listed() -> None:
-    """They start a development server, or use a server that can skip time."""
+    """The list has each test that starts a development server or uses a server that can skip time."""
     folder = ROOT / "tests" / "server"
     starts = re.compile(r"EmbeddedServer\(|\b(?:skipping_server|serve_and_skip)\b")
     files = {str(file.relative_to(ROOT)) for file in folder.rglob("test_*.py") if starts.search(file.read_text())}

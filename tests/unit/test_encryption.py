@@ -71,13 +71,13 @@ async def test_a_payload_is_unreadable_without_the_key(keys: Path, tmp_path: Pat
 
 
 async def test_equal_payloads_look_different(keys: Path, tmp_path: Path) -> None:
-    """Otherwise a reader could tell which answers are the same."""
+    """Equal payloads are encrypted differently, because a reader could otherwise see which answers are equal."""
     one, other = [await converter(tmp_path).encode([SECRET]) for _ in range(2)]
     assert one[0].data != other[0].data
 
 
 async def test_a_failure_has_no_readable_message(keys: Path, tmp_path: Path) -> None:
-    """Messages and stack traces may quote what a tool was called with."""
+    """The message and the stack trace are encrypted, because they may quote the arguments of a tool."""
     failure = Failure()
     try:
         raise ApplicationError(SECRET, {"account": SECRET}) from ValueError(SECRET)
@@ -99,10 +99,10 @@ async def test_old_keys_decrypt(keys: Path, tmp_path: Path) -> None:
 
 
 def _restarted(tmp_path: Path, keys: Path) -> DataConverter:
-    """Return the converter of a program that reads the key file again: here, it has another name."""
+    """Return the converter of a program that starts now, and reads the key file under another name."""
     link = keys.with_name(f"link-{os.urandom(4).hex()}.json")
     link.symlink_to(keys)
-    os.environ[ENCRYPTION_VARIABLE] = str(link)  # the fixture restores it
+    os.environ[ENCRYPTION_VARIABLE] = str(link)  # the fixture restores it at the end
     return converter(tmp_path)
 
 
@@ -115,7 +115,10 @@ async def test_a_running_program_finds_a_new_key_in_its_file(keys: Path, tmp_pat
 
 
 async def test_a_payload_with_a_missing_key_stays_encrypted(keys: Path, tmp_path: Path) -> None:
-    """Decoding must not fail, because that would block a workflow. Readers name the key and the remedy."""
+    """A payload with a missing key is left encrypted, because an error would block a workflow.
+
+    Readers name the key and the remedy.
+    """
     [payload] = await converter(tmp_path).encode([SECRET])
     add_key(keys)
     keep_first_key(keys)
@@ -130,7 +133,7 @@ async def test_a_payload_with_a_missing_key_stays_encrypted(keys: Path, tmp_path
 
 @pytest.mark.parametrize("data", [b"", b"short", b"x" * 100])
 async def test_a_damaged_payload_becomes_unreadable(keys: Path, tmp_path: Path, data: bytes) -> None:
-    """Anyone who may signal a workflow can send one, so decoding must not fail."""
+    """A damaged payload is replaced without an error, because anyone who may signal a workflow can send one."""
     codec = converter(tmp_path).payload_codec
     assert codec is not None
     [payload] = await codec.encode([Payload(data=b"x")])
@@ -140,13 +143,13 @@ async def test_a_damaged_payload_becomes_unreadable(keys: Path, tmp_path: Path, 
 
 
 async def test_payloads_without_encryption_stay_readable(keys: Path, tmp_path: Path) -> None:
-    """Reads histories from before encryption and signals from the Temporal CLI."""
+    """Payloads from before encryption and from the Temporal CLI are read."""
     [plain] = await temporalio.converter.DataConverter.default.encode([SECRET])
     assert await converter(tmp_path).decode([plain]) == [SECRET]
 
 
 async def test_a_large_payload_is_encrypted_in_the_store(keys: Path, tmp_path: Path) -> None:
-    """It is stored once, although a worker encodes a large result twice, and no file has a readable part."""
+    """A large payload is stored once, although a worker encodes a large result twice, and no file is readable."""
     large = f"{SECRET} " * 50_000
     writer = converter(tmp_path)
     await writer.encode([large])
@@ -158,7 +161,7 @@ async def test_a_large_payload_is_encrypted_in_the_store(keys: Path, tmp_path: P
 
 
 async def test_files_in_stores_are_encrypted(keys: Path, tmp_path: Path) -> None:
-    """A file cannot be read under the name of another one. Files from before stay readable."""
+    """A file cannot be read under the name of another one. Unencrypted files from before stay readable."""
     files = ObjectFiles(tmp_path / "artifacts")
     await files.put("ann/note", SECRET.encode())
     stored = tmp_path / "artifacts" / "ann" / "note"
@@ -181,7 +184,7 @@ async def test_a_file_is_not_read_without_its_key(keys: Path, tmp_path: Path, mo
 
 
 async def test_encrypted_memories_are_found(keys: Path, tmp_path: Path) -> None:
-    """A search finds words and phrases without spaces, also in memories with an old key or without encryption."""
+    """Words and phrases without spaces are found in memories with a current key, an old one, or none."""
     file = tmp_path / "memory.db"
 
     async def remember(text: str) -> None:
@@ -225,7 +228,7 @@ def test_unusable_keys_are_refused_with_the_remedy(
 
 @pytest.mark.slow
 def test_nothing_is_imported_while_encryption_is_switched_off() -> None:
-    """Encryption does not slow down the start of other workers."""
+    """No encryption library is imported, so the start of other workers is not slower."""
     code = (
         "import sys; from waystation.storage import Blobs, offloading; offloading(Blobs()); "
         "print({'cryptography', 'waystation.key_set', 'waystation.storage.cipher'} & set(sys.modules))"

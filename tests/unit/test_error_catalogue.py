@@ -8,12 +8,12 @@ LISTED = list(list_errors(read_errors()))
 
 
 def test_the_page_equals_the_docstrings() -> None:
-    """Run `python -m docs.errors` after changing the docstring of an error class."""
+    """The page is up to date; run `python -m docs.errors` after changing the docstring of an error class."""
     assert PAGE.read_text(encoding="utf-8") == format_page()
 
 
 def test_each_docstring_has_the_meaning_and_the_remedy() -> None:
-    """Each has two paragraphs."""
+    """Each docstring has two paragraphs: the meaning and the remedy."""
     assert [error.name for error in LISTED if len(error.paragraphs) < 2] == []
 
 

@@ -32,7 +32,7 @@ def install(folder: Path, package: str, entry_points: str) -> None:
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of installed packages."""
+    """Return a folder of installed packages."""
     monkeypatch.syspath_prepend(tmp_path)
     return tmp_path
 
@@ -44,14 +44,14 @@ def test_extensions_of_a_group_are_found_by_name(site: Path) -> None:
 
 
 def test_packages_that_are_installed_later_are_found(site: Path) -> None:
-    """Nothing is cached."""
+    """Nothing is cached, so a new package is found at once."""
     assert find_extensions(GROUP) == {}
     install(site, "acme", f"[{GROUP}]\nslack = json:dumps\n")
     assert load_extension(find_extensions(GROUP)["slack"])(1) == "1"
 
 
 def test_two_packages_with_the_same_name_are_refused(site: Path) -> None:
-    """Otherwise the order of the import path would decide."""
+    """Two packages with one name are refused, because the order of the import path would decide."""
     install(site, "acme", f"[{GROUP}]\nslack = json:dumps\n")
     install(site, "other", f"[{GROUP}]\nslack = json:loads\n")
     with pytest.raises(ExtensionFailed, match=r"'(acme|other)' and '(acme|other)' both provide 'slack'.*Uninstall one"):
@@ -59,26 +59,26 @@ def test_two_packages_with_the_same_name_are_refused(site: Path) -> None:
 
 
 def test_an_extension_that_cannot_be_loaded_names_package_group_and_cause(site: Path) -> None:
-    """The user has to know which package to repair."""
+    """The error names the package, so that the user knows what to repair."""
     install(site, "acme", f"[{GROUP}]\nslack = acme_missing:Channel\n")
     with pytest.raises(ExtensionFailed, match=r"'acme' provides 'slack' in the group 'waystation\.tests'.*missing"):
         load_extension(find_extensions(GROUP)["slack"])
 
 
 def test_a_source_tree_needs_no_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The metadata of an editable install may be older than the entry point."""
+    """The entry points of a source tree come from its files, because installed metadata may be older."""
     monkeypatch.setattr(metadata, "entry_points", lambda **_: ())
     assert find_extensions(ADAPTERS)["google.adk"].value == "waystation.adk"
 
 
 def test_only_objects_of_other_packages_cost_a_look_at_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reading the metadata of all packages would slow down each worker's start."""
+    """Objects of Waystation itself need no look at the metadata, which would slow down each worker's start."""
     monkeypatch.setattr(extensions, "find_extensions", lambda group: pytest.fail(f"read {group}"))
     assert find_adapters([None, len, test_a_source_tree_needs_no_metadata, LlmAgent(name="clerk")]) == []
 
 
 def test_the_adapter_is_named_after_the_package_of_the_objects(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Classes that derive from those of the package belong to it, too."""
+    """The adapter is also used for classes that derive from those of the package."""
     adapter = ModuleType("acme_adapter")
     monkeypatch.setitem(sys.modules, "acme_adapter", adapter)
     install(site, "acme", f"[{ADAPTERS}]\nacme.agents = acme_adapter\n")

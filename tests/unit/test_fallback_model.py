@@ -37,7 +37,7 @@ class Named(BaseLlm):
 
 
 async def test_the_next_model_answers_and_is_named() -> None:
-    """Calls each model once, under its own name."""
+    """Each model is called once, under its own name."""
     first, second, third = Named("first", BUSY), Named("second", ModelOverloaded("gone")), Named("third", says("Hi."))
     response = await FallbackModel([first, second, third]).generate(REQUEST)
     assert response.model == "third"
@@ -49,13 +49,13 @@ async def test_the_next_model_answers_and_is_named() -> None:
 
 
 async def test_the_last_error_is_raised_if_no_model_answers() -> None:
-    """The engine repeats the call later."""
+    """The error of the last model is raised, so that the engine repeats the call later."""
     with pytest.raises(ModelOverloaded, match="later"):
         await FallbackModel([Named("a", BUSY), Named("b", ModelOverloaded("later"))]).generate(REQUEST)
 
 
 async def test_waiting_models_are_called_again_after_the_shortest_wait() -> None:
-    """Any model may have the shortest wait. Calls the wrapper of a model instead of the model."""
+    """Any model may have the shortest wait. A wrapped model is called through its wrapper."""
     soon, late = RateLimited("a", 3.0), RateLimited("b", 50.0)
     model = FallbackModel([Named("a"), Named("b")])
     scripts = iter([Named("a", soon), Named("b", late)])
@@ -65,7 +65,7 @@ async def test_waiting_models_are_called_again_after_the_shortest_wait() -> None
 
 
 async def test_an_invalid_request_is_not_sent_to_the_next_model() -> None:
-    """It would be invalid there, too, unless its status is listed."""
+    """An invalid request goes to no other model, which would refuse it, too, unless its status is listed."""
     second = Named("second", says("Hi."))
     with pytest.raises(ModelRefused):
         await FallbackModel([Named("first", WRONG), second]).generate(REQUEST)
@@ -74,7 +74,7 @@ async def test_an_invalid_request_is_not_sent_to_the_next_model() -> None:
 
 
 async def test_no_model_continues_the_text_of_another() -> None:
-    """Streamed text belongs to the model that failed."""
+    """The text of a failed model is not continued, because another model would not know it."""
     pieces: list[str] = []
     model = FallbackModel([Named("first", BUSY, text="Half of"), Named("second", says("Hi."))])
     with pytest.raises(ModelOverloaded):
@@ -103,6 +103,6 @@ async def test_gemini_accepts_the_calls_of_another_model(gemini: FakeGemini) -> 
     [([], "FallbackModel has no models"), (["gtp-4o"], "FallbackModel: the model 'gtp-4o' is not a model of Gemini")],
 )
 def test_an_unknown_model_is_refused_at_once(models: list[str], problem: str) -> None:
-    """The error does not wait until the first model fails."""
+    """An unknown model is refused when the agent is created, and not when the first model fails."""
     with pytest.raises(ValueError, match=problem):
         FallbackModel(models)

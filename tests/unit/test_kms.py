@@ -38,7 +38,7 @@ async def create(file: Path, uri: str = URI) -> None:
 async def test_a_wrapped_key_encrypts_and_decrypts(
     service: FakeKms, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The key file contains no key. A program asks the service once, when it starts."""
+    """The key file contains no usable key. A program asks the service once, when it starts."""
     file = tmp_path / "keys.json"
     await create(file)
     [key] = json.loads(file.read_text())["keys"]
@@ -52,7 +52,7 @@ async def test_a_wrapped_key_encrypts_and_decrypts(
 
 
 async def test_forged_key_ids_cause_no_calls(service: FakeKms, tmp_path: Path) -> None:
-    """A cipher reads the file again for an unknown key ID, which anyone who may signal a workflow can send."""
+    """A cipher does not call the KMS for an unknown key ID, which anyone who may signal a workflow can send."""
     await create(tmp_path / "keys.json")
     cipher = Cipher(str(tmp_path / "keys.json"))
     before = len(service.requests)
@@ -76,7 +76,7 @@ async def test_keys_are_rotated_to_a_kms_key(service: FakeKms, tmp_path: Path) -
 
 
 async def test_an_arn_selects_the_region(service: FakeKms, tmp_path: Path) -> None:
-    """It takes precedence over AWS_REGION."""
+    """The region of the ARN takes precedence over AWS_REGION."""
     await create(tmp_path / "keys.json", "awskms://arn:aws:kms:us-east-2:111122223333:alias/waystation")
     assert service.requests == ["GenerateDataKeyWithoutPlaintext us-east-2"]
 
@@ -98,7 +98,7 @@ async def test_an_arn_selects_the_region(service: FakeKms, tmp_path: Path) -> No
 async def test_a_program_without_access_to_the_key_names_variable_key_and_cause(
     fault: str, cause: str, service: FakeKms, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It stops before it connects to a server."""
+    """The program stops before it connects to a server."""
     file = tmp_path / "keys.json"
     await create(file)
     [key] = json.loads(file.read_text())["keys"]
@@ -110,7 +110,7 @@ async def test_a_program_without_access_to_the_key_names_variable_key_and_cause(
         case "key replaced":
             with FakeKms() as other:
                 service.keys = other.keys
-        case "renamed":  # a wrapped key cannot be passed off as one with another ID
+        case "renamed":  # a wrapped key must not be accepted under another ID
             key["kid"] = "other"
         case "unreachable":
             monkeypatch.setenv("AWS_ENDPOINT_URL_KMS", "http://127.0.0.1:1")

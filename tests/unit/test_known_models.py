@@ -1,4 +1,4 @@
-"""The table of models, the warnings of workers about models, and the models in documents."""
+"""The table of models, the worker's warnings about models, and the models that documents name."""
 
 import re
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from waystation.testing import ScriptedModel
 SUFFIXES = (".md", ".py", ".pyi", ".toml", ".yaml", ".yml", ".json")
 TABLE = ROOT / "waystation" / "models" / "models.toml"
 NAME = re.compile(r"\b(?:gemini-\d[\w.]*(?:-(?:flash|pro|lite|preview)\b)*|gpt-\d[\w.-]*\w|claude-[a-z]+-\d[\w-]*)")
-"""Matches names of models in prose and code."""
+"""A pattern for names of models in prose and code."""
 
 
 @pytest.mark.parametrize(
@@ -44,12 +44,12 @@ def test_a_model_is_found_under_each_form_of_its_name(name: str) -> None:
     "name", ["gemini-3.5-flash-tuned", "openrouter/gemini-3.5-flash", "gemini-3", "claude-sonnet-4-55"]
 )
 def test_a_similar_name_is_another_model(name: str) -> None:
-    """Only exact names count, because a wrong price is worse than none."""
+    """A name must match exactly, because a wrong price is worse than none."""
     assert known_models().find(name) is None
 
 
 def test_dated_versions_belong_to_the_longest_matching_name() -> None:
-    """`claude-sonnet-4-5-20250929` is version 4.5, and `claude-sonnet-4-20250514` version 4."""
+    """The name `claude-sonnet-4-5-20250929` is version 4.5, and `claude-sonnet-4-20250514` is version 4."""
     names = [
         "claude-sonnet-4-5-20250929",
         "claude-sonnet-4-20250514",
@@ -92,7 +92,7 @@ def test_a_worker_warns_of_a_retired_unpriced_or_unknown_model(
 
 
 def test_a_worker_warns_of_the_models_of_objects(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Includes the models of a `FallbackModel`, but not objects without a name."""
+    """The warning covers the models of a `FallbackModel`, but not objects without a name."""
     monkeypatch.delenv("GOOGLE_GEMINI_BASE_URL", raising=False)
     fallback = Agent(name="a", model=FallbackModel(["gemini-3.5-flash", Gemini(model="gemini-2.5-pro")]))
     local = Agent(name="b", model=Gemini(model="my-own"), sub_agents=[Agent(name="c", model=ScriptedModel())])
@@ -112,7 +112,7 @@ def documents() -> Iterator[Path]:
 
 
 def test_documents_name_only_current_models() -> None:
-    """No document or example names a model that is unknown or about to retire."""
+    """No document or example names a model that is unknown or that will soon be retired."""
     table, names = known_models(), set[str]()
     for path in documents():
         for name in NAME.findall(path.read_text(encoding="utf-8")):

@@ -23,7 +23,7 @@ def answer(name: str, response: JsonObject, *beside: JsonObject) -> JsonObject:
 
 
 def test_the_turn_begins_with_the_users_last_text() -> None:
-    """Leaves out responses of earlier turns."""
+    """Responses of earlier turns are left out."""
     contents = request(
         user_text("one"), answer("f", {"n": 1}), user_text("two"), answer("g", {"n": 2}), answer("h", {"n": 3})
     )
@@ -31,13 +31,13 @@ def test_the_turn_begins_with_the_users_last_text() -> None:
 
 
 def test_text_next_to_a_response_is_not_the_users() -> None:
-    """An agent without summarization is answered this way, for example."""
+    """Text next to a response is not the user's; an agent without summarization, for example, sends such text."""
     contents = request(user_text("Summarise!"), answer("summary_agent", {"result": "Short."}, {"text": "Short."}))
     assert latest_turn(contents) == ("Summarise!", [("summary_agent", {"result": "Short."})])
 
 
 def test_the_work_of_another_agent_is_not_the_users_text() -> None:
-    """A model receives it in the user's role, quoted."""
+    """The text of another agent has the user's role and is quoted, so it is not the user's."""
     other = Event(
         id="e-1",
         invocation_id="i",
@@ -49,5 +49,5 @@ def test_the_work_of_another_agent_is_not_the_users_text() -> None:
 
 
 def test_an_empty_request_has_no_turn() -> None:
-    """Contains neither text nor responses."""
+    """The turn of an empty request has neither text nor responses."""
     assert latest_turn(request()) == ("", [])

@@ -23,7 +23,7 @@ except ValueError:
 
 
 def test_a_traceback_for_people_has_no_local_variables() -> None:
-    """Local variables of the engine contain messages of users and models."""
+    """A traceback shows no local variables, because they contain messages of users and models."""
     done = subprocess.run([sys.executable, "-c", PROGRAM], cwd=ROOT, capture_output=True, text=True, check=True)
     assert "ValueError: no" in done.stderr
     assert "4711" not in done.stderr
@@ -39,7 +39,7 @@ warnings.warn("this may change")
 
 
 def test_warnings_are_json_like_other_logs() -> None:
-    """Packages warn when an agent is imported, and a log collector expects JSON."""
+    """Warnings are logged as JSON, because log collectors expect it; packages warn when an agent is imported."""
     done = subprocess.run([sys.executable, "-c", WITH_WARNING], cwd=ROOT, capture_output=True, text=True, check=True)
     [line] = [json.loads(line) for line in done.stderr.splitlines()]
     assert (line["level"], "UserWarning: this may change" in line["event"]) == ("warning", True)
@@ -58,7 +58,10 @@ logging.getLogger("httpx").info("GET https://example.com/?key=sk-1")
 
 @pytest.mark.parametrize(("level", "events"), [((), []), (("info",), ["paid"]), (("error",), [])])
 def test_the_logs_of_tools_are_shown_from_a_level_on(level: tuple[str, ...], events: list[str]) -> None:
-    """Leaves out those of HTTP clients, whose URLs may contain secrets."""
+    """Logs of tools are shown from the given level on.
+
+    Logs of HTTP clients are left out, because URLs may contain secrets.
+    """
     command = [sys.executable, "-c", WITH_INFO, *level]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert [json.loads(line)["event"] for line in done.stderr.splitlines()] == events
@@ -75,7 +78,7 @@ print("continued")
 
 
 def test_a_broken_pipe_of_the_log_causes_no_failure() -> None:
-    """A log collector may end before the worker; otherwise calls would fail and be retried."""
+    """A call does not fail or retry if the log collector has ended."""
     read, write = os.pipe()
     os.close(read)
     try:

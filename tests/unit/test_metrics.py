@@ -60,7 +60,7 @@ def measured(log: Log, start: int = 0) -> dict[str, float]:
 
 
 def test_a_model_call_has_a_duration_tokens_and_a_cost() -> None:
-    """Thoughts are output. The price comes from the table if the budget has none."""
+    """Thoughts count as output. The price comes from the table if the budget has none."""
     used = Usage(prompt_tokens=1_000, output_tokens=200, thoughts_tokens=100)
     log = log_of(
         user_message("hi"), by_model(model_replied("hello"), usage=used, model_version="gemini-9", duration_s=0.5)
@@ -74,7 +74,7 @@ def test_a_model_call_has_a_duration_tokens_and_a_cost() -> None:
 
 
 def test_a_reply_of_callbacks_is_not_a_model_call() -> None:
-    """No model took time or tokens."""
+    """A reply of a callback does not count, because no model used time or tokens."""
     assert measured(log_of(user_message("hi"), model_replied("hello"))) == {}
 
 
@@ -94,12 +94,12 @@ def test_a_failed_tool_call_counts_once_with_its_error() -> None:
 
 
 def test_a_canceled_call_is_not_a_failure() -> None:
-    """An operator or an approver stopped it."""
+    """A canceled call does not count as a failure, because an operator or an approver stopped it."""
     assert measured(log_of(user_message("look"), model_calls("lookup"), tool_lost("fc-1", "cancelled"))) == {}
 
 
 def test_an_unknown_tool_name_is_not_a_label() -> None:
-    """Otherwise a model could create any number of time series."""
+    """An unknown tool name is not a label, because a model could create any number of time series."""
     log = log_of(
         user_message("look"), model_calls("sesame", unknown=True), tool_returned("fc-1", error_type="UnknownTool")
     )
@@ -143,21 +143,21 @@ def test_an_ignored_answer_counts_by_its_reason() -> None:
 
 
 def test_a_hold_counts_once_however_often_it_is_recorded() -> None:
-    """Workers keep trying held work."""
+    """A hold counts once, although workers keep trying the held work."""
     held = Held("fc-1", Failure(kind="error", hold="tool_missing"))
     log = log_of(user_message("look"), by_model(model_calls("lookup")), held, held)
     assert measured(log)["waystation_holds_total ag tool_missing"] == 1
 
 
 def test_an_invocation_counts_when_it_ends() -> None:
-    """The end of a run that continues as new does not end the invocation."""
+    """A run that continues as new does not count as the end of the invocation."""
     log = log_of(user_message("hi"), by_model(model_replied("hello")), Ended("failed"))
     assert measured(log, 3) == {"waystation_invocations_total ag failed": 1}
     assert measured(log_of(user_message("hi"), Ended("continued"))) == {}
 
 
 def test_an_agent_without_a_reply_is_not_a_label() -> None:
-    """Anyone can start an invocation of an agent with any name."""
+    """The name of an agent without a reply is not a label, because anyone can start an invocation with any name."""
     assert measured(log_of(invocation_began("hi"), Ended("failed"))) == {
         "waystation_invocations_total unknown failed": 1
     }
@@ -165,7 +165,7 @@ def test_an_agent_without_a_reply_is_not_a_label() -> None:
 
 @pytest.mark.parametrize("name", NAMES[::8])
 async def test_every_recorded_model_reply_counts_once(name: str) -> None:
-    """Holds for every kept history."""
+    """Every model reply in every kept history counts once."""
     history, _ = kept(name)
     events = await decode_events(history.events, CONVERTER)
     log = build_log([WorkflowHistory(history.workflow_id, list(events))])
@@ -193,7 +193,7 @@ class Recorded:
 
 
 def test_entries_that_another_worker_counted_are_not_counted_again() -> None:
-    """A workflow that moves to this worker is replayed here first."""
+    """Entries are not counted again when the workflow moves to this worker, which replays it first."""
     log, recorded = (
         log_of(user_message("look"), model_calls("lookup"), tool_returned("fc-1", duration_s=1.0)),
         Recorded(),
@@ -206,7 +206,7 @@ def test_entries_that_another_worker_counted_are_not_counted_again() -> None:
 
 
 def test_a_workflow_task_that_is_repeated_is_not_counted_again() -> None:
-    """A failed task is run again, with another log object and without replay."""
+    """A repeated workflow task is not counted again, although it has another log object and is not a replay."""
     recorded = Recorded()
     for _ in range(3):
         recorded.export.receive("run", log_of(user_message("pay"), AnswerIgnored("InvalidAnswer", "no")), False)
@@ -214,7 +214,7 @@ def test_a_workflow_task_that_is_repeated_is_not_counted_again() -> None:
 
 
 def test_a_call_that_asks_again_counts_its_first_answer() -> None:
-    """Logs are read later, in a thread of the export, when a tool may have asked again."""
+    """The first answer counts, although the tool may have asked again before the export reads the log."""
     recorded, log = Recorded(), log_of(user_message("pay"), model_calls("pay", gated=True), answered("fc-1"))
     recorded.export.receive("run", log, False)
     log.state.calls["fc-1"].wait(1_060.0)
@@ -222,7 +222,7 @@ def test_a_call_that_asks_again_counts_its_first_answer() -> None:
 
 
 def test_a_continued_run_counts_only_its_own_entries() -> None:
-    """The snapshot contains the state of earlier runs."""
+    """The snapshot of earlier runs is not counted again."""
     before = log_of(user_message("pay"), model_calls("pay", gated=True), AnswerIgnored("InvalidAnswer", "no"))
     assert before.state.input
     log, recorded = Snapshot.of(before).restored("inv", before.state.input), Recorded()
@@ -232,7 +232,7 @@ def test_a_continued_run_counts_only_its_own_entries() -> None:
 
 
 def test_the_number_of_values_of_a_label_is_limited() -> None:
-    """A toolset can offer any number of tools, with names of any length."""
+    """The values of a label are limited in number and length, because a toolset can have any number of tools."""
     recorded = Recorded()
     for number in range(MAX_VALUES + 10):
         log = log_of(user_message("go"), model_calls(f"{number}-{'x' * MAX_CHARS}"), tool_returned("fc-1"))
@@ -245,7 +245,10 @@ def test_the_number_of_values_of_a_label_is_limited() -> None:
 
 @pytest.mark.parametrize(("tenants", "label"), [(False, None), (True, "acme")])
 def test_the_tenant_is_a_label_only_on_request(tenants: bool, label: str | None) -> None:
-    """There may be many tenants. A refused answer has neither an agent nor a tenant."""
+    """By default, the tenant is not a label, because there may be many tenants.
+
+    A refused answer has neither agent nor tenant.
+    """
     recorded = Recorded(tenants=tenants)
     log = log_of(
         user_message("go", tenant="acme"),
@@ -259,7 +262,7 @@ def test_the_tenant_is_a_label_only_on_request(tenants: bool, label: str | None)
 
 
 def test_the_reference_lists_each_metric() -> None:
-    """Includes its type and its labels."""
+    """The reference lists each metric with its type and labels."""
     rows = re.findall(r"^\| `(waystation_\w+)` \| (\w+) \|([^|]*)\|", TELEMETRY.read_text(), re.MULTILINE)
     listed = {name: (kind, tuple(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
     assert listed == {metric.name: (metric.kind, metric.labels) for metric in METRICS}

@@ -32,12 +32,12 @@ async def test_a_server_elsewhere_needs_keys() -> None:
 
 @pytest.mark.parametrize("address", ["localhost:7233", "127.0.0.1:7233", "[::1]:7233"])
 async def test_a_server_on_this_machine_needs_no_keys(address: str) -> None:
-    """Development needs no setup."""
+    """A server on this machine needs no keys, so that development needs no setup."""
     assert (await configure(address, ApprovalPolicy(approvers=("role:finance",))))["activities"]
 
 
 async def test_keys_or_unprotected_tools_are_enough() -> None:
-    """Only policies with verified approvers need keys."""
+    """A worker starts with keys, or without policies that need verified approvers."""
     verified = ApprovalPolicy(approvers=("role:finance",))
     assert (await configure("temporal.example.com:7233", verified, WorkerKeys.generate()))["activities"]
     assert (await configure("temporal.example.com:7233", ApprovalPolicy(comment=True)))["activities"]

@@ -31,7 +31,7 @@ from waystation.models.sendable import make_sendable
 from waystation.models.service_model import ServiceModel
 from waystation.testing import FakeGemini
 
-# LiteLLM's own code.
+# LiteLLM's own code causes these warnings.
 pytestmark = pytest.mark.filterwarnings("ignore:Accessing the 'model_", "ignore:Item 'summary' on TypedDict")
 KEY = "sk-key-for-tests-12345678"
 PIXEL = "iVBORw0KGgo="
@@ -115,7 +115,7 @@ def calls_of(response: LlmResponse) -> list[tuple[str, Any]]:
 
 
 def test_a_model_object_without_a_name_is_refused_at_its_declaration() -> None:
-    """Otherwise the name of its class would be sent to the service."""
+    """A model without a name is refused, because its class name would be sent to the service."""
     model = AnthropicLlm(api_key=KEY)
     with pytest.raises(ValueError, match=r"AnthropicLlm has no model name. Pass one: AnthropicLlm\(model=…\)"):
         Agent(name="a", model=model)
@@ -124,7 +124,7 @@ def test_a_model_object_without_a_name_is_refused_at_its_declaration() -> None:
 
 
 def test_a_missing_extra_is_named_when_the_model_is_created(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The line has the model, the extra and the command that installs it."""
+    """The error names the model, the extra and the command that installs it."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     with pytest.raises(ImportError, match=r"'qwen3' requires the extra `openai`: pip install 'waystation\[openai\]'"):
         OpenAICompatible("qwen3", base_url="http://localhost:11434/v1")
@@ -133,7 +133,7 @@ def test_a_missing_extra_is_named_when_the_model_is_created(monkeypatch: pytest.
 async def test_text_is_the_same_whole_and_streamed(service: Service) -> None:
     """Both forms have the text, the usage and the version of the model, and the pieces join to the text."""
     whole, live, pieces = await service.twice(text="It rains in Bern today.")
-    if service.name.startswith("litellm"):  # LiteLLM does not stream the version.
+    if service.name.startswith("litellm"):  # LiteLLM does not pass the version of a stream.
         live.model_version = whole.model_version
     assert whole == live
     assert whole.content == {"role": "model", "parts": [{"text": "It rains in Bern today."}]}
@@ -154,7 +154,7 @@ async def test_usage_counts_cached_and_thinking_tokens_apart(service: Service) -
 
 @pytest.mark.parametrize("number", [-1_000_000, 10**40, float("nan"), 1e308, "12", None])
 def test_impossible_usage_is_clamped(number: Any) -> None:
-    """Negative tokens credit no budget, and no number is too large to record. Other values count as 0."""
+    """Negative tokens count as 0 and do not refill a budget, and huge numbers are capped. Other values count as 0."""
     openai = dict.fromkeys(("prompt_tokens", "completion_tokens", "total_tokens"), number)
     claude = dict.fromkeys(("input_tokens", "output_tokens", "cache_read_input_tokens"), number)
     gemini = dict.fromkeys(("promptTokenCount", "candidatesTokenCount", "totalTokenCount"), number)
@@ -180,13 +180,13 @@ async def test_parallel_calls_keep_their_order_and_arguments(service: Service) -
 
 
 async def test_a_call_without_arguments_has_an_empty_object(service: Service) -> None:
-    """It is not taken for a malformed call."""
+    """A call without arguments is valid and has an empty object."""
     whole, live, _ = await service.twice(calls=[("pay", {})])
     assert calls_of(whole) == calls_of(live) == [("pay", {})]
 
 
 async def test_results_are_sent_with_their_calls(service: Service) -> None:
-    """Results may be in another order, and have IDs of another service or none; the service accepts them."""
+    """Results may be in another order, and have IDs of another service or none."""
     ids = [{"id": "x"}, {"id": "y"}] if service.wire == "gemini" else [{}, {"id": "x y"}]
     calls = [{"functionCall": {"name": f"pay{n}", "args": {"n": n}, **ids[n]}} for n in range(2)]
     results = [{"functionResponse": {"name": f"pay{n}", "response": {"paid": n}, **ids[n]}} for n in (1, 0)]
@@ -198,7 +198,7 @@ async def test_results_are_sent_with_their_calls(service: Service) -> None:
 
 
 async def test_instruction_tools_and_settings_are_sent(service: Service) -> None:
-    """Each wire format has its own names for them."""
+    """The instruction, tools and settings have the names of each wire format."""
     service.fake.reply(text="Done.")
     config = {"temperature": 0.5, "maxOutputTokens": 100, "stopSequences": ["END"]}
     if service.name == "litellm-anthropic":
@@ -212,7 +212,7 @@ async def test_instruction_tools_and_settings_are_sent(service: Service) -> None
 
 
 async def test_an_output_schema_is_sent(service: Service) -> None:
-    """The service enforces the agent's schema."""
+    """The agent's schema is sent, so that the service enforces it."""
     service.fake.reply(text='{"amount": 5}')
     if service.name == "litellm-anthropic":
         pytest.skip("LiteLLM asks older Claude models for structured output by a tool of its own")
@@ -232,7 +232,7 @@ async def test_an_output_schema_is_sent(service: Service) -> None:
 
 
 async def test_thinking_is_a_thought_and_not_text(service: Service) -> None:
-    """Records thoughts, but does not stream them as text."""
+    """Thoughts are recorded, but not streamed as text."""
     whole, live, pieces = await service.twice(thought="Look it up.", text="It rains today.")
     for response in (whole, live):
         assert response.content is not None
@@ -243,7 +243,7 @@ async def test_thinking_is_a_thought_and_not_text(service: Service) -> None:
 
 
 async def test_signed_thoughts_are_sent_to_their_own_service_only(service: Service) -> None:
-    """Anthropic requires its signed thoughts before the results of calls; others reject foreign signatures."""
+    """Signed thoughts precede the results of calls to Anthropic; other services reject foreign signatures."""
     signed: JsonObject = {"text": "Hm.", "thought": True, "thoughtSignature": "dGhpbmtpbmc6"}  # "thinking:"
     if service.wire == "anthropic":
         whole, live, _ = await service.twice(thought="Hm.", calls=[("pay", {"amount": 1})])
@@ -262,7 +262,7 @@ async def test_signed_thoughts_are_sent_to_their_own_service_only(service: Servi
 
 
 async def test_images_are_sent(service: Service) -> None:
-    """An image of the conversation is sent as data, in standard base64."""
+    """An image is sent as data, in standard base64."""
     service.fake.reply(text="A pixel.")
     data = PIXEL.replace("+", "-").replace("/", "_")
     image = {"inlineData": {"mimeType": "image/png", "data": data}}
@@ -284,7 +284,7 @@ async def test_an_unsupported_part_is_refused_by_its_type(service: Service) -> N
 
 
 async def test_a_refusal_is_an_outcome_with_a_code(service: Service) -> None:
-    """The invocation records why there is no answer, and keeps the text."""
+    """The outcome has a code for the reason, and keeps the text."""
     whole, live, _ = await service.twice(text="I cannot help with this.", finish_reason="SAFETY")
     assert whole.error_code == "SAFETY"
     assert live.error_code == "SAFETY"
@@ -292,7 +292,7 @@ async def test_a_refusal_is_an_outcome_with_a_code(service: Service) -> None:
 
 
 async def test_a_reply_at_the_limit_of_its_length_is_usable(service: Service) -> None:
-    """The finish reason shows that it is cut."""
+    """A reply that reaches the limit is usable, and its finish reason shows that it was cut."""
     whole, live, _ = await service.twice(text="Once upon", finish_reason="MAX_TOKENS")
     assert (whole.finish_reason, whole.error_code) == (live.finish_reason, live.error_code) == ("MAX_TOKENS", None)
 
@@ -310,7 +310,7 @@ async def test_the_service_sets_the_delay_after_too_many_requests(service: Servi
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_cut_connection_is_retryable(service: Service, stream: bool) -> None:
-    """A partial reply does not count."""
+    """A cut connection is retryable, because a partial reply does not count."""
     service.fake.fault(drop=True)
     service.fake.reply(text="Better.")
     request = LlmRequest(model="some-model", contents=[ASKED])
@@ -325,7 +325,7 @@ async def test_an_unreachable_service_is_retryable(service: Service) -> None:
         model = create_model(service.name, gone.url)
     with pytest.raises(ModelOverloaded) as caught:
         await model.generate(LlmRequest(model="some-model", contents=[ASKED]))
-    # LiteLLM reports the status 500.
+    # LiteLLM reports status 500.
     text = "LiteLLM answered 500" if service.name.startswith("litellm") else "was not reached, or did not answer"
     assert text in str(caught.value)
     await model.close()
@@ -347,7 +347,7 @@ async def test_a_rejected_request_is_not_repeated(service: Service, status: int)
 
 @pytest.mark.parametrize("status", [408, 500, 502, 503, 529])
 async def test_a_failing_service_is_retryable(service: Service, status: int) -> None:
-    """Keeps the status and sends one request."""
+    """A failing service receives one request, and the error keeps the status."""
     service.fake.fault(status=status)
     with pytest.raises(ModelOverloaded):
         await service.ask()
@@ -356,7 +356,10 @@ async def test_a_failing_service_is_retryable(service: Service, status: int) -> 
 
 @pytest.mark.parametrize("arguments", ['{"amount": ', "[1]", '"{}"', "{}{}", '{"amount": 1}'])
 async def test_arguments_that_are_not_an_object_stay_text(service: Service, arguments: str) -> None:
-    """The engine repairs or reports them. The valid call next to them keeps its arguments."""
+    """Invalid arguments stay text, which the engine repairs or reports.
+
+    The valid call next to them keeps its arguments.
+    """
     if service.wire == "gemini" or service.name == "litellm-anthropic":
         pytest.skip("the arguments are JSON already, or LiteLLM repairs them")
     whole, live, _ = await service.twice(calls=[("pay", arguments), ("log", {"big": 10**30, "half": "\ud83d"})])
@@ -392,7 +395,7 @@ ONE, TWO = '{"amount": 1}', '{"amount": 2}'
     ],
 )
 def test_pieces_of_calls_are_joined_by_id_name_or_index(pieces: list[JsonObject], count: int) -> None:
-    """Services give all calls the index 0, or none, and repeat names and IDs in each piece, or change IDs."""
+    """Pieces of calls are joined although services repeat, omit or change the index, the ID or the name."""
     reply = chat_completions.ChatReply()
     for call in pieces:
         reply.convert({"choices": [{"delta": {"tool_calls": [call]}}]})
@@ -420,7 +423,7 @@ def test_calls_with_the_same_id_keep_their_own_arguments() -> None:
 
 @pytest.mark.parametrize("field", ["delta", "message"])
 def test_content_may_be_a_list_of_parts(field: str) -> None:
-    """Mistral sends texts and thoughts in lists."""
+    """Texts and thoughts may arrive in lists, as from Mistral."""
     text = {"type": "text", "text": "It rains."}
     content = [{"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]}, text, "Much."]
     reply = chat_completions.ChatReply().convert({"choices": [{field: {"content": content}, "finish_reason": "stop"}]})
@@ -438,7 +441,7 @@ ERRORS += [({"type": "invalid_request_error", "message": f"No. Meyer & Sons. {KE
 async def test_an_error_with_the_status_200_is_an_error(
     service: Service, error: JsonObject, kind: type[Exception], stream: bool
 ) -> None:
-    """Its code or its type decides about a retry, and it quotes neither the conversation nor the key."""
+    """The error's code or type decides about a retry, and its text has neither the conversation nor the key."""
     if service.name.startswith("litellm") and (stream or service.wire == "anthropic" or "code" not in error):
         pytest.skip("LiteLLM replaces the status")
     if service.wire == "gemini":
@@ -455,7 +458,7 @@ async def test_an_error_with_the_status_200_is_an_error(
 
 @pytest.mark.parametrize("reply", [{"text": "It rains today."}, {"calls": [("pay", {"amount": 1})]}])
 async def test_a_stream_without_its_end_is_retryable(service: Service, reply: JsonObject) -> None:
-    """The calls and the text in it may be incomplete."""
+    """A stream without its end is retryable, because its calls and text may be incomplete."""
     if service.wire == "gemini":
         service.fake.reply(raw={"candidates": [{"content": {"role": "model", "parts": [{"text": "It"}]}}]})
     else:
@@ -506,7 +509,7 @@ CONVERSATIONS = {
 async def test_any_conversation_is_sent_in_a_valid_form(
     service: Service, conversation: list[JsonObject], tools: Sequence[JsonObject]
 ) -> None:
-    """The fakes refuse what the services refuse. Callbacks and older versions leave conversations in any form."""
+    """Any conversation of callbacks or older versions is sent in a form that the services, like the fakes, accept."""
     service.fake.reply(text="Done.")
     config = {"toolConfig": {"functionCallingConfig": {"mode": "ANY"}}}
     request = LlmRequest(model="m", contents=conversation, tools=tools, system_instruction=" ", config=config)
@@ -517,7 +520,7 @@ NAMES = ["coding.start", "coding:start", "coding_start", f"{'x' * 70}1", f"{'x' 
 
 
 def test_a_name_that_is_not_text_reaches_the_engine() -> None:
-    """The engine reports it to the model."""
+    """A name that is not text reaches the engine, which reports it to the model."""
     _, names = make_sendable(LlmRequest(model="m", contents=turns(HELLO), tools=[TOOL]), ServiceModel.rules)
     odd = LlmResponse(content={"role": "model", "parts": [{"functionCall": {"name": ["pay"]}}]})
     assert names.restore(odd).content == {"role": "model", "parts": [{"functionCall": {"name": ["pay"]}}]}

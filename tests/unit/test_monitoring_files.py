@@ -21,7 +21,7 @@ OF_SDK = {
     "temporal_activity_schedule_to_start_latency_seconds_bucket": set[str](),
     "temporal_workflow_task_schedule_to_start_latency_seconds_bucket": set[str](),
 }
-"""Used metrics of Temporal's SDK, with their used labels. A slow test finds them in the output of a worker."""
+"""The used metrics of Temporal's SDK with the used labels. A slow test finds them in the output of a worker."""
 RULES = yaml.safe_load((MONITORING / "alerts.yaml").read_text())["groups"][0]["rules"]
 
 
@@ -36,7 +36,7 @@ def expressions() -> Iterator[str]:
 
 
 def test_every_query_names_only_exported_metrics_and_labels() -> None:
-    """A query for a metric that does not exist would show nothing, and its alert would never fire."""
+    """A query names only existing metrics, because other queries show nothing, and their alerts never fire."""
     for expression in expressions():
         names = set(re.findall(r"\b(?:waystation|temporal)_\w+", expression))
         assert names, expression
@@ -49,13 +49,13 @@ def test_every_query_names_only_exported_metrics_and_labels() -> None:
 
 
 def test_every_metric_of_a_process_is_on_the_dashboard() -> None:
-    """An operator who opens it sees all facts that are counted."""
+    """The dashboard shows all metrics that a process counts."""
     text = (MONITORING / "dashboard.json").read_text()
     assert [metric.name for metric in METRICS if metric.kind != "gauge" and metric.name not in text] == []
 
 
 def test_gauges_of_the_namespace_are_not_summed_over_processes() -> None:
-    """Several processes may have been scraped, and each gives the same answer."""
+    """Gauges of the namespace are not summed, because several processes export the same value."""
     gauges = "waystation_(?:open|pending|oldest|backlog)_"
     assert [text for text in expressions() if re.search(rf"sum(?: by \([^)]*\))? ?\({gauges}", text)] == []
 

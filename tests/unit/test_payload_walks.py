@@ -45,7 +45,7 @@ class CountingStorage(Offload):
 
 
 class Reversing(PayloadCodec):
-    """Reverses the bytes of payloads."""
+    """A codec that reverses the bytes of payloads."""
 
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
         return [Payload(metadata=payload.metadata, data=payload.data[::-1]) for payload in payloads]
@@ -55,7 +55,7 @@ class Reversing(PayloadCodec):
 
 
 class ReversingInContext(Reversing, WithSerializationContext):
-    """Could use the serialization context."""
+    """A reversing codec that could use the serialization context."""
 
     def with_context(self, context: SerializationContext) -> Self:
         return self
@@ -63,7 +63,7 @@ class ReversingInContext(Reversing, WithSerializationContext):
 
 @pytest.fixture(autouse=True)
 def patched(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Replace the SDK's functions as the worker program does, for one test."""
+    """Replace functions of the SDK, as the worker program does, for one test."""
     for owner, name in (
         (bridge, "decode_activation"),
         (bridge, "encode_completion"),
@@ -97,7 +97,7 @@ async def send(converter: DataConverter, payload: Payload) -> Payload:
 
 
 async def test_small_payloads_need_no_walk(tmp_path: Path) -> None:
-    """Neither a signal nor a result passes its payload to the storage."""
+    """A signal or a result below the limit does not reach the storage."""
     converter, storage = create(tmp_path)
     assert (await receive(converter, SMALL), await send(converter, SMALL)) == (SMALL, SMALL)
     assert storage.count == 0
@@ -129,7 +129,7 @@ def test_converters_are_created_for_workflow_tasks_if_the_codec_uses_the_context
 
 
 async def test_a_converter_with_a_codec_encodes_and_decodes_small_payloads(tmp_path: Path) -> None:
-    """Does not skip the walk for the codec."""
+    """A codec always gets small payloads, too."""
     converter, _ = create(tmp_path, Reversing())
     encoded = await send(converter, SMALL)
     assert encoded.data == SMALL.data[::-1]

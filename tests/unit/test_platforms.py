@@ -1,4 +1,4 @@
-"""Guards for parts that only some platforms have. The tests run on Linux with the parts of another platform."""
+"""Guards of code for other platforms. The tests run on Linux with fakes of the other platforms' modules."""
 
 import ast
 import asyncio
@@ -24,28 +24,28 @@ from waystation.worker import main, watchdog
 
 ELSEWHERE = "win32", "darwin"
 MODULES = {"fcntl", "grp", "msvcrt", "posix", "pty", "pwd", "resource", "termios", "tty", "uvloop", "winreg"}
-"""Modules that some platform does not have."""
+"""Modules that some platforms lack."""
 FUNCTIONS = {
     *("os.chown", "os.fchmod", "os.fork", "os.getpgid", "os.getuid", "os.geteuid", "os.killpg", "os.mkfifo"),
     *("os.setsid", "os.sysconf", "os.uname", "signal.setitimer", "signal.SIGALRM", "signal.SIGHUP", "signal.SIGKILL"),
     *("signal.SIGQUIT", "signal.SIGUSR1", "signal.SIGUSR2", "signal.SIGCHLD", "socket.AF_UNIX"),
 }
-"""Functions and constants that Windows does not have."""
+"""Functions and constants that Windows lacks."""
 MENTION = re.compile(rf"\b({'|'.join((*MODULES, *FUNCTIONS, 'add_signal_handler'))})\b")
-"""Spares most files being parsed."""
+"""A pattern that saves parsing most files."""
 GUARDED = {
-    ("cli/terminal_input.py", "termios"),  # ImportError is suppressed
-    ("embedded.py", "fcntl"),  # on Windows, msvcrt
+    ("cli/terminal_input.py", "termios"),  # suppresses ImportError
+    ("embedded.py", "fcntl"),  # msvcrt on Windows
     ("embedded.py", "msvcrt"),
     ("embedded.py", "signal.SIGKILL"),  # not reached on Windows
-    ("stop_signals.py", "loop.add_signal_handler"),  # NotImplementedError is handled
-    ("worker/main.py", "uvloop"),  # ImportError is handled
+    ("stop_signals.py", "loop.add_signal_handler"),  # handles NotImplementedError
+    ("worker/main.py", "uvloop"),  # handles ImportError
     ("worker/watchdog.py", "signal.SIGALRM"),  # used only if `signal` has it
     ("worker/watchdog.py", "resource"),  # not reached on Windows
     ("worker/watchdog.py", "signal.setitimer"),
     ("worker/watchdog.py", "os.sysconf"),  # reached only if /proc exists
 }
-"""Modules of the package and the names that they use behind a guard."""
+"""Modules of the package, with the platform names that they use behind a guard."""
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def test_platform_names_are_used_only_behind_guards() -> None:
 @pytest.mark.usefixtures("usual_handlers")
 @pytest.mark.parametrize("has_handlers", [True, False], ids=["posix", "windows"])
 async def test_a_signal_stops_a_program_on_every_platform(monkeypatch: pytest.MonkeyPatch, has_handlers: bool) -> None:
-    """Event loops on Windows have no signal handlers, and Windows has no SIGHUP."""
+    """A signal stops a program, although event loops on Windows have no signal handlers, and Windows has no SIGHUP."""
     stopped = asyncio.Event()
 
     def refuse(*_: object) -> None:
@@ -109,7 +109,7 @@ async def test_a_signal_stops_a_program_on_every_platform(monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("platform", ELSEWHERE)
 def test_other_platforms_start_a_child_process_directly(monkeypatch: pytest.MonkeyPatch, platform: str) -> None:
-    """Only Linux can kill a process when its parent ends."""
+    """Other platforms start a child directly, because only Linux can kill a process when its parent ends."""
     monkeypatch.setattr(sys, "platform", platform)
     assert bind_to_this_process(["temporal", "server"]) == ["temporal", "server"]
 
@@ -127,7 +127,7 @@ def test_other_platforms_read_memory_without_proc(monkeypatch: pytest.MonkeyPatc
 
 
 class Msvcrt:
-    """The locks of Windows' C runtime: each open file locks bytes from its current position, for itself alone."""
+    """A fake of the locks of Windows' C runtime: each open file locks bytes from its position, for itself alone."""
 
     LK_NBLCK = 2
 
@@ -144,7 +144,7 @@ class Msvcrt:
 
 @pytest.fixture
 def msvcrt(monkeypatch: pytest.MonkeyPatch) -> Msvcrt:
-    """Replace the platform with Windows."""
+    """Simulate Windows."""
     fake = Msvcrt()
     monkeypatch.setattr(sys, "platform", "win32")
     monkeypatch.setattr(embedded, "msvcrt", fake, raising=False)
@@ -153,7 +153,10 @@ def msvcrt(monkeypatch: pytest.MonkeyPatch) -> Msvcrt:
 
 
 def test_on_windows_a_lock_leaves_the_file_readable(msvcrt: Msvcrt, tmp_path: Path) -> None:
-    """Locked bytes cannot be read there, so the lock is far behind the content. Only one open file can hold it."""
+    """The lock is far behind the content, because locked bytes cannot be read on Windows.
+
+    Only one open file can hold it.
+    """
     path = tmp_path / "dev.db.lock"
     path.write_text("127.0.0.1:7233 12")
     with path.open("a+") as first, path.open("a+") as second:
@@ -165,7 +168,7 @@ def test_on_windows_a_lock_leaves_the_file_readable(msvcrt: Msvcrt, tmp_path: Pa
 
 @pytest.mark.usefixtures("msvcrt")
 def test_on_windows_a_server_is_found_if_it_listens(tmp_path: Path) -> None:
-    """A lock cannot be inherited there, so it does not show whether the server runs."""
+    """A server is found if it listens, because a lock on Windows does not show whether the server runs."""
     path = tmp_path / "dev.db"
     assert embedded._find_server(path) is None
     lock = tmp_path / "dev.db.lock"
@@ -186,7 +189,7 @@ def test_on_windows_a_question_needs_no_termios(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_input_before_a_question_is_discarded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It cannot be an answer to the question."""
+    """Input from before the question is discarded, because it cannot be an answer."""
     flushed: list[tuple[int, str]] = []
     termios = SimpleNamespace(TCIFLUSH="input", tcflush=lambda *params: flushed.append(params))
     monkeypatch.setitem(sys.modules, "termios", termios)
@@ -197,7 +200,7 @@ def test_input_before_a_question_is_discarded(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_worker_runs_without_uvloop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """uvloop does not exist for Windows."""
+    """A worker runs without uvloop, which does not exist for Windows."""
     monkeypatch.setitem(sys.modules, "uvloop", None)
 
     async def serve() -> int:

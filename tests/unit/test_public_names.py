@@ -12,10 +12,10 @@ import waystation
 
 SOURCE = ast.parse(Path(waystation.__file__ + "i").read_text())
 ROOT = Path(waystation.__file__ + "i").parent
-# `rglob` does not follow the links to the packages at the top level.
+# `rglob` does not follow the links at the top level.
 STUBS = sorted({*ROOT.glob("__init__.pyi"), *ROOT.glob("*/__init__.pyi"), *ROOT.glob("*/*/__init__.pyi")})
 
-# Each line as an author has it after replacing `google.adk` by `waystation`.
+# Each line of an author after replacing `google.adk` by `waystation`.
 ADK_IMPORTS = [
     "from waystation.agents import Agent, BaseAgent, LlmAgent",
     "from waystation.agents.llm_agent import Agent, LlmAgent",
@@ -71,7 +71,7 @@ ADK_IMPORTS = [
     "from waystation.integrations.langchain import LangchainTool",
 ]
 
-# Names of ADK programs, which the flat list does not have.
+# Names of ADK programs that the flat list does not have.
 PROGRAM_IMPORTS = [
     "from waystation.errors.already_exists_error import AlreadyExistsError",
     "from waystation.errors.session_not_found_error import SessionNotFoundError",
@@ -86,7 +86,7 @@ PROGRAM_IMPORTS = [
 
 
 def test_every_public_name_is_that_of_its_module() -> None:
-    """`__getattr__` returns the objects that type checkers see."""
+    """The value of `__getattr__` is the object that type checkers see."""
     promised = {
         alias.asname or alias.name: (node.module, alias.name)
         for node in ast.walk(SOURCE)
@@ -104,7 +104,7 @@ def test_every_public_name_is_that_of_its_module() -> None:
 
 
 def import_line(line: str) -> dict[str, object]:
-    """Return the names that a line imports."""
+    """Return the names that an import line contains."""
     names: dict[str, object] = {}
     try:
         exec(line, names)
@@ -121,7 +121,7 @@ def test_the_lists_of_public_names_agree() -> None:
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
-    """As for any module, so that `hasattr` and the import system work."""
+    """An unknown name raises AttributeError, so that `hasattr` and the import system work."""
     with pytest.raises(AttributeError, match="no attribute 'Agnet'"):
         _ = waystation.Agnet  # type: ignore[attr-defined]  # which is the point
     with pytest.raises(ImportError):
@@ -129,7 +129,7 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
 
 def test_imports_of_adk_work_under_the_new_name() -> None:
-    """The objects are those of the flat list."""
+    """The imported objects are those of the flat list."""
     others = []
     for line in ADK_IMPORTS:
         names = import_line(line)
@@ -139,12 +139,12 @@ def test_imports_of_adk_work_under_the_new_name() -> None:
 
 @pytest.mark.parametrize("line", PROGRAM_IMPORTS)
 def test_imports_of_adk_programs_work_under_the_new_name(line: str) -> None:
-    """Programs use more than the flat list has."""
+    """Programs import more names than the flat list has."""
     assert import_line(line)
 
 
 def test_arguments_of_callbacks_have_adks_names_in_adks_modules() -> None:
-    """Their request is a mutable class, unlike the models'; the contexts are one class, as in ADK."""
+    """Callbacks receive a mutable request, unlike models, and one context class, as in ADK."""
     from waystation.agents.invocation_context import InvocationContext
     from waystation.models.llm_request import LlmRequest
 
@@ -153,7 +153,7 @@ def test_arguments_of_callbacks_have_adks_names_in_adks_modules() -> None:
 
 
 def test_all_names_can_be_imported_at_once() -> None:
-    """Imports them in a fresh process."""
+    """All names are imported in a fresh process."""
     subprocess.run([sys.executable, "-c", "from waystation import *; Agent, AgentClient"], check=True, cwd=ROOT.parent)
 
 
@@ -177,7 +177,7 @@ def test_a_tool_with_two_names_in_adk_has_both() -> None:
 
 
 def test_services_have_the_modules_of_adk() -> None:
-    """They are not in the flat list, as they are not in ADK's."""
+    """Services are in ADK's modules and, as in ADK, not in the flat list."""
     lines = [
         "from waystation.artifacts import BaseArtifactService, InMemoryArtifactService, ObjectStoreArtifactService",
         "from waystation.artifacts.base_artifact_service import ArtifactVersion, BaseArtifactService",
@@ -192,7 +192,7 @@ def test_services_have_the_modules_of_adk() -> None:
 
 
 def test_tools_and_callbacks_share_one_context_as_in_adk() -> None:
-    """Under three names, each where ADK has it."""
+    """The class has three names, each in ADK's module."""
     from waystation.agents.callback_context import CallbackContext
     from waystation.agents.context import Context
 
@@ -201,7 +201,7 @@ def test_tools_and_callbacks_share_one_context_as_in_adk() -> None:
 
 @pytest.mark.parametrize("stub", STUBS, ids=lambda stub: stub.parent.name)
 def test_no_exported_name_is_a_module_of_its_package(stub: Path) -> None:
-    """Importing the module would replace the name."""
+    """No exported name is a module, because importing the module would replace the name."""
     imports = [node for node in ast.parse(stub.read_text()).body if isinstance(node, ast.ImportFrom)]
     names = {alias.asname or alias.name for node in imports for alias in node.names}
     assert {path.stem for path in stub.parent.iterdir()} & names == set()

@@ -87,7 +87,7 @@ def test_processes_share_the_store(place: str) -> None:
 
 
 def test_a_killed_process_leaves_its_reservation(place: str) -> None:
-    """The process is killed between the reservation and the settlement, and leaves no lock behind."""
+    """The reservation of a killed process stays, and its lock does not."""
     process = subprocess.Popen([sys.executable, "-c", KILLED, place], cwd=ROOT, stdout=subprocess.PIPE)
     assert process.stdout is not None
     assert process.stdout.readline() == b"reserved\n"
@@ -110,7 +110,7 @@ async def test_the_usage_of_a_call_replaces_its_reservation(place: str) -> None:
 
 
 async def test_a_call_with_an_unknown_outcome_counts_as_reserved(place: str) -> None:
-    """Corrects nothing if the provider did not report the usage."""
+    """A call without reported usage counts as reserved."""
     store = QuotaStore(place)
     await store.settle(await reserve(store, call("a", counts=True)), None)
     assert (await spent(store))["acme", "ann"] == Amounts(1, 10, 0.4)
@@ -140,7 +140,7 @@ async def test_users_and_tenants_have_separate_budgets(place: str) -> None:
 
 
 async def test_retry_after_stops_all_calls_under_the_limit(place: str) -> None:
-    """Other limits are not affected."""
+    """All calls under the limit wait, and other limits are not affected."""
     store = QuotaStore(place)
     await store.settle(await reserve(store, call("a", name="m")), None, retry_after_s=30.0)
     wait_s = await QuotaStore(place).reserve(call("b", name="m"))
@@ -175,7 +175,7 @@ async def test_calls_that_pass_others_do_not_delay_a_new_sender(place: str) -> N
 
 
 async def test_earlier_attempts_of_a_call_that_waited_are_reported(place: str) -> None:
-    """They did not call the model, so they do not count as model calls. The place in the queue is released."""
+    """Earlier attempts that waited do not count as model calls, and the place in the queue is released."""
     store, free = QuotaStore(place), RateLimit(requests=90)
     waiting = call("b", name="m", rate=RateLimit(requests=1), attempt=2)
     await reserve(store, call("a", name="m", rate=RateLimit(requests=1)))
@@ -186,7 +186,7 @@ async def test_earlier_attempts_of_a_call_that_waited_are_reported(place: str) -
 
 
 async def test_a_new_month_deletes_only_the_tenants_own_old_counts(tmp_path: Path) -> None:
-    """The rows of other tenants may be locked by transactions that would wait for this one."""
+    """A new month deletes only rows of the tenant, because other transactions may lock the others."""
     now = 1_700_000_000.0
     store = QuotaStore(tmp_path / "quotas.db", clock=lambda: now)
     for tenant in ("acme", "globex"):
@@ -217,7 +217,7 @@ async def test_a_fallback_model_uses_the_whole_limit_of_its_first_model(tmp_path
 
 
 async def test_an_unavailable_store_raises_store_failed(tmp_path: Path) -> None:
-    """The model call is held, as with all stores."""
+    """An unavailable store raises StoreFailed, so the model call is held, as with all stores."""
     with pytest.raises(StoreFailed):
         await QuotaStore(tmp_path).reserve(call("a"))
     with pytest.raises(StoreFailed):

@@ -51,7 +51,7 @@ Write = Callable[[str, str], Path]
 
 
 def test_each_package_of_a_folder_is_found(tmp_path: Path, write: Write) -> None:
-    """ADK's quickstart has one folder, with a package for each agent and `root_agent` in its `agent.py`."""
+    """Each package of the folder with `root_agent` in its `agent.py` is found, as in ADK's quickstart."""
     for name in ("weather", "travel"):
         write(f"{name}/__init__.py", "from . import agent\n")
         write(f"{name}/agent.py", AGENT.format(name=f"{name}_agent"))
@@ -62,7 +62,10 @@ def test_each_package_of_a_folder_is_found(tmp_path: Path, write: Write) -> None
 
 
 def test_agents_of_adk_create_are_named_after_their_packages(tmp_path: Path, write: Write) -> None:
-    """`adk create` names every agent `root_agent`. Older invocations, which recorded that name, find a single one."""
+    """The agent has the name of its package, because `adk create` names every agent `root_agent`.
+
+    Older invocations recorded that name and find a single agent.
+    """
     for name in ("weather", "travel"):
         write(f"{name}/agent.py", AGENT.format(name="root_agent"))
     write("hotel/agent.py", AGENT.format(name='root_agent", sub_agents=[Agent(name="hotel")], description="'))
@@ -76,14 +79,14 @@ def test_agents_of_adk_create_are_named_after_their_packages(tmp_path: Path, wri
 
 
 def test_a_package_needs_no_init(tmp_path: Path, write: Write) -> None:
-    """`agent.py` alone is enough."""
+    """A package can consist of `agent.py` alone."""
     write("plain/agent.py", AGENT.format(name="plain_agent"))
     registry, problems = discover([tmp_path])
     assert (list(registry.roots), problems) == (["plain_agent"], [])
 
 
 def test_root_agent_may_be_in_the_package_itself(tmp_path: Path, write: Write) -> None:
-    """Like ADK, accepts an agent in `__init__.py`, with or without an `agent.py`."""
+    """An agent in `__init__.py` is found, with or without an `agent.py`, as in ADK."""
     write("alone/__init__.py", AGENT.format(name="alone_agent"))
     write("beside/__init__.py", "from .agent import build\nroot_agent = build()\n")
     write("beside/agent.py", "from waystation.agents import Agent\ndef build(): return Agent(name='built')\n")
@@ -117,7 +120,7 @@ def test_a_folder_may_be_a_package_itself(tmp_path: Path, write: Write, monkeypa
 
 
 def test_a_mistake_in_the_current_directory_names_the_package(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`--agents .` reports the folder by its name."""
+    """The error of `--agents .` names the folder."""
     monkeypatch.chdir(write("nameless/agent.py", "").parent)
     _, [problem] = discover([Path()])
     assert str(problem.error) == (
@@ -126,9 +129,7 @@ def test_a_mistake_in_the_current_directory_names_the_package(write: Write, monk
 
 
 def test_packages_may_import_their_own_modules_and_their_siblings(tmp_path: Path, write: Write) -> None:
-    """Supports relative imports inside a package and absolute ones of siblings, because the folder is on the path, as
-    in ADK.
-    """
+    """Imports are relative in a package and absolute for siblings: the folder is on the path, as in ADK."""
     write("shared_prompts.py", "HELLO = 'Say hello.'\n")
     write("greeter/__init__.py", "from . import agent\n")
     write("greeter/tools/__init__.py", "")
@@ -155,7 +156,7 @@ def test_packages_may_import_their_own_modules_and_their_siblings(tmp_path: Path
 def test_packages_may_import_modules_next_to_their_folder(
     tmp_path: Path, write: Write, monkeypatch: pytest.MonkeyPatch, name: str, agents: str, is_first: bool
 ) -> None:
-    """The project's own `tools` precedes that of a checkout of Waystation, whose folders are on the import path."""
+    """The project's own `tools` precedes a checkout of Waystation, whose folders are also on the import path."""
     monkeypatch.setattr(sys, "path", [str(ROOT), *sys.path] if is_first else [*sys.path, str(ROOT)])
     write(f"{name}/__init__.py", "")
     write(f"{name}/pay.py", 'def pay() -> None:\n    """Pay."""\n')
@@ -180,14 +181,14 @@ def test_several_folders_are_one_registry(tmp_path: Path, write: Write) -> None:
 
 
 def test_a_package_that_is_named_twice_is_served_once(tmp_path: Path, write: Write) -> None:
-    """A folder and a package in it may both be named."""
+    """A package is served once if it is named together with its folder."""
     write("once/agent.py", AGENT.format(name="once_agent"))
     registry, problems = discover([tmp_path, tmp_path / "once", tmp_path])
     assert (list(registry.roots), problems) == (["once_agent"], [])
 
 
 def test_the_demo_model_of_a_package_belongs_to_its_root(tmp_path: Path, write: Write) -> None:
-    """`--model demo` uses `demo_model`; an object that is not a model is ignored."""
+    """The variable `demo_model` is used by `--model demo`; an object that is not a model is ignored."""
     model = "from waystation.testing import ScriptedModel\ndemo_model = ScriptedModel()\n"
     write("shown/agent.py", dedent(AGENT.format(name="shown_agent")) + model)
     write("unshown/agent.py", dedent(AGENT.format(name="unshown_agent")) + "demo_model = 'gemini'\n")
@@ -217,7 +218,7 @@ def test_a_failing_import_names_the_line(tmp_path: Path, write: Write, line: str
 
 
 def test_a_module_that_waystation_does_not_have_is_explained(tmp_path: Path, write: Write) -> None:
-    """Code for ADK may import it. The error names the reason, or else the page with all names."""
+    """The error names the reason why ADK's module does not exist here, or the page with all names."""
     write("evaluated/agent.py", "from waystation.evaluation import AgentEvaluator")
     write("planner/agent.py", "from waystation.plans import BuiltInPlanner")
     refused, unknown = discover([tmp_path])[1]
@@ -232,7 +233,7 @@ def test_a_module_that_waystation_does_not_have_is_explained(tmp_path: Path, wri
 
 
 def test_a_wrong_policy_is_reported_in_one_line(tmp_path: Path, write: Write) -> None:
-    """Names every wrong field with its value, without pydantic's layout."""
+    """The error names every wrong field with its value, without pydantic's layout."""
     write(
         "payer/agent.py",
         """
@@ -251,7 +252,7 @@ def test_a_wrong_policy_is_reported_in_one_line(tmp_path: Path, write: Write) ->
 
 
 def test_the_rules_of_an_app_are_checked(tmp_path: Path, write: Write) -> None:
-    """Compares them with the tools of all its agents."""
+    """The rules are compared with the tools of all agents of the app."""
     write(
         "payer/agent.py",
         """
@@ -285,7 +286,7 @@ def test_a_mistake_found_by_a_constructor_names_the_authors_line(tmp_path: Path,
 
 @pytest.mark.parametrize("init", [True, False], ids=["with init", "without init"])
 def test_two_packages_cannot_share_a_name(tmp_path: Path, write: Write, init: bool) -> None:
-    """Python imports only one of two packages with the same name."""
+    """Two packages with one name are refused, because Python would import only one of them."""
     for folder in ("north", "south"):
         write(f"{folder}/twin/agent.py", AGENT.format(name=f"{folder}_agent"))
         if init:
@@ -300,7 +301,7 @@ def test_two_packages_cannot_share_a_name(tmp_path: Path, write: Write, init: bo
 
 @pytest.mark.parametrize("name", ["json", "tools", "time"])
 def test_a_package_cannot_have_the_name_of_an_imported_one(tmp_path: Path, write: Write, name: str) -> None:
-    """Keeps the module that Python or the worker imported; the message names it."""
+    """The imported module is kept, and the message names it."""
     write(f"{name}/agent.py", AGENT.format(name="any_agent"))
     registry, [problem] = discover([tmp_path])
     assert list(registry.roots) == []
@@ -310,7 +311,7 @@ def test_a_package_cannot_have_the_name_of_an_imported_one(tmp_path: Path, write
 
 
 def test_a_tree_holds_every_agent_that_may_act(tmp_path: Path, write: Write) -> None:
-    """Finds agents behind AgentTools at any depth, each once, also when they call each other in a cycle."""
+    """Agents behind AgentTools are found at any depth, each once, even in a cycle."""
     write(
         "company/agent.py",
         """
@@ -330,7 +331,7 @@ def test_a_tree_holds_every_agent_that_may_act(tmp_path: Path, write: Write) -> 
 
 
 def test_an_agent_is_found_in_the_tree_of_its_root() -> None:
-    """Trees of different roots may use one name for different agents."""
+    """The root selects the tree, because other trees may use one name for another agent."""
     one, other = Agent(name="helper", instruction="one"), Agent(name="helper", instruction="other")
     registry = Registry.of(Agent(name="first", tools=[AgentTool(one)]), Agent(name="second", tools=[AgentTool(other)]))
     assert registry.find("first", "helper")[1] is one
@@ -339,7 +340,7 @@ def test_an_agent_is_found_in_the_tree_of_its_root() -> None:
 
 
 def test_an_unknown_agent_is_refused_with_the_existing_ones() -> None:
-    """Lists the roots if the root is unknown, and otherwise the tree, to help with a misspelled name."""
+    """The error lists the roots if the root is unknown, and otherwise the agents of the tree."""
     registry = Registry.of(Agent(name="beta", tools=[AgentTool(Agent(name="alpha"))]), Agent(name="gamma"))
     with pytest.raises(UnknownAgent, match=r"No agent is named 'delta'\. This worker serves: beta, gamma\."):
         registry.find("delta", "delta")
@@ -357,7 +358,7 @@ def test_two_roots_cannot_share_a_name() -> None:
 
 
 def test_a_package_may_expose_an_app(tmp_path: Path, write: Write) -> None:
-    """Includes its plugins; another object named `app`, such as a web application, is ignored."""
+    """The plugins of the app are used, and another object named `app`, such as a web application, is ignored."""
     write(
         "shop/agent.py",
         """
@@ -377,7 +378,7 @@ def test_a_package_may_expose_an_app(tmp_path: Path, write: Write) -> None:
 
 @pytest.mark.skipif(importlib.util.find_spec("google.adk") is not None, reason="google-adk is installed")
 def test_imports_of_adk_are_reported_with_the_remedy(tmp_path: Path, write: Write) -> None:
-    """This is the most common first mistake of ADK users."""
+    """The most common first mistake of ADK users is reported with the remedy."""
     write("old/agent.py", "from google.adk.agents import Agent\n\nroot_agent = Agent(name='old')\n")
     _, [problem] = discover([tmp_path])
     assert str(problem).endswith(
@@ -386,14 +387,14 @@ def test_imports_of_adk_are_reported_with_the_remedy(tmp_path: Path, write: Writ
 
 
 def test_a_class_is_not_an_agent(tmp_path: Path, write: Write) -> None:
-    """The error names the class, because its type would help nobody."""
+    """The error names the class itself and not its type."""
     write("kind/agent.py", "from waystation.agents import Agent\n\nroot_agent = Agent\n")
     _, [problem] = discover([tmp_path])
     assert str(problem).endswith("`root_agent` is the class LlmAgent; assign the agent to that name.")
 
 
 def test_an_object_that_is_not_an_agent_is_reported() -> None:
-    """A test may pass a module by mistake."""
+    """An object without an agent is reported, for example a module that a test passes by mistake."""
     with pytest.raises(TypeError, match=r"module 'asyncio' .* is neither an agent nor an app; .* `root_agent`"):
         Registry.of(asyncio)  # type: ignore[arg-type]
 
@@ -463,6 +464,6 @@ def adds(a: int, b: int) -> int:
     ],
 )
 def test_invisible_state_is_not_loaded(fields: dict[str, Any], read: bool) -> None:
-    """Loading state that no agent of the tree can read costs two requests for each invocation."""
+    """State is loaded only if an agent of the tree can read it, because loading costs two requests per invocation."""
     root, _ = Registry.of(Agent(name="ag", **fields)).find("ag", "ag")
     assert root.state_scopes is read

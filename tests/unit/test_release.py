@@ -17,16 +17,16 @@ READY = {
     "bin/uv": '#!/bin/sh\necho "$7 in $PWD" >> "$OLDPWD/ran"\n',
     **dict.fromkeys(("deploy/compose.yaml", "deploy/helm/waystation/Chart.yaml", "docs/how-to/deploy.md"), "0.3.0\n"),
 }
-"""A repository whose version can be released. Its targets only write their names."""
+"""A repository whose version can be released. Its targets only write their own names."""
 
 
 WHO = {f"GIT_{role}_{part}": "a@localhost" for role in ("AUTHOR", "COMMITTER") for part in ("NAME", "EMAIL")}
 ENVIRONMENT = {**os.environ, **WHO, "GIT_CONFIG_GLOBAL": os.devnull, "MAKEFLAGS": ""}
-"""Git has no settings of this machine."""
+"""Variables that hide the Git settings of this machine."""
 
 
 def run(folder: Path, command: str) -> str:
-    """Run a command of the shell, and return what it writes."""
+    """Run a shell command and return its output."""
     environment = {**ENVIRONMENT, "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"}
     done = subprocess.run(command, shell=True, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     return done.stdout + done.stderr
@@ -67,12 +67,12 @@ def test_a_version_that_is_ready_is_tested_built_and_tagged(tmp_path: Path) -> N
 def test_a_version_that_is_not_ready_is_refused_at_once(
     tmp_path: Path, files: Mapping[str, str], tag: str, change: str, problem: str
 ) -> None:
-    """The tests of a release take an hour, so nothing runs before."""
+    """The release is refused before any test, because the tests take an hour."""
     assert release(tmp_path, files, tag=tag, change=change) == (f"NOT RELEASED: {problem}", "")
 
 
 def test_a_failed_test_leaves_no_tag(tmp_path: Path) -> None:
-    """A tag would publish what was found to be broken."""
+    """A failed test leaves no tag, which would publish the fault."""
     failing = READY["Makefile"].replace("echo", "test $@ != test-full && echo")
     assert release(tmp_path, {"Makefile": failing})[1] == "check\n"
     assert run(tmp_path, "git tag") == "0.2.0\n"

@@ -19,7 +19,7 @@ def test_the_documentation_has_the_same_table() -> None:
 
 @pytest.mark.parametrize("reasons", [types.FinishReason, types.BlockedReason])
 def test_every_reason_of_gemini_has_a_decision(reasons: type[types.FinishReason]) -> None:
-    """A new version of google-genai may add reasons."""
+    """Every reason has a decision, because a new version of google-genai may add reasons."""
     assert {reason.value for reason in reasons} - USABLE <= DECISIONS.keys()
 
 
@@ -27,5 +27,5 @@ def test_every_reason_of_gemini_has_a_decision(reasons: type[types.FinishReason]
     ("code", "remedy"), [("OUTPUT_SCHEMA", "report"), ("OTHER", "retry"), ("SAFETY", None), ("X", None)]
 )
 def test_a_model_is_called_again_at_most_twice(code: str, remedy: str | None) -> None:
-    """Codes that are not in the table stop the invocation."""
+    """Only codes in the table lead to another call; others stop the invocation."""
     assert [find_remedy(code, earlier) for earlier in range(MAX_REMEDIES + 1)] == [remedy, remedy, None]

@@ -1,4 +1,4 @@
-"""A process remembers which search attributes a namespace has, and asks for them rarely."""
+"""A process remembers the search attributes of a namespace, and seldom asks for them."""
 
 import asyncio
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ ALL = tuple(SEARCH_ATTRIBUTE_TYPES)
 
 
 class Namespace:
-    """A Temporal client whose server knows some search attributes, and may refuse to list and to query them."""
+    """A fake client whose server has some search attributes, and may refuse to list and to query them."""
 
     def __init__(self, names: Sequence[str] = ALL, *, refuses: Sequence[str] = ()) -> None:
         self.names, self.refuses, self.requests = names, refuses, list[str]()
@@ -36,14 +36,14 @@ class Namespace:
             raise RPCError("", RPCStatusCode.INVALID_ARGUMENT, b"")
 
     def check(self, request: str) -> None:
-        """Refuse a request like the server."""
+        """Refuse a request as the server would."""
         self.requests.append(request)
         if request in self.refuses:
             raise RPCError("Request unauthorized.", RPCStatusCode.PERMISSION_DENIED, b"")
 
 
 async def test_a_client_looks_once_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not for each list, but what is created or removed later counts without a new client."""
+    """A client lists search attributes at most once a minute, and finds changes without a new client."""
     server, answers = Namespace(()), list[tuple[bool | None, int]]()
     client = AgentClient(server)  # type: ignore[arg-type]  # only what it asks here
     for at, names in [(0, ()), (4, ALL), (6, ALL), (60, ()), (65, ()), (67, ()), (71, ALL)]:
@@ -68,7 +68,10 @@ async def test_a_client_looks_once_a_minute(monkeypatch: pytest.MonkeyPatch) -> 
 async def test_queries_tell_what_the_server_refuses_to_list(
     server: Namespace, without_tenant: bool | None, with_tenant: bool | None, requests: int
 ) -> None:
-    """Missing and unknown are different answers, and a server that refuses both is not asked more often."""
+    """A server that refuses to list attributes reveals them by queries.
+
+    A server that refuses both is not asked more often.
+    """
     client, monitor = AgentClient(server), SearchAttributeMonitor(server)  # type: ignore[arg-type]
     assert (await client.searchable(), len(server.requests)) == (without_tenant, requests)
     assert await client.searchable("acme") is with_tenant
@@ -80,7 +83,10 @@ async def test_queries_tell_what_the_server_refuses_to_list(
 async def test_an_idle_worker_checks_once_a_minute_unless_something_is_wrong(
     monkeypatch: pytest.MonkeyPatch, is_away: bool
 ) -> None:
-    """It checks at once if Temporal's core warns or a check fails. Workers that start together check separately."""
+    """A worker checks once a minute, or at once if Temporal's core warns or a check fails.
+
+    Workers that start together check separately.
+    """
     monkeypatch.setattr(plugin, "TROUBLE_S", 0.0)
     server, checked, trouble, jitter = Namespace(), asyncio.Event(), asyncio.Event(), Mock(return_value=3_600.0)
     monitor = SearchAttributeMonitor(server)  # type: ignore[arg-type]

@@ -19,7 +19,7 @@ def shortened(value: object) -> Any:
 
 
 def test_only_large_parts_are_cut() -> None:
-    """Keeps names, numbers and short texts, so a short form reads like the value."""
+    """Names, numbers and short texts are kept, so a short form reads like the value."""
     short = shortened({"id": "fc-1", "response": {"page": "x" * 20_000_000, "ok": True}, "took": 0.5})
     page = short["response"].pop("page")
     assert short == {"id": "fc-1", "response": {"ok": True}, "took": 0.5}
@@ -28,13 +28,13 @@ def test_only_large_parts_are_cut() -> None:
 
 
 def test_large_parts_share_the_space() -> None:
-    """Two large parts get equal space."""
+    """Two large parts have equal space."""
     first, second = shortened(["a" * 300_000, "b" * 300_000])
     assert ("a" * 100 in first, "b" * 100 in second) == (True, True)
 
 
 def test_the_first_of_many_parts_stay() -> None:
-    """Keeps the first of many parts, with the number of the others."""
+    """The first parts are kept, with the number of the others."""
     numbers = shortened({"numbers": list(range(100_000))})["numbers"]
     assert numbers[:3] == [0, 1, 2]
     assert numbers[-1] == f"{100_000 - len(numbers) + 1:,} more [offloaded: 588.9 kB, sha256 0123456789ab…]"
@@ -49,7 +49,7 @@ def test_text_is_cut_between_characters() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"{", b"\xff\x00", b'"' + b"\\ud800" + b'"'])
 def test_a_value_that_is_not_json_has_no_short_form(data: bytes) -> None:
-    """Encoded payloads have no short form."""
+    """A value that is not JSON, such as an encoded payload, has no short form."""
     assert short_form(data, DIGEST) is None
 
 

@@ -52,7 +52,10 @@ def test_collected_spans_are_sent_when_the_export_is_closed() -> None:
 
 
 def test_the_spans_before_a_wait_are_not_sent_at_once() -> None:
-    """The answer may come soon. If the worker stops first, the worker that continues the run sends them."""
+    """The spans before a wait are delayed, because the answer may come soon.
+
+    If the worker stops, the next worker sends them.
+    """
     sent = InMemorySpanExporter()
     export = SpanExport(SimpleSpanProcessor(sent))
     export.receive("run-1", waiting_log(), 2_000.0, over=False)
@@ -61,7 +64,7 @@ def test_the_spans_before_a_wait_are_not_sent_at_once() -> None:
 
 
 def test_the_spans_before_a_long_wait_are_sent_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The end of the run sends the others."""
+    """The spans before a long wait are sent once, and the end of the run sends the others."""
     monkeypatch.setattr(span_export, "SLACK_S", 0.0)
     sent = InMemorySpanExporter()
     export = SpanExport(SimpleSpanProcessor(sent), long_wait_s=0.0)

@@ -32,13 +32,13 @@ WEEKS_S = 3 * 7 * 86_400.0
 
 
 def by_model(body: Body, **fields: object) -> Body:
-    """Return a reply that a model, and not only callbacks, produced."""
+    """Return a reply that a model produced, and not only callbacks."""
     assert isinstance(body, ModelReplied)
     return ModelReplied(body.number, body.reply.model_copy(update={"attempt": 1, **fields}))
 
 
 def spans_of(log: Log, *, over: bool = True, now: float = 1_100.0, content: bool = False) -> dict[str, Span]:
-    """Return the spans by name. Each name occurs once."""
+    """Return the spans by name; each name occurs once."""
     spans = list(build_spans(log, now=now, over=over, content=content))
     named = {span.name: span for span in spans}
     assert len(named) == len(spans)
@@ -93,7 +93,7 @@ def test_each_model_call_and_tool_call_is_a_span_of_the_agent() -> None:
     ],
 )
 def test_the_span_of_a_model_call_names_the_provider(model: str | None, provider: str) -> None:
-    """The semantic conventions require it, with these names."""
+    """The span has the provider's name of the semantic conventions, which require it."""
     spans = list(
         build_spans(log_of(user_message("hi"), by_model(model_replied("hi"), model=model)), now=1_100.0, over=True)
     )
@@ -128,7 +128,7 @@ def test_a_call_that_never_runs_has_only_a_wait(end: Body, outcome: str) -> None
 
 
 def test_a_tool_that_asks_while_running_has_two_runs_and_a_wait() -> None:
-    """Each run of the tool is a fact, so each has its own span."""
+    """Each run of the tool has its own span."""
     asks = EventActions.model_validate({"requested_tool_confirmations": {"fc-1": {"hint": "Sure?"}}})
     log = log_of(
         user_message("pay"),
@@ -164,7 +164,7 @@ def test_a_lost_call_is_an_error() -> None:
 
 
 def test_a_called_agent_continues_the_span_of_its_call() -> None:
-    """Both derive the ID of the call's span without exchanging anything."""
+    """The two agree on the ID of the call's span without exchanging anything."""
     log = log_of(
         user_message("ask"),
         model_calls("helper", kind="agent", agent="helper"),
@@ -176,7 +176,7 @@ def test_a_called_agent_continues_the_span_of_its_call() -> None:
 
 
 def test_a_long_wait_splits_the_agent_span() -> None:
-    """No span encloses the three weeks. The second part links to the first, which is complete when the wait begins."""
+    """No span covers the long wait: the first part ends when the wait begins, and the second part links to it."""
     log = log_of(user_message("pay"), model_calls("pay", gated=True))
     early = spans_of(log, over=False, now=1_100.0)
     add(log, WEEKS_S, answered("fc-1"), tool_returned("fc-1"), Ended("completed"))
@@ -188,7 +188,7 @@ def test_a_long_wait_splits_the_agent_span() -> None:
 
 
 def test_a_short_wait_leaves_the_agent_span_open() -> None:
-    """Exports nothing of the agent's own span until it is certain that the wait is long."""
+    """The agent's own span is exported only after the wait is certain to be long."""
     log = log_of(user_message("pay"), model_calls("pay", gated=True))
     assert spans_of(log, over=False, now=1_030.0) == {}
     add(log, 30.0, answered("fc-1"), tool_returned("fc-1"), Ended("completed"))
@@ -196,7 +196,7 @@ def test_a_short_wait_leaves_the_agent_span_open() -> None:
 
 
 def test_a_continued_run_continues_the_trace() -> None:
-    """The wait began in the previous run, and the part of each run links to the first one."""
+    """The wait began in the previous run, and the part of each run links to the first part."""
     before = log_of(user_message("pay", traceparent=TRACEPARENT), model_calls("pay", gated=True))
     first = spans_of(before)["invoke_agent ag"]
     assert before.state.input
@@ -218,7 +218,7 @@ def test_a_continued_run_continues_the_trace() -> None:
     ],
 )
 def test_the_callers_trace_is_continued(traceparent: str, expected: tuple[int, int, bool]) -> None:
-    """The caller also decides whether the trace is sampled."""
+    """The caller's sampling decision is kept."""
     assert find_trace("inv", InvocationInput(agent="ag", message="", traceparent=traceparent)) == expected
 
 
@@ -226,14 +226,14 @@ def test_the_callers_trace_is_continued(traceparent: str, expected: tuple[int, i
     "traceparent", [None, "", "x", f"00-{'0' * 32}-{'cd' * 8}-01", f"00-{'ab' * 16}-{'0' * 16}-01"]
 )
 def test_without_a_valid_caller_the_trace_follows_from_the_invocation_id(traceparent: str | None) -> None:
-    """An invalid value does not fail the invocation."""
+    """An invalid value of the caller is ignored, and the invocation does not fail."""
     trace = find_trace("inv", InvocationInput(agent="ag", message="", traceparent=traceparent))
     assert trace == find_trace("inv", None)
     assert trace.id != find_trace("other", None).id
 
 
 def test_content_is_left_out_unless_it_is_requested() -> None:
-    """Exports messages, arguments and results only on request."""
+    """Messages, arguments and results are exported only on request."""
     log = log_of(
         user_message("pay SECRET"),
         by_model(model_calls("pay", args={"to": "SECRET"})),
@@ -247,14 +247,14 @@ def test_content_is_left_out_unless_it_is_requested() -> None:
 
 
 def test_an_invocation_with_invalid_input_has_a_span() -> None:
-    """Its trace follows from its ID."""
+    """The trace of an invocation with invalid input follows from its ID."""
     log = log_of(invocation_began("hi"), Ended("failed"))
     assert spans_of(log)["invoke_agent ag"].attributes["waystation.status"] == "failed"
 
 
 @pytest.mark.parametrize("name", NAMES)
 async def test_every_recorded_fact_has_one_span(name: str) -> None:
-    """A span that was exported early, from a part of the log, equals the one derived at the end."""
+    """Every fact has one span, which is the same whether it was exported early or at the end."""
     history, _ = kept(name)
     events = await decode_events(history.events, CONVERTER)
     log = build_log([WorkflowHistory(history.workflow_id, list(events))])
@@ -266,7 +266,7 @@ async def test_every_recorded_fact_has_one_span(name: str) -> None:
     assert replies <= chats <= replies + lost_calls
     assert all(span.begin <= span.end for span in spans.values())
     trace = find_trace(log.invocation_id, log.state.input)
-    first = trace.span_id(log.invocation_id, "invoke")  # of an earlier run, if the invocation has continued as new
+    first = trace.span_id(log.invocation_id, "invoke")  # of an earlier run, after continue-as-new
     assert {span.parent for span in spans.values()} <= {*spans, None, trace.parent, first}
     assert first in spans or log.entries_before
     part = Log(log.invocation_id)

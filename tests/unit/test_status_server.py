@@ -25,7 +25,7 @@ from waystation.worker.status_server import CHECK, StatusServer, format_gauges
 
 
 def ask(url: str) -> tuple[int, JsonObject]:
-    """Return status and content. The request blocks, as that of a client in another process would not."""
+    """Return status and content. The request blocks the thread, unlike that of a client in another process."""
     try:
         with closing(urlopen(url)) as response:
             return response.status, json.load(response)
@@ -49,7 +49,7 @@ def status() -> Iterator[StatusServer]:
 
 
 async def test_a_blocked_event_loop_is_reported_while_it_is_blocked(status: StatusServer) -> None:
-    """Blocks the loop until the answer changes, and then lets it run, after which the process is healthy again."""
+    """The status is unhealthy while the loop is blocked, and healthy again afterward."""
     status.watch({})
     while (answer := ask(f"{status.url}/healthz"))[0] == 200:
         pass
@@ -61,7 +61,7 @@ async def test_a_blocked_event_loop_is_reported_while_it_is_blocked(status: Stat
 
 
 async def test_a_process_is_ready_only_while_it_serves_and_all_checks_pass(status: StatusServer) -> None:
-    """Names each problem. Health does not depend on them, because a restart would not help."""
+    """Each problem is named. Health does not depend on the checks, because a restart would not help."""
     assert await asyncio.to_thread(ask, f"{status.url}/healthz") == (200, {"ok": True, "event_loop": "ok"})
     status.watch({"stores": lambda: "no space left"})
     code, answer = await asyncio.to_thread(ask, f"{status.url}/readyz")
@@ -72,7 +72,7 @@ async def test_a_process_is_ready_only_while_it_serves_and_all_checks_pass(statu
 async def test_a_check_that_hangs_delays_only_the_first_answer(
     status: StatusServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It counts as failed, is not started again while it runs, and the metrics are still served."""
+    """A hanging check counts as failed and is not started again, and metrics are still served."""
     monkeypatch.setattr(status_server, "CHECK_LIMIT_S", 0.2)
     monkeypatch.setattr(status_server, "RECHECK_S", 0.0)
     release, runs = threading.Event(), list[int]()
@@ -95,13 +95,13 @@ async def test_a_check_that_hangs_delays_only_the_first_answer(
 
 
 async def test_a_check_that_raises_counts_as_failed(status: StatusServer) -> None:
-    """The answer does not report success if a check itself has a fault."""
+    """A check that raises counts as failed, so a fault in a check does not look like success."""
     status.watch({"stores": lambda: str(1 / 0)})
     assert (await asyncio.to_thread(ask, f"{status.url}/readyz"))[1]["stores"] == "the check failed: division by zero"
 
 
 def test_an_object_store_that_hangs_is_reported_within_its_limit(silent_server: str, tmp_path: Path) -> None:
-    """Its client would retry for minutes. The store is named."""
+    """The store is named within the limit, although its client would retry for minutes."""
     with pytest.MonkeyPatch.context() as patched:
         for name, value in {**S3_KEYS, "AWS_ENDPOINT_URL": silent_server, "AWS_ALLOW_HTTP": "true"}.items():
             patched.setenv(name, value)
@@ -141,13 +141,13 @@ def test_a_taken_port_is_reported_with_a_remedy(status: StatusServer) -> None:
 
 
 def test_values_of_labels_are_escaped() -> None:
-    """Otherwise, the name of an agent could break the format."""
+    """Values of labels are escaped, because the name of an agent could break the format."""
     text = format_gauges([Measurement(CHECK, 1, {"check": 'a"b\\c\nd'}), Measurement(CHECK, 0, {})])
     assert text.splitlines()[2:] == [r'waystation_check_ok{check="a\"b\\c\nd"} 1', "waystation_check_ok 0"]
 
 
 def test_a_store_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
-    """Writes a file where the store exists, because permissions do not show a full disk."""
+    """The check writes a file where the store is, because permissions do not show a full disk."""
     folder = tmp_path / "payloads"
     settings = Settings(stores=Stores(payloads=str(folder), artifacts=str(tmp_path / "artifacts")))
     assert find_store_problem(settings) is None

@@ -133,7 +133,7 @@ async def test_a_store_that_fails_is_reported_once_and_not_compared(
 async def test_a_store_that_failed_is_compared_again_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logs: list[MutableMapping[str, Any]]
 ) -> None:
-    """An outage while a worker starts does not switch the comparison off for good."""
+    """An outage at the start delays the comparison and does not switch it off."""
     monkeypatch.setattr(store_ids, "RETRY_S", 0.0)
     path = tmp_path / "file"
     path.write_bytes(b"not a database" * 100)
@@ -145,11 +145,11 @@ async def test_a_store_that_failed_is_compared_again_later(
 
 
 async def test_concurrent_model_calls_read_the_ids_of_the_same_worker(tmp_path: Path) -> None:
-    """The first read drops a store without an ID, and the other reads accept this."""
+    """The first read drops a store without an ID, which must not fail the other reads."""
 
     class Slow:
         async def store_id(self) -> None:
-            """Let the other reads begin first, as a store that is asked over a network does."""
+            """Yield to the other reads before answering, like a store on a network."""
             await asyncio.sleep(0)
 
     ids = StoreIds(payloads=ObjectFiles(tmp_path), artifacts=Slow())
@@ -159,7 +159,7 @@ async def test_concurrent_model_calls_read_the_ids_of_the_same_worker(tmp_path: 
 async def test_a_silent_store_delays_the_start_only_briefly(
     monkeypatch: pytest.MonkeyPatch, logs: list[MutableMapping[str, Any]]
 ) -> None:
-    """The clients of object stores retry for minutes."""
+    """The start is not delayed by the client of an object store, which would retry for minutes."""
     monkeypatch.setattr(store_ids, "LIMIT_S", 0.01)
 
     class Silent:

@@ -26,9 +26,9 @@ ADK_MODULES = {
     "waystation/sessions/session.py": "google.adk.sessions.session",
     "waystation/sessions/state.py": "google.adk.sessions.state",
 }
-"""Modules whose basename occurs again: ADK programs import them by this name."""
+"""Modules with a basename that occurs again, because ADK programs import them by this name."""
 UNREAD = {ROOT / "tests" / "unit" / "test_style.py"}
-"""The list of phrases itself."""
+"""The page with the phrases, which would match itself."""
 MAX_METHODS = 20
 MAX_ATTRIBUTES = 16
 MAX_FUNCTION_LINES = 60
@@ -61,7 +61,7 @@ BANNED = {
 
 
 def test_a_module_name_occurs_once() -> None:
-    """A name leads to one file; ADK's names are the exception."""
+    """A module name leads to one file; ADK's names are the exception."""
     places = defaultdict[str, list[str]](list)
     for path in MODULES:
         if (place := path.relative_to(ROOT).as_posix()) not in ADK_MODULES:
@@ -74,7 +74,7 @@ ADK_CLASSES = {"Event", "EventActions", "EventCompaction", "LlmRequest", "Sessio
 
 
 def test_a_class_name_occurs_once() -> None:
-    """An import then shows which class is meant."""
+    """A class name identifies one class, so an import shows which class is meant."""
     places = defaultdict[str, list[str]](list)
     for path in MODULES:
         for node in ast.walk(syntax_tree(path)):
@@ -90,7 +90,7 @@ def stem(name: str) -> str:
 
 
 def test_siblings_differ_in_more_than_an_ending() -> None:
-    """`call` next to `calls` does not tell a reader which holds what."""
+    """Names of siblings differ in more than an ending: `call` next to `calls` does not tell a reader which is which."""
     siblings = defaultdict[tuple[Path, str], set[str]](set)
     for path in MODULES:
         siblings[path.parent, "_".join(map(stem, path.stem.split("_")))].add(path.stem)
@@ -157,5 +157,5 @@ def test_a_phrase_of_the_old_dialect_is_not_used(phrase: str) -> None:
 
 
 def test_the_list_of_phrases_stays_short() -> None:
-    """A longer one would be a style checker; reviewers read for the rest."""
+    """The list has at most 25 phrases, because reviewers read for the rest."""
     assert len(BANNED) <= 25

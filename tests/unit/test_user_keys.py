@@ -70,7 +70,7 @@ async def encode(workflow_id: str) -> Payload:
 
 
 def other_process(keys: Path) -> UserKeys:
-    """Return the user keys of another process, which has cached none."""
+    """Return the user keys of another process, whose cache is empty."""
     from waystation.storage.cipher import Cipher
 
     return UserKeys(os.environ[USER_KEYS_VARIABLE], Cipher(str(keys)))
@@ -105,7 +105,7 @@ async def delete_key(owner: Owner = ANN) -> int:
     ],
 )
 def test_the_owner_follows_from_the_workflow_id(workflow_id: str, owner: Owner | None) -> None:
-    """Sessions, their invocations, forks and user state belong to a user, and app state to its tenant."""
+    """Sessions, their invocations, forks and user state belong to a user, and app state belongs to its tenant."""
     assert Owner.of_workflow(workflow_id) == owner
 
 
@@ -146,7 +146,7 @@ async def test_a_user_who_returns_gets_a_new_key(keys: Path) -> None:
 
 
 async def test_a_current_key_is_not_deleted(keys: Path) -> None:
-    """Deletes only retired keys, because a returned user may have received a new one in the meantime."""
+    """Only retired keys are deleted, because a returned user may have received a new one in the meantime."""
     before = await encode(SESSION)
     await user_keys().retire(app_name="shop", user_id="ann")
     assert await converter("elsewhere").decode([before]) == [SECRET]
@@ -170,7 +170,7 @@ async def test_a_missing_store_is_not_a_deleted_key(keys: Path, monkeypatch: pyt
 
 @pytest.mark.parametrize("id", [b"", b"user-", b"user-1", b"user-" + b"0" * 32, b"user-\xff"])
 async def test_a_forged_key_id_blocks_nothing(keys: Path, id: bytes) -> None:
-    """Anyone who may signal a workflow can send one; the payload stays encrypted."""
+    """A forged key ID, which anyone who may signal a workflow can send, leaves the payload encrypted."""
     payload = await encode(SESSION)
     payload.metadata["encryption-key-id"] = id
     codec = converter(SESSION).payload_codec
@@ -181,8 +181,8 @@ async def test_a_forged_key_id_blocks_nothing(keys: Path, id: bytes) -> None:
 async def test_an_unavailable_store_fails_instead_of_using_another_key(
     tmp_path: Path, keys: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise data of a user could be written that outlives the deletion of the key."""
-    monkeypatch.setenv(USER_KEYS_VARIABLE, str(tmp_path))  # a folder
+    """An unavailable store raises an error: data under another key would outlive the deletion of the key."""
+    monkeypatch.setenv(USER_KEYS_VARIABLE, str(tmp_path))  # a folder cannot be opened as a database
     with pytest.raises(StoreFailed):
         await encode(SESSION)
 
@@ -259,7 +259,7 @@ async def test_a_large_payload_is_stored_once(keys: Path, tmp_path: Path) -> Non
 
 
 def test_user_keys_require_encryption(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program does not start if the namespace's keys are missing, instead of leaving data readable."""
+    """A program does not start without the namespace's keys, because data would stay readable."""
     monkeypatch.delenv(ENCRYPTION_VARIABLE, raising=False)
     monkeypatch.setenv(USER_KEYS_VARIABLE, "user-keys.db")
     with pytest.raises(InvalidConfiguration, match=ENCRYPTION_VARIABLE):
@@ -292,7 +292,7 @@ async def test_credentials_of_a_user_are_unreadable_once_the_key_is_deleted(keys
     assert store.credential(BUCKET) == LOGIN
     await delete_key()
     assert store.credential(BUCKET) is None
-    store.keep(BUCKET, LOGIN)  # with a new key
+    store.keep(BUCKET, LOGIN)  # the new login is encrypted with a new key
     assert store.credential(BUCKET) == LOGIN
 
 
@@ -311,11 +311,11 @@ def test_the_credential_store_receives_only_encrypted_credentials(keys: Path, mo
 
 
 async def test_all_data_of_a_tenant_is_unreadable_once_its_keys_are_deleted(keys: Path) -> None:
-    """Deletes the keys of the tenant's users in all apps and of its app state, but no key of another tenant."""
+    """The keys of the tenant's users in all apps and of its app state are deleted, but no key of another tenant."""
     theirs = ["session/acme~~shop/ann/s", "session/acme~~desk/bob/s", "app/acme~~shop", "user/acme~~shop/ann"]
     others = ["session/acme/ann/s", "session/acm-~~shop/ann/s", "session/acmee~~shop/ann/s", "app/acme2~~shop"]
     payloads = [await encode(id) for id in (*theirs, *others)]
-    assert await user_keys().delete_tenant("acme", dry_run=True) == 3  # Ann's state has the key of her sessions
+    assert await user_keys().delete_tenant("acme", dry_run=True) == 3  # Ann's state has the same key as her sessions
     await user_keys().retire_tenant("acme")
     assert await user_keys().delete_tenant("acme") == 3
     codec = converter("elsewhere").payload_codec
@@ -338,7 +338,7 @@ async def test_all_data_of_a_tenant_is_unreadable_once_its_keys_are_deleted(keys
 async def test_an_unavailable_store_is_retried(
     error: Exception, retry_s: float, method: str, requests: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise a key might be missing, or an artifact might be saved twice."""
+    """An unavailable store causes a retry, because a key might be missing, or an artifact might be saved twice."""
     monkeypatch.setattr(store_retries, "PAUSE_S", 0.0)
     answer = AsyncMock(side_effect=[error, error, None])
     with contextlib.nullcontext() if requests == 3 else pytest.raises(StoreFailed):
@@ -347,7 +347,7 @@ async def test_an_unavailable_store_is_retried(
 
 
 async def test_an_activity_waits_for_the_store_of_user_keys(keys: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise a call that may run only once would fail before it ran, or its result would be lost."""
+    """An activity waits for the store; otherwise a call that may run only once would fail or lose its result."""
     place = ActivitySerializationContext(
         namespace="default",
         workflow_id=SESSION,

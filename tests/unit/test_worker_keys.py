@@ -21,7 +21,7 @@ CLAIMS = {"kind": "call", "call": "pay-1/fc-1"}
 
 
 def test_a_key_verifies_only_what_it_signed() -> None:
-    """Other claims, another key and a missing MAC do not pass."""
+    """Other claims, another key and a missing MAC are refused."""
     keys, others = WorkerKeys.generate(), WorkerKeys.generate()
     mac = keys.sign(CLAIMS)
     assert keys.verifies(mac, dict(reversed(CLAIMS.items())))
@@ -57,7 +57,7 @@ def test_keys_can_be_rotated(tmp_path: Path) -> None:
 
 
 def test_keys_can_come_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`env:NAME` names a variable that contains the key set."""
+    """The setting `env:NAME` names a variable that contains the key set."""
     file = tmp_path / "keys.json"
     WorkerKeys.generate().create(file)
     monkeypatch.setenv("MY_KEYS", file.read_text())
@@ -98,7 +98,7 @@ def test_a_key_file_that_others_can_read_or_change_is_refused(mode: int, tmp_pat
 
 
 def test_two_keys_with_one_id_are_refused(tmp_path: Path) -> None:
-    """Only one of them would be used, and the data of the other could not be read."""
+    """Two keys with one ID are refused, because only one of them could decrypt."""
     keys = [{"kty": "oct", "kid": "a", "k": to_base64(bytes([number]) * 32)} for number in range(2)]
     (tmp_path / "keys.json").write_text(json.dumps({"keys": keys}))
     with pytest.raises(InvalidConfiguration, match="two keys have the same `kid`"):
@@ -124,7 +124,7 @@ GIVEN_AS_FILE = {
 def test_key_material_in_place_of_a_file_name_is_not_printed(
     read: Callable[[Any], object], value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Errors end in logs, terminals and monitoring."""
+    """Key material is not printed, because errors end in logs, terminals and monitoring."""
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InvalidConfiguration) as refused:
         read(value)

@@ -1,6 +1,6 @@
-"""An MCP server over stdio that lies as its first argument demands, or the file that the argument names after an @.
+"""An MCP server over stdio that lies in the way that its first argument names.
 
-It speaks JSON-RPC without any library.
+An argument `@FILE` names a file with the lie. The server uses no MCP library.
 """
 
 import json

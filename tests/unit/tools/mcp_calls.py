@@ -53,7 +53,7 @@ def at(invocation_id: str = "i-1", **state: Any) -> ReadonlyContext:
 
 
 async def call(toolset: McpToolset, name: str, /, *, context: ToolContext | None = None, **args: Any) -> Any:
-    """Call a tool as the activity does: find it by its name, in another task."""
+    """Call a tool as the activity does: in another task, by its name."""
 
     async def run() -> Any:
         tools = await list_tools(LlmAgent(name="a", tools=[toolset]), at)

@@ -1,7 +1,7 @@
 """A real MCP server for tests, in its own process: `python mcp_server.py stdio` or `… http [port] [form]`.
 
-Over HTTP it prints its port once it listens. In the form `legacy` it supports only the protocol with sessions, in the
-form `sse` the transport before streamable HTTP, and in the form `json` it answers without streams.
+Over HTTP it prints its port once it listens. The form `legacy` supports only the protocol with sessions, the form `sse`
+uses the transport before streamable HTTP, and the form `json` answers without streams.
 """
 
 import os
@@ -36,13 +36,13 @@ def add(a: int, b: int) -> Sum:
 
 @server.tool(structured_output=False)
 def process() -> str:
-    """Tell which process serves."""
+    """Return the ID of the server's process."""
     return str(os.getpid())
 
 
 @server.tool(structured_output=False)
 def fail(reason: str) -> str:
-    """Fail, as a tool."""
+    """Fail with an error of the tool."""
     raise ToolError(reason)
 
 
@@ -54,7 +54,7 @@ def refuse() -> str:
 
 @server.tool(structured_output=False)
 async def headers(name: str, ctx: Context[Any, Any]) -> str:
-    """Tell a header of the request."""
+    """Return a header of the request."""
     return str((ctx.headers or {}).get(name, "none"))
 
 
@@ -68,14 +68,14 @@ async def steps(ctx: Context[Any, Any]) -> str:
 
 @server.tool(structured_output=False)
 async def hang(ctx: Context[Any, Any]) -> str:
-    """Report that it runs, and never end."""
+    """Report progress, and never return."""
     await ctx.report_progress(1, 2)
     await anyio.sleep_forever()
     return ""
 
 
 def _note_and_die(journal: str) -> str:
-    """Take effect, but never answer the first time."""
+    """Have an effect, and end the process before the first answer."""
     file = Path(journal)
     file.write_text(file.read_text() + "x" if file.exists() else "x")
     if file.read_text() == "x":
@@ -91,7 +91,7 @@ server.add_tool(
 
 @server.tool(structured_output=False)
 def transfer_to_agent(agent_name: str) -> str:
-    """Has a name that only the framework may use."""
+    """Use a name that is reserved for the framework."""
     return agent_name
 
 
@@ -100,7 +100,7 @@ async def grow(ctx: Context[Any, Any]) -> str:
     """Add a tool."""
 
     def grown() -> str:
-        """Was not there before."""
+        """Return a constant."""
         return "grown"
 
     server.add_tool(grown, structured_output=False)
@@ -110,18 +110,18 @@ async def grow(ctx: Context[Any, Any]) -> str:
 
 @server.tool(structured_output=False)
 def parts(count: int = 1, length: int = 1) -> list[str]:
-    """Answer in parts of a length."""
+    """Return several texts of a given length."""
     return ["x" * length] * count
 
 
 @server.resource("memo://today", name="today", mime_type="text/plain")
 def today() -> str:
-    """The tasks of today."""
+    """Return the tasks of today."""
     return "buy milk"
 
 
 def _legacy(app: Any) -> Any:
-    """Have an app refuse to talk about the newer protocol, as servers do that do not know it."""
+    """Return an app that refuses the newer protocol, like a server that does not know it."""
 
     async def serve(scope: Any, receive: Any, send: Any) -> None:
         if (b"mcp-method", b"server/discover") in scope.get("headers", ()):

@@ -1,4 +1,4 @@
-"""A real HTTP service for tests, and tools that call it. It echoes each request or answers as its path demands."""
+"""A real HTTP service for tests, and tools that call it. It echoes each request, or returns the answer for its path."""
 
 import json
 import threading
@@ -14,7 +14,7 @@ ERROR = (
     "Tool {} execution failed. Analyze this execution error and your inputs. Retry with adjustments if applicable. But "
     "make sure don't retry more than 3 times. Execution Error: {}"
 )
-"""ADK's wire literal."""
+"""The literal value in ADK's wire format."""
 
 
 class Service(ThreadingHTTPServer):
@@ -75,7 +75,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_POST = do_PUT = do_DELETE = do_PATCH = do_HEAD = do_OPTIONS = do_TRACE = _answer
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Log nothing."""
+        """Suppress the access log."""
 
 
 @contextmanager

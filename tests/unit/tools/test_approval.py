@@ -84,12 +84,12 @@ async def test_a_predicate_may_decide_together_with_a_policy() -> None:
 
 
 async def test_a_long_running_tool_runs_and_its_answer_has_the_policy() -> None:
-    """Nothing is confirmed before the function runs."""
+    """A long-running tool runs without a confirmation, and its answer has the policy."""
     assert await judge(LongRunningFunctionTool(pay, approval=OWN), {"amount": 1}) == RequiredApproval(None, OWN)
 
 
 async def test_a_custom_tool_has_a_policy_as_an_attribute() -> None:
-    """Its `check_require_confirmation` decides, if it has one."""
+    """The method `check_require_confirmation` of a custom tool decides, if the tool has one."""
 
     class Shred(BaseTool):
         approval = OWN
@@ -105,7 +105,7 @@ async def test_a_custom_tool_has_a_policy_as_an_attribute() -> None:
 
 @pytest.mark.parametrize("hint", [3, "\ud800", Exception("no hint")])
 async def test_an_unusable_hint_is_replaced_by_the_default(hint: Any) -> None:
-    """The approver is asked nevertheless, whether the tool or a rule requires it."""
+    """An approver is asked even if the hint is unusable, whether the tool or a rule requires the approval."""
 
     class Shred(BaseTool):
         def confirmation_hint(self) -> str:
@@ -122,7 +122,7 @@ async def test_an_unusable_hint_is_replaced_by_the_default(hint: Any) -> None:
 
 @pytest.mark.parametrize("confirmation", [True, Confirmation(payload=object())])
 async def test_a_confirmation_that_cannot_be_recorded_has_the_default_hint(confirmation: Any) -> None:
-    """A model call that cannot be recorded would be retried forever."""
+    """The confirmation has the default hint, because a model call that cannot be recorded would be retried forever."""
 
     class Shred(BaseTool):
         async def confirmation_for(self, args: JsonObject, tool_context: ToolContext) -> Confirmation | None:
@@ -133,7 +133,7 @@ async def test_a_confirmation_that_cannot_be_recorded_has_the_default_hint(confi
 
 
 async def test_the_tools_own_policy_precedes_the_first_matching_rule() -> None:
-    """Rules are evaluated in their order."""
+    """The tool's own policy precedes the rules, which are evaluated in order."""
     rules = (ApprovalRule(FIRST, over={"amount": 1000}), ApprovalRule(SECOND))
     assert await policy_of(FunctionTool(pay, approval=OWN), {"amount": 5000}, *rules) == OWN
     assert await policy_of(FunctionTool(pay), {"amount": 5000}, *rules) == FIRST
@@ -148,7 +148,7 @@ async def test_a_tools_predicate_does_not_exempt_a_call_from_rules() -> None:
 
 
 async def test_a_rule_sets_the_approvers_of_a_confirmed_tool() -> None:
-    """Applies to a tool with `require_confirmation` and no policy."""
+    """A rule applies to a tool with `require_confirmation` and no policy."""
     tool = FunctionTool(pay, require_confirmation=True)
     assert await policy_of(tool, {"amount": 5}, ApprovalRule(FIRST)) == FIRST
     assert await policy_of(tool, {"amount": 5}) is None
@@ -233,7 +233,7 @@ async def test_a_value_that_is_not_a_number_exceeds_every_limit(args: JsonObject
 
 
 async def test_a_predicate_of_a_rule_receives_the_arguments_that_it_names() -> None:
-    """Works for sync and async predicates, with converted arguments, defaults and the context."""
+    """A sync or async predicate receives converted arguments, defaults and the context."""
 
     async def foreign(currency: str, tool_context: ToolContext) -> bool:
         return currency != "EUR" and tool_context.user_id != "dana"
@@ -245,12 +245,12 @@ async def test_a_predicate_of_a_rule_receives_the_arguments_that_it_names() -> N
 
 @pytest.mark.parametrize("predicate", [lambda amount: 1 / 0, lambda nothing_of_the_kind: False])
 async def test_a_predicate_of_a_rule_that_raises_matches(predicate: Any) -> None:
-    """An approver decides."""
+    """A predicate that raises matches, so that an approver decides."""
     assert await policy_of(FunctionTool(pay), {"amount": 1}, ApprovalRule(FIRST, when=predicate)) == FIRST
 
 
 async def test_all_conditions_of_a_rule_must_hold() -> None:
-    """One condition that fails is enough to skip the rule."""
+    """A rule is skipped if one of its conditions fails."""
     rule = ApprovalRule(FIRST, tools="pay", over={"amount": 10}, when=lambda currency: currency == "USD")
     assert await policy_of(FunctionTool(pay), {"amount": 11, "currency": "USD"}, rule) == FIRST
     assert await policy_of(FunctionTool(pay), {"amount": 9, "currency": "USD"}, rule) is None
@@ -258,7 +258,7 @@ async def test_all_conditions_of_a_rule_must_hold() -> None:
 
 
 async def test_arguments_that_the_function_refuses_need_no_approval() -> None:
-    """Nothing runs, so the predicates of rules are not called."""
+    """The predicates of rules are not called for invalid arguments, because nothing runs."""
     rule = ApprovalRule(FIRST, over={"amount": 10})
     assert await policy_of(FunctionTool(pay), {"amount": "much"}, rule) is None
 
@@ -272,7 +272,7 @@ async def test_a_predicate_cannot_change_the_arguments() -> None:
 
 
 async def test_leaving_a_loop_needs_no_approval() -> None:
-    """It is no more than a transfer."""
+    """The tool `exit_loop` needs no approval, because it only ends a loop."""
     assert await judge(FunctionTool(exit_loop), {}, ApprovalRule(FIRST)) == RequiredApproval()
 
 
@@ -290,7 +290,7 @@ async def test_leaving_a_loop_needs_no_approval() -> None:
     ],
 )
 def test_mistakes_in_a_tools_policy_are_reported(settings: JsonObject, problem: str) -> None:
-    """They are reported when the tool is created, together with its other mistakes."""
+    """Mistakes are reported when the tool is created, together with its other mistakes."""
     with pytest.raises(InvalidTool) as raised:
         FunctionTool(pay, retries=-1, **settings)
     assert problem in str(raised.value)
@@ -305,7 +305,7 @@ class Ruling(BaseModel):
 
 
 def test_a_response_schema_is_a_model_or_a_schema() -> None:
-    """Both forms are recorded as JSON schema."""
+    """A model and a schema are both recorded as JSON schema."""
     by_model = LongRunningFunctionTool(pay, response_schema=Ruling).answer_schema() or {}
     assert (by_model["required"], sorted(by_model["properties"])) == (["granted"], ["granted", "note"])
     schema = {"type": "object", "required": ["granted"]}
@@ -328,7 +328,7 @@ def test_a_response_schema_is_a_model_or_a_schema() -> None:
     ],
 )
 def test_mistakes_in_the_answers_of_a_long_running_tool_are_reported(settings: JsonObject, problem: str) -> None:
-    """They are reported when the tool is created."""
+    """Mistakes are reported when the tool is created."""
     with pytest.raises(InvalidTool) as raised:
         LongRunningFunctionTool(pay, **settings)
     assert problem in str(raised.value)
@@ -346,7 +346,7 @@ def test_mistakes_in_the_answers_of_a_long_running_tool_are_reported(settings: J
     ],
 )
 def test_a_misspelled_field_of_a_policy_is_refused(kind: Any, fields: JsonObject, message: str) -> None:
-    """Ignoring it would let anyone answer."""
+    """A misspelled field is refused, because ignoring it would let anyone answer."""
     with pytest.raises(TypeError, match=message):
         kind(**fields)
 
@@ -371,7 +371,7 @@ def test_a_policy_of_a_newer_version_is_read() -> None:
     ],
 )
 def test_a_rule_with_a_mistake_is_refused(wrong: JsonObject) -> None:
-    """Refuses, among others, rules that would match nothing or everything."""
+    """A rule with a mistake is refused, for example one that matches nothing or everything."""
     with pytest.raises(ValidationError):
         ApprovalRule(FIRST, **wrong)
     with pytest.raises(ValidationError):
@@ -438,7 +438,7 @@ OTHERS = {
     *("AdkAgentTool", "AdkRequestTool", "AdkTool", "RunCodeTool", "SetModelResponseTool", "TransferToAgentTool"),
     *("BaseAuthenticatedTool", "FrameworkTool", "TemporalTool", "_LangchainRun"),
 }
-"""The tools on which no author sets a policy or that the tests with google-adk cover, and base classes."""
+"""Tool classes without an author's policy, tool classes that the tests with google-adk cover, and base classes."""
 
 
 class Listed(BaseToolset):
@@ -458,7 +458,7 @@ def classes(above: type[BaseTool]) -> Iterator[type[BaseTool]]:
 
 
 def test_every_class_of_tools_is_listed_here() -> None:
-    """A new class of tools must either ask or refuse policies, which the next test verifies."""
+    """Every class is listed, so that the next test covers it: it either asks or refuses policies."""
     unknown = {cls.__name__ for cls in classes(BaseTool) if not issubclass(cls, NativeTool)} - OTHERS
     assert unknown <= {kind.__name__ for kind in KINDS}
 
@@ -485,7 +485,7 @@ async def test_a_tool_with_a_policy_asks_or_does_not_load(kind: type[BaseTool], 
 
 
 def test_policies_without_effect_are_mistakes() -> None:
-    """Reports policies of a toolset, of a plain function, and of a rule for an exempt tool."""
+    """Policies of a toolset, of a plain function, and of a rule for an exempt tool are reported."""
 
     def refund() -> None: ...
 

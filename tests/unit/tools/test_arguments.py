@@ -77,12 +77,12 @@ def returning(annotation: Any) -> Callable[..., Any]:
     ],
 )
 async def test_arguments_are_converted_to_the_annotated_type(annotation: Any, value: object, received: object) -> None:
-    """JSON has few types; the function receives those of its annotations."""
+    """The function receives the types of its annotations, although JSON has few types."""
     assert await call(returning(annotation), {"a": value}) == received
 
 
 async def test_invalid_arguments_are_reported_to_the_model() -> None:
-    """Names every invalid parameter and the expected type, and does not call the function."""
+    """The error names every invalid parameter with the expected type, and the function is not called."""
 
     def book(nights: int, home: Address, color: Color, ok: str) -> None:
         raise AssertionError
@@ -100,14 +100,14 @@ async def test_invalid_arguments_are_reported_to_the_model() -> None:
 
 
 async def test_a_long_list_of_mistakes_is_cut() -> None:
-    """Reports a bounded number of a thousand wrong items."""
+    """A thousand wrong items become a report of bounded length."""
     answer = await call(returning(list[int]), {"a": ["x"] * 1000})
     assert answer["error"].count("Input should be a valid integer") == 10
     assert "; and 990 more\n" in answer["error"]
 
 
 async def test_missing_mandatory_arguments_are_reported_to_the_model() -> None:
-    """Uses ADK's exact text, with names in the order of the signature."""
+    """The error has ADK's exact text, with names in the order of the signature."""
 
     def mm(a, b, c=1):  # type: ignore[no-untyped-def]
         raise AssertionError
@@ -128,7 +128,7 @@ async def test_missing_arguments_are_reported_before_wrong_ones() -> None:
 
 
 async def test_unknown_arguments_are_dropped() -> None:
-    """Applies even if the function accepts any keyword."""
+    """Unknown arguments are dropped, even if the function accepts any keyword."""
 
     def f(a: int, *args: int, **kwargs: int) -> object:
         return a, args, kwargs
@@ -137,7 +137,7 @@ async def test_unknown_arguments_are_dropped() -> None:
 
 
 async def test_null_arguments_are_an_empty_object() -> None:
-    """Some models send null for no arguments."""
+    """Null instead of arguments is an empty object, because some models send it."""
 
     def ping() -> str:
         return "pong"
@@ -146,7 +146,7 @@ async def test_null_arguments_are_an_empty_object() -> None:
 
 
 async def test_null_for_a_parameter_with_default_none_is_the_default() -> None:
-    """`d: str = None` accepts null, although its type does not."""
+    """A parameter such as `d: str = None` accepts null, although its type does not."""
 
     def f(d: str = None) -> object:  # type: ignore[assignment]  # noqa: RUF013  # what authors write
         return d
@@ -175,7 +175,7 @@ async def test_a_default_of_a_field_is_passed() -> None:
 
 
 async def test_positional_only_parameters_can_be_filled() -> None:
-    """Models pass arguments by name only."""
+    """Positional-only parameters can be filled, although models pass arguments by name."""
 
     def f(a: int, b: int = 2, /, *, c: int = 3) -> object:
         return a, b, c
@@ -221,7 +221,7 @@ BINDING: dict[str, Callable[..., Any]] = {
 async def test_bound_arguments_of_a_partial_are_neither_declared_nor_accepted(
     form: str, kind: type[FunctionTool]
 ) -> None:
-    """They may be secrets, which the model could replace. A predicate that binds a value keeps it, too."""
+    """Bound arguments are hidden, because they may be secrets. A predicate that binds a value keeps it, too."""
     tool = kind(BINDING[form], name="look_up")
     assert list((tool._get_declaration() or {})["parametersJsonSchema"]["properties"]) == ["city"]
     args = {"city": "Bern", "key": "other", "unit": "F"}
@@ -231,7 +231,7 @@ async def test_bound_arguments_of_a_partial_are_neither_declared_nor_accepted(
 
 
 async def test_parameters_with_reserved_names_are_filled() -> None:
-    """Includes names that pydantic reserves."""
+    """Parameters with reserved names are filled, even with names that pydantic reserves."""
 
     def f(schema: str, model_config: int, _x: int) -> object:
         return schema, model_config, _x
@@ -239,11 +239,11 @@ async def test_parameters_with_reserved_names_are_filled() -> None:
     assert await call(f, {"schema": "s", "model_config": "1", "_x": 2}) == ("s", 1, 2)
 
 
-# The context
+# Injection of the context
 
 
 async def test_a_parameter_annotated_as_context_receives_it() -> None:
-    """Accepts all three names of the class, and Optional, under any parameter name."""
+    """The context is injected for all three names of the class, and Optional, under any parameter name."""
 
     def by_tool_context(c: ToolContext, a: int) -> object:
         return c
@@ -260,7 +260,7 @@ async def test_a_parameter_annotated_as_context_receives_it() -> None:
 
 
 async def test_a_parameter_named_tool_context_receives_it_without_annotation() -> None:
-    """Applies whatever its annotation is, if no other parameter is annotated as the context."""
+    """The context is injected whatever the annotation, unless another parameter is annotated as the context."""
 
     def bare(tool_context):  # type: ignore[no-untyped-def]
         return tool_context
@@ -274,7 +274,7 @@ async def test_a_parameter_named_tool_context_receives_it_without_annotation() -
 
 
 async def test_the_annotation_wins_over_the_name() -> None:
-    """In this case `tool_context` is an ordinary argument of the model."""
+    """A parameter `tool_context` is an ordinary argument if another one is annotated as the context."""
 
     def f(ctx: ToolContext, tool_context: str) -> object:
         return ctx, tool_context
@@ -304,7 +304,7 @@ async def test_the_context_may_be_imported_for_type_checkers_only() -> None:
 
 
 async def test_a_second_context_is_a_mistake() -> None:
-    """No model could fill a second context."""
+    """A second context is a mistake, because no model could fill it."""
 
     def f(a: ToolContext, b: ToolContext) -> None: ...
 

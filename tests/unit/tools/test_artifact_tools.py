@@ -51,7 +51,7 @@ def displayed(name: str, part: types.Part) -> types.Content:
 
 
 async def test_a_call_announces_the_artifacts() -> None:
-    """Uses ADK's text, and refuses invalid names."""
+    """The response has ADK's text, and invalid names are refused."""
     run = load_artifacts_tool.run_async
     assert await run(args={"artifact_names": ["a", "b"]}, tool_context=await context_of()) == {
         "artifact_names": ["a", "b"],
@@ -66,7 +66,7 @@ async def test_a_call_announces_the_artifacts() -> None:
 
 
 async def test_the_model_knows_the_names_of_artifacts() -> None:
-    """Uses ADK's parameters; without artifacts, the tool is only declared."""
+    """The request lists the artifacts for the model; without artifacts, the tool is only declared."""
     for context, instruction in (
         (await context_of(), None),
         (
@@ -95,7 +95,7 @@ async def test_the_model_knows_the_names_of_artifacts() -> None:
 
 
 async def test_loaded_artifacts_are_in_the_next_request() -> None:
-    """Shows them under the model's names, which may lack the prefix `user:`."""
+    """The artifacts have the model's names, which may lack the prefix `user:`."""
     note = types.Part(text="a note")
     context = await context_of(a=PNG, user_b=note)
     assert await added_contents(context, ASKED, artifact_response("a", "b", "user:b")) == [
@@ -106,7 +106,7 @@ async def test_loaded_artifacts_are_in_the_next_request() -> None:
 
 
 async def test_an_artifact_is_shown_once() -> None:
-    """It is neither in later requests nor after the response of another tool."""
+    """An artifact is shown once, and not in later requests or after the response of another tool."""
     context = await context_of(a=PNG)
     reply = types.Content(role="model", parts=[types.Part(text="A picture.")])
     assert await added_contents(context, artifact_response("a"), reply, ASKED) == []
@@ -115,13 +115,13 @@ async def test_an_artifact_is_shown_once() -> None:
 
 
 async def test_an_artifact_is_shown_after_insertions_of_other_tools() -> None:
-    """Preloaded memories are such insertions."""
+    """An artifact is shown even if another tool has inserted contents, such as preloaded memories."""
     context = await context_of(a=PNG)
     assert await added_contents(context, artifact_response("a"), ASKED) == [displayed("a", PNG)]
 
 
 async def test_only_artifacts_of_the_session_are_shown() -> None:
-    """Ignores unknown names of the model and shows the others."""
+    """Unknown names of the model are ignored, and the other artifacts are shown."""
     context = await context_of(a=PNG)
     other = ToolContext(session=Session(id="s2", app_name="shop", user_id="ann"), services=context._services)
     await other.save_artifact("secret", PNG)
@@ -213,14 +213,14 @@ DOCUMENT = b"<w:document " + NAMESPACE % b"w" + b">" + PARAGRAPHS.replace(b"%s",
     ],
 )
 def test_unsupported_content_is_shown_as_text(data: bytes, mime_type: str, name: str, text: str | None) -> None:
-    """Shows its text, or a note about its type if it has none."""
+    """Unsupported content is shown as text, or as a note about its type if it has no text."""
     part = format_artifact(types.Part(inline_data=types.Blob(data=data, mime_type=mime_type)), name)
     assert part.text is not None
     assert part.text == text or (text is None and part.text.startswith(f"[Binary artifact: {name}, "))
 
 
 def test_a_document_of_any_size_is_cut() -> None:
-    """A small file may decompress to terabytes."""
+    """A document is cut after a bounded size, because a small file may decompress to terabytes."""
     data = word(b"<w:p><w:t>" + b"x" * 20_000_000 + b"</w:t></w:p><w:p><w:t>end</w:t></w:p>")
     assert len(data) < 100_000
     assert format_artifact(types.Part.from_bytes(data=data, mime_type=DOCX), "f").text == ""
@@ -228,7 +228,7 @@ def test_a_document_of_any_size_is_cut() -> None:
 
 @pytest.mark.parametrize("mime_type", ["image/png", "audio/wav", "video/mp4", "application/pdf"])
 def test_media_is_passed_unchanged(mime_type: str) -> None:
-    """Only the spelling of its type is adapted to Gemini."""
+    """Media is passed unchanged, except for the spelling of its type for Gemini."""
     part = types.Part.from_bytes(data=b"x", mime_type=mime_type)
     assert format_artifact(part, "f") is part
     assert format_artifact(types.Part.from_bytes(data=b"x", mime_type=mime_type.upper()), "f") == part
@@ -237,6 +237,6 @@ def test_media_is_passed_unchanged(mime_type: str) -> None:
 
 
 def test_media_without_data_is_a_note() -> None:
-    """There is no content to show."""
+    """A note replaces media without data."""
     part = format_artifact(types.Part(inline_data=types.Blob(mime_type="a/b")), "f")
     assert part.text == "[Artifact: f, type: a/b. No inline data was provided.]"

@@ -77,7 +77,7 @@ SECRETIVE = [
         auth_type=AuthCredentialTypes.SERVICE_ACCOUNT,
         service_account=ServiceAccount(service_account_credential=account()),
     ),
-    # A provider's answer may hold more than is known here.
+    # A provider's answer may contain unknown fields.
     AuthCredential.model_validate({"authType": "oauth2", "oauth2": {"clientId": "cid", "deviceSecret": CANARY}}),
     AuthCredential.model_validate({"authType": "oauth2", "more": {"nested": [CANARY]}}),
 ]
@@ -85,7 +85,7 @@ SECRETIVE = [
 
 @pytest.mark.parametrize("credential", SECRETIVE, ids=lambda credential: str(credential.auth_type))
 def test_a_credential_does_not_show_its_secrets(credential: AuthCredential) -> None:
-    """Hides them in text, in dumps, in a configuration or list, and in its own attributes."""
+    """Secrets are hidden in text, in dumps, in a configuration or list, and in the credential's own attributes."""
     config = AuthConfig(auth_scheme=KEY, raw_auth_credential=credential, exchanged_auth_credential=credential)
     for holder in (credential, config, [credential], {"c": config}):
         assert CANARY not in repr(holder)
@@ -102,7 +102,7 @@ def test_a_credential_does_not_show_its_secrets(credential: AuthCredential) -> N
 
 @pytest.mark.parametrize("credential", SECRETIVE, ids=lambda credential: str(credential.auth_type))
 def test_a_stored_credential_survives_a_round_trip(credential: AuthCredential) -> None:
-    """Only `exposed` returns the secrets."""
+    """Only `exposed` returns the secrets for storage."""
     written = credential.exposed()
     assert CANARY in json.dumps(written)
     restored = AuthCredential.model_validate(json.loads(json.dumps(written)))
@@ -131,7 +131,7 @@ def test_a_secret_of_a_credential_cannot_be_recorded() -> None:
 
 
 def test_a_validation_error_omits_the_value() -> None:
-    """A malformed secret is still a secret."""
+    """The error omits the value, because a malformed secret is still a secret."""
     with pytest.raises(ValidationError) as caught:
         AuthCredential.model_validate({"authType": "apiKey", "apiKey": [CANARY]})
     assert "apiKey" in str(caught.value)
@@ -158,7 +158,7 @@ def test_a_validation_error_omits_the_value() -> None:
     ],
 )
 def test_credential_keys_equal_those_of_adk(config: AuthConfig, key: str) -> None:
-    """The expected keys come from google-adk 2.13."""
+    """The keys equal those that google-adk 2.13 computes."""
     assert config.credential_key == key
 
 
@@ -174,7 +174,7 @@ def test_a_credential_key_contains_no_secret() -> None:
 
 
 def test_a_configuration_is_read_from_adks_json() -> None:
-    """Reads camelCase names, and gives each scheme the class of its kind."""
+    """Names in camelCase are read, and each scheme has the class of its kind."""
     data = {
         "authScheme": {"type": "http", "scheme": "basic"},
         "rawAuthCredential": {"authType": "http", "http": {"scheme": "basic", "credentials": {"username": "u"}}},
@@ -189,7 +189,7 @@ def test_a_configuration_is_read_from_adks_json() -> None:
 
 
 def test_schemes_of_fastapi_are_accepted() -> None:
-    """Agents written for ADK import these schemes, which are models with `type_` and aliases."""
+    """FastAPI's schemes, which agents for ADK import, are accepted: models with `type_` and aliases."""
 
     class SecurityBase(BaseModel):
         model_config = ConfigDict(extra="allow", populate_by_name=True)
@@ -204,7 +204,7 @@ def test_schemes_of_fastapi_are_accepted() -> None:
 
 
 def test_a_displayed_scheme_omits_fields_named_like_secrets() -> None:
-    """Authors may add any field; names of scopes and flows are shown."""
+    """Fields that are named like secrets are hidden, because authors may add any field; scopes and flows are shown."""
     data = {"type": "apiKey", "in": "header", "name": "X-Key", "x-api-key": CANARY, "extra": {"token": CANARY}}
     redacted = AuthConfig.model_validate({"authScheme": data}).redacted()["authScheme"]
     assert redacted == {"type": "apiKey", "in": "header", "name": "X-Key", "extra": {}}

@@ -80,7 +80,7 @@ async def run_call(tool: BaseTool, context: ToolContext, **args: Any) -> Any:
 
 
 def test_the_model_does_not_see_the_credential() -> None:
-    """Removes the parameter from the schema and from the docstring."""
+    """The schema and the docstring that the model sees omit the credential."""
     declared = AuthenticatedFunctionTool(read_calendar, auth_config=BEARER)._get_declaration()
     assert declared is not None
     assert list(declared["parametersJsonSchema"]["properties"]) == ["day"]
@@ -88,7 +88,7 @@ def test_the_model_does_not_see_the_credential() -> None:
 
 
 def test_the_annotation_of_the_credential_need_not_be_importable() -> None:
-    """Many authors import it for type checkers only."""
+    """The annotation may be unresolvable, because many authors import it for type checkers only."""
 
     def tool(day: str, credential: "Unresolvable") -> str:
         """Read."""
@@ -98,7 +98,7 @@ def test_the_annotation_of_the_credential_need_not_be_importable() -> None:
 
 
 async def test_a_complete_credential_is_used_directly() -> None:
-    """Neither a store nor a login is needed."""
+    """A complete credential needs neither a store nor a login."""
     tool = AuthenticatedFunctionTool(read_calendar, auth_config=complete())
     context = ToolContext(function_call_id="fc-1")
     assert await run_call(tool, context, day="monday") == "monday: True"
@@ -106,7 +106,7 @@ async def test_a_complete_credential_is_used_directly() -> None:
 
 
 async def test_a_user_logs_in_and_then_the_function_runs(provider: FakeOAuth, store: InMemoryCredentialService) -> None:
-    """The model reads ADK's text until then."""
+    """The model receives ADK's text until the user has logged in, and then the function runs."""
     tool = AuthenticatedFunctionTool(read_calendar, auth_config=login(provider))
     context = calling(store)
     assert await run_call(tool, context, day="monday") == "Pending User Authorization."
@@ -118,13 +118,13 @@ async def test_a_user_logs_in_and_then_the_function_runs(provider: FakeOAuth, st
 
 @pytest.mark.parametrize("text", ["Wait.", {"wait": True}])
 async def test_the_interim_response_can_be_chosen(store: InMemoryCredentialService, text: Any) -> None:
-    """It is a text or an object."""
+    """The interim response can be any text or object."""
     tool = AuthenticatedFunctionTool(read_calendar, auth_config=BEARER, response_for_auth_required=text)
     assert await run_call(tool, calling(store), day="monday") == text
 
 
 async def test_a_call_that_cannot_run_requests_no_login(store: InMemoryCredentialService) -> None:
-    """The model learns first that an argument is missing."""
+    """A call with a missing argument requests no login; the model receives the error."""
     context = calling(store)
     answer = await run_call(AuthenticatedFunctionTool(read_calendar, auth_config=BEARER), context)
     assert "mandatory input parameters are not present" in answer["error"]
@@ -132,7 +132,7 @@ async def test_a_call_that_cannot_run_requests_no_login(store: InMemoryCredentia
 
 
 async def test_a_function_need_not_take_the_credential(store: InMemoryCredentialService) -> None:
-    """Such a function only waits for the login, and may take the context."""
+    """A function without the parameter only waits for the login, and may take the context."""
 
     async def both(day: str, tool_context: ToolContext, credential: AuthCredential | None = None) -> str:
         """Read."""
@@ -153,14 +153,14 @@ async def test_a_tool_without_a_configuration_runs_without_a_credential() -> Non
     """The parameter may have a default, as in ADK."""
 
     def tool(credential: AuthCredential | None = None) -> str:
-        """Say what it got."""
+        """Return the received credential."""
         return str(credential)
 
     assert await run_call(AuthenticatedFunctionTool(tool), ToolContext(function_call_id="fc-1")) == "None"
 
 
 async def test_a_custom_tool_receives_the_credential(store: InMemoryCredentialService) -> None:
-    """It requests the login in the same way."""
+    """A custom tool requests the login and receives the credential in the same way."""
 
     class Reader(BaseAuthenticatedTool):
         async def _run_async_impl(
@@ -176,7 +176,7 @@ async def test_a_custom_tool_receives_the_credential(store: InMemoryCredentialSe
 
 
 async def test_a_custom_tool_without_its_method_raises() -> None:
-    """The error names the method."""
+    """The error names the method that the tool lacks."""
     tool = BaseAuthenticatedTool(name="read", description="Reads.")
     with pytest.raises(NotImplementedError, match="_run_async_impl"):
         await run_call(tool, ToolContext())
@@ -198,13 +198,13 @@ async def test_a_custom_tool_without_its_method_raises() -> None:
     ],
 )
 def test_an_unusable_configuration_is_refused_when_the_tool_is_created(config: Any, problem: str) -> None:
-    """`waystation worker check` reports it."""
+    """The problem is also reported by `waystation worker check`."""
     with pytest.raises(InvalidTool, match=problem):
         AuthenticatedFunctionTool(read_calendar, auth_config=config)
 
 
 async def test_parallel_calls_fetch_a_clients_token_once(provider: FakeOAuth, store: InMemoryCredentialService) -> None:
-    """The token is used until it expires."""
+    """Parallel calls fetch the token once, and use it until it expires."""
     config = AuthConfig(auth_scheme=provider.own_scheme(), raw_auth_credential=provider.client(audience="api"))
     tool = AuthenticatedFunctionTool(read_calendar, auth_config=config)
     calls = [run_call(tool, calling(store, f"fc-{number}"), day="x") for number in range(5)]
@@ -214,7 +214,7 @@ async def test_parallel_calls_fetch_a_clients_token_once(provider: FakeOAuth, st
 
 
 async def test_a_client_fetches_its_own_token_without_a_store(provider: FakeOAuth) -> None:
-    """Needs no store, because nobody logs in."""
+    """A client's own token needs no store, because nobody logs in."""
     config = AuthConfig(auth_scheme=provider.own_scheme(), raw_auth_credential=provider.client())
     tool = AuthenticatedFunctionTool(read_calendar, auth_config=config)
     assert await run_call(tool, ToolContext(function_call_id="fc-1"), day="x") == "x: True"
@@ -223,7 +223,7 @@ async def test_a_client_fetches_its_own_token_without_a_store(provider: FakeOAut
 async def test_a_token_in_the_configuration_is_used_until_it_expires(
     provider: FakeOAuth, store: InMemoryCredentialService
 ) -> None:
-    """Requests a login after that."""
+    """The token is used until it expires, and then a login is requested."""
     for seconds, answer in ((600, "x: True"), (-600, "Pending User Authorization.")):
         config = login(provider, access_token=CANARY, expires_at=int(time.time()) + seconds)
         tool = AuthenticatedFunctionTool(read_calendar, auth_config=config)
@@ -251,7 +251,7 @@ def account(token_uri: str) -> ServiceAccount:
 
 
 async def test_a_service_account_gets_a_bearer_token(provider: FakeOAuth) -> None:
-    """Fetches the token once for many calls."""
+    """The token is fetched once for many calls."""
     raw = AuthCredential(
         auth_type=AuthCredentialTypes.SERVICE_ACCOUNT, service_account=account(f"{provider.url}/token")
     )
@@ -263,7 +263,7 @@ async def test_a_service_account_gets_a_bearer_token(provider: FakeOAuth) -> Non
 
 
 async def test_the_error_of_a_refused_service_account_omits_its_key(provider: FakeOAuth) -> None:
-    """The error contains only the address of the account."""
+    """The error contains only the address of the account, and not its key."""
     provider.down = True
     service_account = account(f"{provider.url}/nowhere")
     raw = AuthCredential(auth_type=AuthCredentialTypes.SERVICE_ACCOUNT, service_account=service_account)
@@ -276,7 +276,7 @@ async def test_the_error_of_a_refused_service_account_omits_its_key(provider: Fa
 
 
 async def test_an_asynchronous_service_for_adk_can_be_used(provider: FakeOAuth) -> None:
-    """Loading and saving work; logins need a store, and the error says so."""
+    """An asynchronous service can load and save credentials; logins need a store, and the error says so."""
 
     class Service(BaseCredentialService):
         def __init__(self) -> None:
@@ -308,7 +308,7 @@ async def test_an_asynchronous_service_for_adk_can_be_used(provider: FakeOAuth) 
 async def test_credentials_are_removed_from_results(
     store: InMemoryCredentialService, make: Callable[[str], Any], response: JsonObject
 ) -> None:
-    """The model and the history receive a placeholder, wherever a credential was in the result."""
+    """The model and the history receive a placeholder, wherever the credential was in the result."""
     context = await context_with_token(store)
     token = token_of(context.get_auth_response(BEARER))
     assert token is not None
@@ -323,7 +323,7 @@ async def context_with_token(store: InMemoryCredentialService) -> ToolContext:
 
 
 async def test_credentials_are_removed_from_errors(store: InMemoryCredentialService) -> None:
-    """HTTP libraries quote addresses and headers."""
+    """Credentials are removed from errors, because HTTP libraries quote addresses and headers."""
     context = await context_with_token(store)
     token = token_of(context.get_auth_response(BEARER))
     outcome = create_failure_outcome(RuntimeError(f"401 for https://x/?key={token}"), context=context)
@@ -340,7 +340,7 @@ async def test_a_returned_credential_shows_only_its_type(store: InMemoryCredenti
 
 
 async def test_a_secret_in_state_is_refused(store: InMemoryCredentialService) -> None:
-    """Refuses a part of a credential at the write, and other secrets when the call is recorded, after the tool ran."""
+    """A part of a credential is refused at the write, and another secret when the call is recorded."""
     context = await context_with_token(store)
     token = token_of(context.get_auth_response(BEARER))
     context.state["cache"] = {"header": f"Bearer {token}"}
@@ -371,7 +371,7 @@ async def test_a_request_is_recorded_as_json_without_secrets(
 
 
 async def test_tokens_saved_by_a_program_are_used(provider: FakeOAuth, store: InMemoryCredentialService) -> None:
-    """An application may have a login of its own."""
+    """Tokens of a program's own login are used."""
     await logged_in(provider, store, login(provider))
     tokens = calling(store).get_auth_response(login(provider))
     other = InMemoryCredentialService()

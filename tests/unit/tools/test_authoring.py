@@ -27,11 +27,11 @@ def problems_of(agent: LlmAgent) -> list[str]:
     return [str(problem) for problem in authoring_problems(agent)]
 
 
-# tools_of
+# Tests of tools_of
 
 
 def test_functions_become_tools_and_tools_are_kept() -> None:
-    """Keeps the order of the agent's tools."""
+    """The tools have the order of the agent's list."""
     asking = LongRunningFunctionTool(ask)
     tools = tools_of(LlmAgent(name="a", tools=[pay, asking]))
     assert list(tools) == ["pay", "ask"]
@@ -40,7 +40,7 @@ def test_functions_become_tools_and_tools_are_kept() -> None:
 
 
 def test_the_same_tools_are_returned_until_they_change() -> None:
-    """Declarations are costly; replaced, added and removed tools are still noticed."""
+    """The same tools are returned, because declarations are costly; replaced, added and removed tools are noticed."""
     agent = LlmAgent(name="a", tools=[pay])
     first = tools_of(agent)["pay"]
     assert tools_of(agent)["pay"] is first
@@ -53,14 +53,14 @@ def test_the_same_tools_are_returned_until_they_change() -> None:
 
 
 def test_the_returned_dictionary_may_be_modified() -> None:
-    """Each call returns a new dictionary."""
+    """The returned dictionary is a new one for each call."""
     agent = LlmAgent(name="a", tools=[pay])
     tools_of(agent).clear()
     assert list(tools_of(agent)) == ["pay"]
 
 
 def test_the_cache_keeps_no_agent_alive() -> None:
-    """Holds even if a tool refers to its agent."""
+    """The cache keeps no agent alive, even if a tool refers to its agent."""
 
     class Desk:
         def __init__(self) -> None:
@@ -86,7 +86,7 @@ def test_resolving_tools_does_not_change_an_agent() -> None:
 
 
 def test_two_tools_with_one_name_are_refused() -> None:
-    """ADK declares both and runs the last."""
+    """Two tools with one name are refused; ADK would declare both and run the last."""
     with pytest.raises(ToolNameTaken) as raised:
         tools_of(LlmAgent(name="a", tools=[pay, FunctionTool(pay)]))
     assert str(raised.value) == "Agent 'a' has two tools named 'pay'; rename one of them."
@@ -104,14 +104,14 @@ def test_two_tools_with_one_name_are_refused() -> None:
     ],
 )
 def test_reserved_names_are_refused(name: str) -> None:
-    """Calls of the framework use these names."""
+    """Reserved names are refused, because calls of the framework use them."""
     with pytest.raises(InvalidTool) as raised:
         tools_of(LlmAgent(name="a", tools=[BaseTool(name=name, description="")]))
     assert str(raised.value) == f"Tool {name!r}: the name is reserved for the framework; rename the function."
 
 
 def test_exit_loop_may_be_written_by_hand() -> None:
-    """ADK's guide to loops contains such a function."""
+    """A handwritten `exit_loop`, as in ADK's guide to loops, is accepted."""
 
     def exit_loop(tool_context: Any) -> None:
         tool_context.actions.escalate = True
@@ -121,13 +121,13 @@ def test_exit_loop_may_be_written_by_hand() -> None:
 
 @pytest.mark.parametrize("name", ["<lambda>", "größe", "1st", "", "a b", "x" * 129, "a\n"])
 def test_names_that_models_refuse_are_refused(name: str) -> None:
-    """A provider would reject every request of the agent."""
+    """Invalid names are refused, because a provider would reject every request of the agent."""
     with pytest.raises(InvalidTool, match="models do not accept this name"):
         tools_of(LlmAgent(name="a", tools=[BaseTool(name=name, description="")]))
 
 
 class Forgetful(BaseTool):
-    """A tool without the attributes of every tool."""
+    """A tool without the attributes that every tool has."""
 
     def __init__(self) -> None:
         pass
@@ -154,11 +154,11 @@ def test_a_value_that_is_not_a_tool_is_refused(item: object, message: str) -> No
     assert str(raised.value) == message
 
 
-# authoring_problems
+# Tests of authoring_problems
 
 
 def test_an_agent_without_mistakes_has_no_problems() -> None:
-    """Includes agents that are called as tools."""
+    """Agents without mistakes, even those that are called as tools, have no problems."""
     agent = LlmAgent(
         name="a",
         tools=[pay, AgentTool(LlmAgent(name="b", tools=[pay])), AgentTool(LlmAgent(name="c", tools=[ask]))],
@@ -167,7 +167,7 @@ def test_an_agent_without_mistakes_has_no_problems() -> None:
 
 
 def test_all_mistakes_of_a_tree_are_found_at_once() -> None:
-    """The check before a deployment shows the whole list."""
+    """All mistakes are reported at once, so that the check before a deployment shows the whole list."""
 
     def bad(client: object, where: "Nowhere") -> None: ...  # type: ignore[name-defined]  # noqa: F821
 
@@ -196,7 +196,7 @@ def test_all_mistakes_of_a_tree_are_found_at_once() -> None:
 
 
 def test_two_agents_with_one_name_are_reported_with_their_places() -> None:
-    """Calls and answers are routed by name."""
+    """Two agents with one name are refused, because calls and answers are routed by name."""
     other = LlmAgent(name="other", tools=[AgentTool(LlmAgent(name="twin"))])
     root = LlmAgent(name="root", tools=[AgentTool(LlmAgent(name="twin")), pay, AgentTool(other)])
     (problem,) = authoring_problems(root)
@@ -205,7 +205,7 @@ def test_two_agents_with_one_name_are_reported_with_their_places() -> None:
 
 
 def test_one_agent_may_be_called_from_several_places() -> None:
-    """It may even call itself."""
+    """One agent may be called from several places, and even call itself."""
     shared = LlmAgent(name="shared")
     shared.tools.append(AgentTool(shared))
     other = LlmAgent(name="b", tools=[AgentTool(shared)])
@@ -214,7 +214,7 @@ def test_one_agent_may_be_called_from_several_places() -> None:
 
 
 def test_a_method_without_an_instance_is_a_mistake() -> None:
-    """A model would have to fill in `self`."""
+    """A method without an instance is a mistake, because a model would have to fill in `self`."""
 
     class Desk:
         def open(self, day: str) -> str:
@@ -227,7 +227,7 @@ def test_a_method_without_an_instance_is_a_mistake() -> None:
 
 
 def test_a_predicate_with_an_unknown_parameter_is_a_mistake() -> None:
-    """It would raise at every call, and every call would need an approval."""
+    """A predicate with an unknown parameter is a mistake, because every call would raise and need an approval."""
 
     def large(sum_of_money: float, tool_context: object, limit: int = 5) -> bool:
         return sum_of_money > limit

@@ -76,7 +76,7 @@ async def not_blocking() -> None:
     ],
 )
 def test_a_blocking_call_in_a_coroutine_is_reported(function: Callable[..., Any], name: str) -> None:
-    """Reports the line of the call, however the function was imported and also below a decorator."""
+    """The report has the line of the call, however the function was imported, and even below a decorator."""
     [(call, place)] = find_blocking_calls(function)
     assert call == name
     assert place.startswith(f"{__file__}:")
@@ -89,7 +89,7 @@ def test_calls_outside_the_event_loop_are_not_reported(function: Callable[..., A
 
 
 def test_parameters_without_types_are_listed() -> None:
-    """A partial's bound argument and the context need no type."""
+    """Parameters without types are listed, except a partial's bound argument and the context."""
 
     def pay(amount, to: str, tool_context) -> None:  # type: ignore[no-untyped-def]
         return None

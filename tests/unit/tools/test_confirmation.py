@@ -27,29 +27,29 @@ async def needs_confirmation(predicate: Any, args: JsonObject, context: ToolCont
 
 
 async def test_a_tool_without_the_flag_needs_no_confirmation() -> None:
-    """This is the default."""
+    """A tool needs no confirmation by default."""
     assert await FunctionTool(pay).confirmation_for({"amount": 1}, ToolContext()) is None
 
 
 async def test_the_default_hint_equals_adks() -> None:
-    """Clients compare it."""
+    """The default hint equals ADK's, because clients compare it."""
     tool = FunctionTool(pay, require_confirmation=True)
     assert await tool.confirmation_for({"amount": 1}, ToolContext()) == Confirmation(hint=ADK_HINT)
 
 
 async def test_a_custom_hint_is_used() -> None:
-    """ADK has no option for it."""
+    """The custom hint, for which ADK has no option, is used."""
     tool = FunctionTool(pay, require_confirmation=True, hint="Really?")
     assert await tool.confirmation_for({"amount": 1}, ToolContext()) == Confirmation(hint="Really?")
 
 
 async def test_the_flag_applies_to_incomplete_arguments() -> None:
-    """The approver may complete them with `edit`, as in ADK."""
+    """Incomplete arguments need a confirmation, too, because the approver may complete them with `edit`, as in ADK."""
     assert await needs_confirmation(True, {})
 
 
 async def test_a_predicate_decides_by_the_arguments() -> None:
-    """It may be sync or async."""
+    """A sync or async predicate decides by the arguments."""
 
     async def large(amount: int, currency: str) -> bool:
         return amount > 100
@@ -60,7 +60,7 @@ async def test_a_predicate_decides_by_the_arguments() -> None:
 
 
 async def test_a_predicate_receives_the_arguments_of_the_function() -> None:
-    """Converts arguments and adds defaults; otherwise a model could pass a string to avoid a comparison."""
+    """The predicate receives converted arguments and defaults, so a string cannot avoid a comparison."""
     received: list[object] = []
 
     def look(amount: object, currency: object) -> bool:
@@ -82,12 +82,12 @@ async def test_a_predicate_receives_the_arguments_of_the_function() -> None:
     ],
 )
 async def test_a_predicate_receives_the_arguments_that_it_names(predicate: Callable[..., bool]) -> None:
-    """It may name the context, too."""
+    """A predicate receives only the arguments that it names, and may name the context."""
     assert await needs_confirmation(predicate, {"amount": 5}, ToolContext(user_id="dana"))
 
 
 async def test_a_predicate_receives_the_context_by_annotation() -> None:
-    """Uses the same rule as for the function."""
+    """The context is injected by the same rule as for the function."""
 
     def by_user(ctx: ToolContext) -> bool:
         return ctx.user_id == "dana"
@@ -96,7 +96,7 @@ async def test_a_predicate_receives_the_context_by_annotation() -> None:
 
 
 async def test_a_predicate_that_raises_counts_as_true() -> None:
-    """An approver decides."""
+    """A predicate that raises counts as true, so that an approver decides."""
     assert await needs_confirmation(lambda amount: 1 / 0, {"amount": 5})
     assert await needs_confirmation(lambda nothing_of_the_kind: False, {"amount": 5})
 
@@ -108,7 +108,7 @@ async def test_a_predicate_is_not_called_for_invalid_arguments(args: JsonObject)
 
 
 async def test_a_predicate_cannot_change_the_arguments() -> None:
-    """A predicate receives copies."""
+    """A predicate receives copies of the arguments."""
 
     def post(items: list[int]) -> None: ...
 
@@ -119,7 +119,7 @@ async def test_a_predicate_cannot_change_the_arguments() -> None:
 
 
 async def test_a_custom_tool_may_override_adks_check() -> None:
-    """Tools written for ADK decide in `check_require_confirmation`."""
+    """The method `check_require_confirmation`, which tools for ADK have, decides."""
 
     class Guarded(BaseTool):
         async def check_require_confirmation(self, args: JsonObject, tool_context: ToolContext) -> bool:

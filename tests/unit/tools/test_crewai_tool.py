@@ -1,9 +1,10 @@
-"""CrewAI's tools: the parts of them that `CrewaiTool` uses, in place of the package, which wants older requirements.
+"""Tests of `CrewaiTool` with fakes of the parts of CrewAI that it uses.
 
-Where CrewAI is installed, the same tests use its own classes; CONTRIBUTING.md has the command.
+The package requires older dependencies. Where CrewAI is installed, the same tests use its own classes; CONTRIBUTING.md
+has the command.
 """
 
-# Where types are checked, CrewAI is not installed.
+# CrewAI is not installed where types are checked.
 # mypy: disable-error-code="misc, no-redef, override"
 
 import asyncio

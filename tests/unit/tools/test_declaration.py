@@ -37,7 +37,7 @@ class Row(TypedDict):
 
 
 class Unknowable:
-    """A class without a JSON schema."""
+    """A class that has no JSON schema."""
 
 
 def schema_of(function: Callable[..., Any]) -> dict[str, Any] | None:
@@ -85,7 +85,7 @@ def test_a_declaration_has_name_description_and_schema() -> None:
 
 
 def test_a_function_without_parameters_or_docstring_declares_only_its_name() -> None:
-    """Leaves empty fields out of the declaration."""
+    """Empty fields are left out of the declaration."""
 
     def ping() -> None: ...
 
@@ -128,12 +128,12 @@ def test_a_function_without_parameters_or_docstring_declares_only_its_name() -> 
     ],
 )
 def test_annotations_become_adks_schema(annotation: Any, expected: object) -> None:
-    """Each row is google-adk 2.13's declaration of the annotation."""
+    """Each annotation has the declaration of google-adk 2.13."""
     assert property_of(annotation) == expected
 
 
 def test_nested_types_are_described_under_defs() -> None:
-    """Lists the values of enums, and keeps field descriptions and defaults of models."""
+    """Values of enums are listed, and field descriptions and defaults of models are kept."""
 
     def f(color: Color, home: Address) -> None: ...
 
@@ -189,7 +189,7 @@ def test_a_default_without_a_json_form_is_not_declared() -> None:
 
 
 def test_parameters_may_have_names_reserved_by_pydantic() -> None:
-    """ADK raises for some of them."""
+    """Reserved names are declared, although ADK raises for some of them."""
 
     def f(schema: str, model_config: int, _x: int, copy: bool = False) -> None: ...
 
@@ -200,7 +200,7 @@ def test_parameters_may_have_names_reserved_by_pydantic() -> None:
 
 
 def test_a_field_as_default_describes_the_parameter() -> None:
-    """`a: int = Field(ge=1)` is common in FastAPI; without a default it is mandatory."""
+    """A Field such as `a: int = Field(ge=1)`, as in FastAPI, describes a parameter, which stays mandatory."""
 
     def f(a: int = Field(ge=1, description="at least one"), b: int = Field(default=3)) -> None: ...
 
@@ -220,7 +220,7 @@ class Search:
     """Search the catalogue."""
 
     def __call__(self, text: str, tool_context: ToolContext) -> str:
-        """Not this one."""
+        """Return the text. This docstring is not the description of the tool."""
         return text
 
     def by_author(self, author: str) -> str:
@@ -267,7 +267,7 @@ def test_name_and_description_come_from_the_callable(function: Callable[..., Any
 
 
 def test_an_instance_may_have_its_own_name() -> None:
-    """A callable object is named by its `__name__`."""
+    """The attribute `__name__` names a callable object."""
     search = Search()
     search.__name__ = "find"  # type: ignore[attr-defined]
     assert FunctionTool(search).name == "find"
@@ -284,7 +284,7 @@ def test_partials_declare_their_unbound_parameters() -> None:
 
 
 def test_args_sections_describe_parameters() -> None:
-    """Reads Google-style `Args:` sections, which ADK ignores, and joins each description to one line."""
+    """Google-style `Args:` sections, which ADK ignores, are read, and each description becomes one line."""
 
     def pay(amount: float, color: Color, note: str = "") -> None:
         """Pay somebody.
@@ -305,7 +305,7 @@ def test_args_sections_describe_parameters() -> None:
 
 
 def test_a_field_description_precedes_the_docstring() -> None:
-    """Field(description=...) is nearer to the parameter."""
+    """The description of a Field wins, because it is nearer to the parameter than the docstring."""
 
     def pay(amount: Annotated[float, Field(description="In cents.")]) -> None:
         """Pay.
@@ -321,7 +321,7 @@ def test_a_field_description_precedes_the_docstring() -> None:
 
 @pytest.mark.parametrize("doc", ["Args:\n", "Args:\nx", "Args:\n    : nothing", "Returns:\n:", "\x00Args:\n  a"])
 def test_a_docstring_in_another_style_describes_no_parameters(doc: str) -> None:
-    """An unusual docstring is never an error."""
+    """A docstring in another style is never an error, but it describes no parameters."""
 
     def f(a: int) -> None: ...
 
@@ -393,6 +393,6 @@ def simplified_chinese(city: str, days: int) -> str:
     ],
 )
 def test_headings_can_be_chinese_japanese_or_korean(function: Callable[..., str], city: str, days: str) -> None:
-    """The translations of ADK's documentation have such docstrings, with ASCII and full-width colons."""
+    """Headings of ADK's translated documentation are read, with ASCII and full-width colons."""
     properties = (schema_of(function) or {})["properties"]
     assert (properties["city"]["description"], properties["days"]["description"]) == (city, days)

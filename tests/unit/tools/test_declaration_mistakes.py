@@ -15,7 +15,7 @@ from waystation.tools.long_running_tool import LongRunningFunctionTool
 
 
 def test_a_parameter_of_an_unknown_class_is_named_with_the_remedy() -> None:
-    """Names every invalid parameter, and no valid one."""
+    """The error names every invalid parameter, and no valid one."""
 
     def f(good: int, bad: Unknowable, worse: Callable[[], int]) -> None: ...
 
@@ -31,7 +31,7 @@ def test_a_parameter_of_an_unknown_class_is_named_with_the_remedy() -> None:
 
 
 def test_an_unresolvable_annotation_is_named_with_the_remedy() -> None:
-    """ADK drops the whole schema without a message."""
+    """An unresolvable annotation is refused; ADK would drop the whole schema without a message."""
 
     def f(good: "int", bad: "Nowhere") -> None: ...  # type: ignore[name-defined]  # noqa: F821
 
@@ -54,7 +54,7 @@ def test_an_unresolvable_return_annotation_is_accepted() -> None:
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="pydantic reads typing.TypedDict from Python 3.12 on")
 def test_a_typeddict_of_typing_is_refused_with_the_remedy() -> None:
-    """Before Python 3.12, pydantic supports only the one of typing_extensions."""
+    """A TypedDict of `typing` is refused, because pydantic supports it only since Python 3.12."""
 
     def f(row: Row) -> None: ...
 
@@ -63,31 +63,31 @@ def test_a_typeddict_of_typing_is_refused_with_the_remedy() -> None:
 
 
 def test_a_builtin_without_a_signature_is_refused() -> None:
-    """Python does not know its parameters."""
+    """A builtin without a signature is refused, because its parameters are unknown."""
     with pytest.raises(InvalidTool, match="its signature cannot be read"):
         FunctionTool(max)._get_declaration()
 
 
 def test_a_value_that_is_not_callable_is_refused() -> None:
-    """The message is ADK's."""
+    """The error has ADK's message."""
     with pytest.raises(TypeError, match="Expected a callable object, got int"):
         FunctionTool(3)  # type: ignore[arg-type]
 
 
 def test_description_is_not_accepted() -> None:
-    """The docstring of the function is used, as in ADK."""
+    """A description is not accepted as an argument: the function's docstring is used, as in ADK."""
     with pytest.raises(TypeError, match="unexpected keyword argument 'description'"):
         FunctionTool(plain_function, description="x")  # type: ignore[call-arg]
 
 
 def test_name_replaces_the_name_of_the_function() -> None:
-    """ADK's documentation has such tools, although ADK 2.13 refuses them."""
+    """The argument `name` replaces the function's name, as in ADK's documentation, although ADK 2.13 refuses it."""
     tool = FunctionTool(plain_function, name="x")
     assert (declare(tool) or {})["name"] == tool.name == "x"
     assert LongRunningFunctionTool(plain_function, name="y").name == "y"
 
 
-# declare()
+# Tests of declare()
 
 
 class Custom(BaseTool):
@@ -122,7 +122,7 @@ def test_a_genai_declaration_is_converted() -> None:
 
 
 def test_a_tool_may_be_undeclared() -> None:
-    """`None` is a valid declaration."""
+    """A tool may return `None` as its declaration."""
     assert declare(Custom(None)) is None
 
 

@@ -67,14 +67,14 @@ def test_a_second_conversion_changes_nothing() -> None:
     ],
 )
 def test_an_invalid_argument_is_named(args: JsonObject, problem: str) -> None:
-    """Reports each mistake once, in words for a person."""
+    """Each mistake is reported once, in words for a person."""
     with pytest.raises(ValueError, match=problem) as raised:
         edited(args)
     assert "You could retry" not in str(raised.value)
 
 
 def test_all_mistakes_are_reported_at_once() -> None:
-    """Approvers submit a form as a whole."""
+    """All mistakes are reported at once, because approvers submit a form as a whole."""
     with pytest.raises(ValueError, match=r"no parameter 'a'.*'amount' is missing.*Parameter 'speed'") as raised:
         edited({"a": 1, "speed": "faster"})
     assert str(raised.value).count("amount") == 1
@@ -88,7 +88,7 @@ def test_arguments_invented_by_the_model_are_dropped() -> None:
 
 
 def test_a_value_that_does_not_survive_a_round_trip_is_kept_unchanged() -> None:
-    """Pydantic writes a secret as asterisks, for example."""
+    """The value is kept unchanged: pydantic, for example, writes a secret as asterisks."""
 
     def log_in(password: SecretStr, times: int) -> None:
         """Log in."""
@@ -118,7 +118,7 @@ SCHEMA = {
 
 
 def test_other_tools_are_validated_by_their_schema() -> None:
-    """Follows references within the schema."""
+    """Other tools are validated by their schema, including references within it."""
     good = {"amount": 5, "to": {"name": "Rose"}}
     assert edited(good, tool=Remote(SCHEMA)) == good
     assert edited({"whatever": 1}, tool=Remote(None)) == {"whatever": 1}
@@ -129,7 +129,7 @@ def test_other_tools_are_validated_by_their_schema() -> None:
 
 
 def test_an_invalid_value_is_cut_in_the_error() -> None:
-    """The refusal is recorded and displayed."""
+    """An invalid value is cut in the error, because the refusal is recorded and displayed."""
     with pytest.raises(ValueError, match="is not of type") as raised:
         edited({"amount": "x" * 10_000}, tool=Remote(SCHEMA))
     assert len(str(raised.value)) < 300
@@ -144,13 +144,13 @@ def test_an_invalid_value_is_cut_in_the_error() -> None:
     ],
 )
 def test_an_unusable_schema_is_reported(schema: JsonObject, problem: str) -> None:
-    """Errors of the library become a refusal."""
+    """An error of the schema library becomes a refusal."""
     with pytest.raises(ValueError, match=problem):
         edited({"a": 1}, tool=Remote(schema))
 
 
 def test_references_are_never_fetched() -> None:
-    """The server of a schema could make workers send requests to anyone."""
+    """References are never fetched, because the server of a schema could make workers send requests to anyone."""
     with serving() as service:
         schema = {"properties": {"a": {"$ref": f"{service.url}/schema"}}}
         with pytest.raises(ValueError, match=f"the reference '{service.url}/schema' cannot be resolved"):
@@ -159,7 +159,7 @@ def test_references_are_never_fetched() -> None:
 
 
 def test_tools_of_other_frameworks_are_validated_by_their_own_model() -> None:
-    """Uses LangChain's model as an example."""
+    """Arguments of LangChain's tools, for example, are validated by LangChain's model."""
 
     class Table(BaseModel):
         guests: int = Field(le=8)

@@ -47,12 +47,12 @@ class Callable_:
 
 @pytest.mark.parametrize("function", [one, one_asynchronously, none_before, returning, Callable_()])
 async def test_the_only_yielded_value_is_the_result(function: Callable[..., Any]) -> None:
-    """Skips None and ignores the return value of the generator. Source: adk-semantics 1.8."""
+    """A yielded None is skipped, and the return value of the generator is ignored. Source: adk-semantics 1.8."""
     assert await call(function) == "done"
 
 
 async def test_a_generator_that_yields_nothing_has_no_result() -> None:
-    """Behaves as if it had returned None."""
+    """The generator has the result None."""
 
     def nothing() -> Iterator[int]:
         yield from ()
@@ -70,7 +70,7 @@ async def test_a_yielded_model_is_the_response_itself() -> None:
 
 
 async def test_media_may_be_yielded() -> None:
-    """A Part stays a Part, so that its data is separated from the response."""
+    """A yielded Part stays a Part, so that its data is separated from the response."""
 
     def draw() -> Iterator[types.Part]:
         yield types.Part.from_bytes(data=b"abc", mime_type="image/png")
@@ -81,7 +81,7 @@ async def test_media_may_be_yielded() -> None:
 
 @pytest.mark.parametrize("first", ["a", 0, False])
 async def test_a_second_value_is_a_mistake(first: object) -> None:
-    """Raises ADK's error and closes the generator, so that it can clean up."""
+    """A second value raises ADK's error, and the generator is closed, so that it can clean up."""
     closed = []
 
     def two() -> Iterator[object]:
@@ -105,7 +105,7 @@ async def test_a_second_value_is_a_mistake(first: object) -> None:
 
 
 async def test_events_cannot_be_yielded() -> None:
-    """A tool acts through its context, which records the actions with the call."""
+    """Yielded events are refused, because a tool acts through its context, which records actions with the call."""
 
     def speak() -> Iterator[Any]:
         yield Event(author="speak")
@@ -115,7 +115,7 @@ async def test_events_cannot_be_yielded() -> None:
 
 
 async def test_a_generator_has_arguments_and_context_like_any_function() -> None:
-    """Converts the arguments and injects the context."""
+    """Arguments are converted, and the context is injected."""
 
     def count(n: int, tool_context: ToolContext) -> Iterator[object]:
         tool_context.state["n"] = n

@@ -73,7 +73,7 @@ async def error_of(method: str, *arguments: Any, **named: Any) -> str:
 async def test_a_wrong_argument_is_named_with_its_value_and_the_remedy(
     method: str, arguments: dict[str, Any], text: str
 ) -> None:
-    """The error is not about internal code; for a credential it contains only the type."""
+    """The error is about the argument and not about internal code; for a credential it contains only the type."""
     assert (await error_of(method, **arguments)).startswith(text)
 
 
@@ -101,7 +101,7 @@ async def test_a_wrong_action_is_reported_in_one_line(name: str, value: Any, tex
 
 
 async def test_an_action_that_was_changed_in_place_is_reported_in_one_line() -> None:
-    """The error is raised when the actions are recorded."""
+    """The error is raised in one line when the actions are recorded."""
     used = context()
     used.actions.artifact_delta["report"] = "latest"  # type: ignore[assignment]
     assert (create_outcome("saved", context=used).response or {})["error"] == (

@@ -128,7 +128,7 @@ def test_a_value_that_cannot_be_recorded_becomes_an_error_response(name: str, lo
 
 @pytest.mark.parametrize("name", RECORDABLE)
 def test_a_value_that_can_be_recorded_survives_a_round_trip(name: str) -> None:
-    """It is recorded in its JSON form."""
+    """The value is recorded in its JSON form."""
     value, form = RECORDABLE[name]
     outcome = create_outcome({"it": value}, context=ToolContext(function_call_id="fc-1"))
     assert outcome.response == {"it": form}
@@ -136,7 +136,7 @@ def test_a_value_that_can_be_recorded_survives_a_round_trip(name: str) -> None:
 
 
 def test_a_value_without_a_truth_value_is_an_error() -> None:
-    """Long-running tools may return a falsy value, which cannot be decided here."""
+    """A value without a truth value is an error, because long-running tools may return a falsy value."""
     outcome = create_outcome(Truthless(), context=ToolContext(), long_running=True)
     assert outcome.response == {
         "error": "The tool ran, but its result cannot be read: neither true nor false. Do not call it again for this "
@@ -146,7 +146,7 @@ def test_a_value_without_a_truth_value_is_an_error() -> None:
 
 
 def test_an_exception_class_may_have_any_name() -> None:
-    """Cleans and cuts the name like the text."""
+    """The name is sanitized and cut like the text."""
     strange = type("é" * 1_000_000, (Exception,), {})
     outcome = create_failure_outcome(strange("no"), context=ToolContext(function_call_id="fc-1"))
     assert outcome.error_type is not None
@@ -185,7 +185,7 @@ values = st.recursive(
 def test_every_outcome_decodes_again(
     value: object, written: dict[str, object], inside: object, long_running: bool
 ) -> None:
-    """Tries all kinds of results, of writes to state, and of changes in place."""
+    """All kinds of results, of writes to state, and of changes in place decode again."""
     context = ToolContext(state={"kept": {}}, function_call_id="fc-1")
     for key, item in written.items():
         try:
@@ -201,7 +201,7 @@ def test_every_outcome_decodes_again(
 @settings(max_examples=drawn_examples(200), deadline=None)
 @given(message=text, name=st.text(min_size=1).filter(lambda name: "\0" not in name))
 def test_every_failure_decodes_again(message: str, name: str) -> None:
-    """Tries all kinds of messages and class names."""
+    """All kinds of messages and class names decode again."""
     error = type(name, (Exception,), {})(message)
     outcome = create_failure_outcome(error, context=ToolContext(function_call_id="fc-1"))
     assert outcome.response is not None

@@ -24,7 +24,7 @@ def weigh(grams: int) -> int:
 
 
 def test_changing_a_declaration_changes_no_other() -> None:
-    """Models and callbacks may edit the declarations of a request."""
+    """Other declarations stay the same, because models and callbacks may edit those of a request."""
     tool = FunctionTool(weigh)
     first, second = declare(tool), declare(tool)
     assert first is not None
@@ -34,7 +34,7 @@ def test_changing_a_declaration_changes_no_other() -> None:
 
 @pytest.mark.parametrize("kind", [FunctionTool, LongRunningFunctionTool])
 def test_a_new_name_or_description_is_declared(kind: type[FunctionTool]) -> None:
-    """Tools are often renamed after they were created."""
+    """A new name or description is declared, because tools are often renamed after they were created."""
     tool = kind(weigh)
     declare(tool)
     tool.name, tool.description = "scales", "Weigh it."
@@ -44,7 +44,7 @@ def test_a_new_name_or_description_is_declared(kind: type[FunctionTool]) -> None
 
 
 def test_declarations_follow_the_choice_of_vertex(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reads the environment at each call, as google-genai does."""
+    """The environment is read at each call, as by google-genai."""
     tool = FunctionTool(weigh)
     assert "responseJsonSchema" not in (declare(tool) or {})
     monkeypatch.setenv("GOOGLE_GENAI_USE_VERTEXAI", "1")
@@ -52,7 +52,7 @@ def test_declarations_follow_the_choice_of_vertex(monkeypatch: pytest.MonkeyPatc
 
 
 class Moody(FunctionTool):
-    """A tool whose declaration differs each time."""
+    """A tool with a different declaration at each call."""
 
     told = 0
 
@@ -63,7 +63,7 @@ class Moody(FunctionTool):
 
 
 def test_a_custom_declaration_is_never_cached() -> None:
-    """An approval is bound to the current parameters, too."""
+    """A custom declaration is never cached, so an approval is bound to the current parameters."""
     tool = Moody(weigh)
     assert declare(tool) != declare(tool)
     assert parameters_digest(tool) != parameters_digest(tool)
@@ -81,7 +81,7 @@ class Wrapped(FunctionTool):
 
 
 def test_a_decorated_declaration_is_never_cached() -> None:
-    """Holds even if the decorator copies all attributes of our method."""
+    """A decorated declaration is never cached, even if the decorator copies all attributes of our method."""
     tool = Wrapped(weigh)
     assert declare(tool) != declare(tool)
 
@@ -92,7 +92,7 @@ async def tools_of(agent: Agent) -> dict[str, BaseTool]:
 
 
 async def test_transfer_targets_are_declared_as_they_are_now() -> None:
-    """ADK's own tools are cached until the tree of agents changes."""
+    """Transfer targets are current, although ADK's own tools cache them until the tree of agents changes."""
     agent = Agent(name="top", model=ScriptedModel(), sub_agents=[Agent(name="left", model=ScriptedModel())])
     one, same = await tools_of(agent), await tools_of(agent)
     assert one["transfer_to_agent"] is same["transfer_to_agent"]
@@ -103,7 +103,7 @@ async def test_transfer_targets_are_declared_as_they_are_now() -> None:
 
 
 async def test_an_output_schema_is_declared_as_it_is_now() -> None:
-    """A schema that is a dictionary can be changed in place."""
+    """The schema is current, because a schema that is a dictionary can be changed in place."""
     schema: JsonObject = {"type": "object", "properties": {"answer": {"type": "string"}}}
     agent = Agent(name="top", model=ScriptedModel(), output_schema=schema)
     log, work = Log("i-1"), AgentRun(0, AgentSpec(name="top"), None, None, entered_at=0)

@@ -138,7 +138,7 @@ async def call(wrapped: LangchainTool, args: JsonObject, context: ToolContext | 
     ],
 )
 def test_a_tool_is_declared_by_its_own_schema(wrapped: LangchainTool, expected: JsonObject) -> None:
-    """Uses the tool's name and description unless others are given."""
+    """The tool's name and description are declared unless others are given."""
     assert declared(wrapped) == expected
 
 
@@ -157,7 +157,7 @@ def test_a_tool_is_declared_by_its_own_schema(wrapped: LangchainTool, expected: 
 async def test_a_tool_receives_the_arguments_of_its_schema(
     wrapped: LangchainTool, args: JsonObject, result: object
 ) -> None:
-    """Converts them by the schema, and passes a run manager if the tool takes one."""
+    """Arguments are converted by the schema, and a run manager is passed if the tool takes one."""
     assert await call(wrapped, args) == result
 
 
@@ -169,7 +169,7 @@ async def test_a_tool_receives_the_arguments_of_its_schema(
     ],
 )
 async def test_invalid_arguments_are_reported_to_the_model(args: JsonObject, error: str) -> None:
-    """Handles them as for any function."""
+    """Invalid arguments are reported like those of any function."""
     outcome = create_outcome(await call(LangchainTool(add), args), context=ToolContext(function_call_id="fc-1"))
     assert outcome.response is not None
     assert error in outcome.response["error"]
@@ -186,7 +186,7 @@ async def test_return_direct_ends_the_invocation() -> None:
 
 
 async def test_langchain_may_handle_the_errors_of_a_tool() -> None:
-    """A tool without a handler raises."""
+    """A tool with an error handler returns the handler's text, and a tool without one raises."""
 
     def fail() -> str:
         raise ToolException("closed today")
@@ -198,7 +198,7 @@ async def test_langchain_may_handle_the_errors_of_a_tool() -> None:
 
 
 async def test_injected_arguments_are_not_declared() -> None:
-    """Provides the ID of the call and LangChain's configuration, as LangChain does."""
+    """The ID of the call and LangChain's configuration are injected, as in LangChain."""
 
     @tool
     def note(
@@ -216,7 +216,7 @@ async def test_injected_arguments_are_not_declared() -> None:
 
 
 def test_an_argument_that_nothing_injects_is_refused() -> None:
-    """Every call of such a tool would fail, and the model could not correct it."""
+    """An argument that nothing injects is refused, because every call would fail."""
 
     @tool
     def note(text: str, kept: Kept) -> str:

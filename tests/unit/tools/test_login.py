@@ -28,7 +28,7 @@ from waystation.core.payload import JsonObject
 def test_a_request_shows_the_address_of_the_login_and_no_secret(
     provider: FakeOAuth, store: InMemoryCredentialService
 ) -> None:
-    """Has ADK's shape, the parameters of ADK's link, and always PKCE."""
+    """The request has ADK's shape, the parameters of ADK's link, and always PKCE."""
     context = calling(store)
     config = login(provider)
     context.request_credential(config)
@@ -75,7 +75,7 @@ async def test_a_login_gives_the_tool_its_tokens(provider: FakeOAuth, store: InM
 async def test_the_credential_of_a_call_is_its_auth_response(
     provider: FakeOAuth, store: InMemoryCredentialService
 ) -> None:
-    """Needs no configuration; it is None before the login and for calls that requested none."""
+    """The credential needs no configuration; it is None before the login and for calls that requested none."""
     context = calling(store)
     context.request_credential(login(provider))
     assert calling(store).auth_response is None
@@ -88,7 +88,7 @@ async def test_the_credential_of_a_call_is_its_auth_response(
 
 
 async def test_code_and_state_replace_the_address(provider: FakeOAuth, store: InMemoryCredentialService) -> None:
-    """A callback may use a framework that has parsed the query."""
+    """Code and state can be passed separately, because a callback may use a framework that has parsed the query."""
     context = calling(store)
     context.request_credential(login(provider))
     query = parse_qs(urlsplit(provider.log_in(auth_uri(context))).query)
@@ -97,7 +97,7 @@ async def test_code_and_state_replace_the_address(provider: FakeOAuth, store: In
 
 
 async def test_calls_with_the_same_needs_share_one_login(provider: FakeOAuth, store: InMemoryCredentialService) -> None:
-    """Applies to one batch and to several invocations; a call that asks again after a crash finds the same link."""
+    """Calls of a batch and of several invocations share a login; a call that asks again finds the same link."""
     config = login(provider)
     contexts = [calling(store, "fc-1"), calling(store, "fc-2"), calling(store, "fc-1", invocation_id="other")]
     contexts.append(calling(store, "fc-1"))
@@ -109,7 +109,7 @@ async def test_calls_with_the_same_needs_share_one_login(provider: FakeOAuth, st
 
 
 async def test_users_do_not_share_logins(provider: FakeOAuth, store: InMemoryCredentialService) -> None:
-    """Holds even for the same tool."""
+    """Users do not share logins, even for the same tool."""
     ann, bob = calling(store), calling(store, user_id="bob", invocation_id="of-bob")
     ann.request_credential(login(provider))
     bob.request_credential(login(provider))
@@ -123,13 +123,13 @@ async def test_users_do_not_share_logins(provider: FakeOAuth, store: InMemoryCre
 async def test_the_client_authenticates_as_configured(
     provider: FakeOAuth, store: InMemoryCredentialService, method: str
 ) -> None:
-    """Sends the secret in the header or in the body."""
+    """The client's secret is sent in the header or in the body, as configured."""
     await logged_in(provider, store, login(provider, token_endpoint_auth_method=method))
     assert ("client_secret" in provider.token_requests[0]) is (method == "client_secret_post")
 
 
 async def test_a_public_client_needs_no_secret(store: InMemoryCredentialService) -> None:
-    """PKCE replaces it."""
+    """A public client uses PKCE instead of a secret."""
     with FakeOAuth(client_secret="") as provider:
         await logged_in(provider, store, login(provider, client_secret=None))
         assert provider.token_requests[0]["client_id"] == provider.client_id
@@ -138,7 +138,7 @@ async def test_a_public_client_needs_no_secret(store: InMemoryCredentialService)
 async def test_without_a_redirect_uri_the_client_adds_its_own(
     provider: FakeOAuth, store: InMemoryCredentialService
 ) -> None:
-    """ADK's guide adds it to the link, too."""
+    """The client adds its redirect URI to the link, as in ADK's guide."""
     context = calling(store)
     context.request_credential(login(provider, redirect_uri=None))
     ended_at = provider.log_in(f"{auth_uri(context)}&redirect_uri=https%3A%2F%2Fapp.example%2Fback")
@@ -149,7 +149,7 @@ async def test_without_a_redirect_uri_the_client_adds_its_own(
 async def test_parallel_calls_refresh_an_expired_token_once(
     provider: FakeOAuth, store: InMemoryCredentialService
 ) -> None:
-    """The provider accepts each refresh token once."""
+    """Parallel calls refresh a token once, because the provider accepts each refresh token once."""
     config = login(provider)
     provider.lifetime_s = 10  # within the leeway, so it counts as expired
     await logged_in(provider, store, config)
@@ -178,7 +178,7 @@ async def test_a_token_is_refreshed_any_number_of_times(
 
 
 async def test_a_revoked_login_is_requested_again(provider: FakeOAuth, store: InMemoryCredentialService) -> None:
-    """The credential is gone, so the tool requests one."""
+    """A revoked credential is removed, so the tool requests a login."""
     provider.lifetime_s = 10
     config = login(provider)
     await logged_in(provider, store, config)
@@ -188,7 +188,7 @@ async def test_a_revoked_login_is_requested_again(provider: FakeOAuth, store: In
 
 
 async def test_a_failed_refresh_is_an_error(provider: FakeOAuth, store: InMemoryCredentialService) -> None:
-    """A short outage of the provider does not ask the user to log in."""
+    """A failed refresh is an error, so that a short outage of the provider does not ask the user to log in."""
     provider.lifetime_s = 10
     config = login(provider)
     await logged_in(provider, store, config)
@@ -231,7 +231,7 @@ async def test_a_text_becomes_the_credential_of_the_scheme(
 
 
 async def test_a_whole_credential_is_kept_unchanged(store: InMemoryCredentialService) -> None:
-    """Programs may already have one."""
+    """A whole credential is kept unchanged, because programs may already have one."""
     config = AuthConfig(auth_scheme=HTTPBearer())
     calling(store).request_credential(config)
     credential = AuthCredential(auth_type=AuthCredentialTypes.API_KEY, api_key="k")
@@ -241,7 +241,7 @@ async def test_a_whole_credential_is_kept_unchanged(store: InMemoryCredentialSer
 
 
 def test_a_tools_own_link_is_used(store: InMemoryCredentialService, provider: FakeOAuth) -> None:
-    """Adds a state, so that the returning user can be recognized."""
+    """The tool's own link gets a state, so that the returning user can be recognized."""
     context = calling(store)
     context.request_credential(login(provider, auth_uri="https://a/login?x=1"))
     assert auth_uri(context).startswith("https://a/login?x=1&state=")

@@ -31,7 +31,7 @@ def port() -> Iterator[str]:
 
 @pytest.fixture(scope="module", params=["stdio", "http"])
 async def make(request: pytest.FixtureRequest) -> AsyncIterator[Make]:
-    """Make toolsets over each transport, one for all without settings, and close them at the end."""
+    """Create toolsets over each transport, with one shared toolset for default settings, and close them at the end."""
     made: list[McpToolset] = []
 
     def one(**settings: Any) -> McpToolset:
@@ -62,7 +62,7 @@ async def local() -> AsyncIterator[McpToolset]:
 
 
 async def test_tools_are_listed_by_name(make: Make) -> None:
-    """Servers promise no order; reserved names are left out."""
+    """Tools are sorted by name, because servers promise no order; reserved names are left out."""
     names = list(await list_tools(LlmAgent(name="a", tools=[make()]), at))
     assert names == sorted(names)
     assert "add" in names
@@ -88,7 +88,7 @@ for line in sys.stdin:
 
 
 async def test_an_invalid_tool_does_not_remove_the_others(logs: list[MutableMapping[str, Any]]) -> None:
-    """Leaves out only the invalid tools of a server's listing, and logs each once."""
+    """Only the invalid tools of a listing are left out, and each is logged once."""
     program = StdioServerParameters(command=sys.executable, args=["-c", LISTING_SERVER])
     toolset = McpToolset(connection_params=StdioConnectionParams(server_params=program, timeout=30))
     for _ in range(2):
@@ -99,7 +99,7 @@ async def test_an_invalid_tool_does_not_remove_the_others(logs: list[MutableMapp
 
 
 async def test_unknown_protocol_version_does_not_end_the_connection() -> None:
-    """Any message of the server may have a field with that name, and an error would end the task that reads."""
+    """An unknown version is ignored: any message may have such a field, and an error would end the reader."""
     tools = {"tools": [{"name": "add", "inputSchema": {"type": "object"}}]}
 
     async def stream() -> AsyncIterator[SimpleNamespace]:
@@ -111,7 +111,7 @@ async def test_unknown_protocol_version_does_not_end_the_connection() -> None:
 
 
 async def test_a_tool_is_declared_with_the_schemas_of_its_server(make: Make) -> None:
-    """The schemas are unchanged."""
+    """The schemas of the server are declared unchanged."""
     (tool,) = await make(tool_filter=["add"]).get_tools(at())
     declared = declare(tool)
     assert declared is not None
@@ -131,7 +131,7 @@ async def test_a_filter_sees_names_without_the_prefix(make: Make) -> None:
 
 
 async def test_an_invocation_uses_one_listing(local: McpToolset) -> None:
-    """Another invocation lists the tools again; each task may belong to another activity."""
+    """The tasks of an invocation use one listing, and another invocation lists the tools again."""
     await local.get_tools(at("i-1"))
     (first, second) = [await local._list_tools(at("i-1")) for _ in range(2)]
     assert first is second
@@ -140,14 +140,14 @@ async def test_an_invocation_uses_one_listing(local: McpToolset) -> None:
 
 @pytest.mark.slow
 async def test_a_listing_may_be_shared_for_a_time() -> None:
-    """Uses ADK's setting, which counts seconds."""
+    """A listing is shared for the number of seconds in ADK's setting."""
     toolset = stdio(tool_list_cache_ttl_seconds=3600)
     assert await toolset._list_tools(at("i-1")) is await toolset._list_tools(at("i-2"))
     await toolset.close()
 
 
 async def test_an_added_tool_is_found() -> None:
-    """The next invocation sees it at the latest."""
+    """An added tool is found by the next invocation at the latest."""
     toolset = stdio()
     assert text(await call(toolset, "grow")) == "ok"
     grown = next(tool for tool in await toolset.get_tools(at("i-2")) if tool.name == "grown")
@@ -159,7 +159,7 @@ async def test_an_added_tool_is_found() -> None:
 
 
 async def test_a_result_is_returned_unchanged(make: Make) -> None:
-    """Keeps the names of the protocol, as ADK does."""
+    """The names of the protocol are kept, as in ADK."""
     result = await call(make(), "add", a=1, b=2)
     assert result["structuredContent"] == {"total": 3}
     assert result["content"][0]["type"] == "text"
@@ -169,7 +169,7 @@ async def test_a_result_is_returned_unchanged(make: Make) -> None:
 
 
 async def test_an_error_of_the_tool_is_a_result(make: Make) -> None:
-    """The model reads it like any other result."""
+    """An error of the tool is a result, which the model reads like any other."""
     result = await call(make(), "fail", reason="out of paper")
     assert result["isError"] is True
     assert "out of paper" in text(result)
@@ -188,7 +188,7 @@ async def test_calls_of_many_tasks_share_a_session(local: McpToolset) -> None:
 
 
 async def test_a_cancelled_call_does_not_end_the_session(make: Make) -> None:
-    """Other calls continue in the session."""
+    """Other calls continue in the session after one is cancelled."""
     running = asyncio.Event()
     toolset = make()
     before = text(await call(toolset, "process"))
@@ -202,7 +202,7 @@ async def test_a_cancelled_call_does_not_end_the_session(make: Make) -> None:
 
 
 async def test_progress_is_a_heartbeat(make: Make) -> None:
-    """Reports progress to the author's callback, too, which may be created for each call."""
+    """Progress is also reported to the author's callback, which may be created for each call."""
     reports: list[Any] = []
     beats: list[Any] = []
 
@@ -220,7 +220,7 @@ async def test_progress_is_a_heartbeat(make: Make) -> None:
 
 
 async def test_resources_are_read_by_name(make: Make) -> None:
-    """Lists and reads resources."""
+    """Resources are listed, and read by name."""
     toolset = make()
     assert await toolset.list_resources(at()) == ["today"]
     assert (await toolset.get_resource_info("today", at()))["mimeType"] == "text/plain"
@@ -242,7 +242,7 @@ async def test_resources_are_read_by_name(make: Make) -> None:
     ],
 )
 async def test_a_tool_may_need_a_confirmation(local: McpToolset, required: Any, args: Any, expected: bool) -> None:
-    """Always, or by a predicate of its arguments."""
+    """A confirmation is required always, or by a predicate of the arguments."""
     local.require_confirmation = required
     (tool,) = [tool for tool in await local.get_tools(at()) if tool.name == "add"]
     assert await tool.check_require_confirmation(args, ToolContext()) is expected
@@ -255,7 +255,7 @@ async def test_the_effect_of_a_tool_comes_from_the_server(local: McpToolset) -> 
 
 
 async def test_an_author_may_override_the_effect() -> None:
-    """The setting is for one tool or for all."""
+    """The setting applies to one tool or to all."""
     toolset = stdio(effect={"pay": "repeatable"})
     effects = {tool.name: tool.effect for tool in await toolset.get_tools(at())}
     assert (effects["pay"], effects["process"]) == ("repeatable", "once")
@@ -263,7 +263,7 @@ async def test_an_author_may_override_the_effect() -> None:
 
 
 async def test_a_result_is_converted_outside_the_event_loop(local: McpToolset, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server can send many megabytes, and the worker's event loop must keep running."""
+    """A result is converted in a thread, because a server can send many megabytes."""
     threads: list[threading.Thread] = []
 
     def convert(result: Any) -> JsonObject:
@@ -277,7 +277,10 @@ async def test_a_result_is_converted_outside_the_event_loop(local: McpToolset, m
 
 
 async def test_a_response_with_too_many_values_is_not_validated(make: Make) -> None:
-    """`mcp` would block all threads for it. The tool has run, so the error says so, and the session stays usable."""
+    """Validating too many values would block all threads.
+
+    The tool has run, so the error says so, and the session stays usable.
+    """
     toolset = make()
     assert len((await call(toolset, "parts", count=3_000))["content"]) == 3_000
     with pytest.raises(FailedAfterEffect, match=r"more than 30,000 values.* ask for less"):
@@ -288,7 +291,7 @@ async def test_a_response_with_too_many_values_is_not_validated(make: Make) -> N
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["streams", "json"])
 async def test_the_size_of_a_response_over_http_is_limited(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Returns a response up to the limit whole, and refuses a larger one before it is parsed."""
+    """A response up to the limit is returned whole, and a larger one is refused before it is parsed."""
     monkeypatch.setattr("waystation.tools.mcp_tool.mcp_session_manager.MAX_RESULT_BYTES", 2_000_000)
     with http_server("0", form) as (port, _):
         toolset = over_http(port)

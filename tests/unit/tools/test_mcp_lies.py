@@ -35,7 +35,7 @@ async def test_an_honest_server_works() -> None:
 
 
 async def test_an_endless_listing_is_cut() -> None:
-    """Offers the tools of the first pages."""
+    """An endless listing is cut, and the tools of its first pages are offered."""
     toolset = liar("endless")
     try:
         tools = await toolset.get_tools(at())
@@ -45,7 +45,7 @@ async def test_an_endless_listing_is_cut() -> None:
 
 
 async def test_a_listing_of_too_many_tools_is_cut(logs: list[MutableMapping[str, Any]]) -> None:
-    """A prompt cannot contain thousands of declarations; the log says that some are left out."""
+    """A long listing is cut, because a prompt cannot contain thousands of declarations; the log says so."""
     toolset = liar("many")
     try:
         assert len(await toolset.get_tools(at())) == 1_000
@@ -73,7 +73,7 @@ async def test_a_call_with_an_invalid_result_has_taken_effect() -> None:
 
 
 async def test_odd_values_are_replaced_and_named() -> None:
-    """`mcp` cannot parse half an emoji, so the call would never return."""
+    """Half an emoji, for example, is replaced, because `mcp` cannot parse it, so the call would never return."""
     toolset = liar("odd")
     result = create_outcome(await call(toolset, "add", a=1), context=ToolContext()).response
     await toolset.close()
@@ -92,7 +92,7 @@ async def test_odd_values_are_replaced_and_named() -> None:
 
 @pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
 async def test_half_an_emoji_is_replaced_over_http(kind: str) -> None:
-    """Works if it arrives in several chunks; other messages are unchanged."""
+    """Half an emoji is replaced even if it arrives in several chunks; other messages are unchanged."""
     odd, fine = '{"result": {"text": "cut \\ud83d"}}', '{"result": {"text": "\\ud83d\\ude00"}}'
     text = odd if kind == "application/json" else f"event: message\r\ndata: {odd}\r\n\r\ndata: {fine}\n\n"
 
@@ -113,7 +113,7 @@ async def test_half_an_emoji_is_replaced_over_http(kind: str) -> None:
 
 
 async def test_a_server_that_hangs_times_out() -> None:
-    """Fails after the timeout of the connection."""
+    """A hanging server times out after the timeout of the connection."""
     toolset = liar("hanging", limit_s=0.5)
     try:
         with pytest.raises(McpConnectionError, match=r"0\.5 s"):

@@ -60,7 +60,7 @@ NOTES = (entry("I like {green} tea", author="user", timestamp="2026-01-02T03:04:
 
 
 async def test_load_memory_returns_the_found_memories() -> None:
-    """Returns them without empty fields, as ADK's tool does."""
+    """The memories have no empty fields, as in ADK's tool."""
     context = context_of(await services_with(entry("I like tea", id="m1", author="user")))
     value = await load_memory_tool.run_async(args={"query": "tea"}, tool_context=context)
     assert create_outcome(value, context=context).response == {
@@ -109,7 +109,7 @@ async def test_load_memory_is_declared_and_explained() -> None:
     ids=["first message", "later message", "two messages", "after a call", "after a call with something shown"],
 )
 async def test_memories_precede_the_current_turn(before: list[types.Content], after: list[types.Content]) -> None:
-    """They stand before the user's last message, or after the response if the model continues after a call."""
+    """The memories precede the user's last message, or follow the response if the model continues after a call."""
     request = LlmRequest(contents=[*before, *after])
     services = await services_with(*NOTES)
     await preload_memory_tool.process_llm_request(tool_context=context_of(services), llm_request=request)
@@ -119,7 +119,7 @@ async def test_memories_precede_the_current_turn(before: list[types.Content], af
 
 @pytest.mark.parametrize("text", ["", "Nothing of that"])
 async def test_a_request_without_matches_is_unchanged(text: str) -> None:
-    """Applies to an image without text, too."""
+    """A request without matches is unchanged, even one with an image and no text."""
     request = LlmRequest(contents=[content(text)])
     services = await services_with(*NOTES)
     await preload_memory_tool.process_llm_request(tool_context=context_of(services, text), llm_request=request)
@@ -143,5 +143,5 @@ async def test_a_failing_memory_does_not_block_the_model() -> None:
 
 
 def test_preload_memory_is_not_declared() -> None:
-    """Models never call it."""
+    """The tool is not declared, because models never call it."""
     assert declare(preload_memory_tool) is None

@@ -67,7 +67,7 @@ TOOLS: list[tuple[NativeTool, dict[str, Any], str]] = [
 async def test_a_native_tool_is_one_genai_tool_in_the_request(
     tool: NativeTool, expected: dict[str, Any], title: str
 ) -> None:
-    """The engine receives JSON, and callers of ADK's hook genai's type; it is never a declaration."""
+    """The engine receives JSON, and callers of ADK's hook genai's type; the tool is never a declaration."""
     assert declare(tool) is None
     assert tool.native_tool("gemini-3.5-flash", ReadonlyContext()) == expected
     request = LlmRequest(model="gemini-3.5-flash")
@@ -78,13 +78,13 @@ async def test_a_native_tool_is_one_genai_tool_in_the_request(
 
 @pytest.mark.parametrize(("tool", "expected", "title"), TOOLS, ids=lambda value: getattr(value, "name", ""))
 def test_other_models_refuse_native_tools(tool: NativeTool, expected: dict[str, Any], title: str) -> None:
-    """The error has ADK's text where ADK has one."""
+    """The error has ADK's text if ADK has one."""
     with pytest.raises(ValueError, match=f"^{title} is not supported for model gpt-5$"):
         tool.native_tool("gpt-5", ReadonlyContext())
 
 
 async def test_a_tool_may_set_the_model() -> None:
-    """`GoogleSearchTool(model=…)` sends the request to that model."""
+    """The tool `GoogleSearchTool(model=…)` sends the request to that model."""
     tool = GoogleSearchTool(model="gemini-3-flash")
     request = LlmRequest(model="gpt-5")
     await tool.process_llm_request(tool_context=ToolContext(), llm_request=request)
@@ -92,7 +92,7 @@ async def test_a_tool_may_set_the_model() -> None:
 
 
 def test_a_search_may_depend_on_the_state() -> None:
-    """ADK's way to filter by values of the state."""
+    """A search can be filtered by values of the state, as in ADK."""
 
     class Mine(VertexAiSearchTool):
         def _build_vertex_ai_search_config(self, readonly_context: ReadonlyContext) -> types.VertexAISearch:
@@ -140,7 +140,7 @@ def test_an_invalid_rag_resource_is_refused() -> None:
     ],
 )
 def test_gemini_models_are_recognized_by_name(model: str, gemini: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Follows google-adk; the environment may declare every model a Gemini model."""
+    """Names are recognized as by google-adk; the environment may declare every model a Gemini model."""
     assert is_gemini_model(model) is gemini
     monkeypatch.setenv("ADK_DISABLE_GEMINI_MODEL_ID_CHECK", "true")
     assert is_gemini_model(model)

@@ -21,7 +21,7 @@ class Misleading(FakeOAuth):
     """A provider that redirects requests or whose metadata names other endpoints."""
 
     status: int = 200
-    """With which it answers requests for tokens and metadata."""
+    """The status of the answers to requests for tokens and metadata."""
     location: str = ""
     endpoint: str = ""
     """The token endpoint or login page in its metadata."""
@@ -66,7 +66,7 @@ async def test_a_redirect_of_the_token_endpoint_is_not_followed(
 def test_a_redirect_of_the_metadata_is_not_followed(
     misleading: Misleading, provider: FakeOAuth, store: InMemoryCredentialService, status: int
 ) -> None:
-    """A login would otherwise lead to a page of another server."""
+    """A redirect of the metadata is not followed, because the login could lead to a page of another server."""
     misleading.status, misleading.location = status, f"{provider.url}/.well-known/oauth-authorization-server"
     with pytest.raises(AuthorizationFailed, match="Provider metadata was not found"):
         calling(store).request_credential(config_with_issuer(misleading, "issuer"))
@@ -86,7 +86,7 @@ def test_a_redirect_of_the_metadata_is_not_followed(
 def test_metadata_must_use_https(
     misleading: Misleading, store: InMemoryCredentialService, name: str, endpoint: str
 ) -> None:
-    """The worker sends secrets to these addresses, and the user opens them: only https or this machine is accepted."""
+    """Addresses in the metadata must use https or this machine: the worker sends secrets there, and users open them."""
     misleading.name, misleading.endpoint = name, endpoint
     with pytest.raises(AuthorizationFailed, match="Provider metadata was not found"):
         calling(store).request_credential(config_with_issuer(misleading, "issuer"))

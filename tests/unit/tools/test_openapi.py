@@ -30,11 +30,11 @@ def service(running: Service) -> Service:
 FIELDS = {"type": "object", "properties": {"name": {"type": "string"}, "tags": {"type": "array", "items": {}}}}
 
 
-# What is sent
+# Requests
 
 
 async def test_arguments_are_sent_where_the_specification_says(service: Service) -> None:
-    """Fills path, query, header, cookie and body, each under the service's own name."""
+    """Each argument is in the path, query, header, cookie or body, under the service's own name."""
     pet_tool = tool(
         spec(
             service.url + "/v1/",
@@ -95,7 +95,7 @@ OPEN = {"type": "object", "properties": {"R": {}}, "additionalProperties": {}}
     ],
 )
 async def test_a_query_has_the_style_of_the_parameter(service: Service, fields: Any, value: Any, query: str) -> None:
-    """It cannot contain unknown parameters or replace others. Source: OpenAPI 3.1.1."""
+    """A query contains no unknown parameters, and no argument replaces another. Source: OpenAPI 3.1.1."""
     await call(tool(spec(service.url, parameters=[parameter("q", **fields), parameter("other")])), q=value)
     assert service.requests[-1]["target"].partition("?")[2] == query
 
@@ -114,7 +114,7 @@ async def test_a_query_has_the_style_of_the_parameter(service: Service, fields: 
 async def test_a_path_has_the_style_of_the_parameter(
     service: Service, style: str, explode: bool, text: str, array: str, fields: str
 ) -> None:
-    """Follows RFC 6570."""
+    """A path follows RFC 6570."""
     path_tool = tool(spec(service.url, "/x/{p}", parameters=[parameter("p", "path", style=style, explode=explode)]))
     for value, expected in (("a/b", text), (LIST, array), (RGB, fields)):
         assert (await call(path_tool, p=value))["target"] == f"/x/{expected}"
@@ -134,8 +134,9 @@ async def test_a_path_has_the_style_of_the_parameter(
 async def test_headers_and_cookies_have_styles(
     service: Service, explode: bool, value: Any, header: str | None, cookie: str | None
 ) -> None:
-    """Supports `simple` and `form`. Several values of a cookie are several cookies, because `&` would be part of a
-    value.
+    """The styles are `simple` and `form`.
+
+    Several values of a cookie are several cookies, because `&` would be part of a value.
     """
     schema: Any = {"properties": {"a": {}}}
     both = [parameter("h", where, schema=schema, explode=explode) for where in ("header", "cookie")]
@@ -144,7 +145,7 @@ async def test_headers_and_cookies_have_styles(
 
 
 async def test_a_parameter_may_be_json(service: Service) -> None:
-    """The specification gives it a media type instead of a schema."""
+    """A parameter with a media type instead of a schema is JSON."""
     content = {"application/json": {"schema": {"type": "object"}}}
     parameters = [{"name": "q", "in": where, "content": content} for where in ("query", "header")]
     answer = await call(tool(spec(service.url, parameters=parameters)), q={"a": ["ü"]}, q_0={"a": ["ü"]})
@@ -172,14 +173,14 @@ DEEP = {"style": "deepObject", "explode": True}
     ],
 )
 async def test_a_body_has_its_media_type(service: Service, schema: Any, media_type: str, args: Any, sent: str) -> None:
-    """Keeps parameters of the type, such as the charset."""
+    """Parameters of the media type, such as the charset, are kept."""
     answer = await call(tool(spec(service.url, method="post", requestBody=body(schema, media_type))), **args)
     assert (answer["body"], answer["headers"].get("content-type")) == (sent, media_type if sent else None)
 
 
 @pytest.mark.parametrize("media_types", [["application/xml", "application/json"], ["text/xml", "application/a+json"]])
 async def test_json_is_preferred_over_xml(service: Service, media_types: list[str]) -> None:
-    """Applies to the request body and, by a header, to the response. JSON is never written as XML."""
+    """JSON is preferred for the request and, by a header, for the response. JSON is never written as XML."""
     content = {media_type: {"schema": FIELDS} for media_type in media_types}
     answer = await call(tool(spec(service.url, method="post", requestBody={"content": content})), name="Rex")
     assert (answer["body"], answer["headers"]["content-type"]) == ('{"name": "Rex"}', media_types[1])
@@ -187,7 +188,10 @@ async def test_json_is_preferred_over_xml(service: Service, media_types: list[st
 
 
 async def test_a_reading_request_has_no_empty_body(service: Service) -> None:
-    """Many servers refuse a GET with a body; Stripe's specification declares an empty form for each of them."""
+    """An empty body is omitted, because many servers refuse a GET with a body.
+
+    Stripe's specification declares an empty form for each GET.
+    """
     answer = await call(tool(spec(service.url, requestBody=body({"type": "object", "properties": {}}, FORM))))
     assert (answer["body"], answer["headers"].get("content-type")) == ("", None)
 
@@ -248,21 +252,24 @@ async def test_a_multipart_form_has_a_part_for_each_value(
 
 
 async def test_a_missing_required_argument_has_its_default(service: Service) -> None:
-    """Follows ADK."""
+    """A missing required argument has its default, as in ADK."""
     query = parameter("q", required=True, schema={"type": "string", "default": "all"})
     await call(tool(spec(service.url, parameters=[query])))
     assert service.requests[-1]["target"] == "/echo?q=all"
 
 
 async def test_a_query_in_the_path_is_kept(service: Service) -> None:
-    """Some services distinguish operations by a query or fragment. An argument with the same name replaces it."""
+    """A query in the path is kept, because some services distinguish operations by it.
+
+    An argument with its name replaces it.
+    """
     query_tool = tool(spec(service.url, "/echo?action=list&q=0#x", parameters=[parameter("q")]))
     assert (await call(query_tool))["target"] == "/echo?action=list&q=0"
     assert (await call(query_tool, q="x"))["target"] == "/echo?action=list&q=x"
 
 
 async def test_an_author_may_add_headers(service: Service) -> None:
-    """Computes them for each context; they override arguments."""
+    """The author's headers are computed for each context and override arguments."""
 
     async def provider(context: ReadonlyContext) -> dict[str, str]:
         return {"X-Tenant": str(context.state["tenant"])}
@@ -275,7 +282,7 @@ async def test_an_author_may_add_headers(service: Service) -> None:
 
 
 async def test_an_author_may_provide_the_client(service: Service) -> None:
-    """Creates a new one for each request."""
+    """The author's factory creates a new client for each request."""
     client_tool = tool(
         spec(service.url), httpx_client_factory=lambda: httpx2.AsyncClient(headers={"X-Made": "by hand"})
     )
@@ -284,12 +291,12 @@ async def test_an_author_may_provide_the_client(service: Service) -> None:
 
 
 def test_a_server_variable_without_a_default_is_reported() -> None:
-    """`waystation worker check` reports it before a request goes to a host with braces."""
+    """The command `waystation worker check` reports the variable before a request contains its braces."""
     (problem,) = tool(spec("https://{region}.pets.example")).setting_problems()
     assert "('https://{region}.pets.example'); pass `server_url`." in problem
 
 
-# What comes back
+# Responses
 
 
 async def test_json_is_returned_unchanged(service: Service) -> None:
@@ -317,14 +324,14 @@ async def test_json_is_returned_unchanged(service: Service) -> None:
     ],
 )
 async def test_a_response_is_json_or_text(service: Service, media_type: str, reply: bytes, answer: Any) -> None:
-    """Uses the encoding that the service names or that JSON implies. One wrong byte does not lose the rest."""
+    """The encoding is that of the service or of JSON. One wrong byte does not lose the rest."""
     service.media_type, service.reply = media_type, reply
     assert await call(tool(spec(service.url, "/reply"))) == answer
 
 
 @pytest.mark.parametrize("odd", ["NaN", "-1e400", "18446744073709551615", "1" * 5000, '"cut \\ud83d"'])
 async def test_one_invalid_value_does_not_lose_the_response(service: Service, odd: str) -> None:
-    """The outcome names it, and the rest arrives."""
+    """The outcome names the invalid value, and the rest arrives."""
     service.media_type, service.reply = "application/json", f'{{"id": 7, "odd": {odd}}}'.encode()
     response = create_outcome(await call(tool(spec(service.url, "/reply"))), context=ToolContext()).response
     assert response is not None
@@ -333,7 +340,7 @@ async def test_one_invalid_value_does_not_lose_the_response(service: Service, od
 
 
 async def test_an_empty_response_is_an_empty_text(service: Service) -> None:
-    """Follows ADK."""
+    """An empty response is an empty text, as in ADK."""
     assert await call(tool(spec(service.url, "/empty"))) == {"text": ""}
 
 
@@ -347,7 +354,7 @@ async def test_an_empty_response_is_an_empty_text(service: Service) -> None:
     ],
 )
 async def test_a_binary_response_is_an_artifact(service: Service, media_type: str, reply: bytes, ending: str) -> None:
-    """The model receives its name, which the service cannot choose."""
+    """The model receives the name of the artifact, which the service cannot choose."""
     service.media_type, service.reply = media_type, reply
     context = ToolContext(
         function_call_id="fc-1", user_id="ann", services=Services(artifacts=InMemoryArtifactService())
@@ -361,7 +368,7 @@ async def test_a_binary_response_is_an_artifact(service: Service, media_type: st
 
 
 async def test_a_binary_response_that_cannot_be_saved_does_not_repeat_the_request(service: Service) -> None:
-    """The service has already acted."""
+    """The request is not repeated, because the service has already acted."""
     service.media_type, service.reply = "image/png", b"\x89PNG"
     with pytest.raises(FailedAfterEffect, match="Artifact service is not initialized") as raised:
         await call(tool(spec(service.url, "/reply", "post")))
@@ -369,20 +376,20 @@ async def test_a_binary_response_that_cannot_be_saved_does_not_repeat_the_reques
 
 
 async def test_an_error_of_the_service_reaches_the_model(service: Service) -> None:
-    """Uses ADK's text, so that the model may try again."""
+    """The model receives ADK's text, so that it may try again."""
     answer = await call(tool(spec(service.url, "/missing")))
     assert answer == {"error": ERROR.format("ask", "Status Code: 404, no such pet")}
 
 
 async def test_a_response_that_is_too_large_is_not_read(service: Service) -> None:
-    """Such a response could not be recorded."""
+    """A response that is too large is not read, because it could not be recorded."""
     assert await call(tool(spec(service.url, "/large"))) == {
         "error": ERROR.format("ask", "The response is over 2000000 bytes.")
     }
 
 
 async def test_an_unreachable_service_raises() -> None:
-    """The activity reports it to the model, and retries if the author allows it."""
+    """An unreachable service raises an error, so that the activity reports it, and retries if the author allows it."""
     with serving() as gone:
         url = gone.url
     with pytest.raises(httpx2.ConnectError):
@@ -408,7 +415,7 @@ async def test_an_unreachable_service_raises() -> None:
     ],
 )
 def test_the_effect_follows_from_the_method(method: str, settings: Any, effect: str) -> None:
-    """Uses the guarantees of HTTP unless the author sets the effect."""
+    """The effect follows from HTTP's guarantees for the method, unless the author sets it."""
     assert tool(spec("https://pets.example", method=method), **settings).effect == effect
 
 
@@ -422,6 +429,6 @@ async def test_an_idempotency_key_is_sent_if_it_is_configured(service: Service) 
 
 @pytest.mark.parametrize(("required", "expected"), [(True, True), (False, False), (lambda name: name == "Rex", True)])
 async def test_a_tool_may_need_a_confirmation(required: Any, expected: bool) -> None:
-    """Always, or by a predicate of its arguments."""
+    """A confirmation is required always, or by a predicate of the arguments."""
     confirmed_tool = tool(spec("https://pets.example"), require_confirmation=required)
     assert await confirmed_tool.check_require_confirmation({"name": "Rex", "age": 1}, ToolContext()) is expected

@@ -1,4 +1,4 @@
-"""OpenAPIToolset restricts where requests go and what they contain, for hostile arguments, too."""
+"""OpenAPIToolset restricts the hosts and content of requests, even for hostile arguments."""
 
 import base64
 import logging
@@ -33,14 +33,14 @@ def service(running: Service) -> Service:
     return running
 
 
-# Where requests may go
+# Targets of requests
 
 
 @pytest.mark.parametrize(
     "value", ["..", ".", "a/../b", "..\\secret", "a/./b", "", None, "\ud800"], ids=lambda value: repr(value)
 )
 async def test_an_argument_cannot_leave_the_path(service: Service, value: Any) -> None:
-    """Refuses dots and an empty segment, which would name the whole collection."""
+    """Dots and an empty segment are refused, because they would name another path or the whole collection."""
     pet_tool = tool(spec(service.url, "/pets/{id}", "delete", parameters=[parameter("id", "path", required=True)]))
     answer = await call(pet_tool, id=value)
     assert set(answer) == {"error"}
@@ -61,35 +61,35 @@ async def test_an_argument_cannot_leave_the_path(service: Service, value: Any) -
     ],
 )
 async def test_an_argument_stays_in_its_segment(service: Service, value: Any, target: str) -> None:
-    """Escapes any text."""
+    """Any text is escaped, so it stays in its segment."""
     pet_tool = tool(spec(service.url, "/pets/{id}", parameters=[parameter("id", "path", required=True)]))
     assert (await call(pet_tool, id=value))["target"] == target
 
 
 @pytest.mark.parametrize("value", ["a\r\nX-Admin: 1", "a\nb", "a\x00b", "ü"])
 async def test_a_header_cannot_add_another_one(service: Service, value: str) -> None:
-    """The model receives an error."""
+    """A line break in a header is refused, and the model receives an error."""
     answer = await call(tool(spec(service.url, parameters=[parameter("X-Trace", "header")])), x_trace=value)
     assert answer == {"error": ERROR.format("ask", "Header parameter 'X-Trace' must be printable ASCII, on one line.")}
     assert service.requests == []
 
 
 async def test_a_cookie_cannot_add_another_one(service: Service) -> None:
-    """It cannot add a header either."""
+    """An argument for a cookie adds neither another cookie nor a header."""
     cookie_tool = tool(spec(service.url, parameters=[parameter("a", "cookie")]))
     answer = await call(cookie_tool, a="1; admin=1\r\nX: y, z")
     assert answer["headers"]["cookie"] == "a=1%3B%20admin=1%0D%0AX:%20y%2C%20z"
 
 
 async def test_redirects_are_not_followed(service: Service) -> None:
-    """They may lead anywhere; the model receives the status."""
+    """Redirects are not followed, because they may lead anywhere; the model receives the status."""
     answer = await call(tool(spec(service.url, "/moved")))
     assert answer == {"error": ERROR.format("ask", "Status Code: 302, ")}
     assert [request["target"] for request in service.requests] == ["/moved"]
 
 
 async def test_requests_go_only_to_allowed_hosts(service: Service) -> None:
-    """These are the specification's servers unless the author names others."""
+    """The allowed hosts are the specification's servers unless the author names others."""
     document = spec(service.url)
     refused = await call(tool(document, allowed_hosts=["pets.example"]))
     assert refused == {
@@ -108,13 +108,13 @@ async def test_requests_go_only_to_allowed_hosts(service: Service) -> None:
     ["127.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]", "10.1.2.3", "169.254.169.254", "0.0.0.0", "2130706433"],
 )
 async def test_private_networks_are_closed_by_default(host: str) -> None:
-    """A foreign specification must not reach into the worker's network. Follows ADK."""
+    """Private networks are closed by default, as in ADK, because a foreign specification must not reach them."""
     answer = await call(tool(spec(f"http://{host}:9"), allow_private_network_access=False))
     assert "is in a private network" in answer["error"] or "Unknown host" in answer["error"]
 
 
 async def test_a_path_that_continues_the_host_is_refused(service: Service) -> None:
-    """`https://pets.example` and `.evil.example/` together would be another host."""
+    """A path that continues the host is refused: `https://pets.example` and `.evil.example/` would be another host."""
     document = spec("http://127.0.0.1", ".evil.example/x")
     answer = await call(tool(document))
     assert "does not begin with '/'" in answer["error"]
@@ -166,7 +166,7 @@ def secured(service: Service, scheme: dict[str, Any]) -> dict[str, Any]:
 async def test_a_credential_is_sent_as_the_scheme_says(
     service: Service, scheme: Any, credential: Any, where: str, sent: str
 ) -> None:
-    """Uses the scheme of the operation, or one for all operations."""
+    """The credential is sent by the scheme of the operation, or by one for all operations."""
     for authenticated_tool in (
         tool(secured(service, scheme), auth_credential=credential),
         tool(spec(service.url), auth_scheme=scheme, auth_credential=credential),
@@ -175,7 +175,7 @@ async def test_a_credential_is_sent_as_the_scheme_says(
 
 
 async def test_a_key_in_the_query_is_not_logged(service: Service, caplog: pytest.LogCaptureFixture) -> None:
-    """httpx logs the whole URL of each request; an argument cannot replace the key."""
+    """A key in the query is not logged, although httpx logs URLs; an argument cannot replace the key."""
     scheme = {"type": "apiKey", "in": "query", "name": "key"}
     document = spec(service.url, parameters=[parameter("key"), parameter("q")])
     authenticated_tool = tool(document, auth_scheme=scheme, auth_credential={"auth_type": "apiKey", "api_key": SECRET})
@@ -189,7 +189,10 @@ async def test_a_key_in_the_query_is_not_logged(service: Service, caplog: pytest
 @pytest.mark.parametrize("where", ["header", "cookie"])
 @pytest.mark.parametrize("ending", ["\n", "ü"])
 async def test_a_credential_that_is_invalid_in_a_header_is_not_shown(service: Service, where: str, ending: str) -> None:
-    """httpx includes it in its error, in an unmasked form. The last line of a file often ends with a line break."""
+    """An invalid credential is not shown, although httpx quotes it, unmasked, in its error.
+
+    The last line of a file often ends with a line break.
+    """
     authenticated_tool = tool(
         spec(service.url),
         auth_scheme={"type": "apiKey", "in": where, "name": "X-Key"},
@@ -205,7 +208,10 @@ async def test_a_credential_that_is_invalid_in_a_header_is_not_shown(service: Se
     [{"contentType": "text/plain\r\nX-Evil: 1"}, {"headers": {"X-A": {"schema": {"const": "1\r\nX-Evil: 1"}}}}],
 )
 async def test_a_part_of_a_form_cannot_add_a_header(service: Service, encoding: Any) -> None:
-    """The specification may be foreign. Leaves out headers that cannot be sent, as among parameters."""
+    """A part of a form adds no header, even if the specification is hostile.
+
+    Headers that cannot be sent are left out, as among parameters.
+    """
     schema = {"type": "object", "properties": {"f": {"type": "string"}}}
     content = {"multipart/form-data": {"schema": schema, "encoding": {"f": encoding}}}
     answer = await call(tool(spec(service.url, method="post", requestBody={"content": content})), f="x")
@@ -213,7 +219,7 @@ async def test_a_part_of_a_form_cannot_add_a_header(service: Service, encoding: 
 
 
 async def test_a_media_type_cannot_add_a_header(service: Service) -> None:
-    """Refuses it like a header of the settings."""
+    """A media type that contains another header is refused, like a header of the settings."""
     content = {"text/plain\r\nX-Evil: 1": {"schema": {"type": "string"}}}
     with pytest.raises(InvalidTool, match="the header 'Content-Type' cannot be sent"):
         await call(tool(spec(service.url, method="post", requestBody={"content": content})), body="x")
@@ -221,7 +227,7 @@ async def test_a_media_type_cannot_add_a_header(service: Service) -> None:
 
 
 async def test_credentials_that_are_required_together_are_all_sent(service: Service) -> None:
-    """Requests the missing ones from the user, one after the other."""
+    """The missing credentials are requested from the user, one after the other."""
     schemes = {name: {"type": "apiKey", "in": "header", "name": f"X-{name}"} for name in ("app", "api")}
     document = {**spec(service.url, security=[{"app": [], "api": []}]), "components": {"securitySchemes": schemes}}
     key = {"auth_type": "apiKey", "api_key": SECRET}
@@ -244,7 +250,7 @@ async def test_credentials_that_are_required_together_are_all_sent(service: Serv
 
 
 async def test_an_argument_cannot_replace_the_credential(service: Service) -> None:
-    """Compares names of headers without case."""
+    """The names of headers are compared without case, so no argument replaces the credential."""
     scheme = {"type": "apiKey", "in": "header", "name": "X-Key"}
     document = spec(service.url, parameters=[parameter("x-key", "header")])
     authenticated_tool = tool(document, auth_scheme=scheme, auth_credential={"auth_type": "apiKey", "api_key": SECRET})
@@ -259,7 +265,7 @@ async def test_optional_authentication_requests_no_login(service: Service) -> No
 
 
 async def test_a_missing_credential_is_requested_from_the_user(service: Service) -> None:
-    """The tool runs again after the login. Source: adk-semantics 11.2."""
+    """The tool requests the credential, and runs again after the login. Source: adk-semantics 11.2."""
     store = InMemoryCredentialService()
     scheme = {"type": "apiKey", "in": "header", "name": "X-Key"}
     authenticated_tool = tool(secured(service, scheme), credential_key="pets")
@@ -277,7 +283,7 @@ async def test_a_missing_credential_is_requested_from_the_user(service: Service)
 
 
 def test_an_unusable_credential_is_reported() -> None:
-    """`waystation worker check` reports it without showing it."""
+    """An unusable credential is reported by `waystation worker check`, which does not show it."""
     toolset = OpenAPIToolset(
         spec_dict=spec("https://pets.example"),
         auth_scheme={"type": "http", "scheme": "bearer"},
@@ -290,11 +296,11 @@ def test_an_unusable_credential_is_reported() -> None:
     assert SECRET not in str(problem)
 
 
-# Addresses
+# Addresses of hosts
 
 
 async def test_the_checked_address_of_a_host_is_used() -> None:
-    """A second DNS lookup could return another address."""
+    """The checked address is used, because a second DNS lookup could return another one."""
     checked = await check_destination("http://8.8.8.8/x", allowed={"8.8.8.8"}, named=(), private=False)
     assert checked == "8.8.8.8"
     assert await check_destination("http://8.8.8.8/x", allowed={"8.8.8.8"}, named={"8.8.8.8"}, private=False) is None
@@ -319,19 +325,19 @@ async def test_the_checked_address_of_a_host_is_used() -> None:
     ],
 )
 async def test_an_ipv6_form_of_a_private_address_is_refused(address: str) -> None:
-    """A gateway of the network would translate it into the private address."""
+    """An IPv6 form of a private address is refused, because a gateway would translate it into the private address."""
     with pytest.raises(DestinationRefused):
         await check_destination(f"http://[{address}]/x", allowed={address}, named=(), private=False)
 
 
 @pytest.mark.parametrize("address", ["64:ff9b::808:808", "2002:808:808::1", "::ffff:8.8.8.8", "2606:4700::1111"])
 async def test_an_ipv6_form_of_a_public_address_is_allowed(address: str) -> None:
-    """Networks without IPv4 reach public services this way."""
+    """An IPv6 form of a public address is allowed, because networks without IPv4 reach public services this way."""
     assert await check_destination(f"http://[{address}]/x", allowed={address}, named=(), private=False)
 
 
 async def test_a_request_to_a_checked_address_has_the_name_of_the_host(service: Service) -> None:
-    """Services with many names need it."""
+    """The request has the name of the host, because services with many names need it."""
     host_tool = tool(spec(f"http://pets.example:{service.server_port}"))
     request = RestRequest(method="GET", url=f"http://pets.example:{service.server_port}/echo")
     answer = await host_tool._answer(request, "127.0.0.1", ToolContext())

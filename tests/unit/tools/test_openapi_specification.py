@@ -75,14 +75,14 @@ def arguments(document: dict[str, Any], name: str, **settings: Any) -> dict[str,
     ],
 )
 def test_a_tool_is_named_after_its_operation(operation_id: str | None, name: str) -> None:
-    """Uses snake case and at most sixty characters; without an ID, the name comes from path and method."""
+    """The name has snake case and at most sixty characters; without an ID, it comes from path and method."""
     fields = {"operationId": operation_id} if operation_id else {}
     document = spec(pets={"get": operation(**fields)})
     assert declared(document, name)["name"] == name
 
 
 async def test_operations_with_one_name_are_numbered() -> None:
-    """Follows the order of the document."""
+    """Operations with one name are numbered in the order of the document."""
     long = "y" * 70
     document = spec(
         a={"get": operation(operationId="list"), "post": operation(operationId="List")},
@@ -93,7 +93,7 @@ async def test_operations_with_one_name_are_numbered() -> None:
 
 
 def test_the_description_comes_from_the_operation() -> None:
-    """Falls back to its summary."""
+    """The description falls back to the operation's summary."""
     document = spec(
         a={"get": operation(operationId="a", description="All of it.", summary="Short.")},
         b={"get": operation(operationId="b", summary="Short.")},
@@ -103,7 +103,7 @@ def test_the_description_comes_from_the_operation() -> None:
 
 
 async def test_a_filter_sees_names_without_the_prefix() -> None:
-    """Works as for every toolset."""
+    """The filter receives names without the prefix, as for every toolset."""
     document = spec(a={"get": operation(operationId="a")}, b={"get": operation(operationId="b")})
     toolset = OpenAPIToolset(spec_dict=document, tool_filter=["b"], tool_name_prefix="pets")
     assert list(await list_tools(LlmAgent(name="x", tools=[toolset]), ReadonlyContext)) == ["pets_b"]
@@ -113,7 +113,7 @@ async def test_a_filter_sees_names_without_the_prefix() -> None:
 
 
 def test_parameters_and_body_become_one_schema() -> None:
-    """Equals ADK's schema."""
+    """The schema equals ADK's."""
     document = spec(
         more={
             "pets/{petId}": {
@@ -176,7 +176,7 @@ NODE = {"type": "object", "properties": {"n": STRING}, "allOf": [{"$ref": "#/com
 )
 @pytest.mark.parametrize("required", [True, False])
 def test_a_body_that_cannot_be_split_is_one_argument(schema: Any, name: str, required: bool) -> None:
-    """Uses ADK's names; the argument is required if the specification requires the body."""
+    """The argument has ADK's name, and is required if the specification requires the body."""
     request_body = body(schema, description="What to add.", required=required)
     parameters = arguments(spec(a={"post": operation(operationId="a", requestBody=request_body)}), "a")
     assert parameters["properties"] == {name: {**schema, "description": "What to add."}}
@@ -213,7 +213,7 @@ def test_a_body_that_cannot_be_split_is_one_argument(schema: Any, name: str, req
     ],
 )
 def test_a_body_is_split_into_its_properties(schema: Any, properties: Any, required: Any) -> None:
-    """Includes properties of `allOf`, without those that only responses have."""
+    """The properties include those of `allOf`, without those that only responses have."""
     schemas = {
         "Tagged": {"type": "object", "properties": {"tag": STRING}},
         "ID": {"type": "object", "properties": {"id": {"$ref": "#/components/schemas/Number"}}},
@@ -226,7 +226,7 @@ def test_a_body_is_split_into_its_properties(schema: Any, properties: Any, requi
 
 
 def test_a_recursive_allof_is_split_into_its_properties() -> None:
-    """The recursion adds no condition, and no validator could check it."""
+    """A recursive `allOf` is split, too, because the recursion adds no condition."""
     request_body = body({"$ref": "#/components/schemas/Node"})
     document = spec(schemas={"Node": NODE}, a={"post": operation(operationId="a", requestBody=request_body)})
     assert arguments(document, "a")["properties"] == {"n": STRING}
@@ -242,7 +242,7 @@ def test_a_recursive_allof_is_split_into_its_properties() -> None:
     ],
 )
 def test_json_is_preferred(media_types: list[str], chosen: int, declared: list[str]) -> None:
-    """Forms come next. In any other media type, the model writes the body as a string."""
+    """JSON is preferred, then forms. In any other media type, the model writes the body as a string."""
     request_body = {"content": {media_type: {"schema": NAMED} for media_type in media_types}}
     document = spec(a={"post": operation(operationId="a", requestBody=request_body)})
     tool = OpenAPIToolset(spec_dict=document).get_tool("a")
@@ -254,7 +254,7 @@ def test_json_is_preferred(media_types: list[str], chosen: int, declared: list[s
 
 
 def test_conflicting_names_are_numbered() -> None:
-    """Numbers an `id` in path, query and body."""
+    """An `id` in path, query and body becomes three numbered arguments."""
     document = spec(
         more={
             "a/{id}": {
@@ -270,14 +270,14 @@ def test_conflicting_names_are_numbered() -> None:
 
 
 def test_names_are_python_identifiers() -> None:
-    """Renames `from`, for example; an option keeps the spelling of the service."""
+    """Names such as `from` are changed to identifiers; an option keeps the spelling of the service."""
     document = spec(a={"get": operation(operationId="a", parameters=[parameter("from"), parameter("maxAge")])})
     assert list(arguments(document, "a")["properties"]) == ["param_from", "max_age"]
     assert list(arguments(document, "a", preserve_property_names=True)["properties"]) == ["param_from", "maxAge"]
 
 
 def test_reserved_headers_are_not_arguments() -> None:
-    """A model must not choose its identity or the host."""
+    """Reserved headers are not arguments, because a model must not choose its identity or the host."""
     names = ["Authorization", "accept", "Content-Type", "Host", "Cookie", "", "X Y", "X-Own"]
     document = spec(a={"get": operation(operationId="a", parameters=[parameter(name, "header") for name in names])})
     assert list(arguments(document, "a")["properties"]) == ["x_own"]
@@ -290,7 +290,7 @@ PET = {"type": "object", "properties": {"name": {"type": "string"}, "tag": {"$re
 
 
 def test_references_are_resolved() -> None:
-    """Resolves them in schemas, parameters and bodies."""
+    """References in schemas, parameters and bodies are resolved."""
     document = spec(
         schemas={"Pet": PET, "Tag": {"type": "string", "enum": ["a", "b"]}},
         a={
@@ -320,7 +320,7 @@ def test_references_are_resolved() -> None:
     ],
 )
 def test_parameters_and_paths_may_be_references(item: Any) -> None:
-    """They may refer to other paths. Fields next to the reference of a path override its target."""
+    """Parameters and paths may refer to others. Fields next to the reference of a path override its target."""
     first = {"get": operation(operationId="a", parameters=[parameter("id", "path")])}
     document = spec(more={"a/{id}": first, "b/{id}": item})
     second = {"get": {**first["get"], "operationId": "b"}}
@@ -329,7 +329,7 @@ def test_parameters_and_paths_may_be_references(item: Any) -> None:
 
 
 def test_a_recursive_schema_is_kept_whole() -> None:
-    """It is under `$defs`, as for functions."""
+    """A recursive schema is under `$defs`, as for functions."""
     node = {
         "type": "object",
         "properties": {"next": {"$ref": "#/components/schemas/Node"}, "value": {"type": "integer"}},
@@ -349,7 +349,7 @@ def test_a_recursive_schema_is_kept_whole() -> None:
 
 
 def test_references_that_would_multiply_are_kept() -> None:
-    """Each of twenty schemas contains the next one twice, which would become a million schemas."""
+    """References stay references if resolving them would multiply: here, twenty schemas become a million."""
     schemas = {
         f"S{i}": {"type": "object", "properties": {side: {"$ref": f"#/components/schemas/S{i + 1}"} for side in "lr"}}
         for i in range(20)
@@ -366,7 +366,7 @@ def test_references_that_would_multiply_are_kept() -> None:
 
 @pytest.mark.parametrize("ref", ["#/components/schemas/Gone", "https://elsewhere.example/pet.json", "other.yaml#/Pet"])
 def test_a_dangling_reference_is_named(ref: str) -> None:
-    """Nothing is fetched."""
+    """The error names a dangling reference, and nothing is fetched."""
     document = spec(a={"post": operation(operationId="a", requestBody=body({"$ref": ref}))})
     with pytest.raises(InvalidTool) as raised:
         OpenAPIToolset(spec_dict=document)
@@ -377,14 +377,14 @@ def test_a_dangling_reference_is_named(ref: str) -> None:
 
 
 def test_a_parameter_that_refers_to_itself_is_named() -> None:
-    """The reference is not followed forever."""
+    """The error names the parameter, whose reference is not followed forever."""
     document = spec(a={"get": operation(operationId="a", parameters=[{"$ref": "#/components/parameters/A"}])})
     document["components"]["parameters"] = {"A": {"$ref": "#/components/parameters/A"}}
     with pytest.raises(InvalidTool, match="does not exist in the document"):
         OpenAPIToolset(spec_dict=document)
 
 
-# Versions
+# Versions of OpenAPI
 
 
 POINT = {"type": "Point", "nullable": True, "$ref": "#/x"}
@@ -423,7 +423,7 @@ NULL = {"type": "null"}
     ],
 )
 def test_schemas_become_json_schemas(schema: Any, declared: Any) -> None:
-    """Converts only schemas. Values in them stay the same, except numbers that JSON does not have."""
+    """Only schemas are converted. Values in them stay the same, except numbers that JSON does not have."""
     text = {"type": "string", "maxLength": 9, "$defs": {"Part": {"type": "integer"}}}
     document = spec(
         schemas={"Text": text}, a={"get": operation(operationId="a", parameters=[parameter("n", schema=schema)])}
@@ -432,7 +432,7 @@ def test_schemas_become_json_schemas(schema: Any, declared: Any) -> None:
 
 
 def test_openapi_3_0_ignores_fields_next_to_a_reference() -> None:
-    """Keeps annotations and `nullable`, which many generators write there."""
+    """Fields next to a reference are ignored, except annotations and `nullable`, which many generators write there."""
     schema = {"$ref": "#/components/schemas/Text", "maxLength": 5, "description": "D.", "nullable": True}
     document = spec(
         version="3.0.3",
@@ -443,7 +443,7 @@ def test_openapi_3_0_ignores_fields_next_to_a_reference() -> None:
 
 
 def test_invalid_types_are_left_out() -> None:
-    """Some generators write `Any` or uppercase names."""
+    """Invalid types are left out, because some generators write `Any` or uppercase names."""
     document = spec(
         version="3.0.0",
         a={
@@ -457,7 +457,7 @@ def test_invalid_types_are_left_out() -> None:
 
 
 def test_a_specification_may_be_text() -> None:
-    """It is JSON or YAML; in YAML, responses have numbers as keys, and dates are dates."""
+    """A specification is JSON or YAML; in YAML, responses have numbers as keys, and dates are dates."""
     document = spec(a={"get": operation(operationId="a")})
     assert OpenAPIToolset(spec_str=json.dumps(document)).get_tool("a") is not None
     text = """
@@ -498,7 +498,7 @@ def test_yaml_is_read_as_yaml_1_2(text: str, value: Any) -> None:
 
 
 def test_mistakes_in_unused_parts_are_harmless() -> None:
-    """An example is a version that YAML reads as a number."""
+    """Mistakes in unused parts are ignored, for example a version that YAML reads as a number."""
     document = spec(a={"get": operation(operationId="a", externalDocs=7, tags=7, responses={200: 7})})
     document["paths"]["/a"]["get"] |= {"description": 7, "parameters": [parameter("n", description=7)]}
     document |= {"openapi": 3.1, "info": {"version": 1.0}, "tags": [{"name": 7}], "x-own": 7}
@@ -510,7 +510,7 @@ def test_mistakes_in_unused_parts_are_harmless() -> None:
 
 
 async def ticks_during(parsing: Awaitable[Any]) -> int:
-    """Return how often other code runs on the event loop before a specification has been parsed."""
+    """Return how often other code runs on the event loop while a specification is parsed."""
     parsed, ticks = asyncio.ensure_future(parsing), 0
     while not parsed.done():
         await asyncio.sleep(0)
@@ -523,16 +523,16 @@ ALIASES = "x-a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"x-a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 5)
 )
 LARGE = f"openapi: 3.1.0\nservers: [{{url: 'https://a.example'}}]\npaths: {{}}\n{ALIASES}"
-"""A short document that stands for more than 100,000 values."""
+"""A short document whose references expand to more than 100,000 values."""
 
 
 async def test_a_specification_is_parsed_outside_the_event_loop() -> None:
-    """The worker keeps sending heartbeats and accepting answers."""
+    """A specification is parsed in a thread, so the worker keeps sending heartbeats and accepting answers."""
     assert await ticks_during(OpenAPIToolset.create(spec_str=LARGE, spec_str_type="yaml")) > 10
 
 
 async def test_a_nested_toolset_is_parsed_outside_the_event_loop() -> None:
-    """A toolset with a plain function often builds another one at run time."""
+    """A nested toolset is parsed in a thread, too; a toolset with a plain function often creates one at run time."""
 
     class Remote(BaseToolset):
         def get_tools(self, readonly_context: Any = None) -> Any:
@@ -543,7 +543,7 @@ async def test_a_nested_toolset_is_parsed_outside_the_event_loop() -> None:
 
 
 async def test_a_mistake_in_a_specification_parsed_in_a_thread_is_raised() -> None:
-    """Raises the same error as the class itself."""
+    """The error of a specification that is parsed in a thread equals that of the class itself."""
     with pytest.raises(InvalidTool, match="the specification must be an object"):
         await OpenAPIToolset.create(spec_str="[]")
 
@@ -595,7 +595,7 @@ def test_an_unknown_kind_of_text_is_refused() -> None:
 
 
 def test_a_specification_without_an_address_is_reported() -> None:
-    """`waystation worker check` reports it; `server_url` corrects it."""
+    """The problem is reported by `waystation worker check`, and `server_url` corrects it."""
     document = spec(servers=[{"url": "/v1"}], a={"get": operation(operationId="a")})
     (problem,) = authoring_problems(LlmAgent(name="x", tools=[OpenAPIToolset(spec_dict=document)]))
     assert str(problem) == (
@@ -607,7 +607,7 @@ def test_a_specification_without_an_address_is_reported() -> None:
 
 
 def test_a_path_variable_without_a_parameter_is_reported() -> None:
-    """Reports it once for all offered operations."""
+    """The missing parameter is reported once for all offered operations."""
     document = spec(more={"a/{id}": {"get": operation(operationId="a"), "put": operation(operationId="b")}})
     (problem,) = OpenAPIToolset(spec_dict=document).setting_problems()
     assert problem == (
@@ -648,7 +648,7 @@ def test_one_complete_set_of_schemes_is_used(security: Any, settings: Any, chose
 
 @pytest.mark.parametrize("depth", [200, 5000])
 def test_a_chain_of_references_may_be_long(depth: int) -> None:
-    """Keeps references if resolving them would nest too deeply."""
+    """References are kept if resolving them would nest too deeply."""
     schemas: dict[str, Any] = {f"S{n}": {"$ref": f"#/components/schemas/S{n + 1}"} for n in range(depth)}
     schemas[f"S{depth}"] = STRING
     request_body = body({"$ref": "#/components/schemas/S0"})
@@ -661,7 +661,7 @@ def test_a_chain_of_references_may_be_long(depth: int) -> None:
 
 
 def test_schemas_that_are_nested_too_deeply_are_refused() -> None:
-    """A schema of 5,000 levels is a mistake of the service."""
+    """A schema of 5,000 levels is refused as a mistake of the service."""
     schema: Any = STRING
     for _ in range(5000):
         schema = {"type": "array", "items": schema}
@@ -670,7 +670,7 @@ def test_schemas_that_are_nested_too_deeply_are_refused() -> None:
 
 
 def test_parts_of_a_schema_that_multiply_are_read_once() -> None:
-    """Each `allOf` contains the next one twice, so sixty of them would be read 2**60 times."""
+    """Each `allOf` is read once: each contains the next one twice, so sixty would be read 2**60 times."""
     schemas: dict[str, Any] = {
         f"S{n}": {"type": "object", "allOf": [{"$ref": f"#/components/schemas/S{n + 1}"}] * 2} for n in range(60)
     }
@@ -681,14 +681,14 @@ def test_parts_of_a_schema_that_multiply_are_read_once() -> None:
 
 
 def test_mappings_that_are_merged_repeatedly_are_read_once() -> None:
-    """Each mapping merges the previous one ten times, so thirty would have 10**30 keys."""
+    """Each mapping is read once: each merges the previous one ten times, so thirty would have 10**30 keys."""
     merges = "".join(f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 10)}]}}\n" for n in range(1, 30))
     assert load(f"a0: &a0 {{x: 1, y: 2}}\n{merges}", "yaml")["a29"] == {"x": 1, "y": 2}
 
 
 @pytest.mark.parametrize("server", ["https://pets.example:99999", "https://[pets.example"])
 def test_a_server_that_is_not_a_url_is_reported(server: str) -> None:
-    """`waystation worker check` reports it instead of a Python error."""
+    """A server that is not a URL is reported by `waystation worker check` instead of a Python error."""
     document = spec(servers=[{"url": server}], a={"get": operation(operationId="a")})
     (problem,) = OpenAPIToolset(spec_dict=document).setting_problems()
     assert f"is not absolute ({server!r})" in problem

@@ -52,12 +52,12 @@ class Point:
     ],
 )
 def test_a_dict_is_the_response_and_other_values_are_its_result(value: object, response: Any) -> None:
-    """Follows ADK with a database session service."""
+    """A dict is the response, and any other value is its `result`, as in ADK with a database session service."""
     assert record_result(value) == ToolOutcome(function_call_id="fc-1", response=response)
 
 
 def test_actions_and_duration_are_part_of_the_outcome() -> None:
-    """The actions are None if there are none."""
+    """The actions are None if the tool has none."""
     acting = context()
     acting.state["paid"] = True
     acting.actions.escalate = True
@@ -72,7 +72,7 @@ def test_actions_and_duration_are_part_of_the_outcome() -> None:
 
 @pytest.mark.parametrize("value", [None, {}, 0, "", False, []])
 def test_a_long_running_tool_that_returns_nothing_stays_open(value: object) -> None:
-    """The call has no response."""
+    """A long-running tool that returns nothing leaves its call open, without a response."""
     assert record_result(value, long_running=True) == ToolOutcome(function_call_id="fc-1", response=None, final=False)
 
 
@@ -85,7 +85,7 @@ def test_a_long_running_tool_may_return_an_interim_response() -> None:
 
 
 def test_the_state_of_a_silent_long_running_tool_is_kept() -> None:
-    """ADK loses it."""
+    """The state is kept, although ADK loses it."""
     writing = context()
     writing.state["asked"] = "dana"
     outcome = create_outcome(None, context=writing, long_running=True)
@@ -94,7 +94,7 @@ def test_the_state_of_a_silent_long_running_tool_is_kept() -> None:
 
 
 async def test_refused_arguments_close_a_long_running_call() -> None:
-    """Nothing was started, so nobody will answer."""
+    """Refused arguments close the call, because nothing was started that somebody could answer."""
 
     def ask(question: str) -> None: ...
 
@@ -114,7 +114,7 @@ def test_a_long_running_tool_that_raises_is_closed() -> None:
 
 
 def test_a_function_response_is_used_unchanged() -> None:
-    """Only its name and ID are set by the engine."""
+    """The engine sets only the name and ID of a function response."""
     value = types.FunctionResponse(
         id="x",
         name="y",
@@ -129,7 +129,7 @@ def test_a_function_response_is_used_unchanged() -> None:
 
 
 def test_media_inside_a_function_response_is_separated_too() -> None:
-    """Works at any depth of a result."""
+    """Media at any depth of a result is separated."""
     outcome = record_result(types.FunctionResponse(response={"a": 1, "image": PNG}))
     assert (outcome.response, outcome.parts) == ({"a": 1}, (PNG_JSON,))
 
@@ -145,7 +145,7 @@ def test_media_inside_a_function_response_is_separated_too() -> None:
     ],
 )
 def test_will_continue_false_closes_a_long_running_call(value: object, response: object, final: bool) -> None:
-    """The tool returns its final response this way."""
+    """A tool returns its final response with `will_continue=False`."""
     outcome = record_result(value, long_running=True)
     assert (outcome.response, outcome.final) == (response, final)
 
@@ -160,7 +160,7 @@ FILE_JSON = {"fileData": {"fileUri": "gs://x", "mimeType": "text/csv"}}
 
 
 def test_unset_fields_of_a_model_are_left_out() -> None:
-    """None in a dictionary stays. Follows ADK's sessions."""
+    """Unset fields are left out, but None in a dictionary stays, as in ADK's sessions."""
     assert record_result({"part": [types.Part(text="a")], "none": None}).response == {
         "part": [{"text": "a"}],
         "none": None,
@@ -182,7 +182,7 @@ def test_unset_fields_of_a_model_are_left_out() -> None:
     ],
 )
 def test_media_is_separated_from_the_result(value: object, response: Any, parts: Any) -> None:
-    """Each row is google-adk 2.13's form of the value."""
+    """The separated form equals google-adk 2.13's form of the value."""
     assert record_result(value) == ToolOutcome(function_call_id="fc-1", response=response, parts=parts)
 
 
@@ -224,7 +224,7 @@ class LyingError(Exception):
     ],
 )
 def test_an_exception_is_reported_to_the_model(error: BaseException, text: str, name: str) -> None:
-    """The response has its text and the name of its class."""
+    """The response has the text of the exception and the name of its class."""
     assert create_failure_outcome(error, context=context()) == ToolOutcome(
         function_call_id="fc-1", response={"error": text, "error_type": name}, error_type=name
     )
@@ -232,7 +232,7 @@ def test_an_exception_is_reported_to_the_model(error: BaseException, text: str, 
 
 @pytest.mark.parametrize("text", ["x" * 3_000_000, "é" * 3_000_000, "\ud800" * 3_000_000])
 def test_a_long_text_is_cut(text: str) -> None:
-    """The limit is 4 KiB of UTF-8, and the text says that it was cut."""
+    """A text above 4 KiB of UTF-8 is cut, and says so."""
     description = describe_error(ValueError(text))
     assert len(description.encode()) <= 4096
     assert len(description.encode()) > 4090
@@ -240,17 +240,17 @@ def test_a_long_text_is_cut(text: str) -> None:
 
 
 def test_state_written_before_an_exception_is_kept() -> None:
-    """Applies when a callback recovers from the exception, as in ADK."""
+    """State from before an exception is kept for a callback that recovers from it, as in ADK."""
     writing = context()
     writing.state["step"] = 1
     assert create_failure_outcome(ValueError("no"), context=writing).actions == EventActions(state_delta={"step": 1})
 
 
-# What cannot be recorded
+# Values that cannot be recorded
 
 
 def test_a_result_that_is_not_json_says_that_the_tool_ran() -> None:
-    """The model must not repeat the effect; the state is kept."""
+    """The response says that the tool ran, so that the model does not repeat the effect; the state is kept."""
     writing = context()
     writing.state["paid"] = True
     outcome = create_outcome(b"x", context=writing)
@@ -264,7 +264,7 @@ def test_a_result_that_is_not_json_says_that_the_tool_ran() -> None:
 
 
 def test_a_result_over_the_limit_says_that_the_tool_ran() -> None:
-    """The server would fail the activity and retry it."""
+    """The response says that the tool ran; the server would otherwise fail the activity and retry it."""
     outcome = record_result("x" * 33_000_000)
     assert outcome.response == {
         "error": "The tool ran, but its result cannot be returned to you: the value is 33,000,018 bytes of JSON (the "
@@ -275,13 +275,13 @@ def test_a_result_over_the_limit_says_that_the_tool_ran() -> None:
 
 
 def test_media_counts_towards_the_limit() -> None:
-    """The media is in the same payload."""
+    """Media counts towards the limit, because it is in the same payload."""
     outcome = record_result(types.Part.from_bytes(data=b"x" * 25_000_000, mime_type="image/png"))
     assert (outcome.error_type, outcome.parts) == ("TooLarge", ())
 
 
 def test_a_part_of_the_state_that_is_not_json_is_replaced_and_named() -> None:
-    """Keeps the rest of the state, also if the part was written in place, or if the result has such a part, too."""
+    """The rest of the state is kept, even if the part was written in place, or if the result has such a part, too."""
     writing = context(prefs={})
     writing.state["paid"] = [math.nan, True]
     writing.state["prefs"]["client"] = object()
@@ -298,7 +298,7 @@ def test_a_part_of_the_state_that_is_not_json_is_replaced_and_named() -> None:
 
 
 def test_an_exception_is_reported_even_if_the_state_is_refused() -> None:
-    """The model needs the exception first."""
+    """The exception is reported, because the model needs it first."""
     writing = context(prefs={})
     writing.state["prefs"]["client"] = Secret("hunter2222")
     outcome = create_failure_outcome(ValueError("no"), context=writing)
@@ -307,7 +307,7 @@ def test_an_exception_is_reported_even_if_the_state_is_refused() -> None:
 
 
 def test_no_secret_reaches_the_note_on_a_replaced_value() -> None:
-    """Hides a secret in a key and one that is part of a credential."""
+    """A secret in a key and one that is part of a credential are hidden."""
     used = context()
     used.note_credential(AuthCredential(auth_type=AuthCredentialTypes.API_KEY, api_key="hunter2222"))
     outcome = create_outcome({"hunter2222": math.nan}, context=used)
@@ -317,7 +317,7 @@ def test_no_secret_reaches_the_note_on_a_replaced_value() -> None:
 
 
 def test_state_over_the_limit_is_reported_and_dropped() -> None:
-    """Its size is counted apart from the result."""
+    """State over the limit is dropped and reported; its size is counted apart from the result."""
     writing = context()
     writing.state["big"] = "x" * 1_000_001
     outcome = create_outcome("ok", context=writing)
@@ -328,7 +328,7 @@ def test_state_over_the_limit_is_reported_and_dropped() -> None:
 
 
 def test_actions_that_cannot_be_recorded_are_reported() -> None:
-    """A name with a lone surrogate could be written but never read."""
+    """Actions with a lone surrogate, for example, are reported, because they could be written but never read."""
     acting = context()
     acting.actions.artifact_delta["\ud800"] = 1
     outcome = create_outcome("ok", context=acting)
@@ -338,7 +338,7 @@ def test_actions_that_cannot_be_recorded_are_reported() -> None:
 
 
 async def test_a_returned_exception_was_not_raised() -> None:
-    """It is an ordinary value that is not JSON."""
+    """A returned exception is an ordinary value that is not JSON."""
 
     def confused() -> Exception:
         return ValueError("x")

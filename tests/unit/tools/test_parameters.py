@@ -28,7 +28,7 @@ def digest_of(schema: Any) -> str:
 
 
 def test_descriptions_do_not_change_the_digest() -> None:
-    """Ignores docstrings, descriptions and titles at every level."""
+    """Docstrings, descriptions and titles at every level do not change the digest."""
 
     def pay(amount: int, to: dict[str, list[int]] | None = None) -> None:
         """Pay."""
@@ -58,7 +58,7 @@ def bounded(amount: Annotated[int, Field(le=5)]) -> None: ...
 
 @pytest.mark.parametrize("changed", [other_type, other_name, further, defaulted, bounded])
 def test_any_other_change_changes_the_digest(changed: Callable[..., None]) -> None:
-    """Tries types, names, additional parameters, defaults and bounds."""
+    """Types, names, additional parameters, defaults and bounds change the digest."""
 
     def pay(amount: int) -> None: ...
 
@@ -66,7 +66,7 @@ def test_any_other_change_changes_the_digest(changed: Callable[..., None]) -> No
 
 
 def test_a_parameter_may_be_called_description() -> None:
-    """Its name counts, also in `$defs`."""
+    """A parameter with the name `description` changes the digest, even in `$defs`."""
     text, number = {"type": "string"}, {"type": "integer"}
     for keyword in ("properties", "$defs", "definitions", "patternProperties"):
         with_text = {"type": "object", keyword: {"description": text, "title": text}}
@@ -75,27 +75,27 @@ def test_a_parameter_may_be_called_description() -> None:
 
 
 def test_a_parameter_may_be_called_default() -> None:
-    """Its description is text and not a default value."""
+    """A parameter with the name `default` has a description that does not change the digest."""
     schemas = [{"properties": {"default": {"type": "string", "description": text}}} for text in "ab"]
     assert digest_of(schemas[0]) == digest_of(schemas[1])
 
 
 def test_values_are_not_schemas() -> None:
-    """A default that is an object keeps all its keys."""
+    """An object as a default value keeps all its keys in the digest."""
     for keyword in ("default", "const", "enum", "examples"):
         changed = [{"properties": {"x": {keyword: [{"description": text}]}}} for text in "ab"]
         assert digest_of(changed[0]) != digest_of(changed[1])
 
 
 def test_only_the_order_of_lists_counts() -> None:
-    """The order of properties does not, as in the digest of the arguments."""
+    """The order of properties does not change the digest, as in the digest of the arguments."""
     one, other = {"type": "string"}, {"type": "integer"}
     assert digest_of({"properties": {"a": one, "b": other}}) == digest_of({"properties": {"b": other, "a": one}})
     assert digest_of({"anyOf": [one, other]}) != digest_of({"anyOf": [other, one]})
 
 
 def test_a_tool_without_a_declaration_has_a_digest() -> None:
-    """A declaration that fails has one, too, because nothing may fail after the tool ran."""
+    """A tool whose declaration is absent or fails has a digest, because nothing may fail after the tool ran."""
     hidden = BaseTool(name="it", description="")
     assert parameters_digest(hidden) == parameters_digest(Declared("no schema"))
     assert parameters_digest(hidden) != digest_of({"type": "object"})

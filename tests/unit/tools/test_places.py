@@ -34,7 +34,7 @@ async def wrong(tool_context: ToolContext) -> None:
 
 @pytest.mark.parametrize("function", [own, library, leaving, wrong])
 async def test_the_line_is_the_authors_last_one(function: Callable[..., Any]) -> None:
-    """It is not a line of Python, of a package or of Waystation."""
+    """The line is in author code, and not in Python, a package or Waystation."""
     with pytest.raises(Exception, match=r"\w") as raised:
         await FunctionTool(function).run_async(args={}, tool_context=ToolContext())
     line = inspect.getsourcelines(function)[1] + 2
@@ -42,5 +42,5 @@ async def test_the_line_is_the_authors_last_one(function: Callable[..., Any]) ->
 
 
 def test_an_exception_that_was_not_raised_has_no_line() -> None:
-    """A tool may return one, for example."""
+    """An exception that a tool returns, for example, has no line."""
     assert find_author_line(ValueError("x")) is None

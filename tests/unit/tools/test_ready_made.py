@@ -1,4 +1,4 @@
-"""The tools that ask a person, and the one that leaves a loop."""
+"""Tools of Waystation that ask a person, and the one that leaves a loop."""
 
 from waystation.agents import Agent
 from waystation.apps.registry import authoring_problems
@@ -17,7 +17,7 @@ def context() -> ToolContext:
 
 
 def test_request_input_is_declared_as_in_adk() -> None:
-    """Only the words of the description differ."""
+    """The declaration equals ADK's, except for the words of the description."""
     declared = declare(request_input)
     assert declared is not None
     schema = declared["parametersJsonSchema"]
@@ -36,7 +36,7 @@ def test_request_input_is_declared_as_in_adk() -> None:
 
 
 async def test_request_input_has_no_interim_response() -> None:
-    """The person's answer is the response."""
+    """The call has no interim response, because the person's answer is the response."""
     call_context = context()
     result = await request_input.run_async(args={"message": "Which city?"}, tool_context=call_context)
     outcome = create_outcome(result, context=call_context, long_running=request_input.is_long_running)
@@ -44,7 +44,7 @@ async def test_request_input_has_no_interim_response() -> None:
 
 
 def test_only_the_built_in_tool_may_have_the_reserved_name() -> None:
-    """Readers of the history rely on the name."""
+    """Only the built-in tool may use the name, because readers of the history rely on it."""
 
     def adk_request_input(message: str) -> None: ...
 
@@ -53,7 +53,7 @@ def test_only_the_built_in_tool_may_have_the_reserved_name() -> None:
 
 
 async def test_get_user_choice_waits_without_calling_the_model() -> None:
-    """Sets `skip_summarization`, as in ADK."""
+    """The tool sets `skip_summarization`, as in ADK."""
     declared = declare(get_user_choice_tool)
     assert declared is not None
     assert declared["name"] == "get_user_choice"
@@ -69,7 +69,7 @@ async def test_get_user_choice_waits_without_calling_the_model() -> None:
 
 
 async def test_exit_loop_escalates() -> None:
-    """It has no parameters and no result for the model."""
+    """The tool escalates, and has no parameters and no result for the model."""
     tool = FunctionTool(exit_loop)
     declared = declare(tool)
     assert declared is not None

@@ -46,14 +46,14 @@ from waystation.tools.tool_context import ToolContext
     ],
 )
 async def test_an_unknown_address_is_refused(store: InMemoryCredentialService, ended_at: str, problem: str) -> None:
-    """The error repeats at most a plain error code."""
+    """An unknown address is refused, and the error repeats at most a plain error code."""
     with pytest.raises(AuthorizationFailed, match=problem) as caught:
         await complete_authorization(store, auth_response_uri=ended_at)
     assert "abc" not in str(caught.value)
 
 
 async def test_a_login_counts_once(provider: FakeOAuth, store: InMemoryCredentialService) -> None:
-    """Its state is invalid afterward."""
+    """A state counts once, and is invalid afterward."""
     context = calling(store)
     context.request_credential(login(provider))
     ended_at = provider.log_in(auth_uri(context))
@@ -65,7 +65,7 @@ async def test_a_login_counts_once(provider: FakeOAuth, store: InMemoryCredentia
 async def test_a_login_that_is_finished_twice_at_once_exchanges_its_code_once(
     provider: FakeOAuth, store: InMemoryCredentialService
 ) -> None:
-    """A browser may send the callback twice."""
+    """The code is exchanged once, because a browser may send the callback twice."""
     context = calling(store)
     context.request_credential(login(provider))
     ended_at = provider.log_in(auth_uri(context))
@@ -76,7 +76,7 @@ async def test_a_login_that_is_finished_twice_at_once_exchanges_its_code_once(
 
 
 async def test_a_login_for_another_call_is_refused(provider: FakeOAuth, store: InMemoryCredentialService) -> None:
-    """The client names the call; the login can still be finished for its own call."""
+    """A login is refused if the client names another call; its own call can still finish it."""
     context = calling(store)
     context.request_credential(login(provider))
     ended_at = provider.log_in(auth_uri(context))
@@ -89,7 +89,7 @@ async def test_a_login_for_another_call_is_refused(provider: FakeOAuth, store: I
 async def test_a_login_that_ends_at_another_provider_is_refused(
     provider: FakeOAuth, store: InMemoryCredentialService, kind: str
 ) -> None:
-    """Sends its code to nobody, and accepts a login that ends where it began. Source: RFC 9207."""
+    """The code is sent to nobody if the login ends at another provider than it began. Source: RFC 9207."""
     context = calling(store)
     context.request_credential(config_with_issuer(provider, kind))
     ended_at = provider.log_in(auth_uri(context))
@@ -103,7 +103,7 @@ async def test_a_login_that_ends_at_another_provider_is_refused(
 async def test_a_stolen_code_is_useless_without_its_verifier(
     provider: FakeOAuth, store: InMemoryCredentialService
 ) -> None:
-    """The provider notices that the verifier belongs to another login."""
+    """The provider refuses a stolen code, because its verifier belongs to another login."""
     ann, bob = calling(store), calling(store, user_id="bob")
     ann.request_credential(login(provider))
     bob.request_credential(login(provider))
@@ -114,7 +114,7 @@ async def test_a_stolen_code_is_useless_without_its_verifier(
 
 
 async def test_no_error_quotes_a_secret(provider: FakeOAuth, store: InMemoryCredentialService) -> None:
-    """The provider repeats everything that it received."""
+    """No error quotes a secret, although the provider repeats everything that it received."""
     context = calling(store)
     context.request_credential(
         login(provider, client_secret="wrong-secret", token_endpoint_auth_method="client_secret_post")
@@ -146,7 +146,7 @@ async def test_an_unavailable_provider_is_reported_as_such(
 async def test_a_text_that_is_not_a_credential_is_refused(
     store: InMemoryCredentialService, scheme: Any, text: str, problem: str
 ) -> None:
-    """The call still accepts a credential."""
+    """A text is refused, and the call still accepts a credential."""
     calling(store).request_credential(AuthConfig(auth_scheme=scheme))
     with pytest.raises(ValueError, match=problem):
         await provide_credential(store, "inv", "fc-1", text)
@@ -154,7 +154,7 @@ async def test_a_text_that_is_not_a_credential_is_refused(
 
 
 async def test_a_call_without_a_request_receives_no_credential(store: InMemoryCredentialService) -> None:
-    """The usual reason is that the program uses another store."""
+    """A call without a request is refused; usually the program uses another store."""
     with pytest.raises(AuthorizationFailed, match="same store as the workers"):
         await provide_credential(store, "inv", "fc-1", "key")
 
@@ -178,7 +178,7 @@ async def test_a_call_without_a_request_receives_no_credential(store: InMemoryCr
 def test_a_configuration_without_a_usable_login_is_refused(
     provider: FakeOAuth, store: InMemoryCredentialService, scheme: str, raw: JsonObject | None, problem: str
 ) -> None:
-    """The error has ADK's text where ADK has one."""
+    """The error has ADK's text if ADK has one."""
     schemes = {
         "login": provider.scheme(),
         "own": provider.own_scheme(),
@@ -193,7 +193,7 @@ def test_a_configuration_without_a_usable_login_is_refused(
 
 
 def test_a_description_of_another_issuer_is_refused(provider: FakeOAuth, store: InMemoryCredentialService) -> None:
-    """It would send the user's login to that issuer."""
+    """A description of another issuer is refused, because it would send the user's login to that issuer."""
     issuer = provider.url.replace("127.0.0.1", "localhost")
     config = config_with_issuer(provider, "issuer")
     assert isinstance(config.auth_scheme, ExtendedOAuth2)
@@ -203,7 +203,7 @@ def test_a_description_of_another_issuer_is_refused(provider: FakeOAuth, store: 
 
 
 def test_an_openid_document_must_name_its_issuer(provider: FakeOAuth, store: InMemoryCredentialService) -> None:
-    """OpenID Connect Discovery 4.3: the document's issuer is the beginning of its URL."""
+    """The document's issuer must be the beginning of its URL. Source: OpenID Connect Discovery 4.3."""
     config = config_with_issuer(provider, "document")
     assert isinstance(config.auth_scheme, OpenIdConnect)
     config.auth_scheme.openIdConnectUrl = config.auth_scheme.openIdConnectUrl.replace("127.0.0.1", "localhost")
@@ -214,8 +214,8 @@ def test_an_openid_document_must_name_its_issuer(provider: FakeOAuth, store: InM
 async def test_nothing_secret_is_logged(
     provider: FakeOAuth, store: InMemoryCredentialService, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Includes the HTTP client's debug log."""
-    for logger in (None, "httpx", "httpx2"):  # the last two keep levels that other tests may have set
+    """Secrets are not logged, even in the HTTP client's debug log."""
+    for logger in (None, "httpx", "httpx2"):  # the last two may have levels from other tests
         caplog.set_level(logging.DEBUG, logger)
     provider.lifetime_s = 10
     config = login(provider, token_endpoint_auth_method="client_secret_post")
@@ -226,14 +226,14 @@ async def test_nothing_secret_is_logged(
 
 
 def test_only_a_tool_call_can_request_a_login() -> None:
-    """Callbacks and instruction providers cannot wait."""
+    """Callbacks and instruction providers cannot request a login, because they cannot wait."""
     config = AuthConfig(auth_scheme=HTTPBearer())
     with pytest.raises(ValueError, match="request_credential requires function_call_id"):
         ToolContext(services=Services(credentials=InMemoryCredentialService())).request_credential(config)
 
 
 async def test_requesting_a_login_needs_a_service() -> None:
-    """Without one, reading finds nothing, and requesting raises ADK's error."""
+    """Without a service, reading finds nothing, and requesting raises ADK's error."""
     context = ToolContext(function_call_id="fc-1")
     config = AuthConfig(auth_scheme=HTTPBearer())
     assert context.get_auth_response(config) is None
@@ -251,7 +251,7 @@ async def test_requesting_a_login_needs_a_service() -> None:
 def test_a_missing_package_is_named(
     provider: FakeOAuth, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str
 ) -> None:
-    """Workers whose tools need no login run without it."""
+    """The error names a missing package; workers whose tools need no login run without it."""
     monkeypatch.setitem(sys.modules, missing, None)
     config = login(provider)
     context = ToolContext(

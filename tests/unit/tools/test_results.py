@@ -23,7 +23,7 @@ class Receipt(BaseModel):
 
 
 class Lying(str):
-    """A string whose length is wrong."""
+    """A string that reports a wrong length."""
 
     def __len__(self) -> int:
         return 1
@@ -37,7 +37,7 @@ class Unprintable(Exception):
 
 
 class Shy:
-    """An object that raises when it is read."""
+    """An object that raises when its attributes are read."""
 
     def __bool__(self) -> bool:
         raise RuntimeError("no")
@@ -86,11 +86,14 @@ REFUSED: dict[str, tuple[Callable[[], Any], JsonObject]] = {
     "an object that raises when it is looked at": (Shy, ran_but("")),
     "a class": (lambda: Receipt, ran_but("")),
 }
-"""Values that cannot be recorded, and their responses; those of the last two name an arbitrary path or type."""
+"""Values that cannot be recorded, with their responses.
+
+The responses to the last two name an arbitrary path or type.
+"""
 
 
 def replaced(value: Any, *notes: str) -> JsonObject:
-    """Return the response with a value `it` whose parts are replaced, and a value that is recorded unchanged."""
+    """Return the response to a result whose key `it` has replaced parts, next to a value that is recorded unchanged."""
     return {"it": value, "id": 7, "replaced_values": list(notes)}
 
 
@@ -222,7 +225,7 @@ def test_a_result_that_cannot_be_recorded_is_an_error(form: str) -> None:
 
 @pytest.mark.parametrize("form", REPLACED)
 def test_an_unrecordable_part_of_a_result_is_replaced_and_named(form: str) -> None:
-    """The rest arrives, and the call has no error."""
+    """The unrecordable part is replaced, the rest arrives, and the call has no error."""
     value, response = REPLACED[form]
     outcome = outcome_of_call(lambda: {"it": value(), "id": 7})
     assert (outcome.response, outcome.error_type) == (response, None)
@@ -231,7 +234,7 @@ def test_an_unrecordable_part_of_a_result_is_replaced_and_named(form: str) -> No
 
 @pytest.mark.parametrize("own", [3, None, "text", {"a": 1}])
 def test_a_field_with_the_name_of_the_notes_is_kept(own: Any) -> None:
-    """The notes get another name, unless the tool's own value is a list."""
+    """A field with the name of the notes is kept. The notes get another name, unless the field is a list."""
     outcome = outcome_of_call(lambda: {"it": math.nan, "replaced_values": own})
     assert outcome.response == {"it": "NaN", "replaced_values": own, "_replaced_values": ["it was the number nan"]}
 

@@ -1,4 +1,4 @@
-"""`waystation worker check` reports rules that match nothing."""
+"""The command `waystation worker check` reports rules that match nothing."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ def problems(*rules: ApprovalRule, tools: tuple[Any, ...] = (pay, book)) -> list
 
 
 def test_a_rule_that_matches_something_is_valid() -> None:
-    """Matches by pattern, by amount, by predicate, by an amount of one tool, and by a predicate with a default."""
+    """Rules match by pattern, by amount, by predicate, by an amount of one tool, and by a predicate with a default."""
     assert (
         problems(
             ApprovalRule(POLICY),
@@ -55,7 +55,7 @@ def test_a_rule_that_matches_something_is_valid() -> None:
 
 
 def test_a_pattern_without_a_match_is_named() -> None:
-    """Lists the existing tools; each pattern of a rule must match one."""
+    """The error lists the existing tools; each pattern of a rule must match one."""
     (problem,) = problems(ApprovalRule(POLICY), ApprovalRule(POLICY, tools=("pay", "bok*")))
     assert problem == (
         "Agent 'clerk': approval rule 2 names tools 'bok*', which match no tool; the tools are: book, pay."
@@ -63,31 +63,31 @@ def test_a_pattern_without_a_match_is_named() -> None:
 
 
 def test_an_amount_that_no_tool_takes_is_named() -> None:
-    """A misspelled amount would never exceed the limit."""
+    """An amount that no tool takes is named, because it would never exceed the limit."""
     (problem,) = problems(ApprovalRule(POLICY, over={"amuont": 5}))
     assert "has a limit for 'amuont', which is not a parameter of any of its tools" in problem
 
 
 def test_a_predicate_that_would_always_raise_is_named() -> None:
-    """Every call of the tool would need an approval."""
+    """A predicate that would always raise is named, because every call of the tool would need an approval."""
     (problem,) = problems(ApprovalRule(POLICY, when=lambda amount: amount > 5))
     assert "with the parameter 'amount', which 'book' does not have" in problem
 
 
 def test_all_mistakes_are_reported_together() -> None:
-    """Includes those of all rules and of the tools."""
+    """The mistakes of all rules and of the tools are reported together."""
     rules = (ApprovalRule(POLICY, tools="x"), ApprovalRule(POLICY, over={"y": 1}))
     assert len(problems(*rules, tools=(pay, lambda amount: None))) == 3
 
 
 @pytest.mark.parametrize("rule", [{"tools": "remote_*"}, {"over": {"sum": 5}}])
 def test_rules_for_unknown_tools_are_not_reported(rule: JsonObject) -> None:
-    """Such rules may match the tools of a toolset."""
+    """Rules for unknown tools are accepted, because they may match the tools of a toolset."""
     assert problems(ApprovalRule(POLICY, **rule), tools=(pay, Nothing())) == []
 
 
 def test_the_rules_of_an_app_apply_to_the_tools_of_all_agents() -> None:
-    """Includes agents that are called as tools, but these agents themselves match no rule."""
+    """The rules apply to agents that are called as tools, too, but match no calls of these agents themselves."""
     helper = Agent(name="helper", tools=[book])
     root = Agent(name="clerk", tools=[pay, AgentTool(helper)])
     rules = [ApprovalRule(POLICY, tools=name) for name in ("pay", "book", "helper")]
@@ -96,7 +96,7 @@ def test_the_rules_of_an_app_apply_to_the_tools_of_all_agents() -> None:
 
 
 def test_contradictory_policies_are_named() -> None:
-    """Reports the policy of a rule and of a tool."""
+    """The policies of a rule and of a tool that contradict each other are named."""
     never = ApprovalPolicy(approvers=("ann",), quorum=2)
     [of_rule] = problems(ApprovalRule(never))
     assert "approval rule 1 has a policy that requires 2 people (`quorum`), but names only ann" in of_rule

@@ -51,7 +51,7 @@ class Async:
 
 @functools.wraps(athread)
 def wrapped() -> Awaitable[int]:
-    """A decorator's wrapper around an async function is itself a sync function."""
+    """Return the coroutine of an async function: the wrapper is itself a sync function."""
     return athread()
 
 
@@ -59,7 +59,7 @@ def wrapped() -> Awaitable[int]:
     "function", [thread, functools.partial(thread), Sync(), Sync().method, Sync.static, lambda: thread()]
 )
 async def test_sync_functions_run_in_threads(function: Callable[..., Any]) -> None:
-    """Otherwise they would block every other call of the worker."""
+    """Sync functions run in threads, because they would block every other call of the worker."""
     assert await call(function) != threading.get_ident()
 
 
@@ -68,25 +68,28 @@ async def test_sync_functions_run_in_threads(function: Callable[..., Any]) -> No
     [athread, functools.partial(athread), Async(), Async().method, Async.of_class, wrapped, lambda: athread()],
 )
 async def test_async_functions_run_on_the_event_loop(function: Callable[..., Any]) -> None:
-    """Coroutines from a sync wrapper are awaited on the loop, too."""
+    """A coroutine from a sync wrapper is awaited on the loop, too."""
     assert await call(function) == threading.get_ident()
 
 
 async def test_sync_tools_run_at_the_same_time() -> None:
-    """Each waits for the others. The event loop's default pool has at most 32 threads, and often only six."""
+    """All sync tools run at the same time, because each waits for the others.
+
+    The event loop's default pool has at most 32 threads, and often only six.
+    """
     barrier = threading.Barrier(40, timeout=10)
     await asyncio.gather(*(call(lambda: barrier.wait() and None) for _ in range(40)))
 
 
 async def test_context_variables_reach_sync_functions() -> None:
-    """Tracing and logging rely on them."""
+    """Sync functions see context variables, on which tracing and logging rely."""
     tenant = contextvars.ContextVar("tenant", default="none")
     tenant.set("acme")
     assert await call(lambda: tenant.get()) == "acme"
 
 
 async def test_an_exception_reaches_the_caller() -> None:
-    """The activity decides how to handle it."""
+    """An exception reaches the activity, which decides how to handle it."""
 
     def fail() -> None:
         raise ValueError("no")
@@ -128,8 +131,9 @@ async def acancelled() -> None:
     ],
 )
 async def test_a_dangerous_exception_becomes_an_ordinary_one(function: Callable[..., Any], cause: str) -> None:
-    """StopIteration in a thread hangs its caller, SystemExit ends the worker, and CancelledError looks like
-    Waystation's.
+    """A dangerous exception is converted.
+
+    StopIteration in a thread hangs its caller, SystemExit ends the worker, and CancelledError looks like Waystation's.
     """
     with pytest.raises(RuntimeError) as raised:
         await asyncio.wait_for(call(function), timeout=10)

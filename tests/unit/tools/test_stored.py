@@ -40,7 +40,7 @@ async def run(function: Any, context: ToolContext) -> ToolOutcome:
 
 
 async def test_an_artifact_is_saved_for_the_session_and_recorded() -> None:
-    """Its version is returned and in the actions; the same session finds it, and another does not."""
+    """The version is returned and in the actions; the same session finds the artifact, and another does not."""
     context = context_of()
     assert await context.save_artifact("f.txt", TEXT, {"by": "ann"}) == 0
     assert await context.save_artifact("user:g.txt", TEXT) == 0
@@ -61,7 +61,7 @@ async def test_an_artifact_is_saved_for_the_session_and_recorded() -> None:
 @pytest.mark.parametrize(("name", "version"), [("f", None), ("f", 0), ("user:g", None)])
 @pytest.mark.parametrize("tool", [False, True], ids=["context", "load_artifacts"])
 async def test_a_missing_artifact_of_the_conversation_is_an_error(name: str, version: int | None, tool: bool) -> None:
-    """The error names the option, because the worker probably uses another store than the one that saved it."""
+    """The error names the option, because the worker probably uses another store than the one with the artifact."""
     delta = EventActions(artifact_delta={"f": 1, "user:g": 0})
     event = Event(id="e1", invocation_id="i", author="a", timestamp=0, actions=delta)
     context = ToolContext(
@@ -88,7 +88,7 @@ async def test_another_attempt_of_a_call_saves_nothing_twice() -> None:
 
 
 async def test_another_call_saves_again() -> None:
-    """The same content gets a new version for each call."""
+    """Each call saves a new version of the same content."""
     services = Services(artifacts=InMemoryArtifactService())
     await context_of(services).save_artifact("f", TEXT)
     later = ToolContext(
@@ -98,7 +98,7 @@ async def test_another_call_saves_again() -> None:
 
 
 async def test_a_service_made_for_adk_is_used_unchanged() -> None:
-    """It need not know about attempts."""
+    """A service for ADK is used unchanged, although it knows nothing about attempts."""
 
     class Foreign:
         async def save_artifact(self, **arguments: Any) -> int:
@@ -111,7 +111,7 @@ async def test_a_service_made_for_adk_is_used_unchanged() -> None:
 
 
 async def test_memory_belongs_to_the_user() -> None:
-    """Adds a session, events and a note; each can be found and deleted."""
+    """A session, events and a note can be added, found and deleted."""
     context = context_of()
     await context.add_session_to_memory()
     await context.add_events_to_memory(events=context.session.events)
@@ -124,7 +124,7 @@ async def test_memory_belongs_to_the_user() -> None:
 
 
 async def test_missing_services_raise_adks_errors() -> None:
-    """Raises ValueErrors with ADK's texts."""
+    """Missing services raise ValueErrors with ADK's texts."""
     context = ToolContext()
     memory = "memory service is not available."
     for operation, text in (
@@ -143,7 +143,7 @@ async def test_missing_services_raise_adks_errors() -> None:
 
 
 async def test_a_forgotten_await_is_an_error() -> None:
-    """Nothing was saved, so the call must not look successful; state that it wrote is kept."""
+    """A forgotten `await` is an error, because nothing was saved; the state that the tool wrote is kept."""
 
     async def save(tool_context: ToolContext) -> dict[str, str]:
         """Save."""
@@ -161,7 +161,7 @@ async def test_a_forgotten_await_is_an_error() -> None:
 
 
 async def test_a_returned_coroutine_is_an_error() -> None:
-    """Samples of ADK's guide contain this mistake, in async and in sync tools."""
+    """A returned coroutine is an error, in async and in sync tools, as in samples of ADK's guide."""
 
     async def save(tool_context: ToolContext) -> dict[str, Any]:
         """Save."""
@@ -182,7 +182,7 @@ async def test_a_returned_coroutine_is_an_error() -> None:
 
 
 async def test_an_unrelated_error_is_reported_unchanged() -> None:
-    """A forgotten await hides no error that it cannot have caused."""
+    """An error that a forgotten `await` cannot have caused is reported unchanged."""
 
     async def pay(tool_context: ToolContext) -> None:
         """Pay."""
@@ -207,7 +207,7 @@ USES: dict[str, Any] = {
 
 @pytest.mark.parametrize("use", USES.values(), ids=USES)
 async def test_using_an_unawaited_result_is_an_error(use: Any) -> None:
-    """Python's own message does not name the method; this error does."""
+    """The error names the method, which Python's own message does not."""
 
     async def tool(tool_context: ToolContext) -> Any:
         """Use it."""
@@ -221,7 +221,7 @@ async def test_using_an_unawaited_result_is_an_error(use: Any) -> None:
 
 
 def test_wrong_arguments_raise_at_the_call() -> None:
-    """They do not wait until the result is awaited."""
+    """Wrong arguments raise at the call, and not only when the result is awaited."""
     context = context_of()
     with pytest.raises(TypeError, match="missing 1 required positional argument: 'artifact'"):
         context.save_artifact("f")  # type: ignore[call-arg,unused-coroutine]  # the mistake
@@ -229,7 +229,7 @@ def test_wrong_arguments_raise_at_the_call() -> None:
 
 
 async def test_the_result_is_a_coroutine_for_asyncio() -> None:
-    """Tasks, gather, timeouts and custom loops accept it; a closed one does not count as forgotten."""
+    """Tasks, gather, timeouts and custom loops accept the result; a closed one does not count as forgotten."""
     context = context_of()
     await asyncio.gather(*(context.save_artifact(name, TEXT) for name in "ab"))
     task = asyncio.create_task(context.save_artifact("c", TEXT))

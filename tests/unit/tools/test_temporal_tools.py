@@ -91,7 +91,7 @@ def test_models_see_the_name_and_the_parameters_and_not_the_code() -> None:
 
 
 def with_context(order: str, tool_context: ToolContext) -> None:
-    """Take what only tools receive."""
+    """Take arguments that only tools receive."""
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,10 @@ def test_unusable_settings_are_refused(make: Any, problem: str) -> None:
 
 
 def test_an_operation_takes_one_object_even_if_a_function_describes_it() -> None:
-    """Nexus operations have one argument. They are never `once`, even after a confirmation."""
+    """An operation takes one object, because Nexus operations have one argument.
+
+    It is never `once`, even after a confirmation.
+    """
     tool = NexusTool("move", endpoint="e", service="s", schema=move)
     assert tool.target(check=True) == Target(kind="nexus", name="move", check=True, endpoint="e", service="s")
     assert tool.effect_when(confirmed=True) == "repeatable"
@@ -123,18 +126,18 @@ def test_an_operation_takes_one_object_even_if_a_function_describes_it() -> None
 
 
 async def test_the_code_runs_only_in_the_workflow() -> None:
-    """Another tool cannot run it."""
+    """The code runs only in the workflow, and another tool cannot run it."""
     tool: TemporalTool = ActivityTool("do")
     with pytest.raises(InvalidTool, match="ActivityTool cannot run inside another tool"):
         await tool.run_async(args={}, tool_context=None)  # type: ignore[arg-type]
 
 
 class Loose(BaseModel):
-    """A model whose author lets any field through."""
+    """A model that allows additional fields."""
 
     model_config = ConfigDict(extra="allow")
 
 
 def test_a_model_that_allows_fields_passes_them() -> None:
-    """This is the author's choice, like `additionalProperties`."""
+    """Additional fields are passed if the model's author allows them, like `additionalProperties`."""
     assert ActivityTool("do", schema=Loose).prepare({"a": 1}) == {"a": 1}

@@ -19,13 +19,13 @@ from waystation.tools.tool_context import Actions, CallbackContext, Context, Too
 
 
 def test_tool_context_has_three_names() -> None:
-    """Code for ADK uses any of them in annotations."""
+    """The class has three names, because code for ADK uses any of them in annotations."""
     assert Context is ToolContext
     assert CallbackContext is ToolContext
 
 
 def test_a_context_identifies_the_call() -> None:
-    """All these attributes are read-only."""
+    """The attributes that identify the call are read-only."""
     context = ToolContext(
         function_call_id="fc-1",
         invocation_id="e-1",
@@ -46,14 +46,14 @@ def test_a_context_identifies_the_call() -> None:
 
 
 def test_a_mock_of_a_context_has_the_attributes_of_adk() -> None:
-    """`Mock(spec=…)` reads them from the class."""
+    """A mock such as `Mock(spec=…)` has the attributes, because it reads them from the class."""
     names = {"agent_name", "branch", "invocation_id", "run_config", "session", "state", "user_content", "user_id"}
     names |= {"function_call_id", "tool_confirmation", "attempt_count", "actions"}
     assert names <= set(dir(Mock(spec=ToolContext)))
 
 
 def test_a_test_can_create_a_context() -> None:
-    """Authors pass only what their tools use."""
+    """Authors create a context with only the values that their tools use."""
     context = ToolContext(state={"cart": ["x"]})
     assert context.state["cart"] == ["x"]
     assert (context.function_call_id, context.session_id, context.tool_confirmation) == (None, None, None)
@@ -63,19 +63,19 @@ def test_a_test_can_create_a_context() -> None:
 
 
 def test_user_content_is_a_genai_content() -> None:
-    """Tools written for ADK read its parts."""
+    """The content has genai's type, because tools for ADK read its parts."""
     context = ToolContext(user_content={"role": "user", "parts": [{"text": "hello"}]})
     assert context.user_content == types.Content(role="user", parts=[types.Part(text="hello")])
 
 
 def test_a_heartbeat_contains_no_credential() -> None:
-    """The server would store it and show it to anyone who describes the workflow."""
+    """A heartbeat contains no credential, because the server stores it for anyone who describes the workflow."""
     with pytest.raises(NotJson):
         ToolContext().heartbeat({"token": Secret("hunter2-hunter2")})
 
 
 def test_heartbeats_and_cancellation_come_from_the_engine() -> None:
-    """Calls the functions that the engine passes."""
+    """The context calls the functions that the engine passes."""
     beats: list[object] = []
     aborted = threading.Event()
     context = ToolContext(heartbeat=lambda *details: beats.append(details), is_aborted=aborted.is_set)
@@ -87,16 +87,16 @@ def test_heartbeats_and_cancellation_come_from_the_engine() -> None:
     assert context.is_aborted
 
 
-# Actions
+# Actions of a tool
 
 
 def test_a_call_without_actions_records_none() -> None:
-    """This is the usual case."""
+    """A call without actions, which is usual, records none."""
     assert ToolContext().recorded_actions() == EventActions()
 
 
 def test_actions_and_state_are_recorded_together() -> None:
-    """Uses ADK's names."""
+    """Actions and state are recorded under ADK's names."""
     context = ToolContext(state={"old": 1})
     context.state["new"] = 2
     del context.state["old"]
@@ -115,7 +115,7 @@ def test_actions_and_state_are_recorded_together() -> None:
 
 
 def test_the_state_delta_of_actions_belongs_to_the_state() -> None:
-    """Some tools written for ADK write to it."""
+    """The delta in the actions belongs to the state, because some tools for ADK write to it."""
     context = ToolContext(state={"a": 1})
     context.state["b"] = 2
     context.actions.state_delta["c"] = 3
@@ -132,29 +132,29 @@ def test_the_state_delta_of_actions_belongs_to_the_state() -> None:
 
 @pytest.mark.parametrize("name", ["skip_summary", "transfer_to", "route"])
 def test_an_unknown_action_is_an_error(name: str) -> None:
-    """Otherwise a misspelled action would have no effect and no message."""
+    """An unknown action is an error, because a misspelled action would have no effect."""
     with pytest.raises(ValueError, match=name):
         setattr(ToolContext().actions, name, True)
 
 
 def test_an_action_of_the_wrong_type_raises_where_it_is_set() -> None:
-    """It raises in the tool, not when the outcome is recorded."""
+    """The error is raised in the tool, and not when the outcome is recorded."""
     with pytest.raises(ValidationError):
         ToolContext().actions.transfer_to_agent = 7  # type: ignore[assignment]
 
 
 def test_contexts_do_not_share_actions() -> None:
-    """Each call has its own."""
+    """Each call has its own actions."""
     ToolContext().actions.artifact_delta["f"] = 1
     assert ToolContext().actions.artifact_delta == {}
 
 
 def test_simultaneous_first_actions_of_threads_all_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tool may use its own threads, and actions are created at their first use."""
+    """Actions of all threads count, although they are created at their first use."""
     make, both = Actions.over, threading.Barrier(2)
 
     def slowly(state: State) -> Actions:
-        with suppress(threading.BrokenBarrierError):  # as it should be: only one of them makes any
+        with suppress(threading.BrokenBarrierError):  # widens the race in which each thread could create actions
             both.wait(timeout=0.1)
         return make(state)
 
@@ -173,7 +173,7 @@ def test_simultaneous_first_actions_of_threads_all_count(monkeypatch: pytest.Mon
 
 
 def test_adks_invocation_context_is_refused_with_the_remedy() -> None:
-    """Code that tests for it with `hasattr` continues without it."""
+    """Code that tests for the invocation context with `hasattr` continues without it."""
     context = ToolContext(session=Session(id="s1"))
     assert not hasattr(context, "_invocation_context")
     with pytest.raises(AttributeError, match="Use the context's own `session`"):
@@ -183,7 +183,7 @@ def test_adks_invocation_context_is_refused_with_the_remedy() -> None:
 
 
 def test_events_of_the_session_are_those_of_adk() -> None:
-    """They form a list of events with genai's types; an event is converted when it is first read."""
+    """The events form a list with genai's types, and each is converted when it is first read."""
     content = {"role": "model", "parts": [{"functionCall": {"id": "fc-1", "name": "pay", "args": {"n": 1}}}]}
     recorded = contract.Event(invocation_id="i", author="clerk", timestamp=5.0, content=content)
     own = Event(author="user", timestamp=7.0)

@@ -20,11 +20,11 @@ def ask(question: str) -> None:
     """Ask a person."""
 
 
-# Settings
+# Settings of tools
 
 
 def test_settings_are_kept_as_attributes() -> None:
-    """The annotated call is built from them."""
+    """The attributes keep the settings, from which the annotated call is built."""
     tool = FunctionTool(
         ask,
         timeout=timedelta(seconds=30),
@@ -41,7 +41,7 @@ def test_settings_are_kept_as_attributes() -> None:
 
 
 def test_long_running_functions_have_the_same_settings() -> None:
-    """Lacks `quick` and the settings of a confirmation, like ADK; adds the schema of an answer."""
+    """Only `quick` and the settings of a confirmation are absent, as in ADK; the schema of an answer is added."""
     settings = set(inspect.signature(FunctionTool).parameters)
     assert set(inspect.signature(LongRunningFunctionTool).parameters) == settings - {
         "require_confirmation",
@@ -62,7 +62,7 @@ def test_long_running_functions_have_the_same_settings() -> None:
     ],
 )
 def test_a_tool_that_cannot_be_quick_is_refused(settings: Any, problem: str) -> None:
-    """A quick tool may run twice, and it runs in the worker of the workflow."""
+    """A quick tool may run twice, in the workflow's worker, so settings that forbid this are refused."""
     with pytest.raises(InvalidTool, match=re.escape(problem)):
         FunctionTool(ask, **{"quick": True, **settings})
 
@@ -72,7 +72,7 @@ def test_a_tool_that_cannot_be_quick_is_refused(settings: Any, problem: str) -> 
     [(False, None, "repeatable"), (True, None, "once"), (True, "repeatable", "repeatable"), (False, "read", "read")],
 )
 def test_a_confirmed_call_happens_once_unless_declared_otherwise(confirmed: bool, declared: Any, expected: str) -> None:
-    """An approval covers one payment."""
+    """A confirmed call runs once, because an approval covers one payment, for example."""
     assert FunctionTool(ask, effect=declared).effect_when(confirmed=confirmed) == expected
 
 
@@ -103,14 +103,14 @@ def test_a_confirmed_call_happens_once_unless_declared_otherwise(confirmed: bool
     ],
 )
 def test_a_setting_with_a_wrong_value_is_refused(settings: dict[str, Any], message: str) -> None:
-    """Raises when the tool is created, with the remedy."""
+    """A wrong value raises when the tool is created, and the error has the remedy."""
     with pytest.raises(InvalidTool) as raised:
         FunctionTool(ask, **settings)
     assert str(raised.value) == message
 
 
 def test_several_wrong_settings_are_named_together() -> None:
-    """One error names all of them."""
+    """One error names all wrong settings."""
     with pytest.raises(InvalidTool, match=r"`timeout` is 1; .* `retries` is -1; "):
         FunctionTool(ask, timeout=1, retries=-1)  # type: ignore[arg-type]
 
@@ -119,7 +119,7 @@ def test_several_wrong_settings_are_named_together() -> None:
 
 
 async def test_a_custom_tool_overrides_settings_in_its_body() -> None:
-    """Settings have defaults on the class."""
+    """The settings have defaults on the class, which a body overrides."""
 
     class Weather(BaseTool):
         timeout = timedelta(seconds=3)
@@ -135,7 +135,7 @@ async def test_a_custom_tool_overrides_settings_in_its_body() -> None:
 
 
 def test_a_custom_tool_may_set_its_name_itself() -> None:
-    """Works without `super().__init__()`, as in some tools for ADK; the arguments of ADK's constructor are accepted."""
+    """A tool may omit `super().__init__()`, as in ADK; the arguments of ADK's constructor are accepted."""
 
     class Plain(BaseTool):
         def __init__(self) -> None:
@@ -146,7 +146,7 @@ def test_a_custom_tool_may_set_its_name_itself() -> None:
 
 
 async def test_a_custom_tool_without_run_async_raises() -> None:
-    """It does not return None."""
+    """A custom tool without `run_async` raises, instead of returning None."""
     with pytest.raises(NotImplementedError, match="BaseTool has no run_async"):
         await BaseTool(name="x", description="").run_async(args={}, tool_context=ToolContext())
 
@@ -155,7 +155,7 @@ async def test_a_custom_tool_without_run_async_raises() -> None:
 
 
 def test_a_long_running_function_warns_the_model_against_calling_twice() -> None:
-    """The note follows the docstring in the declaration, and is not part of the tool's description."""
+    """The note in the declaration follows the docstring, and is not part of the tool's description."""
     note = (
         "NOTE: This operation is long-running. Once it has returned an intermediate or pending status, do not call it "
         "again; its final result will follow."
@@ -178,7 +178,7 @@ def clerk() -> LlmAgent:
 
 
 def test_an_agent_tool_takes_a_request() -> None:
-    """Name and description are the agent's."""
+    """The tool has the agent's name and description."""
     assert AgentTool(clerk())._get_declaration() == {
         "name": "clerk",
         "description": "Looks things up.",
@@ -200,12 +200,12 @@ def test_an_agent_tool_takes_a_request() -> None:
     ],
 )
 def test_an_agent_receives_the_request_or_else_all_arguments(args: dict[str, Any], message: str) -> None:
-    """Models do not always follow the declaration."""
+    """The agent receives all arguments if there is no request, because models do not always follow the declaration."""
     assert AgentTool(clerk()).message_for(args) == message
 
 
 async def test_an_agent_tool_cannot_be_run_by_a_tool() -> None:
-    """Only the workflow can start a child."""
+    """The call raises, because only the workflow can start a child."""
     with pytest.raises(InvalidTool) as raised:
         await AgentTool(clerk()).run_async(args={"request": "x"}, tool_context=ToolContext())
     assert str(raised.value) == (
@@ -215,7 +215,7 @@ async def test_an_agent_tool_cannot_be_run_by_a_tool() -> None:
 
 
 def test_only_an_agent_can_be_an_agent_tool() -> None:
-    """The error names a function that was passed by mistake."""
+    """The error names the function that was passed by mistake."""
     with pytest.raises(TypeError, match="Expected an agent, got function"):
         AgentTool(ask)  # type: ignore[arg-type]
     assert AgentTool(clerk(), skip_summarization=True).skip_summarization

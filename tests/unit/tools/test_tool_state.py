@@ -33,11 +33,11 @@ class Watched(Mapping[str, Any]):
         return len(self.values_)
 
 
-# Reading and writing
+# Reads and writes
 
 
 def test_a_tool_reads_its_own_writes() -> None:
-    """Prefixes are part of the key."""
+    """A tool reads its own writes under the full key, with its prefix."""
     state = State({"a": 1})
     state["user:b"] = 2
     state["temp:c"] = 3
@@ -46,7 +46,7 @@ def test_a_tool_reads_its_own_writes() -> None:
 
 
 def test_adks_methods_work() -> None:
-    """Covers the whole API of ADK's State."""
+    """All methods of ADK's State work."""
     state = State({"a": 1})
     assert state.get("x") is None
     assert state.get("x", 5) == 5
@@ -63,7 +63,7 @@ def test_adks_methods_work() -> None:
 
 
 def test_state_is_a_whole_mapping() -> None:
-    """ADK's state lacks `del`, `pop`, `keys`, `items`, `len` and `dict()`."""
+    """The state has `del`, `pop`, `keys`, `items`, `len` and `dict()`, which ADK's state lacks."""
     state = State({"a": 1, "b": 2})
     state["c"] = 3
     del state["a"]
@@ -88,7 +88,7 @@ def test_reading_creates_no_delta() -> None:
 
 
 def test_a_write_is_recorded_even_if_it_changes_nothing() -> None:
-    """Follows ADK; such a write also wins over a parallel call's write."""
+    """A write of an equal value is recorded, as in ADK, and wins over a parallel call's write."""
     state = State({"a": 1})
     state["a"] = 1
     assert state.delta() == ({"a": 1}, ())
@@ -103,7 +103,7 @@ def test_none_is_a_value_and_del_removes() -> None:
 
 
 def test_deleting_a_new_key_leaves_no_trace() -> None:
-    """The invocation's state does not contain it."""
+    """The invocation's state does not contain a key that was written and deleted."""
     state = State({})
     state["a"] = 1
     del state["a"]
@@ -112,7 +112,7 @@ def test_deleting_a_new_key_leaves_no_trace() -> None:
 
 
 def test_a_deleted_key_can_be_written_again() -> None:
-    """It reads as a new key."""
+    """A deleted key that is written again reads as a new key."""
     state = State({"a": {"old": 1}})
     del state["a"]
     assert "a" not in state
@@ -135,7 +135,7 @@ CHANGES: list[tuple[Callable[[State], object], dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("change", "delta"), CHANGES)
 def test_changes_inside_a_value_are_found(change: Callable[[State], object], delta: dict[str, Any]) -> None:
-    """Lists and dictionaries may be changed in place at any depth; True is not 1."""
+    """Changes of lists and dictionaries are found at any depth; True is not 1."""
     current = {"prefs": {"theme": "light", "deep": {"n": 1}}, "items": [1, 2]}
     state = State(current)
     change(state)
@@ -145,7 +145,7 @@ def test_changes_inside_a_value_are_found(change: Callable[[State], object], del
 
 
 def test_a_written_value_may_be_changed_afterward() -> None:
-    """The list in state is the list that was written, as in ADK."""
+    """The list in the state is the list that was written, as in ADK, so later changes count."""
     state, items = State({}), [1]
     state["items"] = items
     items.append(2)
@@ -154,7 +154,7 @@ def test_a_written_value_may_be_changed_afterward() -> None:
 
 
 def test_a_delta_is_a_copy() -> None:
-    """A thread that keeps running cannot change the record."""
+    """A delta is a copy, so a thread that keeps running cannot change the record."""
     state, items = State({}), [1]
     state["items"] = items
     delta, _ = state.delta()
@@ -171,11 +171,11 @@ def test_a_tool_reads_the_recorded_form() -> None:
     assert state["pair"] == [1, [2]]
 
 
-# The state it looks at
+# The underlying state
 
 
 def test_only_keys_that_are_read_are_copied() -> None:
-    """The state of a long session is large and shared."""
+    """Only keys that are read are copied, because the state of a long session is large and shared."""
     current = Watched(a=[1], b=[2], c=[3])
     state = State(current)
     assert "b" in state
@@ -190,7 +190,7 @@ def test_only_keys_that_are_read_are_copied() -> None:
 
 
 def test_the_underlying_state_may_be_read_only() -> None:
-    """It is never written to."""
+    """The underlying state is never written to, so it may be read-only."""
     state = State(MappingProxyType({"a": 1, "b": [1]}))
     state["a"] = 2
     state["b"].append(2)
@@ -199,7 +199,7 @@ def test_the_underlying_state_may_be_read_only() -> None:
 
 
 def test_to_dict_returns_a_copy() -> None:
-    """Changing it changes no state; it includes changes in place."""
+    """The copy includes changes in place, and changing it changes no state."""
     state = State({"a": [1], "b": [1]})
     state["a"].append(2)
     copied = state.to_dict()
@@ -244,7 +244,7 @@ def test_a_value_that_is_not_json_is_refused_at_the_write(key: Any, value: objec
 
 
 def test_an_unreadable_value_is_refused() -> None:
-    """Handles any exception that it raises."""
+    """A value that raises any exception when it is read is refused."""
 
     class Broken(dict[str, int]):
         def items(self) -> Any:
@@ -272,13 +272,13 @@ def test_a_part_that_is_not_json_is_replaced() -> None:
 
 
 def test_a_lone_surrogate_in_a_key_is_refused() -> None:
-    """It could be recorded but never read back."""
+    """A lone surrogate in a key is refused, because it could be recorded but never read back."""
     with pytest.raises(StateRefused, match="lone surrogate"):
         State({})["\ud800"] = 1
 
 
 def test_threads_may_share_a_state() -> None:
-    """A sync tool may distribute its work."""
+    """Threads may share a state, because a sync tool may distribute its work."""
     state = State({"list": []})
 
     def work(n: int) -> None:

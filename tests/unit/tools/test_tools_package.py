@@ -14,7 +14,7 @@ def test_the_public_names_exist() -> None:
 
 
 def test_importing_tools_imports_neither_genai_nor_temporal() -> None:
-    """Google's library takes a second to import, and tools do not know what schedules them."""
+    """Importing tools loads neither, because Google's library takes a second, and tools need no Temporal."""
     code = (
         "import sys\n"
         "from waystation.tools import FunctionTool, ToolContext\n"
@@ -41,7 +41,7 @@ def test_importing_tools_imports_neither_genai_nor_temporal() -> None:
     ],
 )
 def test_toolsets_have_the_module_names_of_adk(line: str) -> None:
-    """They are outside the flat list, because they need extras."""
+    """Toolsets are outside the flat list, because they need extras."""
     names: dict[str, object] = {}
     exec(line, names)
     for name in names.keys() - {"__builtins__"}:
@@ -65,7 +65,7 @@ def test_toolsets_have_the_module_names_of_adk(line: str) -> None:
     ],
 )
 def test_a_missing_extra_is_named(missing: str, line: str, message: str) -> None:
-    """All other names work without it."""
+    """The error names the extra, and all other names work without it."""
     code = (
         f"import sys\nsys.modules[{missing!r}] = None\nfrom waystation import *\nfrom waystation.tools import *\n"
         f"try:\n    {line}\nexcept ImportError as error:\n    print(error)"

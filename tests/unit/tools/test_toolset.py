@@ -64,7 +64,7 @@ async def names(*tools: Any, context: ReadonlyContext | None = None) -> list[str
 
 
 async def test_a_toolset_is_expanded_in_place() -> None:
-    """The model sees the tools in the order of `tools`."""
+    """The tools of the toolset are at its place in `tools`."""
 
     def first() -> None: ...
 
@@ -74,7 +74,7 @@ async def test_a_toolset_is_expanded_in_place() -> None:
 
 
 async def test_a_prefix_renames_copies() -> None:
-    """The longer name is declared and called; the tools themselves keep their names."""
+    """Copies are declared and called with the longer name; the tools themselves keep their names."""
     calculator = Calculator(tool_name_prefix="calc")
     tools = await list_tools(agent(calculator), at)
     assert list(tools) == ["calc_add", "calc_sub"]
@@ -88,14 +88,14 @@ async def test_a_prefix_renames_copies() -> None:
 
 
 async def test_a_renamed_tool_reports_its_new_name() -> None:
-    """The model knows no other name, for example when arguments are missing."""
+    """The new name is in errors, because the model knows no other name."""
     tools = await list_tools(agent(Calculator(tool_name_prefix="calc")), at)
     refused = await tools["calc_add"].run_async(args={}, tool_context=ToolContext())
     assert refused["error"].startswith("Invoking `calc_add()` failed")
 
 
 async def test_a_declaration_of_genai_is_renamed_without_being_changed() -> None:
-    """Tools written for ADK often return the same object each time."""
+    """A copy is renamed, because tools for ADK often return the same declaration each time."""
     from google.genai import types
 
     class Lookup(BaseTool):
@@ -113,7 +113,7 @@ async def test_a_declaration_of_genai_is_renamed_without_being_changed() -> None
 
 
 async def test_a_tool_without_a_declaration_gets_none() -> None:
-    """It may still change the request."""
+    """A tool without a declaration may still change the request."""
     calculator = Calculator(tool_name_prefix="my")
     calculator.tools = [BaseTool(name="search", description="")]
     assert declare((await list_tools(agent(calculator), at))["my_search"]) is None
@@ -133,7 +133,7 @@ async def test_a_toolset_replaces_no_tool_of_an_earlier_one(logs: Logs) -> None:
 
 @pytest.mark.parametrize("name", [None, "add"])
 async def test_a_toolset_replaces_no_declared_tool(name: str | None) -> None:
-    """Holds before and after it in the list, because an MCP server chooses the names of its tools."""
+    """A declared tool before or after the toolset counts, because an MCP server chooses the names of its tools."""
     protected = FunctionTool(add, require_confirmation=True)
     for tools in ([protected, Calculator()], [Calculator(), protected]):
         listed = await list_tools(agent(*tools), at, wanted=name)
@@ -143,7 +143,10 @@ async def test_a_toolset_replaces_no_declared_tool(name: str | None) -> None:
 
 @pytest.mark.parametrize("name", ["exit_loop", "load_artifacts", "transfer_to_agent", "adk_run_code"])
 async def test_a_toolset_cannot_use_reserved_names(name: str, logs: Logs) -> None:
-    """Models know their meaning, and readers would take them for the framework's own. With a prefix, they differ."""
+    """Reserved names are left out, because readers would take them for the framework's own.
+
+    With a prefix, they are allowed.
+    """
     calculator = Calculator()
     calculator.tools = [FunctionTool(add, name=name)]
     assert await names(calculator) == []
@@ -153,7 +156,7 @@ async def test_a_toolset_cannot_use_reserved_names(name: str, logs: Logs) -> Non
 
 
 def test_origins_are_names_in_the_definition() -> None:
-    """They contain neither modules nor addresses, and do not change if code moves."""
+    """Origins contain neither modules nor addresses, so they do not change if code moves."""
 
     class Elsewhere(Calculator):
         __qualname__ = __module__ = "https://user:secret@example.com"
@@ -168,7 +171,7 @@ def test_origins_are_names_in_the_definition() -> None:
 
 
 def test_a_name_that_ends_with_a_number_is_not_the_origin_of_another_toolset() -> None:
-    """An approved call could otherwise run on the other toolset."""
+    """Another toolset has another origin, because an approved call could otherwise run on it."""
     toolsets = [Calculator(), Calculator(), Calculator()]
     toolsets[0].name = "Calculator#2"
     origins = list_origins(LlmAgent(name="a", tools=[*toolsets]))
@@ -176,17 +179,17 @@ def test_a_name_that_ends_with_a_number_is_not_the_origin_of_another_toolset() -
 
 
 async def test_two_declared_tools_with_one_name_are_a_mistake() -> None:
-    """The author can correct it."""
+    """Two declared tools with one name are a mistake, which the author can correct."""
     with pytest.raises(ToolNameTaken):
         await list_tools(agent(add, FunctionTool(add), Calculator()), at)
 
 
-# Filters
+# Filters of toolsets
 
 
 @pytest.mark.parametrize("selected", [["add"], ("add",), {"add"}])
 async def test_a_filter_names_tools_without_their_prefix(selected: Any) -> None:
-    """The filter has the names of the toolset's author."""
+    """A filter contains the names of the toolset's author."""
     assert await names(Calculator(tool_filter=selected, tool_name_prefix="calc")) == ["calc_add"]
 
 
@@ -201,11 +204,11 @@ async def test_a_filter_may_be_a_function_of_tool_and_context() -> None:
 
 
 async def test_an_empty_filter_selects_everything() -> None:
-    """Follows ADK."""
+    """An empty filter selects everything, as in ADK."""
     assert await names(Calculator(tool_filter=[])) == ["add", "sub"]
 
 
-# When it is asked
+# Times of listing
 
 
 async def test_tools_follow_the_state_within_an_invocation() -> None:
@@ -216,7 +219,7 @@ async def test_tools_follow_the_state_within_an_invocation() -> None:
 
 
 async def test_a_toolset_may_be_listed_once_per_invocation() -> None:
-    """`_use_invocation_cache` is ADK's name; simultaneous invocations do not disturb each other."""
+    """With ADK's `_use_invocation_cache`, each of several simultaneous invocations lists the tools once."""
     calculator = Calculator()
     calculator._use_invocation_cache = True
     for invocation in ("i-1", "i-2", "i-1", "i-2"):
@@ -226,7 +229,7 @@ async def test_a_toolset_may_be_listed_once_per_invocation() -> None:
 
 
 async def test_cached_listings_are_bounded() -> None:
-    """A worker serves invocations for months."""
+    """The number of cached listings is bounded, because a worker serves invocations for months."""
     calculator = Calculator()
     calculator._use_invocation_cache = True
     for number in range(1000):
@@ -235,7 +238,7 @@ async def test_cached_listings_are_bounded() -> None:
 
 
 async def test_a_listing_without_an_invocation_is_not_cached() -> None:
-    """It belongs to no invocation."""
+    """A listing outside an invocation is not cached, because no invocation could use it."""
     calculator = Calculator()
     calculator._use_invocation_cache = True
     await calculator.get_tools_with_prefix()
@@ -244,7 +247,7 @@ async def test_a_listing_without_an_invocation_is_not_cached() -> None:
 
 
 async def test_only_toolsets_that_may_have_a_tool_are_listed() -> None:
-    """Listing may need a network: skips toolsets with another prefix, and all if a declared tool has the name."""
+    """Toolsets with another prefix are skipped, and all of them if a declared tool has the name."""
     before, other, after = Calculator(), Calculator(tool_name_prefix="other"), Calculator(tool_name_prefix="calc")
     declared = agent(before, add, other, after)
     assert (await list_tools(declared, at, wanted="add"))["add"].name == "add"
@@ -253,11 +256,11 @@ async def test_only_toolsets_that_may_have_a_tool_are_listed() -> None:
     assert (before.asked, other.asked, after.asked) == (1, 0, 1)
 
 
-# What goes wrong
+# Mistakes and failures
 
 
 async def test_a_subclass_may_omit_super() -> None:
-    """ADK's guide contains such a class."""
+    """A subclass may omit `super().__init__()`, as in ADK's guide."""
 
     class Forgetful(BaseToolset):
         def __init__(self) -> None:
@@ -271,7 +274,7 @@ async def test_a_subclass_may_omit_super() -> None:
 
 
 async def test_functions_and_a_sync_method_are_accepted() -> None:
-    """Their meaning is clear."""
+    """Functions in place of tools and a sync `get_tools` are accepted."""
 
     class Plain(BaseToolset):
         def get_tools(self, readonly_context: ReadonlyContext | None = None) -> Any:
@@ -281,7 +284,7 @@ async def test_functions_and_a_sync_method_are_accepted() -> None:
 
 
 async def test_a_toolset_that_raises_is_left_out(logs: Logs) -> None:
-    """Logs the place but not the text, which may quote credentials."""
+    """The place of the error is logged, but not its text, which may quote credentials."""
 
     class Broken(BaseToolset):
         async def get_tools(self, readonly_context: ReadonlyContext | None = None) -> list[BaseTool]:
@@ -314,7 +317,7 @@ async def test_a_toolset_that_raises_is_left_out(logs: Logs) -> None:
 async def test_only_an_unavailable_required_toolset_is_waited_for(
     error: Exception, optional: bool, must_wait: bool
 ) -> None:
-    """Waiting does not correct mistakes of authors."""
+    """Only an unavailable required toolset is waited for, because waiting does not correct mistakes of authors."""
 
     class Away(BaseToolset):
         async def get_tools(self, readonly_context: ReadonlyContext | None = None) -> list[BaseTool]:
@@ -346,7 +349,7 @@ async def test_an_invalid_list_of_tools_is_named(logs: Logs, value: Any, reason:
 
 
 async def test_a_toolset_that_hangs_is_left_out(logs: Logs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise it would block the model call."""
+    """A hanging toolset is left out, because it would block the model call."""
 
     class Hanging(BaseToolset):
         async def get_tools(self, readonly_context: ReadonlyContext | None = None) -> list[BaseTool]:
@@ -378,7 +381,7 @@ async def test_an_invalid_tool_is_left_out_alone(logs: Logs) -> None:
 
 
 async def test_an_agent_cannot_come_from_a_toolset(logs: Logs) -> None:
-    """No worker would know the agent of its child workflow, unless it is declared elsewhere."""
+    """An agent from a toolset is left out unless it is declared elsewhere, because no worker would know it."""
     clerk = LlmAgent(name="clerk")
     calculator = Calculator()
     calculator.tools = [AgentTool(clerk)]
@@ -388,14 +391,14 @@ async def test_an_agent_cannot_come_from_a_toolset(logs: Logs) -> None:
 
 
 def test_static_tools_are_known_without_listing_toolsets() -> None:
-    """Listing may need a network."""
+    """Static tools are known without listing, which may need a network."""
     calculator = Calculator()
     assert list(tools_of(agent(add, calculator))) == ["add"]
     assert calculator.asked == 0
 
 
 def test_mistakes_in_a_declared_toolset_are_reported() -> None:
-    """Reports those that are visible without listing it."""
+    """Mistakes that are visible without listing the toolset are reported."""
     problems = authoring_problems(
         agent(
             Calculator, Calculator(tool_filter="add"), Calculator(tool_filter=3), Calculator(tool_name_prefix="no way")
@@ -409,7 +412,7 @@ def test_mistakes_in_a_declared_toolset_are_reported() -> None:
     ]
 
 
-# Closing
+# Closing of toolsets
 
 
 class Closing(Calculator):
@@ -428,7 +431,7 @@ class Closing(Calculator):
 
 
 async def test_every_toolset_is_closed_once(logs: Logs) -> None:
-    """Includes toolsets of agents that are called as tools, even if others fail or hang."""
+    """Toolsets of agents that are called as tools are closed, too, even if others fail or hang."""
     shared, below = Closing(), Closing()
     broken, hanging = Closing(ConnectionError("gone")), Closing(wait=asyncio.Event())
     clerk = LlmAgent(name="clerk", tools=[shared, below])

@@ -83,12 +83,12 @@ def returning(annotation: Any) -> Callable[..., Any]:
     ],
 )
 def test_the_result_is_declared_if_possible(annotation: Any, schema: object) -> None:
-    """Uses the return annotation and leaves out one that cannot be described."""
+    """The return annotation is declared, unless it cannot be described."""
     assert declared(returning(annotation)).get("responseJsonSchema") == schema
 
 
 def test_a_function_without_a_return_annotation_declares_no_result() -> None:
-    """A function that returns None declares it."""
+    """A function without an annotation declares no result, and a function that returns None declares it."""
 
     def f():  # type: ignore[no-untyped-def]  # which is the point
         ...
@@ -97,7 +97,7 @@ def test_a_function_without_a_return_annotation_declares_no_result() -> None:
 
 
 def test_null_among_the_choices_becomes_nullable() -> None:
-    """Vertex AI requires a type in every choice."""
+    """Null becomes nullable, because Vertex AI requires a type in every choice."""
 
     def f(a: str | None, b: Address | None = None, c: list[int | None] | None = None) -> None: ...
 
@@ -121,7 +121,7 @@ def test_null_among_the_choices_becomes_nullable() -> None:
 def test_the_environment_chooses_vertex(
     monkeypatch: pytest.MonkeyPatch, enterprise: str | None, vertex: str | None, declares_result: bool
 ) -> None:
-    """Follows google-genai: the newer variable wins, and only `1` and `true` count."""
+    """The environment is read as by google-genai: the newer variable wins, and only `1` and `true` count."""
     for name, value in (("ENTERPRISE", enterprise), ("VERTEXAI", vertex)):
         monkeypatch.delenv(f"GOOGLE_GENAI_USE_{name}", raising=False)
         if value is not None:
@@ -133,7 +133,10 @@ def test_the_environment_chooses_vertex(
 def test_a_called_agent_declares_an_object_result(
     monkeypatch: pytest.MonkeyPatch, output_schema: Any, kind: str
 ) -> None:
-    """The last agent of a sequence sets it; the schema is not sent to the Gemini API. Source: adk-semantics 4.1."""
+    """The last agent of a sequence sets the result; the schema is not sent to the Gemini API.
+
+    Source: adk-semantics 4.1.
+    """
     last = Agent(name="last", output_schema=output_schema)
     tool = AgentTool(SequentialAgent(name="team", sub_agents=[Agent(name="first"), last]))
     monkeypatch.setenv("GOOGLE_GENAI_USE_VERTEXAI", "1")

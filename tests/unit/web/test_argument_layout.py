@@ -32,7 +32,7 @@ from waystation.presentation.argument_layout import lay_out, lay_out_arguments
     ],
 )
 def test_a_value_is_laid_out_by_its_shape(value: Any, kind: str) -> None:
-    """Lists and objects that are too large stay JSON."""
+    """Small lists and objects are laid out, and large ones stay JSON."""
     assert lay_out(value).kind == kind
 
 
@@ -40,25 +40,25 @@ def test_a_value_is_laid_out_by_its_shape(value: Any, kind: str) -> None:
     "value", ["5", "5,000.00", "true", "NULL", "", " a", "a ", "a\n", '"a"', "“a”", "[1]", "{}", "1e9"]
 )
 def test_text_that_could_be_mistaken_for_another_value_keeps_its_quotation_marks(value: str) -> None:
-    """Otherwise the text `true` and the value true would look the same."""
+    """The text `true` keeps its quotation marks, so that it differs from the value true."""
     assert str(lay_out(value).text)[0] == '"'
 
 
 def test_the_digits_of_a_long_number_are_grouped_without_changing_them() -> None:
-    """The groups are set apart by the style sheet, so copies of the number are exact."""
+    """The style sheet separates the groups, so copies of the number are exact."""
     for number, groups in ((48_250.5, ("48", "250", ".5")), (-1_234_567, ("-1", "234", "567", ""))):
         assert lay_out(number).groups == groups
         assert "".join(groups) == str(number)
 
 
 def test_deep_values_become_json_at_the_third_level() -> None:
-    """Deeper nesting would not fit a phone."""
+    """Values below the second level become JSON, because deeper nesting would not fit a phone."""
     inner = lay_out({"a": {"b": {"c": {"d": 1}}}}).items[0].items[0].items[0]
     assert (inner.kind, str(inner.text)) == ("code", '{\n  "d": 1\n}')
 
 
 def test_folded_text_shows_its_beginning_and_its_end() -> None:
-    """Malicious content is often at the end."""
+    """Folded text shows its end, too, where malicious content is often hidden."""
     folded = lay_out("begin " + "x" * 5_000 + " end")
     assert folded.preview is not None
     assert str(folded.preview).startswith("begin ")

@@ -1,4 +1,4 @@
-"""The codec server decrypts payloads for people and programs that may see everything, and for nobody else."""
+"""The codec server decrypts payloads only for people and programs that may see everything."""
 
 import json
 from collections.abc import AsyncIterator
@@ -35,7 +35,7 @@ async def converter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DataConv
 
 @pytest.fixture
 def access() -> Access:
-    """Return the logins of the server: each has a cookie of this name."""
+    """Return the logins of the server: each has a cookie with its name."""
     access = Access(announce=lambda _path: None, token=TOKEN, cookie="c")
     logins = {
         "viewer": Login("dana", roles=frozenset({"viewer"})),
@@ -62,7 +62,7 @@ async def post(http: httpx.AsyncClient, path: str, payloads: list[Payload], **he
 
 
 async def test_a_viewer_decrypts_payloads(http: httpx.AsyncClient, converter: DataConverter) -> None:
-    """Fetches large payloads from the store. The response names the page that may read it."""
+    """Large payloads are fetched from the store. The response names the page that may read it."""
     payloads = await converter.encode(["my account is 4711", LARGE])
     response = await post(http, "/decode", payloads, Cookie="c=viewer")
     decoded = Parse(response.content, Payloads())
@@ -74,7 +74,7 @@ async def test_a_viewer_decrypts_payloads(http: httpx.AsyncClient, converter: Da
 async def test_payloads_are_encrypted_for_signals_from_the_web_ui(
     http: httpx.AsyncClient, converter: DataConverter
 ) -> None:
-    """Workers read them like any other."""
+    """Workers read payloads from the Web UI like any others."""
     plain = Payload(metadata={"encoding": b"json/plain"}, data=b'"yes"')
     response = await post(http, "/encode", [plain], Authorization=f"Bearer {TOKEN}")
     assert await converter.decode(Parse(response.content, Payloads()).payloads) == ["yes"]
@@ -109,7 +109,7 @@ async def test_nobody_else_decrypts_payloads(
     ("origin", "status"), [(UI, HTTPStatus.OK), ("https://evil.example.com", HTTPStatus.BAD_REQUEST)]
 )
 async def test_a_browser_may_ask_before_it_sends(http: httpx.AsyncClient, origin: str, status: HTTPStatus) -> None:
-    """Browsers send a preflight request without a login. Only the Web UI's pages get a positive response."""
+    """A browser may send a preflight request without a login. Only the Web UI's pages get a positive response."""
     headers = {"Origin": origin, "Access-Control-Request-Method": "POST"}
     headers["Access-Control-Request-Headers"] = "content-type,x-namespace"
     response = await http.options("/decode", headers=headers)
@@ -127,7 +127,7 @@ async def test_a_request_that_is_not_valid_is_refused(http: httpx.AsyncClient, b
 
 
 async def test_the_page_after_the_login_names_the_web_ui(http: httpx.AsyncClient) -> None:
-    """A person who lacks the role learns that right after the login."""
+    """The page tells a person who lacks the role right after the login."""
     assert UI in (await http.get("/", headers={"Cookie": "c=viewer"})).text
     refused = await http.get("/", headers={"Cookie": "c=author"})
     assert (refused.status_code, "'viewer'" in refused.text) == (HTTPStatus.FORBIDDEN, True)

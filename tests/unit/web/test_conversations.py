@@ -57,7 +57,7 @@ def test_a_message_contains_no_html_of_the_model(text: str) -> None:
     ["[pay](https://evil.example)", "![x](https://evil.example/?s)", "<https://evil.example>", "[a]: //b\n\n[a]"],
 )
 def test_a_message_has_neither_links_nor_images(text: str) -> None:
-    """A link could hide its address, and an image could send what its address contains. The text stays readable."""
+    """Links and images are shown as text: a link could hide its address, and an image could send data."""
     html = render_markdown(text)
     assert html is not None
     assert {name for name, _ in find_tags(html)} == {"p"}
@@ -65,7 +65,7 @@ def test_a_message_has_neither_links_nor_images(text: str) -> None:
 
 
 def test_a_message_shows_invisible_characters() -> None:
-    """This includes those that are written as character references."""
+    """Invisible characters are shown, even those that are written as character references."""
     assert render_markdown("pay\u202e &#8238;") == "<p>pay\\u202e &amp;#8238;</p>\n"
 
 
@@ -76,7 +76,7 @@ def test_a_text_that_cannot_be_rendered_completely_is_plain(text: str) -> None:
 
 
 def test_a_call_and_its_result_are_one_item() -> None:
-    """The item is at the place of the call."""
+    """The item of a call and its result is at the place of the call."""
     log = log_of(
         user_message("go"), model_calls("pay", args={"amount": 5, "api_key": "k"}), tool_returned("fc-1", {"paid": 5})
     )
@@ -106,13 +106,13 @@ def test_the_status_of_a_turn_names_its_pending_work() -> None:
 
 
 def test_a_call_shows_its_approver() -> None:
-    """Shows the comment, and hides the events of the question and its answer."""
+    """The comment of the approver is shown, and the events of the question and its answer are hidden."""
     log = log_of(user_message("go"), model_calls("pay", gated=True), answered("fc-1", by="dana", comment="fine"))
     assert [item.decision for item in make_turn(log).items] == ["", "approved by dana (unverified): “fine”"]
 
 
 def test_the_key_of_a_turn_changes_with_its_events() -> None:
-    """The script of an open page fetches the turns whose keys it does not know."""
+    """The key changes, so that the script of an open page fetches the turn again."""
     logs = log_of(user_message("go")), log_of(user_message("go")), log_of(user_message("go"), model_replied("Done."))
     keys = [make_turn(log).key for log in logs]
     assert keys[0] == keys[1] != keys[2]
@@ -124,7 +124,7 @@ def draw(node: Node) -> Mapping[str, object]:
 
 
 def test_workers_describe_their_agents() -> None:
-    """They announce descriptions, models, sub-agents and agents that are called as tools, besides the tools."""
+    """Workers announce descriptions, models, sub-agents and called agents, besides the tools."""
 
     def search(query: str) -> str:
         return query
@@ -153,14 +153,14 @@ def test_tools_are_announced_even_if_the_details_are_too_large() -> None:
 
 @pytest.mark.parametrize("announced", [None, [], {DETAILS: 7}, {DETAILS: {"a": {"kind": 7}}}, {"a": ["pay"]}])
 def test_any_announcement_can_be_read(announced: object) -> None:
-    """Everybody with access to the namespace can write one, and earlier versions announced no details."""
+    """Any announcement can be read, because anyone with access to the namespace can write one."""
     agents = parse_details("a", announced)
     assert next(iter(agents)) == "a"
     assert isinstance(make_tree("a", agents).details, AgentDetails)
 
 
 def test_a_tree_with_a_cycle_is_drawn_once() -> None:
-    """Agents can call each other as tools."""
+    """A tree with a cycle is drawn once, because agents can call each other as tools."""
     agents = {
         "a": AgentDetails(called=("b",)),
         "b": AgentDetails(called=("a",), sub_agents=("c",)),
@@ -170,7 +170,7 @@ def test_a_tree_with_a_cycle_is_drawn_once() -> None:
 
 
 def test_the_drawing_of_a_large_tree_is_limited() -> None:
-    """Anyone with access to the namespace can announce a tree of any size."""
+    """The drawing is limited, because anyone with access to the namespace can announce a tree of any size."""
     names = [f"agent_{n}" for n in range(3 * MAX_NODES)]
     agents = {name: AgentDetails(called=tuple(names)) for name in names}
 

@@ -76,7 +76,7 @@ def test_filled_fields_become_values_and_empty_ones_are_omitted() -> None:
 
 
 def test_a_time_without_a_zone_has_the_zone_of_the_server(set_zone: SetZone) -> None:
-    """Adds the offset of the server at that time; a given zone is kept."""
+    """The offset of the server at that time is added; a given zone is kept."""
     set_zone("Europe/Berlin")
     fields = forms.make_schema_fields({"properties": {"at": {"type": "string", "format": "date-time"}}}) or []
     for text, expected in (

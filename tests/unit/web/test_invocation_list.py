@@ -61,14 +61,14 @@ def test_an_unknown_value_of_a_filter_is_refused(params: dict[str, str]) -> None
 
 
 def test_an_age_bounds_the_start() -> None:
-    """Invocations are younger or older than the age."""
+    """An age selects invocations that are younger or older."""
     assert ListFilters(age="day").conditions(NOW)["since"] == NOW - timedelta(days=1)
     assert ListFilters(age="over-hour").conditions(NOW)["until"] == NOW - timedelta(hours=1)
     assert ListFilters().conditions(NOW) == {"search": ""}
 
 
 def test_open_invocations_are_counted_together_and_by_status() -> None:
-    """Closed ones count only under their own status."""
+    """Open invocations count together and by status; closed ones count only under their own status."""
     counts = count_statuses([entry("a"), entry("b", "waiting"), entry("c", "held"), entry("d", "failed")])
     assert {name: count for name, count in counts.items() if count} == {
         "open": 3,
@@ -80,7 +80,7 @@ def test_open_invocations_are_counted_together_and_by_status() -> None:
 
 
 def test_entries_are_filtered_by_status_and_sorted() -> None:
-    """By status, waiting and held invocations come first; `-` reverses any order."""
+    """Waiting and held invocations are first in the order by status; `-` reverses any order."""
     entries = [entry("a", "failed", age_s=5), entry("b", age_s=50), entry("c", "waiting", age_s=500, agent="clerk")]
 
     def ids(**filters: Any) -> str:
@@ -110,14 +110,14 @@ def test_the_pending_calls_of_called_agents_belong_to_the_caller() -> None:
 
 
 def test_a_caller_waits_even_if_a_filter_leaves_out_the_agents_that_it_called() -> None:
-    """The called agents are then passed separately, and an agent between the two may be missing."""
+    """The caller waits for called agents that are passed separately, even if an agent between is missing."""
     inner = entry("a/fc-1/fc-2", "waiting", parent="a/fc-1", pending=(pending("a/fc-1/fc-2"),))
     (caller,) = fold_called([entry("a")], others=[inner])
     assert (caller.status, len(caller.called_pending), inner.root_id) == ("waiting", 1, "a")
 
 
 def test_an_invocation_whose_id_looks_like_that_of_a_called_agent_is_a_root() -> None:
-    """The user chose this ID, so what it waits for is not the business of another invocation."""
+    """The user chose the ID, so the invocation is a root, and its pending calls do not belong to another one."""
     named = entry("a/fc-1", pending=(pending("a/fc-1"),))
     assert [each.called_pending for each in fold_called([entry("a"), named])] == [(), ()]
 
@@ -164,7 +164,7 @@ def test_a_row_links_the_calls_that_it_waits_for() -> None:
 
 
 def test_a_row_of_a_held_invocation_has_the_reason() -> None:
-    """It also has the reason if the invocation has a pending call."""
+    """The row has the reason, even if the invocation has a pending call."""
     hold = {"reason": "model_unavailable", "since": 1.0}
     held = make_row(entry("a", "held", holds=(hold,)), InvocationDetails(), NOW.timestamp())
     both = make_row(entry("a", "held", holds=(hold,), pending=(pending("a"),)), InvocationDetails(), NOW.timestamp())

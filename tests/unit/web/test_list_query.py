@@ -13,7 +13,7 @@ LISTS = pytest.mark.parametrize("kind", [ListFilters, InboxQuery])
 
 @LISTS
 def test_a_change_shows_the_first_page_unless_it_chooses_one(kind: Any) -> None:
-    """Filters shorten a list, so its later pages may not exist."""
+    """A change of a filter shows the first page, because later pages may not exist."""
     query = kind.parse({"q": "x", "page": "3"})
     assert [query.encode(), query.encode(agent="a"), query.encode(page=2)] == [
         "q=x&page=3",
@@ -23,13 +23,13 @@ def test_a_change_shows_the_first_page_unless_it_chooses_one(kind: Any) -> None:
 
 
 def test_a_page_after_the_last_shows_the_last() -> None:
-    """An open page may name one that has become empty."""
+    """The last page is shown, because an open page may name one that has become empty."""
     assert [ListQuery(page=page).cut("abcde", 2) for page in (1, 3, 9)] == [("ab", 1, 3), ("e", 3, 3), ("e", 3, 3)]
     assert ListQuery(page=2).cut("", 2) == ("", 1, 1)
 
 
 @LISTS
 def test_an_order_leaves_nothing_out(kind: Any) -> None:
-    """A list is filtered only if something can be missing."""
+    """A list in another order still counts as unfiltered, because nothing can be missing."""
     assert not kind(sort="oldest", page=2).is_filtered
     assert kind(q="x").is_filtered

@@ -80,13 +80,13 @@ def test_an_address_of_the_inbox_leads_to_the_same_list() -> None:
 
 @pytest.mark.parametrize("page", ["0", "-1", "x", "1.5"])
 def test_a_page_that_cannot_exist_is_an_error(page: str) -> None:
-    """The inbox reports it, instead of showing another page."""
+    """The inbox reports an error instead of showing another page."""
     with pytest.raises(RequestRefused, match="is not a page"):
         InboxQuery.parse({"page": page})
 
 
 def test_the_counts_are_those_of_the_tabs_with_the_other_filters_applied() -> None:
-    """The number of waiting calls, for the title of the browser tab, ignores filters."""
+    """The count in the title of the browser tab ignores filters, and the counts of the tabs apply the other filters."""
     selection = select(CALLS, InboxQuery(user="alex", show="claimed"), DANA)
     assert dict(selection.counts) == {"": 2, "mine": 2, "free": 0, "claimed": 1}
     assert selection.waiting == 3
@@ -94,7 +94,7 @@ def test_the_counts_are_those_of_the_tabs_with_the_other_filters_applied() -> No
 
 
 def test_people_find_counts_and_choices_only_of_calls_that_they_may_see() -> None:
-    """Otherwise the filters would reveal the agents and users of other tenants."""
+    """Counts and choices cover only these calls, because they would reveal agents and users of other tenants."""
     ann = Login("ann", verified=Verified(subject="ann", tenant="acme"), roles=frozenset({"viewer"}))
     calls = (*CALLS, call(3, tenant="acme", tool="ship"), call(4, tenant="other", tool="spy"))
     selection = select(calls, InboxQuery(), ann)
@@ -104,7 +104,7 @@ def test_people_find_counts_and_choices_only_of_calls_that_they_may_see() -> Non
 
 
 def test_calls_for_other_people_do_not_count_as_waiting_for_the_reader() -> None:
-    """A policy names its approvers."""
+    """Calls whose policy names other approvers do not count as waiting."""
     other = call(5, policy=ApprovalPolicy(approvers=("ben",)))
     selection = select([other], InboxQuery(), DANA)
     assert (len(selection.calls), selection.counts["mine"], selection.waiting) == (1, 0, 0)

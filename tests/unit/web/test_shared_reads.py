@@ -1,4 +1,4 @@
-"""One budget for all requests to visibility, and one answer for everyone who asks the same."""
+"""Requests to visibility share one budget, and equal requests share one answer."""
 
 import asyncio
 from types import SimpleNamespace
@@ -14,14 +14,14 @@ EXHAUSTED, AWAY = RPCStatusCode.RESOURCE_EXHAUSTED, RPCStatusCode.UNAVAILABLE
 
 
 class Server:
-    """Visibility within a budget. Its clock moves only while a request waits."""
+    """A fake of visibility with a budget. Its clock moves only while a request waits."""
 
     def __init__(self, per_s: int) -> None:
         self.now, self.answers, self.problem = 1_000.0, 0, RPCStatusCode.OK
         self.reads = SharedReads(per_s, clock=lambda: self.now, sleep=self.sleep)
 
     async def sleep(self, seconds: float) -> None:
-        """Let the time pass."""
+        """Advance the clock."""
         self.now += seconds
 
     async def read(self) -> int:
@@ -35,14 +35,14 @@ class Server:
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Server:
-    """A server that may be asked three times a second, by whose clock ages are measured."""
+    """Return a server with a budget of three requests a second, and measure ages with its clock."""
     server = Server(3)
     monkeypatch.setattr(shared_reads, "time", SimpleNamespace(monotonic=lambda: server.now))
     return server
 
 
 async def test_no_second_has_more_requests_than_the_budget(server: Server) -> None:
-    """However many pages ask, and whatever they ask. Requests do not wait for longer than necessary."""
+    """No second exceeds the budget, and requests wait no longer than necessary."""
     sent = list[float]()
     for _ in range(12):
         await server.reads.wait()
@@ -51,15 +51,15 @@ async def test_no_second_has_more_requests_than_the_budget(server: Server) -> No
 
 
 async def test_requests_at_the_same_time_share_an_answer(server: Server) -> None:
-    """A different question is not answered with it."""
+    """Requests with the same key share one answer, and another key gets its own."""
     keys = ["mine"] * 20 + ["yours"]
     assert await asyncio.gather(*(server.reads.read(key, server.read) for key in keys)) == [1] * 20 + [2]
 
 
 async def test_requests_at_the_same_time_share_a_failure(server: Server) -> None:
-    """If each tab waited in turn until a lost server does not answer, the last one would wait for minutes.
+    """A failure is shared, because twenty requests that each wait for a lost server would take minutes.
 
-    The next request asks again.
+    The next request is sent again.
     """
     asked = list[float]()
 
@@ -91,7 +91,10 @@ async def test_requests_at_the_same_time_share_a_failure(server: Server) -> None
 async def test_an_earlier_answer_is_used_while_a_budget_is_spent(
     server: Server, age_s: float, spent: int, problem: RPCStatusCode, answer: Any, shown_age: int
 ) -> None:
-    """The page says how old it is. An answer of more than a minute is not used any more."""
+    """An earlier answer replaces a request beyond the budget, and the page shows its age.
+
+    Answers older than a minute are not used.
+    """
     await server.reads.read("list", server.read)
     server.now, server.problem = server.now + age_s, problem
     for _ in range(spent):
@@ -107,7 +110,7 @@ async def test_an_earlier_answer_is_used_while_a_budget_is_spent(
 async def test_requests_do_not_queue_for_longer_than_a_page_may_take(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise, somebody who asks for many lists and does not wait would shut everyone out."""
+    """Requests that would wait too long fail, so that one client with many requests does not block the others."""
     monkeypatch.setattr(server.reads, "_sleep", lambda _: asyncio.sleep(0))
     results = await asyncio.gather(*(server.reads.wait() for _ in range(100)), return_exceptions=True)
     assert [result for result in results if result is None] == [None] * 3 * int(LONGEST_WAIT_S + 1)

@@ -64,7 +64,7 @@ def test_a_hostile_string_is_displayed_unambiguously(value: str, expected: str) 
 
 @pytest.mark.parametrize("place", ["value", "name", "inner"])
 def test_padding_hides_no_tail(place: str) -> None:
-    """Shows the end of 200,000 characters, with the number omitted."""
+    """The end of 200,000 characters is shown, with the number of omitted ones."""
     long = "pay alice" + " " * 200_000 + "and eve 9,000"
     value: Any = {"value": long, "name": {long: 1}, "inner": [{"a": [long]}]}[place]
     reads = text_safety.format_value(value)

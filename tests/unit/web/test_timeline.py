@@ -31,7 +31,7 @@ def test_a_wait_of_weeks_leaves_short_steps_visible() -> None:
     ],
 )
 def test_only_much_longer_stretches_are_cut(lengths: list[float], cut: list[float]) -> None:
-    """Everything that fits one scale keeps it."""
+    """Stretches that fit one scale are not cut."""
     times = [sum(lengths[:count]) for count in range(len(lengths) + 1)]
     scale = Scale(times)
     assert [pytest.approx(each.seconds) for each in scale.breaks] == cut

@@ -8,7 +8,7 @@ from waystation.workflows.ports import data_of
 
 @pytest.mark.parametrize("encoding", [b"json/plain", b"json/protobuf"])
 def test_json_is_read_unchanged(encoding: bytes) -> None:
-    """The core parses it."""
+    """JSON is not parsed here, because the core parses it."""
     assert data_of(Payload(metadata={"encoding": encoding}, data=b"{}")) == b"{}"
 
 
@@ -25,5 +25,5 @@ def test_json_is_read_unchanged(encoding: bytes) -> None:
     ],
 )
 def test_any_other_encoding_is_invalid_json(metadata: dict[str, bytes]) -> None:
-    """Even bytes that are JSON are invalid if their encoding does not say so."""
+    """Bytes with another encoding are invalid, even if they are JSON."""
     assert data_of(Payload(metadata=metadata, data=b'{"agent": "greeter", "message": "hi"}')) == b""
