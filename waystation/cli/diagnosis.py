@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from waystation.core.contract import SEARCH_ATTRIBUTES
+from waystation.core.log import responses
 from waystation.presentation import terminal
 
 OLDEST_SERVER = (1, 29)
@@ -125,6 +126,9 @@ class Observations:
     """Why extensions of other packages cannot be used."""
     failing_tasks: Sequence[str] = ()
     """IDs of open invocations whose workflow tasks fail."""
+    undecrypted: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """Task queues with workers that cannot decrypt their input, each with the type of the activity or workflow, and the
+    ID of an open invocation that waits for it."""
     held: Sequence[tuple[str, str]] = ()
     """ID of each held invocation, and why it is held."""
 
@@ -154,6 +158,9 @@ def diagnose(seen: Observations) -> Iterator[CheckResult]:
         yield CheckResult("extensions", False, problem, "correct the package, or pip uninstall it")
     for id in seen.failing_tasks:
         yield CheckResult("workflow tasks", False, f"they fail in {id}", f"waystation replay {id}")
+    for (queue, kind), id in seen.undecrypted.items():
+        text = f"the worker of task queue {queue} cannot decrypt the input of {kind}, for which {id} waits"
+        yield CheckResult("decryption", False, text, f"give it {responses.DECRYPTION}")
     for id, why in seen.held:
         yield CheckResult("held", False, why, f"waystation retry {id}, or waystation give-up {id}")
     if not seen.held:

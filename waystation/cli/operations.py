@@ -36,6 +36,7 @@ from waystation.configuration import QUOTAS_ENV, WEB_IDENTITY_ENV, is_exposed, r
 from waystation.core.approval import CLIENT_IDENTITY_ENV, IDENTITY_ENV
 from waystation.core.contract import WORKFLOW, Stores
 from waystation.core.errors import CredentialStoreError, InvalidConfiguration, StoreFailed
+from waystation.history import fetch_retries
 from waystation.key_set import EncryptionKeys
 from waystation.presentation import terminal
 from waystation.storage import (
@@ -66,7 +67,8 @@ CLOCK_POLL_S = 0.05
 STORE_LIMIT_S = 10.0
 """How long an object store may take to answer. Its client would retry for minutes."""
 MAX_FAILING = 20
-"""Maximum number of invocations with failing workflow tasks to report."""
+"""Maximum number of invocations with failing workflow tasks to report, and of the newest open ones whose calls are
+checked."""
 _OF_ENCRYPTION = ("encryption", "encryption keys", "user keys")
 """Checks without which no payload can be decrypted."""
 DEFAULTS = Stores()
@@ -320,10 +322,11 @@ async def _observe_invocations(client: AgentClient, *, is_searchable: bool, now:
         return any(poller.is_active(now) for poller in list_pollers(described, "workflows"))
 
     is_open = f"WorkflowType = '{WORKFLOW}' AND ExecutionStatus = 'Running'"
-    newest, queues = None, Counter[str]()
+    newest, queues, ids = None, Counter[str](), list[str]()
     async for execution in client.temporal.list_workflows(is_open, limit=NEWEST):
         newest = newest or execution.start_time.timestamp()
         queues[execution.task_queue] += 1
+        ids.append(execution.id)
     unpolled = {
         queue: count for queue, count in queues.items() if queue != client.task_queue and not await is_polled(queue)
     }
@@ -331,12 +334,23 @@ async def _observe_invocations(client: AgentClient, *, is_searchable: bool, now:
     with suppress(RPCError):  # older servers do not have the search attribute
         query = f"{is_open} AND TemporalReportedProblems IS NOT NULL"
         failing = [execution.id async for execution in client.temporal.list_workflows(query, limit=MAX_FAILING)]
+    undecrypted = dict[tuple[str, str], str]()
+    for id in ids[:MAX_FAILING]:
+        with suppress(StoreFailed):  # another check reports it
+            retries, _ = await fetch_retries(client.temporal, id)
+            undecrypted |= {(retry.task_queue, retry.type): id for retry in retries if retry.is_undecrypted}
     held = [
         (invocation.invocation_id, terminal.format_held(invocation.invocation_id, hold))
         async for invocation in client.held.each(searchable=is_searchable)
         for hold in invocation.holds
     ]
-    return {"newest_start": newest, "unpolled_queues": unpolled, "failing_tasks": failing, "held": held}
+    return {
+        "newest_start": newest,
+        "unpolled_queues": unpolled,
+        "failing_tasks": failing,
+        "undecrypted": undecrypted,
+        "held": held,
+    }
 
 
 def _observe_settings() -> dict[str, Any]:

@@ -5,15 +5,18 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import PendingActivityState
+from temporalio.api.failure.v1 import Failure as FailureProto
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.workflow.v1 import PendingActivityInfo
+from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryReverseRequest
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHistory
 from temporalio.converter import DataConverter
 
 from waystation.core import ids
 from waystation.core.contract import WORKFLOW
-from waystation.core.log import Failure
+from waystation.core.log import Failure, responses
 from waystation.core.projection import CHILD
 from waystation.history.history_events import (
     EventType,
@@ -30,6 +33,9 @@ from waystation.history.history_events import (
     scheduled_by,
 )
 from waystation.history.history_fetch import describe_workflow
+
+LAST_EVENTS = 10
+"""Number of events of a workflow that are read to learn why its last workflow task failed."""
 
 
 @dataclass(slots=True)
@@ -71,7 +77,7 @@ class ActivityAttempts:
             case EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED:
                 self.started, self.count = get_time_s(event), max(attributes.attempt, 1)
                 if attributes.HasField("last_failure"):
-                    self.failure = self.failure_before = failure_of(attributes.last_failure)
+                    self.failure = self.failure_before = _last_failure(attributes.last_failure)
             case EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_STARTED:
                 self.started, self.count = get_time_s(event), 1
             case EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED | EventType.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT:
@@ -166,11 +172,13 @@ def find_failed_workflow_tasks(histories: Iterable[WorkflowHistory]) -> list[tup
 
 @dataclass(frozen=True, slots=True)
 class PendingRetry:
-    """A pending activity that has failed before, or that no worker has picked up yet."""
+    """A pending activity that has failed before or that no worker has picked up yet, or a workflow of a tool whose
+    workflow tasks fail.
+    """
 
     workflow_id: str
     activity: str
-    """The activity ID."""
+    """The activity ID. Empty for a workflow."""
     type: str
     failed: int
     """The number of attempts that have failed so far."""
@@ -185,11 +193,17 @@ class PendingRetry:
     is_due: bool
     """Whether that time has come, so that the activity is in its task queue or with a worker."""
 
+    @property
+    def is_undecrypted(self) -> bool:
+        """Whether it fails because the worker cannot decrypt its input."""
+        return self.failure is not None and responses.UNDECRYPTED in self.failure.message
+
 
 async def fetch_retries(client: Client, workflow_id: str) -> tuple[list[PendingRetry], bool]:
     """Return the pending retries of a workflow and its called agents, and whether any of these has pending work.
 
-    Pending work is an activity or a called agent that has not ended. Workflows that are not running are skipped.
+    A tool's workflow counts as a retry while its workflow tasks fail. Pending work is an activity, a called agent or a
+    tool's workflow that has not ended. Workflows that are not running are skipped.
 
     Raises:
         RPCError: The server did not respond.
@@ -204,9 +218,11 @@ async def fetch_retries(client: Client, workflow_id: str) -> tuple[list[PendingR
             continue
         description = described.raw_description
         has_work = has_work or bool(description.pending_activities or description.pending_children)
-        workflow_ids += [
-            child.workflow_id for child in description.pending_children if child.workflow_type_name == WORKFLOW
-        ]
+        for child in description.pending_children:
+            if child.workflow_type_name == WORKFLOW:
+                workflow_ids.append(child.workflow_id)
+            elif retry := await _fetch_workflow_retry(client, child.workflow_id):
+                retries.append(retry)
         for activity in description.pending_activities:
             await decode_message(activity.last_failure, client.data_converter)
         # Skip the activity that polls a called agent. It fails until that agent ends, so its retries are normal.
@@ -216,6 +232,41 @@ async def fetch_retries(client: Client, workflow_id: str) -> tuple[list[PendingR
             if activity.activity_type.name != CHILD.name and (activity.attempt > 1 or _is_queued(activity))
         ]
     return retries, has_work
+
+
+async def _fetch_workflow_retry(client: Client, workflow_id: str) -> PendingRetry | None:
+    described = await describe_workflow(client, workflow_id)
+    if described is None or described.raw_description.pending_workflow_task.attempt < 2:
+        return None
+    recorded = await client.workflow_service.get_workflow_execution_history_reverse(
+        GetWorkflowExecutionHistoryReverseRequest(
+            namespace=client.namespace,
+            execution=WorkflowExecution(workflow_id=workflow_id),
+            maximum_page_size=LAST_EVENTS,
+        )
+    )
+    failures = (event.workflow_task_failed_event_attributes.failure for event in recorded.history.events)
+    failure = next((each for each in failures if each.message), FailureProto())
+    await decode_message(failure, client.data_converter)
+    return PendingRetry(
+        workflow_id,
+        "",
+        described.workflow_type,
+        failed=described.raw_description.pending_workflow_task.attempt - 1,
+        most=0,
+        failure=_last_failure(failure) if failure.message else None,
+        task_queue=described.task_queue,
+        next_at=None,
+        is_due=True,
+    )
+
+
+def _last_failure(failure: FailureProto) -> Failure:
+    """Convert the failure of an attempt or, if its worker could not decrypt the input, the cause that says so."""
+    cause = failure
+    while responses.UNDECRYPTED not in cause.message and cause.HasField("cause"):
+        cause = cause.cause
+    return failure_of(cause if responses.UNDECRYPTED in cause.message else failure)
 
 
 def _is_queued(activity: PendingActivityInfo) -> bool:
@@ -232,7 +283,7 @@ def _retry(workflow_id: str, activity: PendingActivityInfo) -> PendingRetry:
         activity.activity_type.name,
         failed=activity.attempt - 1,
         most=activity.maximum_attempts,
-        failure=failure_of(activity.last_failure) if activity.HasField("last_failure") else None,
+        failure=_last_failure(activity.last_failure) if activity.HasField("last_failure") else None,
         task_queue=activity.activity_options.task_queue.name,
         next_at=due.ToNanoseconds() / 1e9 if _is_queued(activity) else None,
         is_due=not is_scheduled,

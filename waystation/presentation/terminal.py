@@ -20,7 +20,7 @@ from waystation.core import ids, summary
 from waystation.core.actions import ACTIONS
 from waystation.core.approval import PendingCall, default_hint
 from waystation.core.contract import Event, text_of
-from waystation.core.log import REQUEST_CONFIRMATION, REQUEST_CREDENTIAL, Failure
+from waystation.core.log import REQUEST_CONFIRMATION, REQUEST_CREDENTIAL, Failure, responses
 from waystation.core.payload import JsonObject
 from waystation.core.secrets import hide_named_secrets
 from waystation.presentation import text_safety
@@ -311,12 +311,13 @@ def format_deadline(deadline: float, now: float) -> str:
     return f"{format_date(deadline)}, {f'in {text_safety.format_duration(left)}' if left > 0 else 'which has passed'}"
 
 
-def describe_failure(failure: Failure) -> str:
-    """Describe why an activity failed to return a result."""
+def describe_failure(failure: Failure, task_queue: str | None = None) -> str:
+    """Describe why an activity, which was on this task queue if it is known, failed to return a result."""
     if failure.kind != "error":
         reasons = {"cancelled": "cancelled", "heartbeat": "worker lost (no heartbeat)"}
         return reasons.get(failure.kind, f"timed out ({failure.kind.replace('_', ' ')})")
-    return ": ".join(filter(None, (failure.error_type, failure.message)))
+    explained = responses.explain_undecrypted(failure.message, task_queue)
+    return explained or ": ".join(filter(None, (failure.error_type, failure.message)))
 
 
 def format_call(call: PendingCall) -> str:

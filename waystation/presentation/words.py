@@ -368,8 +368,8 @@ def describe_retry(retry: "PendingRetry", log: Log | None, now: float, *, soon_s
         next_attempt = (
             f"its next attempt has been waiting for a worker since {terminal.format_time(retry.next_at, now=now)}"
         )
-    reason = " ".join(terminal.describe_failure(retry.failure).split()) if retry.failure else "no reason given"
-    clipped = terminal.escape(summary.clip(reason, MAX_REASON_CHARS))
+    reason = terminal.describe_failure(retry.failure, retry.task_queue) if retry.failure else "no reason given"
+    clipped = terminal.escape(summary.clip(" ".join(reason.split()), MAX_REASON_CHARS))
     return f"{_name_subject(retry, log)} failed {times}; {next_attempt}. {clipped}"
 
 
@@ -378,6 +378,8 @@ def _name_subject(retry: "PendingRetry", log: Log | None) -> str:
     agent, dot, tool = retry.type.partition(".")
     if dot:
         return f"{terminal.escape(agent)}'s call {terminal.escape(tool)} [{call_id_of(retry.activity)}]"
+    if not retry.activity:
+        return f"The workflow {terminal.escape(retry.type)} [{terminal.escape(retry.workflow_id)}]"
     if retry.type == HELD_TOOL.name:
         call = log.state.calls.get(call_id_of(retry.activity)) if log else None
         return f"The held call {terminal.escape(call.name) if call else ''} [{call_id_of(retry.activity)}]"

@@ -5,20 +5,28 @@ import json
 import os
 import subprocess
 import sys
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from temporalio import activity
+from temporalio import activity, workflow
 from temporalio.client import Client
+from temporalio.service import RPCError
 from temporalio.worker import Worker
 
 import waystation
 from tests.documents import blocks, section
 from tests.paths import ROOT
+from tests.programs import command
 from tests.server.encryption.test_encrypted_namespace import write_keys
-from waystation import ActivityTool, Agent
+from tests.server.workflows.outside import until
+from waystation import ActivityTool, Agent, WorkflowTool
 from waystation.embedded import EmbeddedServer
+from waystation.history import PendingRetry, fetch_retries
+from waystation.presentation import words
 from waystation.storage import ENCRYPTION_VARIABLE
 from waystation.testing import AgentEnvironment, ScriptedModel, calls, responses, says
 
@@ -146,8 +154,8 @@ def payer() -> Agent:
     return Agent(name="payer", model=ScriptedModel(calls(("pay", {"amount": 5})), says("Paid.")), tools=[tool])
 
 
-@activity.defn
-async def ship(order: dict[str, Any]) -> dict[str, Any]:
+@activity.defn(name="ship")
+async def ship_order(order: dict[str, Any]) -> dict[str, Any]:
     """Ship an order."""
     return {"shipped": order["order"]}
 
@@ -164,10 +172,90 @@ async def test_a_plain_client_and_worker_in_python_use_the_same_keys(
     plain = await Client.connect(server.address, data_converter=converter)
     async with (
         AgentEnvironment(agent, server=server, store=tmp_path / "store") as env,
-        Worker(plain, task_queue="plain", activities=[ship]),
+        Worker(plain, task_queue="plain", activities=[ship_order]),
     ):
         start = {"agent": "seller", "message": "go"}
         queue = env.client.task_queue
         result = await plain.execute_workflow("AgentInvocation", start, id="plain", task_queue=queue)
     assert result["text"] == "Shipped."
     assert responses(model.requests[-1]) == [("ship", {"shipped": "A1"})]
+
+
+@workflow.defn(name="Pack", sandboxed=False)
+class Pack:
+    """Packs an order."""
+
+    @workflow.run
+    async def run(self, order: dict[str, Any]) -> dict[str, Any]:
+        """Pack the order."""
+        return order
+
+
+@asynccontextmanager
+async def running_plainly(
+    server: EmbeddedServer, folder: Path, monkeypatch: pytest.MonkeyPatch, model: ScriptedModel, queue: str, **ship: Any
+) -> AsyncIterator[AgentEnvironment]:
+    """Run an encrypting agent, and a worker of Temporal's SDK without a codec that has its tools `ship` and `pack`."""
+    write_keys(folder / "keys.json", "first")
+    monkeypatch.setenv(ENCRYPTION_VARIABLE, str(folder / "keys.json"))
+    tools = [
+        ActivityTool("ship", schema=ORDER, task_queue=queue, **ship),
+        WorkflowTool("Pack", name="pack", schema=ORDER, task_queue=queue),
+    ]
+    async with (
+        AgentEnvironment(
+            Agent(name="seller", model=model, tools=tools),
+            server=server,
+            store=folder / "store",
+            task_queue=f"{queue}-e",
+        ) as env,
+        Worker(await Client.connect(server.address), task_queue=queue, activities=[ship_order], workflows=[Pack]),
+    ):
+        yield env
+
+
+async def test_calls_of_a_worker_that_cannot_decrypt_are_reported_while_they_are_retried(
+    server: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Readers of the invocation and `waystation doctor` name the activity or workflow, the queue and the remedy."""
+    queue = f"plain-{uuid.uuid4()}"
+    model = ScriptedModel(calls(("ship", {"order": "A1"}), ("pack", {"order": "A1"})))
+    async with running_plainly(server, tmp_path, monkeypatch, model, queue, effect="repeatable", retries=9) as env:
+        invocation = await env.client.start("seller", "go")
+
+        async def look() -> list[PendingRetry] | None:
+            retries, _ = await fetch_retries(env.client.temporal, invocation.id)
+            return retries if sum(retry.is_undecrypted for retry in retries) == 2 else None
+
+        retries = await until(look, "both failures")
+        assert retries is not None
+        shown = sorted(words.describe_retry(retry, None, 0.0) for retry in retries)
+        place = ("--address", server.address, "--task-queue", env.client.task_queue)
+        checked = await command(*place, "doctor", "--json", "--store", str(env.store))
+        for id in (invocation.id, retries[0].workflow_id, retries[1].workflow_id):
+            with suppress(RPCError):  # the activity's workflow is the invocation, and closes its workflow
+                await env.client.temporal.get_workflow_handle(id).terminate()
+    assert [line.partition(" of ")[0].partition(" [")[0] for line in shown] == [
+        "The activity ship",
+        "The workflow Pack",
+    ]
+    remedy = f"The worker of task queue {queue} cannot decrypt its input; give it `waystation.data_converter()`"
+    assert all(remedy in line for line in shown)
+    found = [record for record in checked.records if record["check"] == "decryption" and queue in record["text"]]
+    about = f"the worker of task queue {queue} cannot decrypt the input of"
+    texts = [f"{about} {kind}, for which {invocation.id} waits" for kind in ("Pack", "ship")]
+    assert sorted(record["text"] for record in found) == texts
+    assert all("waystation.data_converter()" in record["fix"] for record in found)
+
+
+async def test_the_model_and_the_log_learn_that_a_worker_cannot_decrypt(
+    server: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error of a call without retries has the cause and the remedy instead of the text of the worker's SDK."""
+    queue = f"plain-{uuid.uuid4()}"
+    model = ScriptedModel(calls(("ship", {"order": "A1"})), says("Not shipped."))
+    async with running_plainly(server, tmp_path, monkeypatch, model, queue) as env:
+        await (await env.client.start("seller", "go")).result()
+    [(name, response)] = responses(model.requests[-1])
+    assert (name, f"task queue {queue}" in response["error"]) == ("ship", True)
+    assert "decrypt its input; if payloads are encrypted, give it `waystation.data_converter()`" in response["error"]

@@ -107,6 +107,7 @@ FAULTS: list[tuple[str, Mapping[str, Any], str, str]] = [
     ("broken channels", {"files": [settings_file("channels", problem="no address")]}, "channels", "create channels"),
     ("agent without a model key", {"agents": {"a.py": "no credentials"}}, "agents", "waystation worker check"),
     ("failing workflow tasks", {"failing_tasks": ["refund-8"]}, "workflow tasks", "waystation replay refund-8"),
+    ("worker without a codec", {"undecrypted": {("q", "ship"): "refund-7"}}, "decryption", "data_converter()"),
     ("held invocation", {"held": [("refund-9", "refund-9 since 8:00")]}, "held", "waystation retry refund-9"),
 ]
 

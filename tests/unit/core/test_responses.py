@@ -17,8 +17,10 @@ from tests.unit.core.story import (
 )
 from tests.unit.core.test_asking import request_confirmation
 from waystation.core.approval import ApprovalPolicy
+from waystation.core.contract import Target
 from waystation.core.conversation import prompt
-from waystation.core.log import Body
+from waystation.core.log import Body, CallLost, Failure
+from waystation.core.log.responses import explain_undecrypted
 from waystation.core.payload import JsonObject
 
 PAY: JsonObject = {"amount": 5000, "to": "rose"}
@@ -166,3 +168,34 @@ def test_payload_of_a_confirmation_may_be_any_value() -> None:
     log = log_of(user_message("pay"), model_calls("pay", gated=True), answered("fc-1", payload=[]))
     assert (log.state.calls["fc-1"].tool_confirmation() or {})["payload"] == []
     assert responses(log)[-1][1] == {"confirmed": True, "payload": []}
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Failed to parse activity args for activity ship: Unknown encoding: binary/encrypted",
+        "unable to decode the activity function input payload with error: payload item 0: encoding binary/encrypted: "
+        "payload encoding is not supported for function name: ship",
+        "No PayloadConverter is registered for an encoding: binary/encrypted",
+        "'Unknown payload encoding binary/encrypted'",
+        "Failed decoding arguments",
+    ],
+    ids=["TypeScript", "Go", "Java", "Python, cause", "Python"],
+)
+def test_the_error_of_a_worker_that_cannot_decrypt_names_the_remedy(message: str) -> None:
+    """The model receives the cause and the remedy, in place of the error of the SDK."""
+    target = Target(name="ship")
+    log = log_of(
+        user_message("go"),
+        model_calls("ship", target=target, task_queue="plain"),
+        CallLost("fc-1", Failure(kind="error", error_type="Error", message=message)),
+    )
+    [(_, response)] = responses(log)
+    assert "The worker of task queue plain" in response["error"]
+    assert "decrypt its input" in response["error"]
+    assert "give it `waystation.data_converter()` or a codec" in response["error"]
+
+
+def test_other_errors_of_a_worker_stay_as_they_are() -> None:
+    """Only an error about the encoding is explained."""
+    assert explain_undecrypted("The order was not found.", "plain") == ""

@@ -20,6 +20,10 @@ REJECTED = "This tool call is rejected."
 REQUEST_CONFIRMATION = "adk_request_confirmation"
 REQUEST_CREDENTIAL = "adk_request_credential"
 """ADK's name for the function call that asks a client for a credential. The model never sees these requests."""
+UNDECRYPTED = "binary/encrypted"
+"""The encoding that Temporal's SDKs name if a worker without a codec receives an encrypted payload."""
+DECRYPTION = "`waystation.data_converter()` or a codec: docs/reference/encryption-format.md"
+"""The remedy for such a worker."""
 
 
 def request_id(call: CallState) -> str:
@@ -130,9 +134,26 @@ def lost(call: CallState, failure: Failure) -> ToolOutcome:
                 f"The workflow of `{call.name}` already exists, for example from before a reset. "
                 f"{unknown_effect(1, 'the call')}"
             )
+        case "error" if call.call.target and (explained := explain_undecrypted(text, call.call.task_queue)):
+            text = explained
     return ToolOutcome(
         function_call_id=call.id, response={"error": text, "error_type": error_type}, error_type=error_type
     )
+
+
+def explain_undecrypted(message: str, task_queue: str | None = None) -> str:
+    """Return the cause and the remedy if the error of a plain Temporal worker says that it cannot decrypt its input.
+
+    Return an empty string for any other error.
+    """
+    worker = f"The worker of task queue {task_queue}" if task_queue else "The worker"
+    if UNDECRYPTED in message:
+        return f"{worker} cannot decrypt its input; give it {DECRYPTION}"
+    if message == "Failed decoding arguments":  # The SDK for Python names the encoding only in the cause.
+        return (
+            f"{message}. {worker} may be unable to decrypt its input; if payloads are encrypted, give it {DECRYPTION}"
+        )
+    return ""
 
 
 def unknown_effect(attempts: int, subject: str = "it") -> str:
