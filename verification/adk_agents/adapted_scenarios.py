@@ -1,4 +1,4 @@
-"""Run scenarios of google-adk agents through the adapter: one question a line on standard input, one answer a line.
+"""Run scenarios of google-adk agents through the adapter. Reads one question per line, and writes one answer per line.
 
 Runs in the environment that has google-adk and Waystation. The first argument is the address of the server. A question
 is the name of a scenario.

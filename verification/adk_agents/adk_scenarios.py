@@ -113,7 +113,7 @@ def _plugins() -> Any:
 
 
 def _replayable(agent: Any) -> Any:
-    """Mark an agent or a class, except in google-adk's process, in which all of them run."""
+    """Mark an agent or a class as replayable, except in google-adk's process, which runs all of them."""
     try:
         from waystation.adk import replayable
     except ImportError:
@@ -122,7 +122,7 @@ def _replayable(agent: Any) -> Any:
 
 
 def _story(cast: Cast) -> Any:
-    """The custom agent of ADK's documentation: a loop over sub-agents, and a second try if the tone is negative."""
+    """Return the custom agent of ADK's documentation: it loops over sub-agents, and retries if the tone is negative."""
     from google.adk.agents import BaseAgent, LlmAgent, LoopAgent, SequentialAgent
     from google.adk.events import Event, EventActions
     from google.genai import types
@@ -159,7 +159,7 @@ def _story(cast: Cast) -> Any:
 
 
 def _stopping_loop(cast: Cast) -> Any:
-    """A custom agent without sub-agents, which ends a loop."""
+    """Return a custom agent without sub-agents, which ends a loop."""
     from google.adk.agents import BaseAgent, LlmAgent, LoopAgent
     from google.adk.events import Event, EventActions
 
@@ -177,7 +177,7 @@ def _stopping_loop(cast: Cast) -> Any:
 
 
 def _parallel_bodies(cast: Cast) -> Any:
-    """Custom agents in a parallel agent, which save artifacts and write state of the user and the app."""
+    """Return custom agents in a parallel agent. They save artifacts and write state of the user and the app."""
     from google.adk.agents import BaseAgent, LlmAgent, ParallelAgent
     from google.adk.events import Event, EventActions
     from google.genai import types

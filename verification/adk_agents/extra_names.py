@@ -1,4 +1,4 @@
-"""Use names of google-adk under Waystation's name, with an agent of Waystation, and print what happens as JSON.
+"""Use names of google-adk under Waystation's name, with an agent of Waystation, and print the results as JSON.
 
 Runs in the environment that has google-adk and Waystation.
 """
@@ -85,7 +85,7 @@ async def saved(folder: str) -> Any:
 
 
 async def remembered() -> Any:
-    """Return what google-adk's memory service finds of a session of Waystation."""
+    """Return the memories that google-adk's memory service finds of a session of Waystation."""
     session = Session(id="s", app_name="a", user_id="u", events=[Event(author="user", message="I like tea")])
     context = ToolContext(services=Services(memory=InMemoryMemoryService()), session=session)
     await context.add_session_to_memory()
@@ -119,7 +119,7 @@ async def coded() -> Any:
 
 
 async def ran() -> Any:
-    """Return what a runner of Waystation replies with an agent of google-adk."""
+    """Return the replies of a runner of Waystation with an agent of google-adk."""
     adk_agent = AdkAgent(name="greeter", model=GreetingLlm(model="greeting"))
     events = await InMemoryRunner(adk_agent, app_name="greeting").run_debug("Hi", quiet=True)
     return [event.content.parts[0].text for event in events]
@@ -134,7 +134,7 @@ class GreetingLlm(BaseLlm):
 
 
 async def programs() -> Any:
-    """Return what the agents above do on an embedded server."""
+    """Return the results of the agents above on an embedded server."""
     async with EmbeddedServer() as server:
         os.environ["TEMPORAL_ADDRESS"] = server.address
         found = {"coded": await coded(), "ran": await ran()}

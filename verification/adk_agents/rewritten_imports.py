@@ -1,6 +1,6 @@
 """Import the scenarios with google-adk's classes in the process that has both packages.
 
-It is an author's change of import lines, made in the source of the scenarios only: `waystation` becomes `google.adk`.
+In the source of the scenarios, `waystation` becomes `google.adk`, as if an author had changed the import lines.
 """
 
 import re
@@ -38,5 +38,5 @@ class _Finder(MetaPathFinder):
 
 
 def rewrite_imports() -> None:
-    """From now on, the scenarios have google-adk's classes."""
+    """Make later imports of the scenarios use google-adk's classes."""
     sys.meta_path.insert(0, _Finder())

@@ -25,7 +25,7 @@ OTHER_ERRORS = {"ready_made_search_of_another_model"}
 
 
 def with_calls_that_run_code(whole: Json) -> Json:
-    """Have code run as a tool call, whose response is the code's result."""
+    """Turn executed code into a tool call, whose response is the code's result."""
     for event in whole["events"]:
         parts = event.get("content", {}).get("parts", [])
         if parts and "executableCode" in parts[-1]:
@@ -41,7 +41,7 @@ def with_calls_that_run_code(whole: Json) -> Json:
 
 @pytest.mark.parametrize("name", ADK_SCENARIOS)
 def test_a_part_of_google_adk_works_as_there(oracle: Oracle, adapted: Oracle, name: str) -> None:
-    """Planners, code executors, plugins and changes of requests are google-adk's own."""
+    """Planners, code executors, plugins and changes of requests are google-adk's, and behave as there."""
     scenario, answer = ADK_SCENARIOS[name], without_labels(adapted.ask(name), None)
     whole = expected(oracle, scenario, [*scenario.deviations, *ALWAYS])
     lines = difference(with_calls_that_run_code(whole), answer)
@@ -50,7 +50,7 @@ def test_a_part_of_google_adk_works_as_there(oracle: Oracle, adapted: Oracle, na
 
 @pytest.mark.parametrize("name", [name for name in SCENARIOS if name not in OTHER_ERRORS])
 def test_a_google_adk_agent_runs_as_in_adk(oracle: Oracle, adapted: Oracle, name: str) -> None:
-    """Only the deviations of the engine show."""
+    """A google-adk agent differs only in the deviations of the engine."""
     scenario = SCENARIOS[name]
     named = [*scenario.deviations, *ALWAYS]
     engine = [deviation for deviation in named if deviation not in OF_OUR_CLASSES]
@@ -59,5 +59,5 @@ def test_a_google_adk_agent_runs_as_in_adk(oracle: Oracle, adapted: Oracle, name
 
 
 def test_deviations_of_waystations_classes_are_known() -> None:
-    """A deviation that no longer exists must be removed here, too."""
+    """Every deviation listed here exists."""
     assert DEVIATIONS.keys() >= OF_OUR_CLASSES

@@ -20,7 +20,7 @@ def found_by(module: str, folder: Path) -> Any:
 
 
 def test_names_of_google_adk_work_with_agents_of_waystation(tmp_path: Path) -> None:
-    """They are google-adk's own: planners, tools, code executors, plugins and services. So may the agent be."""
+    """Planners, tools, code executors, plugins and services of google-adk work with agents of either package."""
     found = found_by("extra_names", tmp_path)
     result = {"outcome": "OUTCOME_OK", "output": "Code execution result:\n42\n\n"}
     assert found["coded"] == ["It is 42.", [result], True]
@@ -34,7 +34,7 @@ def test_names_of_google_adk_work_with_agents_of_waystation(tmp_path: Path) -> N
 
 
 def test_a_policy_on_a_tool_of_google_adk_asks_or_the_tool_does_not_load(tmp_path: Path) -> None:
-    """A policy alone asks at each call, and a rule beside it decides. A tool that cannot ask is a mistake."""
+    """A policy alone gates each call, and a rule beside it decides. A policy on a tool that cannot ask is a mistake."""
     found = found_by("tool_policies", tmp_path)
     refused = {name: found.pop(name) for name, result in [*found.items()] if isinstance(result, str)}
     every, large, never = [True, True], [False, True], [False, False]

@@ -60,7 +60,7 @@ CHANGED = {
         "Step 3 of the body of 'story' was to yield an event, and is now to end.",
     ),
 }
-"""Bodies that do not repeat the steps of `STEPS`, and how the invocation fails."""
+"""Bodies that do not repeat the steps of `STEPS`, and the failure of the invocation."""
 REFUSED = {
     "gathers": (
         "await asyncio.gather(*(anext(agent.run_async(ctx)) for agent in (first, second))); yield",
@@ -90,7 +90,7 @@ REFUSED = {
         "A body yielded an event with a function call or response; only sub-agents can call tools.",
     ),
 }
-"""The rest of a body, and how its invocation fails, by the name of the agent."""
+"""The rest of a body, and the failure of its invocation, by the name of the agent."""
 
 
 def source(name: str, body: str) -> str:
@@ -145,7 +145,7 @@ async def test_a_body_continues_after_a_crash_if_it_takes_the_same_steps(
 
 
 def test_the_custom_agent_on_the_page_can_run(tmp_path: Path) -> None:
-    """The check succeeds and says how it differs."""
+    """The check succeeds and reports the differences from ADK."""
     (block,) = (block for block in blocks(how_to("run-adk-agents"), "python") if "@replayable" in block)
     write(tmp_path, "drafts", block)
     code, logged = check(tmp_path)
@@ -156,7 +156,7 @@ def test_the_custom_agent_on_the_page_can_run(tmp_path: Path) -> None:
 async def test_bodies_that_cannot_be_replayed_fail_with_the_remedy(
     worker: Callable[[], AdkWorker], server: EmbeddedServer, tmp_path: Path
 ) -> None:
-    """No model is called."""
+    """The invocation fails before a model is called."""
     for name, (body, _) in REFUSED.items():
         write(tmp_path, name, source(name, body))
     problems = {}

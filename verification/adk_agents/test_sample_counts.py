@@ -1,4 +1,4 @@
-"""`make adk-samples` counts what a folder's agents do here, compared with google-adk."""
+"""`make adk-samples` counts the agents of a folder that run on Waystation as on google-adk."""
 
 import asyncio
 import os
@@ -62,7 +62,7 @@ SAMPLES = {
 
 
 async def count(folder: Path) -> tuple[int | None, str]:
-    """Return the exit code and what is printed."""
+    """Return the exit code and the output."""
     assert PYTHON.exists(), f"{PYTHON} is missing; run `make test-full`, or `make .venv-adk/.stamp` once."
     process = await asyncio.create_subprocess_exec(
         PYTHON,
@@ -80,7 +80,7 @@ async def count(folder: Path) -> tuple[int | None, str]:
 
 @pytest.fixture
 def samples(tmp_path: Path) -> Path:
-    """A folder with samples."""
+    """Return a folder with samples."""
     for name, source in SAMPLES.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "agent.py").write_text(dedent(source))
@@ -99,5 +99,5 @@ async def test_samples_are_counted_and_others_named_with_their_reasons(samples: 
 
 
 async def test_a_folder_without_samples_is_an_error(tmp_path: Path) -> None:
-    """Otherwise a wrong folder would look as if nothing could run."""
+    """A folder without samples is an error, because it is probably the wrong one."""
     assert await count(tmp_path) == (2, "")

@@ -79,11 +79,11 @@ REFUSED = {
         "Agent 'return': `name` is 'return': 'return' is not a valid identifier; use letters, digits and underscores.",
     ),
 }
-"""Sources of agent packages, each with the problem that is reported."""
+"""Sources of agent packages, each with the reported problem."""
 
 
 def check(folder: Path) -> tuple[int, list[dict[str, str]]]:
-    """Check the agents in a folder, and return the exit code and what is logged."""
+    """Check the agents in a folder, and return the exit code and the log."""
     done = subprocess.run(
         [PYTHON, "-m", "waystation.worker", "check", "--agents", str(folder)],
         cwd=folder,
@@ -103,7 +103,7 @@ def write(folder: Path, name: str, source: str) -> None:
 
 
 def test_agents_that_cannot_be_durable_are_refused_by_name(tmp_path: Path) -> None:
-    """Each is reported with the remedy, before anything runs."""
+    """Each agent that cannot be durable is reported with the remedy, before anything runs."""
     for name, (source, _) in REFUSED.items():
         write(tmp_path, name, source)
     code, logged = check(tmp_path)
@@ -161,7 +161,7 @@ def worker(server: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 async def test_agents_made_by_adk_create_run_under_the_names_of_their_packages(
     worker: Callable[[], AdkWorker], server: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both are named `root_agent`, as are the authors of their events. An agent knows its own replies."""
+    """Two agents named `root_agent`, like the authors of their events, run separately. Each knows its own replies."""
     for name in ("weather", "travel"):
         write(tmp_path, name, "from google.adk import Agent\nroot_agent = Agent(name='root_agent', model='gemini-x')\n")
     async with FakeGemini() as gemini:

@@ -92,7 +92,7 @@ CASES = {
 
 
 async def judged(tool: Any) -> Any:
-    """Return for an amount of 1 and of 1000 whether a call waits, and the tool's origin. Else, return the problem."""
+    """Return whether calls with the amounts 1 and 1000 wait, and the tool's origin, or else the problem."""
     agent = from_adk(Agent(name="payer", model="gemini-3.5-flash", tools=[tool]))
     if problems := authoring_problems(agent):
         return [str(problem) for problem in problems][-1]

@@ -1,1 +1,1 @@
-"""Agents of google-adk from a folder, counted by what they do here. Needs the environment that has google-adk."""
+"""Count the google-adk agents of a folder that run on Waystation. Needs the environment that has google-adk."""

@@ -28,7 +28,7 @@ from waystation.embedded import EmbeddedServer
 
 START_LIMIT_S = 30.0
 CHANGES = ("no-placeholder", "one-rule-for-batches", "each-answer-is-an-event", "generators-are-no-nodes")
-"""Deviations that turn google-adk's record into the one that is expected of Waystation."""
+"""Deviations that turn google-adk's record into Waystation's expected one."""
 
 
 def find_samples(folder: Path) -> Iterator[Path]:
@@ -43,7 +43,7 @@ def find_samples(folder: Path) -> Iterator[Path]:
 
 
 def ask(side: Callable[[Path], Awaitable[Json]], folder: Path, address: str) -> Json:
-    """Run one side of a sample in a process of its own, and return what `sides.answer` sends."""
+    """Run one side of a sample in a separate process, and return the result that `sides.answer` sends."""
     context = multiprocessing.get_context("forkserver")
     receive, send = context.Pipe(duplex=False)
     process = context.Process(target=sides.answer, args=(side, folder, address, send), daemon=True)
@@ -62,7 +62,7 @@ def ask(side: Callable[[Path], Awaitable[Json]], folder: Path, address: str) -> 
 
 
 def judge(theirs: Json, ours: Json) -> tuple[bool, str | None]:
-    """Return whether a sample loads, and why it does not run."""
+    """Return whether a sample loads, and the reason if it does not run."""
     if "not_imported" in theirs:
         return False, f"cannot be imported with google-adk: {theirs['not_imported']}"
     if "refused" in ours:
@@ -80,7 +80,7 @@ def judge(theirs: Json, ours: Json) -> tuple[bool, str | None]:
 
 
 async def main(folder: Path) -> int:
-    """Print the counts, and why each other sample does not run. Return the exit code."""
+    """Print the counts, and the reason for each sample that does not run. Return the exit code."""
     samples = list(find_samples(folder))
     if not samples:
         sys.stderr.write(f"{folder} contains no package with an `agent.py` that defines `root_agent` or `app`.\n")

@@ -1,4 +1,4 @@
-"""The conversation with a sample, the same with google-adk's runner and with Waystation's."""
+"""Run the same conversation with a sample on google-adk's runner and on Waystation's."""
 
 import json
 import random
@@ -14,17 +14,17 @@ from verification.differential.record import event_of, record
 Json = dict[str, Any]
 USER, SESSION = "user", "session"
 MAX_MESSAGES = 30
-"""Messages and answers. A sample that needs more does not end."""
+"""Maximum number of messages and answers. A sample that needs more counts as endless."""
 _REQUESTS = ("adk_request_confirmation", "adk_request_credential")
 _CHANGING = (
     (re.compile(r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?( ?[+-]\d\d:?\d\d|Z| [A-Z]{3,4}\b)*"), "<time>"),
-    # Not the IDs of google-adk's calls, which are numbered later.
+    # IDs of google-adk's calls are not replaced here, because they are numbered later.
     (re.compile(r"(?<!adk-)\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"), "<uuid>"),
     (re.compile(r"\b0x[0-9a-f]{8,}\b"), "<address>"),
 )
 """Texts that differ from run to run."""
 _TIMES = (1.6e9, 2.6e9)
-"""Numbers between these are taken for times: from 2020 to 2052, in seconds since 1970."""
+"""Numbers in this range count as times: from 2020 to 2052, in seconds since 1970."""
 
 
 def fix_random_numbers() -> None:
@@ -91,7 +91,7 @@ def _answer(call: types.FunctionCall) -> types.Content:
 
 
 def _comparable(event: Any) -> Json:
-    """Return what is compared of an event. IDs of calls become unique in the session."""
+    """Return the compared fields of an event. IDs of calls become unique in the session."""
     dumped = event.model_dump(mode="json", by_alias=True, exclude_none=True, fallback=str)
     for part in (dumped.get("content") or {}).get("parts") or ():
         (part.get("functionResponse") or {}).pop("willContinue", None)
@@ -102,7 +102,7 @@ def _comparable(event: Any) -> Json:
 
 
 def _steady(value: Any) -> Any:
-    """Replace what differs from run to run."""
+    """Replace the values that differ from run to run."""
     match value:
         case str():
             for pattern, name in _CHANGING:

@@ -15,7 +15,7 @@ Json = dict[str, Any]
 TRANSFER = "transfer_to_agent"
 SET_RESPONSE = "set_model_response"
 LAST = (SET_RESPONSE, "exit_loop")
-"""Tools whose call ends what the agent does."""
+"""Tools whose call ends the run of the agent."""
 _STATE = re.compile(r"{([A-Za-z_]\w*)}")
 """Matches a state variable in an instruction."""
 _EXAMPLES: Mapping[str, Any] = {"string": "text", "integer": 7, "number": 1.5, "boolean": True, "null": None}
@@ -33,15 +33,15 @@ class Progress:
     uncalled: set[str] = field(default_factory=set)
     """Tools that were declared but not called."""
     state: Json = field(default_factory=dict)
-    """The session's state at the start: what the instructions of agents that are called as tools contain."""
+    """The session's initial state: the variables in the instructions of agents that are called as tools."""
     transfers: int = 0
 
     def find_transfer(self, agent: str, targets: Sequence[str]) -> str | None:
-        """Return the target of `agent` that is, or leads to, an agent that has not acted."""
+        """Return a transfer target of `agent` that has not acted or leads to an agent that has not acted."""
         if self.transfers >= 2 * len(self.parents):
-            return None  # an agent that cannot be reached must not keep the others busy
+            return None  # an unreachable agent must not cause endless transfers
         self.transfers += 1
-        # Towards each agent lead those above it, and out of a subtree the agent above.
+        # Agents above the target lead to it, and the agent above a subtree leads out of it.
         ways = [name for pending in self.unvisited for name in [*self._above(pending), self.parents.get(agent)]]
         return next((name for name in ways if name in targets), None)
 
@@ -87,7 +87,7 @@ class ScriptedLlm(BaseLlm):  # type: ignore[misc]  # google-adk is not in the en
 
 
 def script(root: Any) -> Progress:
-    """Give every LLM agent below `root` a scripted model, and return what they have not done yet, which they update.
+    """Give every LLM agent below `root` a scripted model, and return their progress, which the models update.
 
     Agents that are called as tools need not act, because their tools are called.
     """
@@ -105,7 +105,7 @@ def script(root: Any) -> Progress:
 
 
 def tree(root: Any) -> Iterator[Any]:
-    """Yield every agent below `root`, those that are called as tools included."""
+    """Yield every agent below `root`, including agents that are called as tools."""
     yield root
     for tool in getattr(root, "tools", ()):
         if hasattr(tool, "agent"):

@@ -1,4 +1,4 @@
-"""One sample in a process of its own: on google-adk, or through Waystation's adapter."""
+"""Run one sample in a separate process, on google-adk or through Waystation's adapter."""
 
 import asyncio
 import importlib
@@ -28,9 +28,9 @@ from waystation.apps.registry import discover
 
 LIMIT_S = 120.0
 DEVIATIONS = {"tool-errors-are-told": None, "one-rule-for-batches": None}
-"""How google-adk is set up; see `verification.differential.deviations`."""
+"""Deviations for which google-adk is set up; see `verification.differential.deviations`."""
 PLACEHOLDERS = {"GOOGLE_API_KEY": "placeholder", "GOOGLE_CLOUD_PROJECT": "project", "GOOGLE_CLOUD_LOCATION": "global"}
-"""Variables that samples read when they are imported. No model is called, so no key is required."""
+"""Values of the variables that samples read when they are imported. No model is called, so no key is required."""
 
 
 class CannotImport(Exception):
@@ -91,7 +91,7 @@ def _import(folder: Path) -> App:
 
 
 def answer(side: Callable[[Path], Awaitable[Json]], folder: Path, address: str, send: Connection) -> None:
-    """Send what `side` returns, or `not_imported` or `failed` with the reason, and end this process."""
+    """Send the result of `side`, or `not_imported` or `failed` with the reason, and end this process."""
     sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # samples print until the process ends
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)

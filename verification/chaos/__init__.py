@@ -1,4 +1,4 @@
-"""Kill and stop workers and servers while people answer, then check histories and effects.
+"""Kill and stop workers and servers while calls are answered, then check histories and effects.
 
 Run `python -m verification.chaos`.
 """

@@ -1,5 +1,5 @@
 # ruff: noqa: T201  (a program that talks to a person)
-"""Run the long form: `python -m verification.chaos`; `-h` lists the options."""
+"""Run chaos: `python -m verification.chaos`; `-h` lists the options."""
 
 import argparse
 import asyncio
@@ -19,7 +19,7 @@ from verification.chaos.setups import SETUPS
 
 
 def main() -> int:
-    """Run one plan per seed, print the figures, and return 1 if one of them must be 0 and is not."""
+    """Run one plan per seed and print the figures. Return 1 if a figure that must be 0 is not 0."""
     parser = argparse.ArgumentParser(prog="python -m verification.chaos", description=main.__doc__)
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3, 4, 5], metavar="N")
     parser.add_argument("--kills", type=int, default=Size.kills, help="kills of workers for each seed")

@@ -1,4 +1,4 @@
-"""Answer calls over every channel, as often as it takes to learn the outcome."""
+"""Answer calls over every channel, and repeat each answer until its outcome is known."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,7 @@ CONFIRM_WITHIN = timedelta(seconds=5)
 PAUSE_S = 0.5
 CONCURRENT: Mapping[Channel, int] = {"update": 6, "signal": 6, "web": 3, "cli": 1}
 EXIT_CODES: Mapping[int, Outcome] = {0: "accepted", 3: "refused", 6: "refused"}
-"""Exit codes of `waystation approve` that say whether the answer counts."""
+"""Exit codes of `waystation approve`, and the outcome that each one means."""
 
 
 class Approver:

@@ -16,14 +16,14 @@ PAYMENTS = 2
 """Number of calls that wait for a person in each invocation."""
 CHANNELS: tuple[Channel, ...] = get_args(Channel)
 WEIGHTS = (10, 7, 4, 1)
-"""How often each channel is drawn. Each answer from the command line starts a process, which takes seconds."""
+"""The weight of each channel. Each answer from the command line starts a process, which takes seconds."""
 MOST_ANSWERS = 4
 """Maximum number of answers to one call: duplicates and opposites."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """How much happens in one run."""
+    """The number of invocations, answers and faults of one run."""
 
     kills: int = 100
     answers: int = 200
@@ -122,7 +122,7 @@ def is_fault(step: Step) -> bool:
 
 
 def _draw_outage(draw: random.Random, steps: Sequence[Step]) -> tuple[int, int]:
-    """Draw steps for an outage to last, at least one answer and one end of a worker among them.
+    """Draw the steps during an outage, among them at least one answer and one end of a worker.
 
     Hardly any call is pending during the first quarter.
     """

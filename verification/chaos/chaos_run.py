@@ -34,12 +34,12 @@ from waystation.core.errors import UnknownAgent, WaystationError
 from waystation.core.log import AnswerCounted, Log
 
 PATIENCE_S = 300.0
-"""How long the fleet has to finish after the last step. What is not finished then counts as stuck."""
+"""The time limit of the fleet after the last step. Invocations that are still open then count as stuck."""
 PAUSE_S = 0.5
 
 
 class Chaos:
-    """One run: its processes, and what became of each answer."""
+    """One run: its processes, and the outcome of each answer."""
 
     def __init__(
         self, plan: Plan, folder: Path, client: AgentClient, servers: Servers, stores: Stores, figures: Figures
@@ -47,7 +47,7 @@ class Chaos:
         self._plan, self._folder, self._client, self._figures = plan, folder, client, figures
         self._servers, self._stores = servers, stores
         self._pauses: dict[Cause, float] = {}
-        """The pause before each step, for each outage that lasts."""
+        """The pauses before each step, one for each current outage."""
         self._invocations: list[Invocation] = []
         self._pending = defaultdict[str, asyncio.Event](asyncio.Event)
         self._outcomes: dict[str, Outcome] = {}
@@ -94,7 +94,7 @@ class Chaos:
         self._figures.answers_in_outages += outcome in ("accepted", "sent") and bool(self._pauses)
 
     async def watch(self) -> None:
-        """Find out which calls have become pending, as an inbox does."""
+        """List the calls that have become pending, as an inbox does."""
         while True:
             with contextlib.suppress(RPCError, WaystationError):
                 for call in await self._client.pending():
@@ -167,7 +167,7 @@ async def run_chaos(plan: Plan, folder: Path, setup: SetupName = "development") 
 
 async def start_over(client: AgentClient, figures: Figures) -> None:
     """Run an invocation of each agent after the database was emptied, even if its workers have not noticed yet."""
-    client = AgentClient(client.temporal, task_queue=client.task_queue)  # one that has not read the agents before
+    client = AgentClient(client.temporal, task_queue=client.task_queue)  # has not cached the agents
     for agent in AGENTS:
         try:
             async with asyncio.timeout(PATIENCE_S):
@@ -180,7 +180,7 @@ async def start_over(client: AgentClient, figures: Figures) -> None:
 
 
 def count_exits(supervisors: list[Supervisor], figures: Figures) -> None:
-    """Add how the workers ended."""
+    """Add the numbers of workers by their exit."""
     exits = sum((each.exits for each in supervisors), Counter[int]())
     figures.workers_killed = sum(each.kills for each in supervisors)
     figures.workers_stopped = exits[0]

@@ -62,7 +62,7 @@ class Supervisor:
             self._ready.clear()
             try:
                 self._process.send(signal.SIGKILL if kill else signal.SIGTERM)
-            except ProcessLookupError:  # it has just ended by itself
+            except ProcessLookupError:  # the worker has just ended by itself
                 continue
             if not kill:
                 return
@@ -94,7 +94,7 @@ class Supervisor:
 
     async def _count_not_ready(self) -> None:
         exit_code = await self._process.exit_code()
-        if exit_code == -signal.SIGKILL:  # by the end of its block, because it was not ready in time
+        if exit_code == -signal.SIGKILL:  # killed at the end of its block, because it was not ready in time
             self.late += 1
         else:
             self._describe_failure(f"A worker ended with exit code {exit_code} before it was ready")

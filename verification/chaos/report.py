@@ -17,7 +17,7 @@ from waystation.core.log import AnswerCounted, AnswerIgnored, Held, Log
 from waystation.testing import Replays, assert_invocation_holds
 
 STEP_LIMIT_S = 240.0
-"""How long one step may take, apart from the pauses before it."""
+"""The time limit of one step, without the pauses before it."""
 
 
 @dataclass(kw_only=True)
@@ -38,13 +38,13 @@ class Figures:
     effects: int = 0
     calls_held: int = 0
     steps_hung: int = 0
-    """Not finished in time. After the first one, no further faults are caused."""
+    """Steps that did not finish in time. After the first one, no further faults are caused."""
     answers_lost: int = 0
-    """Acknowledged, but not in the history; or without an outcome."""
+    """Answers that were acknowledged but are not in the history, or that have no outcome."""
     answers_counted_twice: int = 0
     effects_doubled: int = 0
     effects_lost: int = 0
-    """Approved, but neither begun nor reported as unknown; or reported as paid, but not in the ledger."""
+    """Approved payments that neither began nor were reported as unknown, and reported ones without a ledger entry."""
     effects_not_approved: int = 0
     invocations_stuck: int = 0
     invocations_failed: int = 0
@@ -57,7 +57,7 @@ class Figures:
 
     @property
     def problems(self) -> dict[str, int]:
-        """The figures that must be 0 and are not."""
+        """The figures that must be 0 but are not."""
         names = list(counts_of(self))
         checked = names[names.index("steps_hung") :]
         return {name: value for name in checked if (value := getattr(self, name))}

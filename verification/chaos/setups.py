@@ -1,4 +1,4 @@
-"""The servers and stores that chaos runs on: the development server and a folder, unless others are chosen."""
+"""The servers and stores of chaos: by default, the development server and a folder."""
 
 import asyncio
 import json
@@ -143,7 +143,7 @@ async def service_stores(folder: Path, stack: AsyncExitStack) -> Stores:
 
 @asynccontextmanager
 async def running(name: SetupName, folder: Path) -> AsyncIterator[tuple[Servers, Stores]]:
-    """Run the servers and stores of a setup. This process has the variables of the stores, too."""
+    """Run the servers and stores of a setup. The variables of the stores are set in this process, too."""
     async with AsyncExitStack() as stack:
         stores = await service_stores(folder, stack) if name == "services" else folder_store(folder)
         stack.enter_context(mock.patch.dict(os.environ, stores.environment))

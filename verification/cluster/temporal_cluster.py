@@ -1,4 +1,4 @@
-"""A Temporal cluster on this machine: two server processes, PostgreSQL, and a load balancer before the frontends.
+"""A Temporal cluster on this machine: two server processes, PostgreSQL, and a load balancer for the frontends.
 
 Unlike the development server, the processes find each other through the database, share four history shards between
 them, and use the server's default settings.
@@ -31,7 +31,7 @@ from waystation.embedded import bind_to_this_process
 VERSION = "v1.32.0"
 """The version of the server in the development server, so that tests compare set-ups rather than versions."""
 PROGRAMS = ROOT / ".temporal" / VERSION
-"""Where the programs are kept, by the names of their Go packages: `server` and `sql`."""
+"""The folder of the programs, which have the names of their Go packages: `server` and `sql`."""
 PAGE = how_to("run-a-temporal-cluster")
 """The commands and settings of the cluster are those of the documentation."""
 PROCESSES = 2
@@ -212,7 +212,7 @@ async def create_search_attributes(client: Client) -> None:
 
 @asynccontextmanager
 async def balance_load(hosts: Sequence[str]) -> AsyncIterator[str]:
-    """Distribute connections over hosts in turn, passing over those that refuse them. Yield the address to use."""
+    """Distribute connections over hosts in turn, and skip hosts that refuse them. Yield the address to use."""
     turns = itertools.count()
 
     async def connect() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

@@ -28,9 +28,9 @@ pytestmark = [
     pytest.mark.timeout(300),
 ]
 CALLS = 8
-"""So many that, in all likelihood, both processes own some of the invocations."""
+"""Enough that both processes almost certainly own some of the invocations."""
 MESSAGES = 120
-"""So many that some arrive before the server has reported the end of the turn before them to their session."""
+"""Enough that some arrive before the server has reported the end of the previous turn to the session."""
 
 
 class Payments:
@@ -62,7 +62,7 @@ async def approve_and_finish(invocation: Invocation) -> str:
 
 @pytest.mark.parametrize("lost", [0, 1])
 async def test_invocations_start_and_continue_on_the_other_process(cluster: Cluster, tmp_path: Path, lost: int) -> None:
-    """Pending calls are answered, new invocations start, and each tool runs once."""
+    """After the loss of a process, pending calls are answered, new invocations start, and each tool runs once."""
     payments = Payments()
     async with serving(payer(payments.pay), server=server_at(cluster.address), store=tmp_path) as env:
         invocations = [await env.client.start("payer", "go") for _ in range(CALLS)]
@@ -85,7 +85,7 @@ def count(tool_context: ToolContext) -> dict[str, int]:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("asks", [True, False])
 async def test_each_message_has_the_turn_before_it(tmp_path: Path, asks: bool) -> None:
-    """Each is sent as soon as there is a result, is accepted, and has the earlier turn's state and last event."""
+    """A message that is sent right after a result is accepted, and sees the previous turn's state and last event."""
     preceding: list[str] = []
 
     def clerk(request: LlmRequest) -> Reply:

@@ -30,7 +30,7 @@ _PR_SET_NO_NEW_PRIVS = 38
 
 @dataclass
 class Stage:
-    """A stage of a container file, and what starting it requires."""
+    """A stage of a container file, and the values that its start requires."""
 
     name: str
     instructions: list[tuple[str, str]] = field(default_factory=list)
@@ -76,7 +76,7 @@ def find_obstacle() -> str | None:
 
 
 def build(folder: Path) -> None:
-    """Write the files that the image adds to its base to `folder`/layer. Run this in a mount namespace of its own.
+    """Write the files that the image adds to its base to `folder`/layer. Run this in a separate mount namespace.
 
     `folder` must be in `MEMORY`, because an overlay must not be above a part of its base.
     """
@@ -150,10 +150,10 @@ def _describe(path: Path) -> str:
 
 
 def start(folder: Path, arguments: Sequence[str], environment: Mapping[str, str], volumes: Mapping[str, str]) -> None:
-    """Replace this process by a container: the image, read-only, as its user. Run this in a mount namespace of its own.
+    """Replace this process by a container with the read-only image and its user, in a separate mount namespace.
 
     Args:
-        folder: What `build` wrote.
+        folder: The folder that `build` wrote.
         arguments: Appended to the entry point.
         environment: Added to the variables of the image.
         volumes: Folders of this machine by the paths where the container sees them.

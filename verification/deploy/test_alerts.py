@@ -12,13 +12,13 @@ MONITORING = DEPLOY / "monitoring"
 
 
 def test_each_alert_fires_on_its_cause_and_on_nothing_else() -> None:
-    """The cases are in alerts.test.yaml."""
+    """The alerts fire in the cases of alerts.test.yaml, and in no others."""
     done = run(tool("promtool"), "test", "rules", MONITORING / "alerts.test.yaml")
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_the_queries_of_the_dashboard_are_valid(tmp_path: Path) -> None:
-    """Grafana's variables stand for an interval and a pattern."""
+    """Prometheus parses the queries, with an interval and a pattern for Grafana's variables."""
     dashboard = json.loads((MONITORING / "dashboard.json").read_text())
     queries = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", ())]
     queries = [query.replace("$__rate_interval", "5m").replace("$agent", ".*") for query in queries]

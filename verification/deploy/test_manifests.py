@@ -120,7 +120,7 @@ def test_the_chart_is_valid(values: dict[str, Any], tmp_path: Path) -> None:
     ],
 )
 def test_an_invalid_value_is_refused_by_name(values: dict[str, Any], problem: str, tmp_path: Path) -> None:
-    """Nothing is installed that could not start."""
+    """Invalid values are refused instead of installing pods that could not start."""
     file = tmp_path / "values.json"
     file.write_text(json.dumps(values))
     done = run(tool("helm"), "template", CHART, "--values", file, "--kube-version", KUBERNETES)
@@ -157,7 +157,7 @@ def test_the_workers_of_the_chart_have_valid_options(tmp_path: Path) -> None:
 
 
 def test_every_program_of_the_chart_has_the_encryption_keys(tmp_path: Path) -> None:
-    """Workers, the web application and the check of open invocations read them from the mounted secret."""
+    """Workers, the web application and the check of open invocations read the keys from the mounted secret."""
     programs = set()
     for name, pod, container in containers(render(EVERYTHING, tmp_path)):
         if "args" in container:
@@ -210,13 +210,13 @@ def test_each_deployment_scales_on_the_backlog_of_its_build(tmp_path: Path) -> N
 
 
 def test_the_container_file_has_no_known_mistakes() -> None:
-    """hadolint reports nothing."""
+    """The container file passes hadolint."""
     done = run(tool("hadolint"), DEPLOY / "Containerfile")
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
 
 
 def test_the_compose_file_is_valid() -> None:
-    """The reference implementation of the Compose specification accepts it."""
+    """The reference implementation of the Compose specification accepts the compose file."""
     done = run(tool("compose-spec"), "-no-interpolation", DEPLOY / "compose.yaml")
     assert done.returncode == 0, done.stderr
 
@@ -233,7 +233,7 @@ def test_the_compose_file_runs_the_version_and_the_settings_of_the_cluster() -> 
 
 
 def test_the_worker_of_the_compose_file_has_valid_options() -> None:
-    """Its command line can be parsed."""
+    """The command line of the worker can be parsed."""
     services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
     program, *arguments = services["worker"]["command"]
     assert program == "worker"
@@ -244,7 +244,7 @@ def test_the_worker_of_the_compose_file_has_valid_options() -> None:
 
 
 def test_the_systemd_units_are_valid(tmp_path: Path) -> None:
-    """`systemd-analyze verify` accepts them, with a program that exists here."""
+    """`systemd-analyze verify` accepts the units, with a program that exists here."""
     units = []
     for path in (DEPLOY / "systemd").iterdir():
         units.append(tmp_path / path.name.replace("@", "@1"))

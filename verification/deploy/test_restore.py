@@ -23,7 +23,7 @@ from waystation.auth.credential_service.store_location import open_store
 from waystation.client import AgentClient, Invocation
 
 TEXT = how_to("back-up-and-restore")
-BACK_UP, RESTORE = blocks(section(TEXT, "## One machine"), "sh")[:2]  # the third copies user keys
+BACK_UP, RESTORE = blocks(section(TEXT, "## One machine"), "sh")[:2]  # the third command copies user keys
 [DUMP, LOAD] = blocks(section(TEXT, "## PostgreSQL and object stores"), "sh")
 KEY = base64.urlsafe_b64encode(bytes(range(32))).decode()
 AGENT = '''

@@ -42,7 +42,7 @@ async def run_documented(shell: Shell, place: Place, start: str, build: str) -> 
 
 
 async def make_current(shell: Shell, place: Place, build: str) -> None:
-    """Give a build all work from now on."""
+    """Make a build the current one, which receives all new work."""
     await run_documented(shell, place, "temporal worker deployment set-current-version", build)
 
 
@@ -81,7 +81,7 @@ async def approve_slowly(invocations: Sequence[Invocation], approved: asyncio.Ev
 
 @pytest.mark.timeout(600)
 async def test_a_rolling_deploy_loses_and_doubles_nothing(place: Place, client: AgentClient, shell: Shell) -> None:
-    """Each of 100 pending calls runs exactly once, whether it is approved before, during or after."""
+    """Each of 100 pending calls runs exactly once, whether it is approved before, during or after the deployment."""
     async with AsyncExitStack() as old_build:
         old = await old_build.enter_async_context(deployed(place, "1"))
         await make_current(shell, place, "1")
@@ -110,7 +110,7 @@ async def test_a_rolling_deploy_loses_and_doubles_nothing(place: Place, client: 
 
 @pytest.mark.timeout(300)
 async def test_pinned_open_invocations_stay_on_their_build(place: Place, client: AgentClient, shell: Shell) -> None:
-    """New ones start on the current build; after the pins are removed, the old ones move there."""
+    """New invocations start on the current build; after their pins are removed, old ones move there, too."""
     async with deployed(place, "1") as (_, old):
         await make_current(shell, place, "1")
         stays, moves = await start_waiting(client, 2)

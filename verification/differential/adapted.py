@@ -11,14 +11,14 @@ from typing import Any
 
 @dataclass
 class Settings:
-    """How the app is set up."""
+    """The settings of ADK's app."""
 
     resumable: bool = False
 
 
 @contextmanager
 def adapted(root: Any, deviations: Mapping[str, Any]) -> Iterator[Settings]:
-    """Set up the agents below `root` for as long as the block runs."""
+    """Set up the agents below `root` while the block runs."""
     settings = Settings(resumable="one-rule-for-batches" in deviations)
     with ExitStack() as stack:
         if "tool-errors-are-told" in deviations:
@@ -37,7 +37,7 @@ def _tell(tool: Any, args: Any, tool_context: Any, error: Exception) -> dict[str
 
 
 def _tree(root: Any) -> Iterator[Any]:
-    """Yield every LLM agent below `root`, those that are called as tools included."""
+    """Yield every LLM agent below `root`, including agents that are called as tools."""
     if hasattr(root, "on_tool_error_callback"):
         yield root
     for below in getattr(root, "sub_agents", ()):

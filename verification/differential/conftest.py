@@ -22,7 +22,7 @@ PYTHON = ROOT / ".venv-adk" / "bin" / "python"
 
 
 class Oracle:
-    """Asks google-adk."""
+    """Sends questions to google-adk's process."""
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process
@@ -33,9 +33,9 @@ class Oracle:
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(question) + "\n")
         self._process.stdin.flush()
-        said: Json = json.loads(self._process.stdout.readline() or '{"failed": "google-adk\'s process has ended."}')
-        assert "failed" not in said, said["failed"]
-        answer: Json = said["answer"]
+        reply: Json = json.loads(self._process.stdout.readline() or '{"failed": "google-adk\'s process has ended."}')
+        assert "failed" not in reply, reply["failed"]
+        answer: Json = reply["answer"]
         return answer
 
 
@@ -43,7 +43,7 @@ class Oracle:
 def oracle() -> Iterator[Oracle]:
     """google-adk, which answers until the session ends."""
     assert PYTHON.exists(), f"{PYTHON} is missing; run `make test-full`, or `make .venv-adk/.stamp` once."
-    # Nothing of the environment may change how ADK works, such as a variable that selects Vertex.
+    # No variable of the environment may change ADK's behavior, such as one that selects Vertex.
     environment = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "")}
     with subprocess.Popen(
         [PYTHON, "-m", "verification.differential.oracle"],

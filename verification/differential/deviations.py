@@ -1,7 +1,7 @@
 """Every way in which Waystation differs from google-adk on purpose, by name.
 
-A deviation says what Waystation's record is, given ADK's: as a change of the record, or as a way to set ADK up
-(`adapted`), or both. Whatever it does not mention has to be equal.
+A deviation derives Waystation's record from ADK's by a change of the record, by a setup of ADK (`adapted`), or by both.
+Everything that no deviation covers must be equal.
 """
 
 import json
@@ -25,10 +25,10 @@ from waystation.tools.long_running_tool import NOTE
 from waystation.tools.request_input_tool import request_input
 
 Change = Callable[[Json, Any], Json]
-"""Returns Waystation's record, given ADK's and what the scenario tells of itself."""
+"""Returns Waystation's record for ADK's record and the facts that the scenario states about this deviation."""
 
 
-def nothing(whole: Json, _told: Any) -> Json:
+def nothing(whole: Json, _facts: Any) -> Json:
     """Change nothing, because ADK was set up to do the same."""
     return whole
 
@@ -46,8 +46,8 @@ class Deviation:
     """Whether every scenario shows it."""
 
 
-def without_labels(whole: Json, _told: Any) -> Json:
-    """Leave out the label by which ADK marks its requests."""
+def without_labels(whole: Json, _facts: Any) -> Json:
+    """Remove the label with which ADK marks its requests."""
     for request in each_request(whole):
         request["config"].pop("labels", None)
     return whole
@@ -67,27 +67,27 @@ def each_request(whole: Json) -> list[Json]:
     return [request for requests in whole["requests"].values() for request in requests]
 
 
-def described(whole: Json, told: Any) -> Json:
-    """Add to declared parameters what their docstrings say of them; `told` is tool -> parameter -> text."""
-    for declared in (tool for request in each_request(whole) for tool in request["tools"] if tool["name"] in told):
-        for name, text in told[declared["name"]].items():
+def described(whole: Json, facts: Any) -> Json:
+    """Add the descriptions from docstrings to the declared parameters; `facts` maps tool -> parameter -> text."""
+    for declared in (tool for request in each_request(whole) for tool in request["tools"] if tool["name"] in facts):
+        for name, text in facts[declared["name"]].items():
             declared["parametersJsonSchema"]["properties"][name]["description"] = text
     return whole
 
 
-def noted(whole: Json, told: Any) -> Json:
-    """Word the note on long-running tools as Waystation does; `told` is tool -> docstring."""
-    for declared in (tool for request in each_request(whole) for tool in request["tools"] if tool["name"] in told):
-        doc = told[declared["name"]]
+def noted(whole: Json, facts: Any) -> Json:
+    """Replace ADK's note on long-running tools by Waystation's; `facts` maps tool -> docstring."""
+    for declared in (tool for request in each_request(whole) for tool in request["tools"] if tool["name"] in facts):
+        doc = facts[declared["name"]]
         assert declared["description"].startswith(doc), "ADK's note no longer follows the docstring."
         declared["description"] = f"{doc}\n\n{NOTE}" if doc else NOTE
     return whole
 
 
-def without_placeholders(whole: Json, _told: Any) -> Json:
-    """Leave out the error response that a gated call has until it is confirmed.
+def without_placeholders(whole: Json, _facts: Any) -> Json:
+    """Remove the error response that a gated call has until it is confirmed.
 
-    What other calls of the batch answered then stays, behind the request to confirm.
+    The responses of other calls of the batch stay, after the request for confirmation.
     """
     events: list[Json] = []
     for event in whole["events"]:
@@ -95,7 +95,7 @@ def without_placeholders(whole: Json, _told: Any) -> Json:
         kept = [part for part in parts if part.get("functionResponse", {}).get("response") != {"error": PLACEHOLDER}]
         if len(kept) == len(parts):
             events.append(event)
-            # ADK asks last when another call of the batch has answered already.
+            # ADK records the request last if another call of the batch has already returned.
             if is_request(event) and len(events) > 1 and events[-2].get("was_merged"):
                 events[-2:] = [events[-1], events[-2]]
         elif kept:
@@ -113,27 +113,27 @@ def without_placeholders(whole: Json, _told: Any) -> Json:
     return whole
 
 
-def with_reply(whole: Json, told: Any) -> Json:
-    """Keep a model's text between two updates; `told` has the text, and the request and content where it belongs."""
-    reply = {"role": "model", "parts": [{"text": told["text"]}]}
-    whole["requests"]["main"][told["request"]]["contents"].insert(told["content"], reply)
+def with_reply(whole: Json, facts: Any) -> Json:
+    """Keep a model's text between two updates; `facts` has the text, and the indexes of its request and content."""
+    reply = {"role": "model", "parts": [{"text": facts["text"]}]}
+    whole["requests"]["main"][facts["request"]]["contents"].insert(facts["content"], reply)
     return whole
 
 
-def failed_model(whole: Json, _told: Any) -> Json:
-    """Name the failure of a model."""
+def failed_model(whole: Json, _facts: Any) -> Json:
+    """Replace the type of the model's exception by `ModelFailed`."""
     next(event for event in whole["events"] if event.get("errorCode") == whole["raised"])["errorCode"] = "ModelFailed"
     return {**whole, "raised": "ModelFailed"}
 
 
 def is_request(event: Json) -> bool:
-    """Whether an event asks to confirm calls."""
+    """Return whether an event requests the confirmation of calls."""
     parts = event.get("content", {}).get("parts", [])
     return any(part.get("functionCall", {}).get("name") == REQUEST for part in parts)
 
 
-def split(whole: Json, _told: Any) -> Json:
-    """Make an event of each answer that a client sent together with others."""
+def split(whole: Json, _facts: Any) -> Json:
+    """Split an event with several answers of a client into one event per answer."""
     events: list[Json] = []
     for event in whole["events"]:
         parts = event.get("content", {}).get("parts", [])
@@ -145,8 +145,8 @@ def split(whole: Json, _told: Any) -> Json:
     return whole
 
 
-def without_checkpoints(whole: Json, _told: Any) -> Json:
-    """Leave out what only says how far a resumable agent has come."""
+def without_checkpoints(whole: Json, _facts: Any) -> Json:
+    """Remove the checkpoints of resumable agents."""
     for event in whole["events"]:
         for name in ("endOfAgent", "agentState"):
             event.get("actions", {}).pop(name, None)
@@ -156,51 +156,51 @@ def without_checkpoints(whole: Json, _told: Any) -> Json:
     return whole
 
 
-def responding(whole: Json, told: Any) -> Json:
-    """Have tools answer otherwise; `told` is tool -> response."""
+def responding(whole: Json, facts: Any) -> Json:
+    """Replace the responses of tools; `facts` maps tool -> response."""
     for response in each_response(whole):
-        if response["name"] in told:
-            response["response"] = told[response["name"]]
+        if response["name"] in facts:
+            response["response"] = facts[response["name"]]
     return whole
 
 
-def without_bound(whole: Json, told: Any) -> Json:
-    """Leave out the parameter `b`, which a partial binds; `told` is tool -> response."""
+def without_bound(whole: Json, facts: Any) -> Json:
+    """Remove the parameter `b`, which a partial binds; `facts` maps tool -> response."""
     for declared in (tool for request in each_request(whole) for tool in request["tools"]):
         declared["parametersJsonSchema"]["properties"].pop("b")
-    return responding(whole, told)
+    return responding(whole, facts)
 
 
-def without_empty_texts(whole: Json, _told: Any) -> Json:
-    """Leave out empty parts."""
+def without_empty_texts(whole: Json, _facts: Any) -> Json:
+    """Remove parts with empty text."""
     for event in whole["events"]:
         for content in filter(None, [event.get("content")]):
             content["parts"] = [part for part in content["parts"] if part != {"text": ""}]
     return whole
 
 
-def told_the_payload(whole: Json, told: Any) -> Json:
-    """Add the payload of a confirmation to the response of the call that ran with it; `told` is the payload."""
+def told_the_payload(whole: Json, facts: Any) -> Json:
+    """Add the payload of a confirmation to the response of the confirmed call; `facts` is the payload."""
     for response in each_response(whole):
         if response["name"] in ("ask_first", "pay") and response["response"].get("status") != "waiting":
-            response["response"] = {**response["response"], **told}
+            response["response"] = {**response["response"], **facts}
     return whole
 
 
-def with_silent_actions(whole: Json, told: Any) -> Json:
-    """Record what a long-running call does that says nothing; `told` are its actions."""
+def with_silent_actions(whole: Json, facts: Any) -> Json:
+    """Record the actions of a long-running call that returns nothing; `facts` are these actions."""
     asked = next(i for i, event in enumerate(whole["events"]) if event.get("longRunningToolIds"))
     author = whole["events"][asked]["author"]
-    whole["events"].insert(asked + 1, {"author": author, "actions": told, "final": True})
-    whole["state"].update(told.get("stateDelta", {}))
+    whole["events"].insert(asked + 1, {"author": author, "actions": facts, "final": True})
+    whole["state"].update(facts.get("stateDelta", {}))
     return whole
 
 
-def described_otherwise(whole: Json, told: Any) -> Json:
-    """Describe ready-made tools, whose names `told` lists, their parameters and their use in Waystation's words."""
+def described_otherwise(whole: Json, facts: Any) -> Json:
+    """Replace the descriptions and instructions of ready-made tools by Waystation's; `facts` lists the tools' names."""
     words = {tool.name: declare(tool) or {} for tool in map(as_tool, READY_MADE)}
     for request in each_request(whole):
-        for declared in (tool for tool in request["tools"] if tool.get("name") in told):
+        for declared in (tool for tool in request["tools"] if tool.get("name") in facts):
             ours = words[declared["name"]]
             declared["description"] = ours["description"]
             for name, schema in ours.get("parametersJsonSchema", {}).get("properties", {}).items():
@@ -211,8 +211,8 @@ def described_otherwise(whole: Json, told: Any) -> Json:
     return whole
 
 
-def introduced(whole: Json, _told: Any) -> Json:
-    """Say in Waystation's words what a quotation of another agent is."""
+def introduced(whole: Json, _facts: Any) -> Json:
+    """Replace ADK's introduction of quotations from other agents by Waystation's."""
     for content in (content for request in each_request(whole) for content in request["contents"]):
         first = content["parts"][0].get("text", "")
         if first.startswith("For context:") and BEGIN in first:
@@ -220,28 +220,28 @@ def introduced(whole: Json, _told: Any) -> Json:
     return whole
 
 
-def with_json_schema(whole: Json, _told: Any) -> Json:
-    """Ask for output as JSON schema."""
+def with_json_schema(whole: Json, _facts: Any) -> Json:
+    """Convert the output schema of each request to a JSON schema."""
     for request in each_request(whole):
         if "responseSchema" in request["config"]:
             request["config"]["responseJsonSchema"] = request["config"].pop("responseSchema")
     return whole
 
 
-def recorded_failure(whole: Json, told: Any) -> Json:
-    """Respond to the call that ends the invocation, and name its tool where ADK repeats the exception.
+def recorded_failure(whole: Json, facts: Any) -> Json:
+    """Add a response to the call that ends the invocation, and replace the exception's text by the name of the tool.
 
-    `told` has the `message` of the error event, and the `tool` with its `response`.
+    `facts` has the `message` of the error event, and the `tool` with its `response`.
     """
     failed = whole["events"][-1]
-    failed["errorMessage"] = told["message"]
+    failed["errorMessage"] = facts["message"]
     asked = next(event for event in reversed(whole["events"]) if "longRunningToolIds" in event)
     call = next(
         part["functionCall"]
         for part in asked["content"]["parts"]
-        if part.get("functionCall", {}).get("name") == told["tool"]
+        if part.get("functionCall", {}).get("name") == facts["tool"]
     )
-    part = {"functionResponse": {"id": call["id"], "name": call["name"], "response": told["response"]}}
+    part = {"functionResponse": {"id": call["id"], "name": call["name"], "response": facts["response"]}}
     if whole["events"][-2] is asked:
         content = {"role": "user", "parts": []}
         whole["events"].insert(-1, {"author": asked["author"], "content": content, "final": False})
@@ -249,20 +249,20 @@ def recorded_failure(whole: Json, told: Any) -> Json:
     return whole
 
 
-def stopped(whole: Json, _told: Any) -> Json:
-    """Stop, instead of failing, when the budget is used up."""
+def stopped(whole: Json, _facts: Any) -> Json:
+    """Replace the failure by a stop when the budget is used up."""
     assert whole["events"].pop()["errorCode"] == whole["raised"]
     return {**whole, "raised": None}
 
 
-def told_instead(whole: Json, told: Any) -> Json:
+def told_instead(whole: Json, facts: Any) -> Json:
     """Continue after a call that ended ADK's run.
 
-    `told` has the `responses` that the model reads, by name of the tool, and the `reply` that its script gives next.
+    `facts` has the `responses` that the model receives, by tool name, and the `reply` that its script has next.
     """
     asked, responded = whole["events"][-2:]
     for part in responded["content"]["parts"]:
-        part["functionResponse"]["response"] = told["responses"][part["functionResponse"]["name"]]
+        part["functionResponse"]["response"] = facts["responses"][part["functionResponse"]["name"]]
     responded.pop("actions", None)
     shown = json.loads(json.dumps([asked["content"], responded["content"]]))
     for part in (part for content in shown for part in content["parts"]):
@@ -270,53 +270,53 @@ def told_instead(whole: Json, told: Any) -> Json:
     requests = next(each for each in whole["requests"].values() if each)
     last = json.loads(json.dumps(requests[-1]))
     requests.append({**last, "contents": [*last["contents"], *shown]})
-    reply = {"role": "model", "parts": [{"text": told["reply"]}]}
+    reply = {"role": "model", "parts": [{"text": facts["reply"]}]}
     whole["events"].append({"author": asked["author"], "content": reply, "final": True})
     return {**whole, "raised": None}
 
 
-def without_nodes(whole: Json, _told: Any) -> Json:
-    """Leave out the events of tools that are nodes of their own; they have a branch and no content."""
+def without_nodes(whole: Json, _facts: Any) -> Json:
+    """Remove the events of tools that run as separate nodes; these events have a branch and no content."""
     whole["events"] = [event for event in whole["events"] if "@" not in event.get("branch", "") or "content" in event]
     return whole
 
 
-def remembered(whole: Json, told: Any) -> Json:
-    """Give a tool the hint and the payload with which it asked; `told` are those that it repeats in its response."""
+def remembered(whole: Json, facts: Any) -> Json:
+    """Keep the hint and the payload of a tool's request; `facts` are those that the tool repeats in its response."""
     for response in each_response(whole):
         if response["name"] != REQUEST and "confirmed" in response["response"]:
-            response["response"].update(told)
+            response["response"].update(facts)
     return whole
 
 
-def said_by_the_agent(whole: Json, told: Any) -> Json:
-    """Have the agent, which `told` names, say what a plugin says for the whole invocation."""
+def said_by_the_agent(whole: Json, facts: Any) -> Json:
+    """Make the agent named by `facts` the author of a plugin's reply to the whole invocation."""
     spoken = whole["events"][-1]
     assert spoken["author"] == "model"
-    spoken["author"] = told
+    spoken["author"] = facts
     return whole
 
 
-def in_call_order(whole: Json, told: Any) -> Json:
-    """Show the model the responses of one reply in call order; `told` lists the responses so."""
+def in_call_order(whole: Json, facts: Any) -> Json:
+    """Sort the responses to the calls of one reply in call order; `facts` lists the responses in this order."""
     for content in (content for request in each_request(whole) for content in request["contents"]):
-        if all(part.get("functionResponse", {}).get("response") in told for part in content["parts"]):
-            content["parts"].sort(key=lambda part: told.index(part["functionResponse"]["response"]))
+        if all(part.get("functionResponse", {}).get("response") in facts for part in content["parts"]):
+            content["parts"].sort(key=lambda part: facts.index(part["functionResponse"]["response"]))
     return whole
 
 
-def with_temporary_state(whole: Json, told: Any) -> Json:
-    """Keep `temp:` state in events; `told` is index of the event -> what was written."""
-    for index, delta in told.items():
+def with_temporary_state(whole: Json, facts: Any) -> Json:
+    """Keep `temp:` state in events; `facts` maps the index of an event -> its `temp:` state."""
+    for index, delta in facts.items():
         whole["events"][index].setdefault("actions", {}).setdefault("stateDelta", {}).update(delta)
     return whole
 
 
-def shortened(whole: Json, told: Any) -> Json:
-    """Say in one line what is wrong with each argument; `told` is ADK's name of a type -> Waystation's."""
+def shortened(whole: Json, facts: Any) -> Json:
+    """Shorten the report on each invalid argument to one line; `facts` maps ADK's names of types -> Waystation's."""
 
     def short(text: str) -> str:
-        for theirs, ours in told.items():
+        for theirs, ours in facts.items():
             text = text.replace(f"expected type '{theirs}'", f"expected type '{ours}'")
         return _VALIDATION.sub(lambda found: "; ".join(_mistakes(found["mistakes"])) + "\n", text)
 
@@ -340,7 +340,7 @@ _OF_ARTIFACTS = re.compile(r"You have a list of artifacts:\n  (?P<names>\[.*?\])
 
 
 def as_tool(tool: Any) -> BaseTool:
-    """Return a tool as an agent has it."""
+    """Return a tool, wrapping a function like an agent does."""
     return tool if isinstance(tool, BaseTool) else FunctionTool(tool)
 
 
@@ -349,12 +349,12 @@ PLACEHOLDER = "This tool call requires confirmation, please approve or reject."
 GATING = ("requestedToolConfirmations", "skipSummarization")
 
 
-def with_task(whole: Json, told: Any) -> Json:
-    """Show the user's message after a summary that covers it; `told` is its text."""
+def with_task(whole: Json, facts: Any) -> Json:
+    """Insert the user's message after a summary that covers it; `facts` is its text."""
     for request in each_request(whole):
         contents = request["contents"]
         if contents[0]["role"] == "model":
-            contents.insert(1, {"role": "user", "parts": [{"text": told}]})
+            contents.insert(1, {"role": "user", "parts": [{"text": facts}]})
     return whole
 
 

@@ -1,6 +1,6 @@
-"""`waystation` as another name of `google.adk`: an author's change of import lines, made for a whole process.
+"""`waystation` as another name of `google.adk`: it changes the import lines of a whole process, as an author would.
 
-The scenarios are written for Waystation. In the process that runs google-adk their imports find ADK instead.
+The scenarios are written for Waystation. In the process that runs google-adk, their imports find ADK instead.
 """
 
 import importlib
@@ -15,9 +15,9 @@ OURS, THEIRS = "waystation", "google.adk"
 
 class _Alias(Loader):
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """Return a module that hands on what ADK's module of that name has."""
+        """Return a module that forwards every name to ADK's module of that name."""
         theirs = importlib.import_module(THEIRS + spec.name.removeprefix(OURS))
-        # A module of its own: the import system writes the new name into whatever it is given.
+        # A new module, because the import system would write the new name into ADK's module.
         module = ModuleType(spec.name)
         vars(module)["__getattr__"] = lambda name: getattr(theirs, name)
         return module
@@ -30,12 +30,12 @@ class _Finder(MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Find `waystation` and what is below it, whether or not it is on the path."""
+        """Find `waystation` and its submodules, whether or not they are on the path."""
         if name.split(".")[0] != OURS:
             return None
         return ModuleSpec(name, _Alias(), is_package=True)
 
 
 def stand_in() -> None:
-    """From now on, importing from `waystation` gives what `google.adk` has under that name."""
+    """From now on, imports from `waystation` return the objects of `google.adk` with that name."""
     sys.meta_path.insert(0, _Finder())

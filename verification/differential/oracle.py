@@ -1,7 +1,7 @@
-"""Answer, as google-adk would: one question a line on standard input, one answer a line on standard output.
+"""Answer with google-adk's results: one question per line on standard input, one answer per line on standard output.
 
 Runs in the environment that has google-adk, with no network. A question names a scenario and the deviations for which
-ADK has to be set up, or holds the source of functions whose declarations are wanted.
+ADK has to be set up, or contains the source of functions to declare.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ REQUESTS = ("adk_request_confirmation", "adk_request_credential")
 
 
 def user_content(message: str | Json) -> types.Content:
-    """Return what the user says as a Content."""
+    """Return a user's message as a Content."""
     content = {"role": "user", "parts": [{"text": message}]} if isinstance(message, str) else message
     return types.Content.model_validate(content)
 
@@ -62,19 +62,19 @@ class Conversation:
         self.raised: str | None = None
         self._closed: set[str] = set()
         self._where = (scenario.name, SESSION)
-        """User and session of what is said now."""
+        """User and session of the next message."""
 
     def _model(self, label: str) -> Scripted:
         asked = self.requests.setdefault(label, [])
         return Scripted(self._scenario.model, self._scenario.script[label], asked)
 
     async def run(self) -> Json:
-        """Have the conversation and return its record."""
+        """Run the conversation and return its record."""
         scenario = self._scenario
         cast = Cast(scenario.name, self._model)
         agent = scenario.agent(cast)
-        told = {name: scenario.deviations[name] for name in self._deviations}
-        with adapted(agent, told) as settings:
+        facts = {name: scenario.deviations[name] for name in self._deviations}
+        with adapted(agent, facts) as settings:
             app = App(
                 name=scenario.name,
                 root_agent=agent,
@@ -106,7 +106,7 @@ class Conversation:
                 together = answer if isinstance(answer, tuple) else (answer,)
                 waiting = self._waiting(session.events)
                 if len(waiting) <= max(each.call for each in together):
-                    break  # without what a deviation sets up, ADK may not come as far
+                    break  # without the setup of a deviation, ADK may end earlier
                 parts = [self._answer(waiting[each.call], each) for each in together]
                 await self._say(runner, types.Content(role="user", parts=parts))
             found = {place: await self._session(sessions, place) for place in places}
@@ -142,7 +142,7 @@ class Conversation:
             self.raised = type(error).__name__
 
     def _waiting(self, events: Sequence[Event]) -> list[types.FunctionCall]:
-        """Return the calls that a client of ADK knows to be waiting."""
+        """Return the pending calls that a client of ADK sees."""
         return [
             call
             for event in events
@@ -151,7 +151,7 @@ class Conversation:
         ]
 
     def _answer(self, call: types.FunctionCall, answer: Answer) -> types.Part:
-        """Return how a client of ADK answers a call."""
+        """Return the part with which a client of ADK answers a call."""
         if answer.action != "progress":
             self._closed.add(call.id or "")
         if call.name in REQUESTS:
@@ -171,13 +171,13 @@ class Conversation:
 
 
 def dumped_state(state: Json) -> Json:
-    """Return the state as a service would store it: ADK's in-memory one keeps live objects."""
+    """Return the state as a database would store it, because ADK's in-memory service keeps live objects."""
     stored: Json = dumped(Event(author="user", actions={"state_delta": state})).get("actions", {}).get("stateDelta", {})
     return stored
 
 
 def declarations(source: str) -> Json:
-    """Return the declaration of each function in `source`, or the name of what building it raised."""
+    """Return the declaration of each function in `source`, or the name of the exception that it raised."""
     found: Json = {}
     for name, function in functions_of(source).items():
         try:
@@ -199,7 +199,7 @@ def answer(question: Json) -> Json:
 
 
 def questions() -> Iterator[Json]:
-    """Yield what is asked, until nobody asks any more."""
+    """Yield the questions until standard input ends."""
     for line in sys.stdin:
         yield json.loads(line)
 
@@ -212,10 +212,10 @@ def main() -> None:
     for question in questions():
         with contextlib.redirect_stdout(sys.stderr):  # tools may print
             try:
-                said: Json = {"answer": answer(question)}
+                reply: Json = {"answer": answer(question)}
             except Exception:  # noqa: BLE001  # reported to the caller
-                said = {"failed": traceback.format_exc()}
-        answers.write(json.dumps(said) + "\n")
+                reply = {"failed": traceback.format_exc()}
+        answers.write(json.dumps(reply) + "\n")
         answers.flush()
 
 

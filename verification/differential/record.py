@@ -1,6 +1,6 @@
 """The record of one run of a scenario, in the form in which both sides are compared.
 
-Compared are: every stored event (author, branch, content, actions, long-running ids, errors, whether it is final), the
+A record has every stored event (author, branch, content, actions, long-running ids, errors, whether it is final), the
 state that outlives the invocation, every model request, and any exception. Ids are numbered by first appearance.
 """
 
@@ -20,13 +20,13 @@ _MADE_UP_ID = re.compile(r"adk-[0-9a-f]{8}-[0-9a-f-]{27}|\bfc-\d+\b(?:/\w+)?")
 
 
 def event_of(dumped: Mapping[str, Any], *, final: bool) -> Json:
-    """Return what is compared of an event, given its JSON form; what says nothing is left out."""
+    """Return the compared fields of an event's JSON form, without empty values."""
     event = {**dumped, "final": final}
     event["actions"] = {
         name: value for name, value in (dumped.get("actions") or {}).items() if value not in ({}, [], None)
     }
     if compaction := event["actions"].get("compaction"):
-        event["actions"]["compaction"] = {"compactedContent": compaction["compactedContent"]}  # the rest is times
+        event["actions"]["compaction"] = {"compactedContent": compaction["compactedContent"]}  # no times
     return {name: event[name] for name in EVENT_FIELDS if event.get(name) not in (None, {})}
 
 
@@ -39,15 +39,15 @@ def record(
     parallel: bool,
     **more: Any,
 ) -> Json:
-    """Return the record of one run; `parallel` when the order of branches is not defined."""
+    """Return the record of one run; `parallel` states that the order of branches is not defined."""
     whole = {"events": events, "state": state, "requests": requests, "raised": raised, **more}
-    # Through JSON, so that both sides are the same kind of data whatever made them.
+    # Through JSON, so that both sides consist of the same types.
     whole = json.loads(json.dumps(whole))
     return renumbered(sorted_branches(whole) if parallel else whole)
 
 
 def of_places(states: Mapping[Place, Json]) -> Json:
-    """Return the state of each session; only its own when there is one."""
+    """Return the state of each session, or that of the only session without its name."""
     return (
         {"/".join(place): state for place, state in states.items()} if len(states) > 1 else next(iter(states.values()))
     )
@@ -56,7 +56,7 @@ def of_places(states: Mapping[Place, Json]) -> Json:
 def sorted_branches(whole: Json) -> Json:
     """Return a record in which events on parallel branches are in the order of the branches.
 
-    Quotes in the requests of later agents have the same order.
+    Quotations in the requests of later agents have the same order.
     """
     events: list[Json] = []
     for branched, group in groupby(whole["events"], key=lambda event: "branch" in event):
@@ -76,7 +76,7 @@ def _quotes(content: Json) -> bool:
 def renumbered(whole: Json) -> Json:
     """Return a record in which ids of calls are `call-1`, `call-2`, … in the order in which they appear in events.
 
-    In requests only made-up ids are numbered: the model's own ids go back to it as they are.
+    In requests only generated ids are numbered: the model's own ids return to it unchanged.
     """
     names: dict[str, str] = {}
     for found in _ids(whole["events"]):
@@ -113,7 +113,7 @@ def _ids(events: Sequence[Json]) -> Iterator[str]:
 
 
 def difference(expected: Any, found: Any, where: str = "") -> list[str]:
-    """Return, one line each, where two records differ; types count, so that 1 is not 1.0 and not true."""
+    """Return the differences of two records, one per line. Types must match: 1 equals neither 1.0 nor true."""
     if isinstance(expected, dict) and isinstance(found, dict):
         lines = []
         for key in [*expected, *(key for key in found if key not in expected)]:

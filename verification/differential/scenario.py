@@ -1,6 +1,6 @@
 """One conversation: the agents, the replies of their models, and the client's messages.
 
-Read by google-adk's process too, so nothing here may import more than the standard library.
+google-adk's process imports this module, too, so it may import only the standard library.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +14,7 @@ Reply: TypeAlias = "str | Json | Problem | Refusal"
 
 @dataclass(frozen=True)
 class Problem:
-    """A model's reply that is an error, as providers report that a prompt was blocked."""
+    """A reply that is an error, such as a provider's report of a blocked prompt."""
 
     code: str
     message: str
@@ -22,7 +22,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Refusal:
-    """An exception that the model raises instead of replying; another attempt would raise it again."""
+    """An exception that every attempt to call the model raises."""
 
     message: str
 
@@ -47,7 +47,7 @@ class Answer:
     response: Json = field(default_factory=dict)
     """The response to a long-running call, or the payload of a confirmation."""
     call: int = 0
-    """Which of the calls that wait, counted in the order in which they were made."""
+    """The index of the pending call, in the order in which the calls were made."""
 
 
 def approves(payload: Json | None = None, *, call: int = 0) -> Answer:
@@ -56,12 +56,12 @@ def approves(payload: Json | None = None, *, call: int = 0) -> Answer:
 
 
 def rejects(*, call: int = 0) -> Answer:
-    """Return the refusal of a call."""
+    """Return the rejection of a call."""
     return Answer(action="reject", call=call)
 
 
 def responds(response: Json, *, call: int = 0) -> Answer:
-    """Return the last answer to a long-running call."""
+    """Return the final answer to a long-running call."""
     return Answer(action="respond", response=response, call=call)
 
 
@@ -72,15 +72,15 @@ def reports(response: Json, *, call: int = 0) -> Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class Elsewhere:
-    """A text in another session, which all later messages go to."""
+    """A text in another session, to which all later messages are sent."""
 
     text: str
-    """Nothing is said when it is empty."""
+    """No message is sent if it is empty."""
     session: str
     user: str = ""
-    """The scenario's own unless given."""
+    """By default, the user of the scenario."""
     state: Json = field(default_factory=dict)
-    """With which the session begins."""
+    """The initial state of the session."""
 
 
 class Cast:
@@ -89,17 +89,17 @@ class Cast:
     def __init__(self, name: str, models: Callable[[str], Any]) -> None:
         self.name = name
         self.model = models
-        """Returns the model that follows the script of that label."""
+        """Returns the model that follows the script with this label."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
-    """One conversation, to be had on both sides."""
+    """One conversation, which runs on both sides."""
 
     name: str
     """Also the name of the root agent."""
     agent: Callable[[Cast], Any]
-    """Makes the agents anew."""
+    """Creates the agents for each run."""
     script: Mapping[str, Sequence[Reply]]
     """The replies of each model, by label."""
     message: str | Json = "go"
@@ -108,15 +108,15 @@ class Scenario:
     state: Json = field(default_factory=dict)
     max_llm_calls: int | None = None
     parallel: bool = False
-    """Whether agents work side by side, so that the order of what they do on different branches is not defined."""
+    """Whether agents run in parallel, so that the order of events on different branches is not defined."""
     model: str = "scripted"
-    """The name of all models; what an agent may use depends on it."""
+    """The name of all models; it determines the features that an agent may use."""
     plugins: Callable[[], Sequence[Any]] = tuple
-    """Makes the plugins of the app anew."""
+    """Creates the plugins of the app for each run."""
     compaction: Callable[[Cast], Any] | None = None
-    """Makes the app's `events_compaction_config` anew."""
+    """Creates the app's `events_compaction_config` for each run."""
     deviations: Mapping[str, Any] = field(default_factory=dict)
-    """Names from the table of deviations, each with what it needs to know of this scenario."""
+    """Names from the table of deviations, each with its facts about this scenario."""
 
 
 def alone(
@@ -126,7 +126,7 @@ def alone(
     agent: Mapping[str, Any] | None = None,
     **fields: Any,
 ) -> Scenario:
-    """Return a scenario with one agent; `tools` makes its tools, `agent` are its further settings."""
+    """Return a scenario with one agent; `tools` creates its tools, and `agent` has its other settings."""
 
     def build(cast: Cast) -> Any:
         from waystation.agents import LlmAgent
@@ -137,7 +137,7 @@ def alone(
 
 
 def is_conversation(scenario: Scenario) -> bool:
-    """Whether the user says more than one thing, so that it takes a session."""
+    """Return whether the user sends several messages, which requires a session."""
     return any(isinstance(sent, str | Elsewhere) for sent in scenario.answers)
 
 

@@ -44,10 +44,10 @@ def dumped(value: Any) -> Any:
 
 
 def request_of(request: LlmRequest) -> Json:
-    """Return what is compared of a model request."""
+    """Return the compared fields of a model request."""
     asked = request.config
     schema = asked.response_schema
-    if isinstance(schema, type):  # which has no JSON form; what providers make of it has
+    if isinstance(schema, type):  # a class has no JSON form, but the schema that providers derive from it has
         asked = asked.model_copy(update={"response_schema": None})
     config = dumped(asked)
     if isinstance(schema, type):

@@ -1,4 +1,4 @@
-"""Functions given as source code, which can be sent to both processes."""
+"""Functions as source code, which can be sent to both processes."""
 
 import inspect
 import sys
@@ -9,7 +9,7 @@ from typing import Any
 
 def functions_of(source: str) -> dict[str, Callable[..., Any]]:
     """Return the functions that `source` defines, by name."""
-    # Annotations that are kept as text are looked up in the module that the function says it is from.
+    # Annotations that are text are resolved in the module that the function names.
     module = sys.modules["given"] = ModuleType("given")
     exec(source, vars(module))
     return {

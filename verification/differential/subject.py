@@ -1,4 +1,4 @@
-"""A scenario on Waystation: one server and one worker for all of them, driven through the client."""
+"""Run scenarios on Waystation through the client, with one server and one worker for all of them."""
 
 import asyncio
 import json
@@ -39,7 +39,7 @@ LIMIT_S = 30.0
 
 
 class Scripted(BaseLlm):
-    """A model that says what its script says, and keeps what it was asked."""
+    """A model that returns the replies of a script, and records its requests."""
 
     def __init__(self, name: str, replies: Sequence[Reply], asked: list[Json]) -> None:
         self.model = name
@@ -57,7 +57,7 @@ class Scripted(BaseLlm):
 
 
 def request_of(request: LlmRequest) -> Json:
-    """Return what is compared of a model request."""
+    """Return the compared fields of a model request."""
     return {
         "contents": list(request.contents),
         "systemInstruction": request.system_instruction,
@@ -67,7 +67,7 @@ def request_of(request: LlmRequest) -> Json:
 
 
 class Pause(Interceptor):
-    """Holds what activities do while it is on."""
+    """Holds activities while the block runs."""
 
     def __init__(self) -> None:
         self._off = asyncio.Event()
@@ -101,7 +101,7 @@ class Subject:
         self._client, self._registry, self._artifacts, self._pause = client, registry, artifacts, pause
 
     def create_model(self, name: str, replies: Sequence[Reply], asked: list[Json]) -> Any:
-        """Return a model that says what its script says."""
+        """Return a model that returns the replies of a script."""
         return Scripted(name, replies, asked)
 
     def create_root(self, scenario: Scenario, agent: Any, compaction: Any) -> Root:
@@ -110,7 +110,7 @@ class Subject:
         return Root(agent, f"scenario {scenario.name!r}", tree_of(agent), plugins=plugins, compaction=compaction)
 
     async def run(self, scenario: Scenario) -> Json:
-        """Have the conversation and return its record."""
+        """Run the conversation and return its record."""
         requests: dict[str, list[Json]] = {}
 
         def model(label: str) -> Any:
@@ -128,7 +128,7 @@ class Subject:
             scenario.message,
             state=scenario.state,
             user_id=scenario.name,
-            app=scenario.name,  # of its own, because `app:` state lasts
+            app=scenario.name,  # a separate app, because `app:` state outlives the scenario
             tenant=self.tenant,
             budget=Budget(max_llm_calls=scenario.max_llm_calls) if scenario.max_llm_calls else None,
         )
@@ -138,7 +138,7 @@ class Subject:
             if log.state.outcome.ended:
                 break
             waiting = log.state.waiting()
-            with self._pause:  # ADK gets them in one message: nothing runs between two
+            with self._pause:  # ADK receives them in one message, so nothing runs in between
                 for single in answer if isinstance(answer, tuple) else (answer,):
                     await send(invocation, waiting[single.call].id, single)
         log = await quiet(invocation)
@@ -166,12 +166,12 @@ class Talk:
     def __init__(self, client: AgentClient, scenario: Scenario, tenant: str | None) -> None:
         self._client, self._scenario, self._tenant = client, scenario, tenant
         self._where: Place = (scenario.name, "session")
-        """User and session of what is said now."""
+        """User and session of the next message."""
         self._sessions: dict[Place, Session] = {}
-        self._said: dict[Place, list[Invocation]] = {}
+        self._invocations: dict[Place, list[Invocation]] = {}
 
     async def record(self, requests: dict[str, list[Json]]) -> Json:
-        """Have it, and return its record; `requests` is what models were asked."""
+        """Run the conversation and return its record; `requests` receives the requests of the models."""
         await self._begin(self._scenario.state)
         await self._say(self._scenario.message)
         for sent in self._scenario.answers:
@@ -183,12 +183,12 @@ class Talk:
                     await self._say(text)
                 continue
             for single in sent if isinstance(sent, tuple) else (sent,):
-                said = self._said[self._where]
-                waiting = [(each, call) for each in said for call in (await quiet(each)).state.waiting()]
+                invocations = self._invocations[self._where]
+                waiting = [(each, call) for each in invocations for call in (await quiet(each)).state.waiting()]
                 invocation, call = waiting[single.call]
                 await send(invocation, call.id, single)
             await self._settled()
-        everything = [each for said in self._said.values() for each in said]
+        everything = [each for invocations in self._invocations.values() for each in invocations]
         raised = [await failure(each) for each in everything if (await quiet(each)).state.outcome.ended]
         whole = record(
             [
@@ -213,29 +213,29 @@ class Talk:
             self._sessions[self._where] = self._client.session(
                 agent=agent, session_id=name, user_id=user, app=app, tenant=self._tenant
             )
-            self._said[self._where] = []
+            self._invocations[self._where] = []
             await self._sessions[self._where].create(state)
 
     async def _say(self, message: str | Json) -> None:
-        self._said[self._where].append(await self._sessions[self._where].send(message))
+        self._invocations[self._where].append(await self._sessions[self._where].send(message))
         await self._settled()
 
     async def _settled(self) -> None:
-        """Wait until nothing works any more, and the session knows of all that was said."""
-        events = sum([len((await quiet(said)).state.events) for said in self._said[self._where]])
+        """Wait until no work is in flight, and the session has the events of all messages."""
+        events = sum([len((await quiet(each)).state.events) for each in self._invocations[self._where]])
         async with asyncio.timeout(LIMIT_S):
             while len(await self._sessions[self._where].events()) < events:
                 await asyncio.sleep(0.02)
 
     def _event(self, nth: int, event: Event) -> Json:
-        """Return what is compared of an event, its calls told from those of other invocations and sessions."""
+        """Return the compared fields of an event, with IDs of calls that are unique among invocations and sessions."""
         number = event.invocation_id.rpartition("/")[2]
-        told = re.sub(r"\bfc-(\d)", rf"fc-{nth or ''}0{number}000\1", json.dumps(event.to_json()))
-        return event_of(json.loads(told), final=event.is_final_response())
+        renumbered = re.sub(r"\bfc-(\d)", rf"fc-{nth or ''}0{number}000\1", json.dumps(event.to_json()))
+        return event_of(json.loads(renumbered), final=event.is_final_response())
 
 
 async def quiet(invocation: Invocation) -> Log:
-    """Follow the invocation until it waits for a person or is over."""
+    """Follow the invocation until it waits for a person or ends."""
     async with asyncio.timeout(LIMIT_S):
         async for log in invocation.follow():
             parked = isinstance(next_step(log), Wait) and log.state.waiting() and not is_working(log.state)
@@ -245,7 +245,7 @@ async def quiet(invocation: Invocation) -> Log:
 
 
 async def send(invocation: Invocation, function_call_id: str, answer: Answer) -> JsonObject:
-    """Answer as an ADK client's message would: a confirmation, or a response to a long-running call."""
+    """Send the answer of an ADK client: a confirmation, or a response to a long-running call."""
     fields: dict[str, Any] = {"response": answer.response} if answer.response else {}
     return await invocation.answer(answer.action, function_call_id, **fields)
 

@@ -57,7 +57,7 @@ class Options(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Kind:
-    """A way to annotate a parameter, and what may be its default."""
+    """A way to annotate a parameter, and its possible defaults."""
 
     annotation: str
     defaults: tuple[str, ...]
@@ -126,7 +126,7 @@ CONTEXTS = ("tool_context: ToolContext", "where: ToolContext", "where: 'ToolCont
 
 @dataclass(frozen=True)
 class Function:
-    """The source of a function, and what its docstring says of parameters."""
+    """The source of a function, and the descriptions of parameters in its docstring."""
 
     source: str
     described: dict[str, str]
@@ -134,7 +134,7 @@ class Function:
 
 @st.composite
 def functions(draw: st.DrawFn) -> Function:
-    """Draw a function named `f` with up to five parameters of all kinds, in the order that Python wants."""
+    """Draw a function named `f` with up to five parameters of all kinds, in the order that Python requires."""
     names = draw(st.lists(st.sampled_from(["city", "b_c", "number", "x1", "Üser"]), unique=True, max_size=5))
     parameters, described, may_lack_default = [], {}, True
     only_by_position = draw(st.integers(0, len(names))) if draw(st.booleans()) else 0
@@ -186,7 +186,7 @@ def _source(draw: st.DrawFn, parameters: list[str], described: dict[str, str]) -
 
 
 def described(declared: Json, descriptions: dict[str, str]) -> Json:
-    """Return ADK's declaration with what Waystation adds to it: descriptions from the docstring."""
+    """Return ADK's declaration with the descriptions from the docstring, which Waystation adds."""
     for name, schema in declared.get("parametersJsonSchema", {}).get("properties", {}).items():
         if name in descriptions:
             schema.setdefault("description", descriptions[name])
@@ -194,7 +194,7 @@ def described(declared: Json, descriptions: dict[str, str]) -> Json:
 
 
 def ours(function: Any) -> Json:
-    """Return Waystation's declaration, or that there is none."""
+    """Return Waystation's declaration, or a note that it could not be built."""
     try:
         return declare(FunctionTool(function)) or {}
     except InvalidTool:
@@ -204,9 +204,9 @@ def ours(function: Any) -> Json:
 @settings(derandomize=True, max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(functions(), st.booleans(), st.booleans())
 def test_a_function_is_declared_as_by_adk(oracle: Oracle, function: Function, later: bool, vertex: bool) -> None:
-    """Only descriptions of parameters differ, which Waystation also finds in docstrings.
+    """Declarations differ only in the descriptions of parameters, which Waystation also reads from docstrings.
 
-    `later`: whether annotations are kept as text, as `from __future__ import annotations` has it. `vertex`: whether
+    `later`: whether annotations are text, as with `from __future__ import annotations`. `vertex`: whether
     models are reached through Vertex AI.
     """
     source = f"from __future__ import annotations\n{HEADER}{function.source}" if later else HEADER + function.source

@@ -10,18 +10,18 @@ DOCUMENTED = (ROOT / "docs" / "reference" / "adk.md").read_text()
 
 
 def test_a_deviation_has_its_row_in_the_documentation() -> None:
-    """The text at the beginning of the row identifies it."""
+    """Each deviation has one row, which its text identifies."""
     rows = {name: deviation.row for name, deviation in DEVIATIONS.items()}
     assert {name: row for name, row in rows.items() if f"\n| {row}" not in DOCUMENTED} == {}
 
 
 def test_every_deviation_is_shown_by_some_scenario() -> None:
-    """A deviation without a scenario would be a claim without proof."""
+    """Every deviation occurs in a scenario, which proves it."""
     shown = Counter(deviation for scenario in SCENARIOS.values() for deviation in scenario.deviations)
     always = {name for name, deviation in DEVIATIONS.items() if deviation.always}
     assert set(shown) | always == set(DEVIATIONS)
 
 
 def test_the_number_of_scenarios_has_a_minimum() -> None:
-    """Notices tables that shrink by accident."""
+    """Tables of scenarios cannot shrink by accident."""
     assert len(SCENARIOS) >= 120

@@ -8,12 +8,12 @@ from waystation.adk_names import read_rules
 
 
 def test_the_page_lists_the_names_of_google_adk() -> None:
-    """Run `python -m docs.adk_names` if google-adk or a rule in `adk_names.toml` has changed."""
+    """The page matches google-adk. Run `python -m docs.adk_names` after a change of google-adk or `adk_names.toml`."""
     assert format_page(FOLDER) == PAGE.read_text(encoding="utf-8")
 
 
 def test_every_area_has_names_of_google_adk() -> None:
-    """A path that matches no name of ADK is a mistake."""
+    """Every path of a rule matches a name of ADK."""
     names = [
         f"{module}.{name}".removeprefix("google.adk.")
         for module, listed in list_adk_names(FOLDER).items()

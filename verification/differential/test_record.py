@@ -23,7 +23,7 @@ def test_values_types_and_lengths_count(expected: object, found: object, lines: 
 
 
 def test_ids_are_numbered_by_first_appearance() -> None:
-    """Numbers IDs in events as ids, keys and text; in requests only those that the engine made up."""
+    """IDs in events are numbered as ids, keys and text; in requests only generated IDs are."""
     call = {"functionCall": {"id": "fc-7", "name": "f"}}
     event = {"content": {"parts": [call]}, "actions": {"asked": {"fc-7": "see fc-7"}}, "longRunningToolIds": ["fc-7"]}
     request = {"contents": [{"parts": [{"text": "fc-7 of m-1"}]}]}

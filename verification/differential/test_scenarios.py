@@ -27,7 +27,7 @@ def expected(oracle: Oracle, scenario: Scenario, deviations: Iterable[str]) -> J
 
 @pytest.mark.parametrize("name", SCENARIOS)
 async def test_a_scenario_runs_as_in_adk(oracle: Oracle, subject: Subject, name: str) -> None:
-    """Every deviation that it names shows, and no other."""
+    """A scenario has every deviation that it names, and no other."""
     scenario = SCENARIOS[name]
     named = [*scenario.deviations, *ALWAYS]
     found = await subject.run(scenario)

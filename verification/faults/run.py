@@ -22,7 +22,7 @@ LIST = Path(__file__).with_name("faults.toml")
 LIMIT_S = 900.0
 # The profile makes property tests draw the same examples each time. Plugins stay as configured in pyproject.toml.
 PYTEST = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--hypothesis-profile=ci", "-x", "-q")
-# pytest's exit codes; all others say that no test was judged: a usage error, no tests collected, an interruption.
+# pytest's exit codes; all others mean that no test was judged: a usage error, no tests collected, an interruption.
 PASSED, FAILED = 0, 1
 
 Verdict = Literal["caught", "MISSED", "ERROR"]
@@ -86,7 +86,7 @@ def run_tests(tests: Sequence[str], copy: Path, *, compiled: bool) -> subprocess
     """Run pytest in the copy; `compiled` permits it to write byte code."""
     environment = {**os.environ, "PYTHONPATH": str(copy)}
     if not compiled:
-        # Byte code is matched by size and second: that of a fault could be taken for the restored file's.
+        # Byte code is matched by size and second, so that of a fault could be used for the restored file.
         environment["PYTHONDONTWRITEBYTECODE"] = "1"
     command = [*PYTEST, *tests]
     return subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, timeout=LIMIT_S)

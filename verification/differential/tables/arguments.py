@@ -59,7 +59,7 @@ VALIDATED = shows("arguments-are-validated")
 
 
 def refused(**types: str) -> Mapping[str, Any]:
-    """Return the deviations of a call that is refused; `types` are ADK's names of types -> Waystation's."""
+    """Return the deviations of a refused call; `types` maps ADK's names of types -> Waystation's."""
     return {**VALIDATED, "short-validation-errors": types}
 
 
@@ -114,7 +114,7 @@ GIVEN: dict[str, Row] = {
     "unannotated": (None, [1], {}),
     "anything": (Any, {"a": [1.0, None]}, {}),
 }
-"""An annotation, the argument that a model gives, and whether ADK's opt-in validation is what Waystation does."""
+"""An annotation, the argument of a model, and whether ADK's opt-in validation has the same result as Waystation."""
 
 
 def _taking(annotation: Any) -> list[Any]:
@@ -137,7 +137,7 @@ def _scenario(name: str, annotation: Any, argument: Any, deviations: Mapping[str
 
 
 def _with_defaults() -> list[Any]:
-    def take(  # the ways in which a default may be written
+    def take(  # the ways to write a default
         a: int = 1,
         b: str | None = None,
         c: str = None,  # type: ignore[assignment]  # noqa: RUF013

@@ -1,4 +1,4 @@
-"""Asking for credentials. Section 11 of the semantics page; how they are given differs, and is not compared."""
+"""Asking for credentials. Section 11 of the semantics page. Entering credentials differs and is not compared."""
 
 from typing import Any
 

@@ -250,7 +250,7 @@ AGENTS: list[Scenario] = [
 
 
 def _seen(context: Any) -> list[Json]:
-    """Return what author code reads of the events of its session, without IDs and times."""
+    """Return the events of a session as author code sees them, without IDs and times."""
     return [
         {
             "author": event.author,

@@ -1,4 +1,4 @@
-"""Tools of every kind, calls as models make them, and what tools raise. Section 1 of the semantics page."""
+"""Tools of every kind, the calls of models, and the exceptions of tools. Section 1 of the semantics page."""
 
 import asyncio
 import functools
@@ -126,7 +126,7 @@ async def failing_later(a: int) -> str:
 
 def _raising(function: Callable[..., Any]) -> Any:
     tool = FunctionTool(function)
-    vars(tool)["on_error"] = "raise"  # which ADK does in any case
+    vars(tool)["on_error"] = "raise"  # ADK raises in any case
     return tool
 
 

@@ -1,4 +1,4 @@
-"""Summaries that stand for older events."""
+"""Summaries that replace older events."""
 
 from dataclasses import replace
 from typing import Any
@@ -12,7 +12,7 @@ def look(page: int) -> dict[str, str]:
 
 
 def from_threshold(tokens: int, retention: int) -> Any:
-    """Return what makes the settings; another model writes the summaries."""
+    """Return a function that creates the settings; another model writes the summaries."""
 
     def settings(cast: Cast) -> Any:
         from waystation.apps.app import EventsCompactionConfig
@@ -28,7 +28,7 @@ def from_threshold(tokens: int, retention: int) -> Any:
 
 
 def reader(name: str, *, pages: int, retention: int, **fields: Any) -> Scenario:
-    """An agent looks at pages; four of them reach the threshold."""
+    """Return an agent that looks at pages; four of them reach the threshold."""
     looks = [calls(("look", {"page": page})) for page in range(1, pages + 1)]
     scenario = alone(name, tools=lambda: [look], compaction=from_threshold(900, retention), **fields)
     return replace(scenario, script={"main": [*looks, "done"], "writer": ["pages of x"]})

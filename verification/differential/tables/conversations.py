@@ -55,7 +55,7 @@ def _talk(name: str, *replies: Reply, **fields: Any) -> Scenario:
 
 
 def _desk(cast: Cast) -> Any:
-    """A desk that hands over to a clerk, who may hand back."""
+    """Return a desk that transfers to a clerk, which may transfer back."""
     from waystation.agents import LlmAgent
 
     clerk = LlmAgent(name="clerk", description="Knows prices.", model=cast.model("clerk"))

@@ -1,4 +1,4 @@
-"""Calls whose answer comes from outside. Section 3 of the semantics page."""
+"""Long-running calls, which are answered from outside. Section 3 of the semantics page."""
 
 from collections.abc import Callable
 from typing import Any

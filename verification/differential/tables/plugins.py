@@ -1,4 +1,4 @@
-"""Plugins, which stand before the callbacks of every agent. Section 9.5 of the semantics page."""
+"""Plugins, which run before the callbacks of every agent. Section 9.5 of the semantics page."""
 
 from collections.abc import Callable
 from typing import Any
@@ -26,7 +26,7 @@ def _content(text: str) -> types.Content:
 
 
 class Tracing(BasePlugin):
-    """Notes every call of a hook in the state, and answers none of them."""
+    """Records every call of a hook in the state, and returns nothing."""
 
     def _note(self, context: Any, what: str) -> None:
         context.state["trace"] = [*context.state.get("trace", []), f"{self.name} {what}"]

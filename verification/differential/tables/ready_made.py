@@ -1,4 +1,4 @@
-"""Tools that need not be written, and agents called with schemas. Sections 2.3, 4 and 9.2 of the semantics page."""
+"""Built-in tools, and agents called with schemas. Sections 2.3, 4 and 9.2 of the semantics page."""
 
 from collections.abc import Callable
 from typing import Any

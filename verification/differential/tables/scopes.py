@@ -67,7 +67,7 @@ def _in(session: str, text: str = "go", **fields: Any) -> Elsewhere:
 
 
 def _calling(cast: Cast) -> Any:
-    """An agent whose tool is an agent that writes."""
+    """Return an agent whose tool is an agent that writes."""
     from waystation.agents import LlmAgent
     from waystation.tools import AgentTool
 

@@ -45,7 +45,7 @@ def _acts(name: str, *wanted: tuple[str, Json]) -> Scenario:
 
 
 def _calling(cast: Cast) -> Any:
-    """An agent that calls another, both with the tools of this module."""
+    """Return an agent that calls another one, both with the tools of this module."""
     child = LlmAgent(name="child", description="A child.", model=cast.model("child"), tools=TOOLS())
     return LlmAgent(name=cast.name, model=cast.model("main"), tools=[AgentTool(child), *TOOLS()])
 

@@ -1,4 +1,4 @@
-"""An agent that not every worker serves."""
+"""An agent that only some workers serve."""
 
 from verification.chaos.chaos_agents import chaotic_agent
 
