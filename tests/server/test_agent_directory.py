@@ -13,9 +13,9 @@ from waystation.core.errors import UnknownAgent
 
 @pytest.mark.slow
 async def test_an_announcement_waits_for_a_stuck_directory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker was killed when it had received the directory's workflow task, and another one announces its agent."""
+    """A worker announces its agent although another one was killed with the directory's workflow task."""
     monkeypatch.setattr(agent_directory, "GRACE_S", ())
-    monkeypatch.setattr(agent_directory, "SETTLED_S", -60)  # although the directory is new
+    monkeypatch.setattr(agent_directory, "SETTLED_S", -60)  # the directory is new
     monkeypatch.setattr(agent_directory, "TASK_TIMEOUT", timedelta(seconds=1))
     async with empty_server() as server:
         client = await connect(address=server.address)
@@ -29,7 +29,7 @@ async def test_an_announcement_waits_for_a_stuck_directory(monkeypatch: pytest.M
 
 
 async def test_a_directory_that_a_running_worker_created_is_complete_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The database was emptied, and other running workers look only once a minute whether they are still announced."""
+    """After the database was emptied, other workers check only once a minute whether they are still announced."""
     monkeypatch.setattr(agent_directory, "SETTLED_S", -60)
     async with empty_server() as server:
         client = await connect(address=server.address)

@@ -31,7 +31,7 @@ class Overtaken(Invocation):
 
 
 async def test_progress_between_two_reads_is_not_a_difference(serve: Serve) -> None:
-    """Both sides are read again."""
+    """Both sides are read again before a difference counts."""
     async with serve(payer(Till().pay)) as env:
         invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
         overtaken = Overtaken(env.client, invocation.handle)
@@ -41,7 +41,7 @@ async def test_progress_between_two_reads_is_not_a_difference(serve: Serve) -> N
 
 @pytest.mark.parametrize("name", ["events", "state", "pending"])
 async def test_a_lasting_difference_is_reported(serve: Serve, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """Tries a difference in each of the three."""
+    """A difference in any of the three compared parts is reported."""
     query = WorkflowHandle.query
 
     async def wrong(self: WorkflowHandle[object, object], asked: str, *args: object) -> object:

@@ -73,7 +73,7 @@ def test_every_agent_of_the_pages_was_found(registry: Registry) -> None:
 
 
 def test_every_section_with_an_agent_describes_records_and_crashes() -> None:
-    """Uses the same two phrases everywhere, so that readers find them."""
+    """Every section uses the same two phrases, so that readers find them."""
     for part in re.split(r"^## ", TEXT, flags=re.MULTILINE)[1:]:
         if any(block in part for block in AGENTS):
             assert "*Recorded:*" in part, part.splitlines()[0]
@@ -140,14 +140,14 @@ async def test_approval_policies_apply(serve: Serve, registry: Registry) -> None
         ]
         await invocation.approve("fc-2", comment="as ordered")
         for board in ("fc-3", "fc-4"):
-            with pytest.raises(NotAllowed):  # nobody has proven to be of the board
+            with pytest.raises(NotAllowed):  # nobody has proven to be a board member
                 await invocation.approve(board, by="role:board")
         await invocation.cancel()
 
 
 @pytest.mark.slow
 async def test_the_answering_program_works(registry: Registry, tmp_path: Path) -> None:
-    """It runs unchanged with a worker on the default task queue."""
+    """The answering program runs unchanged with a worker on the default task queue."""
     (tmp_path / "answer.py").write_text(PROGRAM)
     model = ScriptedModel(calls(("order_part", {"part": "fuse"})))
     model.add(*(says(f"News {number}.") for number in (1, 2, 3)))

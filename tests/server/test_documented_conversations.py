@@ -71,7 +71,7 @@ def test_agents_with_other_models_can_be_served(tmp_path: Path, monkeypatch: pyt
 async def test_a_program_for_adk_runs(
     serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It runs its own worker and prints the final text."""
+    """The program runs its own worker and prints the final text."""
     program, _ = blocks(how_to("run-an-adk-program"), "python")
     monkeypatch.chdir(tmp_path)
     async with serve(Agent(name="other", model=FunctionModel(lambda _: says("")))) as env:

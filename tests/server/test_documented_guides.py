@@ -43,7 +43,7 @@ PAYMENTS = programs("test-agents")
 
 @pytest.mark.slow
 def test_the_tests_of_the_page_pass(tmp_path: Path) -> None:
-    """They run in a folder with only the files of the page."""
+    """The tests of the page pass in a folder with only the files of the page."""
     for name, text in {**PAYMENTS, "pytest.ini": blocks(how_to("test-agents"), "ini")[0]}.items():
         (tmp_path / name).write_text(text)
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q"]
@@ -66,7 +66,7 @@ def reply(request: LlmRequest) -> LlmResponse:
 async def test_the_evaluation_counts_the_passing_cases(
     serve: Serve, load: Load, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Prints a case that fails with the difference."""
+    """The evaluation prints a failing case with the difference."""
     program = load("evaluate", programs("evaluate-agents")["evaluate.py"])
     program.CASES.append(program.Case("Pay 6 to Rose.", calls=[("pay", {"amount": 6, "to": "rose"})]))
     async with serve(Agent(name="cashier", model=FunctionModel(reply), tools=[pay]), task_queue="waystation") as env:

@@ -70,7 +70,7 @@ def test_the_agent_has_the_tools_that_the_page_describes(tmp_path: Path) -> None
 
 
 async def test_the_workflow_runs_the_agent(server: EmbeddedServer, tmp_path: Path) -> None:
-    """One worker has both."""
+    """One worker serves the workflow and the agent."""
     module = load(WORKFLOWS, tmp_path / "documented_workflows.py")
     answer = '{"approved": false, "reason": "It is too late."}'
     agent = Agent(name="returns_agent", model=ScriptedModel(says(answer)), output_schema=module.Decision)

@@ -27,7 +27,7 @@ async def save(text: str, tool_context: ToolContext) -> str:
 
 
 async def test_an_invocation_uses_all_extensions_of_a_package(serve: Serve, acme: Path) -> None:
-    """The model replies, the channel tells of a call, and the payloads and artifacts are in the package's store."""
+    """The model replies, the channel reports a call, and the payloads and artifacts are in the package's store."""
     reader = runpy.run_path(str(acme / "agent.py"))["root_agent"]
     tool = FunctionTool(save, approval=ApprovalPolicy(notify=("finance",)))
     writer = Agent(name="writer", model=asks_once("save", {"text": "hello"}), tools=[tool])
@@ -56,7 +56,7 @@ async def test_an_invocation_uses_all_extensions_of_a_package(serve: Serve, acme
 
 
 async def test_doctor_lists_extensions_that_cannot_be_used(serve: Serve, acme: Path) -> None:
-    """It loads all of them, and names those that Waystation's own precede."""
+    """`doctor` loads all extensions, and names those that are hidden by Waystation's own."""
     install(acme, "acme-broken", {STORES: {"s3": "acme_missing"}})
     async with serve(runpy.run_path(str(acme / "agent.py"))["root_agent"]) as env:
         ran = await command("--address", env.server.address, "--task-queue", env.client.task_queue, "doctor", "--json")

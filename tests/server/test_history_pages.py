@@ -73,7 +73,7 @@ async def test_an_event_that_reuses_the_id_of_an_attempt_is_read(client: AgentCl
 
 
 async def test_a_stream_yields_an_event_that_reuses_the_id_of_an_attempt(client: AgentClient) -> None:
-    """The long-poll shows the attempt, too, and then the signal."""
+    """A stream whose long-poll showed the attempt yields the signal afterward."""
     invocation = await client.start("nobody", "go")
     await fail_a_task(client)
     reader, facts = HistoryReader(), list[Fact]()
@@ -89,7 +89,7 @@ async def test_a_stream_yields_an_event_that_reuses_the_id_of_an_attempt(client:
 
 
 class Ahead(Interceptor):
-    """Lets readers claim, once for each run, to have seen more changes than exist, which the server refuses."""
+    """Makes readers claim once per run that they saw more changes than exist, which the server refuses."""
 
     def __init__(self) -> None:
         self.claimed: set[str] = set()
@@ -127,7 +127,7 @@ class Ahead(Interceptor):
 
 
 async def test_a_reader_that_the_server_restarts_continues_in_place(serve: Serve) -> None:
-    """Each event comes once."""
+    """A reader whose position the server refuses gets each event once."""
     model = ScriptedModel(calls(("ask", {"purpose": "tea"})), says("Bought."))
     async with serve(Agent(name="buyer", model=model, tools=[LongRunningFunctionTool(ask)])) as env:
         ahead = Ahead()

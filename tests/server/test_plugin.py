@@ -137,7 +137,7 @@ async def test_the_users_converter_codec_and_interceptors_are_kept(server: Embed
 
 
 async def test_a_client_without_a_payload_store_is_refused(server: EmbeddedServer, tmp_path: Path) -> None:
-    """Otherwise anyone could block its workflows with a reference to a stored payload."""
+    """A client without a payload store is refused, because a reference to a payload would block its workflows."""
     client = await Client.connect(server.address)
     plugin = WaystationPlugin([Agent(name="clerk")], settings=settings(tmp_path))
     with pytest.raises(InvalidConfiguration, match=r"no payload store\. Connect it with `plugins="):
@@ -158,7 +158,7 @@ async def test_a_dynamic_activity_of_the_user_is_refused(server: EmbeddedServer,
 
 
 async def test_a_dynamic_workflow_of_the_user_runs_beside_agents(server: EmbeddedServer, tmp_path: Path) -> None:
-    """It receives only workflows with other names than those of the engine."""
+    """A dynamic workflow receives only workflows whose names the engine does not use."""
     agent = Agent(name="clerk", model=ScriptedModel(says("hello")))
     client = await Client.connect(server.address, plugins=[WaystationPlugin([agent], settings=settings(tmp_path))])
     async with Worker(client, task_queue="dynamic", workflows=[AnyOther], **WORKER_OPTIONS):
@@ -231,7 +231,7 @@ async def test_a_users_activity_sends_as_many_heartbeats_as_without_agents(
 
 
 class Halting(ScriptedModel):
-    """Says its reply in two pieces, and waits until each has been shown."""
+    """Streams its reply in two pieces, and waits until each has been shown."""
 
     def __init__(self) -> None:
         super().__init__(says("It rains."))
@@ -248,7 +248,7 @@ class Halting(ScriptedModel):
 
 @pytest.mark.timeout(50)  # the SDK holds back heartbeats for up to 60 s
 async def test_a_users_worker_streams_text(server: EmbeddedServer, tmp_path: Path) -> None:
-    """It needs no options: each piece is shown before the model has finished."""
+    """A worker of the user streams text without options: each piece is shown before the model has finished."""
     model, defaults = Halting(), WorkflowSettings()
     slow = dataclasses.replace(defaults.model, heartbeat=timedelta(minutes=9))
     own = dataclasses.replace(settings(tmp_path), workflow=dataclasses.replace(defaults, model=slow))
@@ -266,7 +266,7 @@ async def test_a_users_worker_streams_text(server: EmbeddedServer, tmp_path: Pat
 async def test_two_plugins_in_one_worker_are_refused(
     server: EmbeddedServer, tmp_path: Path, *, activities: bool
 ) -> None:
-    """The message says where the second one comes from, and not that an activity or a workflow occurs twice."""
+    """The message names the origin of the second plugin, instead of an activity or a workflow that occurs twice."""
     options: Any = {"settings": settings(tmp_path), "workflows": not activities, "activities": activities}
     first, second = (WaystationPlugin([Agent(name=name)], **options) for name in ("clerk", "cook"))
     client, plain = await Client.connect(server.address, plugins=[first]), await Client.connect(server.address)
@@ -277,7 +277,7 @@ async def test_two_plugins_in_one_worker_are_refused(
 
 @pytest.mark.filterwarnings("ignore:The same plugin type:UserWarning")
 async def test_a_client_and_its_worker_can_have_the_same_plugin(server: EmbeddedServer, tmp_path: Path) -> None:
-    """It has an effect once."""
+    """A plugin that the client and its worker share has an effect once."""
     toolset = Closing()
     agent = Agent(name="clerk", model=ScriptedModel(says("hello")), tools=[toolset])
     plugin = WaystationPlugin([agent], settings=settings(tmp_path))
@@ -300,7 +300,7 @@ async def test_a_client_and_its_worker_can_have_the_same_plugin(server: Embedded
 async def test_our_own_worker_takes_temporals_options(
     server: EmbeddedServer, tmp_path: Path, options: dict[str, Any]
 ) -> None:
-    """They replace or extend ours. The client can have a plugin, whose agents this worker does not serve."""
+    """Options of Temporal replace or extend ours. The worker does not serve the agents of a plugin of its client."""
     other = WaystationPlugin([Agent(name="clerk", model=ScriptedModel())], settings=settings(tmp_path))
     client, queue = await Client.connect(server.address, plugins=[other]), f"own-{uuid.uuid4()}"
     agent = Agent(name="clerk", model=ScriptedModel(says("hello")))

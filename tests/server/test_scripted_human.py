@@ -23,7 +23,7 @@ def order(what: str) -> dict[str, str]:
 
 
 async def test_a_call_without_an_interim_response_is_answered(serve: Serve) -> None:
-    """No event shows that it is pending."""
+    """A call is answered although no event shows that it is pending."""
     model = ScriptedModel(calls(("ask", {"what": "x"}), ("ask", {"what": "y"})), says("Done."))
     async with serve(Agent(name="asker", model=model, tools=[LongRunningFunctionTool(ask)])) as env:
         human = ScriptedHuman("approve", "reject")
@@ -35,7 +35,7 @@ async def test_a_call_without_an_interim_response_is_answered(serve: Serve) -> N
 
 
 async def test_progress_is_followed_by_the_next_answer(serve: Serve) -> None:
-    """Records both in that order, and the second one closes the call."""
+    """Progress and the next answer are recorded in this order, and the second one closes the call."""
     model = ScriptedModel(calls(("order", {"what": "x"})), *map(says, ("Ordered.", "Sent.", "Here.")))
     async with serve(Agent(name="clerk", model=model, tools=[LongRunningFunctionTool(order)])) as env:
         human = ScriptedHuman(
@@ -51,7 +51,7 @@ async def test_progress_is_followed_by_the_next_answer(serve: Serve) -> None:
 
 @pytest.mark.usefixtures("logs")
 async def test_a_call_without_a_scripted_answer_is_reported(serve: Serve) -> None:
-    """Reports it once per call, because a test would wait forever; others may still answer it."""
+    """A call without an answer is reported once, because a test would wait forever; others may still answer it."""
     model = ScriptedModel(calls(("order", {"what": "x"})), says("Wait."), says("Done."))
     reports: list[tuple[object, ...]] = []
     logged = asyncio.Event()

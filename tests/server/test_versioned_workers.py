@@ -74,7 +74,7 @@ async def test_what_is_open_moves_to_the_next_build(
 
 @pytest.mark.parametrize("plain", VERSIONED, ids=lambda plain: plain.__name__)
 def test_versioned_definitions_differ_only_in_their_behavior(plain: type) -> None:
-    """Both handle the same signals, updates and queries, and fail for the same errors."""
+    """Both definitions handle the same signals, updates and queries, and fail for the same errors."""
     before, after = (vars(_Definition.must_from_class(cls)) for cls in (plain, VERSIONED[plain]))
     differing = {name for name, value in after.items() if value != before[name]}
     assert differing == {"cls", "run_fn", "versioning_behavior"}

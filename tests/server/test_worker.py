@@ -159,7 +159,7 @@ def test_agents_without_mistakes_pass() -> None:
 
 
 def test_a_worker_does_not_start_with_mistakes(bad: Path) -> None:
-    """Without `check` too, no server is contacted."""
+    """A worker with mistakes does not start, and contacts no server."""
     done = run("--agents", str(bad / "bare"), "--address", "127.0.0.1:1")
     assert (done.returncode, [line["event"] for line in logged(done)]) == (1, ["agent.invalid"])
 
@@ -274,7 +274,7 @@ def test_an_address_without_a_server_is_named_with_the_remedy(closed_port: int) 
 
 @pytest.mark.slow
 async def test_a_worker_waits_for_a_server_that_starts_later(tmp_path: Path) -> None:
-    """It logs the address and the problem once, and serves as soon as the server responds."""
+    """A waiting worker logs the address and the problem once, and serves as soon as the server responds."""
     with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as listener:
         port = listener.getsockname()[1]
     options = ("--agents", str(AGENTS), "--address", f"127.0.0.1:{port}")
@@ -390,7 +390,7 @@ def test_a_wrong_setting_of_the_environment_is_named(variable: str, value: str, 
 
 
 async def test_a_server_without_tls_is_reported(server: EmbeddedServer) -> None:
-    """With an API key, Temporal's clients use TLS."""
+    """A server without TLS is reported, because Temporal's clients use TLS with an API key."""
     done = run("--agents", str(AGENTS), "--address", server.address, TEMPORAL_API_KEY="key")
     [line] = logged(done)
     assert "the server does not speak TLS, which an API key or TEMPORAL_TLS* requires." in line["problem"]
@@ -473,7 +473,7 @@ def usual_port_taken() -> Iterator[None]:
 @pytest.mark.slow
 @pytest.mark.usefixtures("usual_port_taken")
 async def test_an_embedded_server_on_another_port_reports_its_address(tmp_path: Path) -> None:
-    """Otherwise clients would connect to the program on the usual port."""
+    """The log has the address, because clients would connect to the program on the usual port."""
     options = ("--agents", str(AGENTS), "--embedded")
     async with WorkerProcess(*options, environment={"WAYSTATION_TEST_LEDGER": str(tmp_path)}) as worker:
         [ready] = worker.events("server.ready")

@@ -46,7 +46,7 @@ def test_an_unusable_store_is_named(tmp_path: Path, store: str, artifacts: str, 
 
 
 def test_missing_stores_are_accepted(tmp_path: Path) -> None:
-    """They are created at their first use."""
+    """Missing stores are accepted, because they are created at their first use."""
     for stores in (
         Stores(payloads=tmp_path / "a" / "b", artifacts=f"file://{tmp_path}/c", memory=tmp_path / "d" / "e.db"),
         Stores(payloads="s3://bucket/prefix", artifacts="memory:///", memory=tmp_path / "m.db"),
@@ -56,7 +56,7 @@ def test_missing_stores_are_accepted(tmp_path: Path) -> None:
 
 
 def test_an_unusable_quota_store_is_named(tmp_path: Path) -> None:
-    """Otherwise all model calls would be held."""
+    """An unusable quota store is reported, because all model calls would be held."""
     with pytest.raises(StoreUnusable, match=r"Quotas cannot be stored in .*: it is a folder; specify a file\."):
         check_stores(Settings(stores=Stores(payloads=tmp_path), quotas=Quotas(store=str(tmp_path))))
 

@@ -16,7 +16,7 @@ with workflow.unsafe.imports_passed_through():
 
 @workflow.defn
 class InSandbox:
-    """Returns whether it runs in the sandbox."""
+    """Returns whether the workflow runs in the sandbox."""
 
     @workflow.run
     async def run(self) -> bool:

@@ -21,7 +21,7 @@ def words(outcomes: list[Outcome]) -> dict[str, str]:
 
 
 async def test_each_call_has_its_own_result_and_a_refusal_stops_nothing(serve: Serve) -> None:
-    """Mixes unknown, malformed and answered calls with valid ones; a call that is named twice is answered once."""
+    """Unknown, malformed and answered calls do not affect valid ones; a call that is named twice is answered once."""
     till = Till()
     async with serve(payer(till.pay)) as env:
         started = [await env.client.start("payer", str(n)) for n in range(3)]

@@ -95,7 +95,7 @@ async def test_a_used_update_id_never_confirms_another_decision(serve: Serve) ->
 
 
 async def test_the_same_answer_sent_again_gets_the_first_receipt(serve: Serve) -> None:
-    """The sender did not receive the first one. The call runs once; other content or an ended invocation fails."""
+    """A sender that lost its receipt sends again. The call runs once; other content or an ended invocation fails."""
     till = Till()
     async with serve(busy(till)) as env:
         invocation = await until_waiting(env.client.start("busy", "go"), "fc-1", "fc-2")

@@ -37,7 +37,7 @@ def reply_of(*parts: JsonObject) -> LlmResponse:
 
 
 async def test_an_answer_with_another_digest_is_refused(serve: Serve) -> None:
-    """Changes agent, tool, arguments, parameters and policy in turn; only the digest of the pending call counts."""
+    """The digest covers agent, tool, arguments, parameters and policy; only that of the pending call counts."""
     till = Till()
     agent, _ = payer(till, calls(("pay", {"amount": 5})), says("Paid."))
     declared = parameters_digest(FunctionTool(till.pay))
@@ -81,7 +81,7 @@ def digest_of(about: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("edited", [False, True])
 async def test_arguments_changed_by_a_callback_after_the_approval_do_not_run(serve: Serve, edited: bool) -> None:
-    """Holds for edited arguments, too; the model receives the reason, and the call is closed."""
+    """The call is closed and the model receives the reason, also for edited arguments."""
     till, amounts = Till(), list[int]()
 
     def greedy(tool: Any, args: dict[str, Any], tool_context: ToolContext) -> None:
@@ -103,7 +103,7 @@ async def test_arguments_changed_by_a_callback_after_the_approval_do_not_run(ser
 
 
 async def test_a_repeated_id_of_a_model_is_another_call(serve: Serve) -> None:
-    """Repeats the ID in one turn and over turns, and even the engine's own ID of the approved call."""
+    """A model may repeat an ID in one turn, over turns, or even the engine's own ID of the approved call."""
     till = Till()
     replies = [
         reply_of(named("fc-1", {"amount": 1}), named("fc-1", {"amount": 2})),
@@ -172,7 +172,7 @@ FORGED = [
 
 
 async def test_a_forged_confirmation_of_a_model_confirms_nothing(serve: Serve) -> None:
-    """The model writes it next to the call or in another turn; only a person's answer lets the call run."""
+    """A model may write a confirmation next to the call or in another turn; only a person's answer lets it run."""
     till = Till()
     agent, model = payer(till, reply_of(named("x", {"amount": 5}), *FORGED), says("Done."))
     async with serve(agent) as env:

@@ -101,7 +101,7 @@ async def test_an_edit_cannot_bypass_a_rule(serve: Serve) -> None:
 
 
 async def test_an_unauthorized_approver_learns_nothing_about_arguments(serve: Serve) -> None:
-    """Checks authorization before content."""
+    """Authorization is checked before content."""
     policy = ApprovalPolicy(approvers=("dana",), verified=False)
     agent = clerk(FunctionTool(pay, approval=policy), {"amount": 500})
     async with serve(agent) as env:
@@ -134,7 +134,7 @@ class Remotes(BaseToolset):
 
 
 async def test_edited_arguments_of_other_tools_match_their_schema(serve: Serve) -> None:
-    """Edits a call of a toolset's tool that a rule gates."""
+    """Edits of a gated call of a toolset's tool are validated against the tool's schema."""
     agent = clerk(Remotes(), {"count": 1}, "remote", approval_rules=[ApprovalRule(ApprovalPolicy(), tools="rem*")])
     async with serve(agent) as env:
         invocation = await until_waiting(env.client.start("clerk", "go"), "fc-1")

@@ -15,7 +15,7 @@ from waystation.tools.long_running_tool import LongRunningFunctionTool
 
 
 async def test_what_waits_is_found_by_agent_tool_user_and_session_while_every_worker_is_down(serve: Serve) -> None:
-    """Nobody has to know a workflow id, and no worker is asked."""
+    """Finding pending calls needs neither a workflow ID nor a worker."""
     till = Till()
     async with serve(asker("buyer"), payer(till.pay, "cashier"), verify=False) as env:
         queue = env.client.task_queue
@@ -40,7 +40,7 @@ async def test_what_waits_is_found_by_agent_tool_user_and_session_while_every_wo
 
 
 async def test_an_agent_of_a_very_long_name_is_found(serve: Serve) -> None:
-    """The server keeps the beginning of such a name."""
+    """The server indexes the beginning of a long name, which is enough to find the agent."""
     name = f"a{'b' * 240}"
     async with serve(asker(name)) as env:
         invocation = await env.client.start(name, "go")
@@ -49,7 +49,7 @@ async def test_an_agent_of_a_very_long_name_is_found(serve: Serve) -> None:
 
 
 async def test_a_list_comes_in_parts_and_no_call_is_left_out_or_told_twice(serve: Serve) -> None:
-    """Each part names the begin of the next one, also if its last call was answered in the meantime."""
+    """Each part names the beginning of the next one, even if its last call was answered in the meantime."""
     async with serve(asker()) as env:
         user = env.client.task_queue
         started = [await env.client.start("asker", str(n), user_id=user) for n in range(5)]
@@ -67,7 +67,7 @@ async def test_a_list_comes_in_parts_and_no_call_is_left_out_or_told_twice(serve
 
 
 async def test_an_invocation_lists_all_its_calls_although_its_memo_has_no_room_for_them(serve: Serve) -> None:
-    """Beyond those in the memo, the history has them, also while every worker is down."""
+    """The history has the calls that do not fit into the memo, even while every worker is down."""
     model = FunctionModel(lambda request: calls(*[("ask", {"purpose": str(n)}) for n in range(MAX_MEMO_CALLS + 10)]))
     agent = Agent(name="many", model=model, tools=[LongRunningFunctionTool(ask)])
     async with serve(agent, verify=False) as env:
@@ -83,14 +83,14 @@ async def test_an_invocation_lists_all_its_calls_although_its_memo_has_no_room_f
 
 
 async def test_a_place_in_no_list_is_refused(serve: Serve) -> None:
-    """It is a mistake of the caller, and says so."""
+    """An invalid position is reported as the caller's mistake."""
     async with serve(asker()) as env:
         with pytest.raises(ValueError, match="'yesterday' is not a page of this list"):
             await env.client.approvals.list(page="yesterday")
 
 
 async def test_what_waits_below_an_invocation_is_of_its_tree(serve: Serve) -> None:
-    """Somebody else's workflow whose id looks as if it were called by it is not listed."""
+    """A foreign workflow is not listed, even if its ID looks like that of a called agent."""
     async with serve(boss(asker()), asker()) as env:
         top = await env.client.start("boss", "go")
         below = await listed(env.client, 1, below=top.id)
@@ -105,7 +105,7 @@ async def test_what_waits_below_an_invocation_is_of_its_tree(serve: Serve) -> No
 
 
 async def test_one_call_is_got_with_large_arguments_and_refused_with_the_reason(serve: Serve) -> None:
-    """A memo holds only small ones; the approver sees all of what will run."""
+    """A memo has only small arguments; the approver sees all arguments with which the call will run."""
     hurried = Agent(
         name="hurried",
         model=asks_once("ask", {"purpose": "x"}),

@@ -71,7 +71,7 @@ async def test_a_cancelled_call_is_reported_to_the_model_and_does_not_run(serve:
 
 
 async def test_a_policy_limits_actions_and_requires_fields(serve: Serve) -> None:
-    """It may require a comment and the digest of the displayed call, and allow fewer actions."""
+    """A policy may require a comment and the digest of the displayed call, and allow fewer actions."""
     till = Till()
     policy = ApprovalPolicy(actions=("approve", "reject"), comment=True, digest=True)
     async with serve(payer(till.pay, approval=policy)) as env:

@@ -46,7 +46,7 @@ def order(part: str) -> None:
 
 
 async def test_the_policy_is_recorded_with_the_call(serve: Serve) -> None:
-    """Records the digest of the tool's parameters, too, but neither for a call that needs no approval."""
+    """A call that needs approval has its policy and the digest of the tool's parameters; other calls have neither."""
     paying = FunctionTool(pay, approval=POLICY)
     ordering = LongRunningFunctionTool(order, response_schema=Ruling)
 
@@ -70,7 +70,7 @@ async def test_the_policy_is_recorded_with_the_call(serve: Serve) -> None:
 
 
 async def test_a_large_response_schema_is_not_in_the_memo(serve: Serve) -> None:
-    """Reading the one call shows it."""
+    """A large response schema is read with the call itself."""
     schema = {"type": "object", "properties": {f"field_{n}": {"type": "string"} for n in range(100)}}
     tool = LongRunningFunctionTool(order, response_schema=schema)
     async with serve(clerk(("order", {"part": "x"}), tools=[tool])) as env:
@@ -102,8 +102,8 @@ async def test_the_rules_of_an_agent_precede_those_of_its_app(serve: Serve) -> N
 
 @pytest.mark.parametrize("callback", [None, lambda tool, args, tool_context: None])
 async def test_rules_do_not_apply_to_transfers(serve: Serve, callback: Any) -> None:
-    """They do not apply to the structured answer either, because both change nothing. Callbacks see transfers as tool
-    calls.
+    """Rules apply to neither transfers nor structured answers, because both change nothing. Callbacks see transfers as
+    tool calls.
     """
     rule = ApprovalRule(POLICY)
     expert = Agent(
@@ -144,7 +144,7 @@ async def test_arguments_changed_by_callbacks_are_displayed_and_run(serve: Serve
 
 
 async def test_a_tool_that_asks_displays_its_own_arguments(serve: Serve) -> None:
-    """The displayed arguments are those of its question."""
+    """A tool that asks displays the arguments of its question."""
 
     def book(days: int, tool_context: ToolContext) -> dict[str, int]:
         """Book."""

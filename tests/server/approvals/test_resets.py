@@ -66,7 +66,7 @@ async def test_an_answer_that_a_reset_repeats_has_one_effect(serve: Serve, signa
 
 @pytest.mark.parametrize("signal", [True, False])
 async def test_an_answer_that_precedes_its_question_does_not_count(serve: Serve, signal: bool) -> None:
-    """The server repeats it before the run knows the call, so it is ignored, and the approver is asked again."""
+    """The server repeats an answer before the run knows the call, so it is ignored, and the approver is asked again."""
     cashier = Cashier()
     async with serve(payer(cashier), tasks_may_fail=True) as env:
         invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
@@ -92,7 +92,7 @@ async def test_a_reset_may_leave_answers_out(serve: Serve) -> None:
 
 
 async def test_a_reader_follows_an_invocation_over_a_reset(serve: Serve) -> None:
-    """The run that was followed was terminated, but the invocation was not."""
+    """A reader continues with the new run, because only the old run was terminated."""
     async with serve(payer(Cashier()), tasks_may_fail=True) as env:
         invocation = await env.client.start("payer", "go")
         was_reset = False
@@ -106,7 +106,7 @@ async def test_a_reader_follows_an_invocation_over_a_reset(serve: Serve) -> None
 
 
 async def test_an_audit_names_the_reset(serve: Serve) -> None:
-    """Otherwise the account of the new run would look complete."""
+    """An audit names the reset, because the history of the new run alone would look complete."""
     async with serve(payer(Cashier()), tasks_may_fail=True) as env:
         invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
         before = (await invocation.handle.describe()).run_id

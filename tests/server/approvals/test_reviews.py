@@ -65,7 +65,7 @@ async def reviews(invocation: Invocation) -> list[Verification]:
 
 
 async def test_the_approver_is_verified_and_recorded(serve: Serve, there: Installation) -> None:
-    """Records the subject and the roles; the history contains the token only encrypted."""
+    """The subject and the roles are recorded; the history contains the token only encrypted."""
     async with serve(PAYER, identity=there.worker) as env:
         invocation = await start_pending(env)
         client = AgentClient(
@@ -85,7 +85,7 @@ async def test_the_approver_is_verified_and_recorded(serve: Serve, there: Instal
 
 
 async def test_a_token_for_another_call_is_refused(serve: Serve, there: Installation) -> None:
-    """It was sealed for one answer to one call."""
+    """A token is sealed for one answer to one call."""
     async with serve(PAYER, identity=there.worker) as env:
         first, second = await start_pending(env), await start_pending(env)
         answer = await deciding.sealed(there, first, there.provider.token())
@@ -128,7 +128,7 @@ async def sealed(there: Installation, invocation: Invocation) -> JsonObject:
 
 
 async def test_an_unavailable_identity_provider_causes_a_retry(serve: Serve, there: Installation) -> None:
-    """The answer is neither lost nor refused."""
+    """A failing provider neither loses nor refuses the answer."""
     async with serve(PAYER, identity=Provider(IdentityUnavailable("It is away."))) as env:
         invocation = await start_pending(env)
         await invocation.approve("fc-1", **await sealed(there, invocation))
@@ -173,7 +173,7 @@ async def test_any_error_of_the_verification_refuses_the_answer(serve: Serve, th
 
 
 async def test_an_unauthorized_approver_learns_nothing_about_the_response(serve: Serve, there: Installation) -> None:
-    """Checks authorization before content, once the approver is verified."""
+    """Authorization is checked before content, once the approver is verified."""
     policy = ApprovalPolicy(approvers=("eve@example.com",))
     agent = Agent(name="payer", model=asks_once("pay", {"amount": 5}), tools=[FunctionTool(pay, approval=policy)])
     async with serve(agent, identity=Provider()) as env:
@@ -194,7 +194,7 @@ async def test_an_unauthorized_approver_learns_nothing_about_the_response(serve:
 async def test_a_response_must_match_the_schema_of_the_tool(
     serve: Serve, action: Any, response: JsonObject, problem: str
 ) -> None:
-    """Uses the schema that was recorded with the call, which stays pending."""
+    """A response is validated against the schema recorded with the call, which stays pending."""
     async with serve(ASKER) as env:
         invocation = await start_pending(env, "asker")
         with pytest.raises(InvalidAnswer, match=problem):

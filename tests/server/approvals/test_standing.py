@@ -1,4 +1,4 @@
-"""An approval that holds for further calls: like the one that was approved, for a while, in one conversation."""
+"""A remembered approval covers later calls like the approved one, for a limited time, in one conversation."""
 
 from datetime import timedelta
 from typing import Any
@@ -18,7 +18,7 @@ HOUR = timedelta(hours=1)
 
 
 def clerk(till: Till, *replies: Any, name: str = "clerk", **policy: Any) -> Agent:
-    """Return an agent that may be allowed to pay like amounts unasked."""
+    """Return an agent whose approver may remember an approval for equal payments."""
     given = ApprovalPolicy(**{"remember": HOUR, **policy})
     return Agent(name=name, model=ScriptedModel(*replies), tools=[FunctionTool(till.pay, approval=given)])
 
@@ -29,7 +29,7 @@ def pays(amount: int) -> Any:
 
 
 async def test_a_call_like_one_that_was_approved_runs_unasked(serve: Serve) -> None:
-    """With other arguments, somebody is asked again."""
+    """An equal call runs without another approval; a call with other arguments needs one."""
     till = Till()
     async with serve(clerk(till, pays(5), pays(5), pays(6), says("Done."))) as env:
         invocation = await until_waiting(env.client.start("clerk", "go"), "fc-1")
@@ -43,7 +43,7 @@ async def test_a_call_like_one_that_was_approved_runs_unasked(serve: Serve) -> N
 
 
 async def test_an_approval_that_is_not_to_be_remembered_is_not(serve: Serve) -> None:
-    """Whatever the policy allows."""
+    """An approval covers later calls only if the approver asks for it, even if the policy allows more."""
     till = Till()
     async with serve(clerk(till, pays(5), pays(5), says("Done."))) as env:
         invocation = await until_waiting(env.client.start("clerk", "go"), "fc-1")
@@ -54,7 +54,7 @@ async def test_an_approval_that_is_not_to_be_remembered_is_not(serve: Serve) -> 
 
 
 async def test_it_ends_with_its_time(serve: Serve) -> None:
-    """The workflow's clock decides; here it is over before the next call is made."""
+    """A remembered approval expires by the workflow's clock, here before the next call."""
     till = Till()
     agent = clerk(till, pays(5), pays(5), says("Done."), remember=timedelta(microseconds=1))
     async with serve(agent) as env:
@@ -66,7 +66,7 @@ async def test_it_ends_with_its_time(serve: Serve) -> None:
 
 
 async def test_called_agents_hand_it_on(serve: Serve) -> None:
-    """A permission of one called agent holds for the next one, too."""
+    """An approval remembered in one called agent covers the calls of the next one, too."""
     till = Till()
     below = Agent(
         name="below",
@@ -100,7 +100,7 @@ async def waiting_below(env: Any, invocation_id: str) -> None:
 
 
 async def test_nobody_starts_an_invocation_with_approvals_of_their_own(serve: Serve) -> None:
-    """They are taken only from the workflow that calls an agent."""
+    """Remembered approvals are accepted only from the workflow that calls an agent."""
     till = Till()
     agent = clerk(till, pays(5), says("Done."))
     async with serve(agent) as env:

@@ -20,7 +20,7 @@ def payer_of(till: Till, **policy: Any) -> Agent:
 
 
 async def timeline(invocation: Invocation) -> list[tuple[str, float]]:
-    """Return the events that time alone caused, with the days since the call began to wait."""
+    """Return the events caused by time alone, with the days since the call began to wait."""
     log = await invocation.log()
     began = log.state.calls["fc-1"].requested_at or 0.0
     kinds = (ReminderDue, DeadlinePassed)
@@ -29,7 +29,7 @@ async def timeline(invocation: Invocation) -> list[tuple[str, float]]:
 
 
 async def test_an_escalation_adds_approvers(serve_and_skip: SkipTime) -> None:
-    """They may answer only after it; the first approvers still may."""
+    """Approvers of the escalation may answer only after it; the first approvers may still answer."""
     till, verified = Till(), list[Invocation]()
     agent = payer_of(till, escalation=(Escalation(after=2 * DAY, to=("boss",)),))
     async with serve_and_skip(agent, verified) as clock:
@@ -71,7 +71,7 @@ async def test_a_chain_of_reminders_and_escalations_ends_with_the_deadline(serve
 
 
 async def test_a_policy_may_fail_the_invocation_on_expiry(serve_and_skip: SkipTime) -> None:
-    """The failure has its own type."""
+    """An expired call fails the invocation with a separate type."""
     till, verified = Till(), list[Invocation]()
     async with serve_and_skip(payer_of(till, on_expiry="fail"), verified) as clock:
         invocation = await clock.client.start("payer", "pay 5")

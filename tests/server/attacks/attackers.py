@@ -37,7 +37,7 @@ from waystation.tools import FunctionTool
 
 ANN, BOB = "ann@example.com", "bob@example.com"
 BOTH = ApprovalPolicy(approvers=(ANN, BOB), quorum=2, remember=timedelta(hours=1))
-"""Two verified approvers have to agree, who may let an approval cover later calls."""
+"""The policy: two verified approvers must agree, and may let an approval cover later calls."""
 ARGS: JsonObject = {"amount": 5}
 
 

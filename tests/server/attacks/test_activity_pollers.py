@@ -70,7 +70,7 @@ async def test_a_forged_model_reply_that_names_other_approvers_gets_nothing_paid
 
 
 async def test_a_forged_verification_gets_nothing_paid(serve: Serve, there: Installation, attacker: Attacker) -> None:
-    """It claims that both approvers sent Eve's answer."""
+    """A forged verification claims that both approvers sent Eve's answer."""
     till = Till()
     async with serve(payer(till), identity=there.worker, verify=False) as env:
         invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")

@@ -68,7 +68,7 @@ async def by_http(env: AgentEnvironment, invocation: Invocation, answer: JsonObj
 async def test_one_of_three_racing_answers_counts(
     serve: Serve, open_server: EmbeddedServer, there: Installation
 ) -> None:
-    """Sends two approvals and a rejection at once: the call is paid once if an approval won, and never otherwise."""
+    """Of two approvals and a rejection sent at once, one counts; the call is paid once if that is an approval."""
     till = Till()
     async with serve(payer(till, EITHER), server=open_server, identity=there.worker, verify=False) as env:
         for order in itertools.permutations((by_signal, by_update, by_http)):
@@ -135,7 +135,7 @@ async def at_rest(invocation: Invocation) -> None:
 async def test_an_approval_spent_in_one_reset_run_is_not_spent_in_another(
     serve: Serve, there: Installation, attacker: Attacker, id: str
 ) -> None:
-    """Resets a waiting run twice: the call is approved and paid in the first new run."""
+    """After two resets of a waiting run, the call is approved and paid in the first new run."""
     till = Till()
     async with serve(payer(till, EITHER), identity=there.worker, verify=False) as env:
         waited = await until_waiting(env.client.start("payer", "go", id=f"{id}{env.client.task_queue}"), "fc-1")
@@ -250,7 +250,7 @@ def boss(till: Till) -> Agent:
 
 
 async def test_an_answer_to_one_called_agent_counts_for_no_other(serve: Serve, there: Installation) -> None:
-    """It counts neither for its sibling nor for its caller, although all three calls have the same function call ID."""
+    """An answer counts for neither sibling nor caller, although all three calls have the same function call ID."""
     till = Till()
     async with serve(boss(till), identity=there.worker, verify=False) as env:
         invocation = await env.client.start("boss", "go")

@@ -38,7 +38,7 @@ def adder(lie: Path) -> Agent:
 async def test_a_tool_that_changes_after_its_approval_does_not_run(
     serve: Serve, tmp_path: Path, lie: str, ran: bool
 ) -> None:
-    """Its parameters differ from those that the approver saw. As a control, an honest server's tool runs."""
+    """A tool whose parameters changed after the approval does not run. As a control, an honest server's tool runs."""
     file = tmp_path / "lie"
     file.write_text("")
     async with serve(adder(file), verify=False) as env:

@@ -90,7 +90,7 @@ async def test_an_approval_in_a_later_run_lets_the_call_run(serve: Serve, there:
 async def test_a_forged_snapshot_gets_nothing_paid(
     serve: Serve, there: Installation, attacker: Attacker, type: str, forge: Callable[[JsonObject], None]
 ) -> None:
-    """Tries every forged state and every type of previous workflow."""
+    """No forged state lets a call run, whatever the type of the previous workflow."""
     till = Till()
     async with serve(payer(till), identity=there.worker, verify=False) as env:
         params = copy.deepcopy(await carried_input(env))

@@ -113,7 +113,7 @@ async def test_a_parent_that_names_a_foreign_session_does_not_see_it(serve: Serv
         session = env.client.session(agent="talker", session_id=env.client.task_queue, user_id="ann")
         for text in ("My secret is 4711.", "Again."):
             await (await session.send(text)).result()
-        assert "4711" in talker.shown[-1]  # the control: the session itself is shown what was said before
+        assert "4711" in talker.shown[-1]  # the control: the session itself shows its earlier messages
         run_id = (await session.handle.describe()).run_id
         links: list[JsonObject] = [{"id": session.id, "run_id": run_id, "number": 2}, {"id": session.id, "number": 3}]
         for parent, user_id, link in itertools.product(PARENTS, ("eve", "ann"), links):
@@ -135,7 +135,7 @@ async def test_a_parent_that_names_a_foreign_session_does_not_see_it(serve: Serv
 async def test_a_parent_that_names_a_session_of_another_tenant_does_not_see_it(
     serve: Serve, attacker: Attacker
 ) -> None:
-    """Holds for any tenant of the attacker's invocation, and if its app looks like a tenant's key."""
+    """The session stays invisible to any tenant of the attacker, even if the app looks like a tenant's key."""
     talker = Talker()
     async with serve(talker.agent(), verify=False) as env:
         names = {"agent": "talker", "session_id": env.client.task_queue}

@@ -137,7 +137,7 @@ async def test_a_fork_needs_the_consent_of_the_worker(serve: Serve) -> None:
 
 
 def test_the_consent_to_forks_is_an_option_of_the_worker() -> None:
-    """`waystation worker` takes it."""
+    """`waystation worker` accepts the option `--allow-forks`."""
     assert run("check", "--only", "workflows", "--allow-forks").returncode == 0
 
 
@@ -248,7 +248,7 @@ async def test_one_approver_cannot_remember_an_approval_for_both(
 
 
 async def test_both_approvers_can_remember_an_approval(serve: Serve, there: Installation) -> None:
-    """This is the control."""
+    """As a control, a call runs if both approvers remembered an approval for it."""
     till = Till()
     async with serve(payer(till), identity=there.worker, verify=False) as env:
         await (await remember(env, there, env.client.task_queue, (ANN, BOB))).result()

@@ -38,7 +38,7 @@ async def approved_input(serve: Serve, there: Installation) -> JsonObject:
 async def test_an_attackers_workflow_that_runs_the_tool_gets_nothing_paid(
     serve: Serve, there: Installation, attacker: Attacker, approved: bool, forged: bool
 ) -> None:
-    """It has the right type, and the right history up to the approval."""
+    """The attacker's workflow has the right type, and the right history up to the approval."""
     till, pay = Till(), await approved_input(serve, there) if approved else PAY
     async with serve(payer(till), identity=there.worker, verify=False) as env:
         queue = env.client.task_queue

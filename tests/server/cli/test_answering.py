@@ -28,7 +28,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "waive": (),
     "cancel": (),
 }
-"""With what each needs."""
+"""The commands, each with its required options."""
 
 
 def gated(till: Till, **options: Any) -> Agent:
@@ -62,7 +62,7 @@ async def test_a_call_is_answered_by_its_approval_id(serve: Serve, waystation: C
 async def test_an_id_that_names_a_call_and_an_invocation_names_the_invocation(
     serve: Serve, waystation: Command
 ) -> None:
-    """A called agent has the id of its call, which is no longer open; the id then means the invocation."""
+    """The ID of a called agent, which is also that of its caller's call, names the invocation."""
     till = Till()
     async with serve(boss(payer(till.pay))) as env:
         top = await env.client.start("boss", "go")
@@ -186,7 +186,7 @@ async def test_many_calls_are_answered_at_once(serve: Serve, waystation: Command
     ],
 )
 async def test_contradicting_options_are_refused(serve: Serve, waystation: Command, arguments: tuple[str, ...]) -> None:
-    """Refuses them before anything is sent."""
+    """Contradicting options are refused before anything is sent."""
     async with serve(asker()) as env:
         assert (await waystation(env, *arguments)).code == 2
 

@@ -54,7 +54,7 @@ async def typed(
 
 
 async def test_in_a_terminal_a_call_is_chosen_displayed_and_approved(serve: Serve, tmp_path: Path) -> None:
-    """Runs the real command in a real terminal without an ID."""
+    """The real command in a real terminal lets the person choose a call without an ID."""
     till = Till()
     # Calls of other tests, if they still wait, would be listed on pages.
     async with empty_server() as server, serve(payer(till.pay), asker(), server=server) as env:
@@ -96,7 +96,7 @@ async def test_an_interrupted_command_sends_nothing(serve: Serve, tmp_path: Path
 
 @pytest.mark.slow
 async def test_input_before_a_question_does_not_answer_it(serve: Serve, tmp_path: Path) -> None:
-    """The person has not read the question."""
+    """Input that was typed before the question does not answer it."""
     async with serve(payer(Till().pay), verify=False) as env:
         invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
         lines = {"Comment (optional)": "", "Send 'edit'?": "n"}

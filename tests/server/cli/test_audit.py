@@ -85,7 +85,7 @@ async def test_called_agents_are_in_the_audit_and_missing_ones_are_named(
 
 @pytest.mark.slow
 async def test_the_audit_of_a_session_covers_all_of_its_invocations(serve: Serve, waystation: Command) -> None:
-    """Lists the invocations in the order of their starts."""
+    """The audit lists the invocations in the order of their starts."""
     async with serve(asker()) as env:
         session = env.client.session(agent="asker", session_id=env.client.task_queue, user_id="dana")
         await session.send("go")
@@ -173,7 +173,7 @@ async def test_verify_names_the_altered_line_and_compares_with_the_history(
 
 
 async def test_an_audit_without_arguments_still_compares(serve: Serve, waystation: Command, tmp_path: Path) -> None:
-    """Digests replace the arguments in the comparison."""
+    """An audit with digests instead of arguments is still verified against the invocation."""
     async with serve(asker(purpose="medlar")) as env:
         invocation = await until_waiting(env.client.start("asker", "go"), "fc-1")
         await approve_and_finish(invocation)

@@ -91,7 +91,7 @@ async def test_a_pending_login_shows_its_link_and_command(
 async def test_approving_a_credential_call_shows_how_to_store_the_credential(
     serve: Serve, waystation: Command, credential_file: Path
 ) -> None:
-    """The tool runs again and asks again, unless the credential reached the store in another way."""
+    """After an approval, the tool runs and asks again unless the store has the credential."""
     async with serve(clerk(AuthConfig(auth_scheme=KEY)), services=services(credential_file)) as env:
         invocation = await until_waiting(env.client.start("clerk", "look"), "fc-1")
         ran = await waystation(env, "approve", invocation.id)
@@ -149,7 +149,7 @@ async def test_invalid_credentials_are_reported_in_one_line(
 
 @pytest.mark.slow
 async def test_a_store_other_than_the_workers_is_reported(serve: Serve, credential_file: Path, tmp_path: Path) -> None:
-    """Otherwise the tool would run again and find no credential."""
+    """The command reports a different store, because the tool would not find the credential."""
     async with serve(clerk(AuthConfig(auth_scheme=KEY)), services=services(credential_file)) as env:
         invocation = await until_waiting(env.client.start("clerk", "look"), "fc-1")
         code, _, err = await authorize(env, tmp_path / "other", API_KEY, invocation.id)

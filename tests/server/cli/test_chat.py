@@ -47,7 +47,7 @@ async def test_lines_are_answered_one_after_the_other(serve: Serve) -> None:
 
 
 async def test_two_slashes_send_a_message_that_begins_with_one(serve: Serve) -> None:
-    """With one slash the line would be a command."""
+    """A line with two slashes is a message; a line with one would be a command."""
     async with serve(asking(), verify=False) as env:
         ran = await typed(env, "//etc/hosts // is what?\n")
         assert (ran.code, output_lines(ran)[-1]) == (0, "asker: You said /etc/hosts // is what?.")
@@ -64,7 +64,7 @@ async def test_the_first_line_can_answer_a_call_from_before(serve: Serve) -> Non
 
 
 async def test_another_agents_session_is_refused(serve: Serve) -> None:
-    """Otherwise the other agent would answer."""
+    """A session of another agent is refused, because the other agent would answer."""
     async with serve(asking(), verify=False) as env:
         name = env.client.task_queue
         await typed(env, "one\n", "--session", name)
@@ -151,7 +151,7 @@ async def test_an_unknown_agent_ends_the_conversation(serve: Serve) -> None:
 
 
 async def test_a_closed_session_accepts_nothing(serve: Serve, waystation: Command) -> None:
-    """Holds while a call in the session is still pending, and after the session has ended."""
+    """A closed session refuses messages while a call is still pending, and after its end."""
     async with serve(asking(), verify=False) as env:
         name = env.client.task_queue
         session = env.client.session(agent="asker", session_id=name)

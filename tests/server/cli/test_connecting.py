@@ -64,7 +64,7 @@ async def test_global_options_may_follow_the_command(server: EmbeddedServer) -> 
 
 @pytest.mark.slow
 async def test_setup_creates_the_search_attributes_once() -> None:
-    """They can be used when the command ends. The second run changes nothing and succeeds."""
+    """The search attributes can be used when the command ends. A second run changes nothing and succeeds."""
     # A server process of its own: those of a cluster accept search attributes at different times.
     async with EmbeddedServer() as server:
         client = await Client.connect(server.address, namespace="created-late")
@@ -87,7 +87,7 @@ async def test_setup_creates_the_search_attributes_once() -> None:
 async def test_setup_prints_the_command_for_temporal_cloud(
     server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """There, a client cannot create search attributes."""
+    """The command is printed because a client cannot create search attributes in Temporal Cloud."""
     refusal = RPCError("Request unauthorized.", RPCStatusCode.PERMISSION_DENIED, b"")
     monkeypatch.setattr(
         OperatorService, "list_search_attributes", AsyncMock(return_value=ListSearchAttributesResponse())

@@ -154,7 +154,7 @@ async def test_a_fault_in_a_named_store_is_found(
     plant: Callable[[Path], str],
     text: str,
 ) -> None:
-    """The store of the workers that the option names cannot be opened by this process."""
+    """A store named by an option is reported if this process cannot open it."""
     monkeypatch.setattr(operations, "STORE_LIMIT_S", 2.0)
     monkeypatch.setenv("WAYSTATION_CREDENTIAL_KEY", "b" * 32)
     for name, value in SILENT_S3.items():
@@ -179,7 +179,7 @@ async def test_usable_stores_are_not_reported(tmp_path: Path) -> None:
 async def test_a_payload_store_that_cannot_be_used_is_found(
     server: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str, text: str
 ) -> None:
-    """The store is a file instead of a folder, an object store at a closed port, or of an unknown kind."""
+    """`doctor` reports a store that is a file instead of a folder, is unreachable, or has an unknown kind."""
     monkeypatch.setattr(operations, "STORE_LIMIT_S", 2.0)
     for name, value in SILENT_S3.items():
         monkeypatch.setenv(name, value)
@@ -192,7 +192,7 @@ async def test_a_payload_store_that_cannot_be_used_is_found(
 async def test_a_store_of_user_keys_that_cannot_be_used_is_found(
     server: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is a folder instead of a file."""
+    """`doctor` reports a store of user keys that is a folder instead of a file."""
     EncryptionKeys.generate().create(tmp_path / "encryption.json")
     monkeypatch.setenv("WAYSTATION_ENCRYPTION_KEYS", str(tmp_path / "encryption.json"))
     monkeypatch.setenv("WAYSTATION_USER_KEYS", str(tmp_path))
@@ -208,7 +208,7 @@ async def test_a_store_of_user_keys_that_cannot_be_used_is_found(
 async def test_an_unusable_agent_is_found(
     server: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str, text: str
 ) -> None:
-    """The agent has no usable model, cannot be imported or does not exist."""
+    """`doctor` reports an agent that has no usable model, cannot be imported or does not exist."""
     for name in ("GOOGLE_API_KEY", "GEMINI_API_KEY"):
         monkeypatch.delenv(name, raising=False)
     write(tmp_path / f"planted_{uuid.uuid4().hex}" / "agent.py", content)
@@ -217,7 +217,7 @@ async def test_an_unusable_agent_is_found(
 
 
 async def test_model_keys_are_not_confirmed_without_agents(server: EmbeddedServer) -> None:
-    """The agents determine which keys are needed."""
+    """Without agents, `doctor` does not know which keys are needed, and confirms none."""
     ran = await command("--address", server.address, "--task-queue", new_queue(), "doctor")
     assert "model keys: not checked; name the agents with --agents." in ran.out
     assert f"as in {Path.cwd()}; name others with --artifacts, --memory, --credentials" in ran.out
@@ -297,7 +297,7 @@ async def test_search_attributes_that_the_server_does_not_list_are_found_by_quer
 
 
 async def test_a_search_attribute_of_another_type_is_found(server: EmbeddedServer) -> None:
-    """Something else created an attribute with the same name."""
+    """`doctor` reports an attribute of the same name that something else created."""
     async with namespace(server) as client:
         await client.operator_service.add_search_attributes(
             AddSearchAttributesRequest(
@@ -316,14 +316,14 @@ async def test_a_search_attribute_of_another_type_is_found(server: EmbeddedServe
 
 
 async def test_a_short_retention_is_found(server: EmbeddedServer) -> None:
-    """The namespace keeps ended invocations only for an hour."""
+    """`doctor` reports a namespace that keeps ended invocations only for an hour."""
     async with namespace(server, retention_s=HOUR_S) as client:
         problems = await examine(server, "--namespace", client.namespace, "--task-queue", new_queue())
         assert "only for 1 h" in problems["namespace"]["text"]
 
 
 async def test_a_missing_namespace_is_found(server: EmbeddedServer) -> None:
-    """No other check is possible."""
+    """Without its namespace, `doctor` can check nothing else."""
     problems = await examine(server, "--namespace", "absent", "--task-queue", new_queue())
     assert list(problems) == ["namespace"]
     assert problems["namespace"]["fix"] == "temporal operator namespace create absent"
@@ -336,7 +336,7 @@ async def test_a_server_at_a_closed_port_is_reported(tmp_path: Path) -> None:
 
 
 async def test_a_remote_server_without_tls_is_found(server: EmbeddedServer) -> None:
-    """The address is not one of the names of this machine."""
+    """An address of another machine without TLS is reported."""
     remote = SimpleNamespace(address=server.address.replace("127.0.0.1", "127.1"))
     problems = await examine(remote, "--task-queue", new_queue())  # type: ignore[arg-type]  # only the address is used
     assert "without TLS" in problems["server"]["text"]
@@ -348,7 +348,7 @@ async def rest() -> None:
 
 
 async def test_workers_of_another_version_and_missing_workers_are_found(server: EmbeddedServer) -> None:
-    """The only worker polls for activities, and was built from another minor version."""
+    """`doctor` reports that the only worker polls for activities, and has another minor version."""
     client, queue = await Client.connect(server.address), new_queue()
     async with Worker(client, task_queue=queue, activities=[rest], build_id="0.99.1"):
 
@@ -362,7 +362,7 @@ async def test_workers_of_another_version_and_missing_workers_are_found(server: 
 
 
 async def test_a_deployment_without_a_current_version_is_found(server: EmbeddedServer) -> None:
-    """Its worker polls but receives nothing."""
+    """A deployment without a current version is reported, because its worker receives nothing."""
     client, queue = await Client.connect(server.address), new_queue()
     version = WorkerDeploymentVersion(f"doctor-{uuid.uuid4()}", "7")
     config = WorkerDeploymentConfig(version=version, use_worker_versioning=True)
@@ -379,7 +379,7 @@ async def test_a_deployment_without_a_current_version_is_found(server: EmbeddedS
 
 @pytest.mark.slow
 async def test_invocations_without_a_worker_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On the examined task queue they are a backlog; from another one, a task queue without workers."""
+    """Invocations are reported as a backlog of the examined task queue, or as another task queue without workers."""
     monkeypatch.setattr(diagnosis, "MAX_BACKLOG_S", 0.0)
     async with empty_server() as server:
         queue = new_queue()

@@ -11,7 +11,7 @@ from tests.server.workflows.test_forks import Shop
 
 @pytest.mark.slow
 async def test_a_fork_is_started_followed_and_found(serve: Serve, waystation: Command) -> None:
-    """Prints the ID, then the events, then the result."""
+    """The command prints the ID, then the events, then the result."""
     shop = Shop()
     async with serve(shop.buyer(effect="read")) as env:
         source = await ended(env.client.start("buyer", "tea"))
@@ -95,7 +95,7 @@ MISTAKES: list[tuple[tuple[str, ...], int, str]] = [
 
 
 async def test_mistakes_are_reported_with_a_remedy(serve: Serve, waystation: Command) -> None:
-    """No work of the source runs again after a mistake."""
+    """After a mistake, no work of the source runs again."""
     shop = Shop()
     async with serve(shop.buyer(effect="read"), verify=False) as env:
         source = await ended(env.client.start("buyer", "tea"))

@@ -86,7 +86,7 @@ async def test_with_the_store_people_see_the_beginning_and_programs_everything(
 async def test_a_history_is_replayed_only_with_all_of_its_values(
     serve: Serve, waystation: Command, payload_store: Path, tmp_path: Path
 ) -> None:
-    """Without the store, shows the states in short form and does not replay the history, nor a file."""
+    """Without the store, states have their short form, and neither the history nor a file is replayed."""
     async with serve(reader()) as env:
         invocation = await run_to_end(env)
         file = tmp_path / "history.json"
@@ -129,7 +129,7 @@ async def test_pages_and_streams_show_short_forms(serve: Serve, tmp_path: Path) 
 
 
 async def test_a_page_without_short_forms_names_the_missing_store(serve: Serve, tmp_path: Path) -> None:
-    """The client was not created for display only."""
+    """A page names the store if its client was not created for display only."""
     async with serve(reader()) as env:
         invocation = await run_to_end(env)
         other = await AgentClient.connect(address=env.server.address, store=tmp_path)
@@ -156,7 +156,7 @@ async def test_a_call_with_unavailable_arguments_cannot_be_approved(
 
 
 async def test_a_page_offers_no_approval_of_unavailable_arguments(serve: Serve, tmp_path: Path) -> None:
-    """Its banner names the store; forms that were opened before, and programs, are refused; a rejection counts."""
+    """The banner names the store. Approvals by older forms and programs are refused, and a rejection counts."""
     async with serve(payer(Till(), {"amount": 5, "note": "x" * 300_000})) as env:
         path = path_of((await begun(env.client, "payer"))[1])
         async with site(await client_with_another_store(env, tmp_path)) as web, web.browser() as me:
@@ -171,7 +171,7 @@ async def test_a_page_offers_no_approval_of_unavailable_arguments(serve: Serve, 
 
 
 async def test_the_inbox_of_another_store_has_a_banner(serve: Serve, tmp_path: Path) -> None:
-    """The inbox of the workers' store has none."""
+    """An inbox with another store has a banner; one with the workers' store has none."""
     async with serve(payer(Till(), {"amount": 5})) as env:
         invocation, _ = await begun(env.client, "payer")
         await until(env.client.pending, "the call in the list")
@@ -203,7 +203,7 @@ async def test_another_process_reads_offloaded_values(serve: Serve, payload_stor
     "named", [("events", "x"), ("sessions",), ("session", "show", "x"), ("chat", "clerk"), ("web",)]
 )
 async def test_every_command_takes_the_store(named: tuple[str, ...]) -> None:
-    """The option works at any position of any command."""
+    """Every command accepts the store option at any position."""
     for arguments in (("--store", "s3://bucket", *named), (*named, "--store", "s3://bucket")):
         ran = await command("--address", "127.0.0.1:1", *arguments)
         assert (ran.code, "Cannot reach a Temporal server" in ran.err) == (8, True), ran

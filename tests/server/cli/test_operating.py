@@ -101,7 +101,7 @@ async def test_top_updates_the_counts_until_it_is_interrupted(serve: Serve) -> N
 async def test_top_reports_that_older_invocations_are_left_out(
     serve: Serve, waystation: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Prints the same warning on stderr once, as a table or as JSON, and in the live view."""
+    """The warning appears once on stderr, for a table and for JSON, and in the live view."""
     async with empty_server() as server, serve(asker("counted_asker"), server=server, verify=False) as env:
         invocations = [await env.client.start("counted_asker", "go") for _ in range(2)]
 
@@ -121,7 +121,7 @@ async def test_top_reports_that_older_invocations_are_left_out(
 
 @pytest.mark.slow
 async def test_a_user_is_deleted_only_after_a_confirmation(serve: Serve, waystation: Command, tmp_path: Path) -> None:
-    """Without a terminal, `forget` requires `--yes` or `--dry-run`. It lists what it deletes and what it leaves."""
+    """Without a terminal, `forget` requires `--yes` or `--dry-run`. It lists the data that it deletes or leaves."""
     stores = [f"--{name}={tmp_path / name}" for name in ("artifacts", "memory", "credentials")]
     async with serve(asker("forgetful_asker"), verify=False) as env:
         invocation = await until_waiting(env.client.start("forgetful_asker", "go", user_id="zoe"), "fc-1")

@@ -25,7 +25,7 @@ THEN = rf"(next attempt at {TIME}|it is being retried now)\."
 
 
 class Told:
-    """Records the remarks about failures, and tells the model when it may succeed."""
+    """Records the remarks about failures, and lets the model succeed after one."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []

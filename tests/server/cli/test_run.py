@@ -200,7 +200,7 @@ async def test_an_agent_without_an_announcement_is_not_started(serve: Serve, way
 
 
 async def test_an_invocation_that_stopped_early_exits_with_1(serve: Serve, waystation: Command) -> None:
-    """The model refused, so there is a result, but not the requested one."""
+    """An invocation whose model refused has a result, but exits with 1."""
     model = ScriptedModel(LlmResponse(error_code="SAFETY", error_message="blocked"))
     async with serve(Agent(name="speaker", model=model)) as env:
         ran = await waystation(env, "run", "speaker", "hello")
@@ -220,7 +220,7 @@ async def test_a_missing_worker_is_reported(serve: Serve, waystation: Command) -
 
 @pytest.mark.slow
 async def test_a_deployment_without_a_current_version_is_reported(serve: Serve, waystation: Command) -> None:
-    """Its workers receive nothing; the output has the command that changes this."""
+    """The output has the command that makes a version current, because the workers receive nothing until then."""
     async with serve(Agent(name="speaker", model=ScriptedModel())) as env:
         version = WorkerDeploymentVersion("prod", "7")
         config = WorkerDeploymentConfig(

@@ -12,7 +12,7 @@ from waystation.testing import ScriptedModel, says
 
 
 async def test_a_schedule_starts_invocations(serve: Serve, waystation: Command) -> None:
-    """Each is an ordinary invocation for the user of the schedule, which is Temporal's."""
+    """A schedule of Temporal starts ordinary invocations for its user."""
     agent = Agent(name="reporter", model=ScriptedModel(says("all quiet")))
     async with serve(agent) as env:
         made = await waystation(
@@ -36,6 +36,6 @@ async def test_a_schedule_starts_invocations(serve: Serve, waystation: Command) 
 
 @pytest.mark.parametrize("times", [(), ("--cron", "* * * * *", "--every", "5"), ("--every", "0"), ("--cron", "never")])
 async def test_times_are_required_and_validated(serve: Serve, waystation: Command, times: tuple[str, ...]) -> None:
-    """Otherwise no schedule is created."""
+    """No schedule is created without a valid time."""
     async with serve(Agent(name="reporter", model=ScriptedModel())) as env:
         assert (await waystation(env, "schedule", "reporter", "report", *times)).code == 2

@@ -301,8 +301,8 @@ async def test_without_encryption_each_text_is_found(
     logs: list[MutableMapping[str, Any]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """This shows that the texts are planted where the test searches. Logs, metrics and spans contain names, but no
-    content.
+    """Without encryption, the texts are found where the other test searches. Logs, metrics and spans contain names, but
+    no content.
     """
     for name in (ENCRYPTION_VARIABLE, USER_KEYS_VARIABLE):
         monkeypatch.delenv(name, raising=False)
@@ -386,7 +386,7 @@ async def test_copies_of_a_deleted_users_history_are_unreadable(
 async def test_a_tenants_data_is_unreadable_once_its_keys_are_deleted(
     server: EmbeddedServer, keys: Path, tmp_path: Path
 ) -> None:
-    """This covers invocations without a session and `app:` state. The data of other tenants stays readable."""
+    """Deleting a tenant's keys covers invocations without a session and `app:` state, and no other tenant's data."""
 
     def note(tool_context: ToolContext) -> str:
         """Note."""
@@ -443,7 +443,7 @@ async def is_listed(env: AgentEnvironment, id: str) -> bool:
 async def test_an_invocation_with_a_missing_key_hides_no_others(
     server: EmbeddedServer, keys: Path, tmp_path: Path, logs: list[MutableMapping[str, Any]]
 ) -> None:
-    """Lists contain it without what is encrypted, and the log names the missing key."""
+    """Lists contain the invocation without its encrypted values, and the log names the missing key."""
     place: dict[str, Any] = {"server": server, "store": tmp_path / "store", "task_queue": "listed"}
     async with AgentEnvironment(asker(), **place) as env:
         lost = await until_waiting(env.client.start("asker", "go", id="lost"), "fc-1")
@@ -471,7 +471,7 @@ async def test_an_invocation_with_a_missing_key_hides_no_others(
 async def test_a_sender_with_a_key_that_the_worker_lacks_learns_which_one(
     server: EmbeddedServer, keys: Path, tmp_path: Path
 ) -> None:
-    """The store is not the cause. An update is refused with the key's ID, and a signal is recorded as ignored."""
+    """An update is refused with the key's ID rather than the store's, and a signal is recorded as ignored."""
     place: dict[str, Any] = {"server": server, "store": tmp_path / "store", "task_queue": "keyed"}
     async with AgentEnvironment(asker(), **place) as env:
         invocation = await until_waiting(env.client.start("asker", "go", id="keyed"), "fc-1")

@@ -86,7 +86,7 @@ async def run_node(file: Path, **environment: str) -> asyncio.subprocess.Process
 
 
 async def test_typescript_decrypts_the_test_vectors(tmp_path: Path) -> None:
-    """Each vector returns its payload, also under a key that is not the first."""
+    """TypeScript decrypts each test vector, also under a key that is not the first."""
     file = typescript(tmp_path, READ_VECTORS)
     out, err = await (await run_node(file, VECTORS=json.dumps(VECTORS))).communicate()
     assert out.decode().splitlines() == [f"{vector['name']} true" for vector in VECTORS["vectors"]], err.decode()
@@ -105,7 +105,7 @@ async def test_typescript_decrypts_the_test_vectors(tmp_path: Path) -> None:
 async def test_typescript_names_the_problem_of_keys_and_quotes_no_secret(
     tmp_path: Path, keys: str, problem: str
 ) -> None:
-    """The error names the remedy."""
+    """TypeScript's error names the remedy."""
     file = typescript(tmp_path, "await EncryptionCodec.fromSource(async () => process.env.KEYS);")
     _, err = await (await run_node(file, KEYS=keys)).communicate()
     assert problem in err.decode()

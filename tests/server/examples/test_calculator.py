@@ -55,7 +55,7 @@ async def test_the_demo_model_lets_the_tools_calculate(serve: Serve, root: Root)
 
 
 async def test_the_toolset_is_closed_with_its_worker(serve: Serve) -> None:
-    """The toolset reports the number of its calculations."""
+    """The toolset logs the number of its calculations when it is closed."""
     module = import_module("calculator.agent")
     toolset = module.CalculatorToolset(prefix="sum")
     agent = module.root_agent.clone(update={"tools": [toolset]})

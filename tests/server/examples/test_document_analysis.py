@@ -20,7 +20,7 @@ def root(examples: Registry) -> Root:
 
 @pytest.mark.slow
 async def test_one_conversation_finds_the_documents_of_another(serve: Serve, root: Root) -> None:
-    """It finds documents and earlier questions of its user; another user finds neither."""
+    """A conversation finds documents and earlier questions of its user; another user finds neither."""
     model = ScriptedModel()
     async with serve(root.agent, model=model) as env:
         model.add(calls(("keep_document", REPORT)), says("Kept."))

@@ -55,7 +55,7 @@ async def test_one_approver_is_enough_and_must_comment(serve: Serve, app: App, m
 
 
 async def test_a_large_payment_needs_two_approvers(serve: Serve, app: App) -> None:
-    """They must be different and named; an approver who lowers the amount approves the new one."""
+    """The two approvers must be different and named; an approver who lowers the amount approves the new one."""
     async with serve(app) as env:
         invocation = await start_pending(env, "Pay 5000 to Rose for the roof")
         await invocation.approve(by="ann")
@@ -69,7 +69,7 @@ async def test_a_large_payment_needs_two_approvers(serve: Serve, app: App) -> No
 
 @pytest.mark.slow
 async def test_one_rejection_closes_the_call(serve: Serve, app: App) -> None:
-    """The agent reports it."""
+    """One rejection closes the call, and the agent reports it."""
     async with serve(app) as env:
         invocation = await start_pending(env, "Pay 5000 to Rose for the roof")
         await invocation.reject(by="ben", comment="no roof")

@@ -95,7 +95,7 @@ async def test_the_demo_model_follows_its_rules(serve: Serve, root: Root, demo_m
 
 
 async def test_the_demo_model_reports_an_expired_approval(serve: Serve, root: Root, demo_model: BaseLlm) -> None:
-    """An expiry reimburses nothing."""
+    """The demo model reports an expired approval, and nothing is reimbursed."""
     agent = LlmAgent(**dict(root.agent))
     asking = next(tool for tool in agent.tools if getattr(tool, "name", "") == "ask_for_approval")
     before, asking.deadline = asking.deadline, timedelta(seconds=0.3)
@@ -109,7 +109,7 @@ async def test_the_demo_model_reports_an_expired_approval(serve: Serve, root: Ro
 
 
 async def test_the_demo_model_is_a_function_of_the_request(demo_model: BaseLlm) -> None:
-    """With several messages it depends only on the last one."""
+    """The demo model depends only on the last of several messages."""
 
     def message(text: str) -> JsonObject:
         return {"role": "user", "parts": [{"text": text}]}

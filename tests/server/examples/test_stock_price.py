@@ -15,7 +15,7 @@ def root(examples: Registry) -> Root:
 
 
 async def test_the_model_sees_types_ranges_and_descriptions(serve: Serve, root: Root) -> None:
-    """All of them come from the signature and the docstring."""
+    """Types, ranges and descriptions come from the signature and the docstring."""
     model = ScriptedModel(calls(("get_stock_price", {"symbol": "beta", "days_ago": 1.0})), says("42.35 dollars."))
     async with serve(root.agent, model=model) as env:
         invocation = await env.client.start("stock_price_agent", "What did BETA cost yesterday?")

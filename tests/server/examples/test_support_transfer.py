@@ -17,7 +17,7 @@ def root(examples: Registry) -> Root:
 
 
 async def test_the_other_agent_continues_the_conversation(serve: Serve, root: Root) -> None:
-    """It sees the user's message and, quoted, the main agent's work; the main agent's model is not called again."""
+    """The other agent sees the user's message and a quotation of the main agent, whose model is not called again."""
     model = ScriptedModel(calls(("check_and_transfer", {"query": URGENT})), says("Support here."))
     async with serve(root.agent, model=model) as env:
         invocation = await env.client.start("main_agent", URGENT)

@@ -35,7 +35,7 @@ def desk() -> ModuleType:
 
 @pytest.mark.slow
 async def test_the_model_receives_each_report_except_the_quiet_one(serve: Serve, root: Root, desk: ModuleType) -> None:
-    """The quiet one is only recorded; the final answer closes the call."""
+    """Quiet progress is only recorded; the final answer closes the call."""
     model = ScriptedModel(
         calls(("create_ticket", PRINTER)), says("Opened."), says("A fuse is coming."), says("It is mended.")
     )

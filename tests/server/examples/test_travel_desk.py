@@ -28,7 +28,7 @@ async def test_a_conversation_continues_while_a_trip_waits(serve: Serve, example
 
 @pytest.mark.slow
 async def test_another_conversation_has_only_the_users_state(serve: Serve, examples: Registry) -> None:
-    """The city is in `user:` state; the name was only mentioned."""
+    """The city is stored in `user:` state; the name was only mentioned."""
     root = examples.roots["travel_desk"]
     async with serve(root.agent, model=root.demo_model, verify=False) as env:
         app = env.client.task_queue

@@ -61,7 +61,7 @@ async def test_the_demo_model_follows_its_rules(serve: Serve, root: Root) -> Non
     """The demo model also names itself."""
     async with serve(root.agent, model=root.demo_model) as env:
         for number, (message, state, text, after) in enumerate(CONVERSATIONS):
-            app = f"{env.client.task_queue}-{number}"  # of its own: preferences outlive a test
+            app = f"{env.client.task_queue}-{number}"  # a separate user, because preferences outlive a test
             invocation = await env.client.start("user_preferences_agent", message, state=state, app=app)
             assert (await invocation.result()).text == f"[demo model] {text}"
             assert await invocation.state() == after
@@ -69,7 +69,7 @@ async def test_the_demo_model_follows_its_rules(serve: Serve, root: Root) -> Non
 
 @pytest.mark.slow
 async def test_the_next_invocation_finds_earlier_preferences(serve: Serve, root: Root) -> None:
-    """They belong to the user, not to a conversation."""
+    """Preferences belong to the user, not to a conversation."""
     async with serve(root.agent, model=root.demo_model) as env:
         app = env.client.task_queue
         await env.client.run("user_preferences_agent", "My theme is dark.", app=app, session_id="one")

@@ -31,7 +31,7 @@ TALKS: list[tuple[str, str, tuple[JsonObject | str, ...]]] = [
     ("user_preferences_agent", "My theme is dark and my language is Welsh.", ()),
     ("weather_sentiment_agent", "What is the weather in London? I hate rain.", ()),
 ]
-"""Agent, message, and what people answer."""
+"""Agent, message, and the answers of people."""
 
 
 class OverHttp(BaseLlm):
@@ -65,7 +65,7 @@ async def test_gemini_accepts_the_whole_conversation(
     message: str,
     people: tuple[JsonObject | str, ...],
 ) -> None:
-    """Sends declarations, calls with their answers, and waits."""
+    """Gemini accepts declarations, calls with their responses, and waits."""
     root = examples.roots[agent]
     assert root.demo_model is not None
     model = OverHttp(root.demo_model, gemini)
@@ -81,5 +81,5 @@ async def test_gemini_accepts_the_whole_conversation(
 
 
 def test_every_example_is_tried(examples: Registry) -> None:
-    """Includes examples that will be added."""
+    """Every example is tried, including examples that are added later."""
     assert {agent for agent, *_ in TALKS} == set(examples.roots)

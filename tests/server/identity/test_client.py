@@ -59,7 +59,7 @@ async def verified(there: Installation, invocation: Invocation) -> str:
 
 @pytest.mark.slow
 async def test_a_token_is_sealed_before_it_is_sent(serve: Serve, there: Installation) -> None:
-    """It is sealed for this answer to this call; the history contains nothing that others could use."""
+    """A token is sealed for one answer to one call; the history contains nothing that others could use."""
     async with serve(asker(), verify=False) as env:
         invocation = await waiting(env)
         client = client_of(env, there.folder / "clients.toml")
@@ -71,7 +71,7 @@ async def test_a_token_is_sealed_before_it_is_sent(serve: Serve, there: Installa
 
 @pytest.mark.slow
 async def test_the_gateway_signs_exactly_this_answer(serve: Serve, there: Installation) -> None:
-    """The client passes the answer to it, and seals the signed token."""
+    """The client passes the answer to the gateway, and seals the signed token."""
     async with serve(asker(), verify=False) as env:
         invocation = await waiting(env)
         client = client_of(env, there.folder / "gateway.toml")
@@ -81,7 +81,7 @@ async def test_the_gateway_signs_exactly_this_answer(serve: Serve, there: Instal
 
 
 async def test_a_sealed_token_is_sent_unchanged(serve: Serve, there: Installation) -> None:
-    """Another program with the key sealed it; this client needs no key."""
+    """A client needs no key for a token that another program has sealed."""
     async with serve(asker(), verify=False) as env:
         invocation = await waiting(env)
         answer = {"function_call_id": "fc-1", "action": "reject"}
@@ -98,7 +98,7 @@ async def test_a_sealed_token_is_sent_unchanged(serve: Serve, there: Installatio
 async def test_a_token_is_never_sent_readable(
     serve: Serve, there: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Sends nothing without the workers' key or with a token that is too long."""
+    """Nothing is sent without the workers' key or with a token that is too long."""
     monkeypatch.delenv(CLIENT_IDENTITY_ENV, raising=False)
     async with serve(asker(), verify=False) as env:
         invocation = await waiting(env)
@@ -116,7 +116,7 @@ async def test_a_token_is_never_sent_readable(
 async def test_the_command_line_reads_a_token_from_a_file_or_a_variable(
     serve: Serve, there: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, variable: str
 ) -> None:
-    """An argument would be visible to every user of the machine. The variable of workers still works."""
+    """No option takes the token, because every user of the machine could see it. The variable of workers works, too."""
     monkeypatch.setenv(variable, str(there.folder / "clients.toml"))
     options: tuple[str, ...] = ()
     if source == "file":
@@ -154,7 +154,7 @@ async def test_a_file_without_a_token_is_a_usage_error(
 
 
 async def test_a_command_creates_keys_without_showing_or_overwriting_any(tmp_path: Path) -> None:
-    """Runs `waystation identity init`."""
+    """`waystation identity init` creates keys, and neither shows nor overwrites one."""
     ran = await command("identity", "init", str(tmp_path / "keys"))
     assert ran.code == 0
     assert "workers.toml" in ran.out

@@ -99,7 +99,7 @@ async def test_an_approver_of_the_policy_decides_with_a_token(serve: Serve, ther
 
 @pytest.mark.slow
 async def test_a_token_of_another_person_decides_nothing(serve: Serve, there: Installation) -> None:
-    """It proves an identity that the policy does not name."""
+    """A token does not count if it proves an identity that the policy does not name."""
     async with serve(payer(), identity=there.worker) as env:
         invocation = await start_pending(env)
         token = there.provider.token(NOBODY, roles=["interns"])
@@ -143,7 +143,7 @@ async def test_a_claimed_identity_decides_nothing(serve: Serve, there: Installat
 
 
 async def test_a_used_token_is_not_valid_again(serve: Serve, there: Installation) -> None:
-    """It counts neither for the next call, nor for another invocation, nor twice for a quorum."""
+    """A used token counts neither for the next call, nor for another invocation, nor twice for a quorum."""
     two = ApprovalPolicy(approvers=("role:finance",), quorum=2)
     async with serve(payer(two), identity=there.worker) as env:
         first, second = await start_pending(env), await start_pending(env)
@@ -163,7 +163,7 @@ async def test_a_used_token_is_not_valid_again(serve: Serve, there: Installation
 
 
 async def test_a_person_does_not_count_twice_with_a_letter_of_another_script(serve: Serve, there: Installation) -> None:
-    """One name has a Cyrillic letter that looks the same. The refusal shows the letter and names the scripts."""
+    """A name with a similar Cyrillic letter is refused; the refusal shows the letter and names the scripts."""
     two = ApprovalPolicy(approvers=("role:finance",), quorum=2)
     async with serve(payer(two), identity=there.worker) as env:
         invocation = await start_pending(env)
@@ -177,7 +177,7 @@ async def test_a_person_does_not_count_twice_with_a_letter_of_another_script(ser
 
 
 async def test_a_plaintext_token_is_refused_with_a_request_to_revoke_it(serve: Serve, there: Installation) -> None:
-    """An update leaves no trace. A signal does, which cannot be prevented, and its record contains the remedy."""
+    """An update leaves no trace. A signal unavoidably leaves one, and its record contains the remedy."""
     async with serve(payer(), identity=there.worker) as env:
         invocation = await start_pending(env)
         plain = {"function_call_id": "fc-1", "action": "approve", "token": there.provider.token("dana@example.com")}
@@ -214,7 +214,7 @@ async def _sent_as_it_is(invocation: Invocation, answer: JsonObject) -> None:
 async def test_an_answer_waits_for_an_unavailable_provider(
     serve: Serve, tmp_path: Path, own_openid: FakeOpenId
 ) -> None:
-    """It is not refused, and counts once the provider is available."""
+    """An answer is not refused while the provider is unavailable, and counts afterward."""
     there = installed(tmp_path / "identity", own_openid)
     own_openid.keys_down = True
     async with serve(payer(), identity=there.worker) as env:

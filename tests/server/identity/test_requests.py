@@ -97,7 +97,7 @@ async def test_a_call_of_an_unverified_requester_can_be_rejected_or_waived(serve
 
 
 async def test_the_token_of_a_start_is_not_recorded_and_costs_no_event(serve: Serve, there: Installation) -> None:
-    """The model call, which runs anyway, verifies it."""
+    """The model call, which runs anyway, verifies the token."""
     till = Till()
     async with serve(payer(till, ApprovalPolicy(verified=False)), identity=there.worker) as env:
         client = client_of(env, there)
@@ -123,7 +123,7 @@ async def test_an_invalid_token_fails_the_invocation(serve: Serve, there: Instal
 
 
 async def test_a_worker_without_verification_ignores_a_token(serve: Serve, there: Installation) -> None:
-    """The web server sends one with each start. The requester counts as unverified."""
+    """The requester counts as unverified, although the client sends a token with the start."""
     async with serve(payer(Till())) as env:
         invocation = await client_of(env, there).start("payer", "go", token=there.provider.token(ANN))
         (call,) = await waiting(invocation, "fc-1")
@@ -157,7 +157,7 @@ async def test_the_requester_is_known_in_later_runs(serve: Serve, there: Install
 
 @pytest.mark.slow
 async def test_a_called_agent_has_the_requester_of_its_caller(serve: Serve, there: Installation) -> None:
-    """Two levels below the invocation that Ann started, she may not approve, and Bob may."""
+    """Bob may approve a call two levels below the invocation that Ann started, and she may not."""
     till, agent = Till(), None
     agent = payer(till)
     for name in ("middle", "boss"):
@@ -261,7 +261,7 @@ async def test_a_person_who_joins_an_invocation_is_a_requester_too(
 async def test_commands_that_start_an_invocation_accept_a_token(
     serve: Serve, there: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """Reads it from a file, or from the same variable as `waystation approve`."""
+    """The commands read the token from a file, or from the same variable as `waystation approve`."""
     monkeypatch.setenv(CLIENT_IDENTITY_ENV, str(there.folder / "clients.toml"))
     (tmp_path / "token").write_text(there.provider.token(ANN))
     async with serve(payer(Till()), identity=there.worker) as env:

@@ -33,7 +33,7 @@ async def http_api(server: EmbeddedServer) -> str:
         for port in listening_ports(psutil.Process(server.pid)):
             try:
                 answer = await client.get(f"http://127.0.0.1:{port}/api/v1/namespaces/default")
-            except httpx2.HTTPError:  # something else listens there
+            except httpx2.HTTPError:  # another program listens on the port
                 continue
             if "namespaceInfo" in answer.text:
                 return f"http://127.0.0.1:{port}/api/v1/namespaces/default"
@@ -54,7 +54,7 @@ async def test_a_web_page_that_posts_an_answer_decides_nothing(
         async with httpx2.AsyncClient(timeout=5) as browser:
             posted = await browser.post(
                 f"{await http_api(env.server)}/workflows/{invocation.id}/signal/answer",
-                # What a page may send to another origin without asking first.
+                # Requests that a page may send to another origin without asking first.
                 headers={"content-type": "text/plain", "origin": "https://mallory.example"},
                 content=json.dumps({"input": {"payloads": [encoded]}}),
             )

@@ -7,7 +7,7 @@ from waystation.approvers.identity import write_examples
 
 
 def test_a_worker_validates_its_configuration_before_it_serves(tmp_path: Path) -> None:
-    """So does `waystation worker check`; the option overrides the variable."""
+    """The worker and `waystation worker check` validate the configuration; the option overrides the variable."""
     write_examples(tmp_path)
     mistaken = tmp_path / "mistaken.toml"
     mistaken.write_text("[envelope]\n")

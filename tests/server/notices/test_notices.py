@@ -115,7 +115,7 @@ async def test_approvers_of_a_policy_are_notified_once(serve: Serve, tmp_path: P
 async def test_default_channels_are_used_without_a_policy(
     serve: Serve, tmp_path: Path, receiver: WebhookReceiver
 ) -> None:
-    """They apply to calls whose policy names none; without a configuration nothing is sent."""
+    """Default channels apply to calls whose policy names none; without a configuration nothing is sent."""
     known = channels(tmp_path, webhook(tmp_path, "all", receiver), default=["all"], inbox="https://inbox.example")
     async with serve(payer(None), channels=known) as env:
         invocation = await env.client.start("payer", "go")
@@ -136,9 +136,7 @@ async def test_default_channels_are_used_without_a_policy(
 async def test_a_failed_notification_is_retried_under_the_same_id(
     serve: Serve, tmp_path: Path, receiver: WebhookReceiver, other_receiver: WebhookReceiver
 ) -> None:
-    """Sends it only to receivers that lack it: later attempts know the completed deliveries, even for single addresses
-    of a channel.
-    """
+    """A retry sends the notification only to receivers that lack it, even to single addresses of a channel."""
     receiver.statuses = [503]
     good = f'urls = ["{other_receiver.apprise_url}"]\n'
     known = channels(tmp_path, webhook(tmp_path, "finance", receiver) + good)
@@ -157,7 +155,7 @@ async def test_a_failed_notification_is_retried_under_the_same_id(
 async def test_another_worker_continues_the_deliveries_of_a_stopped_one(
     serve: Serve, tmp_path: Path, receiver: WebhookReceiver, other_receiver: WebhookReceiver
 ) -> None:
-    """It reads the completed deliveries from the heartbeats on the server."""
+    """Another worker reads the completed deliveries from the heartbeats on the server."""
     receiver.statuses = [503] * 99
     good = f'urls = ["{other_receiver.apprise_url}"]\n'
     known = channels(tmp_path, webhook(tmp_path, "finance", receiver) + good)
@@ -220,7 +218,7 @@ async def test_a_permanent_refusal_is_recorded_and_not_retried(
 async def test_a_permanent_refusal_is_not_retried_together_with_another_channel(
     serve: Serve, tmp_path: Path, receiver: WebhookReceiver, other_receiver: WebhookReceiver
 ) -> None:
-    """Retries only the unavailable channel, not the one that refused."""
+    """Only the unavailable channel is retried, not the one that refused."""
     receiver.statuses, other_receiver.statuses = [410], [503, 503]
     policy = ApprovalPolicy(notify=("finance", "board"))
     known = channels(tmp_path, webhook(tmp_path, "finance", receiver), webhook(tmp_path, "board", other_receiver))

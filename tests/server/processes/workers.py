@@ -73,7 +73,7 @@ SOON_LOST = Settings(
         archive_session=_soon(_DEFAULTS.archive_session),
     )
 )
-"""Of workers whose workflows notice within seconds that the worker of an activity was killed."""
+"""Options of workers whose workflows notice within seconds that the worker of an activity was killed."""
 
 
 class Process:
@@ -199,9 +199,9 @@ class Place:
     options: Sequence[str] = ()
 
     def worker(self, *options: str, task_queue: str | None = None, nice: int = 0) -> WorkerProcess:
-        """Return a worker process, not started yet; for the agents here, unless it serves only workflows.
+        """Return a worker process that is not started yet. It serves the agents here, unless it serves only workflows.
 
-        It has a lower priority of the processors by `nice`.
+        `nice` lowers the priority of the process.
         """
         agents = () if "workflows" in options else ("--agents", str(AGENTS))
         return WorkerProcess(

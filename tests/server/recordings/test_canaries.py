@@ -163,14 +163,14 @@ async def test_no_text_is_left_anywhere(planted_histories: tuple[SavedHistory, D
 async def test_a_redaction_that_does_not_replay_is_not_written(
     planted_histories: tuple[SavedHistory, DataConverter], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Raises an error; here the digests of calls are not recomputed."""
+    """A redaction that does not replay raises an error, here because the digests of calls are not recomputed."""
     monkeypatch.setattr(redaction, "_recompute", lambda *_: {})
     with pytest.raises(NotRedacted, match=r"would not replay: recorded: wait for approval of pay"):
         await redact(planted_histories[0], ["text"], converter=planted_histories[1])
 
 
 async def test_secrets_are_hidden_in_every_repetition(planted_histories: tuple[SavedHistory, DataConverter]) -> None:
-    """Finds secrets by the name of the field and the form of the text; everything else stays."""
+    """Secrets are found by the name of the field and the form of the text; everything else stays."""
     held = "\n".join(
         texts_in(format_saved_history(await redact(planted_histories[0], ["secrets"], converter=planted_histories[1])))
     )
@@ -201,7 +201,7 @@ async def test_a_field_is_hidden_by_its_name_and_in_other_texts(
 
 
 def test_a_failure_is_hidden_with_its_causes_and_its_stack() -> None:
-    """Hides its causes, its stack and the activity's last heartbeat."""
+    """A redacted failure hides its causes, its stack and the activity's last heartbeat."""
     places = ("message", "trace", "beat", "cause")
     event = HistoryEvent(event_type=EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED)
     failure = event.activity_task_failed_event_attributes.failure

@@ -135,7 +135,7 @@ async def test_open_workflows_replay(own_server: EmbeddedServer, agents: Path) -
 
 @pytest.mark.slow
 async def test_a_breaking_change_is_found(own_server: EmbeddedServer) -> None:
-    """Describes a divergence like `waystation replay`, and checks the others nevertheless."""
+    """A divergence is described as by `waystation replay`, and the other workflows are checked nevertheless."""
     async with AgentEnvironment(clerk(PAYS), server=own_server) as env:
         await parked(env, "good")
         defaults = WorkflowSettings()
@@ -155,7 +155,7 @@ async def test_a_breaking_change_is_found(own_server: EmbeddedServer) -> None:
 
 @pytest.mark.slow
 async def test_a_removed_tool_of_a_pending_call_is_found(own_server: EmbeddedServer, agents: Path) -> None:
-    """An approval could not run the call."""
+    """A removed tool is found, because the call could not run after an approval."""
     deployed(agents, AGENT.replace("FunctionTool(pay, require_confirmation=True), ", ""))
     lacks = await misfit(own_server, agents, PAYS)
     assert lacks == {

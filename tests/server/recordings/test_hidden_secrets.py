@@ -117,7 +117,7 @@ async def run_on(recorded: Recorded, *arguments: str) -> Ran:
 @pytest.mark.slow
 @pytest.mark.parametrize("output", TEXTS)
 async def test_commands_hide_values_whose_names_suggest_secrets(recorded: Recorded, output: str) -> None:
-    """The text shows that there is a value, but not which."""
+    """The text shows that there is a value, but hides the value."""
     done = await run_on(recorded, *TEXTS[output])
     assert CANARY not in done.out + done.err
     assert "…" in done.out
@@ -130,7 +130,7 @@ async def test_json_is_complete(recorded: Recorded, output: str) -> None:
 
 
 def test_the_debugger_hides_secrets(first: str) -> None:
-    """It hides them in every view: the event, its neighbors, facts, state, prompt, and the event as JSON."""
+    """Secrets are hidden in every view: the event, its neighbors, facts, state, prompt, and the event as JSON."""
     lines = "".join(f"{line}\n" for line in ["e", ":state", ":events", "m", *["s", "e", ":state"] * 25, "m"])
     text = CliRunner().invoke(app, ["debug", first], input=lines).output
     assert '"password": "…"' in text

@@ -74,7 +74,7 @@ async def recorded(invocation: Invocation) -> Recording:
 
 
 async def test_every_prompt_equals_the_models_request(serve: Serve) -> None:
-    """Instruction with state, tool schemas, settings and conversation are those of the request."""
+    """The prompt has the instruction with state, the tool schemas, the settings and the conversation of the request."""
     model = ScriptedModel(calls(("add", {"a": 1, "b": 2})), calls(("add", {"a": 3, "b": 4})), says("seven"))
     agent = Agent(
         name="adder",
@@ -107,7 +107,7 @@ async def test_agents_of_a_tree_have_the_prompts_that_they_received(serve: Serve
 
 
 async def test_a_called_agent_has_its_own_prompts(serve: Serve) -> None:
-    """They are in its own recording, which the caller's recording contains."""
+    """The prompts of a called agent are in its own recording, which the caller's recording contains."""
     other = ScriptedModel(says("It is 4."))
     agent = Agent(
         name="clerk",
@@ -121,7 +121,7 @@ async def test_a_called_agent_has_its_own_prompts(serve: Serve) -> None:
 
 
 async def test_earlier_messages_of_a_session_are_in_the_prompt(serve: Serve) -> None:
-    """They come from the session's recording; without it a remark names the missing part."""
+    """Earlier messages come from the session's recording; without it a remark names the missing part."""
     model = ScriptedModel(says("Hello Ann."), says("You are Ann."))
     agent = Agent(name="clerk", model=model)
     async with serve(agent) as env:
@@ -203,7 +203,7 @@ async def test_a_model_that_wraps_up_has_no_tools() -> None:
 
 
 async def test_a_changed_agent_is_distinguished_from_the_recorded_one(serve: Serve) -> None:
-    """The prompt is that of the current agent, and says so."""
+    """The prompt is that of the current agent, and a remark reports it."""
     model = ScriptedModel(says("yes"))
     async with serve(Agent(name="clerk", model=model, instruction="Be brief.")) as env:
         recording = await recorded(await env.client.start("clerk", "go"))
@@ -238,7 +238,7 @@ async def test_callbacks_run_only_on_request(serve: Serve) -> None:
 
 
 async def test_callbacks_see_earlier_messages_of_a_session(serve: Serve) -> None:
-    """They receive the conversation of that time."""
+    """Callbacks receive the conversation of that time."""
 
     def look(callback_context: CallbackContext, llm_request: EditableRequest) -> None:
         llm_request.contents[-1].parts = [*(llm_request.contents[-1].parts or ()), types.Part(text="!")]
@@ -257,7 +257,7 @@ async def test_callbacks_see_earlier_messages_of_a_session(serve: Serve) -> None
 
 
 async def test_an_instruction_function_is_called_again(serve: Serve) -> None:
-    """Its earlier result is unknown."""
+    """An instruction function is called again, because its earlier result is not recorded."""
 
     def instruction(context: ReadonlyContext) -> str:
         return f"Serve {context.state.get('name')}."
@@ -305,14 +305,14 @@ async def test_without_the_agent_the_contents_are_available() -> None:
 
 
 async def test_an_invocation_without_an_agent_run_has_no_prompt() -> None:
-    """Its input was refused."""
+    """An invocation whose input was refused has no prompt."""
     with pytest.raises(NoPrompt, match="no model was called after event 0"):
         await prompt_at(await Recording.read(HISTORIES / "invalid-input.json"), 0)
 
 
 @pytest.mark.slow
 async def test_every_moment_of_every_kept_history_has_a_prompt() -> None:
-    """Covers called agents, branches, continued runs and ends by others."""
+    """Moments in called agents, branches, continued runs and histories ended from outside have prompts."""
     for path in sorted(HISTORIES.glob("*.json")):
         if path.name.endswith(".held.json") or path.stem == "invalid-input":
             continue

@@ -118,7 +118,7 @@ async def test_text_of_models_and_tools_is_never_markup_and_is_cut(serve: Serve)
 
 
 def long(rounds: int) -> Recording:
-    """Return a recording with many calls, each with about seven history events."""
+    """Return a recording with many calls, which add about seven history events each."""
     log = Log("long")
     log.record(START, 0.0, Began(InvocationInput(agent="finder", message="Look at all.")))
     for number in range(1, rounds + 2):

@@ -44,7 +44,7 @@ async def test_a_step_of_a_called_agent_is_rerun(
 async def test_a_model_call_of_a_session_has_its_earlier_messages(
     serve: Serve, waystation: Command, agents: str
 ) -> None:
-    """Reads earlier invocations from the server without changing the invocation."""
+    """The command reads earlier invocations from the server, and changes none."""
     agent = Agent(name="clerk", model=FunctionModel(lambda request: f"You said {user_text(request)}."))
     async with serve(agent) as env:
         session = env.client.session(agent="clerk", session_id="s-rerun")

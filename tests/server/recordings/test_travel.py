@@ -13,7 +13,7 @@ from waystation.tools.function_tool import FunctionTool
 
 
 async def test_notebooks_show_text_without_markup(serve: Serve) -> None:
-    """Escapes texts, and contains no scripts."""
+    """The notebook view escapes texts, and contains no scripts."""
     text = "<script>alert(1)</script> [bold]x[/bold] \x1b[31m"
     agent = Agent(name="clerk", model=ScriptedModel(says(text)))
     async with serve(agent) as env:
@@ -58,7 +58,7 @@ async def test_a_missing_invocation_of_a_comparison_is_named(serve: Serve) -> No
 
 
 async def test_a_called_agent_is_addressed_by_its_call(serve: Serve, tmp_path: Path) -> None:
-    """An unknown call is answered with the known ones."""
+    """The error for an unknown call lists the known ones."""
     from waystation.tools.agent_tool import AgentTool
 
     counter = Agent(name="counter", model=ScriptedModel(says("It is 4.")))

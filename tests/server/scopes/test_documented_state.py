@@ -29,7 +29,7 @@ async def test_the_agent_of_the_page_remembers_the_user(serve: Serve, app: str, 
 
 
 async def test_temporary_state_is_recorded_in_the_history(serve: Serve) -> None:
-    """As the page warns: it is in the history and in events, and it is not in the result."""
+    """Temporary state is in the history and in events, as the page warns, but not in the result."""
 
     def draft(tool_context: ToolContext) -> str:
         tool_context.state["temp:draft"] = "between ourselves"

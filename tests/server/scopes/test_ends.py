@@ -66,7 +66,7 @@ async def _reset(env: AgentEnvironment, invocation: Invocation) -> None:
 
 
 async def _stored(env: AgentEnvironment, app: str) -> JsonObject:
-    """Return a user's state when there is some."""
+    """Wait until a user has state, and return it."""
     async with asyncio.timeout(20):
         while not (state := await env.client.state.user(app=app)):
             await asyncio.sleep(0.02)

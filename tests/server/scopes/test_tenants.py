@@ -69,7 +69,7 @@ def clerk() -> Agent:
 
 
 async def test_clients_read_and_delete_the_data_of_one_tenant(serve: Serve, app: str) -> None:
-    """Sessions, their queries and lists, and the state of users and apps are apart."""
+    """Sessions, their queries and lists, and the state of users and apps are separate."""
     async with serve(clerk(), verify=False) as env:
         client = env.client
         sessions = [client.session(agent="clerk", session_id="s", app=app, tenant=tenant) for tenant in TENANTS]
@@ -135,7 +135,7 @@ async def test_all_workflows_of_a_tenant_or_user_have_its_fairness_key(
 
 
 async def test_a_priority_applies_to_all_workflows_of_an_invocation(serve: Serve, app: str) -> None:
-    """Invocations of a session and called agents inherit it. The fairness key stays."""
+    """Invocations of a session and called agents inherit the priority, and keep the fairness key."""
     async with serve(boss(clerk()), clerk(), verify=False) as env:
         session = env.client.session(agent="boss", session_id="s", app=app, tenant="acme", priority=1)
         sent = await session.send("go")
@@ -150,7 +150,7 @@ async def test_a_priority_applies_to_all_workflows_of_an_invocation(serve: Serve
 
 
 async def test_an_unknown_priority_is_refused(serve: Serve) -> None:
-    """The server would replace it by another one."""
+    """An unknown priority is refused, because the server would replace it."""
     async with serve(clerk()) as env:
         for start in (env.client.start("clerk", "look", priority=6), env.client.run("clerk", "look", priority=0)):
             with pytest.raises(InvalidInput, match=r"The priority \d is not valid. Use 1"):
@@ -204,7 +204,7 @@ async def test_a_fork_belongs_to_the_tenant_of_its_source(serve: Serve, app: str
 
 @pytest.mark.slow
 async def test_the_program_of_the_page_works(serve: Serve, capsys: pytest.CaptureFixture[str]) -> None:
-    """It prints the answer, the state, no pending call, and the session."""
+    """The program prints the answer, the state, no pending call, and the session."""
     [program] = blocks(section(how_to("separate-tenants"), "## Name the tenant"), "python")
     names: JsonObject = {}
     exec(program, names)
@@ -217,7 +217,7 @@ async def test_the_program_of_the_page_works(serve: Serve, capsys: pytest.Captur
 
 
 async def test_a_tenant_that_is_not_valid_is_refused_by_the_client(serve: Serve) -> None:
-    """Before anything starts."""
+    """The client refuses an invalid tenant before anything starts."""
     async with serve(clerk()) as env:
         with pytest.raises(InvalidInput, match="tenant"):
             await env.client.start("clerk", "x", tenant="a/b")

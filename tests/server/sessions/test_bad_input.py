@@ -56,7 +56,7 @@ async def test_a_name_that_is_not_valid_in_an_id_is_refused(serve: Serve, name: 
 
 @pytest.mark.slow
 async def test_a_repeated_message_id_leads_to_the_same_invocation(converse: Converse) -> None:
-    """Holds for simultaneous messages and after the answer."""
+    """A repeated message ID leads to one invocation, for simultaneous messages and after the answer."""
     async with converse(asking()) as session:
         sent = await asyncio.gather(*(session.send("hello", message_id="m") for _ in range(20)))
         assert len({one.id for one in sent}) == 1

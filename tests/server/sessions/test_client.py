@@ -53,7 +53,7 @@ async def waits(session: Session, number: int) -> PendingCall:
 
 
 async def test_say_sends_a_message_and_returns_its_answer(converse: Converse) -> None:
-    """One call sends and waits."""
+    """One call sends a message and waits for the answer."""
     async with converse(asking()) as session:
         assert (await session.say("hello")).text == "You said hello."
         assert (await session.say("again", message_id="m")).text == "You said again."
@@ -63,7 +63,7 @@ async def test_say_sends_a_message_and_returns_its_answer(converse: Converse) ->
 
 @pytest.mark.slow
 async def test_a_handle_of_a_queued_message_waits(converse: Converse) -> None:
-    """Covers result, events and answers, also if the session continues as new, and if nobody read it before."""
+    """A handle waits for result, events and answers, even if the session continues as new in the meantime."""
     async with converse(asking(), cut_after=1) as session:
         first, second, third = [await session.send(text) for text in ("one", "buy", "three")]
         assert [sent.status for sent in (first, second, third)] == ["started", "queued", "queued"]
@@ -78,7 +78,7 @@ async def test_a_handle_of_a_queued_message_waits(converse: Converse) -> None:
 
 @pytest.mark.slow
 async def test_all_pending_calls_of_a_conversation_are_listed(converse: Converse) -> None:
-    """They can be answered while the conversation continues."""
+    """Pending calls can be answered while the conversation continues."""
     async with converse(asking()) as session:
         await session.send("buy")
         await waits(session, 1)
@@ -95,7 +95,7 @@ async def test_all_pending_calls_of_a_conversation_are_listed(converse: Converse
 
 
 async def test_a_conversation_is_followed_through_all_its_invocations(converse: Converse) -> None:
-    """Yields earlier events first and then new ones, each once, until the session ends."""
+    """A reader gets earlier events first and then new ones, each once, until the session ends."""
     async with converse(asking(), cut_after=2) as session:
         await session.say("one")
         await session.send("buy")
@@ -236,7 +236,7 @@ async def test_only_invocations_are_described(converse: Converse) -> None:
 
 
 async def test_a_missing_session_cannot_be_followed(serve: Serve) -> None:
-    """It can neither be read, nor closed, nor waited for."""
+    """A missing session can neither be read, nor closed, nor waited for."""
     async with serve(asking(), verify=False) as env:
         session = new_session(env, "asker")
         with pytest.raises(errors.UnknownSession, match="ann"):
@@ -250,7 +250,7 @@ async def test_a_missing_session_cannot_be_followed(serve: Serve) -> None:
 
 
 async def test_an_ended_session_never_starts_queued_messages(converse: Converse) -> None:
-    """A caller that waits for one gets an error."""
+    """A caller that waits for a queued message of an ended session gets an error."""
     async with converse(Agent(name="clerk", model=ScriptedModel(says("Hello.")))) as session:
         await session.say("hi")
         await session.close()
@@ -262,7 +262,7 @@ async def test_an_ended_session_never_starts_queued_messages(converse: Converse)
 
 
 async def test_a_caller_that_stops_waiting_gets_its_own_error(server: EmbeddedServer) -> None:
-    """A timeout of the caller stays one, and Ctrl-C does not become an unconfirmed message."""
+    """A timeout of the caller stays a timeout, and Ctrl-C does not become an unconfirmed message."""
     client = AgentClient(await connect(address=server.address), task_queue=f"nobody-{uuid.uuid4().hex}")
     session = client.session(agent="asker", session_id=client.task_queue)
     with pytest.raises(TimeoutError):

@@ -64,7 +64,7 @@ async def test_no_message_is_lost_between_runs(serve: Serve) -> None:
 
 @pytest.mark.slow
 async def test_a_message_that_joins_too_late_is_still_answered(converse: Converse) -> None:
-    """The turn has just ended, or ends in the meantime: each message is answered once."""
+    """A message that arrives when the turn has just ended, or is ending, is answered once."""
     async with converse(echo(), invocations=False) as session:
         sent = []
         for number in range(2):
@@ -112,7 +112,7 @@ async def readings_in(session: Session) -> int:
 
 
 PAGE = "x" * 250_000
-"""Nine of these, and a run of an invocation is cut."""
+"""After nine of these, an invocation continues as new."""
 
 
 async def parked_at(session: Session, number: int) -> None:

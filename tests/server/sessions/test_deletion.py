@@ -32,7 +32,7 @@ async def listed(client: AgentClient, prefix: str) -> list[str]:
 
 
 async def until_listed(client: AgentClient, prefix: str, count: int) -> None:
-    """Wait for visibility."""
+    """Wait until visibility lists exactly these workflows."""
     while len(await listed(client, prefix)) < count:
         await asyncio.sleep(0.05)
 
@@ -56,7 +56,7 @@ def names_of(session: Session) -> dict[str, Any]:
 
 
 async def test_all_data_of_a_session_is_deleted(serve: Serve) -> None:
-    """Deletes workflows, artifacts and memories, but not the user's; it may be repeated."""
+    """A repeatable deletion covers workflows, artifacts and memories of the session, but not of the user."""
     services = Services(artifacts=InMemoryArtifactService(), memory=InMemoryMemoryService())
     async with serve(keeper(), services=services, verify=False) as env:
         session = new_session(env, "keeper")
@@ -116,7 +116,7 @@ async def test_workflows_that_visibility_does_not_list_yet_are_deleted(
 @pytest.mark.slow
 @pytest.mark.parametrize("late", [False, True], ids=["listed", "not listed yet"])
 async def test_running_work_is_stopped_first(serve: Serve, monkeypatch: pytest.MonkeyPatch, late: bool) -> None:
-    """Stops pending calls, called agents and queued messages; tools are cancelled."""
+    """A deletion stops pending calls, called agents and queued messages, and cancels tools."""
     started, cancelled = asyncio.Event(), asyncio.Event()
 
     async def work() -> str:
@@ -157,7 +157,7 @@ async def test_an_idle_session_is_deleted_without_waiting(serve: Serve) -> None:
 
 
 async def test_no_worker_has_to_run(serve: Serve) -> None:
-    """Terminates pending invocations and deletes all runs of the session."""
+    """Pending invocations are terminated and all runs of the session are deleted without a worker."""
     async with serve(asking(), verify=False) as env:
         session = new_session(env, "asker", cut_after=1)
         await session.say("one")
@@ -181,7 +181,7 @@ async def test_a_deleted_session_can_start_over() -> None:
         await session.say("one")
         await env.client.sessions.delete(**names_of(session))
         while await env.client.sessions.delete(**names_of(session)):
-            await asyncio.sleep(0.1)  # the server does not tell when it is done
+            await asyncio.sleep(0.1)  # the server does not report the end of a deletion
         new = env.client.session(agent="asker", **names_of(session))
         await new.say("two")
         assert len(await settled_events(new)) == 2
@@ -200,7 +200,7 @@ SIMILAR = [
 
 
 async def test_other_sessions_stay(serve: Serve) -> None:
-    """Holds for sessions with similar names."""
+    """Sessions with similar names stay."""
     async with serve(asking(), verify=False) as env:
         for number, (mine, theirs) in enumerate(SIMILAR):
             app = f"{env.client.task_queue}-{number}"
@@ -219,7 +219,7 @@ async def test_other_sessions_stay(serve: Serve) -> None:
 
 @pytest.mark.slow
 async def test_sessions_are_listed_without_a_worker(serve: Serve) -> None:
-    """Lists their original names and states; one that continued as new is listed once."""
+    """Sessions have their original names and states in the list; one that continued as new is listed once."""
     async with serve(asking(), verify=False) as env:
         app = env.client.task_queue
         odd = env.client.session(agent="asker", app=app, user_id="a/b %", session_id="ü ' \n")

@@ -11,7 +11,7 @@ from waystation.testing import assert_replays
 
 @pytest.mark.slow
 async def test_a_session_that_was_reset_replays(serve: Serve) -> None:
-    """Its invocations receive the new run ID, and a replay uses the earlier one."""
+    """The invocations of the session receive the new run ID, and a replay uses the earlier one."""
     async with serve(echo(), verify=False) as env:
         session = new_session(env, "clerk")
         await session.say("one")
@@ -24,7 +24,7 @@ async def test_a_session_that_was_reset_replays(serve: Serve) -> None:
 
 
 async def test_a_conversation_continues_after_a_reset(serve: Serve) -> None:
-    """The run that started the invocation was terminated."""
+    """A conversation continues although the run that started its invocation was terminated."""
     async with serve(echo(), verify=False) as env:
         session = new_session(env, "clerk")
         await session.say("one")
@@ -34,7 +34,7 @@ async def test_a_conversation_continues_after_a_reset(serve: Serve) -> None:
 
 
 async def test_a_session_that_was_reset_is_listed_once(serve: Serve) -> None:
-    """Lists the current run, not the terminated one."""
+    """The list has the current run, not the terminated one."""
     async with serve(echo(), verify=False) as env:
         session = new_session(env, "clerk")
         await session.say("one")

@@ -170,7 +170,7 @@ async def test_state_next_to_a_function_response_is_refused() -> None:
 
 
 async def test_appended_state_is_recorded_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next invocation starts with it, no worker needs to run, and a resumed program does not set it again."""
+    """The next invocation starts with appended state. No worker must run, and a resumed program does not repeat it."""
 
     async def begin() -> tuple[InMemorySessionService, Session]:
         service = InMemorySessionService()
@@ -260,7 +260,7 @@ async def test_program_may_create_a_runner_for_each_message() -> None:
 
 
 async def test_failure_is_raised() -> None:
-    """After the events, the program gets the error."""
+    """The program receives the events and then the error."""
     runner = await runner_of(Agent(name="failing", model=ScriptedModel(ModelRefused("too long"))), "s")
     with pytest.raises(InvocationError, match="ModelFailed"):
         await send(runner, text("Hi."))
@@ -351,7 +351,7 @@ async def test_a_killed_program_with_a_database_starts_over_if_nothing_is_open()
 
 
 async def test_a_killed_program_with_a_database_may_resume(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It creates its session again, and its messages yield the recorded replies."""
+    """A resumed program creates its session again, and its messages yield the recorded replies."""
     agent = Agent(name="resumed", model=ScriptedModel(says("One."), says("Two.")))
     first = await start_program(agent)
     await send(first, text("1"))
@@ -421,7 +421,7 @@ async def test_open_invocation_lets_a_program_with_a_database_resume_unless_a_pe
 
 @pytest.mark.slow
 async def test_resumed_program_sends_its_answer_to_a_call_of_an_earlier_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The answers that another run sent are not taken for its own."""
+    """Answers of another run do not count as answers of the resumed program."""
     model = ScriptedModel(calls(("ask", {})), says("I asked."), says("Seen."), says("Approved."))
     agent = Agent(name="answered", model=model, tools=[LongRunningFunctionTool(ask)])
 
@@ -443,7 +443,7 @@ async def test_resumed_program_sends_its_answer_to_a_call_of_an_earlier_run(monk
 
 
 async def test_an_in_memory_runner_needs_only_an_agent() -> None:
-    """It has its own services, and artifacts that a tool saves can be loaded."""
+    """An in-memory runner has its own services, and artifacts that a tool saves can be loaded."""
 
     async def save(tool_context: ToolContext) -> int:
         """Save a note."""
@@ -522,7 +522,7 @@ async def test_sessions_are_listed_by_app_and_user_until_they_are_deleted() -> N
     await other.create_session(app_name=APP, user_id="ann", session_id="other")
     await until(lambda: lists(["a1", "a2", "b1"]), "the sessions are listed")
     read = [await service.get_session(app_name=APP, user_id="ann", session_id="a1") for _ in range(2)]
-    assert read[0] == read[1]  # also the time of the last change, which is the start
+    assert read[0] == read[1]  # the start is also the last change
     assert await listed(user_id="ann") == ["a1", "a2"]
     await service.delete_session(app_name=APP, user_id="ann", session_id="a1")
     await until(lambda: lists(["a2", "b1"]), "the deleted session is not listed")

@@ -47,7 +47,7 @@ class Held:
 
 @pytest.mark.slow
 async def test_a_message_id_counts_once(converse: Converse) -> None:
-    """Sending can be repeated; the receipt says so."""
+    """Sending can be repeated; the receipt reports the repetition."""
     async with converse(echo()) as session:
         first = await session.send("hi", message_id="m-1")
         await first.result()
@@ -90,7 +90,7 @@ async def test_a_joined_message_reaches_the_running_agent(converse: Converse) ->
 
 
 async def test_joined_messages_arrive_in_order(serve: Serve) -> None:
-    """The first one takes a second to arrive."""
+    """Joined messages keep their order, although the first one takes a second to arrive."""
     held = Held()
     async with serve(held.agent(), interceptors=[Late("message", 1)], verify=False) as env:
         session = new_session(env, "clerk")
@@ -108,7 +108,7 @@ async def test_joined_messages_arrive_in_order(serve: Serve) -> None:
 async def test_a_message_that_joins_too_late_gets_its_own_invocation(
     converse: Converse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`result` is never that of the invocation that missed the message, also for a sender that repeats it."""
+    """`result` never returns the result of an invocation that missed the message, even to a sender that repeats it."""
     missed, decide = AnswerIgnored("InvalidAnswer", "It arrived after the end."), intake.decide_signal
     monkeypatch.setattr(intake, "decide_signal", lambda *args: missed if args[1] == MESSAGE_SIGNAL else decide(*args))
     held = Held()
@@ -157,7 +157,7 @@ async def test_a_closed_session_accepts_no_messages(converse: Converse) -> None:
 
 
 async def test_an_unknown_session_is_reported(serve: Serve) -> None:
-    """Applies if the message must not create it."""
+    """An unknown session is reported if the message must not create it."""
     async with serve(echo()) as env:
         with pytest.raises(UnknownSession):
             await new_session(env, "clerk").send("hi", create=False)
@@ -175,7 +175,7 @@ async def test_two_clients_that_create_a_session_get_the_same(converse: Converse
 
 @pytest.mark.slow
 async def test_creating_a_session_twice_is_refused(converse: Converse) -> None:
-    """Refuses it with and without state."""
+    """A second creation is refused with and without state."""
     async with converse(echo()) as session:
         await session.create({"lang": "de"})
         with pytest.raises(SessionExists):
@@ -211,7 +211,7 @@ async def test_an_invalid_message_is_refused_or_recorded(converse: Converse) -> 
 
 
 async def test_no_signal_blocks_a_session(converse: Converse) -> None:
-    """Sends forged nudges, unknown names and no arguments."""
+    """Forged nudges, unknown names and missing arguments do not block a session."""
     async with converse(echo()) as session:
         await session.create()
         for name, args in (
@@ -245,7 +245,7 @@ BAD_STARTS: list[Any] = [{}, "x", {"agent": "clerk", "session_id": "other"}, {"a
 
 
 async def test_an_invalid_start_fails_with_a_type(serve: Serve) -> None:
-    """Includes a start under the ID of another session."""
+    """An invalid start fails with a type, even under the ID of another session."""
     async with serve(echo(), verify=False) as env:
         queue = env.client.task_queue
         id = f"session/waystation/user/bad-{queue}"
@@ -258,7 +258,7 @@ async def test_an_invalid_start_fails_with_a_type(serve: Serve) -> None:
 
 
 def test_names_do_not_affect_each_others_ids() -> None:
-    """Escapes slashes in names, and refuses names that are too long."""
+    """Slashes in names are escaped, and names that are too long are refused."""
     client: Any = SimpleNamespace(blobs=None, temporal=None)
     assert Session(client, agent="a", session_id="b/c").id == "session/waystation/user/b%2Fc"
     with pytest.raises(ValueError, match="900"):
@@ -283,7 +283,7 @@ async def test_a_failed_invocation_stays_in_the_conversation(converse: Converse)
 
 @pytest.mark.slow
 async def test_cancelling_a_session_cancels_its_invocations(converse: Converse) -> None:
-    """No invocation is left."""
+    """No invocation of a cancelled session is left."""
     held = Held()
     async with converse(held.agent()) as session:
         first = await session.send("one")

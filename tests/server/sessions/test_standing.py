@@ -21,23 +21,23 @@ POLICY = ApprovalPolicy(remember=timedelta(hours=1))
 
 
 def clerk(request: LlmRequest) -> Reply:
-    """Pay 5 for each message."""
+    """Reply with a payment of 5 for each message."""
     done = request.contents[-1]["parts"][-1].get("functionResponse")
     return says("Done.") if done else calls(("pay", {"amount": 5}))
 
 
 def paying(till: Till) -> Agent:
-    """Return the agent; an approval may cover similar calls for an hour."""
+    """Return an agent whose approver may remember an approval for an hour."""
     return Agent(name="clerk", model=FunctionModel(clerk), tools=[FunctionTool(till.pay, approval=POLICY)])
 
 
 async def allowed(session: Session, call_id: str = "fc-1") -> None:
-    """Have the first call approved for further ones, too."""
+    """Approve the first call, and remember the approval."""
     first = await session.send("pay")
     await waiting(await first.invocation(), call_id)
     await (await first.invocation()).approve(by="ann", remember=True)
     await first.result()
-    await settled_events(session)  # the session, that is
+    await settled_events(session)  # the approval is remembered by the session
 
 
 async def test_a_later_message_need_not_ask_again(converse: Converse) -> None:
@@ -52,7 +52,7 @@ async def test_a_later_message_need_not_ask_again(converse: Converse) -> None:
 
 @pytest.mark.slow
 async def test_it_is_carried_over_when_the_session_goes_on_in_a_further_run(converse: Converse) -> None:
-    """A cut after each invocation."""
+    """The session continues as new after each invocation, and keeps the remembered approval."""
     till = Till()
     async with converse(paying(till), cut_after=1) as session:
         await allowed(session)
@@ -78,7 +78,7 @@ async def test_an_agent_of_that_name_in_another_tree_asks_again(converse: Conver
 
 @pytest.mark.slow
 async def test_nobody_begins_a_session_with_approvals_of_their_own(converse: Converse) -> None:
-    """Remembered approvals of earlier runs come only from these runs."""
+    """A start with forged remembered approvals does not count; only earlier runs of the session pass them on."""
     till = Till()
     async with converse(paying(till)) as session:
         await allowed(session)

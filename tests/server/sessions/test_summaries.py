@@ -55,7 +55,7 @@ def texts_of_messages(count: int) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("cut_after", [None, 2], ids=["in one run", "in four runs"])
 async def test_a_window_slides_over_the_messages_of_a_conversation(serve: Serve, cut_after: int | None) -> None:
-    """Summarizes after every two messages, together with the one before them; newer messages stay unchanged."""
+    """Every two messages are summarized together with the one before them; newer messages stay unchanged."""
     talk = Talk(compaction_interval=2, overlap_size=1)
     async with serve(talk.app, verify=False) as env:
         session = await send_messages(env, 7, cut_after)

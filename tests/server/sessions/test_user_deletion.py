@@ -124,7 +124,7 @@ async def is_open(client: Client, workflow_id: str) -> bool:
 
 
 async def test_everything_of_a_user_is_deleted_and_nothing_of_others(desk: Desk) -> None:
-    """Covers open invocations, sessions, state, schedules, artifacts, memories and credentials, in all apps."""
+    """A deletion covers invocations, sessions, state, schedules, artifacts, memories and credentials in all apps."""
     ann, bob = new_users()
     names, others = await desk.serve_user(ann), await desk.serve_user(bob)
     before = await desk.count_stored(bob)
@@ -147,7 +147,7 @@ async def test_everything_of_a_user_is_deleted_and_nothing_of_others(desk: Desk)
 
 @pytest.mark.slow
 async def test_a_dry_run_changes_nothing(desk: Desk) -> None:
-    """It lists exactly the data that the deletion then deletes."""
+    """A dry run lists exactly the data that the deletion then deletes."""
     ann, _ = new_users()
     names = await desk.serve_user(ann)
     dry = await desk.forget(ann, dry_run=True)
@@ -236,7 +236,7 @@ async def test_the_recorded_input_shows_the_owner_not_the_id(desk: Desk) -> None
 
 @pytest.mark.slow
 async def test_nothing_starts_for_a_user_who_is_being_forgotten(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also after an interruption, until the deletion is complete. Other apps still serve the user."""
+    """Nothing starts until the deletion is complete, even after an interruption. Other apps still serve the user."""
     ann, _ = new_users()
     names: dict[str, Any] = {"user_id": ann, "app": "desk"}
     await desk.forget(ann, dry_run=True)
@@ -265,7 +265,7 @@ async def test_nothing_starts_for_a_user_who_is_being_forgotten(desk: Desk, monk
 
 @pytest.mark.slow
 async def test_a_deletion_ends_although_starts_go_on(desk: Desk) -> None:
-    """The client refuses them as soon as the deletion has begun."""
+    """The client refuses starts as soon as the deletion has begun, so the deletion ends."""
     ann, _ = new_users()
 
     async def go_on() -> None:

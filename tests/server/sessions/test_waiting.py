@@ -30,7 +30,7 @@ def pay(amount: int, tool_context: ToolContext) -> dict[str, int]:
 
 
 def clerk(request: LlmRequest) -> Reply:
-    """Pay for the message `pay`, and repeat any other message."""
+    """Reply with a payment to the message `pay`, and repeat any other message."""
     text, answered = latest_turn(request)
     if request.contents[-1]["parts"][-1].get("functionResponse"):
         return says(f"paid: {answered[-1][1]}")
@@ -115,7 +115,7 @@ async def test_later_messages_see_a_pending_call(converse: Converse) -> None:
 
 @pytest.mark.slow
 async def test_an_ended_invocation_is_recorded_before_the_next_message(serve: Serve) -> None:
-    """One workflow task brings both, and the message first."""
+    """The end is recorded first although one workflow task has the message before it."""
     prompts: list[list[str]] = []
     turnstile = Turnstile()
 
@@ -155,7 +155,7 @@ async def test_an_ended_invocation_is_recorded_before_the_next_message(serve: Se
 
 @pytest.mark.slow
 async def test_work_before_a_second_wait_is_read_before_a_message_is_answered(converse: Converse) -> None:
-    """The sender knows the second call, but the session does not. The first call is not pending for the model."""
+    """The model does not see the answered call as pending, although the session does not know the next call yet."""
 
     def twice(request: LlmRequest) -> Reply:
         text, answered = latest_turn(request)
@@ -176,7 +176,7 @@ async def test_work_before_a_second_wait_is_read_before_a_message_is_answered(co
 @pytest.mark.slow
 @pytest.mark.parametrize("delay_s", [0, 0.1, 0.44, 2])
 async def test_a_message_waits_for_a_late_end_of_an_invocation(converse: Converse, delay_s: float) -> None:
-    """Its invocation starts with the state that the other one wrote, and after the other one's last event."""
+    """The next invocation starts with the state of the ending one, and after its last event."""
     async with converse(paying(), invocations=False, interceptors=[Late(CHILD_ENDED_SIGNAL, delay_s)]) as session:
         first = await session.send("pay")
         await parked(session, first)
@@ -197,7 +197,7 @@ async def test_a_message_waits_for_a_late_end_of_an_invocation(converse: Convers
 
 @pytest.mark.slow
 async def test_a_message_follows_an_unreported_end_of_an_invocation(converse: Converse) -> None:
-    """An operator terminates it after the session's run that started it continued as new."""
+    """A message is answered after an operator terminated an invocation that an earlier run of the session started."""
     async with converse(paying(), cut_after=2, invocations=False) as session:
         first = await session.send("pay")
         await parked(session, first)

@@ -1,4 +1,4 @@
-"""A model that says its text at once, and is done when the test lets it."""
+"""A model that streams its text at once, and finishes when the test allows it."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from waystation.testing.models import Reply
 
 
 class Held(ScriptedModel):
-    """Says its text, and then waits for `go_on`."""
+    """Streams its text, and then waits for `go_on`."""
 
     def __init__(self, *replies: Reply) -> None:
         super().__init__(*replies)

@@ -1,4 +1,4 @@
-"""Streams of what is long or deep: over cuts, and of agents that other agents call."""
+"""Streams of invocations that continue as new, and of called agents."""
 
 import asyncio
 from collections.abc import Callable
@@ -26,7 +26,7 @@ def add(number: int) -> int:
 
 
 class Heard(ScriptedModel):
-    """Is done with each reply only when somebody has heard the beginning of it."""
+    """A model that finishes each reply only after a reader has received its beginning."""
 
     def __init__(self, *replies: LlmResponse) -> None:
         super().__init__(*replies)
@@ -45,7 +45,7 @@ class Reader:
     def __init__(self) -> None:
         self.indexes: list[int | None] = []
         self.texts: dict[int, str] = {}
-        """By model call, as long as it is not recorded."""
+        """The text of each model call that is not recorded yet."""
         self.complete: dict[int, str] = {}
 
     def take(self, event: Event) -> bool:
@@ -66,7 +66,7 @@ class Reader:
 
 @pytest.mark.slow
 async def test_partial_text_goes_on_over_every_cut(serve: Serve) -> None:
-    """One who was there from the beginning, and one who comes in a later run, are shown each model's text once."""
+    """A reader from the beginning, and one who joins in a later run, receive each text once."""
     said = [f"I make step {n} of them." for n in range(1, STEPS + 1)]
     model = Heard(*(calls(("add", {"number": n}), text=text) for n, text in enumerate(said)), says("Done."))
     async with serve(Agent(name="adder", model=model, tools=[add])) as env:
@@ -103,7 +103,7 @@ async def test_partial_text_goes_on_over_every_cut(serve: Serve) -> None:
 
 @pytest.mark.slow
 async def test_the_text_of_a_called_agent_is_none_of_its_callers(serve: Serve) -> None:
-    """Its own stream has its events; the caller's has the caller's text before and after, and nothing between."""
+    """A called agent has its own stream. The caller's stream has only the caller's text, before and after the call."""
     child = Held("I think about it.")
     outer = Heard(calls(("thinker", {"request": "?"}), text="I ask."), says("It thought about it."))
     agents = Agent(name="asker", model=outer, tools=[AgentTool(Agent(name="thinker", model=child))])

@@ -1,4 +1,4 @@
-"""Streams of a running invocation: recorded events, and text while a model says it, over HTTP from a fake Gemini."""
+"""Streams of a running invocation: recorded events, and text while a fake Gemini generates it over HTTP."""
 
 import asyncio
 import dataclasses
@@ -33,24 +33,24 @@ LONG = "It rains in Bern, and it will rain tomorrow, and on the day after it wil
 
 @pytest.fixture
 async def model(gemini: FakeGemini) -> AsyncIterator[Gemini]:
-    """The model there."""
+    """Return a model that calls the fake Gemini."""
     model = Gemini(base_url=gemini.url, api_key="a test's key")
     yield model
     await model.close()
 
 
 def facts(event: Event) -> dict[str, object]:
-    """Return what a partial event says of its place."""
+    """Return the fields of a partial event that identify its place."""
     return dict((event.custom_metadata or {}).get(PARTIAL) or {})
 
 
 async def collected(invocation: Invocation, *, start: int = 0) -> list[Event]:
-    """Return all of a stream with partial text."""
+    """Return all events of a stream with partial text."""
     return [event async for event in invocation.stream(start=start, partial=True)]
 
 
 class TwoSteps(Invocation):
-    """An ended invocation that is read in two steps: its first event, and then all others."""
+    """An ended invocation that is read in two steps: first its first event, and then all others."""
 
     has_grown: asyncio.Event
 
@@ -81,7 +81,7 @@ async def test_a_stream_yields_the_events_that_are_read_while_one_is_handled(ser
 async def test_text_is_shown_while_the_model_says_it_and_recorded_whole(
     serve: Serve, gemini: FakeGemini, model: Gemini
 ) -> None:
-    """The pieces are the beginning of the recorded text, each once; a last word says that the whole follows."""
+    """The pieces form the beginning of the recorded text, each once; a last partial event announces the whole text."""
     hold = asyncio.Event()
     gemini.reply(text=LONG, hold=hold)
     async with serve(Agent(name="speaker", model=model)) as env:
@@ -106,7 +106,7 @@ async def test_text_is_shown_while_the_model_says_it_and_recorded_whole(
 
 @pytest.mark.slow
 async def test_nothing_is_streamed_unless_it_is_asked_for(serve: Serve, gemini: FakeGemini, model: Gemini) -> None:
-    """Without `streaming` the model is asked for its whole answer at once, as in ADK."""
+    """Without `streaming` the model returns its whole answer at once, as in ADK."""
     gemini.reply(text=LONG)
     async with serve(Agent(name="speaker", model=model)) as env:
         invocation = await env.client.start("speaker", "Weather?")
@@ -118,7 +118,7 @@ async def test_nothing_is_streamed_unless_it_is_asked_for(serve: Serve, gemini: 
 async def test_text_of_an_attempt_that_failed_is_void_and_not_shown_again(
     serve: Serve, gemini: FakeGemini, model: Gemini
 ) -> None:
-    """The connection breaks in the middle of the stream; the second attempt says something else."""
+    """After a broken connection, the text of the second attempt replaces that of the first."""
     broken = asyncio.Event()
     gemini.fault(drop=True, text="It snows", hold=broken)
     gemini.reply(text=LONG)
@@ -141,7 +141,7 @@ async def test_text_of_an_attempt_that_failed_is_void_and_not_shown_again(
 async def test_a_reader_who_comes_in_the_middle_gets_what_was_said_so_far(
     serve: Serve, gemini: FakeGemini, model: Gemini
 ) -> None:
-    """Two readers of one call are shown the same text."""
+    """Two readers of one call receive the same text, even if one joins later."""
     hold = asyncio.Event()
     gemini.reply(text=LONG, hold=hold)
     async with serve(Agent(name="speaker", model=model)) as env:
@@ -155,7 +155,7 @@ async def test_a_reader_who_comes_in_the_middle_gets_what_was_said_so_far(
 
 
 async def test_a_stream_resumes_from_each_index(serve: Serve) -> None:
-    """During the invocation or after it: from each event on, the rest."""
+    """A stream resumes after any event, during the invocation and after it."""
     model = ScriptedModel(calls(("add", {"a": 1, "b": 2})), says("three"))
 
     def add(a: int, b: int) -> int:
@@ -171,7 +171,7 @@ async def test_a_stream_resumes_from_each_index(serve: Serve) -> None:
 
 
 async def test_what_callbacks_may_change_is_not_shown_before(serve: Serve, gemini: FakeGemini, model: Gemini) -> None:
-    """An `after_model` callback may hide something of what the model says."""
+    """No partial text is shown if an `after_model` callback may hide parts of the reply."""
     hold = asyncio.Event()
     gemini.reply(text="The password is hunter2.")
 
@@ -186,7 +186,7 @@ async def test_what_callbacks_may_change_is_not_shown_before(serve: Serve, gemin
 
 
 async def test_agents_that_speak_side_by_side_are_told_apart(serve: Serve) -> None:
-    """Each piece has its author, its branch and the number of its call."""
+    """Each piece of text has its author, its branch and the number of its call."""
     models = {name: Held(f"I am {name}.") for name in ("left", "right")}
     both: list[BaseAgent] = [Agent(name=name, model=model) for name, model in models.items()]
     async with serve(ParallelAgent(name="both", sub_agents=both)) as env:
@@ -202,7 +202,7 @@ async def test_agents_that_speak_side_by_side_are_told_apart(serve: Serve) -> No
 
 
 async def test_text_of_a_call_that_was_given_up_is_void(serve: Serve, gemini: FakeGemini, model: Gemini) -> None:
-    """The invocation is cancelled while the model speaks."""
+    """Partial text is void if the invocation is cancelled while the model generates it."""
     gemini.reply(text=LONG, hold=asyncio.Event())
     async with serve(Agent(name="speaker", model=model)) as env:
         invocation = await env.client.start("speaker", "Weather?", streaming=True)
@@ -216,7 +216,7 @@ async def test_text_of_a_call_that_was_given_up_is_void(serve: Serve, gemini: Fa
 
 
 async def test_an_invocation_that_waits_for_a_person_is_not_looked_at(serve: Serve) -> None:
-    """Heartbeats are read only while a model works; a wait costs one long-poll."""
+    """Heartbeats are read only during a model call; a wait for a person costs one long-poll."""
 
     def ask() -> dict[str, str]:
         """Ask somebody."""
@@ -246,7 +246,7 @@ async def until_it_waits(invocation: Invocation) -> AsyncIterator[Log]:
 
 @pytest.mark.parametrize("name", ["one-tool", "confirmation-approved", "sequence-waits", "model-fails"])
 async def test_a_history_in_a_file_streams_like_the_invocation_did(name: str) -> None:
-    """From any index; without a server."""
+    """A history file streams from any index without a server."""
     path = HISTORIES / f"{name}.json"
     whole = [event async for event in stream_file(path)]
     history = WorkflowHistory.from_json(whole[0].invocation_id, path.read_text())
@@ -258,7 +258,7 @@ async def test_a_history_in_a_file_streams_like_the_invocation_did(name: str) ->
 
 @pytest.mark.parametrize("text", ["", "[]", '{"events": []}', '{"events": [{}]}', '{"events": [{"eventId": "x"}]}'])
 async def test_a_file_that_is_no_history_is_refused(tmp_path: Path, text: str) -> None:
-    """The message names the file and says how to get one."""
+    """The message names the file, and the command that writes a valid one."""
     path = tmp_path / "odd.json"
     path.write_text(text)
     with pytest.raises(ForeignHistory, match=r"odd\.json' is not a history: .*temporal workflow show -o json"):
@@ -266,7 +266,7 @@ async def test_a_file_that_is_no_history_is_refused(tmp_path: Path, text: str) -
 
 
 async def test_text_goes_through_a_codec_like_all_content(server: EmbeddedServer) -> None:
-    """The server sees none of it; a reader without the codec gets events later, and no text before."""
+    """The server cannot read the text; a reader without the codec gets no partial text."""
     converter = dataclasses.replace(temporalio.converter.default(), payload_codec=Veil())
     temporal = await Client.connect(server.address, data_converter=converter)
     model = Held("I whisper this.")

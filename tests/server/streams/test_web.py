@@ -45,7 +45,7 @@ async def stream_of(program: httpx.AsyncClient, path: str, **headers: str) -> li
 
 
 async def test_a_stream_has_each_event_with_its_index_and_ends_with_the_status(serve: Serve) -> None:
-    """It resumes after any of them, as a browser asks for it; also after the end."""
+    """A stream resumes after any event that a browser names, even after the end."""
     async with serve(Agent(name="speaker", model=ScriptedModel("three"))) as env, site(env.client) as web:
         invocation = await env.client.start("speaker", "one and two?")
         path = f"{page_of(invocation)}/events"
@@ -64,7 +64,7 @@ async def test_a_stream_has_each_event_with_its_index_and_ends_with_the_status(s
 
 
 async def test_partial_text_comes_when_it_is_asked_for(serve: Serve) -> None:
-    """As events named `partial`, without an id: nothing resumes from them."""
+    """Partial text comes as events named `partial` without an ID, so that no stream resumes from them."""
     model = Held("I say this.")
     async with serve(Agent(name="speaker", model=model)) as env, site(env.client) as web:
         invocation = await env.client.start("speaker", "go", streaming=True)
@@ -87,7 +87,7 @@ async def test_partial_text_comes_when_it_is_asked_for(serve: Serve) -> None:
 
 
 async def test_fifty_readers_see_the_same_and_leave_nothing_behind(serve: Serve) -> None:
-    """Half of them leave in the middle."""
+    """Fifty readers get the same events, although half of them leave early, and leave nothing behind."""
     model = Held("I say this.")
     async with serve(Agent(name="speaker", model=model)) as env, site(env.client) as web:
         invocation = await env.client.start("speaker", "go", streaming=True)
@@ -119,7 +119,7 @@ async def test_fifty_readers_see_the_same_and_leave_nothing_behind(serve: Serve)
 
 
 async def test_too_many_streams_are_refused_and_not_queued(serve: Serve) -> None:
-    """The refusal says when to come again."""
+    """The refusal has the time after which to try again."""
     model = Held("late")
     agent = Agent(name="speaker", model=model)
     async with serve(agent) as env, site(env.client, limits=Limits(streams=0)) as web:
@@ -149,11 +149,11 @@ MISSING: list[tuple[str, dict[str, str], int]] = [
 
 
 async def test_a_missing_invocation_is_refused_in_json(serve: Serve) -> None:
-    """Each refusal names its subject."""
+    """Each refusal names the missing resource."""
     async with serve(Agent(name="speaker", model=ScriptedModel())) as env, site(env.client) as web:
         host, port = web.url.removeprefix("http://").split(":")
         for path, headers, status in MISSING:
-            # Not through a client, which would tidy the path up.
+            # A client would normalize the path.
             reader, writer = await asyncio.open_connection(host, int(port))
             lines = [f"GET {path} HTTP/1.1", f"Host: {host}", f"Authorization: Bearer {TOKEN}", "Connection: close"]
             writer.write("\r\n".join([*lines, *(f"{k}: {v}" for k, v in headers.items()), "", ""]).encode())
@@ -192,7 +192,7 @@ async def test_text_of_models_and_users_stays_text_on_a_page(serve: Serve) -> No
 
 
 async def test_strangers_see_nothing(serve: Serve) -> None:
-    """They get neither pages nor streams; a page under a stranger's name is refused with or without a token."""
+    """Strangers get neither pages nor streams. A page under a foreign host name is refused with and without a token."""
     async with serve(Agent(name="speaker", model=ScriptedModel("secret"))) as env, site(env.client) as web:
         invocation = await env.client.start("speaker", "go")
         paths = ["/", *(f"{page_of(invocation)}{rest}" for rest in ("", "/rows", "/events", "/events.json"))]
@@ -244,7 +244,7 @@ async def test_a_login_link_works_once_for_one_browser(serve: Serve) -> None:
 
 
 async def test_every_response_restricts_the_browser(serve: Serve) -> None:
-    """Covers refusals, files, streams and pages; no other origin is allowed."""
+    """Refusals, files, streams and pages restrict the browser, and no other origin is allowed."""
     async with serve(Agent(name="speaker", model=ScriptedModel("hi"))) as env, site(env.client) as web:
         invocation = await ended(env.client.start("speaker", "go"))
         paths = (

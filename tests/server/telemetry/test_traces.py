@@ -156,7 +156,7 @@ async def test_each_message_of_a_session_continues_its_senders_trace(serve: Serv
 
 @pytest.mark.slow
 async def test_a_wait_of_three_weeks_is_one_span(skipping_server: EmbeddedServer) -> None:
-    """Each fact has one span, and the agent's work has two, and the second one links to the first one."""
+    """Each fact has one span, except the agent's work, which has two. The second one links to the first one."""
 
     def pay() -> str:
         """Pay."""

@@ -106,7 +106,7 @@ EDITS: list[tuple[dict[str, str], str]] = [
 
 
 async def test_an_invalid_edit_is_shown_again_with_the_reason(serve: Serve) -> None:
-    """Arguments can also be edited as JSON."""
+    """An invalid edit, by field or as JSON, is shown again with the reason."""
     async with serve(payer(Till(), {"amount": 5})) as env, site(env.client) as web, web.browser() as me:
         invocation, id = await begun(env.client, "payer")
         for fields, problem in EDITS:
@@ -166,7 +166,7 @@ async def test_a_second_click_counts_once_and_shows_the_first_result(serve: Serv
 
 
 async def test_a_late_answer_shows_who_decided(serve: Serve) -> None:
-    """It gets status 409 and the page with the decision, in a second tab, too."""
+    """A late answer gets status 409 and the page with the decision, also in a second tab."""
     till = Till()
     async with (
         serve(payer(till, {"amount": 5})) as env,
@@ -215,7 +215,7 @@ async def test_only_accepted_actions_are_sent(serve: Serve) -> None:
 
 
 async def test_unknown_and_closed_calls_have_explaining_pages(serve: Serve) -> None:
-    """They do not cause a server error."""
+    """Unknown and closed calls have a page that explains them, instead of a server error."""
     async with serve(payer(Till(), {"amount": 5}), verify=False) as env, site(env.client) as web, web.browser() as me:
         invocation, id = await begun(env.client, "payer")
         for unknown in ("nowhere/fc-1", f"{invocation.id}/fc-9", "nothing", f"{invocation.id}/", "/", "\u202e\x00/x"):
@@ -248,7 +248,7 @@ async def test_an_expired_call_accepts_nothing(serve: Serve) -> None:
 async def test_an_answer_without_a_worker_is_not_reported_as_failed(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may still be applied later, and the page says so."""
+    """The page reports that the answer may still be applied later."""
     async with serve(payer(Till(), {"amount": 5}), verify=False) as env, site(env.client) as web, web.browser() as me:
         invocation, id = await begun(env.client, "payer")
         fields = await me.fields(path_of(id))

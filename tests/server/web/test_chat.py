@@ -1,4 +1,4 @@
-"""Agents and chats in a browser: what pages show, and in whose name they send."""
+"""Agents and chats in a browser: the content of pages, and the user in whose name they send."""
 
 import html
 import re
@@ -55,7 +55,7 @@ async def opened_session(env: AgentEnvironment, agent: str, **names: Any) -> Ses
 
 
 async def test_a_person_chats_with_an_agent_and_approves_in_the_chat(serve: Serve, chromium: Chromium) -> None:
-    """Tries the whole way in a real browser, from the list of agents to the reply after the approval."""
+    """A real browser works from the list of agents to the reply after the approval."""
     till = Till()
 
     def pay(amount: float) -> dict[str, Any]:
@@ -67,7 +67,7 @@ async def test_a_person_chats_with_an_agent_and_approves_in_the_chat(serve: Serv
     async with serve(agent) as env, site(env.client) as web, opened(chromium, web) as (page, complaints):
         await page.goto("/agents")
         await page.get_by_role("link", name="Start payer").click()
-        await page.locator("#message:focus").wait_for()  # the browser has to set the focus before this test does
+        await page.locator("#message:focus").wait_for()  # the browser must set the focus before this test does
         await page.fill("#message", "Hello")
         await page.get_by_role("button", name="Start a chat").click()
         await page.locator(".partial").get_by_text("Good morning.").wait_for()  # while the model still writes
@@ -199,7 +199,7 @@ async def test_hostile_text_stays_text_in_a_conversation(serve: Serve) -> None:
 
 
 async def test_an_artifact_is_a_download_that_no_browser_opens(serve: Serve) -> None:
-    """Its media type and its name come from a tool."""
+    """An artifact is always a download, because its media type and its name come from a tool."""
 
     async def draw(tool_context: ToolContext) -> str:
         page = types.Part.from_bytes(data=b"<script>1</script>", mime_type="text/html")

@@ -189,7 +189,7 @@ async def test_event_streams_end_when_the_person_logs_out(serve: Serve) -> None:
 
 
 async def test_a_login_ends_when_it_expires_or_is_displaced() -> None:
-    """A stream that waits for the end of the login then continues."""
+    """A login is over when it expires or is displaced, and streams that wait for its end continue."""
     await asyncio.wait_for(Login("dana", until=time.time() + 0.01).wait_until_over(), 30)
     logins, displaced = make_login_cache(1), Login("dana")
     logins["a"] = displaced
@@ -211,7 +211,7 @@ async def test_an_unknown_host_name_is_refused_with_the_remedy(serve: Serve) -> 
 
 
 async def test_a_proxy_that_changes_the_host_name_is_refused_with_the_remedy(serve: Serve) -> None:
-    """With `--url` the message does not ask for it again."""
+    """With `--url`, the message does not suggest `--url` again."""
     url = "https://inbox.example:8443"
     async with (
         serve(payer(Till())) as env,
@@ -238,7 +238,7 @@ async def test_a_form_counts_if_a_proxy_omits_the_port(serve: Serve) -> None:
 
 
 async def test_a_refused_request_is_read_to_its_end(serve: Serve) -> None:
-    """A proxy that is cut off would mark the server as broken."""
+    """A refused request is read to its end, because a proxy would treat an aborted one as a broken server."""
     size = 3_000_000
     async with serve(payer(Till())) as env, site(env.client) as web, web.browser() as me:
         place = urlsplit(web.url)
@@ -297,7 +297,7 @@ async def test_no_text_becomes_markup(serve: Serve) -> None:
 
 
 async def test_forms_are_bounded(serve: Serve) -> None:
-    """Refuses forms that are too large, have too many fields or the wrong content type."""
+    """Forms that are too large, have too many fields or the wrong content type are refused."""
     limits = Limits(body_bytes=10_000)
     async with serve(asker("?")) as env, site(env.client, limits=limits) as web, web.browser() as me:
         invocation, id = await begun(env.client, "asker")

@@ -223,7 +223,7 @@ async def test_many_open_inboxes_cost_one_read_and_one_page_of_rows(
         assert len(reads) == 1
         page = await me.page("/approvals/rows?user=many")
         assert page.text.count('name="call"') == 50
-        assert page.text.count("“Please pay what I owe.”") == 50  # why: the request, since the tool gives no hint
+        assert page.text.count("“Please pay what I owe.”") == 50  # the request, as the tool has no hint
         assert len(page.content) < 100_000
         for invocation in invocations:
             await invocation.handle.terminate()

@@ -1,4 +1,4 @@
-"""The list of invocations and the pages of one: what waits, what it used, and what a person can do."""
+"""The list of invocations and the pages of one: pending calls, usage, and actions."""
 
 import html
 import re
@@ -155,7 +155,7 @@ async def test_details_are_read_again_only_when_a_history_has_grown(
 
 
 async def test_the_views_of_an_invocation_show_calls_changes_and_prompts(serve: Serve) -> None:
-    """Each view has what its name says, and the top is the same on all."""
+    """Each view has the content that its name promises, and all have the same top."""
 
     def note(tool_context: ToolContext) -> dict[str, Any]:
         tool_context.state["color"] = "blue"
@@ -182,7 +182,7 @@ async def test_the_views_of_an_invocation_show_calls_changes_and_prompts(serve: 
 
 
 async def test_an_event_looks_the_same_on_its_page_and_in_the_report(serve: Serve) -> None:
-    """Both show messages in full, the IDs of calls, and what a person decided."""
+    """Page and report show messages in full, the IDs of calls, and the decisions of people."""
 
     def read_events(text: str) -> list[str]:
         rows = re.findall(r'<li id="e\d+".*?<details', text, re.DOTALL)

@@ -1,4 +1,4 @@
-"""The JSON API: what authors and operators may do, and in whose name."""
+"""The JSON API: permissions of authors and operators, and the user in whose name they act."""
 
 import json
 from typing import Any
@@ -83,7 +83,7 @@ async def test_an_author_starts_an_invocation_in_their_own_name(
         another = await post(other, "invocations", {**START, "message_id": "m-1"})
         assert (another.status_code, another.json()["invocation_id"] == id) == (201, False)
         await invocation.handle.terminate()
-        await env.client.invocation(another.json()["invocation_id"]).result()  # its model has nothing left to ask for
+        await env.client.invocation(another.json()["invocation_id"]).result()  # its model has no further reply
 
 
 async def test_a_request_cannot_name_who_starts_it(serve: Serve, there: Installation, openid: FakeOpenId) -> None:
@@ -313,7 +313,7 @@ async def test_a_reset_names_the_operator_and_asks_again(serve: Serve, there: In
 async def test_an_operator_reads_the_prompt_of_a_model_call(
     serve: Serve, there: Installation, openid: FakeOpenId
 ) -> None:
-    """It contains the earlier messages of the session, and an event that does not exist is an error."""
+    """The prompt contains the earlier messages of the session, and an unknown event is an error."""
     async with (
         serve(talker(), verify=False) as env,
         site(env.client, gatekeeper=gatekeeper(there)) as web,
@@ -335,7 +335,7 @@ async def test_an_operator_reads_the_prompt_of_a_model_call(
 async def test_an_account_with_the_default_user_id_starts_nothing(
     serve: Serve, there: Installation, openid: FakeOpenId
 ) -> None:
-    """It would otherwise own what programs started without a user ID."""
+    """An account with the default user ID would own the invocations that programs start without a user ID."""
     async with (
         serve(talker()) as env,
         site(env.client, gatekeeper=gatekeeper(there)) as web,

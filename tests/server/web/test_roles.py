@@ -29,7 +29,7 @@ from waystation.web.server import create_app
 FORM = "application/x-www-form-urlencoded"
 FINANCE = ApprovalPolicy(approvers=("role:finance",))
 PEOPLE = ("stranger", "nobody", "viewer", "approver", "author", "operator", "requester", "named", "chief", "admin")
-"""Without a login; logged in without a role; with one role; the requester; the approver that the policy names; a viewer
+"""People without a login, without a role, with one role; the requester; the approver that the policy names; a viewer
 who is also an author; a viewer who is also an operator."""
 ROLES_OF = {"stranger": (), "nobody": (), "requester": (), "named": ("finance",)} | {
     "chief": ("viewers", "authors"),
@@ -112,7 +112,7 @@ async def ask(http: httpx.AsyncClient, method: str, path: str, csrf: str) -> str
 async def test_each_route_admits_exactly_the_roles_of_the_table(
     serve: Serve, there: Installation, openid: FakeOpenId, who: str
 ) -> None:
-    """Every row of the table is requested as every kind of person."""
+    """Every kind of person requests every route of the table."""
     options = {"approval": FINANCE} if who == "named" else {}
     roles = ROLES_OF.get(who, (f"{who}s",))
     async with (
@@ -134,7 +134,7 @@ async def test_each_route_admits_exactly_the_roles_of_the_table(
         assert outcomes == {row: letters[PEOPLE.index(who)] for row, letters in EXPECTED.items()}
         assert {(row.method, row.path) for row in web.table} == set(EXPECTED)
         for handle in (invocation.handle, session.handle):
-            with contextlib.suppress(RPCError):  # those who may stop it have done so
+            with contextlib.suppress(RPCError):  # people who may stop it have done so
                 await handle.terminate()
 
 
@@ -158,7 +158,7 @@ async def test_each_route_of_the_application_stands_in_the_table() -> None:
 
 
 def test_the_identity_file_can_grant_each_role() -> None:
-    """The names of the roles are the same in both places."""
+    """The identity file uses the names of the roles."""
     assert set(GrantSection.model_fields) == ROLES
 
 

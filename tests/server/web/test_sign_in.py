@@ -66,7 +66,7 @@ async def test_a_person_who_logs_in_answers_with_a_verified_identity(
 async def test_a_call_with_an_unverified_requester_can_only_be_rejected(
     serve: Serve, there: Installation, openid: FakeOpenId
 ) -> None:
-    """The page says why it offers nothing else."""
+    """The page gives the reason why it offers only a rejection."""
     agent = payer(Till(), {"amount": 5}, approval=POLICY)
     async with (
         serve(agent, identity=there.worker) as env,
@@ -123,7 +123,7 @@ async def test_an_unauthorized_person_is_offered_nothing(
         assert known in page
         assert 'value="approve"' not in page
         csrf = hidden(page)["csrf"]
-        # What a browser with an older page, or a forger, would send.
+        # The form of a browser with an older page, or of a forger.
         nonce = hidden(page).get("nonce", "")
         sent = await me.send(path_of(id), {"csrf": csrf, "nonce": nonce, "action": "approve"})
         assert sent.status_code in (403, 409)
@@ -199,7 +199,7 @@ async def test_a_logged_out_person_is_sent_to_the_provider(
     ],
 )
 def test_a_login_redirects_only_to_pages_of_this_server(target: str, path: str) -> None:
-    """A link cannot redirect to another site."""
+    """A login cannot redirect to another site."""
     assert sanitize_next(target) == path
 
 
@@ -268,7 +268,7 @@ async def test_a_link_shows_one_call_and_decides_nothing(serve: Serve, there: In
 
 
 async def test_an_expired_link_still_leads_to_its_call_after_a_login(serve: Serve, there: Installation) -> None:
-    """No form can name another place."""
+    """After the login, an expired link leads to its call; no form can name another page."""
     async with (
         serve(payer(Till(), {"amount": 5})) as env,
         site(env.client, gatekeeper=gatekeeper(there)) as web,
@@ -376,7 +376,7 @@ async def test_a_quorum_needs_different_people(serve: Serve, there: Installation
         page = await me.send(path_of(id), {**await me.fields(path_of(id)), "action": "approve"})
         assert "Your approval was accepted. More people have to approve." in page.text
         assert "so far dana@example.com" in page.text
-        assert 'value="approve"' not in page.text  # it would not count
+        assert 'value="approve"' not in page.text  # a second approval would not count
         assert 'value="reject"' in page.text
         page = await me.send(path_of(id), {**await me.fields(path_of(id)), "action": "approve"})
         assert page.status_code == 409

@@ -32,7 +32,7 @@ def cut(name: str) -> Iterator[None]:
 
 
 async def test_an_unconfirmed_answer_is_not_reported_as_failed(serve: Serve) -> None:
-    """It may be recorded, so the page asks to check the call first."""
+    """The page asks to check the call first, because the answer may be recorded."""
     async with serve(payer(Till(), {"amount": 5})) as env, site(env.client) as web, web.browser() as me:
         invocation, id = await begun(env.client, "payer")
         fields = await me.fields(path_of(id))

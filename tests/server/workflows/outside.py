@@ -32,7 +32,7 @@ from waystation.testing import ScriptedModel, responses
 T = TypeVar("T")
 
 LIMIT_S = 60.0
-"""Only failures take this long. On a busy machine the server may repeat a query or task that timed out after 10 s."""
+"""Time limit, which only failures reach. A busy server may repeat a query or task that timed out after 10 s."""
 PAUSES = Retries(initial_interval=timedelta(milliseconds=5), maximum_interval=timedelta(milliseconds=50))
 
 
@@ -102,7 +102,7 @@ async def waiting(invocation: Invocation, *function_call_ids: str) -> list[Pendi
 
 
 async def until_waiting(start: Awaitable[Invocation], *function_call_ids: str) -> Invocation:
-    """Start an invocation, and return it when exactly these calls are pending, or else any."""
+    """Start an invocation, and return it when exactly these calls are pending, or any call if none is given."""
     invocation = await start
     await (waiting(invocation, *function_call_ids) if function_call_ids else until(invocation.pending, "a call"))
     return invocation
@@ -300,12 +300,12 @@ class Gate:
         self._reached, self._opened = asyncio.Event(), asyncio.Event()
 
     async def passed(self) -> None:
-        """Wait until the gate is open. For tools and models."""
+        """Wait until the gate is open. Tools and models call this."""
         self._reached.set()
         await self._opened.wait()
 
     async def reached(self) -> None:
-        """Wait until a caller waits at the gate. For tests."""
+        """Wait until a caller waits at the gate. Tests call this."""
         async with asyncio.timeout(LIMIT_S):
             await self._reached.wait()
 

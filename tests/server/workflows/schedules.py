@@ -92,7 +92,7 @@ async def assert_same_on_replay(invocation: Invocation) -> None:
                 for index, event in enumerate(history.events[:-1]):
                     if event.event_type != EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED:
                         continue
-                    # Whatever follows, such as the acceptance of an update, decides which tasks are merged.
+                    # The next commands, such as the acceptance of an update, decide which tasks are merged.
                     await replays(WorkflowHistory(history.workflow_id, history.events[: index + 2]))
                     time = event.event_time.ToNanoseconds() / 1e9
                     entries, before = ([entry for entry in log if entry[1] < time] for log in (runner.entries, whole))

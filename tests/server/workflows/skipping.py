@@ -50,7 +50,7 @@ def serve_and_skip(
     @contextlib.asynccontextmanager
     async def serving(agent: Agent, verified: list[Invocation]) -> AsyncIterator[Clock]:
         async with AgentEnvironment(agent, server=skipping_server, task_queue=request.node.name) as env:
-            # Not enabled: it would skip whenever nothing is in flight, and so to every deadline at once.
+            # Automatic skipping is off: it would skip to every deadline whenever nothing is in flight.
             yield Clock(env, TimeSkipper(env.temporal, config=TimeSkippingConfig(enabled=False)))
             for invocation in verified:
                 await verification.check(Settings())(invocation)

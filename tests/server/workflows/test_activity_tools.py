@@ -111,9 +111,7 @@ def agent(tool: ActivityTool, *replies: Any, **options: Any) -> tuple[Agent, Scr
 
 
 async def test_an_activity_of_the_user_is_a_tool(serve: Serve) -> None:
-    """Runs no other activity for the call. The activity receives the valid arguments as one object and returns the
-    response.
-    """
+    """A call runs only the user's activity, which takes the valid arguments as one object and returns the response."""
     clerk, model = agent(
         ActivityTool("refund", schema=Refund), calls(("refund", {"order": "A1", "extra": "dropped"})), says("done")
     )
@@ -127,7 +125,7 @@ async def test_an_activity_of_the_user_is_a_tool(serve: Serve) -> None:
 
 
 async def test_a_function_describes_arguments_that_are_passed_separately(serve: Serve) -> None:
-    """Fills in defaults. An activity that returns nothing gives the model a null."""
+    """Arguments are passed separately with their defaults. An activity that returns nothing gives the model a null."""
     clerk, model = agent(
         ActivityTool("move", schema=move, effect="once"),
         calls(("move", {"source": "a", "target": "b"})),

@@ -42,7 +42,7 @@ def deltas(events: list[Event]) -> list[dict[str, Any]]:
 
 
 async def test_the_whole_reply_is_stored_under_the_output_key(serve: Serve) -> None:
-    """Includes text next to a call; each event stores the text so far, so that the next agent can read it."""
+    """The stored text includes text next to a call; each event stores the text so far, for the next agent to read."""
     first = speaks(
         "first",
         calls(("look", {"city": "Bern"}), text="I am looking. "),
@@ -68,7 +68,7 @@ async def test_the_whole_reply_is_stored_under_the_output_key(serve: Serve) -> N
 
 
 async def test_a_late_answer_restarts_the_text_under_the_output_key(serve: Serve) -> None:
-    """Follows ADK's next run; text from before the answer is left out."""
+    """As in ADK's next run, text from before the answer is left out."""
 
     def ask(city: str) -> dict[str, str]:
         return {"status": "pending"}
@@ -90,7 +90,7 @@ async def test_a_late_answer_restarts_the_text_under_the_output_key(serve: Serve
 
 
 async def test_an_output_schema_is_requested_and_parsed(serve: Serve) -> None:
-    """Without tools the model receives the schema; leaves out None and accepts a code fence."""
+    """Without tools the model receives the schema. None is left out, and a code fence is accepted."""
     text = '```json\n{"city": "Bern", "degrees": 21, "wind": null}\n```'
     agent = speaks("weather", says(text), output_schema=Weather, output_key="now")
     result = await run(serve(agent), "weather", "Bern?")
@@ -118,7 +118,7 @@ async def test_a_reply_that_does_not_match_its_schema_is_reported_twice(serve: S
 
 
 async def test_with_tools_the_structured_answer_is_a_call(serve: Serve) -> None:
-    """The instruction says so; an invalid answer is reported to the model, and a valid one ends the turn as a text."""
+    """The instruction asks for the call. An invalid answer is reported to the model, and a valid one ends the turn."""
     agent = speaks(
         "weather",
         calls(("look", {"city": "Bern"})),
@@ -156,7 +156,7 @@ async def test_a_structured_list_is_wrapped_in_an_object(serve: Serve) -> None:
 
 
 async def test_a_called_agent_follows_its_schemas(serve: Serve) -> None:
-    """Reports invalid arguments to the model and fills in defaults. Source: adk-semantics 4.1 to 4.5."""
+    """Invalid arguments are reported to the model, and defaults are filled in. Source: adk-semantics 4.1 to 4.5."""
 
     class Place(BaseModel):
         city: str
@@ -250,7 +250,7 @@ async def test_an_agent_transfers_to_another_one(serve: Serve) -> None:
 
 @pytest.mark.parametrize("around", [False, True], ids=["answered-at-once", "with-callbacks"])
 async def test_a_forbidden_transfer_is_reported_to_the_model(serve: Serve, around: bool) -> None:
-    """Covers unknown agents and those that are out of reach; the invocation continues."""
+    """Transfers to unknown and unreachable agents are reported, and the invocation continues."""
     below = speaks("below")
     child = speaks("child", sub_agents=[below])
     fields: dict[str, Any] = {"before_tool_callback": lambda tool, args, tool_context: None} if around else {}
@@ -272,7 +272,7 @@ async def test_a_forbidden_transfer_is_reported_to_the_model(serve: Serve, aroun
 
 
 async def test_any_tool_may_transfer(serve: Serve) -> None:
-    """Its own result is the response; an unknown target is an error for the model."""
+    """A tool that transfers has its own result as response; an unknown target is an error for the model."""
 
     def escalate(to: str, tool_context: ToolContext) -> str:
         """Escalate."""
@@ -315,7 +315,7 @@ async def test_sub_agents_may_be_set_later(serve: Serve) -> None:
 
 
 async def test_the_models_own_code_execution_is_in_the_request(serve: Serve) -> None:
-    """It is the provider's own tool, next to function declarations."""
+    """Code execution is a native tool of the provider, next to function declarations."""
     agent = Agent(name="coder", model="gemini-3.5-flash", tools=[look], code_executor=BuiltInCodeExecutor())
     model = ScriptedModel(says("42"))
     await run(serve(agent, model=model), "coder", "compute")
@@ -324,7 +324,7 @@ async def test_the_models_own_code_execution_is_in_the_request(serve: Serve) -> 
 
 @pytest.mark.parametrize("parts", [[], [{"text": "  "}], [{"text": "hm", "thought": True}]])
 async def test_an_empty_reply_of_a_model_is_an_error(serve: Serve, parts: list[dict[str, Any]]) -> None:
-    """Source: adk-semantics 9.4."""
+    """An empty reply with an error code becomes an error event. Source: adk-semantics 9.4."""
     empty = LlmResponse(content={"role": "model", "parts": parts}, finish_reason="STOP")
     async with serve(speaks("mute", *[empty] * 3)) as env:
         invocation = await env.client.start("mute", "x")
@@ -334,7 +334,7 @@ async def test_an_empty_reply_of_a_model_is_an_error(serve: Serve, parts: list[d
 
 
 async def test_artifacts_are_inserted_into_instructions(serve: Serve) -> None:
-    """Inserts text; an optional artifact that does not exist is empty. Callbacks may save one just before."""
+    """The text of an artifact is inserted; an optional missing one is empty. Callbacks may save one just before."""
 
     async def save(callback_context: CallbackContext) -> None:
         part = types.Part.from_bytes(data=b"Closed on Sundays.", mime_type="text/plain")

@@ -93,7 +93,7 @@ async def test_a_workflow_of_another_namespace_runs_an_agent(serve: Serve) -> No
 @pytest.mark.parametrize("field", ["fork", "carried", "origin", "session", "standing"])
 async def test_a_caller_cannot_set_trusted_fields(field: str) -> None:
     """A fork, for example, would read a conversation that the caller may not see. The refusal names the field."""
-    context: Any = None  # it is refused before anything is started
+    context: Any = None  # refused before anything is started
     fields = {"agent": "clerk", "message": "hi", field: {"invocation_id": "of-somebody-else", "event": 2}}
     with pytest.raises(HandlerError, match=repr(field)) as refused:
         await AgentService().run(context, fields)

@@ -58,7 +58,7 @@ async def test_a_sequence_of_agents_shares_one_conversation(serve: Serve) -> Non
 
 
 async def test_parallel_agents_do_not_see_each_other_and_the_next_one_sees_both(serve: Serve) -> None:
-    """Their calls run in parallel with different IDs."""
+    """Parallel agents call tools in parallel with different IDs, and only the next agent sees both."""
     conversations = []
 
     def judge(request: Any) -> Any:
@@ -82,7 +82,7 @@ async def test_parallel_agents_do_not_see_each_other_and_the_next_one_sees_both(
 
 
 async def test_escalation_stops_the_other_branches(serve: Serve) -> None:
-    """Cancels a tool that runs there and closes its call."""
+    """An escalation cancels a running tool of another branch and closes its call."""
     slow = speaks("slow", calls(("linger", {})), tools=[linger])
     quick_model = ScriptedModel(calls(("ask", {"question": "now?"})), calls(("stop", {})), says("I have it"))
     quick = Agent(name="quick", model=quick_model, tools=[stop, LongRunningFunctionTool(ask)])
@@ -99,7 +99,7 @@ async def test_escalation_stops_the_other_branches(serve: Serve) -> None:
 
 
 async def test_an_agent_as_a_tool_may_be_a_sequence(serve: Serve) -> None:
-    """The text of its last agent is the result."""
+    """The result of a sequence that is called as a tool is the text of its last agent."""
     team = SequentialAgent(
         name="team", description="Writes.", sub_agents=[speaks("a", says("one")), speaks("b", says("two"))]
     )

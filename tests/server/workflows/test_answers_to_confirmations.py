@@ -23,7 +23,7 @@ REJECTED = "This tool call is rejected."
 
 
 async def test_an_approved_call_runs_once_and_is_recorded_in_adks_shapes(serve: Serve) -> None:
-    """Records call, request, confirmation, response and text as ADK's events, with the engine's IDs."""
+    """Call, request, confirmation, response and text are recorded as ADK's events, with the engine's IDs."""
     till = Till()
     agent = payer(till.pay, PAY, says("Paid."))
     async with serve(agent) as env:

@@ -26,7 +26,7 @@ BAD: dict[str, Any] = {
     "broken JSON": bytes_of(b'{"agent": "greeter", '),
     "an unknown encoding": bytes_of(b'{"agent": "greeter", "message": "hi"}', b"binary/encrypted"),
 }
-"""Neither of these is an invocation's input."""
+"""Inputs that are not valid for an invocation."""
 
 
 def greeter() -> Agent:
@@ -65,7 +65,7 @@ async def test_a_wrong_number_of_arguments_fails_the_invocation(
     serve: Serve, arguments: list[Any], error_type: str, request: pytest.FixtureRequest
 ) -> None:
     """The SDK fails it with its own error; a reader of the history sees the reason."""
-    # Not verified: the workflow's code is never reached, so it holds nothing that could be compared.
+    # Not verified, because the workflow's code never runs, so there is nothing to compare.
     async with serve(greeter(), verify=False) as env:
         invocation = await start_raw(env.client, f"arguments-{request.node.callspec.id}", *arguments)
         assert (await failure(invocation)).type == error_type
@@ -73,11 +73,11 @@ async def test_a_wrong_number_of_arguments_fails_the_invocation(
         last = (await invocation.log()).state.events[-1]
         assert last.error_code == "InvalidInput"
         assert last.error_message == f"AgentInvocation takes one argument, an object, but received {len(arguments)}."
-    gc.collect()  # what the SDK never awaited
+    gc.collect()  # a coroutine that the SDK never awaited
 
 
 async def test_an_unknown_agent_fails_the_invocation_naming_the_existing_ones(serve: Serve) -> None:
-    """Looks names up and never imports them. The client does not even start such an invocation."""
+    """Names are looked up and never imported. The client does not even start such an invocation."""
     names = ["never_announced", "", "os:system", "greeter.agent", "../greeter", "user", "é" * 300]
     async with serve(greeter(), Agent(name="waiter", model=ScriptedModel())) as env:
 

@@ -74,7 +74,7 @@ async def test_parallel_agents_share_the_budget_of_model_calls(serve: Serve) -> 
 
 
 async def test_a_budget_that_is_just_enough_is_enough(serve: Serve) -> None:
-    """Holds for parallel agents, too."""
+    """A sufficient budget is enough for parallel agents, too."""
     agents: list[BaseAgent] = [always(f"a{number}", says("here")) for number in range(8)]
     result = await run(serve(ParallelAgent(name="all", sub_agents=agents)), "all", "go", budget=Budget(max_llm_calls=8))
     assert (result.status, result.reason) == ("completed", None)

@@ -44,7 +44,7 @@ def payer(*replies: LlmResponse | Exception, till: Till | None = None) -> tuple[
 
 
 async def test_an_agent_that_used_up_its_tokens_wraps_up(serve: Serve) -> None:
-    """Its tools run, and one last request has their responses, no tools, and the reason."""
+    """The tools of an exhausted agent run, and one last request has their responses, no tools, and the reason."""
     agent, model, till = payer(pays(1), pays(2), using(5, says("Two were paid.")))
     result = await run(serve(agent), "payer", "pay", budget=Budget(max_total_tokens=100))
     assert till.paid == [1, 2]
@@ -58,14 +58,14 @@ async def test_an_agent_that_used_up_its_tokens_wraps_up(serve: Serve) -> None:
 
 
 async def test_an_answer_that_uses_up_the_budget_is_complete(serve: Serve) -> None:
-    """Nothing was cut, so nothing was stopped."""
+    """A complete answer does not count as stopped, even if it uses up the budget."""
     agent, model, _ = payer(using(500, says("Done.")))
     result = await run(serve(agent), "payer", "pay", budget=Budget(max_total_tokens=100))
     assert (result.status, result.reason, result.text, len(model.requests)) == ("completed", None, "Done.", 1)
 
 
 async def test_calls_instead_of_wrapping_up_do_not_run(serve: Serve) -> None:
-    """The event says so, and the model is not called again."""
+    """Calls in the last reply do not run. The event reports them, and the model is not called again."""
     agent, model, till = payer(pays(1, 100), pays(2), says("never said"))
     async with serve(agent) as env:
         invocation = await env.client.start("payer", "pay", budget=Budget(max_total_tokens=100))
@@ -79,7 +79,7 @@ async def test_calls_instead_of_wrapping_up_do_not_run(serve: Serve) -> None:
 
 
 async def test_a_limit_of_model_calls_may_allow_wrapping_up(serve: Serve) -> None:
-    """The last call is one above the limit."""
+    """An agent at the limit may make one further model call to wrap up."""
     agent, model, _ = payer(pays(1), pays(2), says("Two."))
     result = await run(serve(agent), "payer", "pay", budget=Budget(max_llm_calls=2, on_exhausted="wrap_up"))
     assert (len(model.requests), result.text) == (3, "Two.")
@@ -106,7 +106,7 @@ async def test_tool_calls_within_the_limit_do_not_end_the_turn(serve: Serve) -> 
 
 
 async def test_costs_follow_the_table_of_prices(serve: Serve) -> None:
-    """Counts cached tokens and thoughts; the longest matching name sets the price."""
+    """Costs include cached tokens and thoughts; the longest matching name sets the price."""
     usage = {"prompt_tokens": 1_000, "cached_tokens": 400, "output_tokens": 100, "thoughts_tokens": 50}
     agent, model, _ = payer(using(1_150, calls(("pay", {"amount": 1})), **usage), says("Dear."))
     prices = {
@@ -162,7 +162,7 @@ async def test_working_time_is_limited(serve: Serve) -> None:
 
 
 async def test_attempts_count_as_model_calls(serve: Serve) -> None:
-    """Counts two failed attempts and the successful one."""
+    """Two failed attempts and the successful one count as three model calls."""
     busy = ModelOverloaded("busy", status=429, retry_after_s=0.01)
     agent, model, _ = payer(busy, busy, pays(1), says("never said"))
     result = await run(serve(agent), "payer", "pay", budget=Budget(max_llm_calls=3))
@@ -181,7 +181,7 @@ async def test_no_other_agent_starts_after_the_limit(serve: Serve) -> None:
 
 
 async def test_an_agent_that_took_over_still_answers_once(serve: Serve) -> None:
-    """Otherwise the user would get no answer."""
+    """An agent that took over makes one last model call, so that the user gets an answer."""
     there = using(100, calls(("transfer_to_agent", {"agent_name": "support"})))
     model = ScriptedModel(says("I am here."))
     desk = Agent(name="desk", model=ScriptedModel(there), sub_agents=[Agent(name="support", model=model)])
@@ -221,7 +221,7 @@ async def test_a_pending_call_is_answered_before_wrapping_up(serve: Serve) -> No
     assert tool_responses(model.requests[1]) == [{"status": "approved"}]
 
 
-# Asking for more.
+# Requests for more budget.
 
 ASK = Budget(max_total_tokens=100, on_exhausted="ask")
 
@@ -287,7 +287,7 @@ async def test_an_invalid_grant_is_refused_and_the_question_stays_open(serve: Se
 
 
 async def test_calls_above_the_limit_run_after_an_increase(serve: Serve) -> None:
-    """They are held until then, and each runs once."""
+    """Calls above the limit are held until the increase, and each runs once."""
     batch = calls(*[("pay", {"amount": n}) for n in (1, 2, 3)])
     agent, model, till = payer(batch, says("All three."))
     async with serve(agent) as env:
@@ -300,7 +300,7 @@ async def test_calls_above_the_limit_run_after_an_increase(serve: Serve) -> None
 
 
 async def test_calls_above_the_limit_are_answered_after_a_rejection(serve: Serve) -> None:
-    """The agent wraps up."""
+    """Calls above the limit are answered after a rejection, and the agent wraps up."""
     batch = calls(*[("pay", {"amount": n}) for n in (1, 2)])
     agent, model, till = payer(batch, says("One."))
     async with serve(agent) as env:

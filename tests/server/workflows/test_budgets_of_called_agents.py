@@ -34,7 +34,7 @@ async def test_called_agents_share_the_rest_of_the_budget(serve: Serve) -> None:
         invocation = await env.client.start("boss", "go", budget=Budget(max_total_tokens=300))
         result = await invocation.result()
         children = [await env.client.invocation(f"{invocation.id}/fc-{n}").result() for n in (1, 2)]
-    # Each is stopped by its fourth reply, which passes 100, and wraps up.
+    # The fourth reply of each exceeds 100, and the agent wraps up.
     assert [child.spent and child.spent.total_tokens for child in children] == [121, 121]
     assert [child.status for child in children] == ["stopped", "stopped"]
     assert tool_responses(model.requests[1]) == [{"result": "left is done."}, {"result": "right is done."}]
@@ -45,7 +45,7 @@ async def test_called_agents_share_the_rest_of_the_budget(serve: Serve) -> None:
 
 
 async def test_the_unused_share_of_a_called_agent_returns_to_its_caller(serve: Serve) -> None:
-    """A share is set aside, not spent."""
+    """An unused share returns, because it was reserved and not spent."""
     helper = Agent(name="helper", description="Helps.", model=ScriptedModel(using(10, says("Helped."))))
     helper_call = using(50, calls(("helper", {"request": "go"})))
     model = ScriptedModel(helper_call, using(50, calls(("helper", {"request": "again"}))), using(1, says("Done.")))
@@ -77,7 +77,7 @@ async def test_an_agent_is_not_called_without_budget(serve: Serve) -> None:
 
 
 async def test_a_grant_to_a_called_agent_counts_for_its_caller(serve: Serve) -> None:
-    """Nobody is asked twice for the same increase."""
+    """A grant to a called agent counts for its caller, so no approver is asked twice."""
     till = Till()
     child = ScriptedModel(pays(1, 100), using(50, says("Paid.")))
     helper = Agent(name="helper", description="Helps.", model=child, tools=[till.pay])
@@ -95,7 +95,7 @@ async def test_a_grant_to_a_called_agent_counts_for_its_caller(serve: Serve) -> 
 
 
 async def test_a_failed_called_agent_reports_its_usage(serve: Serve) -> None:
-    """The failure contains it; the rest of its share returns to its caller."""
+    """The failure contains the usage, and the rest of the share returns to the caller."""
     till = Till()
     child = ScriptedModel(pays(1, 30), ModelRefused("no"))
     helper = Agent(name="helper", description="Helps.", model=child, tools=[till.pay])
@@ -113,7 +113,7 @@ async def test_a_failed_called_agent_reports_its_usage(serve: Serve) -> None:
 
 
 async def test_a_grant_survives_the_failure_of_a_called_agent(serve: Serve) -> None:
-    """Otherwise its caller could not use the rest."""
+    """The caller can use the rest of a grant after the called agent failed."""
     till = Till()
     child = ScriptedModel(pays(1, 100), ModelRefused("no"))
     helper = Agent(name="helper", description="Helps.", model=child, tools=[till.pay])

@@ -22,7 +22,7 @@ from waystation.tools.tool_context import CallbackContext
 
 
 async def test_before_agent_may_answer_for_the_agent(serve: Serve) -> None:
-    """Its answer replaces the model, the children and `after_agent`."""
+    """An answer of `before_agent` replaces the model, the children and `after_agent`."""
     model = ScriptedModel()
     order: list[str] = []
     quiet = Agent(
@@ -39,7 +39,7 @@ async def test_before_agent_may_answer_for_the_agent(serve: Serve) -> None:
 
 
 async def test_before_agent_of_a_composite_agent_skips_its_children(serve: Serve) -> None:
-    """Its answer is the whole run of the composite agent."""
+    """An answer of `before_agent` is the whole run of the composite agent."""
     model = ScriptedModel()
     team = SequentialAgent(
         name="team",

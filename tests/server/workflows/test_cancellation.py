@@ -35,7 +35,7 @@ async def ended(invocation: Invocation) -> list[JsonObject]:
 
 
 async def test_a_running_async_tool_is_cancelled(serve: Serve) -> None:
-    """It sees CancelledError and can clean up."""
+    """A running async tool receives CancelledError and can clean up."""
     started, cleaned = asyncio.Event(), asyncio.Event()
 
     async def linger() -> None:
@@ -60,7 +60,7 @@ async def test_a_running_async_tool_is_cancelled(serve: Serve) -> None:
 
 
 async def test_a_running_sync_tool_is_told(serve: Serve) -> None:
-    """A thread cannot be stopped; the tool looks at `is_aborted`."""
+    """A sync tool reads `is_aborted`, because a thread cannot be stopped."""
     started, told = threading.Event(), threading.Event()
 
     def linger(tool_context: ToolContext) -> None:

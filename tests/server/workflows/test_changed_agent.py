@@ -40,9 +40,9 @@ class Continued:
 
     text: str
     requests: list[LlmRequest]
-    """Those that the changed agent's model got."""
+    """The requests to the changed agent's model."""
     definitions: list[str]
-    """The digest of the definition that made each reply."""
+    """The digest of the agent definition at each reply."""
 
 
 async def continued(
@@ -265,7 +265,7 @@ async def test_a_plain_tool_that_became_long_running_answers_as_it_was_called(se
 
 
 async def test_an_agent_that_became_a_sequence_cannot_continue_a_conversation(serve: Serve) -> None:
-    """It has no model any more, so the invocation fails with a typed error."""
+    """The invocation fails with a typed error, because a sequence has no model."""
     line = SequentialAgent(name="agent", sub_agents=[Agent(name="step", model=ScriptedModel())])
     async with serve(asker(calls(("ask", {}))), verify=False) as env:
         queue = env.client.task_queue

@@ -89,7 +89,7 @@ async def test_the_providers_own_tools_survive_a_callback(serve: Serve) -> None:
 
 
 async def test_a_tool_that_only_a_callback_adds_is_refused(serve: Serve) -> None:
-    """No worker could run it."""
+    """A tool that only a callback adds is refused, because no worker could run it."""
 
     def add(callback_context: Any, llm_request: Any) -> None:
         llm_request.append_tools([FunctionTool(pay)])

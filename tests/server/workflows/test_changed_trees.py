@@ -94,14 +94,14 @@ async def test_renaming_the_root_holds_the_invocation(serve: Serve) -> None:
 
 
 async def test_reordering_a_sequence_keeps_the_recorded_order(serve: Serve) -> None:
-    """Each agent runs once."""
+    """A reordered sequence keeps the recorded order, and each agent runs once."""
     before = team(speaks("first", "one"), asks(ASK), speaks("last", "three"))
     after = team(speaks("last", "end"), asks(says("two")), speaks("first"))
     assert await continued(serve, before, after, "fc-2-1") == ["first: one", "asker: two", "last: end"]
 
 
 async def test_a_composite_that_became_an_agent_with_a_model_continues(serve: Serve) -> None:
-    """Its sub-agents are still found, and its model is not called."""
+    """The sub-agents of the changed agent are still found, and its model is not called."""
     boss = Agent(name="team", model=ScriptedModel(), sub_agents=[asks(says("thanks")), speaks("last", "end")])
     assert await continued(serve, team(asks(ASK), speaks("last")), boss) == ["asker: thanks", "last: end"]
 
@@ -127,7 +127,7 @@ async def test_a_waiting_agent_that_became_a_sequence_fails_with_a_typed_error(s
 
 
 async def test_added_callbacks_run_only_in_existing_activities(serve: Serve) -> None:
-    """Entering an agent with a model is an activity; leaving one that was entered without such callbacks is none."""
+    """Entering an agent with a model is an activity; leaving one that was entered without callbacks is not."""
     by_the_way: Callable[..., Any] = lambda callback_context: content(f"by {callback_context.agent_name}")  # noqa: E731
     after = team(
         asks(says("thanks"), before_agent_callback=by_the_way, after_agent_callback=by_the_way),

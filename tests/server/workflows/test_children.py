@@ -43,7 +43,7 @@ async def waiting(invocation: Invocation) -> list[str]:
 
 
 async def test_a_called_agent_is_a_child_workflow_with_its_answer_as_result(serve: Serve) -> None:
-    """Its ID consists of the parent's and the call's; it receives only the request."""
+    """The ID of a called agent joins those of its parent and its call; the agent receives only the request."""
     child_model = ScriptedModel(says("A short text."))
     child = Agent(name="summariser", description="Shortens.", model=child_model)
     model = ScriptedModel(calls(("summariser", {"request": "Shorten: long text"})), says("Here it is."))
@@ -88,7 +88,7 @@ async def test_a_waiting_child_is_answered_like_any_invocation(serve: Serve) -> 
 
 
 async def test_a_failed_child_is_reported_to_the_parents_model(serve: Serve) -> None:
-    """Its error is a tool's error."""
+    """The parent's model receives the error of a failed child as a tool's error."""
     child = Agent(name="helper", model=ScriptedModel(ModelRefused("no such model", status=404)))
     model = ScriptedModel(calls(("helper", {"request": "go"})), says("The helper is out."))
     assert (

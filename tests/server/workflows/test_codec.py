@@ -47,7 +47,7 @@ def ask(purpose: str) -> dict[str, str]:
 
 
 async def test_an_invocation_runs_and_reads_through_a_codec(server: EmbeddedServer) -> None:
-    """Tries the model, a tool, a view, a stream, an answer and a projection; the history has no readable content."""
+    """Model, tool, view, stream, answer and projection work; the history has no readable content."""
     converter = dataclasses.replace(temporalio.converter.default(), payload_codec=Veil())
     temporal = await Client.connect(server.address, data_converter=converter)
     model = ScriptedModel(calls(("ask", {"purpose": "whisper"})), says("murmur"), says("hush"))
@@ -142,7 +142,7 @@ async def test_a_large_payload_passes_through_the_codec_into_the_store(server: E
 
 
 async def test_the_result_of_a_nexus_operation_is_decoded() -> None:
-    """Readers need it decoded, like the results of activities, although it is a single payload."""
+    """Readers receive the decoded result of a Nexus operation, although it is a single payload."""
     plain = Payload(metadata={"encoding": b"json/plain"}, data=b'{"cents": 5}')
     (veiled,) = await Veil().encode([plain])
     event = HistoryEvent(event_type=EventType.EVENT_TYPE_NEXUS_OPERATION_COMPLETED)

@@ -59,7 +59,7 @@ async def summaries(invocation: Invocation) -> list[str]:
 
 
 async def test_the_agents_own_model_summarizes_by_default(serve: Serve) -> None:
-    """Uses ADK's prompt; the next request has the summary in place of its events."""
+    """The default summarizer uses ADK's prompt; the next request has the summary in place of its events."""
     model = ScriptedModel(*looks(1, 2, 3, 4), says("pages 1 to 3: nothing but x"), says("done"))
     assert (await run(serve(app(Agent(name="reader", model=model, tools=[look]))), "reader", "read all")).text == "done"
     *_, summarising, last = model.requests
@@ -71,7 +71,7 @@ async def test_the_agents_own_model_summarizes_by_default(serve: Serve) -> None:
 
 
 async def test_the_usage_of_a_summary_counts_for_the_invocation(serve: Serve) -> None:
-    """Its event has the usage, too."""
+    """The usage of a summary counts for the invocation, and the summary's event has it, too."""
     writer = LlmEventSummarizer(ScriptedModel(says("short", usage=Usage(prompt_tokens=40, total_tokens=50))))
     model = ScriptedModel(*looks(1, 2, 3, 4), says("done", usage=Usage(total_tokens=7)))
     async with serve(app(Agent(name="reader", model=model, tools=[look]), writer)) as env:
@@ -82,7 +82,7 @@ async def test_the_usage_of_a_summary_counts_for_the_invocation(serve: Serve) ->
 
 
 async def test_without_a_configuration_nothing_is_summarized(serve: Serve) -> None:
-    """Follows ADK."""
+    """As in ADK, nothing is summarized without a configuration."""
     model = ScriptedModel(*looks(1, 2, 3, 4, 5, 6), says("done"))
     async with serve(App(name="app", root_agent=Agent(name="reader", model=model, tools=[look]))) as env:
         invocation = await env.client.start("reader", "read all")
@@ -111,7 +111,7 @@ class Pages(BaseEventsSummarizer):
 
 
 async def test_a_custom_summarizer_receives_genais_types(serve: Serve) -> None:
-    """Its result is shown as the model's own text."""
+    """A custom summarizer receives genai's types, and its result appears as the model's text."""
     summarizer = Pages()
     model = ScriptedModel(*looks(1, 2, 3, 4), says("done"))
     assert (
@@ -181,7 +181,7 @@ async def test_a_failing_summarizer_does_not_fail_the_invocation(serve: Serve) -
 
 
 async def test_after_a_failure_the_next_attempt_waits_for_five_model_calls(serve: Serve) -> None:
-    """Otherwise a summarizer that hangs would delay every call."""
+    """A failed summary is retried after five model calls, because a hanging summarizer would delay every call."""
     writer = ScriptedModel(ModelRefused("quota", status=403), says("short"))
     model = ScriptedModel(*looks(*range(1, 11)), says("done"))
     async with serve(app(Agent(name="reader", model=model, tools=[look]), LlmEventSummarizer(writer))) as env:
@@ -193,7 +193,7 @@ async def test_after_a_failure_the_next_attempt_waits_for_five_model_calls(serve
 
 
 async def test_a_summarizer_may_decline(serve: Serve) -> None:
-    """Like ADK's, it may return None."""
+    """A summarizer may return None, as in ADK."""
     model = ScriptedModel(*looks(1, 2, 3, 4), says("done"))
     async with serve(app(Agent(name="reader", model=model, tools=[look]), Broken(None))) as env:
         invocation = await env.client.start("reader", "read all")
@@ -202,7 +202,7 @@ async def test_a_summarizer_may_decline(serve: Serve) -> None:
 
 
 async def test_another_attempt_at_the_model_does_not_pay_for_the_summary_again(serve: Serve) -> None:
-    """Reuses the summary within the same process."""
+    """Another attempt in the same process reuses the summary."""
     writer = ScriptedModel(says("short"))
     model = ScriptedModel(*looks(1, 2, 3, 4), ModelOverloaded("later", retry_after_s=0), says("done"))
     assert (
@@ -235,7 +235,7 @@ async def test_parallel_agents_summarize_their_own_branches(serve: Serve) -> Non
 
 @pytest.mark.slow
 async def test_an_agent_that_sees_only_the_current_turn_is_not_summarized(serve: Serve) -> None:
-    """Applies with `include_contents="none"`."""
+    """An agent with `include_contents="none"` is not summarized."""
     model = ScriptedModel(*looks(1, 2, 3, 4), says("done"))
     agent = Agent(name="reader", model=model, tools=[look], include_contents="none")
     async with serve(app(agent, Broken(ValueError()))) as env:
@@ -246,7 +246,7 @@ async def test_an_agent_that_sees_only_the_current_turn_is_not_summarized(serve:
 
 @pytest.mark.slow
 async def test_gemini_accepts_a_prompt_that_begins_with_a_summary(serve: Serve) -> None:
-    """Uses the real client and Gemini's token counts."""
+    """The real client with Gemini's rules accepts a prompt that begins with a summary."""
     async with FakeGemini() as gemini:
         gemini.reply(calls=[("look", {"page": 1})])
         gemini.reply(calls=[("look", {"page": 2})])

@@ -25,7 +25,7 @@ from waystation.tools.long_running_tool import LongRunningFunctionTool
 from waystation.tools.tool_context import ToolContext
 
 CUT_AFTER = 20
-"""In events: a run makes two or three steps."""
+"""Number of history events, after which a run has made two or three steps."""
 LARGE = "x" * 100_000
 """More than a run carries inline."""
 
@@ -187,7 +187,7 @@ async def test_a_confirmed_call_waits_for_an_unavailable_store(serve: Serve, tmp
 
 
 async def test_an_invocation_is_held_while_an_archive_of_its_log_is_missing(serve: Serve, tmp_path: Path) -> None:
-    """It continues once the archive is back; nobody has to answer again."""
+    """A held invocation continues once the archive is back, without another answer."""
 
     def act(request: LlmRequest) -> LlmResponse:
         tool_results = responses(request)

@@ -144,9 +144,7 @@ async def test_a_tool_waits_for_a_login_and_runs_again(
 async def test_no_secret_is_stored_by_temporal_or_logged(
     serve: Serve, provider: FakeOAuth, store: InMemoryCredentialService, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Searches for client secret, code, verifier and tokens in history, memo, search attributes, events and logs at any
-    level.
-    """
+    """No client secret, code, verifier or token is in history, memo, search attributes, events or logs of any level."""
     caplog.set_level(logging.DEBUG)
     before, output = structlog.get_config(), io.StringIO()
     structlog.configure(
@@ -193,7 +191,7 @@ def all_files(folder: Path) -> list[bytes]:
 async def test_no_secret_is_in_the_file_of_the_server(
     provider: FakeOAuth, store: InMemoryCredentialService, tmp_path: Path
 ) -> None:
-    """Checks everything else that Temporal writes during a login."""
+    """No secret is in the database that Temporal writes during a login."""
     agent, _ = reader(provider, calls(("read_calendar", {})), says("A dentist."))
     async with (
         EmbeddedServer(db_filename=tmp_path / "temporal.db") as server,
@@ -210,7 +208,7 @@ async def test_no_secret_is_in_the_file_of_the_server(
 
 
 async def test_a_key_is_entered_and_kept_out_of_history(serve: Serve, store: InMemoryCredentialService) -> None:
-    """Holds even if the tool returns it inside another text."""
+    """The key stays out of the history, even if the tool returns it inside another text."""
     agent, model = keyed(calls(("look_up", {})), says("Done."))
     async with serve(agent, services=Services(credentials=store)) as env:
         invocation, call = await until_call(env.client.start("clerk", "look", id="by-hand"), "fc-1")
@@ -226,7 +224,7 @@ async def test_a_key_is_entered_and_kept_out_of_history(serve: Serve, store: InM
 async def test_calls_with_the_same_needs_share_one_login(
     serve: Serve, provider: FakeOAuth, store: InMemoryCredentialService
 ) -> None:
-    """Covers one batch and two invocations; the returning user need not name the calls."""
+    """Calls of one batch and of two invocations share one login; the returning user need not name them."""
     two = calls(("read_calendar", {}), ("read_calendar", {}))
     agent, _ = reader(provider, two, calls(("read_calendar", {})), says("Done."), says("Done."))
     async with serve(agent, services=Services(credentials=store)) as env:
@@ -258,7 +256,7 @@ async def test_a_later_invocation_of_the_user_needs_no_login(
 async def test_a_failed_login_leaves_the_call_pending(
     serve: Serve, provider: FakeOAuth, store: InMemoryCredentialService
 ) -> None:
-    """The login can be repeated."""
+    """A login that failed can be repeated."""
     agent, _ = reader(provider, calls(("read_calendar", {})), says("A dentist."))
     async with serve(agent, services=Services(credentials=store)) as env:
         invocation, call = await until_call(env.client.start("reader", "what is on?", id="second-try"), "fc-1")
@@ -270,7 +268,7 @@ async def test_a_failed_login_leaves_the_call_pending(
 
 
 async def test_worker_and_client_share_an_encrypted_file(serve: Serve, provider: FakeOAuth, tmp_path: Path) -> None:
-    """Each has its own store over the same file, as processes do."""
+    """Worker and client each have their own store for the same file, like separate processes."""
     path = tmp_path / "credentials"
     agent, _ = reader(provider, calls(("read_calendar", {})), says("A dentist."))
     async with serve(agent, services=Services(credentials=EncryptedFileCredentialService(path))) as env:
@@ -283,7 +281,7 @@ async def test_worker_and_client_share_an_encrypted_file(serve: Serve, provider:
 async def test_an_authenticated_tool_waits_by_itself(
     serve: Serve, provider: FakeOAuth, store: InMemoryCredentialService
 ) -> None:
-    """The function is only called with a credential."""
+    """An authenticated tool calls its function only with a credential."""
 
     def read_calendar(credential: AuthCredential) -> JsonObject:
         """Read the user's calendar."""
@@ -302,7 +300,7 @@ async def test_an_authenticated_tool_waits_by_itself(
 async def test_a_called_agent_waits_for_a_login_of_the_same_user(
     serve: Serve, provider: FakeOAuth, store: InMemoryCredentialService
 ) -> None:
-    """It has its own invocation, which the returning user need not know."""
+    """A called agent waits in its own invocation, whose ID the returning user need not know."""
     agent, _ = reader(provider, calls(("read_calendar", {})), says("A dentist."), description="Reads calendars.")
     model = ScriptedModel(calls(("reader", {"request": "what is on?"})), says("You see a dentist."))
     boss = Agent(name="boss", model=model, tools=[AgentTool(agent)])
@@ -330,7 +328,7 @@ async def test_a_tool_without_a_service_is_answered(serve: Serve) -> None:
 
 
 def test_the_calendar_is_really_protected(provider: FakeOAuth) -> None:
-    """Otherwise the tests above would prove nothing."""
+    """The calendar refuses requests without a token, so the other tests prove something."""
     with pytest.raises(urllib.error.HTTPError, match="401") as caught:
         urllib.request.urlopen(f"{provider.url}/calendar")
     caught.value.close()

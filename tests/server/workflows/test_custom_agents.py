@@ -60,7 +60,7 @@ async def test_a_body_that_runs_again_saves_its_artifacts_once(serve: Serve) -> 
 
 
 async def test_a_body_changes_the_state_of_users_and_apps(serve: Serve) -> None:
-    """Its events are flushed like those of other agents, and the next invocation begins with the state."""
+    """Events of a body are flushed like those of other agents, and the next invocation begins with the state."""
     name, agent = f"scopes-{uuid.uuid4().hex}", relay()
     async with serve(agent) as env:
         await env.client.run("relay", "go", app=name, user_id="ann")
@@ -72,7 +72,7 @@ async def test_a_body_changes_the_state_of_users_and_apps(serve: Serve) -> None:
 
 
 async def test_bodies_of_a_parallel_agent_run_at_the_same_time(serve: Serve) -> None:
-    """Each receives the events of its own sub-agents, and not the other body's."""
+    """Each body receives the events of its own sub-agents, and not those of the other body."""
     bodies = relay("left"), relay("right")
     state = (
         await run(

@@ -50,7 +50,7 @@ def expired(tool: str) -> JsonObject:
 
 
 async def test_by_default_a_call_waits_thirty_days(serve_and_skip: SkipTime) -> None:
-    """It is pending after 29 days; after 30 it has expired without running, and the model learns it."""
+    """A call is pending after 29 days; after 30 it has expired without running, and the model is informed."""
     till, verified = Till(), list[Invocation]()
     agent = payer(till.pay, PAY, says("Too late."))
     async with serve_and_skip(agent, verified) as clock:
@@ -70,7 +70,7 @@ async def test_by_default_a_call_waits_thirty_days(serve_and_skip: SkipTime) -> 
 async def test_an_expired_long_running_call_is_reported_to_the_model(
     serve_and_skip: SkipTime, function: Callable[[], Any]
 ) -> None:
-    """Closes the call, with or without an interim response, and reads as expired instead of approved."""
+    """An expired call is closed, with or without an interim response, as expired instead of approved."""
     verified = list[Invocation]()
     replies = [says("Asked.")] if function is ticket else []
     model = ScriptedModel(calls((function.__name__, {})), *replies, says("Nobody answered."))
@@ -115,7 +115,7 @@ async def test_a_deadline_that_passes_without_a_worker_has_passed(serve_and_skip
     async with serve_and_skip(agent, verified) as clock:
         invocation = await until_waiting(clock.client.start("payer", "pay 5"), "fc-1")
         await quiet(invocation)
-    # Not awaited: without a worker time stands still once the timer has fired.
+    # Not awaited, because without a worker time stops once the timer has fired.
     forward = asyncio.create_task(clock.forward(invocation, 2 * DAY))
     await until(lambda: fired(invocation), "the timer firing")
     forward.cancel()
@@ -188,7 +188,7 @@ async def test_waiting_for_a_person_is_not_working_time(serve_and_skip: SkipTime
 async def test_a_pending_call_keeps_its_deadline_over_continue_as_new(
     serve_and_skip: SkipTime, budget: JsonObject, waits: str, deadline: timedelta
 ) -> None:
-    """It expires neither earlier nor later, the model learns it, and a later answer is refused."""
+    """A pending call expires neither earlier nor later, the model is informed, and a later answer is refused."""
     till, verified = Till(), list[Invocation]()
     agent = payer(till.pay, PAY, says("Too late."), require_confirmation=not budget, deadline=DAY)
     async with serve_and_skip(agent, verified) as clock:

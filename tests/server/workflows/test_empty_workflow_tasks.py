@@ -63,10 +63,7 @@ async def test_refused_updates_during_results_change_nothing_for_readers(
 
 @pytest.mark.parametrize("seed", range(drawn_examples(48) // 4))
 async def test_messages_in_any_order_are_read_as_the_workflow_processed_them(serve: Serve, seed: int) -> None:
-    """Sends signals, refused and accepted updates, tool results and worker restarts in a random order.
-
-    Compares events with the workflow's own, including times.
-    """
+    """Readers see the workflow's events and times after any order of signals, updates, tool results and restarts."""
     draw, gate = random.Random(seed), Gate()
     in_flight = asyncio.Semaphore(8)  # the server takes ten updates of one workflow at a time
 
@@ -115,10 +112,7 @@ async def test_messages_in_any_order_are_read_as_the_workflow_processed_them(ser
 
 @pytest.mark.parametrize("seed", range(20 if is_full() else 3))
 async def test_answers_around_a_deadline_are_read_as_the_workflow_processed_them(serve: Serve, seed: int) -> None:
-    """Sends approvals, rejections and claims in a random order around a deadline, also without a worker.
-
-    Compares events with the workflow's own, including times.
-    """
+    """Readers see the workflow's events and times for any order of answers around a deadline, even without a worker."""
     draw = random.Random(seed)
     in_flight = asyncio.Semaphore(8)  # the server takes ten updates of one workflow at a time
     ran = list[int]()
@@ -187,7 +181,7 @@ async def test_an_update_after_results_without_effect_is_read_by_everyone(serve:
         await quiet(invocation)
         assert (await approve_and_finish(invocation, "fc-1")).text == "Done."
         named = [ref for position in await positions(invocation) for ref in position.new]
-        # But for the end, the last reply and its request.
+        # All but the end, the last reply and its request.
         assert len(named) == (await invocation.log()).length - 3
     assert responses(model.requests[1]) == [("pay", {"paid": 5}), *(("look", {"result": n}) for n in range(3))]
 

@@ -50,7 +50,7 @@ async def responses_in(invocation: Invocation) -> dict[str, JsonObject]:
 
 async def test_a_terminated_invocation_reads_as_ended_with_its_calls_closed(serve: Serve) -> None:
     """Termination runs no workflow code, but readers of the history see the end."""
-    # Not verified: a query replays the workflow up to its last task, which was before the end.
+    # Not verified, because a query replays the workflow only up to its last task, before the end.
     async with serve(asker(), verify=False) as env:
         invocation = await until_waiting(env.client.start("asker", "ask"), "fc-1")
         await quiet(invocation)
@@ -131,7 +131,7 @@ async def test_cancelling_closes_all_open_calls_in_call_order(serve: Serve) -> N
 
 
 async def test_a_tool_that_ignores_its_cancellation_delays_the_end_only_briefly(serve: Serve) -> None:
-    """Its outcome is reported as unknown."""
+    """A tool that ignores its cancellation has an unknown outcome."""
     gate = Gate()
 
     async def stubborn() -> str:
@@ -156,7 +156,7 @@ async def test_a_tool_that_ignores_its_cancellation_delays_the_end_only_briefly(
 
 
 async def test_cancelling_a_parent_closes_the_pending_calls_of_its_child(serve: Serve) -> None:
-    """Both read as cancelled, and the approver has nothing to answer any more."""
+    """Parent and child read as cancelled, and the approver has no pending call any more."""
     till = Till()
     child = payer(till.pay, PAY)
     model = ScriptedModel(calls(("payer", {"request": "pay 5"})))

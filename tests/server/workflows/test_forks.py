@@ -71,7 +71,7 @@ class Shop:
 
 
 async def test_recorded_work_before_the_event_is_reused(serve: Serve) -> None:
-    """Nothing of it runs again; the first new step is the one after the event."""
+    """Work before the event does not run again; the first new step is the one after the event."""
     shop = Shop()
     async with serve(shop.buyer()) as env:
         source = await ended(env.client.start("buyer", "tea"))
@@ -98,7 +98,7 @@ async def test_an_approval_of_the_source_lets_nothing_run_in_the_fork(serve: Ser
 
 
 async def test_a_fork_of_a_waiting_invocation_leaves_it_waiting(serve: Serve) -> None:
-    """Each waits for its own answer, with the time that was left at the event."""
+    """Source and fork each wait for their own answer, with the time that was left at the event."""
     shop = Shop()
     async with serve(shop.buyer(require_confirmation=True)) as env:
         source, theirs = await until_call(env.client.start("buyer", "tea"), "fc-2")
@@ -113,7 +113,7 @@ async def test_a_fork_of_a_waiting_invocation_leaves_it_waiting(serve: Serve) ->
 
 
 async def test_a_fork_of_a_fork_continues_from_it(serve: Serve) -> None:
-    """Each names the previous one."""
+    """Each fork names the previous one as its source."""
     shop = Shop()
     async with serve(shop.buyer()) as env:
         source = await ended(env.client.start("buyer", "tea"))
@@ -157,7 +157,7 @@ async def test_lineage_is_visible_in_both(serve: Serve) -> None:
 
 
 async def test_scope_writes_of_the_source_are_not_sent_again(serve: Serve) -> None:
-    """Nothing from before the event happens again."""
+    """Scope writes from before the event are not sent again."""
 
     def visit(tool_context: ToolContext) -> dict[str, int]:
         """Count a visit."""
@@ -205,7 +205,7 @@ async def test_a_long_invocation_is_taken_over_through_the_store(serve: Serve) -
 
 
 async def test_an_unanswered_called_agent_is_called_by_the_fork(serve: Serve) -> None:
-    """It runs in another invocation, below the fork."""
+    """The fork calls the agent again, in another invocation below the fork."""
     helper_requests: list[str] = []
 
     def helped(request: LlmRequest) -> LlmResponse:
@@ -235,7 +235,7 @@ IMPOSSIBLE: list[tuple[int, dict[str, Any], str]] = [
 
 
 async def test_an_impossible_fork_is_refused_before_anything_starts(serve: Serve) -> None:
-    """The error has the reason."""
+    """An impossible fork is refused with the reason."""
     shop = Shop()
     async with serve(shop.buyer()) as env:
         source = await ended(env.client.start("buyer", "tea"))
@@ -292,7 +292,7 @@ async def test_an_instruction_for_an_agent_that_the_fork_never_runs_is_refused(s
 
 
 async def test_a_fork_is_cancelled_like_any_invocation(serve: Serve) -> None:
-    """Works before a worker has started it, too."""
+    """A fork can be cancelled even before a worker has started it."""
     shop = Shop()
     async with serve(shop.buyer()) as env:
         source = await ended(env.client.start("buyer", "tea"))

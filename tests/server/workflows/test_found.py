@@ -22,7 +22,7 @@ UPSERTED = EventType.EVENT_TYPE_UPSERT_WORKFLOW_SEARCH_ATTRIBUTES
 
 
 async def given(invocation: Invocation) -> list[object]:
-    """Return what an invocation was started with, and how often it changed that."""
+    """Return the search attributes of an invocation's start, and how often it changed them."""
     history = await invocation.history()
     upserts = sum(event.event_type == UPSERTED for event in history.events)
     found = (await invocation.handle.describe()).typed_search_attributes
@@ -30,14 +30,14 @@ async def given(invocation: Invocation) -> list[object]:
 
 
 async def test_an_invocation_is_started_with_them(serve: Serve) -> None:
-    """The client sets what never changes, so nobody has to wait for a worker to find what he has started."""
+    """The client sets the constant search attributes, so that an invocation is found before a worker runs it."""
     async with serve(Agent(name="clerk", model=ScriptedModel(says("hello")))) as env:
         invocation = await ended(env.client.start("clerk", "hello", user_id="dana", session_id="s1"))
         assert await given(invocation) == ["clerk", "dana", "s1", None, 0]
 
 
 async def test_a_called_agent_is_started_with_them(serve: Serve) -> None:
-    """Its caller knows that they exist."""
+    """A caller that uses search attributes starts called agents with them."""
     child = Agent(name="child", model=ScriptedModel(says("done")))
     model = ScriptedModel(calls(("child", {"request": "work"})), says("it is done"))
     async with serve(Agent(name="caller", model=model, tools=[AgentTool(child)])) as env:
@@ -47,7 +47,7 @@ async def test_a_called_agent_is_started_with_them(serve: Serve) -> None:
 
 
 async def test_an_invocation_started_without_them_sets_them_itself(serve: Serve) -> None:
-    """As by the `temporal` CLI, in whatever namespace."""
+    """An invocation started by the `temporal` CLI sets its search attributes itself."""
     async with serve(Agent(name="clerk", model=ScriptedModel(says("hello")))) as env:
         handle = await env.client.temporal.start_workflow(
             "AgentInvocation", {"agent": "clerk", "message": "hello"}, id="by-hand", task_queue=env.client.task_queue

@@ -28,7 +28,7 @@ from tests.server.workflows.outside import LATE
 async def test_an_invocation_needs_no_more_tasks_and_payloads(
     serve: Serve, scenario: Scenario, workflow_tasks: int, activities: int, payloads: int
 ) -> None:
-    """Each number has a price in CPU time, on the worker and on the server."""
+    """Tasks and payloads stay below their limits, because each costs CPU time on worker and server."""
     async with serve(root_agent, verify=False, max_cached_workflows=10, settings=LATE) as env:
         invocation = await env.client.start(root_agent.name, scenario.text())
         if scenario is APPROVE:

@@ -199,7 +199,7 @@ async def test_a_worker_that_stops_before_the_tool_starts_leaves_the_call_to_the
 
 
 async def test_a_worker_that_stops_after_the_tool_ran_reports_an_unknown_outcome(serve: Serve) -> None:
-    """Its callback was still running, so there is no result, and the tool must not run again."""
+    """A callback was still running, so there is no result, and the tool must not run again."""
     till, ran = Till(), asyncio.Event()
 
     async def wait(**_: Any) -> None:

@@ -58,7 +58,7 @@ UNREADABLE: dict[str, list[Any]] = {
     "two broken arguments": [bytes_of(b"{"), bytes_of(b"{", b"binary/encrypted")],
     "1.9 MB": [{"function_call_id": "fc-1", "action": "approve", "comment": "x" * 1_900_000}],
 }
-"""None of these is an answer, though some nearly are."""
+"""Values that are not answers, though some are almost valid."""
 
 
 async def start_waiting(client: AgentClient) -> Invocation:
@@ -79,7 +79,7 @@ async def approve_and_finish(invocation: Invocation, till: Till) -> None:
 
 
 async def test_an_invalid_signal_is_recorded_as_ignored(serve: Serve) -> None:
-    """Each has one event and no other effect."""
+    """Each invalid signal has one event and no other effect."""
     till = Till()
     async with serve(payer(till.pay, PAY, says("Paid."))) as env:
         invocation = await start_waiting(env.client)

@@ -18,7 +18,7 @@ def ask(purpose: str) -> dict[str, str]:
 
 
 async def test_a_tool_is_called_and_its_response_and_state_are_recorded(serve: Serve) -> None:
-    """Records one tool call: call, response with state, final text."""
+    """One tool call records the call, the response with state, and the final text."""
     model = ScriptedModel(calls(("add", {"a": 1, "b": 2})), says("three"))
     async with serve(Agent(name="adder", model=model, tools=[add])) as env:
         invocation = await env.client.start("adder", "one and two?")
@@ -28,7 +28,7 @@ async def test_a_tool_is_called_and_its_response_and_state_are_recorded(serve: S
 
 
 async def test_an_invocation_with_one_tool_call_takes_23_events(serve: Serve) -> None:
-    """This is Temporal's minimum for three activities."""
+    """An invocation takes 23 events, which is Temporal's minimum for three activities."""
     model = ScriptedModel(calls(("add", {"a": 1, "b": 2})), says("three"))
     async with serve(Agent(name="adder", model=model, tools=[add])) as env:
         invocation = await env.client.start("adder", "one and two?")

@@ -29,7 +29,7 @@ async def failure(invocation: Invocation) -> ApplicationError:
 
 
 async def test_a_request_that_the_model_refuses_fails_the_invocation(serve: Serve) -> None:
-    """Makes one attempt, because the same request would be refused again."""
+    """A refused request is not retried, because it would be refused again."""
     model = ScriptedModel(ModelRefused("no such model", status=404), says("never said"))
     async with serve(Agent(name="ag", model=model)) as env:
         error = await failure(await env.client.start("ag", "go"))
@@ -54,7 +54,7 @@ async def test_an_overloaded_model_is_called_again_when_it_says(serve: Serve) ->
 
 
 async def test_temporary_state_survives_a_pause_and_never_leaves(serve: Serve) -> None:
-    """ADK loses it at the pause."""
+    """Temporary state survives a pause, although ADK loses it."""
 
     def recall(tool_context: ToolContext) -> str:
         """Recall what was noted before the pause."""

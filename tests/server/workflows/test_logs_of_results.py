@@ -19,7 +19,7 @@ class Broken:
 
 
 async def test_a_broken_log_repeats_neither_model_nor_tool(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their results are returned before they are logged."""
+    """Results are returned before they are logged, so a broken log repeats no call."""
     till = Till()
     model = ScriptedModel(calls(("pay", {"amount": 5})), says("Paid."))
     monkeypatch.setattr(model_caller, "events", Broken())

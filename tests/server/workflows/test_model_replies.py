@@ -66,7 +66,7 @@ UNUSABLE: list[tuple[LlmResponse, str]] = [
     (LlmResponse(error_code="SAFETY", error_message="The reply was blocked."), "The reply was blocked."),
     (LlmResponse(error_code="SAFETY"), "SAFETY"),
 ]
-"""Replies that nothing can be done with, and why."""
+"""Replies that cannot be used, with the reasons."""
 
 
 async def test_a_reply_that_cannot_be_used_stops_the_invocation_with_a_reason(serve: Serve) -> None:
@@ -103,7 +103,7 @@ async def test_an_invalid_content_stops_the_invocation(serve: Serve, content: An
 
 
 async def test_an_invalid_content_is_not_shown_to_callbacks(serve: Serve) -> None:
-    """It cannot be converted for them."""
+    """Callbacks do not receive an invalid content, because it cannot be converted."""
     responses_seen: list[LlmResponse] = []
 
     def look(callback_context: ToolContext, llm_response: LlmResponse) -> None:
@@ -203,7 +203,7 @@ async def test_values_of_a_reply_are_repaired(serve: Serve) -> None:
     [("MALFORMED_FUNCTION_CALL", True), ("UNEXPECTED_TOOL_CALL", True), ("MODEL_RETURNED_NO_CONTENT", False)],
 )
 async def test_a_model_is_called_again_after_an_unusable_reply(serve: Serve, code: str, note: bool) -> None:
-    """Records and counts the reply, and reports a mistake to the model. The budget limits the number of calls."""
+    """An unusable reply is recorded, counted, and reported to the model. The budget limits the number of calls."""
     unusable = LlmResponse(error_code=code, error_message="It was print(pay).")
     agent, model = payer(Till(), unusable, says("Done."), unusable)
     async with serve(agent) as env:
@@ -311,7 +311,7 @@ async def test_a_reply_that_takes_too_long_is_stopped_at_the_time_limit(serve: S
 
 
 async def test_a_models_explanation_of_3_mb_is_cut(serve: Serve) -> None:
-    """Bounds a provider's error text and removes characters that cannot be recorded."""
+    """A provider's error text is cut, and characters that cannot be recorded are removed."""
     agent, _ = payer(Till(), LlmResponse(error_code="SAFETY", error_message="a\ud800" + "x" * 3_000_000))
     async with serve(agent) as env:
         result = await env.client.run("payer", "pay")

@@ -120,7 +120,7 @@ async def test_a_forged_reference_blocks_nothing(serve: Serve) -> None:
 
 
 async def test_a_missing_store_fails_only_the_workflow_task(serve: Serve, tmp_path: Path) -> None:
-    """A worker with the right store can continue. Readers get the name of the store, and never an empty result."""
+    """A worker with the right store can continue. Readers get the store's name, and never an empty result."""
 
     def read() -> str:
         return "x" * 500_000
@@ -157,7 +157,7 @@ def payload_of(size: int) -> Payload:
 
 @pytest.mark.parametrize(("over", "offloaded"), [(-1, False), (0, True), (1, True)])
 async def test_payloads_are_offloaded_from_the_configured_size(tmp_path: Path, over: int, offloaded: bool) -> None:
-    """Offloads a payload of the limit; one byte less stays."""
+    """A payload of the configured size is offloaded; one that is a byte smaller stays."""
     converter = offloading(Blobs(tmp_path), over=10_000)
     [stored] = await converter.encode([RawValue(payload_of(10_000 + over))])
     assert is_reference(stored) is offloaded

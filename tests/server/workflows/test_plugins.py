@@ -159,7 +159,7 @@ async def test_plugins_apply_to_called_agents_by_default(serve: Serve) -> None:
 
 
 async def test_reflection_lets_the_model_try_again_a_bounded_number_of_times(serve: Serve) -> None:
-    """Answers the exception with guidance, and raises it after `max_retries`. Source: 1.7."""
+    """The plugin answers an exception with guidance, and raises it after `max_retries`. Source: 1.7."""
     tries = [calls(("fails", {})) for _ in range(3)]
     model = ScriptedModel(*tries, says("I give up."))
     agent = Agent(name="worker", model=model, tools=[fails])

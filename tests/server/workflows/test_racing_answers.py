@@ -42,7 +42,7 @@ async def task_scheduled(invocation: Invocation) -> bool:
 
 
 async def test_the_first_of_two_signals_in_one_workflow_task_counts(serve: Serve) -> None:
-    """Both arrive without a running worker; the order of the history decides."""
+    """Of two signals that arrive without a running worker, the first one in the history counts."""
     till = Till()
     agent = payer(till.pay)
     async with serve(agent, verify=False) as env:
@@ -83,7 +83,7 @@ async def test_a_signal_and_an_update_in_one_workflow_task_count_once(serve: Ser
 
 @pytest.mark.parametrize("wake", [True, False])
 async def test_simultaneous_progress_by_signal_and_update_reads_the_same_to_all(serve: Serve, wake: bool) -> None:
-    """Both count; workflow, history and model agree on the order."""
+    """Both progress reports count, and workflow, history and model agree on their order."""
     agent = asker(ASK, says("One."), says("Two."), says("Three."))
     async with serve(agent, verify=False) as env:
         queue = env.client.task_queue
@@ -141,7 +141,7 @@ async def test_a_reused_update_id_gets_the_first_receipt(serve: Serve) -> None:
 
 
 async def test_a_refused_update_id_may_be_used_again(serve: Serve) -> None:
-    """Nothing was recorded for it."""
+    """A refused update ID may be used again, because nothing was recorded for it."""
     till = Till()
     agent = payer(till.pay)
     async with serve(agent) as env:

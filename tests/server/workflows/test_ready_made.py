@@ -53,7 +53,7 @@ async def test_exit_loop_ends_the_loop_without_another_model_call(serve: Serve) 
 
 
 async def test_google_search_is_in_the_request_and_its_grounding_in_the_event(serve: Serve) -> None:
-    """The worker runs no part of it."""
+    """The provider runs the search, and the worker runs no part of it."""
     async with FakeGemini() as gemini:
         candidate: JsonObject = {
             "content": {"role": "model", "parts": [{"text": "Ann won."}]},

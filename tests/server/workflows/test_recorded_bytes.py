@@ -54,7 +54,7 @@ def is_filler(event: HistoryEvent) -> bool:
 
 def recorded(events: list[HistoryEvent]) -> tuple[int, int]:
     """Return the number of events and their bytes, except workflow tasks, whose number may depend on the timing, and
-    what fills those that would be empty.
+    the fillers of empty ones.
 
     The identities of workers are not counted, because they contain the name of the machine.
     """

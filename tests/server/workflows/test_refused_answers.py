@@ -36,7 +36,7 @@ REFUSED: list[tuple[str, JsonObject]] = [
     ("InvalidAnswer", {"function_call_id": "fc-1", "action": "progress", "response": {"percent": 50}}),
     ("InvalidAnswer", {"function_call_id": "fc-2", "action": "edit", "args": {"purpose": "y"}}),
 ]
-"""By an answer that reads well, in an invocation where fc-1 has to be confirmed, fc-2 waits and fc-3 just ran."""
+"""Reasons and well-formed answers, in an invocation where fc-1 needs a confirmation, fc-2 waits and fc-3 has run."""
 
 MALFORMED: list[object] = [
     None,
@@ -61,7 +61,7 @@ MALFORMED: list[object] = [
     {"function_call_id": "fc-2", "action": "progress"},
     {"function_call_id": "fc-2", "action": "progress", "response": {}, "wake": "perhaps"},
 ]
-"""None of these is an answer."""
+"""Values that are not answers."""
 
 
 def ask(purpose: str) -> None:
@@ -116,7 +116,7 @@ async def test_invalid_answers_change_nothing(serve: Serve, channel: str) -> Non
 
 @pytest.mark.parametrize(("channel", "first"), [("update", "approve"), ("signal", "reject")])
 async def test_the_first_answer_wins(serve: Serve, channel: str, first: str) -> None:
-    """Repeated or opposite answers do not count; a forged one does not even learn that an answer exists."""
+    """Repeated or opposite answers do not count; the refusal of a forged one does not reveal the first answer."""
     till = Till()
     agent, model = payer(till, says("Done."))
     later: list[tuple[str, JsonObject]] = [

@@ -59,7 +59,7 @@ async def test_an_agent_has_a_fairness_key(server: EmbeddedServer, tmp_path: Pat
 async def test_an_agent_run_by_a_tools_workflow_has_the_tenant_of_the_calling_agent(
     server: EmbeddedServer, tmp_path: Path
 ) -> None:
-    """The workflow between the agents does not know tenants."""
+    """The called agent has the tenant, although the workflow between the agents knows none."""
 
     def ask(agent: str) -> None:
         """Ask an agent."""

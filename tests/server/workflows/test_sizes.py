@@ -18,7 +18,7 @@ from waystation.tools.tool_context import ToolContext
 
 @pytest.mark.parametrize("size", [900_000, 1_500_000, 2_096_500])
 async def test_an_approval_with_a_large_response_does_not_block_the_invocation(serve: Serve, size: int) -> None:
-    """Either it counts and the tool receives the response, or it is ignored and the call can be answered again."""
+    """A large approval either counts and the tool receives its response, or is ignored and the call stays pending."""
     sizes_seen: list[int] = []
 
     def pay(amount: int, tool_context: ToolContext) -> str:

@@ -46,7 +46,7 @@ async def test_the_ids_are_recorded_with_the_first_reply(serve: Serve, logs: lis
 async def test_a_worker_with_another_store_is_noticed(
     serve: Serve, tmp_path: Path, logs: list[MutableMapping[str, Any]]
 ) -> None:
-    """It continues the invocation, logs the difference and records its own store."""
+    """A worker with another store continues the invocation, logs the difference and records its own store."""
     (tmp_path / "other").mkdir()
     agent = asker()
     async with serve(agent, verify=False) as env:
@@ -61,7 +61,7 @@ async def test_a_worker_with_another_store_is_noticed(
 
 @pytest.mark.slow
 async def test_a_worker_and_a_client_with_another_store_start_only_without_strict(serve: Serve, tmp_path: Path) -> None:
-    """They compare their stores with those of the newest open invocation on their task queue."""
+    """Worker and client compare their stores with those of the newest open invocation on their task queue."""
     (tmp_path / "other").mkdir()
     async with serve(asker()) as env:
         queue, invocation = env.client.task_queue, await env.client.start("asker", "go")
@@ -94,7 +94,7 @@ async def test_a_worker_and_a_client_with_another_store_start_only_without_stric
 async def test_a_worker_starts_while_the_store_of_user_keys_is_unavailable(
     serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It cannot compare its stores with those of the open invocation, but it can serve once the store is back."""
+    """The worker cannot compare its stores with those of the open invocation, but serves once the store is back."""
     EncryptionKeys.generate().create(tmp_path / "keys.json")
     monkeypatch.setenv(ENCRYPTION_VARIABLE, str(tmp_path / "keys.json"))
     monkeypatch.setenv(USER_KEYS_VARIABLE, str(tmp_path / "user-keys.db"))

@@ -161,7 +161,7 @@ async def test_a_long_conversation_keeps_its_parts_at_any_age(
 
 
 async def test_the_message_of_a_schedule_is_kept(own_server: EmbeddedServer, tmp_path: Path) -> None:
-    """No history has it before the schedule starts its first invocation."""
+    """The message of a schedule is kept, although no history has it before the first start."""
     client = await AgentClient.connect(address=own_server.address, store=tmp_path)
     arguments = {"agent": "clerk", "message": LARGE}
     action = ScheduleActionStartWorkflow(WORKFLOW, arguments, id="scheduled", task_queue="none")
@@ -178,7 +178,7 @@ async def test_the_message_of_a_schedule_is_kept(own_server: EmbeddedServer, tmp
 async def test_artifacts_of_deleted_invocations_are_removed(
     own_server: EmbeddedServer, tmp_path: Path, is_callback: bool
 ) -> None:
-    """Keeps artifacts of users and of existing sessions and invocations, whatever the ID of a session is."""
+    """Artifacts of users and of existing sessions and invocations are kept, whatever the ID of a session is."""
     artifacts = ObjectStoreArtifactService(tmp_path / "artifacts")
 
     async def save(tool_context: CallbackContext | ToolContext) -> None:
@@ -212,7 +212,7 @@ async def test_artifacts_of_deleted_invocations_are_removed(
 
 
 async def test_the_histories_of_all_namespaces_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reads every page of the server's namespaces."""
+    """The histories of all namespaces are read, over all pages of the list of namespaces."""
     monkeypatch.setattr(store_pruning, "NAMESPACES_PAGE", 1)
     async with EmbeddedServer() as server:
         client = await Client.connect(server.address)

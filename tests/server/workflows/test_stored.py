@@ -107,7 +107,7 @@ async def test_the_model_sees_the_artifacts_that_it_loads(serve: Serve) -> None:
 
 
 async def test_a_later_session_finds_memories_of_an_earlier_one(serve: Serve) -> None:
-    """The model's search and preloading find them, but never for another user."""
+    """The model's search and preloading find the memories, but never those of another user."""
     model = ScriptedModel(
         calls(("remember", {})), "Done.", calls(("load_memory", {"query": "TEA"})), "Green.", "Nothing."
     )
@@ -143,7 +143,7 @@ async def test_a_worker_uses_its_configured_services(serve: Serve) -> None:
 
 
 async def test_a_callback_with_a_forgotten_await_fails(serve: Serve) -> None:
-    """Otherwise the callback would have no effect and no error."""
+    """A callback with a forgotten await fails, because it would have no effect."""
 
     def save(callback_context: CallbackContext) -> None:
         callback_context.save_artifact("a.txt", types.Part(text="x"))  # type: ignore[unused-coroutine]  # the mistake

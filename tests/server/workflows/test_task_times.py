@@ -22,7 +22,7 @@ from waystation.core.budget import Budget
 async def test_an_answer_after_results_does_not_lengthen_the_work(serve: Serve) -> None:
     """Two tools return while a call waits, and another invocation occupies the cache for 3 s.
 
-    That time does not count against 2 s of work, whatever happens when they are used up.
+    This time does not count toward the working time of 2 s, whatever happens when it is used up.
     """
     batch = [("ask", {}), ("rest", {"seconds": 0.01}), ("rest", {"seconds": 0.1})]
     plan, other = json.dumps([batch, [("rest", {"seconds": 0})]]), json.dumps([[("rest", {"seconds": 3})]])

@@ -43,7 +43,7 @@ async def test_before_tool_may_change_the_arguments_or_answer(serve: Serve) -> N
 
 
 async def test_after_tool_sees_the_raw_value_and_may_replace_it(serve: Serve) -> None:
-    """Applies also to an answer of a callback and to a replaced error."""
+    """`after_tool` sees the raw value, an answer of a callback, or a replaced error, and may replace each."""
     values: list[Any] = []
 
     def shout() -> str:
@@ -251,7 +251,7 @@ async def test_a_callback_may_answer_for_a_tool_that_took_too_long(serve: Serve)
 
 
 async def test_a_transfer_passes_through_tool_callbacks(serve: Serve) -> None:
-    """It is an ordinary tool call and may be answered by a callback."""
+    """A transfer is an ordinary tool call, which a callback may answer."""
     arguments: list[dict[str, Any]] = []
 
     def before(tool: Any, args: dict[str, Any], tool_context: ToolContext) -> dict[str, str] | None:
@@ -306,7 +306,7 @@ async def test_author_code_sees_its_invocation(serve: Serve) -> None:
 
 
 async def test_the_log_has_the_place_where_a_tool_raised(serve: Serve, logs: list[MutableMapping[str, Any]]) -> None:
-    """Logs the author's line; only the model receives the exception's text, because it may quote the conversation."""
+    """The author's line is logged; only the model receives the exception's text, which may quote the conversation."""
     model = ScriptedModel(calls(("fails", {})), says("done"))
     async with serve(Agent(name="clerk", model=model, tools=[fails])) as env:
         await (await env.client.start("clerk", "go")).result()
@@ -316,7 +316,7 @@ async def test_the_log_has_the_place_where_a_tool_raised(serve: Serve, logs: lis
 
 
 async def test_a_tool_without_a_coroutine_function_is_reported(serve: Serve) -> None:
-    """The error names its class."""
+    """The error names the class of the tool."""
 
     class Plain(BaseTool):
         def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> Any:

@@ -199,7 +199,7 @@ async def test_an_approved_call_does_not_run_on_a_tool_of_another_origin(serve: 
 
 
 async def test_an_invented_tool_name_does_not_run_on_a_later_tool(serve: Serve) -> None:
-    """Nobody was asked whether the call needs an approval. Callbacks see the call, so it has an activity."""
+    """An invented call does not run, because no tool decided whether it needs an approval. Callbacks see the call."""
     later = Changing("invented", name="later", lists=False, asks=True)
 
     def before(tool: BaseTool, args: JsonObject, tool_context: ToolContext) -> None:

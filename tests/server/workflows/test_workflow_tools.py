@@ -78,7 +78,7 @@ async def users_worker(env: AgentEnvironment, *, services: Any = ()) -> AsyncIte
 
 
 async def test_a_workflow_of_the_user_is_a_tool(serve: Serve) -> None:
-    """It is a child of the invocation that can wait for a long time, here for a signal; its result is the response."""
+    """A workflow tool is a child of the invocation that can wait, here for a signal; its result is the response."""
     model = ScriptedModel(calls(("Onboarding", {"customer": "ada"})), says("done"))
     tool = WorkflowTool("Onboarding", schema=CUSTOMER)
     async with serve(Agent(name="clerk", model=model, tools=[tool])) as env, users_worker(env) as tool.task_queue:
@@ -127,7 +127,7 @@ async def test_a_canceled_invocation_cancels_the_workflow_that_it_runs(serve: Se
 
 
 async def test_a_nexus_operation_is_a_tool(serve: Serve) -> None:
-    """Its result is the response; an error of its handler becomes an error response."""
+    """The result of a Nexus operation is the response; an error of its handler becomes an error response."""
     model = ScriptedModel(calls(("quote", {"customer": "ada"}), ("quote", {"customer": "nobody"})), says("done"))
     tool = NexusTool("quote", endpoint="unknown", service="quotes", schema=CUSTOMER)
     agent = Agent(name="clerk", model=model, tools=[tool])
@@ -186,7 +186,7 @@ async def test_a_budget_counts_calls_of_the_users_code(serve: Serve) -> None:
 
 @pytest.mark.parametrize("effect", ["once", "repeatable"])
 async def test_a_reset_finds_the_workflow_that_still_runs(serve: Serve, effect: Effect) -> None:
-    """It is not started again, and the model learns that the outcome is unknown."""
+    """A workflow that still runs is not started again, and the model learns that the outcome is unknown."""
     model = ScriptedModel(calls(("Onboarding", {"customer": "ada"})), says("done"), says("done"))
     tool = WorkflowTool("Onboarding", schema=CUSTOMER, effect=effect)
     agent = Agent(name="clerk", model=model, tools=[tool])

@@ -76,7 +76,7 @@ async def test_a_large_update_that_is_not_found_is_refused_and_leaves_no_trace(s
 
 
 async def test_an_answer_over_the_limit_is_refused_at_the_sender(serve: Serve) -> None:
-    """The client refuses it, even for signals, to which no worker can respond."""
+    """The client refuses a large answer, even as a signal, to which no worker can respond."""
     async with serve(asker()) as env:
         invocation = await asking(env)
         before = len((await invocation.history()).events)
@@ -111,10 +111,10 @@ async def test_a_continued_run_waits_for_a_worker_with_its_input(serve: Serve, t
         invocation = await start_with_cuts(env, "adder", state={"text": "x" * 300_000})
         await waiting(invocation, "fc-6")
 
-        async def taken_up() -> bool:  # a run that was cut a moment ago has no workflow task yet
+        async def taken_up() -> bool:  # a run that has just continued as new has no workflow task yet
             return len((await invocation.history()).events) > 3
 
-        await quiet(invocation)  # it may wait, and be cut after that
+        await quiet(invocation)  # it may wait first, and continue as new later
         await until(taken_up, "the latest run taken up")
         await quiet(invocation)
         assert await runs(invocation) > 1

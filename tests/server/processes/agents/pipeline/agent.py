@@ -16,7 +16,7 @@ def close_books(tool_context: ToolContext) -> str:
 
 
 def payer(request: LlmRequest) -> LlmResponse:
-    """Pay what the user says, once in all rounds."""
+    """Return an agent that pays the amount in the message, once in all rounds."""
     told = responses(request)
     return says(f"paid {told[0][1]['paid']}") if told else calls(("pay", {"amount": int(user_text(request))}))
 
