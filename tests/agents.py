@@ -1,4 +1,4 @@
-"""Agents that many tests serve. Each one follows a script, so a test states only what is special about its own."""
+"""Agents that many tests serve. Each one follows a script, so a test states only its special options."""
 
 from collections.abc import Callable
 from typing import Any

@@ -19,7 +19,7 @@ import pytest
 from tests.paths import ROOT
 
 LEAD = timedelta(seconds=60)
-"""How long before a situation its tests start."""
+"""The time between the start of the tests and a situation."""
 HOUR = timedelta(hours=1)
 # A month's end would need another date, so tests with a server have none.
 CLOCKS = {
@@ -32,7 +32,7 @@ CLOCKS = {
 
 
 LIBFAKETIME_FAILS = "tests/corpus/test_divergence.py::test_a_replay_that_times_out_is_repeated"
-"""Interrupts threads on purpose; under libfaketime it fails at any time of day about every other run."""
+"""A test that interrupts threads. Under libfaketime, about every other run of it fails at any time of day."""
 
 
 def pytest_configure() -> None:
@@ -49,9 +49,9 @@ def find_libfaketime() -> Path | None:
 
 
 def shift_clock(library: Path, zone: str, local: datetime, now: datetime) -> dict[str, str]:
-    """Return the environment in which it is soon that local time."""
+    """Return the environment in which this local time is about to come."""
     shift = local.replace(tzinfo=ZoneInfo(zone)) - LEAD - now
-    # Not the times of files: Python would take all compiled modules for outdated.
+    # Keep the times of files, or else Python would treat all compiled modules as outdated.
     unshifted = {"NO_FAKE_STAT": "1", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
     return {"TZ": zone, "LD_PRELOAD": str(library), "FAKETIME": f"{shift.total_seconds():+.0f}", **unshifted}
 
@@ -59,7 +59,7 @@ def shift_clock(library: Path, zone: str, local: datetime, now: datetime) -> dic
 def choose_zones(now: datetime) -> dict[str, dict[str, str]]:
     """Return for each situation the environment with a zone in which it occurs soon."""
     then = (now + LEAD + timedelta(seconds=59)).replace(second=0, microsecond=0)
-    # POSIX's notation: an offset is what is to be added for UTC, and days count from 0.
+    # POSIX's notation: local time plus the offset is UTC, and days count from 0.
     minutes = 60 * then.hour + then.minute
     sign, minutes = ("+", minutes) if minutes <= 720 else ("-", 1440 - minutes)
     summer = then + HOUR

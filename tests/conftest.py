@@ -39,7 +39,7 @@ structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.
 hypothesis.settings.register_profile("busy", deadline=None, max_examples=drawn_examples(100))
 hypothesis.settings.load_profile("busy")
 
-# A shell has what it starts in the background ignore Ctrl-C, and programs that tests start would inherit that.
+# Background jobs of a shell ignore Ctrl-C, and programs that tests start would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Servers that are programs in Go. With a thread for each core, they take a sixth more CPU time, which tests share.
@@ -48,7 +48,7 @@ os.environ.setdefault("GOMAXPROCS", "1")
 # further fifth of their time, and takes 70 MB more for each.
 os.environ.setdefault("GOGC", "400")
 
-# Until the tests are collected: almost everything that collecting creates stays.
+# Off until the tests are collected, because almost all objects that collecting creates stay.
 gc.disable()
 
 
@@ -62,7 +62,7 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """List at the end of `make test-full` what was not tested on this machine."""
+    """List the tests that `make test-full` skipped on this machine."""
     reports = terminalreporter.getreports("skipped") if is_full() else []
     if reports:
         terminalreporter.section(f"NOT TESTED: {len(reports)} tests were skipped", red=True)

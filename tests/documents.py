@@ -12,7 +12,7 @@ FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 
 
 def pages() -> Iterator[Path]:
-    """Yield all pages, those outside of `docs` included."""
+    """Yield all pages, including those outside of `docs`."""
     yield from (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md")
     yield from sorted(DOCS.rglob("*.md"))
     yield from sorted((ROOT / "examples").glob("*/README.md"))

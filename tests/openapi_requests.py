@@ -44,7 +44,7 @@ REASONS = (
     ("body", r"'\[\{", "without an encoding, swagger-client writes an array of objects as one field"),
     ("body", r"\n.*,a b.*$", "without an encoding, swagger-client joins the items of an array with commas"),
 )
-"""Why requests differ: the part of the request, a pattern in the path and both values, and the reason."""
+"""Known differences of requests: the part, a pattern in the path and both values, and the reason."""
 
 
 def example(schema: Any, defs: JsonObject, depth: int = 0) -> Any:
@@ -100,7 +100,7 @@ def build_case(document: JsonObject, operation: Operation, url: str) -> tuple[Js
 
 
 def normalize(request: JsonObject, operation: Operation) -> JsonObject:
-    """Return what two clients must send alike."""
+    """Return the parts of a request that both clients must send equally."""
     path, _, query = request["target"].partition("?")
     headers, body = request["headers"], request["body"]
     media_type, _, boundary = headers.get("content-type", "").partition("; boundary=")

@@ -29,7 +29,7 @@ def without_time(line: str) -> str:
 
 
 def undisturbed() -> dict[str, str]:
-    """Return this process's environment without a developer's own settings."""
+    """Return this process's environment without the developer's own settings."""
     return {key: value for key, value in os.environ.items() if not key.startswith(("TEMPORAL_", "GOOGLE_", "GEMINI_"))}
 
 

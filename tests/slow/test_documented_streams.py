@@ -1,4 +1,4 @@
-"""The programs and commands of the page on streams work unchanged, on real parts."""
+"""The programs and commands of the page on streams work unchanged with real processes."""
 
 import asyncio
 import re
@@ -14,7 +14,7 @@ from waystation.embedded import EmbeddedServer
 
 PAGE = how_to("stream-events")
 _, *PROGRAMS = blocks(PAGE, "python")
-"""Without the first, which starts an invocation that needs an answer."""
+"""All programs but the first one, which starts an invocation that needs an answer."""
 SAID = "[demo model] The weather in London is cloudy, 18 degrees Celsius, with a chance of rain."
 
 

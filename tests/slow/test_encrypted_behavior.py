@@ -60,8 +60,8 @@ NEED_PLAIN = {
     ],
     "sessions/test_user_deletion.py": ["the_recorded_input_shows_the_owner_not_the_id"],
 }
-"""Tests, by file, of what encryption changes: exported files are encrypted, encrypted values have no short form, and an
-invocation whose ID names another user's key is refused.
+"""Tests, by file, of behavior that encryption changes: exported files are encrypted, encrypted values have no short
+form, and an invocation whose ID names another user's key is refused.
 """
 
 
@@ -115,7 +115,7 @@ async def test_saved_histories_with_approvals_keep_replaying(
 async def test_a_worker_without_the_key_holds_an_invocation_until_another_has_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its workflow tasks fail with the key's ID and the remedy, and nothing is lost."""
+    """Workflow tasks fail with the key's ID and the remedy, and nothing is lost."""
     monkeypatch.setenv(ENCRYPTION_VARIABLE, "set below")  # restores the variable at the end
     keys, agent = tmp_path / "keys.json", asker()
     async with EmbeddedServer() as server:
@@ -143,7 +143,7 @@ async def _list_task_failures(env: AgentEnvironment, id: str) -> list[str]:
 
 
 async def test_the_codec_server_decrypts_as_a_process(tmp_path: Path) -> None:
-    """It reads the keys from its environment, and decrypts what a client with the keys has encrypted."""
+    """The codec server reads the keys from its environment, and decrypts the payloads of a client with the keys."""
     write_keys(tmp_path / "keys.json", "first")
     switches = {
         ENCRYPTION_VARIABLE: str(tmp_path / "keys.json"),

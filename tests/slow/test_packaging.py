@@ -82,7 +82,7 @@ PROJECT = {
 }
 """A project as Temporal's documentation lays one out, with an agent."""
 GREETED = {"Hello, Dana", "Looked up."}
-"""The output of its worker, among its logs."""
+"""The output of the project's worker, among its logs."""
 
 OTHER = {
     "pyproject.toml": """
@@ -197,7 +197,7 @@ def test_agents_run_next_to_modules_of_the_usual_names(installed: Installed) -> 
 
 
 def test_a_distribution_with_tools_can_be_installed_and_removed(installed: Installed, tmp_path: Path) -> None:
-    """Neither changes a file of Waystation."""
+    """Installing and removing a distribution with `tools` changes no file of Waystation."""
     installed.pip("install", write(tmp_path, OTHER))
     assert set(installed.run("python", "worker.py").splitlines()) >= GREETED
     installed.pip("uninstall", "toolbelt")

@@ -13,7 +13,7 @@ def test_the_website_builds_without_broken_links(tmp_path: Path) -> None:
 
 
 def test_the_navigation_has_every_page() -> None:
-    """The line in the index that each page needs is enough."""
+    """The navigation has every page that the index lists."""
     listed = json.dumps(navigation())
     pages = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}
     assert {page for page in pages if f'"{page}"' not in listed} == set()

@@ -100,7 +100,7 @@ async def test_one_screen_has_the_chat_the_changes_and_the_approvals(package: Pa
 
 
 async def test_the_test_of_a_new_package_passes(package: Path) -> None:
-    """It runs with pytest, in a process that knows nothing of these tests."""
+    """The test of a new package passes with pytest, in a separate process."""
     environment = {**undisturbed(), "PYTHONPATH": str(ROOT)}
     command = (sys.executable, "-m", "pytest", "-q", package.name)
     process = await asyncio.create_subprocess_exec(

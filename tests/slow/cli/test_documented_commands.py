@@ -105,7 +105,7 @@ async def test_an_incident_is_saved_forked_and_run_again(shell: Shell) -> None:
 
 
 async def test_the_tutorial_works(shell: Shell, tmp_path: Path) -> None:
-    """Its agent passes the check, and the output is as shown, apart from times and ids."""
+    """The tutorial's agent passes the check, and the output is as shown, apart from times and ids."""
     package = tmp_path / "agents" / "refunds"
     package.mkdir(parents=True)
     for block in blocks(TUTORIAL, "python"):

@@ -30,7 +30,7 @@ def complete(*words: str, address: str) -> tuple[list[str], str]:
 
 
 def test_the_options_of_a_worker_are_completed() -> None:
-    """They are parsed by another program than those of the other commands."""
+    """The options of `worker` are completed, although another program parses them."""
     assert complete("worker", "--metrics-", address="127.0.0.1:1") == (["--metrics-by-tenant"], "")
 
 

@@ -48,7 +48,7 @@ def worker(server: EmbeddedServer, queue: str, tmp_path: Path) -> Worker:
 
 
 async def test_reports_without_a_running_worker_are_not_lost(client: AgentClient, worker: Worker) -> None:
-    """The ticket is closed, and was opened once."""
+    """The ticket is opened once and closed."""
     async with worker() as first:
         invocation = await client.start("ticket_agent", "The printer smells burnt")
         await until(lambda: _spoken(invocation), "the first sentence")
@@ -67,7 +67,7 @@ async def test_reports_without_a_running_worker_are_not_lost(client: AgentClient
 async def test_a_login_continues_under_the_same_link(
     client: AgentClient, worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The worker that showed the link no longer exists."""
+    """A login continues under the same link, although the worker that showed the link no longer exists."""
     with FakeOAuth(client_id="waystation-example", client_secret="known-to-everyone") as provider:
         monkeypatch.setenv("CALENDAR_URL", provider.url)
         async with worker() as first:

@@ -72,13 +72,13 @@ async def shell(tmp_path_factory: pytest.TempPathFactory, calendar: str) -> Asyn
 
 
 async def waits(shell: Shell, invocation: str) -> None:
-    """Wait until something waits for a person in an invocation."""
+    """Wait until a call of an invocation is pending."""
     await shell.until(f"waystation pending {invocation} 2>&1", "waiting for a person")
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
 def test_a_readme_is_short_and_starts_with_the_worker(package: Path) -> None:
-    """It names the commands and their output, and mentions the demo model."""
+    """A README names the commands and their output, and mentions the demo model."""
     text = (package / "README.md").read_text()
     assert len(text.splitlines()) <= 15
     assert commands(package)[0] == WORKER
@@ -126,7 +126,7 @@ async def test_a_payment_takes_two_approvals(shell: Shell) -> None:
 
 
 async def test_the_desk_closes_the_ticket(shell: Shell) -> None:
-    """The command that opened it has printed all reports by then."""
+    """The command that opened the ticket prints all reports before the desk closes it."""
     _, run, desk = commands(EXAMPLES / "ticket")
     running = asyncio.create_task(shell.run(run))
     await waits(shell, "printer-1")
@@ -139,7 +139,7 @@ async def test_the_desk_closes_the_ticket(shell: Shell) -> None:
 
 
 async def test_a_login_is_completed_from_the_command_line(shell: Shell) -> None:
-    """Uses the link of the command, and the address at which a browser ends."""
+    """A login works with the link of the command and the address at which a browser ends."""
     _, provider, run, authorize = commands(EXAMPLES / "calendar_login")
     assert provider == "python examples/calendar_login/provider.py"
     running = asyncio.create_task(shell.run(run))

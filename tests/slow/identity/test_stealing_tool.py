@@ -29,7 +29,7 @@ from waystation.core.payload import JsonObject
 from waystation.tools import FunctionTool
 
 WORKERS = ("workers.toml", "envelope-private.json", "envelope-public.json", "gateway-jwks.json", "links.key")
-"""All that the machine of a worker has."""
+"""The secrets that the machine of a worker has."""
 
 
 def forged(file: Path, call: str) -> dict[str, str]:
@@ -80,7 +80,7 @@ def sealer(file: Path) -> Sealer:
 
 
 async def attempts(client: AgentClient, victim: str, approved: str, fields: JsonObject) -> Mapping[str, str | None]:
-    """Return every attempt of a tool, as it would be sent."""
+    """Return every answer that a tool attempts to send."""
     file, call = Path(os.environ[IDENTITY_ENV]), ids.approval(victim, "fc-1")
     ciphertext = await used(client, approved)
     signed = forged(file, call) | {"the gateway's for another call": opened(ciphertext, file)}
@@ -95,7 +95,7 @@ async def attempts(client: AgentClient, victim: str, approved: str, fields: Json
 async def test_a_tool_with_everything_in_its_environment_cannot_decide(
     serve: Serve, there: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It reads everything that its worker reads, and all histories; after every attempt, its call is still pending."""
+    """A tool that reads all data of its worker and all histories cannot decide: its call stays pending."""
     host = tmp_path / "worker-host"
     host.mkdir()
     for name in WORKERS:
@@ -105,7 +105,7 @@ async def test_a_tool_with_everything_in_its_environment_cannot_decide(
     outcomes: dict[str, str] = {}
 
     async def steal(address: str, queue: str, victim: str, approved: str) -> str:
-        """Approve what somebody else is to approve."""
+        """Try to approve a call that another person must approve."""
         temporal = await Client.connect(address, identity="dana@example.com")
         client = AgentClient(temporal, task_queue=queue)
         (call,) = await client.invocation(victim).pending()

@@ -8,7 +8,7 @@ from verification.chaos.chaos_plan import SHORT, draw_plan
 from verification.chaos.chaos_run import run_chaos
 
 SEED = 4
-"""Its plan uses every channel."""
+"""A seed whose plan uses every channel."""
 
 
 @pytest.mark.timeout(540)

@@ -13,20 +13,20 @@ SERVE = f"{READY}import time\ntime.sleep(1_000)"
 
 
 class Script(WorkerProcess):
-    """A worker process that runs this code instead."""
+    """A worker process that runs the given code instead."""
 
     def __init__(self, code: str) -> None:
         Process.__init__(self, sys.executable, "-c", code)
 
 
 def supervise(*codes: str) -> Supervisor:
-    """Return a supervisor of workers that run these codes, one after another, and then serve."""
+    """Return a supervisor of workers that run these programs, one after another, and then serve."""
     remaining = iter(codes)
     return Supervisor(lambda: Script(next(remaining, SERVE)))
 
 
 async def test_a_worker_that_crashes_before_it_is_ready_is_a_failure() -> None:
-    """It is replaced like any other, and its last output is kept."""
+    """A worker that crashes before it is ready is replaced like any other, and its last output is kept."""
     async with supervise(CRASH) as supervisor:
         await supervisor.ready()
     [failure] = supervisor.failures
@@ -35,7 +35,7 @@ async def test_a_worker_that_crashes_before_it_is_ready_is_a_failure() -> None:
 
 
 async def test_a_worker_that_crashes_after_it_was_ready_is_a_failure() -> None:
-    """A worker that replaces itself after a blocking tool is not one."""
+    """The crash of a ready worker is a failure, unlike that of one that replaces itself after a blocking tool."""
     async with supervise(f"{READY}{CRASH}", BLOCK) as supervisor:
         await until(lambda: supervisor.exits[BLOCKED], "the second worker has ended")
     [failure] = supervisor.failures
@@ -53,7 +53,7 @@ async def test_only_a_killed_worker_counts_as_killed() -> None:
 
 
 async def test_a_worker_that_is_asked_to_stop_does_not_count_as_killed() -> None:
-    """It is replaced, too."""
+    """A worker that is asked to stop is replaced, too."""
     async with supervise() as supervisor:
         await supervisor.end(kill=False)
         await supervisor.ready()

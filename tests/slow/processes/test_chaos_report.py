@@ -88,7 +88,7 @@ def test_an_approved_payment_that_never_began_is_lost_unless_reported_as_unknown
 
 
 async def test_a_hung_step_is_a_problem() -> None:
-    """Its block is left after the limit, so that the run still ends with figures."""
+    """A hung step is left after the limit, so that the run still ends with figures."""
     figures = Figures()
     async with counted_if_hung(figures, "a step", limit_s=0.01):
         await asyncio.Event().wait()
@@ -97,7 +97,7 @@ async def test_a_hung_step_is_a_problem() -> None:
 
 
 async def test_a_timeout_within_a_step_is_not_a_hung_step() -> None:
-    """It comes from the code of the step, and is raised."""
+    """A timeout that the code of a step raises is not a hung step."""
     figures = Figures()
     with pytest.raises(TimeoutError):
         async with counted_if_hung(figures, "a step"):
@@ -107,7 +107,7 @@ async def test_a_timeout_within_a_step_is_not_a_hung_step() -> None:
 
 @pytest.mark.parametrize("approved", [{}, {KEY: False}])
 def test_an_effect_without_an_approval_is_a_problem(tmp_path: Path, approved: dict[str, bool]) -> None:
-    """The call was rejected, or nobody answered it."""
+    """An effect of a rejected or unanswered call is a problem."""
     figures, ledger = Figures(), Ledger(tmp_path)
     ledger.note("paying", key=KEY)
     check_effects(ledger, approved, [], figures)

@@ -5,7 +5,7 @@ from waystation.client.agent_client import AgentClient
 
 
 async def test_a_worker_closes_its_toolsets_before_it_ends(place: Place, client: AgentClient) -> None:
-    """It closes each once, after the last tool."""
+    """A worker closes each toolset once, after the last tool."""
     async with place.worker() as worker:
         invocation = await client.start("equipped", "measure")
         assert (await invocation.result()).text == "done"

@@ -20,7 +20,7 @@ from waystation.core.contract import WORKFLOW, WorkflowSettings
 from waystation.worker import create_worker
 
 CUT_AFTER = 40
-"""In events: three steps, whose pages are together too large to be carried as they stand."""
+"""Number of events in three steps, whose pages together are too large to be carried inline."""
 PARTS = ("activities", "workflows")
 
 Process: TypeAlias = Callable[[], AbstractAsyncContextManager[WorkerProcess]]
@@ -29,7 +29,7 @@ Killed: TypeAlias = Callable[[str], AbstractAsyncContextManager[Process]]
 
 @pytest.fixture(autouse=True)
 def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectServer]:
-    """Return the store of all workers and clients here, which a test can make wait."""
+    """Return the store of all workers and clients here, which a test can block."""
     with object_server() as server:
         for name, value in {**server.environment, "WAYSTATION_STORE": "s3://bucket/store"}.items():
             monkeypatch.setenv(name, value)
@@ -39,7 +39,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectServer]:
 
 @pytest.fixture
 def killed(place: Place, client: AgentClient, monkeypatch: pytest.MonkeyPatch) -> Killed:
-    """Run workers in this process, except for one part that processes run, to be killed."""
+    """Run workers in this process, except for one part that other processes run until they are killed."""
     monkeypatch.setenv(ledger.VARIABLE, str(place.ledger.folder))
 
     @asynccontextmanager
@@ -75,7 +75,7 @@ def conversation(client: AgentClient) -> Session:
 
 
 async def has_continued(client: AgentClient, id: str) -> bool:
-    """Return whether a workflow is in a later run. Visibility would lag."""
+    """Return whether a workflow is in a later run, without visibility, which lags."""
     described = await client.temporal.get_workflow_handle(id).describe()
     return described.run_id != described.raw_description.workflow_execution_info.first_run_id
 
@@ -100,7 +100,7 @@ async def assert_whole(
 async def test_an_invocation_survives_workers_killed_around_continue_as_new(
     place: Place, client: AgentClient, store: ObjectServer, killed: Killed, part: str
 ) -> None:
-    """One is killed while it stores the log, the next right after continue-as-new; the third one pays."""
+    """One worker is killed while it stores the log, and the next right after continue-as-new; the third one pays."""
     async with killed(part) as process, AsyncExitStack() as stack:
         first = await stack.enter_async_context(process())
         store.open.clear()
@@ -149,7 +149,7 @@ async def test_a_session_survives_workers_killed_around_continue_as_new(
 
 
 async def test_a_summary_of_a_killed_worker_is_made_again(place: Place, client: AgentClient) -> None:
-    """One is recorded, and the model sees one."""
+    """A summary of a killed worker is made again; one is recorded, and the model sees one."""
     deciding = create_worker(client.temporal, Registry(), task_queue=place.task_queue, activities=False)
     async with deciding, AsyncExitStack() as stack:
         first = await stack.enter_async_context(place.worker("--only", "activities"))
@@ -171,7 +171,7 @@ async def test_a_summary_of_a_killed_worker_is_made_again(place: Place, client: 
 async def test_two_cold_workers_continue_the_work_of_another(
     place: Place, client: AgentClient, store: ObjectServer
 ) -> None:
-    """Each reads an invocation and a session, both continued as new, from history and store."""
+    """Two cold workers read an invocation and a session, both continued as new, from history and store."""
     session = conversation(client)
     async with place.worker() as first:
         invocation = await start_with_cuts(client, [1], [2], [3], "pay", [4, 5, 6, 7])

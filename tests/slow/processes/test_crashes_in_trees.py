@@ -41,7 +41,7 @@ async def kill(workers: list[WorkerProcess]) -> None:
 async def test_each_branch_of_a_killed_worker_continues_by_the_effect_of_its_tool(
     place: Place, client: AgentClient, processes: list[tuple[str, ...]]
 ) -> None:
-    """A repeatable call is repeated under the same key; one with the effect `once` is not, and its agent learns it."""
+    """A repeatable call is repeated under the same key; a call with the effect `once` is reported to its agent."""
     async with working(place, processes) as workers:
         invocation = await client.start("branches", "go")
         await until(lambda: len(place.ledger.lines("began")) == 2, "two tools that run")
@@ -66,7 +66,7 @@ async def test_each_branch_of_a_killed_worker_continues_by_the_effect_of_its_too
 async def test_a_confirmed_tool_finds_its_confirmation_after_a_crash(
     place: Place, client: AgentClient, processes: list[tuple[str, ...]]
 ) -> None:
-    """Nobody is asked twice: the second run is repeated unless its effect is `once`; the first one counts."""
+    """No approver is asked twice. The second run is repeated unless its effect is `once`; the first one counts."""
     async with working(place, processes) as workers:
         invocation = await client.start("booking", "go")
 
@@ -97,7 +97,7 @@ async def test_a_confirmed_tool_finds_its_confirmation_after_a_crash(
 
 @on_all_stores
 async def test_callbacks_before_agents_count_once_after_a_crash(place: Place, client: AgentClient) -> None:
-    """They run with the first model call, and again with its second attempt, under one key; one event is recorded."""
+    """Callbacks run with each attempt at the first model call, under one key; one event is recorded."""
     deciding = create_worker(
         client.temporal, Registry(), task_queue=place.task_queue, activities=False, settings=SOON_LOST
     )

@@ -1,4 +1,4 @@
-"""Workers that are builds of a deployment: the server gives what is open, and what begins, to the current one."""
+"""Workers as builds of a deployment: the server gives open and new workflows to the current build."""
 
 import json
 import re
@@ -16,19 +16,19 @@ TEXT = how_to("check-before-deploying")
 PAYS = plan([("pay", {"amount": 5})], [("remember", {"word": "paid"})])
 LOOKS = plan([("remember", {"word": "seen"})])
 LOOKS_AGAIN = plan([("remember", {"word": "seen"})], [("remember", {"word": "again"})])
-"""For a conversation in which `LOOKS` was said before."""
+"""A message for a conversation that contains `LOOKS`."""
 
 
 @pytest.fixture
 def shell(place: Place, tmp_path: Path) -> Shell:
-    """A terminal of who deploys."""
+    """Return an operator's terminal."""
     folder = tmp_path / "terminal"
     folder.mkdir()
     return Shell.at(folder, place.address)
 
 
 def option(place: Place, build: str) -> tuple[str, str]:
-    """Return the option of the documentation that says which build a worker is."""
+    """Return the documented options that name the build of a worker."""
     [(name, value)] = re.findall(r"(--deployment-version) (\S+)", TEXT)
     return name, value.replace("agents", place.task_queue).replace("2026-11-21", build)
 
@@ -41,14 +41,14 @@ async def make_current(shell: Shell, place: Place, build: str) -> None:
 
 
 async def parked(client: AgentClient) -> Invocation:
-    """Start an invocation, and wait until it waits."""
+    """Start an invocation, and return it when its call is pending."""
     invocation = await client.start("planned", PAYS)
     await until(invocation.pending, "a call that waits")
     return invocation
 
 
 def process(text: str) -> int:
-    """Return the id of the process that ran the last tool."""
+    """Return the ID of the process that ran the last tool."""
     pid: int = json.loads(text)[-1][1]["pid"]
     return pid
 
@@ -56,7 +56,7 @@ def process(text: str) -> int:
 async def test_what_waits_goes_on_with_the_build_that_is_current(
     place: Place, client: AgentClient, shell: Shell
 ) -> None:
-    """Whichever began it: one without a version, or one that is gone; and so does a session."""
+    """Pending calls and a session continue on the current build, even if they began without a version."""
     session = client.session(agent="planned", session_id=place.task_queue, user_id="ann")
     async with place.worker():
         waiting = [await parked(client)]

@@ -1,4 +1,4 @@
-"""People answer, and click twice, while their workers die: no answer is lost, none counts twice."""
+"""No answer is lost or counts twice when people click twice while workers are killed."""
 
 import asyncio
 from collections import Counter

@@ -36,7 +36,7 @@ async def test_running_tools_finish_before_the_worker_ends(
         await until(lambda: len(place.ledger.lines("began")) == RUNNING, f"{RUNNING} tools that run")
         worker.send(by)
         await worker.logged("worker.draining")
-        worker.send(by)  # impatience changes nothing
+        worker.send(by)  # a second signal changes nothing
         place.ledger.open("drained")
         assert await worker.exit_code() == 0
     assert worker.life == ["worker.ready", "worker.draining", "worker.stopped"]
@@ -46,7 +46,7 @@ async def test_running_tools_finish_before_the_worker_ends(
 
 
 async def test_an_idle_worker_ends_at_once(place: Place) -> None:
-    """It has nothing to wait for."""
+    """An idle worker ends at once, because it has nothing to wait for."""
     async with place.worker() as worker:
         assert await worker.stop() == 0
     assert worker.life == ["worker.ready", "worker.draining", "worker.stopped"]

@@ -78,7 +78,7 @@ async def test_the_server_has_the_search_attributes() -> None:
 
 
 async def test_the_server_has_the_requested_namespace() -> None:
-    """Creates a missing namespace."""
+    """The server creates a missing namespace."""
     async with EmbeddedServer(namespace="orders") as server:
         client = await Client.connect(server.address, namespace="orders")
         request = DescribeNamespaceRequest(namespace="orders")
@@ -299,7 +299,7 @@ def test_a_missing_program_is_named_with_the_remedy(
 def test_the_named_program_comes_first_then_the_one_beside_the_interpreter(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The one on the PATH is the last choice."""
+    """The named program comes first, then the one beside the interpreter, then the one on the PATH."""
     programs = [tmp_path / place / "temporal" for place in ("named", "venv", "elsewhere")]
     for program in programs:
         program.parent.mkdir()

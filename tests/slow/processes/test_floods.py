@@ -15,7 +15,7 @@ from waystation.client.agent_client import AgentClient, Invocation
 SIGNALS = 9_900
 """The server takes 10,000 in one run."""
 NICE = 3
-"""How much less of the processors the worker gets than those that do nothing but use them."""
+"""The difference in `nice` between the worker and the processes that keep the processors busy."""
 PAY = plan([("pay", {"amount": 5})])
 JUNK = {
     "junk": ("answer", "x"),

@@ -29,7 +29,7 @@ async def test_killed_workers_change_no_time_and_no_order(place: Place, client: 
 
 @pytest.mark.timeout(3_600)
 async def test_a_worker_uses_no_more_after_its_first_thousand_invocations(place: Place, client: AgentClient) -> None:
-    """Its caches are full by then. Growing memory or threads would eventually end a worker."""
+    """Memory and threads stay constant once the caches are full. Their growth would eventually end a worker."""
     sizes = []
     async with place.worker() as worker:
         process = psutil.Process(worker.pid)

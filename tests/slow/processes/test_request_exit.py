@@ -44,7 +44,7 @@ async def start(client: AgentClient, message: str) -> Invocation:
 async def test_a_program_is_asked_to_exit_and_loses_no_call(
     place: Place, client: AgentClient, tool: str, args: dict[str, Any], exit_code: int, response: dict[str, Any]
 ) -> None:
-    """It drains first. Its successor passes the response to the model, and the tool has run once."""
+    """The program drains first. Its successor passes the response to the model, and the tool has run once."""
     async with program(place) as first:
         invocation = await start(client, plan([(tool, args)]))
         assert await first.exit_code() == exit_code, first.other

@@ -1,4 +1,4 @@
-"""Namespaces that do not have Waystation's search attributes, or not yet, or others of the same name."""
+"""Namespaces without Waystation's search attributes, with late ones, or with others of the same name."""
 
 import socket
 from collections.abc import AsyncIterator
@@ -24,7 +24,7 @@ NAMESPACES = ("unsearchable", "later", "mistyped", "older")
 
 @pytest.fixture(scope="module")
 async def address() -> AsyncIterator[str]:
-    """The address of a server as Temporal ships it, with namespaces that know nothing of Waystation."""
+    """Return the address of a server whose namespaces do not have Waystation's search attributes."""
     for _ in range(5):
         with closing(socket.create_server(("127.0.0.1", 0))) as listener:
             port = listener.getsockname()[1]
@@ -51,7 +51,7 @@ async def register(client: Client, types: dict[str, IndexedValueType.ValueType])
 
 
 async def test_without_search_attributes_the_engine_works(address: str, tmp_path: Path) -> None:
-    """One warning at the start, with the remedy; what waits is still listed, and answered."""
+    """The worker warns once at its start, with the remedy. Pending calls are still listed and answered."""
     place, client = await in_namespace("unsearchable", address, tmp_path)
     async with place.worker() as worker:
         invocation = await client.start("planned", plan([("pay", {"amount": 5})]))
@@ -67,7 +67,7 @@ async def test_without_search_attributes_the_engine_works(address: str, tmp_path
 
 
 async def test_search_attributes_that_come_later_are_used_after_a_restart(address: str, tmp_path: Path) -> None:
-    """Once they are registered and the worker restarted, new invocations are found by them, and so are older ones."""
+    """After a registration and a restart of the worker, new and older invocations are found by search attributes."""
     place, client = await in_namespace("later", address, tmp_path)
     async with place.worker() as before:
         older = await client.start("planned", plan([("pay", {"amount": 1})]))
@@ -96,7 +96,7 @@ async def test_search_attributes_that_come_later_are_used_after_a_restart(addres
 
 
 async def test_a_search_attribute_of_another_type_is_not_used(address: str, tmp_path: Path) -> None:
-    """An upsert that the server refuses would stick the workflow for ever, so the name alone is not enough."""
+    """The type must match, too, because a refused upsert would block the workflow forever."""
     place, client = await in_namespace("mistyped", address, tmp_path)
     await register(
         client.temporal, {**SEARCH_ATTRIBUTE_TYPES, "WaystationStatus": IndexedValueType.INDEXED_VALUE_TYPE_INT}
@@ -108,7 +108,7 @@ async def test_a_search_attribute_of_another_type_is_not_used(address: str, tmp_
 
 
 async def test_an_older_namespace_lacks_only_the_search_attribute_of_tenants(address: str, tmp_path: Path) -> None:
-    """Nothing changes without a tenant; invocations of tenants are listed without search attributes."""
+    """Invocations without a tenant work as usual; those of tenants are listed without search attributes."""
     place, client = await in_namespace("older", address, tmp_path)
     older = {name: kind for name, kind in SEARCH_ATTRIBUTE_TYPES.items() if name != SEARCH_TENANT}
     await register(client.temporal, older)

@@ -84,7 +84,7 @@ async def test_data_of_a_killed_worker_is_stored_once(place: Place, tmp_path: Pa
 
 
 def test_a_worker_does_not_start_with_an_unusable_store() -> None:
-    """It names the store before it connects, and repeats no password."""
+    """The worker names an unusable store before it connects, and repeats no password."""
     command = [sys.executable, "worker.py", "--agents", str(AGENTS), "--artifacts", "ftp://ann:hidden@host/x"]
     done = subprocess.run(command, cwd=ROOT, env=undisturbed(), capture_output=True, text=True, timeout=60, check=False)
     line = json.loads(done.stderr.splitlines()[-1])

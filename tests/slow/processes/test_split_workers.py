@@ -89,7 +89,7 @@ async def test_eight_branches_of_five_tools_are_one_log_to_every_process(place: 
         event = said[f"m{member}"]
         assert event.branch == f"wide.m{member}"
         known = json.loads((event.content or {})["parts"][0]["text"])
-        # The five ran at once: each saw whole batches of other branches, and nothing of its own.
+        # The five ran at once: each saw whole batches of other branches, and no results of its own batch.
         assert len(known) == 5
         for each in known:
             assert set(each) <= words
@@ -139,14 +139,14 @@ async def test_a_late_result_is_not_used(place: Place, client: AgentClient, monk
     begun, given_up, taken_over = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def slow() -> dict[str, str]:
-        """Answer when nothing waits for it any more."""
+        """Return when its call is no longer awaited."""
         begun.set()
-        with contextlib.suppress(asyncio.CancelledError):  # by the SDK, should this take long
+        with contextlib.suppress(asyncio.CancelledError):  # the SDK cancels it if this takes long
             await given_up.wait()
         return {"by": "slow"}
 
     async def fast() -> dict[str, str]:
-        """Answer when the worker stops, so that it receives no more work."""
+        """Return when the worker stops, so that it receives no more work."""
         taken_over.set()
         await activity.wait_for_worker_shutdown()
         return {"by": "fast"}

@@ -1,4 +1,4 @@
-"""A worker is killed in the middle of a stream: no reader sees a text twice, or as if it counted."""
+"""A worker is killed in the middle of a stream: its text is withdrawn, and no reader gets a text twice."""
 
 import asyncio
 from collections import defaultdict
@@ -18,15 +18,15 @@ SECOND = "It rains in Bern, and it will rain tomorrow, and the day after."
 
 
 class Reader:
-    """Follows a stream, and keeps its events."""
+    """Follows a stream, and records its events."""
 
     def __init__(self, invocation: Invocation) -> None:
         self.texts: dict[int, str] = {}
-        """By attempt, what was shown and not taken back."""
+        """The text of each attempt that was shown and not withdrawn."""
         self.void: list[int] = []
         self.recorded: list[Event] = []
         self.shown = defaultdict[int, asyncio.Event](asyncio.Event)
-        """By attempt, that something of it was shown."""
+        """Whether any text of an attempt was shown."""
         self._stream = invocation.stream(partial=True)
 
     async def read(self) -> None:
@@ -47,7 +47,7 @@ class Reader:
 
 
 async def test_text_of_a_killed_worker_is_withdrawn(place: Place, client: AgentClient, gemini: FakeGemini) -> None:
-    """Earlier readers, and one after the kill, end with the one recorded text."""
+    """Readers from before and after the kill end with the same recorded text."""
     variables = {"GOOGLE_GEMINI_BASE_URL": gemini.url, "GOOGLE_API_KEY": "a test's key"}
     there = replace(place, environment=variables)
     held = [asyncio.Event(), asyncio.Event()]

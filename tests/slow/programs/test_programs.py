@@ -1,4 +1,4 @@
-"""Complete ADK programs, with google-adk and, after a change of import lines, here: the output is the same."""
+"""Complete ADK programs print the same with google-adk and, after a change of import lines, with Waystation."""
 
 import asyncio
 import contextlib
@@ -84,7 +84,7 @@ async def run_with_adk(name: str, folder: Path) -> tuple[list[str], list[str]]:
 
 
 def script(gemini: FakeGemini, replies: Any) -> None:
-    """Let the model say these replies."""
+    """Make the fake Gemini return these replies."""
     for reply in replies:
         gemini.reply(**reply)
 
@@ -134,7 +134,7 @@ async def test_program_starts_a_server_that_a_resumed_program_finds(tmp_path: Pa
 
 
 class RepeatingGemini(FakeGemini):
-    """Takes its time, and gives the same prompt the same answer, so that a program can be killed at any point."""
+    """Replies slowly, and with the same answer to the same prompt, so that a program can be killed at any point."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -153,7 +153,7 @@ class RepeatingGemini(FakeGemini):
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", REPLIES)
 async def test_program_killed_at_random_points_resumes(name: str, tmp_path: Path, server: EmbeddedServer) -> None:
-    """It prints what it prints with google-adk, and each effect happens once, although the folder has earlier runs.
+    """A killed program prints the same as with google-adk, and each effect happens once despite earlier runs.
 
     Only a tool whose result was perhaps not recorded when the program was killed may run again.
     """

@@ -105,7 +105,7 @@ async def test_a_missing_later_agent_of_a_sequence_is_a_misfit(
 
 
 async def test_a_missing_agent_is_a_misfit(own_server: EmbeddedServer, agents: Path) -> None:
-    """It breaks invocations, and sessions whose next message it would answer."""
+    """A missing agent breaks its invocations, and the sessions whose next message it would answer."""
     deployed(agents, AGENT.replace('name="clerk"', 'name="cashier"'))
     async with AgentEnvironment(clerk(PAYS), server=own_server) as env:
         await listed(env, *await talking(env))
@@ -178,7 +178,7 @@ async def test_histories_in_memory_are_bounded(own_server: EmbeddedServer) -> No
 
 
 async def test_a_sample_of_closed_workflows_is_checked(own_server: EmbeddedServer, agents: Path) -> None:
-    """They need no tools."""
+    """A sample of closed workflows is checked without tools."""
     deployed(agents, AGENT.replace("FunctionTool(pay, require_confirmation=True), ", ""))
     async with AgentEnvironment(clerk(says("1"), says("2"), says("3")), server=own_server) as env:
         for message in ("a", "b", "c"):

@@ -1,4 +1,4 @@
-"""The pytest plugin, and the one line that keeps an incident, in other projects."""
+"""The pytest plugin, and the one line that turns an incident into a test, in other projects."""
 
 import json
 import shutil
@@ -91,7 +91,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def test_one_line_keeps_an_incident(project: Path) -> None:
-    """Each file is a case with its name; neither plugin nor server is needed."""
+    """Each file is a test case with its name, and needs neither plugin nor server."""
     found = ran(project, "-vv", "-p", "no:waystation", "-p", "no:asyncio")
     assert found.returncode == 0, found.stdout + found.stderr
     assert "test_incidents.py::test_incidents[confirmation-approved] PASSED" in found.stdout
@@ -117,7 +117,7 @@ def test_a_changed_incident_fails_in_the_words_of_agents(project: Path) -> None:
 
 
 def test_a_file_that_is_not_a_history_fails_in_one_line(project: Path) -> None:
-    """The message has no code of the reader."""
+    """The message is one line, without a traceback into the reader's code."""
     (project / "incidents" / "confirmation-approved.json").write_text("cut")
     found = ran(project)
     assert found.returncode == 1
@@ -126,7 +126,7 @@ def test_a_file_that_is_not_a_history_fails_in_one_line(project: Path) -> None:
 
 
 def test_a_folder_without_incidents_is_an_error(project: Path) -> None:
-    """A test without cases would always pass."""
+    """A folder without incidents is an error, because a test without cases would always pass."""
     (project / "incidents" / "confirmation-approved.json").unlink()
     found = ran(project)
     assert found.returncode == 2

@@ -25,7 +25,7 @@ async def test_an_invocation_of_several_runs_replays(serve: Serve, tmp_path: Pat
         await replay(recording)
         assert [str(entry.ref) for entry in recording.log.entries] == [str(entry.ref) for entry in before.entries]
         assert [event.id for event in recording.events] == [event.id for event in before.state.events]
-    # Without the earlier runs there is the snapshot, which holds the state that they began with.
+    # Without the earlier runs, the state comes from the snapshot.
     assert b"Tweety" in b"".join(event.SerializeToString() for event in plain.events)
     assert b"Tweety" not in b"".join(event.SerializeToString() for event in last.histories[0].events)
     await replay(last.histories[0])

@@ -26,7 +26,7 @@ from waystation.tools.function_tool import FunctionTool
 
 
 async def test_messages_during_continue_as_new_are_answered_once(serve: Serve, tmp_path: Path) -> None:
-    """They keep their order; a repeated one counts once, and a closed session accepts no more."""
+    """Messages keep their order. A repeated one counts once, and a closed session accepts no more."""
     blobs = HeldBlobs(tmp_path / "store")
     async with serve(echo(), blobs=blobs, verify=False) as env:
         session = new_session(env, "clerk", cut_after=2)
@@ -67,7 +67,7 @@ async def test_a_message_for_a_terminated_invocation_starts_another(serve: Serve
 
 
 async def test_forged_nudges_change_nothing(converse: Converse) -> None:
-    """They name a running invocation, a queued one, another session's, or none: its own history decides."""
+    """Forged nudges name a running, a queued, a foreign or no invocation; the session's own history decides."""
     held = Held()
     forged: list[tuple[str, list[Any]]] = [
         (name, [{"invocation": number, "at": at, "id": "session/waystation/bob/other/1"}])
@@ -92,7 +92,7 @@ async def test_forged_nudges_change_nothing(converse: Converse) -> None:
 
 
 async def test_forged_ends_do_not_delay_continue_as_new(converse: Converse) -> None:
-    """They repeatedly report the end of an invocation that waits since an earlier run."""
+    """Forged ends repeatedly report the end of an invocation that waits since an earlier run, without effect."""
     async with converse(paying(), cut_after=2, invocations=False) as session:
         first = await session.send("pay")
         await parked(session, first)
@@ -113,7 +113,7 @@ async def test_forged_ends_do_not_delay_continue_as_new(converse: Converse) -> N
 
 
 async def test_many_forged_nudges_cause_few_reads(serve: Serve) -> None:
-    """Each read adds to the session's history, whose size the server limits."""
+    """Many forged nudges share a few reads, because each read adds to the session's limited history."""
     async with serve(paying(), verify=False) as env:
         session = new_session(env, "clerk")
         first = await session.send("pay")

@@ -67,7 +67,7 @@ async def wait_for(worker: WorkerProcess, path: str, code: int, **expected: str)
 
 
 async def test_a_worker_is_not_ready_without_its_server_or_its_store(tmp_path: Path) -> None:
-    """It stays healthy, because a restart would not help, and is ready again when the server and the store are back."""
+    """The worker stays healthy, because a restart would not help, and is ready again with the server and the store."""
     db, store = tmp_path / "server.db", tmp_path / "store"
     store.mkdir()
     async with EmbeddedServer(db_filename=db) as server:
@@ -126,7 +126,7 @@ async def test_a_draining_worker_is_not_ready_and_still_counts(tmp_path: Path) -
 
 
 async def test_the_web_application_counts_the_namespace(server: EmbeddedServer) -> None:
-    """It has the same paths as a worker."""
+    """The web application has the same paths as a worker."""
     command = (sys.executable, "-m", "waystation.cli", "--address", server.address, "web", "--port", "0", *METRICS)
     async with Process(*command) as web:
 

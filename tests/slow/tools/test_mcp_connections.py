@@ -43,7 +43,7 @@ async def local() -> AsyncIterator[McpToolset]:
 
 
 async def test_a_server_with_the_older_transport_is_supported(tmp_path: Path) -> None:
-    """Its calls are not repeated either once they were sent."""
+    """Calls over the older transport are not repeated once they were sent."""
     with http_server("0", "sse") as (port, _):
         toolset = McpToolset(
             connection_params=SseConnectionParams(url=f"http://127.0.0.1:{port}/sse", timeout=LIMIT_S),
@@ -76,7 +76,7 @@ async def test_a_harmless_call_is_repeated(local: McpToolset, tmp_path: Path) ->
 
 
 async def test_an_ended_program_is_started_again() -> None:
-    """Works whether or not the end was noticed before the next call, which is harmless to repeat."""
+    """An ended program is started again, whether or not its end was noticed before the next harmless call."""
     toolset = stdio(effect="read")
     first = int(text(await call(toolset, "process")))
     psutil.Process(first).kill()
@@ -86,7 +86,7 @@ async def test_an_ended_program_is_started_again() -> None:
 
 @pytest.mark.parametrize("protocol", [[], ["legacy"]])
 async def test_a_restarted_server_is_used_again(protocol: list[str]) -> None:
-    """Works with and without sessions in its protocol, which it has forgotten."""
+    """A restarted server is used again, with or without sessions, which it has forgotten."""
     with http_server("0", *protocol) as (port, _):
         toolset = over_http(port)
         first = text(await call(toolset, "process"))
@@ -151,7 +151,7 @@ async def test_a_tool_that_is_left_out_is_logged_once(logs: list[MutableMapping[
 
 
 async def test_a_server_that_dies_during_a_call_leaves_the_outcome_unknown(tmp_path: Path) -> None:
-    """Holds over HTTP, too."""
+    """The outcome of a call is unknown after the death of its server, over HTTP, too."""
     with http_server() as (port, _):
         toolset = over_http(port)
         with pytest.raises(OutcomeUnknown):
@@ -210,7 +210,7 @@ async def test_a_program_that_cannot_start_is_an_error_at_once() -> None:
     ids=["missing", "two", "path", "folder", "environment", "url", "fine", "type"],
 )
 def test_an_impossible_address_is_reported_without_a_connection(parameters: Any, problems: list[str]) -> None:
-    """`check` reports it, because the worker would leave the toolset out of each model call."""
+    """`check` reports an impossible address, because the worker would leave the toolset out of each model call."""
     found = authoring_problems(LlmAgent(name="a", tools=[McpToolset(connection_params=parameters)]))
     assert [str(problem) for problem in found] == [f"Tool 'McpToolset': {problem}" for problem in problems]
 
@@ -255,7 +255,7 @@ async def test_each_set_of_headers_has_its_own_session(port: str) -> None:
     ],
 )
 async def test_a_credential_becomes_a_header(port: str, scheme: Any, credential: Any, header: str, sent: str) -> None:
-    """It overrides the provider's."""
+    """A credential becomes a header, which overrides that of the provider."""
     toolset = over_http(
         port, auth_scheme=scheme, auth_credential=credential, header_provider=lambda context: {header.upper(): "other"}
     )
@@ -263,7 +263,7 @@ async def test_a_credential_becomes_a_header(port: str, scheme: Any, credential:
     await toolset.close()
 
 
-# The end
+# Closing
 
 
 async def test_closing_ends_the_program() -> None:
@@ -289,7 +289,7 @@ def test_a_toolset_may_live_in_several_loops() -> None:
 
 
 def test_mistakes_are_found_without_the_server() -> None:
-    """They raise at their place, or `waystation worker check` reports them."""
+    """Mistakes raise at their place, or `waystation worker check` reports them."""
     with pytest.raises(ValueError, match="Missing connection params in McpToolset"):
         McpToolset(connection_params=None)
     with pytest.raises(ValueError, match="tool_list_cache_ttl_seconds must be positive, got 0"):

@@ -65,7 +65,7 @@ async def test_an_impatient_double_click_pays_once(serve: Serve, chromium: Brows
 
 
 async def test_a_pending_answer_is_indicated(serve: Serve, chromium: Browser) -> None:
-    """The button shows it before any response arrives, and screen readers announce it."""
+    """The button shows the pending answer before a response arrives, and screen readers announce it."""
     till, go_on = Till(), asyncio.Event()
 
     async def hold(route: Route) -> None:

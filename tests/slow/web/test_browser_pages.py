@@ -98,7 +98,7 @@ async def check_page(page: Page, path: str, width: int) -> None:
 
 
 async def test_a_list_of_an_ended_login_shows_a_note(serve: Serve, chromium: Browser) -> None:
-    """Without it, the list would look as if nothing new were pending."""
+    """The list shows a note after the end of a login, because it would otherwise seem that nothing new is pending."""
     async with serve(payer(Till())) as env, site(env.client) as web, opened(chromium, web) as (page, _):
         await page.goto("/approvals")
         await page.context.clear_cookies()
@@ -212,7 +212,7 @@ async def test_a_link_in_a_message_opens_its_call_from_the_fragment(
             assert [url for url in asked if token in url.partition("#")[0]] == []
             assert token not in page.url
             await page.goto("about:blank")
-            await page.goto(call_url(web.url, id, token))  # who is let in already has no need of it
+            await page.goto(call_url(web.url, id, token))  # a browser that is logged in does not need it
             await page.wait_for_url(lambda url: url.endswith(path_of(id)))
             await page.get_by_text("payer requests approval of pay").wait_for()
         finally:

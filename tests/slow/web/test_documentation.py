@@ -71,7 +71,7 @@ async def test_one_search_finds_the_answer_to_an_everyday_question(website: str,
 
 @pytest.mark.parametrize("path", ["", "how-do-i/", "reference/python/", "reference/cli/", "how-to/deploy/"])
 async def test_a_page_fits_a_phone(website: str, chromium: Browser, path: str) -> None:
-    """It does not scroll sideways."""
+    """A page does not scroll sideways on a phone."""
     page = await chromium.new_page(viewport={"width": 320, "height": 640})
     await page.goto(f"{website}{path}")
     assert await page.evaluate("document.documentElement.scrollWidth") <= 320

@@ -1,4 +1,4 @@
-"""The inbox in a real browser: what is visible at once, the keyboard, times, and changes made elsewhere."""
+"""The inbox in a real browser: visible content, keyboard, times, and changes made elsewhere."""
 
 from collections.abc import AsyncIterator
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""Pages say how old they are if their lists could not be read again."""
+"""Pages report their age if their lists could not be read again."""
 
 import re
 import time
@@ -16,7 +16,7 @@ from tests.server.workflows.outside import Till
 from waystation.web import shared_reads
 
 LATER: Any = SimpleNamespace(monotonic=lambda: time.monotonic() + 12)
-"""A clock by which whatever was just read is 12 seconds old."""
+"""A clock by which the last read is 12 seconds old."""
 AGE, REASON = re.compile(r"As of 1\d s ago\."), "This page is older than usual"
 
 
@@ -24,7 +24,7 @@ AGE, REASON = re.compile(r"As of 1\d s ago\."), "This page is older than usual"
     "path", ["/approvals", "/approvals/rows", "/invocations", "/sessions", "{id}", "{id}/overview"]
 )
 async def test_a_response_says_how_old_it_is(serve: Serve, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
-    """Pages in a sentence, and what scripts read in the header `Age`. A page that is not late says nothing."""
+    """Late pages report their age in a sentence, and responses to scripts in the header `Age`. Current pages do not."""
     async with serve(payer(Till(), {"amount": 5})) as env, site(env.client) as web, web.browser() as me:
         invocation, _ = await begun(env.client, "payer")
         path = path.format(id=page_of(invocation))
@@ -41,7 +41,7 @@ async def test_a_response_says_how_old_it_is(serve: Serve, monkeypatch: pytest.M
 async def test_an_open_page_says_how_old_it_has_become(
     serve: Serve, chromium: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Screen readers say why, in the status of the page, but not every new age. The note goes away again."""
+    """Screen readers announce the reason in the page's status, but not every new age. The note disappears again."""
     async with serve(payer(Till(), {"amount": 5})) as env, site(env.client) as web:
         invocation, _ = await begun(env.client, "payer")
         async with opened(chromium, web) as (page, complaints):

@@ -19,7 +19,7 @@ async def test_a_round_of_a_loop_costs_the_same_at_any_length(serve: Serve) -> N
     pair = [Agent(name=name, model=FunctionModel(once_a_round), tools=[note]) for name in ("left", "right")]
     both = ParallelAgent(name="both", sub_agents=[pair[0], always("beside", says("y" * 300))])
     loop = LoopAgent(name="loop", sub_agents=[both, pair[1]], max_iterations=ROUNDS)
-    # Kept in the cache: what grows is recorded, and all of it is replayed once when the environment ends.
+    # Kept in the cache. The history is replayed once when the environment ends.
     async with serve(loop, max_cached_workflows=10) as env:
         invocation = await env.client.start("loop", "go")
         assert (await invocation.result()).status == "completed"
@@ -34,6 +34,6 @@ async def test_a_round_of_a_loop_costs_the_same_at_any_length(serve: Serve) -> N
             if replies % 2 == 0:  # its second call in the round
                 rounds.append(0)
     assert len(rounds) == ROUNDS + 1
-    # The dearest of six are left out: one of them may have to do with the run being continued as new.
+    # The most expensive of six rounds are left out, because one may include continue-as-new.
     early, late = (sum(sorted(window)[:4]) for window in (rounds[2:8], rounds[ROUNDS - 6 : ROUNDS]))
     assert abs(late - early) <= 0.1 * early, rounds

@@ -15,7 +15,7 @@ from waystation.tools.long_running_tool import LongRunningFunctionTool
 
 
 async def test_a_call_is_pending_over_three_runs_and_answered_once(serve: Serve) -> None:
-    """Its deadline and its digest stay; a late answer is refused as already answered."""
+    """A pending call keeps its deadline and its digest; a late answer is refused as already answered."""
     asker = Agent(
         name="asker",
         model=ScriptedModel(calls(("ask", {"what": "?"})), says("waiting"), says("answered")),
@@ -60,7 +60,7 @@ async def test_no_answer_is_lost_around_continue_as_new(serve: Serve) -> None:
 
 
 async def test_a_reset_run_continues_in_further_runs_and_replays(serve: Serve) -> None:
-    """It passes its new run ID to the next run, and a replay uses the earlier one."""
+    """A reset run passes its new run ID to the next run, and a replay uses the earlier one."""
     async with serve(Agent(name="adder", model=counting(4), tools=[add])) as env:
         invocation = await start_with_cuts(env, "adder")
         await invocation.result()
