@@ -94,7 +94,8 @@ def read_imports(root: Path, package: str) -> dict[str, set[str]]:
     imports = {}
     for module in graph.modules:
         place = root / module.replace(".", "/")
-        tree = syntax_tree((place / "__init__.py" if place.is_dir() else place.with_suffix(".py")).resolve())
+        package_file = place / "__init__.py"  # a folder without it may be left from an older checkout
+        tree = syntax_tree((package_file if package_file.exists() else place.with_suffix(".py")).resolve())
         found = graph.find_modules_directly_imported_by(module) | hidden_imports(tree, root, modules)
         imports[module] = found - {module}
     return imports
