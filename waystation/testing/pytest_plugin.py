@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from waystation import testing  # its names load on first use
+from waystation import replay, testing  # their names load on first use
 
 if TYPE_CHECKING:
-    from waystation import client, replay
+    from waystation import client
     from waystation.agents import BaseAgent
     from waystation.apps import App
     from waystation.embedded import EmbeddedServer
@@ -73,8 +73,6 @@ def waystation_recording() -> Callable[[client.Invocation | Path | str], Awaitab
     """A function that reads the recording of an invocation or a file: `await waystation_recording(invocation)`."""
 
     async def read(source: client.Invocation | Path | str) -> replay.Recording:
-        from waystation import replay
-
         return await (replay.Recording.read(source) if isinstance(source, Path | str) else replay.Recording.of(source))
 
     return read
