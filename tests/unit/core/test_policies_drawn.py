@@ -99,11 +99,11 @@ def counted_answers(log: Log, call: CallState) -> Iterator[tuple[float, Answer, 
 def approvers(log: Log, call: CallState) -> list[tuple[str | None, Verified | None]] | None:
     """Return the approvers of a call as it ran, or None if an operator waived the approval.
 
-    A long-running tool may ask for its own confirmation. After the last approval, an answer is for the call itself.
+    A long-running tool may ask for its own confirmation. After the last approval, an answer counts for the call itself.
     """
     votes: list[tuple[str | None, Verified | None]] = []
     for _, answer, who in counted_answers(log, call):
-        if len(votes) == call.approvals_needed:
+        if call.call.kind == "long_running" and len(votes) == call.approvals_needed:
             break
         by = who.subject if who else answer.by
         if answer.action == "waive":
