@@ -38,12 +38,13 @@ class CallMode:
     waits: bool = True
     """Whether the attempt waits for a store or a toolset that does not respond."""
     reports_missing: bool = True
-    """Whether the outcome tells the model that the toolsets of the agent no longer list the tool."""
+    """Whether the model receives an error if the agent's toolsets no longer list the tool. If not, the ordinary
+    activity decides."""
     starts: int = 0
     """For a held call: how many attempts have started the tool."""
 
     def find_lost_start(self, call: CallState) -> ToolOutcome | None:
-        """Return the outcome of a held call whose worker was lost, or None if the tool may start."""
+        """Return the outcome of a held call that lost its worker, or None if the tool may start."""
         if self.starts < (1 if self.params.effect == "once" else MAX_STARTS):
             return None
         text = f"The worker running `{call.name}` was lost. {responses.unknown_effect(self.starts)}"

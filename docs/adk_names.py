@@ -122,7 +122,7 @@ def parse_page(text: str) -> dict[tuple[str, str], str]:
 
 
 def format_page(folder: Path) -> str:
-    """Return the page for a version of google-adk, whose source files are in the folder."""
+    """Return the page for the version of google-adk with its source files in the folder."""
     names, rows = list_adk_names(folder), list[str]()
     version = re.findall(r'__version__ = "(.+)"', (folder / "version.py").read_text(encoding="utf-8"))[0]
     counts: Counter[str] = Counter()

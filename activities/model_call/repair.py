@@ -68,7 +68,7 @@ def add_remedy(reply: ModelReply, contexts: Contexts, wrap_up: str | None) -> Mo
 
 
 def explain_unusable(contexts: Contexts) -> list[JsonObject]:
-    """Return a message that tells the model what is wrong with its last reply.
+    """Return a message to the model about the mistake in its last reply.
 
     Return nothing if the reply was usable, or if the model gets the same request again.
     """

@@ -135,7 +135,7 @@ def glance_twice(place: str) -> str:
 
 
 def quick_agent() -> BaseAgent:
-    """Return an agent whose calls run as local activities, except for an ordinary call and one that fails."""
+    """Return an agent with calls that run as local activities, an ordinary call, and one that fails."""
     model = ScriptedModel(
         calls(
             ("glance", {"place": "door"}),

@@ -18,7 +18,7 @@ HOUR = timedelta(hours=1)
 
 
 def clerk(till: Till, *replies: Any, name: str = "clerk", **policy: Any) -> Agent:
-    """Return an agent whose approver may remember an approval for equal payments."""
+    """Return an agent with a policy that lets approvers remember an approval for equal payments."""
     given = ApprovalPolicy(**{"remember": HOUR, **policy})
     return Agent(name=name, model=ScriptedModel(*replies), tools=[FunctionTool(till.pay, approval=given)])
 

@@ -27,7 +27,7 @@ def clerk(request: LlmRequest) -> Reply:
 
 
 def paying(till: Till) -> Agent:
-    """Return an agent whose approver may remember an approval for an hour."""
+    """Return an agent with a policy that lets approvers remember an approval for an hour."""
     return Agent(name="clerk", model=FunctionModel(clerk), tools=[FunctionTool(till.pay, approval=POLICY)])
 
 
