@@ -76,7 +76,7 @@ async def has_ended(env: AgentEnvironment, session: str, number: int) -> bool:
     return sum(event.event_type == ENDED for event in await history_of(env, session)) == number
 
 
-@pytest.mark.parametrize(("calls_made", "events", "at_most"), [(1, 11, 2_620), (5, 23, 5_250)])
+@pytest.mark.parametrize(("calls_made", "events", "at_most"), [(1, 11, 2_640), (5, 23, 5_270)])
 async def test_an_invocation_with_tool_calls_records_no_more(
     serve: Serve, calls_made: int, events: int, at_most: int
 ) -> None:
