@@ -12,7 +12,7 @@ from tests.paths import write_secret
 from waystation.activities import read_channels
 from waystation.approvers.identity import Configuration
 from waystation.client.connection import connection_settings
-from waystation.configuration import read_quotas
+from waystation.project_file import read_quotas
 from waystation.core.errors import InvalidConfiguration
 from waystation.key_set import EncryptionKeys, to_base64
 from waystation.worker_keys import WorkerKeys

@@ -32,13 +32,14 @@ from waystation.cli.command_context import Agents, AsJson, CommandContext, Comma
 from waystation.cli.diagnosis import Observations, Poller, SettingsFile, diagnose
 from waystation.client import SEARCH_ATTRIBUTE_TYPES, AgentClient, check_search_attributes, find_store_differences
 from waystation.client.token_encryption import load_encrypter
-from waystation.configuration import QUOTAS_ENV, WEB_IDENTITY_ENV, is_exposed, read_quotas
+from waystation.configuration import is_exposed
 from waystation.core.approval import CLIENT_IDENTITY_ENV, IDENTITY_ENV
 from waystation.core.contract import WORKFLOW, Stores
 from waystation.core.errors import CredentialStoreError, InvalidConfiguration, StoreFailed
 from waystation.history import fetch_retries
 from waystation.key_set import EncryptionKeys
 from waystation.presentation import terminal
+from waystation.project_file import CHANNELS_ENV, QUOTAS_ENV, WEB_IDENTITY_ENV, read_quotas
 from waystation.storage import (
     OWN_SCHEMES,
     USER_KEYS_VARIABLE,
@@ -359,7 +360,7 @@ def _observe_settings() -> dict[str, Any]:
     from waystation.models.providers import PROVIDERS, is_own
 
     with load_worker():
-        from waystation.activities import CHANNELS_ENV, read_channels
+        from waystation.activities import read_channels
         from waystation.activities.notifications import KINDS
         from waystation.worker.service_setup import load_identity
     create = "waystation identity init DIR, which creates an example for each kind of program"
