@@ -12,6 +12,7 @@ from waystation.core.errors import InvalidConfiguration
 from waystation.project_file import OPTION_KEYS, SETTINGS, Project
 from waystation.storage import describe_place
 
+DEFAULT = "default"
 PROGRAMS = {"web": "web", "codec-server": "codec_server", "dev": "dev"}
 """The commands whose options have a table in the project file. The worker reads its own."""
 
@@ -58,6 +59,18 @@ def _convert(ctx: typer.Context, project: Project, key: str, param: Any, value: 
     return str(project.file.parent / Path(value).expanduser()) if is_path else value
 
 
+def list_given(ctx: typer.Context) -> dict[str, Any]:
+    """Return the values of the shared options on the command line, by key."""
+    values: dict[str, Any] = ctx.parent.params if ctx.parent else {}
+    params = {param.name for param in ctx.command.params}
+    sources = {name: ctx.get_parameter_source(name) for name in params if name}
+    values = values | {
+        name: ctx.params[name] for name, source in sources.items() if str(source).endswith("COMMANDLINE")
+    }
+    names = {key: option[2:].replace("-", "_") for option, key in OPTION_KEYS.items()}
+    return {key: values[name] for key, name in names.items() if values.get(name)}
+
+
 def list_origins(project: Project | None, options: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     """Yield the key of each setting, its value and where the value comes from.
 
@@ -71,7 +84,7 @@ def list_origins(project: Project | None, options: Mapping[str, Any]) -> Iterato
         elif project and (value := project.get(key)) is not None:
             origin = f"{project.file}, key {key}"
         else:
-            value, origin = "not set", "default"
+            value, origin = "", DEFAULT
         yield key, _format(setting.kind, value), origin
     if project:
         for table in ("worker", "telemetry", *PROGRAMS.values()):
@@ -83,5 +96,5 @@ def _format(kind: str, value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(str, value))
     if kind == "secret":
-        return "set" if value != "not set" else value
-    return describe_place(value) if kind == "place" and value != "not set" else describe_source(str(value))
+        return "a secret"
+    return describe_place(value) if kind == "place" and value else describe_source(str(value))
