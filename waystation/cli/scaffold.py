@@ -194,11 +194,8 @@ async def new(
         )
     package = folder if project else folder / name
     texts = {package / file: text for file, text in (_list_project_files(name) if project else FILES).items()}
-    existing = [path for path in (texts if project else (package,)) if path.exists()]
-    if existing:
-        raise CommandProblem(
-            Exit.USAGE, f"{str(existing[0])!r} exists. Choose another name, or another folder with --in."
-        )
+    if existing := [str(path) for path in (texts if project else (package,)) if path.exists()]:
+        raise CommandProblem(Exit.USAGE, f"{existing[0]!r} exists. Choose another name, or another folder with --in.")
     if (module := _find_module(name)) is not None:
         raise CommandProblem(Exit.USAGE, f"{name!r} would hide {module}. Choose another name, such as {name}_agent.")
     with translate_file_errors(package, "created"):
@@ -208,8 +205,7 @@ async def new(
     files = [str(path) for path in texts]
     ctx.out.result({"agent": name, "files": files}, f"Created {', '.join(files)}.")
     if not json:
-        place, program = quote(str(package)), ctx.target.program
-        move = f"cd {place} && " if project and package != Path() else ""
-        ctx.out.command("try", [f"{move}{program} dev{'' if project else f' {place}'}"])
-        ctx.out.command("test", [f"{move}python -m pytest{'' if project else f' {place}'}"])
+        option = "--project-file " if project else ""
+        ctx.out.command("try", [f"{ctx.target.program} dev {option}{quote(str(package))}"])
+        ctx.out.command("test", [f"python -m pytest {quote(str(package))}"])
     return Exit.OK
