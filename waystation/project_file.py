@@ -37,6 +37,8 @@ PROJECT_ENV = "WAYSTATION_PROJECT"
 NO_PROJECT = "none"
 """The value of WAYSTATION_PROJECT and `--project-file` with which no project file is read."""
 HERE = "."
+ROOT = 0
+"""The ID of the user who may change any file anyway."""
 QUOTAS_ENV = "WAYSTATION_QUOTAS"
 CHANNELS_ENV = "WAYSTATION_CHANNELS"
 WEB_IDENTITY_ENV = "WAYSTATION_WEB_IDENTITY"
@@ -290,7 +292,7 @@ def check_owner(file: Path) -> None:
     if os.name != "posix":
         return
     link, status = os.lstat(file), os.stat(file)
-    others = {link.st_uid, status.st_uid} - {0, os.geteuid()}
+    others = {link.st_uid, status.st_uid} - {ROOT, os.geteuid()}
     if others or status.st_mode & 0o002:
         problem = f"belongs to another user (ID {min(others)})" if others else "can be changed by all users"
         raise InvalidConfiguration(
@@ -349,7 +351,10 @@ def read_quotas(file: Path | None) -> "Quotas | None":
         return None
     from waystation.core.budget import Quotas  # not loaded by workers without quotas
 
-    return read_configuration(Path(name), Quotas)
+    quotas, project = read_configuration(Path(name), Quotas), _Process.project
+    if project and str(name) == f"{project.file}#quotas" and "://" not in quotas.store:
+        return quotas.model_copy(update={"store": str(project.file.parent / quotas.store)})
+    return quotas
 
 
 def find_identity_file(variable: str) -> Path | None:

@@ -52,7 +52,8 @@ def _convert(ctx: typer.Context, project: Project, key: str, param: Any, value: 
         kind = "true or false" if param.is_flag else "a list" if param.multiple else "a single value"
         raise InvalidConfiguration(project.file, key, f"must be {kind}.")
     try:
-        param.type_cast_value(ctx, value)
+        for entry in value if param.multiple else [value]:
+            param.type(entry, param, ctx)
     except typer.BadParameter as error:
         raise InvalidConfiguration(project.file, key, f"{error.message}.") from None
     is_path = isinstance(value, str) and param.type.name in ("path", "file", "directory")
