@@ -52,12 +52,10 @@ def _convert(ctx: typer.Context, project: Project, key: str, param: Any, value: 
         kind = "true or false" if param.is_flag else "a list" if param.multiple else "a single value"
         raise InvalidConfiguration(project.file, key, f"must be {kind}.")
     try:
-        for entry in value if param.multiple else [value]:
-            param.type(entry, param, ctx)
+        converted = param.process_value(ctx, value)
     except typer.BadParameter as error:
         raise InvalidConfiguration(project.file, key, f"{error.message}.") from None
-    is_path = isinstance(value, str) and param.type.name in ("path", "file", "directory")
-    return str(project.file.parent / Path(value).expanduser()) if is_path else value
+    return str(project.file.parent / converted) if isinstance(converted, Path) else value
 
 
 def list_given(ctx: typer.Context) -> dict[str, Any]:

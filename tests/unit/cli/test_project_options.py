@@ -26,6 +26,11 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "waystation.toml"
 
 
+def write(file: Path, text: str) -> None:
+    """Write the project file, for tests that are coroutines."""
+    file.write_text(text)
+
+
 def load(name: str) -> typer.core.TyperCommand:
     """Return a command of the program."""
     context = typer.Context(GROUP)
@@ -96,10 +101,10 @@ def test_commands_have_the_options_of_the_file(project: Path) -> None:
     """Stores and agents apply to all commands, and the web server has a table of its own."""
     project.write_text(
         'agents = ["a"]\n[stores]\nmemory = "m.db"\n[web]\nport = 0\nallow_host = ["inbox"]\nallow_any_account = true\n'
-        "[dev]\nport = 1"
+        '[dev]\nport = 1\ndb = "dev.db"'
     )
     assert read(project, "web") == {"port": 0, "allow_host": ["inbox"], "allow_any_account": True}
-    assert read(project, "dev") == {"port": 1}
+    assert read(project, "dev") == {"port": 1, "db": str(project.parent / "dev.db")}
     assert read(project, "doctor") == {"agents": [str(project.parent / "a")], "memory": str(project.parent / "m.db")}
     assert read(project, "session")["delete"] == {"memory": str(project.parent / "m.db")}
 
@@ -122,11 +127,11 @@ def test_a_web_server_does_not_start_with_an_invalid_option(project: Path, text:
 
 async def test_a_command_names_the_key_of_an_invalid_address(project: Path) -> None:
     """A command reads the file of its folder, and the option overrides it."""
-    project.write_text('[server]\naddress = "nowhere"')
+    write(project, '[server]\naddress = "nowhere"')
     assert f"'nowhere' from {project}, key server.address is not" in (await command("pending")).err
     ignored = await command("--project-file", "none", "--address", "nobody", "pending")
     assert "'nobody' is not a valid HOST:PORT" in ignored.err
-    project.write_text("[server]\nadress = 1")
+    write(project, "[server]\nadress = 1")
     refused = await command("pending")
     assert (refused.code, "did you mean 'address'" in refused.err) == (2, True)
 
@@ -134,7 +139,8 @@ async def test_a_command_names_the_key_of_an_invalid_address(project: Path) -> N
 def test_doctor_says_where_each_value_comes_from(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An option comes before a variable, a variable before the file, and the default last. Secrets are not shown."""
     project.write_text(
-        '[server]\nnamespace = "n"\ntask_queue = "q"\napi_key = "env:CLOUD_KEY"\n[stores]\npayloads = "p"\n[web]\nport = 1'
+        '[server]\nnamespace = "n"\ntask_queue = "q"\napi_key = "env:CLOUD_KEY"\n[stores]\npayloads = "p"\n'
+        "[web]\nport = 1"
     )
     monkeypatch.setenv("CLOUD_KEY", "hunter2")
     monkeypatch.setenv("WAYSTATION_STORE", "v")
@@ -174,9 +180,8 @@ async def test_a_new_project_has_a_file_that_is_valid(project: Path) -> None:
 def test_the_page_lists_the_shared_settings_and_the_tables() -> None:
     """The rows of the reference page are those of the table in the code."""
     page = (DOCS / "reference" / "project-file.md").read_text()
-    rows = re.findall(
-        r"^\| `([^`]+)` \| (?:`([^`]+)`)? ?\| (?:`([^`]+)`)? ?\| (.+) \|$", section(page, "## Shared settings"), re.M
-    )
+    row = re.compile(r"^\| `([^`]+)` \| (?:`([^`]+)`)? ?\| (?:`([^`]+)`)? ?\| (.+) \|$", re.MULTILINE)
+    rows = row.findall(section(page, "## Shared settings"))
     assert rows == [(key, one.option, one.variable, one.meaning) for key, one in SETTINGS.items()]
     tables = re.findall(r"^\| `\[(\w+)\]`", page, re.MULTILINE)
     assert tables == ["worker", "telemetry", "web", "codec_server", "dev"]
