@@ -17,6 +17,8 @@ from waystation.cli.command_table import COMMANDS
 from waystation.stop_signals import exit_until_handled
 
 _GLOBAL = ("--address", "--namespace", "--task-queue", "--profile", "--store", "--project-file")
+_WITHOUT_PROJECT = ("demo", "migrate", "new")
+"""Commands that need no settings, so that a project file that is not valid does not matter."""
 WIDTH = max(len(name) for panel in COMMANDS.values() for name in panel)
 """Width of the column with the names of the commands."""
 _MODULES = {name: module for panel in COMMANDS.values() for name, (module, _) in panel.items()}
@@ -204,10 +206,10 @@ def options(
 def _use_project(ctx: typer.Context, place: str) -> str | None:
     """Let the project file set the defaults of the command. Return the task queue in the file, or None."""
     from waystation.core.errors import InvalidConfiguration
-    from waystation.project_file import load_project, use_project
+    from waystation.project_file import NO_PROJECT, load_project, use_project
 
     try:
-        use_project(project := load_project(place))
+        use_project(project := load_project(NO_PROJECT if ctx.invoked_subcommand in _WITHOUT_PROJECT else place))
         if project is None:
             return None
         from waystation.cli.project_options import read_defaults

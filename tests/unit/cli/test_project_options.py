@@ -174,6 +174,7 @@ async def test_a_new_project_has_a_file_that_is_valid(project: Path) -> None:
     created = Project.read(project)
     assert (project.parent / "tests" / "test_order_agent.py").exists()
     assert created.get("agents") == [str(project.parent / "agents")]
+    write(project, "not TOML")  # which `new` does not read
     again = await command("new", "other_agent", "--project")
     assert (again.code, "exists" in again.err) == (2, True)
 
