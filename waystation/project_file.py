@@ -147,10 +147,10 @@ def _list_settings(table: type[ConfigurationTable], prefix: str = "") -> Iterato
         yield from ((f"{prefix}{name}", one) for one in field.metadata if isinstance(one, Setting))
 
 
-SETTINGS: Mapping[str, Setting] = dict(_list_settings(ProjectTables))
+SETTINGS: dict[str, Setting] = dict(_list_settings(ProjectTables))
 """The settings that programs share, by their key in the project file."""
 _KEYS = {setting.variable: key for key, setting in SETTINGS.items() if setting.variable}
-OPTION_KEYS = {setting.option: key for key, setting in SETTINGS.items() if setting.option}
+OPTION_KEYS = {setting.option: key for key, setting in reversed(SETTINGS.items()) if setting.option}
 """The keys of the options that have the same meaning for all programs. `--identity` has one for each program."""
 
 
@@ -215,7 +215,9 @@ class Project:
         for key, setting in SETTINGS.items() if str(self.file) not in text else ():
             with suppress(InvalidConfiguration):
                 value = None if os.environ.get(setting.variable) or setting.kind == "secret" else self.get(key)
-                if isinstance(value, str) and len(value) > 2 and value in text:
+                # Names such as "default" also occur in messages by chance, unless they are quoted.
+                is_name = setting.kind == "text" and key != "server.address"
+                if isinstance(value, str) and value and (repr(value) if is_name else value) in text:
                     origins += f" ({value} is {self.describe(key)})"
         return origins
 

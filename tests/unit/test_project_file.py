@@ -197,6 +197,15 @@ def test_an_invalid_address_names_its_key(write: Write) -> None:
         connection_settings(project=project)
 
 
+def test_a_message_names_the_keys_of_the_values_in_it(write: Write) -> None:
+    """A name such as `default` counts only in quotes, because it may occur by chance."""
+    project = write('[server]\naddress = "here:1"\nnamespace = "default"')
+    assert project.explain("here:1 is not reached, namespace default") == (
+        f" (here:1 is from {project.file}, key server.address)"
+    )
+    assert "key server.namespace" in project.explain("Namespace 'default' not found")
+
+
 def test_a_table_of_the_file_replaces_a_file_of_its_own(write: Write, tmp_path: Path) -> None:
     """Quotas can be in the project file or in a file that it names."""
     use_project(write('[[quotas.limits]]\nmodel = "*"\ntokens_per_minute = 5'))

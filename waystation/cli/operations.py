@@ -30,7 +30,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from waystation import extensions
 from waystation.cli.command_context import Agents, AsJson, CommandContext, CommandProblem, Exit, InvocationId
 from waystation.cli.diagnosis import CheckResult, Observations, Poller, SettingsFile, diagnose
-from waystation.cli.project_options import DEFAULT, list_given, list_origins
+from waystation.cli.project_options import DEFAULT, list_given, list_origins, verify_tables
 from waystation.client import SEARCH_ATTRIBUTE_TYPES, AgentClient, check_search_attributes, find_store_differences
 from waystation.client.token_encryption import load_encrypter
 from waystation.configuration import is_exposed
@@ -106,7 +106,9 @@ async def doctor(
     Each problem is listed with the command that corrects it. The exit code is 1 if there is one.
     """
     ok, named = True, NamedStores(artifacts, memory, credentials)
-    origins = list(list_origins(current_project(), list_given(ctx)))
+    if (project := current_project()) and ctx.parent:
+        verify_tables(ctx, project, ctx.parent.command)
+    origins = list(list_origins(project, list_given(ctx)))
     settings = await asyncio.to_thread(_observe_settings)
     # Without usable keys, the other checks are still possible.
     encrypted = not any(file.problem for file in settings["files"] if file.check in _OF_ENCRYPTION)

@@ -11,6 +11,7 @@ from waystation.configuration import describe_source, describe_unknown
 from waystation.core.errors import InvalidConfiguration
 from waystation.project_file import OPTION_KEYS, SETTINGS, Project
 from waystation.storage import describe_place
+from waystation.worker.process import load_worker
 
 DEFAULT = "default"
 PROGRAMS = {"web": "web", "codec-server": "codec_server", "dev": "dev"}
@@ -56,6 +57,19 @@ def _convert(ctx: typer.Context, project: Project, key: str, param: Any, value: 
     except typer.BadParameter as error:
         raise InvalidConfiguration(project.file, key, f"{error.message}.") from None
     return str(project.file.parent / converted) if isinstance(converted, Path) else value
+
+
+def verify_tables(ctx: typer.Context, project: Project, group: Any) -> None:
+    """Check the tables of all programs.
+
+    Raises:
+        InvalidConfiguration: A table has an unknown key, or a value that the option does not accept.
+    """
+    with load_worker():
+        from waystation.worker.main import read_project
+    read_project(project)
+    for name in PROGRAMS:
+        read_defaults(ctx, project, name, group.get_command(ctx, name))
 
 
 def list_given(ctx: typer.Context) -> dict[str, Any]:

@@ -398,7 +398,7 @@ def parse_options(arguments: Sequence[str] | None, program: str) -> argparse.Nam
     try:
         use_project(load_project(_find_project_file(arguments)))
         parser.set_defaults(
-            **_read_project(current_project()),
+            **read_project(current_project()),
             identity=find_setting(IDENTITY_ENV),
             keys=find_setting(WorkerKeys.variable),
         )
@@ -442,7 +442,7 @@ def list_option_keys() -> dict[str, str]:
     return {OPTION_KEYS.get(name, key): name for name, key in own.items()}
 
 
-def _read_project(project: Project | None) -> dict[str, Any]:
+def read_project(project: Project | None) -> dict[str, Any]:
     """Return the values of options that a project file contains. Settings with a variable are read where it is.
 
     Raises:

@@ -15,6 +15,7 @@ from waystation.cli.program import app
 from waystation.cli.project_options import list_origins, list_own_options, read_defaults
 from waystation.core.errors import InvalidConfiguration
 from waystation.project_file import SETTINGS, Project, use_project
+from waystation.testing.environment import load_agents
 from waystation.worker.main import list_option_keys, parse_options, parse_settings
 
 GROUP = typer.main.get_command(app)
@@ -157,6 +158,14 @@ def test_doctor_says_where_each_value_comes_from(project: Path, monkeypatch: pyt
     assert origins["quotas"] == ("", "default")
 
 
+async def test_doctor_verifies_the_tables_of_all_programs(project: Path) -> None:
+    """A client verifies only the tables that it reads, so `doctor` finds the rest."""
+    write(project, "[worker]\ndrian = 1")
+    assert "worker: has no key 'drian'" in (await command("doctor")).err
+    write(project, "[web]\nprot = 1")
+    assert "web: has no key 'prot'" in (await command("doctor")).err
+
+
 def test_dev_serves_the_agents_of_the_project(project: Path) -> None:
     """A folder on the command line replaces them, and the folder of the project is watched."""
     project.write_text('agents = ["a", "b"]')
@@ -173,7 +182,10 @@ async def test_a_new_project_has_a_file_that_is_valid(project: Path) -> None:
     assert (await command("new", "--project")).code == 0
     created = Project.read(project)
     assert (project.parent / "tests" / "test_order_agent.py").exists()
-    assert created.get("agents") == [str(project.parent / "agents")]
+    [root] = load_agents(created).roots.values()
+    assert (root.name, root.demo_model is None) == ("order_agent", False)
+    with pytest.raises(InvalidConfiguration, match="no project file with the key `agents`"):
+        load_agents(None)
     write(project, "not TOML")  # which `new` does not read
     again = await command("new", "other_agent", "--project")
     assert (again.code, "exists" in again.err) == (2, True)
