@@ -234,7 +234,7 @@ class Project:
         if kind == "secret":
             return read_secret(self.file, key, value)
         is_path = kind != "text" and "://" not in value and not value.startswith("python:")
-        return str(self.file.parent / Path(value).expanduser()) if is_path else value
+        return str(self.file.parent / os.path.expanduser(value)) if is_path else value
 
 
 def _list_texts(content: Any, key: str = "") -> Iterator[tuple[str, str]]:
@@ -251,9 +251,9 @@ def _is_secret(folder: Path, key: str, value: str) -> bool:
     """Return whether a text is a secret, or should refer to one but does not."""
     kind = SETTINGS[key].kind if key in SETTINGS else "text"
     if value.startswith(PREFIX) or kind == "keys":
-        return describe_source(value) == PLACEHOLDER and not (folder / value).exists()
+        return describe_source(value) == PLACEHOLDER and not os.path.exists(folder / value)
     must_refer = kind == "secret" or (kind == "text" and _SECRET.search(key.rpartition(".")[2]))
-    return bool(_SECRET_VALUE.search(value) or (must_refer and not (folder / Path(value).expanduser()).is_file()))
+    return bool(_SECRET_VALUE.search(value) or (must_refer and not os.path.isfile(folder / os.path.expanduser(value))))
 
 
 def _find_lines(text: str, value: str) -> Iterator[int]:

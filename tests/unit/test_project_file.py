@@ -106,6 +106,8 @@ def test_an_unknown_key_is_an_error_with_the_nearest_name(write: Write, text: st
     [
         (f'[server]\naddress = "a:1"\napi_key = "{KEY}"', "server.api_key: line 3"),
         (f'[server]\napi_key = "env:{KEY}"', "server.api_key: line 2"),
+        (f'[server]\napi_key = "{KEY * 20}"', "server.api_key: line 2"),  # longer than the name of a file may be
+        (f'[server]\napi_key = "~{KEY}"', "server.api_key: line 2"),
         ('[stores]\nmemory = "postgresql://app:hunter2@db/waystation"', "stores.memory: line 2"),
         ('[stores]\nmemory = "postgresql://db/waystation?password=hunter2"', "stores.memory: line 2"),
         (f'[encryption]\nkeys = "{KEY}"', "encryption.keys: line 2"),
