@@ -23,14 +23,13 @@ from waystation.activities.model_choice import (
     has_api_key,
     list_model_warnings,
 )
-from waystation.activities.notifications import CHANNELS_ENV, Channels, LinkSigner, Notifier, read_channels
+from waystation.activities.notifications import Channels, LinkSigner, Notifier, read_channels
 from waystation.activities.proofs import Keys, ProofFactory, TokenVerifier
 from waystation.activities.scope_delivery import ScopeKeeper
 from waystation.activities.session_history import ConversationReader, SessionHistories
 from waystation.activities.tool_caller import ToolCaller
 
 __all__ = [
-    "CHANNELS_ENV",
     "DEMO",
     "AnswerVerifier",
     "CacheInterceptor",

@@ -8,7 +8,6 @@ import asyncio
 import base64
 import functools
 import logging
-import os
 import secrets
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -40,6 +39,7 @@ from waystation.extensions import (
     find_extensions,
     load_extension,
 )
+from waystation.project_file import CHANNELS_ENV, find_setting
 from waystation.tls import default_ssl_context
 
 if TYPE_CHECKING:
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 
 events = structlog.get_logger("waystation.activities")
 
-CHANNELS_ENV = "WAYSTATION_CHANNELS"
 WEBHOOK_LIMIT_S = 10.0
 TARGET_LIMIT_S = 60.0
 _SENDERS = ThreadPoolExecutor(8, thread_name_prefix="apprise")
@@ -152,7 +151,7 @@ def read_channels(file: Path | None) -> Channels | None:
     Raises:
         InvalidConfiguration: The file is not valid.
     """
-    name = file or os.environ.get(CHANNELS_ENV)
+    name = file or find_setting(CHANNELS_ENV)
     return Channels.read(name) if name else None
 
 

@@ -1,6 +1,7 @@
 """Read TOML configuration files, and secrets from files or environment variables."""
 
 import contextlib
+import difflib
 import getpass
 import os
 import re
@@ -8,21 +9,12 @@ import shlex
 import tomllib
 from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
-import structlog
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
-from waystation.core.approval import IDENTITY_ENV
 from waystation.core.errors import InvalidConfiguration
 
-if TYPE_CHECKING:
-    from waystation.core.budget import Quotas
-
-log = structlog.get_logger("waystation.configuration")
-
-QUOTAS_ENV = "WAYSTATION_QUOTAS"
-WEB_IDENTITY_ENV = "WAYSTATION_WEB_IDENTITY"
 MAX_FILE_BYTES = 1_000_000
 PREFIX = "env:"
 """Marks a secret that is stored in an environment variable, as in `env:NAME`."""
@@ -60,11 +52,18 @@ class ConfigurationTable(BaseModel):
     def _check_keys(cls, table: Any) -> Any:
         unknown = [key for key in table if key not in cls.model_fields] if isinstance(table, dict) else []
         if unknown and (unknown := [key for key in unknown if key not in cls.list_further_keys()]):
-            raise ValueError(f"has no key {unknown[0]!r}; the valid keys are {', '.join(cls.model_fields)}")
+            raise ValueError(describe_unknown(unknown[0], cls.model_fields))
         return table
 
 
 SectionType = TypeVar("SectionType", bound=BaseModel)
+
+
+def describe_unknown(key: str, valid: Collection[str]) -> str:
+    """Return the problem that a table does not have a key, with the most similar one that it has."""
+    near = difflib.get_close_matches(key, valid, 1)
+    hint = f" (did you mean {near[0]!r}?)" if near else ""
+    return f"has no key {key!r}{hint}; the valid keys are {', '.join(valid)}"
 
 
 def describe_source(name: str | Path) -> str:
@@ -95,45 +94,32 @@ def check_private(path: Path, file: object, key: str = "") -> None:
 
 
 def read_configuration(file: Path, kind: type[SectionType]) -> SectionType:
-    """Read a TOML file and validate its content.
+    """Read a TOML file, or a table of one (see `read_toml`), and validate its content.
 
     Raises:
         InvalidConfiguration: The file is not valid. The message states the key and the remedy, but no values.
     """
     try:
-        return kind.model_validate(tomllib.loads(_read_text(file, file, "", "")))
+        return kind.model_validate(read_toml(file))
     except ValidationError as error:
         raise InvalidConfiguration(file, *describe_first_error(error)) from None
-    except tomllib.TOMLDecodeError as error:
-        raise InvalidConfiguration(file, "", f"is not TOML: {error}.") from None
 
 
-def read_quotas(file: Path | None) -> "Quotas | None":
-    """Read the quotas from `file`, or from the file named by WAYSTATION_QUOTAS. Return None if neither is set.
+def read_toml(file: Path) -> dict[str, Any]:
+    """Return the content of a TOML file, or of its table if `file` ends with `#` and the key of a table.
 
     Raises:
-        InvalidConfiguration: The file is not valid.
+        InvalidConfiguration: The file cannot be read, or is not TOML.
     """
-    name = file or os.environ.get(QUOTAS_ENV)
-    if not name:
-        return None
-    from waystation.core.budget import Quotas  # not loaded by workers without quotas
-
-    return read_configuration(Path(name), Quotas)
-
-
-def find_identity_file(variable: str) -> Path | None:
-    """Return the identity file that a variable names, or None.
-
-    WAYSTATION_IDENTITY names the workers' file. With a warning, it also stands for another variable that is not set,
-    because it had this meaning before version 0.2.
-    """
-    if file := os.environ.get(variable):
-        return Path(file)
-    if old := os.environ.get(IDENTITY_ENV):
-        problem = f"{IDENTITY_ENV} is for the identity file of workers. Set {variable} to this program's file instead."
-        log.warning("identity.variable_deprecated", file=old, problem=problem)
-    return Path(old) if old else None
+    name, mark, key = str(file).rpartition("#")
+    is_table = bool(mark) and not file.exists()
+    try:
+        content = tomllib.loads(_read_text(Path(name) if is_table else file, file, "", ""))
+        for part in key.split(".") if is_table else ():
+            content = content[part]
+        return content
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidConfiguration(file, "", f"is not TOML: {error}.") from None
 
 
 def read_secret(file: Path, key: str, name: str, *, is_private: bool = True) -> str:

@@ -7,8 +7,8 @@ import pytest
 
 from tests.documents import blocks, how_to
 from tests.programs import command
-from waystation.configuration import read_quotas
 from waystation.core.errors import InvalidConfiguration
+from waystation.project_file import read_quotas
 from waystation.storage import MeteredCall, QuotaStore
 
 PAGE = how_to("limit-rates")

@@ -12,9 +12,9 @@ from tests.paths import write_secret
 from waystation.activities import read_channels
 from waystation.approvers.identity import Configuration
 from waystation.client.connection import connection_settings
-from waystation.configuration import read_quotas
 from waystation.core.errors import InvalidConfiguration
 from waystation.key_set import EncryptionKeys, to_base64
+from waystation.project_file import read_quotas
 from waystation.worker_keys import WorkerKeys
 
 CLAIMS = {"kind": "call", "call": "pay-1/fc-1"}

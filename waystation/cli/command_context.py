@@ -36,6 +36,7 @@ from waystation.core.errors import InvalidConfiguration, WaystationError
 from waystation.core.payload import JsonObject, decode
 from waystation.core.summary import clip
 from waystation.presentation import terminal, words
+from waystation.project_file import HERE, current_project
 from waystation.storage import Blobs, StoreIds
 
 CONNECT_LIMIT_S = 10.0
@@ -249,6 +250,8 @@ class ServerTarget:
     """Folder or URL of the object store that holds large payloads."""
     strict: bool = False
     """Whether commands fail if a store differs from the one that open invocations recorded."""
+    project_file: str = HERE
+    """The project file that was named, or the folder to search from, or `none`."""
 
     async def connect(self, *, whole: bool = False, encrypted: bool = True) -> AgentClient:
         """Return a connected client.
@@ -273,6 +276,8 @@ class ServerTarget:
                 )
         except (RuntimeError, TimeoutError, ValueError) as error:
             timed_out = isinstance(error, TimeoutError)
+            project = current_project()
+            server += project.explain(server) if project and not self.address else ""
             cause = f"no answer within {CONNECT_LIMIT_S:g} s" if timed_out else connection_problem(error)
             if are_credentials_refused(error):
                 raise CommandProblem(

@@ -17,6 +17,7 @@ from waystation.cli.command_context import EXIT_CODES, CommandContext, CommandPr
 from waystation.cli.output import write_error
 from waystation.core.errors import WaystationError
 from waystation.logs import configure_logs
+from waystation.project_file import current_project
 
 _SUBJECTS = ("id", "source", "name", "session", "below")
 """Command parameters that may contain an ID. If an invocation is not found, the error names the first that is set."""
@@ -65,7 +66,8 @@ def _run(ctx: CommandContext, invoke: Callable[[CommandContext], Awaitable[int]]
     except (WaystationError, RPCError) as raised:
         subject = next((ctx.params[name] for name in _SUBJECTS if ctx.params.get(name)), None)
         problem = raised if isinstance(raised, CommandProblem) else to_problem(raised, ctx.target.describe(), subject)
-        write_error(str(problem))
+        project = current_project()
+        write_error(f"{problem}{project.explain(str(problem)) if project else ''}")
         return problem.exit
     except ValidationError as raised:
         mistake = raised.errors()[0]

@@ -44,6 +44,7 @@ from waystation.core.payload import JsonObject
 from waystation.embedded import TEMPORAL_VARIABLE, EmbeddedServer, TemporalNotFound, bind_to_this_process, find_temporal
 from waystation.history import collect_attempts
 from waystation.presentation import terminal
+from waystation.project_file import NO_PROJECT, PROJECT_ENV
 from waystation.replay import Recording
 from waystation.stop_signals import handle_signals
 
@@ -325,7 +326,7 @@ class WorkerProcess:
             stderr=asyncio.subprocess.PIPE,
             # Keep Ctrl-C in the terminal from reaching the worker directly: the parent process stops it.
             start_new_session=True,
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            env={**os.environ, "PYTHONUNBUFFERED": "1", PROJECT_ENV: NO_PROJECT},
         )
         try:
             async with asyncio.timeout(STEP_LIMIT_S):

@@ -26,6 +26,7 @@ from waystation.core.contract import DEFAULT_APP, DEFAULT_USER
 from waystation.core.payload import JsonObject
 from waystation.embedded import USUAL_PORT, USUAL_UI_PORT, EmbeddedServer, are_usual_ports_free, bind_to_this_process
 from waystation.presentation import terminal
+from waystation.project_file import current_project
 from waystation.stop_signals import handle_signals
 
 DATABASE = Path(".waystation", "dev.db")
@@ -45,8 +46,13 @@ POLL_LOOK_S = 0.03
 async def dev(
     ctx: CommandContext,
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Agent package, or folder that contains agent packages.")
-    ] = Path(),
+        Path | None,
+        typer.Argument(
+            metavar="DIR",
+            help="Agent package, or folder that contains agent packages. Default: those of the project file, or this "
+            "folder.",
+        ),
+    ] = None,
     agent: Annotated[str | None, typer.Option(help="Agent to chat with. Default: the first by name.")] = None,
     model: Annotated[
         Literal["demo", "real"] | None,
@@ -67,9 +73,10 @@ async def dev(
             f"`waystation dev` does not run on {sys.platform}. Use `waystation worker --embedded --agents DIR --model "
             "demo`, and `waystation chat AGENT` in a second terminal.",
         )
-    if not folder.is_dir():
+    folders, watched = _find_folders(folder)
+    if missing := [str(place) for place in folders if not place.is_dir()]:
         raise CommandProblem(
-            Exit.USAGE, f"{str(folder)!r} is not a folder with an agent. Create one with: {ctx.target.program} new NAME"
+            Exit.USAGE, f"{missing[0]!r} is not a folder with an agent. Create one with: {ctx.target.program} new NAME"
         )
     out, chats, started_at = ctx.out, sys.stdin.isatty() and sys.stdout.isatty(), time.time()
     usual = are_usual_ports_free()
@@ -79,13 +86,14 @@ async def dev(
     async with server:
         ctx.obj = replace(ctx.target, address=server.address, namespace="default")
         demo = model == "demo" or (model is None and not _has_credentials())
-        arguments = ["--agents", str(folder), "--address", server.address, "--namespace", "default"]
+        arguments = ["--agents", *map(str, folders), "--project-file", ctx.target.project_file]
+        arguments += ["--address", server.address, "--namespace", "default"]
         arguments += ["--task-queue", ctx.target.task_queue, "--allow-overrides", "--log-format", "json"]
         arguments += ["--drain", "1", *(["--store", ctx.target.store] if ctx.target.store else [])]
         client = await ctx.connect()
         worker = DevelopmentWorker(
             out,
-            folder,
+            watched,
             [*arguments, *(["--model", "demo"] if demo else [])],
             is_polled_by=partial(is_polled, client),
             started_at=started_at,
@@ -97,13 +105,14 @@ async def dev(
                     ("server", f"{server.address}, with the data in {db.absolute()}"),
                     *([("Temporal", f"{server.ui_url} shows its workflows")] if ui else []),
                     ("model", "demo model (no API key is set)" if demo and model is None else model or "as declared"),
-                    ("watching", f"{folder.absolute()}: the worker restarts when a file changes"),
+                    ("watching", f"{watched.absolute()}: the worker restarts when a file changes"),
                 ]
             )
             watching = asyncio.create_task(worker.keep_serving())
             agents = await worker.wait_until_ready()
             if agent is not None and agent not in agents:
-                raise CommandProblem(Exit.USAGE, f"No agent {agent!r} in {str(folder)!r}. Agents: {', '.join(agents)}.")
+                places = ", ".join(map(str, folders))
+                raise CommandProblem(Exit.USAGE, f"No agent {agent!r} in {places!r}. Agents: {', '.join(agents)}.")
             if chats:
                 return await chat(ctx, agent or agents[0], None, DEFAULT_USER, DEFAULT_APP, None, None, json=False)
             stop = asyncio.Event()
@@ -115,6 +124,14 @@ async def dev(
             with suppress(asyncio.CancelledError):
                 await web
             await asyncio.to_thread(worker.close)
+
+
+def _find_folders(folder: Path | None) -> tuple[list[Path], Path]:
+    """Return the folders with agents, and the folder to watch: the project's, if its file names the agents."""
+    project = current_project()
+    if folder is None and project and (agents := project.get("agents")):
+        return [Path(place) for place in agents], project.file.parent
+    return [folder or Path()], folder or Path()
 
 
 def _has_credentials() -> bool:
@@ -280,6 +297,7 @@ async def _serve_web(ctx: CommandContext, port: int) -> None:
     """Serve the web application in a process of its own, and write the link for logging in."""
     store = ["--store", ctx.target.store] if ctx.target.store else []
     command = [sys.executable, "-m", "waystation.cli", "--address", str(ctx.target.address), *store]
+    command += ["--namespace", "default", "--project-file", ctx.target.project_file]
     command += ["--task-queue", ctx.target.task_queue, "web", "--port", str(port)]
     process = await asyncio.create_subprocess_exec(
         *bind_to_this_process(command), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT

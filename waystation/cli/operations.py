@@ -6,7 +6,7 @@ import shutil
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import timedelta
@@ -29,16 +29,25 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from waystation import extensions
 from waystation.cli.command_context import Agents, AsJson, CommandContext, CommandProblem, Exit, InvocationId
-from waystation.cli.diagnosis import Observations, Poller, SettingsFile, diagnose
+from waystation.cli.diagnosis import CheckResult, Observations, Poller, SettingsFile, diagnose
+from waystation.cli.project_options import DEFAULT, list_given, list_origins, verify_tables
 from waystation.client import SEARCH_ATTRIBUTE_TYPES, AgentClient, check_search_attributes, find_store_differences
 from waystation.client.token_encryption import load_encrypter
-from waystation.configuration import QUOTAS_ENV, WEB_IDENTITY_ENV, is_exposed, read_quotas
+from waystation.configuration import is_exposed
 from waystation.core.approval import CLIENT_IDENTITY_ENV, IDENTITY_ENV
 from waystation.core.contract import WORKFLOW, Stores
 from waystation.core.errors import CredentialStoreError, InvalidConfiguration, StoreFailed
 from waystation.history import fetch_retries
 from waystation.key_set import EncryptionKeys
 from waystation.presentation import terminal
+from waystation.project_file import (
+    CHANNELS_ENV,
+    QUOTAS_ENV,
+    WEB_IDENTITY_ENV,
+    current_project,
+    find_setting,
+    read_quotas,
+)
 from waystation.storage import (
     OWN_SCHEMES,
     USER_KEYS_VARIABLE,
@@ -97,11 +106,14 @@ async def doctor(
     Each problem is listed with the command that corrects it. The exit code is 1 if there is one.
     """
     ok, named = True, NamedStores(artifacts, memory, credentials)
+    if (project := current_project()) and ctx.parent:
+        verify_tables(ctx, project, ctx.parent.command)
+    origins = list(list_origins(project, list_given(ctx)))
     settings = await asyncio.to_thread(_observe_settings)
     # Without usable keys, the other checks are still possible.
     encrypted = not any(file.problem for file in settings["files"] if file.check in _OF_ENCRYPTION)
     client = await ctx.connect(encrypted=encrypted)
-    for finding in diagnose(await _observe(client, settings, agents or (), named)):
+    for finding in (*diagnose(await _observe(client, settings, agents or (), named)), *_list_settings(origins)):
         ok = ok and finding.ok
         mark = Text("ok      " if finding.ok else "problem ", style="green" if finding.ok else "bold red")
         record = {name: value for name, value in asdict(finding).items() if value is not None}
@@ -109,6 +121,15 @@ async def doctor(
         if finding.fix and not json:
             ctx.out.command("fix", [finding.fix])
     return Exit.OK if ok else Exit.FAILED
+
+
+def _list_settings(origins: Sequence[tuple[str, str, str]]) -> Iterator[CheckResult]:
+    """Yield where the value of each setting comes from, and last the settings that nothing sets."""
+    for key, value, origin in origins:
+        if origin != DEFAULT:
+            yield CheckResult("setting", True, f"{key} = {value} ({origin})")
+    unset = ", ".join(key for key, _, origin in origins if origin == DEFAULT)
+    yield CheckResult("settings", True, f"the default applies to {unset}")
 
 
 async def retry(ctx: CommandContext, id: InvocationId, json: AsJson = False) -> Exit:
@@ -359,7 +380,7 @@ def _observe_settings() -> dict[str, Any]:
     from waystation.models.providers import PROVIDERS, is_own
 
     with load_worker():
-        from waystation.activities import CHANNELS_ENV, read_channels
+        from waystation.activities import read_channels
         from waystation.activities.notifications import KINDS
         from waystation.worker.service_setup import load_identity
     create = "waystation identity init DIR, which creates an example for each kind of program"
@@ -375,7 +396,7 @@ def _observe_settings() -> dict[str, Any]:
     files = [
         _observe_file(check, file, read, fix, is_secret="keys" in check)
         for check, variable, read, fix in readers
-        if (file := os.environ.get(variable))
+        if (file := find_setting(variable))
     ]
     if key := os.environ.get("WAYSTATION_CREDENTIAL_KEY"):
         from waystation.auth.credential_service.credential_cipher import KEY_VARIABLE, parse_key
@@ -397,7 +418,7 @@ def _observe_settings() -> dict[str, Any]:
 def _observe_encryption() -> list[SettingsFile]:
     """Check the packages that encryption needs, and the store of user keys."""
     problems = list[SettingsFile]()
-    keys, place = os.environ.get(EncryptionKeys.variable), os.environ.get(USER_KEYS_VARIABLE)
+    keys, place = find_setting(EncryptionKeys.variable), find_setting(USER_KEYS_VARIABLE)
     if keys and find_spec("cryptography") is None:
         problem, fix = "cryptography is not installed", "pip install 'waystation[encryption]'"
         problems.append(SettingsFile(check="encryption", file=keys, problem=problem, fix=fix))

@@ -16,7 +16,9 @@ from typer.core import TyperCommand, TyperGroup
 from waystation.cli.command_table import COMMANDS
 from waystation.stop_signals import exit_until_handled
 
-_GLOBAL = ("--address", "--namespace", "--task-queue", "--profile", "--store")
+_GLOBAL = ("--address", "--namespace", "--task-queue", "--profile", "--store", "--project-file")
+_WITHOUT_PROJECT = ("demo", "migrate", "new")
+"""Commands that need no settings, so that a project file that is not valid does not matter."""
 WIDTH = max(len(name) for panel in COMMANDS.values() for name in panel)
 """Width of the column with the names of the commands."""
 _MODULES = {name: module for panel in COMMANDS.values() for name, (module, _) in panel.items()}
@@ -160,7 +162,9 @@ def options(
     ctx: typer.Context,
     address: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Address of the Temporal server.")] = None,
     namespace: Annotated[str | None, typer.Option(help="Temporal namespace.")] = None,
-    task_queue: Annotated[str, typer.Option(help="Task queue that the workers poll.")] = "waystation",
+    task_queue: Annotated[
+        str | None, typer.Option(help="Task queue that the workers poll. Default: waystation.")
+    ] = None,
     profile: Annotated[str | None, typer.Option(help="Profile in the Temporal client configuration file.")] = None,
     store: Annotated[
         str | None, typer.Option(metavar="URL", help="Folder or object store where workers store large payloads.")
@@ -173,20 +177,53 @@ def options(
             "commands that open stores of their own warn; others do not compare.",
         ),
     ] = False,
+    project_file: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE",
+            help="Project file with settings, or `none`. Default: $WAYSTATION_PROJECT, or waystation.toml in this "
+            "folder or the nearest one above it.",
+        ),
+    ] = ".",
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the versions and exit.")
     ] = False,
 ) -> None:
     """Run durable agents on Temporal, and answer calls that are waiting for a person.
 
-    The options below select the Temporal server. Without them, the TEMPORAL_* environment variables and the Temporal
-    client configuration file apply. You can also write these options after the command.
+    The options below select the Temporal server. Without them, the TEMPORAL_* environment variables, the project file
+    and the Temporal client configuration file apply. You can also write these options after the command.
     """
     from waystation.cli.command_context import ServerTarget, find_program, find_temporal_program
 
+    queue = _use_project(ctx, project_file)
+    programs = find_program(), find_temporal_program()
     ctx.obj = ServerTarget(
-        address, namespace, task_queue, profile, find_program(), find_temporal_program(), store, strict
+        address, namespace, task_queue or queue or "waystation", profile, *programs, store, strict, project_file
     )
+
+
+def _use_project(ctx: typer.Context, place: str) -> str | None:
+    """Let the project file set the defaults of the command. Return the task queue in the file, or None."""
+    from waystation.core.errors import InvalidConfiguration
+    from waystation.project_file import NO_PROJECT, load_project, use_project
+
+    try:
+        use_project(project := load_project(NO_PROJECT if ctx.invoked_subcommand in _WITHOUT_PROJECT else place))
+        if project is None:
+            return None
+        from waystation.cli.project_options import read_defaults
+
+        name = ctx.invoked_subcommand or ""
+        command = ctx.command.get_command(ctx, name)  # type: ignore[attr-defined]  # it is a group
+        ctx.default_map = {name: read_defaults(ctx, project, name, command)}
+        queue: str | None = project.get("server.task_queue")
+        return queue
+    except InvalidConfiguration as error:
+        from waystation.cli.output import write_error
+
+        write_error(str(error))
+        raise typer.Exit(2) from None
 
 
 def main() -> None:

@@ -16,9 +16,9 @@ from waystation.cli.command_execution import AsyncCommand, create_command_group
 from waystation.cli.shell_completion import Completion
 from waystation.cli.terminal_input import find_person
 from waystation.client import add_search_attributes, check_search_attributes, delete_tenant_keys, wait_until_accepted
-from waystation.configuration import WEB_IDENTITY_ENV, find_identity_file
 from waystation.core.contract import SEARCH_ATTRIBUTES, Stores
 from waystation.key_set import EncryptionKeys, KeySet
+from waystation.project_file import WEB_IDENTITY_ENV, find_identity_file
 from waystation.storage import (
     ENCRYPTION_VARIABLE,
     Blobs,
@@ -69,6 +69,7 @@ def serve_agents(ctx: typer.Context) -> None:
         "--profile": target.profile,
         "--store": target.store,
         "--task-queue": target.task_queue,
+        "--project-file": target.project_file,
     }
     global_args = [part for name, value in options.items() if value is not None for part in (name, value)]
     global_args += ["--strict"] if target.strict else []

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from waystation.cli.command_context import AsJson, CommandContext, CommandProblem, Exit
-from waystation.configuration import QUOTAS_ENV, read_quotas
+from waystation.project_file import QUOTAS_ENV, read_quotas
 from waystation.storage import QuotaStore
 
 

@@ -10,10 +10,10 @@ from waystation.cli.command_context import AsJson, CommandContext, CommandProble
 from waystation.cli.output import Output
 from waystation.cli.terminal_input import find_person
 from waystation.client import DeletedUser
-from waystation.configuration import read_quotas
 from waystation.core import errors
 from waystation.core.contract import Stores
 from waystation.presentation import terminal
+from waystation.project_file import read_quotas
 from waystation.storage.quota_store import QuotaStore
 
 STORES = Stores()

@@ -52,7 +52,7 @@ from waystation.client.session_management import (
 from waystation.client.token_encryption import Token, TokenEncrypter, TokenEncryption
 from waystation.client.user_deletion import DeletedUser, UsageStore, UserDeletion, UserStore
 from waystation.core import ids, summary
-from waystation.core.approval import PendingCall
+from waystation.core.approval import CLIENT_IDENTITY_ENV, PendingCall
 from waystation.core.budget import Budget
 from waystation.core.contract import (
     DEFAULT_APP,
@@ -65,10 +65,11 @@ from waystation.core.contract import (
     InvocationResult,
     streaming_fields,
 )
-from waystation.core.errors import InvalidInput
+from waystation.core.errors import InvalidConfiguration, InvalidInput
 from waystation.core.payload import JsonObject, decode, describe_faults, to_plain_json
 from waystation.history import read_owner
-from waystation.storage import Blobs, Owner, find_user_keys
+from waystation.project_file import HERE, find_setting, load_project
+from waystation.storage import Blobs, Owner, find_user_keys_of
 
 __all__ = ["AgentClient", "Invocation"]
 
@@ -131,24 +132,37 @@ class AgentClient:
         address: str | None = None,
         namespace: str | None = None,
         profile: str | None = None,
-        task_queue: str = TASK_QUEUE,
+        task_queue: str | None = None,
         store: str | Path | None = None,
         identity: str | Path | TokenEncrypter | None = None,
+        project: str | Path | None = HERE,
     ) -> "AgentClient":
-        """Connect with the settings from `temporalio.envconfig`. Arguments override those settings.
+        """Connect with the settings from the environment, and from the project file `waystation.toml`.
+
+        Arguments override variables, which override the file. `project` is a file, or a folder: the file is searched
+        there and in the folders above it. None reads no file.
 
         `store` is the workers' store for large payloads; see `waystation.storage.Blobs`. It is not compared with the
         store that invocations recorded. If it lacks a payload, the client logs `payload.missing`.
 
         Raises:
             RuntimeError: No server responds at the address.
-            InvalidConfiguration: The address, or a setting in the environment or the profile, is invalid.
+            InvalidConfiguration: The address, a setting in the environment or the profile, or the project file is
+                invalid.
         """
+        settings = load_project(project)
+        try:
+            temporal = await connect(
+                address=address, namespace=namespace, profile=profile, store=store, project=settings
+            )
+        except InvalidConfiguration as error:
+            origins = settings.explain(str(error)) if settings else ""
+            raise InvalidConfiguration(error.file, error.key, error.problem + origins) from None
         return cls(
-            await connect(address=address, namespace=namespace, profile=profile, store=store),
-            task_queue=task_queue,
-            blobs=Blobs(store),
-            identity=identity,
+            temporal,
+            task_queue=task_queue or (settings and settings.get("server.task_queue")) or TASK_QUEUE,
+            blobs=Blobs(store, project=settings),
+            identity=identity or find_setting(CLIENT_IDENTITY_ENV, settings),
         )
 
     async def start(
@@ -213,7 +227,7 @@ class AgentClient:
             "tenant": tenant,
         }
         params = {"agent": agent, "message": message, **{key: value for key, value in optional.items() if value}}
-        invocation_id = id or _generate_id(agent, app or DEFAULT_APP, user_id or DEFAULT_USER, tenant)
+        invocation_id = id or _generate_id(self.temporal, agent, app or DEFAULT_APP, user_id or DEFAULT_USER, tenant)
         try:
             return Invocation(self, await start_invocation(self, invocation_id, params, token=token, priority=priority))
         except WorkflowAlreadyStartedError:
@@ -453,9 +467,9 @@ class AgentClient:
         return await self.state.delete_app(app=app, tenant=tenant)
 
 
-def _generate_id(agent: str, app: str, user_id: str, tenant: str | None) -> str:
+def _generate_id(client: Client, agent: str, app: str, user_id: str, tenant: str | None) -> str:
     name = f"{agent}-{uuid.uuid4().hex[:12]}"
-    if find_user_keys() is not None:
+    if find_user_keys_of(client) is not None:
         with suppress(ValueError):  # which names are not valid is reported when the input is validated
             return ids.owned_invocation(ids.app_key(app, tenant), user_id, name)
     return name

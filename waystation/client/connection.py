@@ -14,6 +14,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.configuration import describe_source
 from waystation.core.errors import InvalidConfiguration
+from waystation.project_file import HERE, Project, current_project, list_temporal_variables, load_project
 from waystation.storage import OFFLOAD_OVER, Blobs, offloading
 
 DEFAULT_ADDRESS = "localhost:7233"
@@ -26,15 +27,26 @@ EXIT_PAUSE_S = 0.1
 
 
 def connection_settings(
-    *, address: str | None = None, namespace: str | None = None, profile: str | None = None
+    *,
+    address: str | None = None,
+    namespace: str | None = None,
+    profile: str | None = None,
+    project: Project | None = None,
 ) -> ClientConnectConfig:
-    """Return the connection settings. Arguments override the environment.
+    """Return the connection settings. Arguments override the environment, which overrides the project file.
+
+    An address in the project file replaces the default profile of Temporal's client configuration.
 
     Raises:
-        InvalidConfiguration: The address, or a setting in the environment or the profile, is invalid.
+        InvalidConfiguration: The address, or a setting in the environment, the profile or the project file, is invalid.
     """
+    variables = list_temporal_variables(address, profile, project)
     try:
-        config = ClientConfig.load_client_connect_config(profile=profile)
+        config = ClientConfig.load_client_connect_config(
+            profile=profile,
+            disable_file="TEMPORAL_ADDRESS" in variables and "TEMPORAL_PROFILE" not in variables,
+            override_env_vars={**variables, **os.environ} if variables else None,
+        )
         host = address if address is not None else config.get("target_host") or DEFAULT_ADDRESS
         config["target_host"] = host
         config["namespace"] = namespace or config.get("namespace") or DEFAULT_NAMESPACE
@@ -50,6 +62,8 @@ def connection_settings(
     if parts is None or not 0 < int(parts["port"]) < 65_536:
         variable = "TEMPORAL_ADDRESS" if os.environ.get("TEMPORAL_ADDRESS") else "the profile"
         source = "" if address is not None else f" in {variable}"
+        if address is None and (chosen := project or current_project()) and host == variables.get("TEMPORAL_ADDRESS"):
+            source = f" {chosen.describe('server.address')}"
         raise InvalidConfiguration(
             "The address of Temporal",
             "",
@@ -102,16 +116,21 @@ def is_unreachable(error: RPCError) -> bool:
     return error.status in (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED)
 
 
-def data_converter(*, store: str | Path | None = None, offload_over: int = OFFLOAD_OVER) -> DataConverter:
+def data_converter(
+    *,
+    store: str | Path | None = None,
+    offload_over: int = OFFLOAD_OVER,
+    project: str | Path | None = HERE,
+) -> DataConverter:
     """Return a data converter for your own Temporal clients and workers beside Waystation's.
 
-    It encrypts and decrypts with the keys that the environment names, and stores payloads of at least `offload_over`
-    bytes in `store` (see `Blobs`).
+    It encrypts and decrypts with the keys that the environment or the project file names, and stores payloads of at
+    least `offload_over` bytes in `store` (see `Blobs`). For `project`, see `AgentClient.connect`.
 
     Raises:
-        InvalidConfiguration: The encryption keys cannot be read.
+        InvalidConfiguration: The project file or the encryption keys cannot be read.
     """
-    return offloading(Blobs(store), over=offload_over)
+    return offloading(Blobs(store, project=load_project(project)), over=offload_over)
 
 
 async def connect(
@@ -123,8 +142,9 @@ async def connect(
     offload_over: int = OFFLOAD_OVER,
     short_forms: bool = False,
     encrypted: bool = True,
+    project: Project | None = None,
 ) -> Client:
-    """Return a connected Temporal client. Arguments override the environment.
+    """Return a connected Temporal client. Arguments override the environment, which overrides the project file.
 
     `store` holds payloads of at least `offload_over` bytes; pass the store that the workers use (see `Blobs`). Programs
     that only display histories can set `short_forms` to read a shortened form of payloads missing from the store.
@@ -137,10 +157,15 @@ async def connect(
     """
     atexit.unregister(_let_threads_finish)  # registered once
     atexit.register(_let_threads_finish)
-    converter = offloading(Blobs(store), over=offload_over, short_forms=short_forms, encrypted=encrypted)
-    return await Client.connect(
-        **connection_settings(address=address, namespace=namespace, profile=profile), data_converter=converter
-    )
+    blobs = Blobs(store, project=project)
+    converter = offloading(blobs, over=offload_over, short_forms=short_forms, encrypted=encrypted)
+    config = connection_settings(address=address, namespace=namespace, profile=profile, project=project)
+    try:
+        return await Client.connect(**config, data_converter=converter)
+    except RuntimeError as error:
+        if project and (origins := project.explain(config.get("target_host", ""))):
+            error.add_note(f"The server could not be reached{origins}.")
+        raise
 
 
 def _let_threads_finish() -> None:

@@ -12,7 +12,7 @@ from waystation.core import ids
 from waystation.core.errors import InvalidConfiguration
 from waystation.core.payload import JsonObject
 from waystation.history import OWNED_TYPES, read_owner
-from waystation.storage import USER_KEYS_VARIABLE, find_user_keys
+from waystation.storage import USER_KEYS_VARIABLE, find_user_keys_of
 
 _OPEN = f"WorkflowType IN {OWNED_TYPES} AND ExecutionStatus = 'Running'"
 
@@ -45,7 +45,7 @@ async def delete_tenant_keys(temporal: Client, tenant: str, *, dry_run: bool = F
         StoreFailed: The store of user keys is not available.
     """
     ids.app_key("", tenant)  # checks the name
-    if (keys := find_user_keys()) is None:
+    if (keys := find_user_keys_of(temporal)) is None:
         raise InvalidConfiguration(USER_KEYS_VARIABLE, "", "is not set. Set it to the workers' store of user keys.")
     deleted = DeletedTenantKeys(tenant=tenant, dry_run=dry_run)
     await _stop(temporal, deleted)

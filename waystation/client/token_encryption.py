@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
-from waystation.configuration import find_identity_file
 from waystation.core.approval import CLIENT_IDENTITY_ENV, Request, TokenSigner, is_encrypted
 from waystation.core.errors import InvalidConfiguration
 from waystation.core.payload import JsonObject
+from waystation.project_file import find_identity_file
 
 
 class TokenEncrypter(Protocol):

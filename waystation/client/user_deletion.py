@@ -29,7 +29,7 @@ from waystation.history import (
     read_owner,
     run_of,
 )
-from waystation.storage import USER_KEYS_VARIABLE, Owner, find_user_keys
+from waystation.storage import USER_KEYS_VARIABLE, Owner, find_user_keys_of
 
 _NOT_LISTED = (RPCStatusCode.UNIMPLEMENTED, RPCStatusCode.PERMISSION_DENIED)
 OUT_OF_REACH = (
@@ -211,7 +211,7 @@ class UserDeletion:
         self, deleted: DeletedUser, stores: Mapping[str, UserStore | None], usage: UsageStore | None
     ) -> None:
         """Delete the user's keys once no process uses them to encrypt."""
-        if (keys := find_user_keys()) is None:
+        if (keys := find_user_keys_of(self.temporal)) is None:
             deleted.left.append(f"keys, if the workers have {USER_KEYS_VARIABLE}: it is not set for this process")
             return
         apps = [app for app in await keys.list_user_apps(user_id=self.user_id) if self._includes(app)]

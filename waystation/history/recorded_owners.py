@@ -15,7 +15,7 @@ from waystation.core.payload import Recorded, decode
 from waystation.core.scope_state import SCOPE_WORKFLOW, prefix_of
 from waystation.history.history_events import decode_events, get_attributes, read_json_content
 from waystation.history.history_fetch import describe_workflow, fetch_or_none
-from waystation.storage import BlobMissing, Owner, find_user_keys
+from waystation.storage import BlobMissing, Owner, find_user_keys_of
 
 
 class _Names(Recorded):
@@ -71,7 +71,7 @@ async def check_start(client: Client, workflow_id: str, owner: Owner) -> None:
         RPCError: The server cannot be reached.
     """
     named = Owner.of_workflow(workflow_id)
-    if named not in (None, owner) and find_user_keys() is not None:
+    if named not in (None, owner) and find_user_keys_of(client) is not None:
         raise InvalidInput(
             f"The ID {workflow_id!r} is reserved for the owner that it names, because it selects the encryption key. "
             "Choose another ID."

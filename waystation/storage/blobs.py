@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import os
 import re
 from datetime import datetime
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import NamedTuple
 from cachetools import TTLCache
 
 from waystation.core.errors import StoreFailed
+from waystation.project_file import Project, find_setting
 from waystation.storage.encryption import decrypt_file, encrypt_file, find_user_keys, is_encrypted_file
 from waystation.storage.object_files import ObjectFiles
 from waystation.storage.owners import Owner
@@ -25,9 +25,9 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 _TRASH = ".trash"
 
 
-def payload_place(url_or_path: str | Path | None = None) -> str | Path:
-    """Return the location of the payload store: the argument, the environment variable, or else the default folder."""
-    return url_or_path or os.environ.get(STORE_VARIABLE) or STORE
+def payload_place(url_or_path: str | Path | None = None, project: Project | None = None) -> str | Path:
+    """Return the location of the payload store: the argument, the setting, or else the default folder."""
+    return url_or_path or find_setting(STORE_VARIABLE, project) or STORE
 
 
 class StoredBlob(NamedTuple):
@@ -48,12 +48,14 @@ class BlobMissing(StoreFailed):
 class Blobs:
     """Stores bytes under their SHA-256 digest. Equal bytes are stored only once. Reading detects damaged bytes."""
 
-    def __init__(self, url_or_path: str | Path | None = None) -> None:
+    def __init__(self, url_or_path: str | Path | None = None, *, project: Project | None = None) -> None:
         """Use the store at `url_or_path`, a folder (created when first needed) or a URL such as `s3://bucket/prefix`.
 
-        The default is the value of `WAYSTATION_STORE` or, if that is not set, the folder `.waystation/payloads`.
+        The default is the value of `WAYSTATION_STORE`, that of `project` or, if neither is set, the folder
+        `.waystation/payloads`.
         """
-        self.files = ObjectFiles(payload_place(url_or_path))
+        self.project = project
+        self.files = ObjectFiles(payload_place(url_or_path, project), project=project)
         self._recent: TTLCache[str, bool] = TTLCache(MAX_RECENT, RECENT_S)
 
     async def put(self, data: bytes, *, workflow_id: str = "") -> str:
@@ -67,8 +69,8 @@ class Blobs:
         digest = hashlib.sha256(data).hexdigest()
         if digest not in self._recent:
             # Under the encryption of the file, so that pruning can move it without the user's key.
-            if (owner := Owner.of_workflow(workflow_id)) and find_user_keys():
-                data = await asyncio.to_thread(encrypt_file, digest, data, owner)
+            if (owner := Owner.of_workflow(workflow_id)) and find_user_keys(self.project):
+                data = await asyncio.to_thread(encrypt_file, digest, data, owner, self.project)
             await self.files.put(_path(digest), data, new=True)
             self._recent[digest] = True
         return digest
@@ -89,7 +91,8 @@ class Blobs:
             text = f"the store does not have {digest[:12]}…. Use the same store as the workers; see {STORE_VARIABLE}."
             raise BlobMissing(self.files.place, text)
         try:
-            data = await asyncio.to_thread(decrypt_file, digest, data) if is_encrypted_file(data) else data
+            if is_encrypted_file(data):
+                data = await asyncio.to_thread(decrypt_file, digest, data, self.project)
         except ValueError as error:
             raise BlobMissing(self.files.place, f"{digest[:12]}…: {error}") from None
         if hashlib.sha256(data).hexdigest() != digest:

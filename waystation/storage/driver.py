@@ -8,7 +8,7 @@ largest parts cut, so that people can read a history without the store.
 import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import structlog
 from google.protobuf.message import DecodeError
@@ -32,8 +32,12 @@ from temporalio.converter import (
 from waystation.core.contract import Stores
 from waystation.core.errors import StoreFailed
 from waystation.core.payload import decode, encode
+from waystation.project_file import Project
 from waystation.storage.blobs import STORE_VARIABLE, BlobMissing, Blobs
 from waystation.storage.encryption import UNREADABLE, find_cipher, find_user_keys
+
+if TYPE_CHECKING:
+    from waystation.storage.user_keys import UserKeys
 
 log = structlog.get_logger("waystation.storage")
 
@@ -245,7 +249,7 @@ def offloading(
     Raises:
         InvalidConfiguration: The encryption keys cannot be read.
     """
-    converter = encrypting(converter) if encrypted else converter
+    converter = encrypting(converter, blobs.project) if encrypted else converter
     storage = Offload(drivers=[BlobDriver(blobs, short_forms=short_forms)], payload_size_threshold=over)
     if type(converter) is not DataConverter:  # a custom class is kept
         return dataclasses.replace(converter, external_storage=storage)
@@ -257,7 +261,7 @@ def offloading(
     )
 
 
-def encrypting(converter: DataConverter = DataConverter.default) -> DataConverter:
+def encrypting(converter: DataConverter = DataConverter.default, project: Project | None = None) -> DataConverter:
     """Return a converter that encrypts payloads, and the messages and stack traces of failures.
 
     Return `converter` itself if it has a codec, or if encryption is switched off.
@@ -265,7 +269,7 @@ def encrypting(converter: DataConverter = DataConverter.default) -> DataConverte
     Raises:
         InvalidConfiguration: The encryption keys cannot be read.
     """
-    if converter.payload_codec is not None or (cipher := find_cipher()) is None:
+    if converter.payload_codec is not None or (cipher := find_cipher(project)) is None:
         return converter
     from waystation.storage.encryption_codec import EncryptionCodec, UserEncryptionCodec
 
@@ -273,7 +277,7 @@ def encrypting(converter: DataConverter = DataConverter.default) -> DataConverte
     if failures is DefaultFailureConverter:
         failures = DefaultFailureConverterWithEncodedAttributes
     codec = EncryptionCodec(cipher, is_foreign=is_reference)
-    if user_keys := find_user_keys():
+    if user_keys := find_user_keys(project):
         codec = UserEncryptionCodec(cipher, user_keys, is_foreign=is_reference)
     return dataclasses.replace(converter, payload_codec=codec, failure_converter_class=failures)
 
@@ -288,6 +292,12 @@ def find_blobs(converter: DataConverter) -> Blobs | None:
     """Return the store of a converter, or None if it has none."""
     driver = _find_driver(converter)
     return driver.blobs if driver else None
+
+
+def find_user_keys_of(client: Client) -> "UserKeys | None":
+    """Return the keys of users that a client encrypts with, or None; see `find_user_keys`."""
+    blobs = find_blobs(client.data_converter)
+    return find_user_keys(blobs.project if blobs else None)
 
 
 def _find_driver(converter: DataConverter) -> BlobDriver | None:

@@ -7,10 +7,10 @@ written while encryption was switched off stays readable.
 from __future__ import annotations
 
 import functools
-import os
 from typing import TYPE_CHECKING
 
 from waystation.core.errors import InvalidConfiguration
+from waystation.project_file import Project, find_setting
 from waystation.storage.owners import Owner, describe_deleted_key
 
 if TYPE_CHECKING:
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from waystation.storage.user_keys import UserKeys
 
 ENCRYPTION_VARIABLE = "WAYSTATION_ENCRYPTION_KEYS"
-"""Environment variable with the path of the key file, or with `env:NAME` for a variable that has its content."""
+"""Environment variable with the path of the key file, or with `env:NAME` for a variable that has its content. A project
+file can set it, too."""
 USER_KEYS_VARIABLE = "WAYSTATION_USER_KEYS"
 """Environment variable with the SQLite file or the PostgreSQL URL of the keys of single users. Without it, the first
 key in the key file encrypts the data of all users."""
@@ -38,15 +39,15 @@ _FILE_MARK = b"\0waystation-encrypted\0"
 """The first bytes of an encrypted file. The ID of the key follows, then a null byte and the encrypted content."""
 
 
-def find_cipher() -> Cipher | None:
+def find_cipher(project: Project | None = None) -> Cipher | None:
     """Return the cipher with the configured keys, or None if encryption is switched off.
 
     Raises:
         InvalidConfiguration: The keys cannot be read, the extra `encryption` is not installed, or there is a store of
             user keys but no keys to wrap them.
     """
-    source = os.environ.get(ENCRYPTION_VARIABLE)
-    if not source and os.environ.get(USER_KEYS_VARIABLE):
+    source = find_setting(ENCRYPTION_VARIABLE, project)
+    if not source and find_setting(USER_KEYS_VARIABLE, project):
         raise InvalidConfiguration(USER_KEYS_VARIABLE, "", f"requires {ENCRYPTION_VARIABLE}. Set it, too")
     return _read_cipher(source) if source else None
 
@@ -58,14 +59,14 @@ def _read_cipher(source: str) -> Cipher:
     return Cipher(source)
 
 
-def find_user_keys() -> UserKeys | None:
+def find_user_keys(project: Project | None = None) -> UserKeys | None:
     """Return the keys of users, or None if encryption is switched off or no store of user keys is configured.
 
     Raises:
         InvalidConfiguration: The encryption keys cannot be read, or the extra `encryption` is not installed.
         StoreFailed: The URL of the store is not valid, or the extra `postgres` is not installed.
     """
-    source, place = os.environ.get(ENCRYPTION_VARIABLE), os.environ.get(USER_KEYS_VARIABLE)
+    source, place = find_setting(ENCRYPTION_VARIABLE, project), find_setting(USER_KEYS_VARIABLE, project)
     return _open_user_keys(source, place) if source and place else None
 
 
@@ -97,7 +98,7 @@ def _describe_key(key_id: bytes) -> str:
     return f"it is encrypted with the key {key_id[:80].decode(errors='replace')!r}, which is not available. {remedy}"
 
 
-def encrypt_file(path: str, data: bytes, owner: Owner | None = None) -> bytes:
+def encrypt_file(path: str, data: bytes, owner: Owner | None = None, project: Project | None = None) -> bytes:
     """Return the content to write to a file. It cannot be decrypted under another path.
 
     If the data has an owner and there is a store of user keys, the content is encrypted with the owner's key.
@@ -105,9 +106,9 @@ def encrypt_file(path: str, data: bytes, owner: Owner | None = None) -> bytes:
     Raises:
         StoreFailed: The store of user keys is not available.
     """
-    if (cipher := find_cipher()) is None:
+    if (cipher := find_cipher(project)) is None:
         return data
-    if owner and (user_keys := find_user_keys()):
+    if owner and (user_keys := find_user_keys(project)):
         return b"%b%b\0%b" % (_FILE_MARK, *user_keys.encrypt(owner, data, path.encode()))
     return b"%b%b\0%b" % (_FILE_MARK, cipher.key_id, cipher.encrypt(data, path.encode()))
 
@@ -117,7 +118,7 @@ def is_encrypted_file(data: bytes) -> bool:
     return data.startswith(_FILE_MARK)
 
 
-def decrypt_file(path: str, data: bytes) -> bytes:
+def decrypt_file(path: str, data: bytes, project: Project | None = None) -> bytes:
     """Return the decrypted content of a file, or the unchanged content of a file that is not encrypted.
 
     Raises:
@@ -127,7 +128,7 @@ def decrypt_file(path: str, data: bytes) -> bytes:
     if not is_encrypted_file(data):
         return data
     key_id, _, content = data.removeprefix(_FILE_MARK).partition(b"\0")
-    keys = find_user_keys() if key_id.startswith(USER_KEY) else find_cipher()
+    keys = find_user_keys(project) if key_id.startswith(USER_KEY) else find_cipher(project)
     decrypted = None if keys is None else keys.decrypt(key_id, content, path.encode())
     if decrypted is None:
         raise ValueError(_describe_key(key_id))

@@ -14,6 +14,7 @@ from pathlib import Path
 from waystation.core.errors import StoreFailed
 from waystation.extensions import ExtensionFailed, FileStore
 from waystation.private_files import create_folder
+from waystation.project_file import Project
 from waystation.storage.encryption import decrypt_file, encrypt_file
 from waystation.storage.owners import Owner
 from waystation.storage.store_places import describe_place, load_store, local_path
@@ -45,9 +46,9 @@ class ObjectFiles:
     All methods raise StoreFailed if the store fails.
     """
 
-    def __init__(self, url_or_path: str | Path) -> None:
+    def __init__(self, url_or_path: str | Path, *, project: Project | None = None) -> None:
         """Use a folder, which is created when first needed, or a URL such as `s3://bucket/prefix`."""
-        self._url = str(url_or_path)
+        self._url, self._project = str(url_or_path), project
         self.folder = local_path(url_or_path)
 
     @functools.cached_property
@@ -111,13 +112,13 @@ class ObjectFiles:
         if data is None:
             return None
         try:
-            return decrypt_file(path, data)
+            return decrypt_file(path, data, self._project)
         except ValueError as error:
             raise StoreFailed(self.place, f"{path}: {error}") from None
 
     async def put(self, path: str, data: bytes, *, new: bool = False, owner: Owner | None = None) -> bool:
         """Write a file of `owner`. If `new` is true and the file exists, write nothing and return False."""
-        content = encrypt_file(path, data, owner)
+        content = encrypt_file(path, data, owner, self._project)
         with self._convert_errors():
             return await self.store.put(path, content, new=new)
 

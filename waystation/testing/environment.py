@@ -8,18 +8,20 @@ from contextlib import AsyncExitStack
 from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from anyio.from_thread import start_blocking_portal
 from temporalio.client import Client, Interceptor, OutboundInterceptor, StartWorkflowInput, WorkflowHandle
 
 from waystation.activities import Models
 from waystation.agents.base_agent import BaseAgent
-from waystation.apps import App
+from waystation.apps import App, Registry, discover
 from waystation.client import AgentClient, Invocation, connect
 from waystation.core.contract import ActivitySettings, Settings
+from waystation.core.errors import InvalidConfiguration
 from waystation.embedded import EmbeddedServer
 from waystation.models import BaseLlm
+from waystation.project_file import Project
 from waystation.storage import OFFLOAD_OVER, Blobs
 from waystation.testing.checks import assert_invocation_holds
 from waystation.tools.services import Services
@@ -41,8 +43,8 @@ class AgentEnvironment:
 
     def __init__(
         self,
-        *agents: BaseAgent | App,
-        model: BaseLlm | None = None,
+        *agents: BaseAgent | App | Registry,
+        model: BaseLlm | Literal["demo"] | None = None,
         services: Services | None = None,
         server: EmbeddedServer | None = None,
         store: str | Path | None = None,
@@ -53,8 +55,8 @@ class AgentEnvironment:
         """Configure the environment, which starts when the `async with` block is entered.
 
         Args:
-            agents: The agents or apps to serve.
-            model: A model that replaces the model of every agent.
+            agents: The agents or apps to serve, or a single registry of discovered agents.
+            model: A model that replaces the model of every agent, or `demo` for the demo models of discovered agents.
             services: The worker's services. By default, artifacts and memories last as long as the environment.
             server: A running server to use, which is not stopped. By default, a new server is started.
             store: The store for payloads of at least `offload_over` bytes. By default, a temporary folder.
@@ -62,7 +64,9 @@ class AgentEnvironment:
             task_queue: The worker's task queue.
             worker_options: Additional arguments for `create_worker`, which override the environment's defaults.
         """
-        self._agents, self._model, self._given_server = agents, model, server
+        registry = next((one for one in agents if isinstance(one, Registry)), None)
+        self._agents = registry or [one for one in agents if not isinstance(one, Registry)]
+        self._model, self._given_server = model, server
         self.services = services or create_temporary_services()
         self._task_queue = task_queue
         self._options = {
@@ -104,7 +108,7 @@ class AgentEnvironment:
 
 @contextlib.asynccontextmanager
 async def serving(
-    *agents: BaseAgent | App,
+    *agents: BaseAgent | App | Registry,
     server: EmbeddedServer,
     store: str | Path,
     verify: bool | Callable[[Invocation], Awaitable[None]] = True,
@@ -153,6 +157,23 @@ class _StartRecorder(Interceptor):
                 return await super().start_workflow(input)
 
         return RecordingInterceptor(next)
+
+
+def load_agents(project: Project | None) -> Registry:
+    """Return the agents that a project file names.
+
+    Raises:
+        InvalidConfiguration: There is no project file, or it names no agents.
+        WaystationError: An agent cannot be used.
+    """
+    folders = project.get("agents") if project else None
+    if not folders:
+        problem = "no agents are passed, and no project file with the key `agents` is in the test's folder or above it."
+        raise InvalidConfiguration("waystation_serve", "", problem)
+    registry, problems = discover(map(Path, folders))
+    if problems:
+        raise problems[0].error
+    return registry
 
 
 @contextlib.contextmanager

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from waystation.agents import BaseAgent
     from waystation.apps import App
     from waystation.embedded import EmbeddedServer
+    from waystation.project_file import Project
 
 
 @pytest.fixture(scope="session")
@@ -38,17 +39,31 @@ def waystation_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
+def waystation_project(request: pytest.FixtureRequest) -> Project | None:
+    """The project file in the folder of the test, or in the nearest folder above it."""
+    from waystation.project_file import load_project
+
+    return load_project(request.path.parent)
+
+
+@pytest.fixture
 def waystation_serve(
-    waystation_server: EmbeddedServer, waystation_store: Path
+    waystation_server: EmbeddedServer, waystation_store: Path, request: pytest.FixtureRequest
 ) -> Callable[..., AbstractAsyncContextManager[testing.AgentEnvironment]]:
     """Serve agents on the shared server: `async with waystation_serve(agent) as env:`.
+
+    Without agents, those of the project file are served: `async with waystation_serve(model="demo") as env:`. Its other
+    settings do not apply, because tests must not notify people or write to the stores of workers.
 
     At the end, every started invocation is replayed and compared with its workflow's state, unless `verify=False`. The
     other options are the same as for `AgentEnvironment`.
     """
 
     def serve(*agents: BaseAgent | App, **options: Any) -> AbstractAsyncContextManager[testing.AgentEnvironment]:
-        return testing.serving(*agents, **{"server": waystation_server, "store": waystation_store, **options})
+        from waystation.testing.environment import load_agents
+
+        served = agents or [load_agents(request.getfixturevalue("waystation_project"))]
+        return testing.serving(*served, **{"server": waystation_server, "store": waystation_store, **options})
 
     return serve
 

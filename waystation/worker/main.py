@@ -52,12 +52,26 @@ from waystation.activities import (
 from waystation.adk import describe_differences
 from waystation.apps import Problem, Registry, discover
 from waystation.client import are_credentials_refused, connect, connection_problem, connection_settings
-from waystation.client.connection import describe_rpc, is_unreachable
-from waystation.configuration import read_quotas
+from waystation.client.connection import DEFAULT_NAMESPACE, describe_rpc, is_unreachable
+from waystation.configuration import describe_unknown
 from waystation.core.approval import IDENTITY_ENV
 from waystation.core.contract import MIN_HEARTBEAT_INTERVAL, TASK_QUEUE, Settings, Stores
-from waystation.core.errors import WaystationError
+from waystation.core.errors import InvalidConfiguration, WaystationError
 from waystation.logs import configure_core, configure_logs, open_standard_streams
+from waystation.project_file import (
+    HERE,
+    NO_PROJECT,
+    OPTION_KEYS,
+    PROJECT_ENV,
+    PROJECT_FILE,
+    SETTINGS,
+    Project,
+    current_project,
+    find_setting,
+    load_project,
+    read_quotas,
+    use_project,
+)
 from waystation.stop_signals import handle_signals
 from waystation.storage import describe_place
 from waystation.tools.threads import THREADS, TOOL_THREADS
@@ -342,6 +356,12 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
         "action": "store_true",
         "help": "with --metrics: add the tenant to the metrics that have an agent",
     },
+    "--project-file": {
+        "default": HERE,
+        "metavar": "FILE",
+        "help": f"project file with these settings, or `{NO_PROJECT}`; default: ${PROJECT_ENV}, or {PROJECT_FILE} in "
+        "this folder or the nearest one above it",
+    },
     "--version": {"action": "store_true", "help": "print the versions and exit"},
     "--log-format": {
         "choices": ["console", "json"],
@@ -353,7 +373,16 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
         "program, warning for `logging`",
     },
 }
-"""Options for argparse, which is used because a worker should start polling quickly and typer is slow to load."""
+"""Options for argparse, which is used because a worker should start polling quickly and typer is slow to load.
+
+Each option has a key in the project file: the one that `SETTINGS` lists, or else its name, in the table `worker` or in
+the one that `_TABLES` names.
+"""
+_TABLES = {
+    **dict.fromkeys(("--traces", "--trace-content", "--metrics", "--metrics-by-tenant"), "telemetry"),
+    **dict.fromkeys(("--log-format", "--log-level"), "telemetry"),
+}
+_ONLY_OPTIONS = ("command", "--project-file", "--version")
 
 
 def list_options() -> dict[str, str]:
@@ -366,11 +395,18 @@ def parse_options(arguments: Sequence[str] | None, program: str) -> argparse.Nam
     parser = argparse.ArgumentParser(prog=program, description="Serve agents on a Temporal task queue.")
     for name, option in _OPTIONS.items():
         parser.add_argument(name, **option)
-    parser.set_defaults(
-        identity=os.environ.get(IDENTITY_ENV) or None,
-        keys=os.environ.get(WorkerKeys.variable) or None,
-    )
+    try:
+        use_project(load_project(_find_project_file(arguments)))
+        parser.set_defaults(
+            **read_project(current_project()),
+            identity=find_setting(IDENTITY_ENV),
+            keys=find_setting(WorkerKeys.variable),
+        )
+    except InvalidConfiguration as error:
+        parser.exit(2, f"{program}: {error}\n")
     options = parser.parse_args(arguments)
+    if options.embedded:  # the namespace in the project file is on another server
+        options.namespace = options.namespace or os.environ.get("TEMPORAL_NAMESPACE") or DEFAULT_NAMESPACE
     if options.version:
         from waystation.version import versions  # slow to import, so only when needed
 
@@ -390,6 +426,60 @@ def parse_options(arguments: Sequence[str] | None, program: str) -> argparse.Nam
     for text in (text for text, is_made in mistakes.items() if is_made):
         parser.error(text)
     return options
+
+
+def _find_project_file(arguments: Sequence[str] | None) -> str:
+    """Return the value of `--project-file`, which decides the defaults of the other options."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--project-file", default=HERE)
+    return str(parser.parse_known_args(arguments)[0].project_file)
+
+
+def list_option_keys() -> dict[str, str]:
+    """Return the options that the project file may contain, by their keys there."""
+    names = [name for name in _OPTIONS if name not in _ONLY_OPTIONS]
+    own = {name: f"{_TABLES.get(name, 'worker')}.{name[2:].replace('-', '_')}" for name in names}
+    return {OPTION_KEYS.get(name, key): name for name, key in own.items()}
+
+
+def read_project(project: Project | None) -> dict[str, Any]:
+    """Return the values of options that a project file contains. Settings with a variable are read where it is.
+
+    Raises:
+        InvalidConfiguration: The file has an unknown option, or a value that the option does not accept.
+    """
+    keys, defaults = list_option_keys(), dict[str, Any]()
+    if project is None:
+        return defaults
+    for table in ("worker", "telemetry"):
+        valid = [key.partition(".")[2] for key in keys if key.startswith(f"{table}.")]
+        for unknown in (name for name in project.table(table) if name not in valid):
+            raise InvalidConfiguration(project.file, table, f"{describe_unknown(unknown, valid)}.")
+    for key, name in keys.items():
+        is_own = key not in SETTINGS
+        table, _, own = key.partition(".")
+        value = project.table(table).get(own) if is_own else None if SETTINGS[key].variable else project.get(key)
+        if value is not None:
+            defaults[name[2:].replace("-", "_")] = _convert(project, key, _OPTIONS[name], value)
+    return defaults
+
+
+def _convert(project: Project, key: str, option: Mapping[str, Any], value: Any) -> Any:
+    """Convert a value of a project file as argparse converts the text of an option."""
+    try:
+        if option.get("action") == "store_true":
+            if isinstance(value, bool):
+                return value
+            raise ValueError("must be true or false")
+        convert = option.get("type", str)
+        if convert is Path:
+            convert = project.file.parent.joinpath
+        converted = [convert(str(entry)) for entry in value] if "nargs" in option else convert(str(value))
+    except (argparse.ArgumentTypeError, ValueError) as error:
+        raise InvalidConfiguration(project.file, key, f"{error}.") from None
+    if "choices" in option and converted not in option["choices"]:
+        raise InvalidConfiguration(project.file, key, f"{value!r} is not one of {', '.join(option['choices'])}.")
+    return converted
 
 
 def parse_settings(options: argparse.Namespace) -> Settings:
@@ -737,7 +827,8 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "worker.py") 
         with StatusServer(options.metrics) as status:
             return _run(serve(options, registry, settings, identity, channels, keys, status))
     except WaystationError as error:
-        log.error("worker.failed", problem=str(error))
+        project = current_project()
+        log.error("worker.failed", problem=f"{error}{project.explain(str(error)) if project else ''}")
         return 1
 
 

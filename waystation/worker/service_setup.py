@@ -1,6 +1,5 @@
 """Set up a worker's services: its stores, the verification of approvers, and warnings about missing settings."""
 
-import os
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -22,6 +21,7 @@ from waystation.core.approval import ApprovalPolicy
 from waystation.core.contract import Settings, Stores
 from waystation.core.errors import InvalidConfiguration, StoreFailed, WaystationError
 from waystation.memory import InMemoryMemoryService, open_memory
+from waystation.project_file import find_setting
 from waystation.storage import (
     STORE_VARIABLE,
     USER_KEYS_VARIABLE,
@@ -63,7 +63,7 @@ class WorkerStore(NamedTuple):
 def list_stores(settings: Settings) -> list[WorkerStore]:
     """Return the stores of a worker."""
     stores, quotas = settings.stores, settings.quotas.store if settings.quotas else ""
-    payloads, user_keys = payload_place(stores.payloads), os.environ.get(USER_KEYS_VARIABLE) or ""
+    payloads, user_keys = payload_place(stores.payloads), find_setting(USER_KEYS_VARIABLE) or ""
     rows = (
         WorkerStore("payload_store", "Large payloads", f"--store, {STORE_VARIABLE}", payloads, has_files=True),
         WorkerStore("artifact_store", "Artifacts", "--artifacts", stores.artifacts, has_files=True),

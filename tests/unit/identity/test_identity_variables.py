@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from waystation.configuration import WEB_IDENTITY_ENV, find_identity_file
 from waystation.core.approval import IDENTITY_ENV
+from waystation.project_file import WEB_IDENTITY_ENV, find_identity_file
 
 
 @pytest.mark.parametrize(
