@@ -23,7 +23,7 @@ from waystation.agents import ApprovalRule, LlmAgent
 from waystation.apps.registry import Registry
 from waystation.core import ids
 from waystation.core.actions import ACTIONS
-from waystation.core.approval import Answer, Verification, Verified, call_digest
+from waystation.core.approval import Answer, Verification, Verified, call_digest, is_machine
 from waystation.core.contract import ActivitySettings, ToolCallInput, ToolOutcome, VerificationInput
 from waystation.core.errors import (
     AnswerRefused,
@@ -144,6 +144,10 @@ class AnswerVerifier:
                 who, nonce = await self._proofs.verify_token(
                     answer.token, namespace=namespace, approval_id=approval_id, answer=answer
                 )
+                if is_machine(who.subject):
+                    if nonce != str(call.revoked):
+                        raise NotAllowed(f"The completion URL for call {call.id!r} was revoked.")
+                    nonce = None  # a machine may report progress any number of times
                 verification = Verification(who=who, nonce=nonce)
                 await self._check_binding(call, answer)
                 if log.state.input and not who.may_access(log.state.input.tenant):
@@ -382,7 +386,7 @@ async def _find_mismatch(
     except NotJson:
         return _refused(call, CHANGED_ARGUMENTS, "DigestMismatch")
     about = {"declared": declared, "origin": origin_of(call)}
-    if call_digest(call.agent, call.name, current_args, policy=call.policy, **about) == params.digest:
+    if call_digest(call.agent, call.name, current_args, policy=call.approval, **about) == params.digest:
         return None
     if declared != call.declared:
         return _refused(call, CHANGED_TOOL, "DigestMismatch")

@@ -24,6 +24,7 @@ from waystation.core.approval import (
     TOKEN_LIFETIME_S,
     Answer,
     ApprovalPolicy,
+    Completion,
     Mac,
     Origin,
     RememberedApproval,
@@ -84,6 +85,13 @@ class TokenVerifier(Protocol):
             NotAllowed: The token is not valid.
             IdentityUnavailable: The token cannot be verified right now.
         """
+
+
+class CompletionUrls(Protocol):
+    """Makes completion URLs; see `waystation.approvers.identity.Completions`."""
+
+    def make_url(self, completion: Completion) -> str:
+        """Return the URL with which a machine answers a call."""
 
 
 def may_need_verified_approval(tool: BaseTool, rules: Sequence[ApprovalRule]) -> bool:
@@ -200,9 +208,9 @@ class Proofs:
         ]
 
     def _coverage_of(self, call: CallState) -> JsonObject | None:
-        if self.scope is None or call.policy is None:
+        if self.scope is None or call.approval is None:
             return None
-        args, bound_to = call.policy.alike(call.args), call.policy.bound_to(call.declared, origin_of(call))
+        args, bound_to = call.approval.alike(call.args), call.approval.bound_to(call.declared, origin_of(call))
         return describe_coverage(self.scope, call.call.root, call.agent, call.name, args, bound_to)
 
     def is_remembered(
@@ -244,6 +252,8 @@ class ProofFactory:
         """If `required` is true and the worker has no keys, calls that need verified approvers do not run."""
         self._keys, self._logs, self._client, self._identity = keys, logs, client, identity
         self.required = required
+        self.completions: CompletionUrls | None = getattr(identity, "completions", None)  # other verifiers lack it
+        """Makes completion URLs for machines. None if this worker has no key for them."""
 
     async def proofs(self, *, with_scope: bool = False) -> Proofs | None:
         """Return the proofs of the calling invocation, or None if the worker has no keys.

@@ -12,6 +12,7 @@ import secrets
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any
 
 import structlog
@@ -37,10 +38,12 @@ from waystation.activities.session_history import ConversationReader
 from waystation.agents import ApprovalRule, LlmAgent, entries_of
 from waystation.agents.toolbox import ToolsetFailure
 from waystation.apps.registry import Registry
+from waystation.core import ids
+from waystation.core.approval import Completion
 from waystation.core.contract import ActivitySettings, ToolCallInput, ToolOutcome
 from waystation.core.conversation import Conversation
 from waystation.core.errors import CredentialStoreError, ForeignHistory, StoreFailed, UnknownAgent
-from waystation.core.log import CallRef, CallReturned, CallState, Log, responses, stage_of
+from waystation.core.log import DEFAULT_DEADLINE_S, CallRef, CallReturned, CallState, Log, responses, stage_of
 from waystation.core.naming import with_article
 from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, copy_json
 from waystation.core.projection import HELD_TOOL
@@ -230,7 +233,36 @@ class _ToolRun:
     has_started: bool = False
 
     def context(self, attempt: int) -> ToolContext:
-        return self.contexts.call(self.call, self.mode.params, attempt, lambda: self.aborted, self.mode.heart)
+        return self.contexts.call(
+            self.call, self.mode.params, attempt, lambda: self.aborted, self.mode.heart, self._make_completion_url
+        )
+
+    def _make_completion_url(self, lifetime: timedelta | None) -> str:
+        """Return the completion URL of the call, which is the same for all attempts.
+
+        Raises:
+            ValueError: People answer the call, or this worker cannot make completion URLs.
+        """
+        call, log, info = self.call, self.contexts.log, activity.info()
+        if call.call.machine_policy is None:
+            raise ValueError("People answer this call. Only a tool with `answered_by=External(…)` has completion URLs.")
+        if self.proofs.completions is None:
+            raise ValueError(
+                "This worker has no key for completion URLs. Start it with --identity FILE, whose section [completion] "
+                "names the key (`waystation identity init` writes one)."
+            )
+        # The deadline counts from when the function returns.
+        lifetime = lifetime or timedelta(seconds=(call.call.deadline_s or DEFAULT_DEADLINE_S) + DEFAULT_TIMEOUT_S)
+        completion = Completion(
+            namespace=info.namespace,
+            approval_id=ids.approval(log.invocation_id, call.id),
+            run=log.state.run or "",
+            digest=call.digest,
+            machine=call.call.machine_policy.machine or "",
+            revoked=call.revoked,
+            until=int((info.scheduled_time + lifetime).timestamp()),
+        )
+        return self.proofs.completions.make_url(completion)
 
     async def complete(self) -> ToolOutcome:
         """Return the outcome of what this activity does for the call: its check, its run, or what follows its target.

@@ -97,6 +97,10 @@ class CallState:
     viewed_by: dict[str, None] = field(default_factory=dict)
     decided_by: Verified | None = None
     """The verified identity of the approver who decided the call, or None if there is none."""
+    progress_at: float | None = None
+    """When the machine that answers the call last reported progress, in seconds since 1970."""
+    revoked: int = 0
+    """How often an operator has revoked the call's completion URLs."""
     known_digest: str | None = None
     """The digest of a closed call whose arguments have been discarded. None for any other call."""
 
@@ -158,7 +162,13 @@ class CallState:
 
     @property
     def policy(self) -> ApprovalPolicy | None:
-        """The call's approval policy. None if the call has no policy; then anyone may answer."""
+        """The policy for the current answer. None if there is no policy; then anyone may answer."""
+        machine_policy = None if self.gate == "waiting" else self.call.machine_policy
+        return machine_policy or self.approval
+
+    @property
+    def approval(self) -> ApprovalPolicy | None:
+        """The policy by which people approve the call. It does not change if a machine answers the call afterward."""
         asking = _find_asking(self)
         return self.call.approval or (asking.approval if asking else None)
 
@@ -265,6 +275,8 @@ class CallState:
             tool_origin=origin_of(self),
             run=run,
             tenant=tenant,
+            progress_at=self.progress_at,
+            revoked=self.revoked,
         )
 
 
@@ -277,7 +289,7 @@ def origin_of(call: CallState) -> str | None:
 def digest_with(call: CallState, args: JsonObject) -> str:
     """Return the digest that a call would have with other arguments."""
     about = {"declared": call.declared, "origin": origin_of(call)}
-    return call_digest(call.agent, call.name, args, policy=call.policy, **about)
+    return call_digest(call.agent, call.name, args, policy=call.approval, **about)
 
 
 def _find_asking(call: CallState) -> ToolOutcome | None:
