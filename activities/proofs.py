@@ -274,6 +274,16 @@ class ProofFactory:
         scope = await _find_scope(self._logs, workflow_id, run_id) if with_scope else None
         return Proofs(self._keys, info.namespace, workflow_id, origin.first_run_id, scope)
 
+    async def find_first_run(self) -> str:
+        """Return the ID of the first run of the calling invocation, or an empty string if it is unknown.
+
+        Raises:
+            RPCError: The server cannot be reached.
+        """
+        info = activity.info()
+        origin = await self._logs.origin(info.workflow_id or "", info.workflow_run_id or "") if self._logs else None
+        return origin.first_run_id if origin else ""
+
     async def may_have_run(self, call: CallState, proofs: Proofs) -> bool:
         """Return whether another activity, or an earlier attempt of this one, may already have run an approved call.
 

@@ -229,6 +229,8 @@ class _ToolRun:
     proofs: ProofFactory
     origin: str | None = None
     """Where the tool to run comes from."""
+    first_run: str = ""
+    """For a call that a machine answers: ID of the invocation's first run."""
     aborted: bool = False
     has_started: bool = False
 
@@ -256,7 +258,7 @@ class _ToolRun:
         completion = Completion(
             namespace=info.namespace,
             approval_id=ids.approval(log.invocation_id, call.id),
-            run=log.state.run or "",
+            run=self.first_run,
             digest=call.digest,
             machine=call.call.machine_policy.machine or "",
             revoked=call.revoked,
@@ -337,6 +339,8 @@ class _ToolRun:
         if stage_of(self.call) == "after" and (child := self.call.provisional):
             self.contexts = self.contexts.after(child.actions)
             return await run_after_agent(self.hooks, tool, args, self.context(1), child)
+        if self.call.call.machine_policy is not None:
+            self.first_run = await self.proofs.find_first_run()
         context = self.context(self.mode.attempt)
         run = functools.partial(self._run_approved, tool, args, context)
         outcome = await run_with_callbacks(self.hooks, tool, args, context, run)

@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any
@@ -86,7 +87,7 @@ class Machine:
         from waystation.approvers.identity import deliver
 
         pending = next(call for call in await invocation.pending() if call.function_call_id == call_id)
-        completion = Completion.of(pending, invocation.client.temporal.namespace)
+        completion = replace(Completion.of(pending, invocation.client.temporal.namespace), machine=self.name)
         return await deliver(Approvals(invocation.client), self._completions, completion, response, final=final)
 
 
