@@ -24,7 +24,7 @@ from waystation.core.approval import (
     TOKEN_LIFETIME_S,
     Answer,
     ApprovalPolicy,
-    Completion,
+    CompletionGrant,
     Mac,
     Origin,
     RememberedApproval,
@@ -48,7 +48,7 @@ from waystation.core.contract import (
     message_request,
 )
 from waystation.core.errors import IdentityUnavailable, NotAllowed
-from waystation.core.log import CallState, Log, MessageJoined, digest_with, origin_of
+from waystation.core.log import CallState, Log, MessageJoined, approval_of, digest_with, origin_of
 from waystation.core.payload import JsonObject
 from waystation.history import ScheduledActivity, fetch_activities, list_runs
 from waystation.tools import BaseTool
@@ -90,7 +90,7 @@ class TokenVerifier(Protocol):
 class CompletionUrls(Protocol):
     """Makes completion URLs; see `waystation.approvers.identity.Completions`."""
 
-    def make_url(self, completion: Completion) -> str:
+    def make_url(self, grant: CompletionGrant) -> str:
         """Return the URL with which a machine answers a call."""
 
 
@@ -208,9 +208,10 @@ class Proofs:
         ]
 
     def _coverage_of(self, call: CallState) -> JsonObject | None:
-        if self.scope is None or call.approval is None:
+        policy = approval_of(call)
+        if self.scope is None or policy is None:
             return None
-        args, bound_to = call.approval.alike(call.args), call.approval.bound_to(call.declared, origin_of(call))
+        args, bound_to = policy.alike(call.args), policy.bound_to(call.declared, origin_of(call))
         return describe_coverage(self.scope, call.call.root, call.agent, call.name, args, bound_to)
 
     def is_remembered(

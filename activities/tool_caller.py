@@ -39,7 +39,7 @@ from waystation.agents import ApprovalRule, LlmAgent, entries_of
 from waystation.agents.toolbox import ToolsetFailure
 from waystation.apps.registry import Registry
 from waystation.core import ids
-from waystation.core.approval import Completion
+from waystation.core.approval import CompletionGrant
 from waystation.core.contract import ActivitySettings, ToolCallInput, ToolOutcome
 from waystation.core.conversation import Conversation
 from waystation.core.errors import CredentialStoreError, ForeignHistory, StoreFailed, UnknownAgent
@@ -255,7 +255,7 @@ class _ToolRun:
             )
         # The deadline counts from when the function returns.
         lifetime = lifetime or timedelta(seconds=(call.call.deadline_s or DEFAULT_DEADLINE_S) + DEFAULT_TIMEOUT_S)
-        completion = Completion(
+        grant = CompletionGrant(
             namespace=info.namespace,
             approval_id=ids.approval(log.invocation_id, call.id),
             run=self.first_run,
@@ -264,7 +264,7 @@ class _ToolRun:
             revoked=call.revoked,
             until=int((info.scheduled_time + lifetime).timestamp()),
         )
-        return self.proofs.completions.make_url(completion)
+        return self.proofs.completions.make_url(grant)
 
     async def complete(self) -> ToolOutcome:
         """Return the outcome of what this activity does for the call: its check, its run, or what follows its target.

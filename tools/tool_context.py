@@ -584,8 +584,8 @@ class ToolContext(_ArtifactContext, _MemoryContext, _CredentialContext):
     def completion_url(self, lifetime: timedelta | None = None) -> str:
         """Return the URL with which the machine that answers this call completes it, or reports its progress.
 
-        The URL is a secret. Pass it to the machine, and nowhere else: whoever has it can answer the call. It is masked
-        in what is recorded of this call. All attempts receive the same URL.
+        The URL is a secret. Pass it to the machine, and nowhere else: anyone who has it can answer the call. It is
+        masked in what is recorded of this call. All attempts receive the same URL.
 
         Args:
             lifetime: How long the URL is valid, counted from the start of the call. By default, until the call's

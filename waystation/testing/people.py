@@ -12,7 +12,7 @@ from waystation.approvers import Gatekeeper, Person
 from waystation.client import Approvals, Invocation
 from waystation.core import ids
 from waystation.core.actions import Action
-from waystation.core.approval import MACHINE, Completion, TokenSigner, Verified
+from waystation.core.approval import MACHINE, CompletionGrant, TokenSigner, Verified
 from waystation.core.payload import JsonObject
 
 if TYPE_CHECKING:
@@ -84,11 +84,10 @@ class Machine:
         if self._completions is None:
             by = f"{MACHINE}{self.name}"
             return await invocation.answer("respond" if final else "progress", call_id, response=response, by=by)
-        from waystation.approvers.identity import deliver
-
         pending = next(call for call in await invocation.pending() if call.function_call_id == call_id)
-        completion = replace(Completion.of(pending, invocation.client.temporal.namespace), machine=self.name)
-        return await deliver(Approvals(invocation.client), self._completions, completion, response, final=final)
+        grant = replace(CompletionGrant.of(pending, invocation.client.temporal.namespace), machine=self.name)
+        answer = self._completions.make_answer(grant, response, final=final)
+        return await Approvals(invocation.client).answer(**answer)
 
 
 class VerifiedPerson:

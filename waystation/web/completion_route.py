@@ -44,11 +44,9 @@ class CompletionRoute:
             RequestRefused: The URL is not valid, or no worker has confirmed the answer.
             AnswerRefused: The answer does not count.
         """
-        from waystation.approvers.identity import deliver  # needs an extra, which a server with a key has
-
         try:
             namespace = self._client.temporal.namespace
-            completion = self._completions.read(request.path_params["token"], namespace=namespace)
+            grant = self._completions.read(request.path_params["token"], namespace=namespace)
         except NotAllowed as error:
             # A stranger must not learn whether a call exists, so everything that is not authentic looks the same.
             raise RequestRefused(HTTPStatus.NOT_FOUND, "UnknownCall", str(error)) from None
@@ -58,8 +56,8 @@ class CompletionRoute:
         if (key := repeated_key(data)) is not None:
             raise InvalidInput(f"The request contains the key {key[:100]!r} twice in one object. Send it only once.")
         try:
-            receipt = await deliver(self._client.approvals, self._completions, completion, **dict(body))
+            receipt = await self._client.approvals.answer(**self._completions.make_answer(grant, **dict(body)))
         except AnswerUnconfirmed as error:
             raise RequestRefused(HTTPStatus.SERVICE_UNAVAILABLE, "AnswerUnconfirmed", str(error)) from None
-        log.info("call.completed", approval_id=completion.approval_id, machine=completion.machine, final=body.final)
+        log.info("call.completed", approval_id=grant.approval_id, machine=grant.machine, final=body.final)
         return JSONResponse(receipt)

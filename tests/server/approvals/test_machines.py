@@ -17,7 +17,7 @@ from waystation import External
 from waystation.agents import Agent
 from waystation.approvers import Gatekeeper
 from waystation.client.agent_client import Invocation
-from waystation.core.approval import ApprovalPolicy, Completion
+from waystation.core.approval import ApprovalPolicy, CompletionGrant
 from waystation.core.errors import InvalidAnswer, NotAllowed
 from waystation.core.log import AnswerCounted, AnswerIgnored
 from waystation.core.payload import JsonObject
@@ -229,12 +229,12 @@ async def test_a_stranger_learns_nothing_at_a_completion_url(serve: Serve, peopl
     ):
         invocation = await until_waiting(env.client.start("assessor", "go"))
         (call,) = await invocation.pending()
-        place, keys = Completion.of(call, "default"), people.identity.completions
+        place, keys = CompletionGrant.of(call, "default"), people.identity.completions
         assert keys is not None
         foreign = People().identity.completions
         assert foreign is not None
-        expired = Completion(**{**vars(place), "until": 1})
-        elsewhere = Completion(**{**vars(place), "namespace": "other"})
+        expired = CompletionGrant(**{**vars(place), "until": 1})
+        elsewhere = CompletionGrant(**{**vars(place), "namespace": "other"})
         urls = [keys.make_url(expired), keys.make_url(elsewhere), foreign.make_url(place), claims.urls[0] + "x", "/x"]
         found = [await post(f"{web.url}/completions/{url.rpartition('/')[2]}", {"response": PAID}) for url in urls]
         assert {(each.status_code, each.text) for each in found} == {(404, found[0].text)}
@@ -262,7 +262,7 @@ async def test_a_revoked_url_ends_and_a_new_one_counts(serve: Serve, people: Peo
         (call,) = await invocation.pending()
         keys = people.identity.completions
         assert keys is not None
-        token = keys.make_url(Completion.of(call, "default")).rpartition("/")[2]
+        token = keys.make_url(CompletionGrant.of(call, "default")).rpartition("/")[2]
         assert (await post(f"{web.url}/completions/{token}", {"response": PAID})).status_code == 200
         await invocation.result()
         metadata = [event.custom_metadata or {} for event in (await invocation.log()).state.events]

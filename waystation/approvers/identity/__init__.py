@@ -5,7 +5,7 @@ logs approvers in (`OidcLogin`), signs tokens for them (`Gateway`) and signs lin
 requires the extra `identity`.
 """
 
-from waystation.approvers.identity.completions import Completions, deliver
+from waystation.approvers.identity.completions import Completions
 from waystation.approvers.identity.identity_file import Configuration, write_examples
 from waystation.approvers.identity.oidc import LoggedIn, OidcLogin
 from waystation.approvers.identity.tokens import Gateway, Link, Links, Sealer, answer_digest
@@ -22,6 +22,5 @@ __all__ = [
     "Sealer",
     "WorkerIdentity",
     "answer_digest",
-    "deliver",
     "write_examples",
 ]

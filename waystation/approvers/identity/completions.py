@@ -8,19 +8,16 @@ any other answer.
 import hmac
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from joserfc.jwk import OctKey
 
 from waystation.approvers.identity.identity_file import Configuration
 from waystation.approvers.identity.tokens import Sealer, open_envelope, read_claims, sign_claims
-from waystation.core.approval import MACHINE, Answer, Completion, Request, TokenSigner, Verified
+from waystation.core.approval import MACHINE, Answer, CompletionGrant, Request, TokenSigner, Verified
 from waystation.core.errors import NotAllowed
 from waystation.core.payload import JsonObject, digest
 from waystation.core.secrets import is_private_url
-
-if TYPE_CHECKING:
-    from waystation.client import Approvals
 
 PATH = "/completions/"
 """The path of a completion URL. The token follows."""
@@ -56,39 +53,61 @@ class Completions:
             raise configuration.fault("completion.url", "is not an https URL. Completion URLs are secrets.")
         return cls(configuration.hmac_key("completion.key", section.key).raw_value, url=section.url, clock=clock)
 
-    def make_url(self, completion: Completion) -> str:
-        """Return the completion URL, which is always the same for the same `completion`.
+    def make_url(self, grant: CompletionGrant) -> str:
+        """Return the completion URL, which is always the same for the same `grant`.
 
         Raises:
             ValueError: The configuration has no address for completion URLs.
         """
         if self._address is None:
             raise ValueError("Completion URLs have no address. Set `url` in `[completion]` of the identity file.")
-        claims = {"aud": AUDIENCE, **vars(completion)}
+        claims = {"aud": AUDIENCE, **vars(grant)}
         return f"{self._address.rstrip('/')}{PATH}{sign_claims(claims, self._url_key)}"
 
-    def read(self, token: str, *, namespace: str) -> Completion:
-        """Verify the token of a completion URL, and return what the URL allows.
+    def read(self, token: str, *, namespace: str) -> CompletionGrant:
+        """Verify the token of a completion URL, and return the permission that the URL gives.
 
         Raises:
             NotAllowed: The token is not authentic, is for another namespace or has expired. All cases look the same.
         """
         claims = read_claims(token, self._url_key)
         if claims.pop("aud", None) == AUDIENCE:
-            completion = Completion(**claims)
-            if completion.namespace == namespace and completion.until > self._clock():
-                return completion
+            grant = CompletionGrant(**claims)
+            if grant.namespace == namespace and grant.until > self._clock():
+                return grant
         raise NotAllowed("This completion URL is not valid, or it has expired.")
 
-    def make_signer(self, completion: Completion) -> TokenSigner:
+    def make_signer(self, grant: CompletionGrant) -> TokenSigner:
         """Return a function that makes the token for an answer of the machine."""
-        sealer, revoked = Sealer(self._answer_key, clock=self._clock), str(completion.revoked)
+        sealer, revoked = Sealer(self._answer_key, clock=self._clock), str(grant.revoked)
 
         def make(*, namespace: str, approval_id: str, answer: Mapping[str, Any] | Request) -> str:
             place = {"namespace": namespace, "approval_id": approval_id}
-            return sealer.seal(completion.machine, **place, answer=answer, nonce=revoked)
+            return sealer.seal(grant.machine, **place, answer=answer, nonce=revoked)
 
         return make
+
+    def make_answer(
+        self, grant: CompletionGrant, response: JsonObject, *, final: bool = True, answer_id: str | None = None
+    ) -> dict[str, Any]:
+        """Return the arguments for `client.approvals.answer`. It is safe to send the answer again.
+
+        Args:
+            grant: The permission that the machine's completion URL gives.
+            response: The final response, or the progress.
+            final: Whether the response closes the call.
+            answer_id: For progress: an ID that the machine chooses. By default, the same progress counts once.
+        """
+        return {
+            "approval_id": grant.approval_id,
+            "action": "respond" if final else "progress",
+            "response": response,
+            "by": f"{MACHINE}{grant.machine}",
+            "digest": grant.digest,
+            "run": grant.run,
+            "answer_id": FINAL if final else answer_id or digest(response),
+            "token": self.make_signer(grant),
+        }
 
     def verify(self, token: str, *, namespace: str, approval_id: str, answer: Answer | Request) -> tuple[Verified, str]:
         """Return the machine that sent an answer, and the number of revocations as text; see `WorkerIdentity.verify`.
@@ -101,38 +120,3 @@ class Completions:
         place = {"namespace": namespace, "approval_id": approval_id}
         opened = open_envelope(token, [self._answer_key], **place, answer=answer, now=self._clock())
         return Verified(subject=f"{MACHINE}{opened.token}", issuer=ISSUER), opened.nonce
-
-
-async def deliver(
-    approvals: "Approvals",
-    completions: Completions,
-    completion: Completion,
-    response: JsonObject,
-    *,
-    final: bool = True,
-    answer_id: str | None = None,
-) -> JsonObject:
-    """Answer a call for its machine, and return the receipt. It is safe to repeat.
-
-    Args:
-        approvals: The pending calls of the namespace.
-        completions: Makes the token of the answer.
-        completion: What the machine's completion URL allows.
-        response: The final response, or the progress.
-        final: Whether the response closes the call.
-        answer_id: For progress: an ID that the machine chooses. By default, the same progress counts once.
-
-    Raises:
-        AnswerRefused: The answer was not accepted; the subclass gives the reason.
-        AnswerUnconfirmed: No worker confirmed the answer in time. Deliver it again.
-    """
-    return await approvals.answer(
-        completion.approval_id,
-        "respond" if final else "progress",
-        response=response,
-        by=f"{MACHINE}{completion.machine}",
-        digest=completion.digest,
-        run=completion.run,
-        answer_id=FINAL if final else answer_id or digest(response),
-        token=completions.make_signer(completion),
-    )

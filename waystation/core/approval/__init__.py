@@ -15,7 +15,7 @@ from waystation.core.approval.answer import (
     is_encrypted,
     parse_answer,
 )
-from waystation.core.approval.machine import Completion, External
+from waystation.core.approval.machine import CompletionGrant, External
 from waystation.core.approval.policy import (
     LONGEST,
     MACHINE,
@@ -57,7 +57,7 @@ __all__ = [
     "TOKEN_LIFETIME_S",
     "Answer",
     "ApprovalPolicy",
-    "Completion",
+    "CompletionGrant",
     "Escalation",
     "External",
     "Mac",

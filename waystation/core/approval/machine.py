@@ -21,7 +21,7 @@ class External:
     _: KW_ONLY
     verified: bool | None = None
     """Whether only answers through a completion URL count. If None, this is the case if the worker that makes the call
-    has a key for completion URLs, or if `operators` are set. Otherwise, whoever has access to Temporal can answer under
+    has a key for completion URLs, or if `operators` are set. Otherwise, anyone with access to Temporal can answer under
     the machine's name."""
     operators: tuple[str, ...] = (OPERATOR,)
     """The subjects and roles that may replace or cancel a call, if only verified answers count."""
@@ -45,8 +45,8 @@ class External:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Completion:
-    """What a completion URL allows: that a machine answers one call.
+class CompletionGrant:
+    """The permission that a completion URL gives: a machine may answer one call.
 
     The run ID, which the server chooses, ties it to the invocation, and so to its tenant and app.
     """
@@ -64,7 +64,7 @@ class Completion:
     """When the URL expires, in seconds since 1970."""
 
     @classmethod
-    def of(cls, call: PendingCall, namespace: str) -> "Completion":
+    def of(cls, call: PendingCall, namespace: str) -> "CompletionGrant":
         """Return what the machine of a pending call may do until the call's deadline.
 
         Raises:

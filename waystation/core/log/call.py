@@ -164,13 +164,7 @@ class CallState:
     def policy(self) -> ApprovalPolicy | None:
         """The policy for the current answer. None if there is no policy; then anyone may answer."""
         machine_policy = None if self.gate == "waiting" else self.call.machine_policy
-        return machine_policy or self.approval
-
-    @property
-    def approval(self) -> ApprovalPolicy | None:
-        """The policy by which people approve the call. It does not change if a machine answers the call afterward."""
-        asking = _find_asking(self)
-        return self.call.approval or (asking.approval if asking else None)
+        return machine_policy or approval_of(self)
 
     @property
     def declared(self) -> str | None:
@@ -286,10 +280,16 @@ def origin_of(call: CallState) -> str | None:
     return call.call.tool_origin or (asking.tool_origin if asking else None)
 
 
+def approval_of(call: CallState) -> ApprovalPolicy | None:
+    """Return the policy by which people approve a call. It stays the same if a machine answers the call afterward."""
+    asking = _find_asking(call)
+    return call.call.approval or (asking.approval if asking else None)
+
+
 def digest_with(call: CallState, args: JsonObject) -> str:
     """Return the digest that a call would have with other arguments."""
     about = {"declared": call.declared, "origin": origin_of(call)}
-    return call_digest(call.agent, call.name, args, policy=call.approval, **about)
+    return call_digest(call.agent, call.name, args, policy=approval_of(call), **about)
 
 
 def _find_asking(call: CallState) -> ToolOutcome | None:
