@@ -103,9 +103,10 @@ class Issuer:
         subject = claims.get(self.section.subject_claim)
         if not isinstance(subject, str) or not 0 < len(subject) <= MAX_SUBJECT_CHARS or not subject.isprintable():
             raise NotAllowed(f"The token's claim {self.section.subject_claim!r} is not a short printable string.")
-        if subject.startswith((ROLE, MACHINE)):
-            # Approval policies would treat such a subject as a role or a machine.
-            raise NotAllowed(f"The token's subject starts with {ROLE!r} or {MACHINE!r}, which people's names may not.")
+        for prefix, others in ((ROLE, "roles"), (MACHINE, "machines")):
+            if subject.startswith(prefix):
+                # Approval policies would treat such a subject as a role or a machine.
+                raise NotAllowed(f"The token's subject starts with {prefix!r}, which is reserved for {others}.")
         if self.section.subject_claim == "email" and not self._has_verified_email(claims):
             raise NotAllowed(
                 "The token names an e-mail address without `email_verified`. Use another `subject_claim`, such as "
