@@ -23,7 +23,7 @@ from waystation.agents import ApprovalRule, LlmAgent
 from waystation.apps.registry import Registry
 from waystation.core import ids
 from waystation.core.actions import ACTIONS
-from waystation.core.approval import Answer, Verification, Verified, call_digest
+from waystation.core.approval import Answer, Verification, Verified, call_digest, is_machine
 from waystation.core.contract import ActivitySettings, ToolCallInput, ToolOutcome, VerificationInput
 from waystation.core.errors import (
     AnswerRefused,
@@ -36,7 +36,7 @@ from waystation.core.errors import (
     UnknownAgent,
     UnknownCall,
 )
-from waystation.core.log import CallState, Log, check_authority, digest_with, origin_of, responses
+from waystation.core.log import CallState, Log, approval_of, check_authority, digest_with, origin_of, responses
 from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, encode, to_plain_json
 from waystation.tools import BaseTool, FunctionTool, ToolContext
 from waystation.tools.approval import find_required_approval, parameters_digest
@@ -144,7 +144,10 @@ class AnswerVerifier:
                 who, nonce = await self._proofs.verify_token(
                     answer.token, namespace=namespace, approval_id=approval_id, answer=answer
                 )
-                verification = Verification(who=who, nonce=nonce)
+                if is_machine(who.subject) and nonce != str(call.revoked):
+                    raise NotAllowed(f"The completion URL for call {call.id!r} was revoked.")
+                # A machine may report progress any number of times with the same URL.
+                verification = Verification(who=who, nonce=None if is_machine(who.subject) else nonce)
                 await self._check_binding(call, answer)
                 if log.state.input and not who.may_access(log.state.input.tenant):
                     raise NotAllowed(f"{who.subject!r} does not belong to the tenant of call {call.id!r}.")
@@ -382,7 +385,7 @@ async def _find_mismatch(
     except NotJson:
         return _refused(call, CHANGED_ARGUMENTS, "DigestMismatch")
     about = {"declared": declared, "origin": origin_of(call)}
-    if call_digest(call.agent, call.name, current_args, policy=call.policy, **about) == params.digest:
+    if call_digest(call.agent, call.name, current_args, policy=approval_of(call), **about) == params.digest:
         return None
     if declared != call.declared:
         return _refused(call, CHANGED_TOOL, "DigestMismatch")

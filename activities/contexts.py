@@ -4,6 +4,7 @@ import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 
 from waystation.activities.activity_attempt import Heartbeater
 from waystation.agents import LlmAgent
@@ -104,7 +105,13 @@ class Contexts:
         )
 
     def call(
-        self, call: CallState, params: ToolCallInput, attempt: int, is_aborted: Callable[[], bool], heart: Heartbeater
+        self,
+        call: CallState,
+        params: ToolCallInput,
+        attempt: int,
+        is_aborted: Callable[[], bool],
+        heart: Heartbeater,
+        make_completion_url: Callable[[timedelta | None], str] | None = None,
     ) -> ToolContext:
         """Return the context for a tool that runs in its activity.
 
@@ -119,6 +126,7 @@ class Contexts:
             tool_confirmation=ToolConfirmation.model_validate(confirmation) if confirmation else None,
             heartbeat=heart.record,
             is_aborted=is_aborted,
+            make_completion_url=make_completion_url,
             # The tool should not be stopped while it waits for a store.
             store_retry_s=min(retry_s, params.timeout_s / 2) if params.timeout_s else retry_s,
             services=self.services,

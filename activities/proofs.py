@@ -24,6 +24,7 @@ from waystation.core.approval import (
     TOKEN_LIFETIME_S,
     Answer,
     ApprovalPolicy,
+    CompletionGrant,
     Mac,
     Origin,
     RememberedApproval,
@@ -47,7 +48,7 @@ from waystation.core.contract import (
     message_request,
 )
 from waystation.core.errors import IdentityUnavailable, NotAllowed
-from waystation.core.log import CallState, Log, MessageJoined, digest_with, origin_of
+from waystation.core.log import CallState, Log, MessageJoined, approval_of, digest_with, origin_of
 from waystation.core.payload import JsonObject
 from waystation.history import ScheduledActivity, fetch_activities, list_runs
 from waystation.tools import BaseTool
@@ -84,6 +85,13 @@ class TokenVerifier(Protocol):
             NotAllowed: The token is not valid.
             IdentityUnavailable: The token cannot be verified right now.
         """
+
+
+class CompletionUrls(Protocol):
+    """Makes completion URLs; see `waystation.approvers.identity.Completions`."""
+
+    def make_url(self, grant: CompletionGrant) -> str:
+        """Return the URL with which a machine answers a call."""
 
 
 def may_need_verified_approval(tool: BaseTool, rules: Sequence[ApprovalRule]) -> bool:
@@ -200,9 +208,10 @@ class Proofs:
         ]
 
     def _coverage_of(self, call: CallState) -> JsonObject | None:
-        if self.scope is None or call.policy is None:
+        policy = approval_of(call)
+        if self.scope is None or policy is None:
             return None
-        args, bound_to = call.policy.alike(call.args), call.policy.bound_to(call.declared, origin_of(call))
+        args, bound_to = policy.alike(call.args), policy.bound_to(call.declared, origin_of(call))
         return describe_coverage(self.scope, call.call.root, call.agent, call.name, args, bound_to)
 
     def is_remembered(
@@ -244,6 +253,8 @@ class ProofFactory:
         """If `required` is true and the worker has no keys, calls that need verified approvers do not run."""
         self._keys, self._logs, self._client, self._identity = keys, logs, client, identity
         self.required = required
+        self.completions: CompletionUrls | None = getattr(identity, "completions", None)  # other verifiers lack it
+        """Makes completion URLs for machines. None if this worker has no key for them."""
 
     async def proofs(self, *, with_scope: bool = False) -> Proofs | None:
         """Return the proofs of the calling invocation, or None if the worker has no keys.
@@ -263,6 +274,16 @@ class ProofFactory:
             return None
         scope = await _find_scope(self._logs, workflow_id, run_id) if with_scope else None
         return Proofs(self._keys, info.namespace, workflow_id, origin.first_run_id, scope)
+
+    async def find_first_run(self) -> str:
+        """Return the ID of the first run of the calling invocation, or an empty string if it is unknown.
+
+        Raises:
+            RPCError: The server cannot be reached.
+        """
+        info = activity.info()
+        origin = await self._logs.origin(info.workflow_id or "", info.workflow_run_id or "") if self._logs else None
+        return origin.first_run_id if origin else ""
 
     async def may_have_run(self, call: CallState, proofs: Proofs) -> bool:
         """Return whether another activity, or an earlier attempt of this one, may already have run an approved call.

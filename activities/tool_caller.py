@@ -12,6 +12,7 @@ import secrets
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any
 
 import structlog
@@ -37,10 +38,12 @@ from waystation.activities.session_history import ConversationReader
 from waystation.agents import ApprovalRule, LlmAgent, entries_of
 from waystation.agents.toolbox import ToolsetFailure
 from waystation.apps.registry import Registry
+from waystation.core import ids
+from waystation.core.approval import CompletionGrant
 from waystation.core.contract import ActivitySettings, ToolCallInput, ToolOutcome
 from waystation.core.conversation import Conversation
 from waystation.core.errors import CredentialStoreError, ForeignHistory, StoreFailed, UnknownAgent
-from waystation.core.log import CallRef, CallReturned, CallState, Log, responses, stage_of
+from waystation.core.log import DEFAULT_DEADLINE_S, CallRef, CallReturned, CallState, Log, responses, stage_of
 from waystation.core.naming import with_article
 from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, copy_json
 from waystation.core.projection import HELD_TOOL
@@ -226,11 +229,42 @@ class _ToolRun:
     proofs: ProofFactory
     origin: str | None = None
     """Where the tool to run comes from."""
+    first_run: str = ""
+    """For a call that a machine answers: ID of the invocation's first run."""
     aborted: bool = False
     has_started: bool = False
 
     def context(self, attempt: int) -> ToolContext:
-        return self.contexts.call(self.call, self.mode.params, attempt, lambda: self.aborted, self.mode.heart)
+        return self.contexts.call(
+            self.call, self.mode.params, attempt, lambda: self.aborted, self.mode.heart, self._make_completion_url
+        )
+
+    def _make_completion_url(self, lifetime: timedelta | None) -> str:
+        """Return the completion URL of the call, which is the same for all attempts.
+
+        Raises:
+            ValueError: People answer the call, or this worker cannot make completion URLs.
+        """
+        call, log, info = self.call, self.contexts.log, activity.info()
+        if call.call.machine_policy is None:
+            raise ValueError("People answer this call. Only a tool with `answered_by=External(…)` has completion URLs.")
+        if self.proofs.completions is None:
+            raise ValueError(
+                "This worker has no key for completion URLs. Start it with --identity FILE, whose section [completion] "
+                "names the key (`waystation identity init` writes one)."
+            )
+        # The deadline counts from when the function returns.
+        lifetime = lifetime or timedelta(seconds=(call.call.deadline_s or DEFAULT_DEADLINE_S) + DEFAULT_TIMEOUT_S)
+        grant = CompletionGrant(
+            namespace=info.namespace,
+            approval_id=ids.approval(log.invocation_id, call.id),
+            run=self.first_run,
+            digest=call.digest,
+            machine=call.call.machine_policy.machine or "",
+            revoked=call.revoked,
+            until=int((info.scheduled_time + lifetime).timestamp()),
+        )
+        return self.proofs.completions.make_url(grant)
 
     async def complete(self) -> ToolOutcome:
         """Return the outcome of what this activity does for the call: its check, its run, or what follows its target.
@@ -305,6 +339,8 @@ class _ToolRun:
         if stage_of(self.call) == "after" and (child := self.call.provisional):
             self.contexts = self.contexts.after(child.actions)
             return await run_after_agent(self.hooks, tool, args, self.context(1), child)
+        if self.call.call.machine_policy is not None:
+            self.first_run = await self.proofs.find_first_run()
         context = self.context(self.mode.attempt)
         run = functools.partial(self._run_approved, tool, args, context)
         outcome = await run_with_callbacks(self.hooks, tool, args, context, run)

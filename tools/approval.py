@@ -53,12 +53,12 @@ async def find_required_approval(
 ) -> RequiredApproval:
     """Return the approval that a call needs. The tool's own policy takes precedence over the first matching rule."""
     confirmation = await _own_confirmation(tool, args, context)
-    if tool.approval is not None and (confirmation is not None or tool.is_long_running):
+    if tool.approval is not None and (confirmation is not None or tool.is_answered_by_people):
         return RequiredApproval(confirmation, tool.approval)
     effect = tool.effect_when(confirmed=confirmation is not None)
     for rule in rules if is_subject_to_rules(tool) else ():
         if rule.names(tool.name) and rule.is_about(effect) and await _matches_arguments(rule, tool, args, context):
-            if confirmation is None and not tool.is_long_running:
+            if confirmation is None and not tool.is_answered_by_people:
                 confirmation = _default_confirmation(tool)
             return RequiredApproval(confirmation, rule.policy)
     return RequiredApproval(confirmation, tool.approval)

@@ -14,7 +14,7 @@ import structlog
 
 from waystation.core import summary
 from waystation.core.actions import ACTIONS
-from waystation.core.approval import LONGEST, ApprovalPolicy, default_hint
+from waystation.core.approval import LONGEST, ApprovalPolicy, External, default_hint
 from waystation.core.contract import MIN_HEARTBEAT_INTERVAL, Confirmation, Effect
 from waystation.core.errors import AuthoringError, InvalidTool, NotJson
 from waystation.core.payload import JsonObject, copy_json, decode, encode, to_plain_json
@@ -89,6 +89,9 @@ class BaseTool:
     """One line on the effect of a call, for approvers, such as `Pay {amount:,.2f} EUR to {payee}`. A name in braces
     stands for the value of that argument. A number may have a format: `,` separates thousands, `.2f` rounds to two
     digits, and `,.2f` does both."""
+    answered_by: External | None = None
+    """The machine that answers the calls of a long-running tool, or None if people do. An approval policy then asks
+    people before the tool starts, as for any other tool."""
     response_schema: Any = None
     """Schema of the `response` in an answer to a long-running call: a pydantic model, or a JSON schema that describes
     an object."""
@@ -152,7 +155,12 @@ class BaseTool:
     @property
     def gated(self) -> bool:
         """Whether the tool's approval policy requires approval before every call."""
-        return self.approval is not None and not self.is_long_running
+        return self.approval is not None and not self.is_answered_by_people
+
+    @property
+    def is_answered_by_people(self) -> bool:
+        """Whether people provide the response to a call after it has started."""
+        return self.is_long_running and self.answered_by is None
 
     def seen(self, args: JsonObject, tool_context: ToolContext) -> Mapping[str, Any] | None:
         """Return the arguments to pass to predicates, or None if the tool would reject the call without running."""
@@ -210,6 +218,11 @@ class BaseTool:
             ("effect", self.effect in (None, *get_args(Effect)), "'read', 'repeatable' or 'once'"),
             ("on_error", self.on_error in get_args(OnError), "'tell' or 'raise'"),
             ("task_queue", isinstance(queue, str | None) and queue != "", "the name of a task queue"),
+            (
+                "answered_by",
+                self.answered_by is None or (self.is_long_running and isinstance(self.answered_by, External)),
+                "External('claims'), and only for a long-running tool",
+            ),
             ("require_confirmation", isinstance(confirms, bool) or callable(confirms), "True, False or a function"),
         )
         problems += [
@@ -254,7 +267,8 @@ class BaseTool:
         settles = [
             row.name
             for row in ACTIONS.values()
-            if row.listable and (row.decides and "long_running" in row.kinds if self.is_long_running else row.approves)
+            if row.listable
+            and (row.decides and "long_running" in row.kinds if self.is_answered_by_people else row.approves)
         ]
         if policy.actions is not None and not set(policy.actions).intersection(settles):
             yield (
@@ -262,7 +276,7 @@ class BaseTool:
                 f"add one of {', '.join(map(repr, settles))} to `actions`."
             )
         yield from (f"its `approval` {mistake}" for mistake in policy.mistakes())
-        if policy.remember is not None and self.is_long_running:
+        if policy.remember is not None and self.is_answered_by_people:
             yield "its `approval` has `remember`, but every long-running call needs its own answer; remove `remember`."
 
     def _response_schema_problems(self) -> Iterator[str]:

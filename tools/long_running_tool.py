@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from waystation.core.approval import ApprovalPolicy
+from waystation.core.approval import ApprovalPolicy, External
 from waystation.core.contract import Effect
 from waystation.core.payload import JsonObject
 from waystation.tools import FunctionTool, OnError, cacheable
@@ -39,14 +39,16 @@ class LongRunningFunctionTool(FunctionTool):
         on_error: OnError = "tell",
         deadline: timedelta | None = None,
         approval: ApprovalPolicy | None = None,
+        answered_by: External | None = None,
         response_schema: Any = None,
     ) -> None:
         """Wrap `func`. See `BaseTool` for the settings.
 
         `deadline` limits the wait for the answer, `approval` restricts who may answer, and `response_schema` describes
-        the answer's `response`.
+        the answer's `response`. With `answered_by`, a machine answers instead of people, and `approval` makes each call
+        wait for people before `func` runs.
         """
-        self.response_schema = response_schema
+        self.response_schema, self.answered_by = response_schema, answered_by
         super().__init__(
             func,
             name=name,

@@ -11,6 +11,7 @@ import reprlib
 import threading
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Final, ParamSpec, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
@@ -20,6 +21,7 @@ from waystation.core.contract import NO_ACTIONS, EventActions, ToolConfirmation
 from waystation.core.errors import StoreFailed, WaystationError
 from waystation.core.naming import with_article
 from waystation.core.payload import JsonObject, to_plain_json
+from waystation.core.secrets import mask
 from waystation.storage import retrying
 from waystation.tools import NO_SERVICES, ReadonlyContext, Services, State
 
@@ -544,6 +546,7 @@ class ToolContext(_ArtifactContext, _MemoryContext, _CredentialContext):
         tool_confirmation: ToolConfirmation | None = None,
         heartbeat: Callable[..., None] | None = None,
         is_aborted: Callable[[], bool] | None = None,
+        make_completion_url: Callable[[timedelta | None], str] | None = None,
         **about: Any,
     ) -> None:
         """Initialize the context. `heartbeat` and `is_aborted` must be safe to call from any thread.
@@ -552,7 +555,8 @@ class ToolContext(_ArtifactContext, _MemoryContext, _CredentialContext):
         """
         super().__init__(**about)
         self._heartbeat = heartbeat
-        self._is_aborted = is_aborted
+        self._is_aborted, self._make_completion_url = is_aborted, make_completion_url
+        self._completion_urls: tuple[str, ...] = ()
         self.lacks_credential: Final = threading.Event()
         """Set while Waystation obtains the tool's credential, and if that failed. The tool's own work has not begun."""
         vars(self).update(attempt=attempt, attempt_count=attempt, tool_confirmation=tool_confirmation)
@@ -575,7 +579,32 @@ class ToolContext(_ArtifactContext, _MemoryContext, _CredentialContext):
         """
         checked = to_plain_json({"heartbeat": list(details)})["heartbeat"]
         if self._heartbeat is not None:
-            self._heartbeat(*checked)
+            self._heartbeat(*mask(checked, self._completion_urls))
+
+    def completion_url(self, lifetime: timedelta | None = None) -> str:
+        """Return the URL with which the machine that answers this call completes it, or reports its progress.
+
+        The URL is a secret. Pass it to the machine, and nowhere else: anyone who has it can answer the call. It is
+        masked in what is recorded of this call. All attempts receive the same URL.
+
+        Args:
+            lifetime: How long the URL is valid, counted from the start of the call. By default, until the call's
+                deadline.
+
+        Raises:
+            ValueError: The tool has no `answered_by`, or the worker has no key for completion URLs.
+        """
+        if self._make_completion_url is None:
+            raise ValueError("There is no completion URL here. Only a tool that a worker runs can have one.")
+        url = self._make_completion_url(lifetime)
+        # Also mask the token alone, which a tool may have taken out of the URL.
+        self._completion_urls = (*self._completion_urls, url, url.rpartition("/")[2])
+        return url
+
+    def secrets_given(self) -> Iterator[str]:
+        """Yield the secrets that this context has returned. They are masked in recorded values."""
+        yield from super().secrets_given()
+        yield from self._completion_urls
 
     def request_confirmation(self, *, hint: str | None = None, payload: Any = None) -> None:
         """Ask an approver to confirm this call. The tool should then return an interim response for the model.

@@ -12,7 +12,7 @@ from waystation.client.agent_client import AgentClient, Invocation
 from waystation.client.connection import data_converter
 from waystation.client.invocation_handle import stream_file
 from waystation.code_executors import BuiltInCodeExecutor
-from waystation.core.approval import ApprovalPolicy, Escalation, PendingCall
+from waystation.core.approval import ApprovalPolicy, Escalation, External, PendingCall
 from waystation.core.budget import Budget, Grant, Price, Spent, Usage
 from waystation.core.contract import Event as RecordedEvent
 from waystation.core.contract import InvocationResult, ToolConfirmation
@@ -101,6 +101,7 @@ __all__ = [
     "EventCompaction",
     "EventsCompactionConfig",
     "Expired",
+    "External",
     "ForeignHistory",
     "FunctionTool",
     "Gemini",

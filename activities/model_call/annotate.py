@@ -90,6 +90,8 @@ class ReplyApprovals(NamedTuple):
     """Whether a remembered approval counts without proof if this worker has no keys. Used only if `proofs` is None."""
     requesters: Sequence[str] | None = ()
     """The names of the requesters, or None if they are not verified."""
+    has_completion_key: bool = False
+    """Whether this worker can make completion URLs for machines."""
 
     def covering(self, agent: str, tool: str, call: Call, args: JsonObject) -> str | None:
         """Return the approval ID of the remembered approval that covers a call, or None.
@@ -228,13 +230,14 @@ class Annotator:
         confirmation = required.confirmation
         asks = confirmation is not None or tool.is_long_running or required.policy is not None
         origin, policy = self.tools.origins.get(tool.name), required.policy or tool.approval
-        root = self.contexts.conversation.log.state.root
+        root, machine = self.contexts.conversation.log.state.root, tool.answered_by
         call = call.model_copy(
             update={
                 "kind": "long_running" if tool.is_long_running else "function",
                 "args": None if encode(args) == encode(original) else to_recordable(args),
                 "confirmation": confirmation.shortened(tool.name) if confirmation else None,
                 "approval": required.policy,
+                "machine_policy": machine.policy(has_key=self.approvals.has_completion_key) if machine else None,
                 "declared": parameters_digest(tool) if asks else None,
                 "tool_origin": origin if asks or origin != DECLARED else None,
                 "root": root if policy and policy.remember else None,

@@ -289,7 +289,8 @@ class ModelCaller:
         if any(may_need_verified_approval(tool, rules) for tool in tools):
             proofs = await self._proofs.proofs(with_scope=bool(remembered))
         requesters = await self._proofs.find_requesters(log, signed) if remembered else ()
-        return ReplyApprovals(rules, remembered, proofs, not self._proofs.required, requesters)
+        has_completion_key = self._proofs.completions is not None
+        return ReplyApprovals(rules, remembered, proofs, not self._proofs.required, requesters, has_completion_key)
 
     async def _read_scopes(self, root: Root, log: Log, params: ModelCallInput) -> JsonObject | None:
         """Return the `user:` and `app:` state for a new invocation, or None if there is none or no agent uses it.

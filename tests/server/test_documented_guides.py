@@ -42,13 +42,14 @@ PAYMENTS = programs("test-agents")
 
 
 @pytest.mark.slow
-def test_the_tests_of_the_page_pass(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("page", "count"), [("test-agents", 5), ("let-a-machine-answer", 1)])
+def test_the_tests_of_the_page_pass(tmp_path: Path, page: str, count: int) -> None:
     """The tests of the page pass in a folder with only the files of the page."""
-    for name, text in {**PAYMENTS, "pytest.ini": blocks(how_to("test-agents"), "ini")[0]}.items():
+    for name, text in {**programs(page), "pytest.ini": blocks(how_to("test-agents"), "ini")[0]}.items():
         (tmp_path / name).write_text(text)
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert "5 passed" in done.stdout, done.stdout
+    assert f"{count} passed" in done.stdout, done.stdout
 
 
 def pay(amount: int, to: str) -> JsonObject:

@@ -15,7 +15,7 @@ from waystation.core.errors import NotAllowed
 from waystation.core.log import CallState, check_authority, check_claim
 
 if TYPE_CHECKING:
-    from waystation.approvers.identity import Gateway, Links, OidcLogin, Sealer
+    from waystation.approvers.identity import Completions, Gateway, Links, OidcLogin, Sealer
     from waystation.client import Approvals, Outcome
 
 log = structlog.get_logger("waystation.approvers")
@@ -31,6 +31,7 @@ class Gatekeeper:
     sealer: "Sealer | None" = None
     oidc: "OidcLogin | None" = None
     links: "Links | None" = None
+    completions: "Completions | None" = None
 
     @classmethod
     def from_file(cls, file: str | Path, namespace: str, *, interface: str) -> "Gatekeeper":
@@ -39,7 +40,7 @@ class Gatekeeper:
         Raises:
             InvalidConfiguration: The file is invalid, or it lacks a section that another section requires.
         """
-        from waystation.approvers.identity import Configuration, Gateway, Links, OidcLogin, Sealer
+        from waystation.approvers.identity import Completions, Configuration, Gateway, Links, OidcLogin, Sealer
 
         configuration = Configuration.read(file)
         envelope = configuration.envelope
@@ -55,6 +56,7 @@ class Gatekeeper:
             sealer=Sealer.of(configuration) if configuration.gateway else None,
             oidc=OidcLogin.of(configuration) if configuration.oidc else None,
             links=Links.of(configuration, namespace=namespace) if configuration.links else None,
+            completions=Completions.of(configuration),
         )
 
     def roles_of(self, person: str) -> frozenset[str]:

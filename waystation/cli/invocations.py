@@ -456,7 +456,7 @@ class Watch:
     async def look_at_called(self) -> None:
         """Read the pending calls of called agents again, if any called agents are running."""
         if callers := tuple(f"{id}/" for id in self._callers()):
-            pending = await self._client.approvals.pending(below=self._root)
+            pending = await self._client.approvals.pending(below=self._root, machines=None)
             self._replace(
                 lambda invocation_id: invocation_id not in self.logs,
                 [call for call in pending if call.invocation_id.startswith(callers)],

@@ -118,6 +118,9 @@ Below = Annotated[
     typer.Option("--below", metavar="ID", help="Only calls in invocations started by this invocation or session."),
 ]
 ByTenant = Annotated[str | None, typer.Option("--tenant", help="Only calls in invocations of this tenant.")]
+Machines = Annotated[
+    bool, typer.Option("--machines", help="List the calls that are waiting for a machine instead, for operators.")
+]
 FILTERS = {
     "agent": ByAgent,
     "tool": ByTool,
@@ -146,10 +149,11 @@ async def pending(
     older_than: OlderThan = None,
     below: Below = None,
     tenant: ByTenant = None,
+    machines: Machines = False,
     json: AsJson = False,
 ) -> Exit:
     """List the calls that are waiting for a person. This does not require a running worker."""
-    filters = [f"--{name.replace('_', '-')}" for name in FILTERS if ctx.params[name] is not None]
+    filters = [f"--{name.replace('_', '-')}" for name in (*FILTERS, "machines") if ctx.params[name]]
     if id is None:
         for option, value in (("--at", at), ("--called", called)):
             if value is not None:
@@ -172,7 +176,8 @@ async def pending(
             out.record(call.model_dump(mode="json"))
     elif not calls:
         place = terminal.escape(id) if id else ctx.target.describe()
-        out.line(f"No {'such calls' if filters else 'calls'} are waiting for a person in {place}.")
+        kind = "machine" if machines else "person"
+        out.line(f"No {'such calls' if filters else 'calls'} are waiting for a {kind} in {place}.")
     else:
         with out.pages():
             if id is None:
@@ -199,7 +204,7 @@ async def _write_held(out: Output, client: AgentClient, id: str | None) -> None:
 
 async def _fetch_pending(client: AgentClient, id: str) -> list[PendingCall]:
     """Return the pending calls of an invocation and of all agents that it called directly or indirectly."""
-    return [*await client.invocation(id).pending(), *await client.approvals.pending(below=id)]
+    return [*await client.invocation(id).pending(), *await client.approvals.pending(below=id, machines=None)]
 
 
 async def _find_calls(ctx: CommandContext, client: AgentClient) -> list[PendingCall]:
@@ -209,6 +214,7 @@ async def _find_calls(ctx: CommandContext, client: AgentClient) -> list[PendingC
         filters["person"] = filters["person"].split(",")
     if filters["older_than"]:
         filters["older_than"] = parse_duration(filters["older_than"])
+    filters["machines"] = ctx.params.get("machines", False)
     return sorted([call async for call in client.approvals.each(**filters)], key=lambda call: call.requested_at)
 
 
@@ -293,6 +299,8 @@ claim = _create_command("claim")
 release = _create_command("release")
 waive = _create_command("waive")
 cancel = _create_command("cancel")
+replace = _create_command("replace")
+revoke = _create_command("revoke")
 
 
 async def _answer_one(
@@ -311,9 +319,10 @@ async def _answer_one(
             raise CommandProblem(
                 Exit.USAGE, "Pass the approval ID of the call to answer. `waystation pending` lists these IDs."
             )
-        calls = await client.approvals.pending()
+        calls = await client.approvals.pending(machines=action.of_machines)
         if not calls:
-            raise CommandProblem(Exit.UNKNOWN, f"No calls are waiting for a person in {target.describe()}.")
+            kind = "machine" if action.of_machines else "person"
+            raise CommandProblem(Exit.UNKNOWN, f"No calls are waiting for a {kind} in {target.describe()}.")
     else:
         id, call_id = await _parse_id(client, id, call_id)
         requested = ids.requesting_call(call_id) if call_id is not None else None
@@ -424,7 +433,7 @@ def find_missing_options(action: ActionSpec, call: PendingCall | None, fields: J
     missing = []
     if action.requires and fields.get(action.requires) is None:
         missing.append(f"--{action.requires}")
-    if call and action.decides and words.needs_comment(call) and not fields.get("comment"):
+    if call and words.needs_comment(call, action) and not fields.get("comment"):
         missing.append("--comment")
     return missing
 
@@ -489,7 +498,7 @@ def ask_for_missing(
     if action.requires == "response" and answer.get("response") is None:
         answer["response"] = _ask_for_response(person, out, call, action)
     if not answer.get("comment"):
-        required = words.needs_comment(call) and action.decides
+        required = words.needs_comment(call, action)
         answer["comment"] = (
             _ask_until(person, out, "Comment (required by the policy)", _parse_comment)
             if required

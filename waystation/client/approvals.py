@@ -9,7 +9,7 @@ import builtins
 import time
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -83,6 +83,8 @@ class ApprovalFilter:
     session_id: str | None = None
     below: str | None = None
     tenant: str | None = None
+    machines: bool | None = None
+    """Whether a machine answers the calls, or people do. None selects both."""
 
     @classmethod
     def from_options(
@@ -95,10 +97,11 @@ class ApprovalFilter:
         session_id: str | None = None,
         below: str | None = None,
         tenant: str | None = None,
+        machines: bool | None = False,
     ) -> "ApprovalFilter":
         """Create a filter from options; see `Approvals.each` for their meaning."""
         people = (person,) if isinstance(person, str) else tuple(person or ())
-        return cls(agent, tool, people, older_than, user_id, session_id, below, tenant)
+        return cls(agent, tool, people, older_than, user_id, session_id, below, tenant, machines)
 
     def query(self, *, searchable: bool, before: datetime | None) -> str:
         """Return the visibility query. `may_contain` and `matches` check conditions that the query does not express."""
@@ -144,6 +147,7 @@ class ApprovalFilter:
             and self.user_id in (None, call.user_id)
             and self.session_id in (None, call.session_id)
             and self.tenant in (None, call.tenant)
+            and self.machines in (None, call.machine is not None)
             and (self.older_than is None or call.requested_at <= now - self.older_than.total_seconds())
             and (not self.person or _is_relevant(call, self.person))
         )
@@ -248,6 +252,7 @@ class Approvals:
         session_id: str | None = None,
         below: str | None = None,
         tenant: str | None = None,
+        machines: bool | None = False,
     ) -> AsyncIterator[PendingCall]:
         """Yield pending calls, those of the most recently started invocation first.
 
@@ -263,20 +268,27 @@ class Approvals:
             session_id: Only calls in this session.
             below: Only calls in the tree below this invocation or session (a workflow ID), at any depth.
             tenant: Only calls in this tenant's invocations.
+            machines: Only calls that a machine answers, or None for those and the calls of people.
         """
-        filter = ApprovalFilter.from_options(agent, tool, person, older_than, user_id, session_id, below, tenant)
+        people = ApprovalFilter.from_options(agent, tool, person, older_than, user_id, session_id, below, tenant)
+        filter = replace(people, machines=machines)
         async for _, calls in find_pending_calls(self._client, filter):
             for call in calls:
                 yield call
 
     async def pending(
-        self, *, below: str | None = None, user_id: str | None = None, tenant: str | None = None
+        self,
+        *,
+        below: str | None = None,
+        user_id: str | None = None,
+        tenant: str | None = None,
+        machines: bool | None = False,
     ) -> builtins.list[PendingCall]:
         """Return all pending calls, oldest first.
 
         See `each` for the filters. Use `each` for more filters or if the list may be long.
         """
-        calls = [call async for call in self.each(below=below, user_id=user_id, tenant=tenant)]
+        calls = [call async for call in self.each(below=below, user_id=user_id, tenant=tenant, machines=machines)]
         return sorted(calls, key=lambda call: call.requested_at)
 
     async def get(self, approval_id: str) -> PendingCall:

@@ -2,7 +2,8 @@
 
 The table is part of the workflow code. A history contains its answers with the names of their actions, and a replay
 decides about them with the present rows. So texts may change at any time, but for an action that histories may contain,
-the columns `kinds`, `decides`, `advances`, `operators_only`, `needs_name`, `despite_claim` and `requires` may not.
+the columns `kinds`, `of_machines`, `decides`, `advances`, `operators_only`, `needs_name`, `needs_comment`,
+`despite_claim` and `requires` may not.
 
 A new action needs its name in `Action`, its row, its new fields in `answer.Answer`, its effect in `log.answers`, and
 where people fill in new fields: options in `cli/pending_calls.py`, and a form in `web/approval_pages.py` and
@@ -15,7 +16,7 @@ from typing import Literal, get_args
 
 Decision = Literal["approve", "reject", "edit", "respond", "progress"]
 """The actions that the `actions` of a policy can list. A policy does not restrict the others."""
-Action = Literal[Decision, "claim", "release", "view", "waive", "cancel"]
+Action = Literal[Decision, "claim", "release", "view", "waive", "cancel", "replace", "revoke"]
 WaitKind = Literal["confirmation", "credential", "long_running", "budget"]
 """The kinds of answers that a call waits for."""
 
@@ -35,6 +36,8 @@ class ActionSpec:
     """The kind of the line in an audit."""
     kinds: tuple[WaitKind, ...] = get_args(WaitKind)
     """The kinds of calls that accept the action."""
+    of_machines: bool = False
+    """Whether only calls that a machine answers accept the action."""
     decides: bool = False
     """Whether the call no longer waits afterward, unless more approvals are missing. Only such an answer needs the
     comment and the digest that a policy requires."""
@@ -45,6 +48,8 @@ class ActionSpec:
     """Whether the action is for the operators of a policy instead of its approvers."""
     needs_name: bool = False
     """Whether the sender has to state a name."""
+    needs_comment: bool = False
+    """Whether the sender has to comment, whatever the policy says."""
     despite_claim: bool = False
     """Whether the action is possible although someone else has claimed the call."""
     in_bulk: bool = False
@@ -171,6 +176,34 @@ ACTIONS: Mapping[str, ActionSpec] = {
             done="canceled",
             decides=True,
             operators_only=True,
+            despite_claim=True,
+        ),
+        ActionSpec(
+            "replace",
+            help="As an operator, answer a call in place of its machine.",
+            effect="answered in place of its machine",
+            done="answered, in place of its machine,",
+            kinds=("long_running",),
+            of_machines=True,
+            decides=True,
+            advances=True,
+            operators_only=True,
+            needs_name=True,
+            needs_comment=True,
+            despite_claim=True,
+            requires="response",
+            options=("response",),
+        ),
+        ActionSpec(
+            "revoke",
+            help="As an operator, revoke the completion URLs that a call's machine has received so far.",
+            effect="stripped of its completion URLs",
+            done="revoked the completion URLs of",
+            audited_as="urls_revoked",
+            kinds=("long_running",),
+            of_machines=True,
+            operators_only=True,
+            needs_name=True,
             despite_claim=True,
         ),
     )

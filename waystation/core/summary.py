@@ -1,7 +1,7 @@
 """Short summaries of calls: signatures, the titles that tools define, and pending approvals for Temporal's Web UI."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from string import Formatter
 
 from waystation.core.approval import PendingCall
@@ -107,10 +107,11 @@ def clip(text: str, length: int = MAX_LINE) -> str:
     return line if len(line) <= length else line[: length - 1] + "…"
 
 
-def waiting(pending: Iterable[PendingCall]) -> str:
+def waiting(pending: Sequence[PendingCall]) -> str:
     """Return the pending calls as Markdown for the Web UI, or `Running.` if there are none."""
     lines = [f"- `{p.function_call_id}` **{p.tool}**: {call(p.tool, p.args).replace('`', '')}" for p in pending]
-    return "Waits for a person:\n\n" + "\n".join(lines) if lines else "Running."
+    kind = "machine" if all(p.machine for p in pending) else "person"
+    return f"Waits for a {kind}:\n\n" + "\n".join(lines) if lines else "Running."
 
 
 def _value(value: object) -> str:

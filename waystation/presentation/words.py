@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, NamedTuple, assert_never
 
 from waystation.core import ids, summary
-from waystation.core.actions import ACTIONS
+from waystation.core.actions import ACTIONS, ActionSpec
 from waystation.core.approval import ROLE, Answer, PendingCall, Verified, default_hint
 from waystation.core.contract import Call, Event, ModelReply
 from waystation.core.log import (
@@ -320,6 +320,9 @@ def format_approvers(call: PendingCall) -> str:
     """Describe in a few words who or what a call is waiting for or, if it has been claimed, who claimed it."""
     if call.claimed_by:
         return f"claimed by {terminal.escape(call.claimed_by)}"
+    if call.machine:
+        told = f", progress {terminal.format_span(time.time() - call.progress_at)} ago" if call.progress_at else ""
+        return f"machine {call.machine}{told}"
     if call.kind == "credential":
         return "a login"
     if call.policy is None:
@@ -416,9 +419,9 @@ def list_terms(call: PendingCall, *, options: bool = True) -> Iterator[tuple[str
         yield "actions", ", ".join(policy.actions)
 
 
-def needs_comment(call: PendingCall) -> bool:
-    """Return whether the policy of a call requires a comment with each answer."""
-    return call.policy is not None and call.policy.comment
+def needs_comment(call: PendingCall, row: ActionSpec = ACTIONS["approve"]) -> bool:
+    """Return whether an answer to a call requires a comment."""
+    return row.needs_comment or (row.decides and call.policy is not None and call.policy.comment)
 
 
 def format_waiting_time(call: PendingCall) -> str:

@@ -10,12 +10,13 @@ from waystation.testing.environment import AgentEnvironment, serving
 from waystation.testing.fake_gemini import FakeGemini
 from waystation.testing.human import ScriptedHuman
 from waystation.testing.models import FunctionModel, ScriptedModel, calls, latest_turn, responses, says, user_text
-from waystation.testing.people import People, VerifiedPerson
+from waystation.testing.people import Machine, People, VerifiedPerson
 
 __all__ = [
     "AgentEnvironment",
     "FakeGemini",
     "FunctionModel",
+    "Machine",
     "People",
     "Replays",
     "ScriptedHuman",

@@ -14,7 +14,7 @@ _log = structlog.get_logger()
 
 
 class ScriptedHuman:
-    """Follows an invocation and answers each pending call with the next scripted answer.
+    """Follows an invocation and answers each pending call with the next scripted answer, except calls of machines.
 
     If no answer is left for a call, a warning is logged, and the call remains pending.
     """
@@ -40,6 +40,8 @@ class ScriptedHuman:
             for event in events:
                 yield event
             for call in await invocation.pending():
+                if call.machine:
+                    continue
                 id = call.function_call_id
                 # After an answer that reports progress, wait until it is recorded before sending the next answer.
                 if id in answered or (id in in_progress and not events):

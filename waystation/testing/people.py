@@ -2,17 +2,21 @@
 
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import finalize
 
 from waystation.approvers import Gatekeeper, Person
-from waystation.client import Invocation
+from waystation.client import Approvals, Invocation
 from waystation.core import ids
 from waystation.core.actions import Action
-from waystation.core.approval import TokenSigner, Verified
+from waystation.core.approval import MACHINE, CompletionGrant, TokenSigner, Verified
 from waystation.core.payload import JsonObject
+
+if TYPE_CHECKING:
+    from waystation.approvers.identity import Completions
 
 
 class People:
@@ -42,6 +46,48 @@ class People:
         token = self._gatekeeper.make_signer(Person(subject, verified))
         assert token is not None, "the gateway has both keys"
         return VerifiedPerson(subject, token)
+
+    def machine(self, name: str) -> "Machine":
+        """Return a machine whose answers these workers accept as if they came through a completion URL."""
+        return Machine(name, self.identity.completions)
+
+
+class Machine:
+    """A machine that answers the calls of tools with `answered_by=External(name)`."""
+
+    def __init__(self, name: str, completions: "Completions | None" = None) -> None:
+        """Create a machine. If the worker has a key for completion URLs, `completions` needs the same key."""
+        self.name, self._completions = name, completions
+
+    async def respond(
+        self, invocation: Invocation, response: JsonObject, function_call_id: str | None = None
+    ) -> JsonObject:
+        """Wait until a call is pending or the invocation ends, send the final response, and return the receipt.
+
+        Without a `function_call_id`, the only call that is pending for this machine is answered.
+
+        Raises:
+            AnswerRefused: The worker did not accept the answer; the subclass gives the reason.
+        """
+        return await self._answer(invocation, response, function_call_id, final=True)
+
+    async def progress(
+        self, invocation: Invocation, response: JsonObject, function_call_id: str | None = None
+    ) -> JsonObject:
+        """Report progress; see `respond`."""
+        return await self._answer(invocation, response, function_call_id, final=False)
+
+    async def _answer(
+        self, invocation: Invocation, response: JsonObject, function_call_id: str | None, *, final: bool
+    ) -> JsonObject:
+        call_id = await _wait_for_call(invocation, function_call_id, machine=self.name)
+        if self._completions is None:
+            by = f"{MACHINE}{self.name}"
+            return await invocation.answer("respond" if final else "progress", call_id, response=response, by=by)
+        pending = next(call for call in await invocation.pending() if call.function_call_id == call_id)
+        grant = replace(CompletionGrant.of(pending, invocation.client.temporal.namespace), machine=self.name)
+        answer = self._completions.make_answer(grant, response, final=final)
+        return await Approvals(invocation.client).answer(**answer)
 
 
 class VerifiedPerson:
@@ -82,11 +128,13 @@ class VerifiedPerson:
         return await invocation.answer(action, call_id, token=self.token, **fields)
 
 
-async def _wait_for_call(invocation: Invocation, function_call_id: str | None) -> str | None:
+async def _wait_for_call(
+    invocation: Invocation, function_call_id: str | None, *, machine: str | None = None
+) -> str | None:
     """Return the ID of the call to answer once the call has waited, or the given ID once the invocation has ended."""
     async for log in invocation.follow():
         if function_call_id is None:
-            if pending := log.state.pending():
+            if pending := [call for call in log.state.pending() if call.machine == machine]:
                 return pending[0].function_call_id if len(pending) == 1 else None
         elif (call := log.state.calls.get(ids.requesting_call(function_call_id))) and call.requested_at is not None:
             break

@@ -84,6 +84,15 @@ def waystation_people() -> testing.People:
 
 
 @pytest.fixture
+def waystation_machine() -> type[testing.Machine]:
+    """The class of machines: `await waystation_machine("claims").respond(invocation, {"status": "paid"})`.
+
+    For workers with the identity of `waystation_people`, use `waystation_people.machine("claims")`.
+    """
+    return testing.Machine
+
+
+@pytest.fixture
 def waystation_recording() -> Callable[[client.Invocation | Path | str], Awaitable[replay.Recording]]:
     """A function that reads the recording of an invocation or a file: `await waystation_recording(invocation)`."""
 

@@ -234,13 +234,13 @@ def parse_answer(form: Form, view: CallView) -> tuple[Action, JsonObject]:
     comment = form.get("comment", "").strip()
     if len(comment) > MAX_COMMENT_CHARS:
         raise InvalidForm(f"The comment has {len(comment):,} characters; the limit is {MAX_COMMENT_CHARS:,}.")
-    if not comment and words.needs_comment(call) and ACTIONS[action].decides:
+    if not comment and words.needs_comment(call, ACTIONS[action]):
         raise InvalidForm("This answer requires a comment.")
     fields: JsonObject = {"comment": comment, "remember": remember}
     match action:
         case "edit":
             fields["args"] = forms.parse_object(form.get("args", ""))
-        case "respond":
+        case "respond" | "replace":
             inputs, text = view.response_fields(), form.get("response", "")
             fields["response"] = forms.parse_fields(inputs, form) if inputs else forms.parse_response(text)
         case "progress":

@@ -9,6 +9,7 @@ STATIC = "/static"
 CALLBACK = "/login/callback"
 LINK = "/link"
 API = "/api/"
+COMPLETIONS = "/completions/"
 ENCODE = "/encode"
 DECODE = "/decode"
 

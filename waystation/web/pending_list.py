@@ -24,7 +24,7 @@ MAX_AGE_S = 1.0
 ANSWERED_S = 30.0
 """How long a call that was answered here stays out of the list. Visibility reports the answer within that time."""
 
-Show = Literal["", "mine", "free", "claimed"]
+Show = Literal["", "mine", "free", "claimed", "machines"]
 SPANS: Mapping[str, timedelta] = {"hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedelta(weeks=1)}
 ORDERS: Mapping[str, Callable[[PendingCall], float]] = {
     "newest": lambda call: -call.requested_at,
@@ -91,7 +91,10 @@ class Selection:
     @property
     def version(self) -> str:
         """A digest that changes whenever the list changes for the reader."""
-        shown = [(c.approval_id, c.digest, c.claimed_by, c.approved_by, c.deadline, c.level) for c in self.calls]
+        shown = [
+            (c.approval_id, c.digest, c.claimed_by, c.approved_by, c.deadline, c.level, c.progress_at)
+            for c in self.calls
+        ]
         return hashlib.sha256(json.dumps([shown, dict(self.counts)]).encode()).hexdigest()[:16]
 
 
@@ -110,10 +113,11 @@ def select(calls: Iterable[PendingCall], query: InboxQuery, login: Login, *, com
     now = time.time()
     may_answer = ApprovalFilter(person=tuple(login.names))
     shows: dict[str, Callable[[PendingCall], bool]] = {
-        "": lambda _: True,
+        "": lambda call: call.machine is None,
         "mine": lambda call: may_answer.matches(call, searchable=True, now=now),
-        "free": lambda call: call.claimed_by is None,
+        "free": lambda call: call.claimed_by is None and call.machine is None,
         "claimed": lambda call: call.claimed_by in login.names,
+        "machines": lambda call: call.machine is not None,
     }
     visible = [call for call in calls if sees_call(login, call)]
     matches = [call for call in visible if query.accepts(call, now)]
@@ -167,7 +171,9 @@ class PendingList:
     async def _read(self, max_age_s: float, **filters: str | None) -> Page:
         key = "pending", *filters.values()
         return await self._reads.read(
-            key, lambda: self._client.approvals.list(limit=READ_LIMIT, **filters), max_age_s=max_age_s
+            key,
+            lambda: self._client.approvals.list(limit=READ_LIMIT, machines=None, **filters),
+            max_age_s=max_age_s,
         )
 
     def forget(self, call: PendingCall) -> None:

@@ -17,19 +17,22 @@ from waystation.approvers import ROLES, Role, check_role
 from waystation.web.access import Access
 from waystation.web.agent_pages import AgentPages
 from waystation.web.approval_pages import ApprovalPages
+from waystation.web.completion_route import CompletionRoute
 from waystation.web.fork_pages import ForkPages
 from waystation.web.http_responses import RequestRefused
 from waystation.web.inbox_pages import InboxPages
 from waystation.web.invocation_pages import InvocationPages
 from waystation.web.json_api import JsonApi
-from waystation.web.paths import CALLBACK, LINK, LOGIN, LOGOUT, STATIC
+from waystation.web.paths import CALLBACK, COMPLETIONS, LINK, LOGIN, LOGOUT, STATIC
 from waystation.web.session_pages import SessionPages
 
 Handler = Callable[[Request], Awaitable[Response]]
 Check = Callable[[Request], Awaitable[None]]
-Requirement = Literal["public", "login"] | Role
-"""`public` admits everybody. `login` admits people who are logged in; the handler shows only what they may see."""
-REQUIREMENTS = {"public", "login", *ROLES}
+Requirement = Literal["public", "login", "machine"] | Role
+"""`public` admits everybody. `login` admits people who are logged in; the handler shows only what they may see.
+`machine` admits requests without a login, whose URL proves what they may do; the handler verifies it.
+"""
+REQUIREMENTS = {"public", "login", "machine", *ROLES}
 FILES: list[str | tuple[str, str]] = [("waystation.web", "static"), ("waystation.presentation", "static")]
 
 
@@ -56,6 +59,7 @@ def make_table(
     forks: ForkPages,
     agents: AgentPages,
     sessions: SessionPages,
+    completions: CompletionRoute | None = None,
 ) -> list[RouteRow]:
     """Return the table. If the paths of several rows match a request, the first of these rows counts."""
     see, see_call, answer = invocations.check_visible, approvals.check_visible, approvals.check_answerable
@@ -104,6 +108,8 @@ def make_table(
     ]
     if access.gatekeeper.links is not None:
         rows.append(RouteRow("POST", LINK, access.open_link, "public"))
+    if completions is not None:
+        rows.append(RouteRow("POST", f"{COMPLETIONS}{{token}}", completions.deliver, "machine"))
     return rows
 
 
@@ -173,7 +179,7 @@ def _protect(row: RouteRow, handler: Handler) -> Handler:
 
 
 async def _check(row: RouteRow, request: Request) -> None:
-    if row.role == "public":
+    if row.role in ("public", "machine"):
         return
     if request.state.login is None:
         raise RequestRefused(HTTPStatus.UNAUTHORIZED, "NotLoggedIn", "Log in first.")

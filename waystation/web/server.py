@@ -24,6 +24,7 @@ from waystation.core.errors import WaystationError
 from waystation.web.access import Access
 from waystation.web.agent_pages import AgentPages
 from waystation.web.approval_pages import ApprovalPages
+from waystation.web.completion_route import CompletionRoute
 from waystation.web.connection_limits import make_protocol
 from waystation.web.exposure import check_host, check_provider
 from waystation.web.fork_pages import ForkPages
@@ -85,7 +86,9 @@ def create_app(
     api = JsonApi(client, invocations, access.gatekeeper)
     sessions = SessionPages(client, approvals, access.gatekeeper, artifacts, reads)
     forks, agents = ForkPages(client, invocations, access.gatekeeper), AgentPages(client, access.gatekeeper)
-    table = make_table(access, invocations, inbox, approvals, api, forks, agents, sessions)
+    key = access.gatekeeper.completions
+    completions = CompletionRoute(client, key) if key else None
+    table = make_table(access, invocations, inbox, approvals, api, forks, agents, sessions, completions)
     app = build_app(table, access, names=names, limits=limits)
     app.state.invocations = invocations
     return app

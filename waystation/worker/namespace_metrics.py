@@ -5,8 +5,7 @@ process, which are summed.
 """
 
 import time
-from collections import Counter
-from collections.abc import Mapping
+from typing import TypeAlias
 
 from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.api.taskqueue.v1 import TaskQueue
@@ -24,9 +23,17 @@ MAX_SHARE = 0.1
 """Maximum share of the time that is spent counting."""
 
 OPEN = Metric("waystation_open_invocations", "Open invocations in the namespace", ("status",))
-PENDING = Metric("waystation_pending_calls", "Calls in the namespace that wait for an answer", ("agent", "kind"))
+PENDING = Metric("waystation_pending_calls", "Calls in the namespace that wait for a person", ("agent", "kind"))
 OLDEST = Metric(
     "waystation_oldest_pending_call_age_seconds", "Time since the oldest pending call was requested", ("agent", "kind")
+)
+MACHINE_CALLS = Metric(
+    "waystation_pending_machine_calls", "Calls in the namespace that wait for a machine", ("agent", "machine")
+)
+MACHINE_SILENCE = Metric(
+    "waystation_machine_silence_seconds",
+    "Time since the machine of the call that has been silent for longest was asked or reported progress",
+    ("agent", "machine"),
 )
 IS_COMPLETE = Metric(
     "waystation_pending_calls_complete",
@@ -36,7 +43,9 @@ BACKLOG = Metric("waystation_backlog_tasks", "Tasks that wait for a worker, appr
 BACKLOG_AGE = Metric(
     "waystation_backlog_age_seconds", "Time that the oldest of these tasks has waited", ("task_queue", "type")
 )
-OF_NAMESPACE = (OPEN, PENDING, OLDEST, IS_COMPLETE, BACKLOG, BACKLOG_AGE)
+OF_NAMESPACE = (OPEN, PENDING, OLDEST, MACHINE_CALLS, MACHINE_SILENCE, IS_COMPLETE, BACKLOG, BACKLOG_AGE)
+_Label: TypeAlias = tuple[Metric, str, str]
+"""A metric that counts calls, with the values of its labels."""
 _QUEUE_TYPES = {
     "workflows": TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
     "activities": TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY,
@@ -72,21 +81,26 @@ class NamespaceMetrics:
         return [Measurement(OPEN, count, {"status": status}) for status, count in counts.items()]
 
     async def _count_calls(self) -> list[Measurement]:
-        counts, oldest = Counter[tuple[str, str]](), dict[tuple[str, str], float]()
-        is_complete = True
-        async for call in self._client.approvals.each():
-            if counts.total() == MAX_CALLS:
+        since: dict[_Label, list[float]] = {}
+        total, is_complete = 0, True
+        async for call in self._client.approvals.each(machines=None):
+            if total == MAX_CALLS:
                 is_complete = False
                 break
-            key = call.agent, call.kind
-            counts[key] += 1
-            oldest[key] = min(oldest.get(key, call.requested_at), call.requested_at)
+            total += 1
+            machine = call.machine
+            label = (PENDING, call.agent, call.kind) if machine is None else (MACHINE_CALLS, call.agent, machine)
+            since.setdefault(label, []).append(call.progress_at or call.requested_at)
         now = time.time()
-        return [
-            *(Measurement(PENDING, count, _label(key)) for key, count in counts.items()),
-            *(Measurement(OLDEST, max(now - requested_at, 0.0), _label(key)) for key, requested_at in oldest.items()),
-            Measurement(IS_COMPLETE, int(is_complete), {}),
-        ]
+        measurements = [Measurement(IS_COMPLETE, int(is_complete), {})]
+        for (metric, *values), times in since.items():
+            labels = dict(zip(metric.labels, values, strict=True))
+            age = OLDEST if metric is PENDING else MACHINE_SILENCE
+            measurements += [
+                Measurement(metric, len(times), labels),
+                Measurement(age, max(now - min(times), 0.0), labels),
+            ]
+        return measurements
 
     async def _count_tasks(self) -> list[Measurement]:
         temporal, name = self._client.temporal, self._client.task_queue
@@ -106,7 +120,3 @@ class NamespaceMetrics:
                 Measurement(BACKLOG_AGE, age_s, labels),
             ]
         return measurements
-
-
-def _label(key: tuple[str, str]) -> Mapping[str, str]:
-    return {"agent": key[0], "kind": key[1]}

@@ -9,9 +9,10 @@ from tests.server.conftest import Serve
 from tests.server.processes.workers import until
 from tests.server.workflows.outside import approve_and_finish, until_waiting
 from waystation.agents import Agent
+from waystation.core.approval import External
 from waystation.core.errors import UnknownCall
-from waystation.testing import ScriptedModel, calls, says
-from waystation.tools import AgentTool, FunctionTool
+from waystation.testing import Machine, ScriptedModel, calls, says
+from waystation.tools import AgentTool, FunctionTool, LongRunningFunctionTool
 from waystation.worker import MetricExport
 from waystation.worker.namespace_metrics import NamespaceMetrics
 
@@ -96,3 +97,25 @@ async def test_pending_calls_are_counted_in_the_namespace(serve: Serve) -> None:
         await approve_and_finish(invocation)
     assert counted.pop("waystation_oldest_pending_call_age_seconds") >= 0
     assert counted == {"waystation_pending_calls": 1}
+
+
+@pytest.mark.slow
+async def test_calls_of_machines_are_counted_apart(serve: Serve) -> None:
+    """They do not count as calls of people, and the silence ends with each report of progress."""
+    tool = LongRunningFunctionTool(lambda: None, name="assess", answered_by=External("claims"))
+    agent = Agent(name="assessor", model=ScriptedModel(calls(("assess", {})), *[says("done")] * 2), tools=[tool])
+    async with serve(agent) as env:
+        invocation = await until_waiting(env.client.start("assessor", "go"))
+        await Machine("claims").progress(invocation, {"step": 1})
+        (call,) = await invocation.pending()
+
+        async def count() -> dict[str, float]:
+            measured = await NamespaceMetrics(env.client).measure()
+            return {metric.name: value for metric, value, labels in measured if labels.get("agent") == "assessor"}
+
+        counted = await until(count, "the call in visibility")
+        await Machine("claims").respond(invocation, {"status": "paid"})
+        await invocation.result()
+    assert call.progress_at is not None
+    assert counted.pop("waystation_machine_silence_seconds") >= 0
+    assert counted == {"waystation_pending_machine_calls": 1}

@@ -54,13 +54,13 @@ def test_only_operators_run_a_call_without_approving_it() -> None:
 
 
 def test_people_read_the_arguments_before_they_accept_them() -> None:
-    """Four actions accept the arguments, so they are not offered if the arguments cannot be read."""
-    assert names("accepts") == {"approve", "edit", "respond", "waive"}
+    """Five actions accept the arguments, so they are not offered if the arguments cannot be read."""
+    assert names("accepts") == {"approve", "edit", "respond", "waive", "replace"}
 
 
 def test_final_responses_complete_a_long_running_call() -> None:
     """Only final responses are checked against the response schema; a progress report is not."""
-    assert names("completes") == {"approve", "respond"}
+    assert names("completes") == {"approve", "respond", "replace"}
 
 
 @pytest.mark.parametrize("row", ACTIONS.values(), ids=list(ACTIONS))

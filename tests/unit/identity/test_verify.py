@@ -118,6 +118,7 @@ async def test_defaults_of_an_answer_may_be_omitted(there: Installation) -> None
         ({"sub": "d" * 301}, "not a short printable string"),
         ({"sub": "dana\u202e"}, "not a short printable string"),
         ({"sub": "role:finance"}, "reserved for roles"),
+        ({"sub": "machine:claims"}, "reserved for machines"),
         ({"roles": "finance"}, "not a list"),
         ({"roles": {"finance": True}}, "not a list"),
         ({"roles": [["finance"]]}, "short role names"),

@@ -88,7 +88,7 @@ def test_a_page_that_cannot_exist_is_an_error(page: str) -> None:
 def test_the_counts_are_those_of_the_tabs_with_the_other_filters_applied() -> None:
     """The count in the title of the browser tab ignores filters, and the counts of the tabs apply the other filters."""
     selection = select(CALLS, InboxQuery(user="alex", show="claimed"), DANA)
-    assert dict(selection.counts) == {"": 2, "mine": 2, "free": 0, "claimed": 1}
+    assert dict(selection.counts) == {"": 2, "mine": 2, "free": 0, "claimed": 1, "machines": 0}
     assert selection.waiting == 3
     assert selection.options["tool"] == (("freeze", 1), ("pay", 1), ("refund", 1))
 

@@ -5,12 +5,14 @@ logs approvers in (`OidcLogin`), signs tokens for them (`Gateway`) and signs lin
 requires the extra `identity`.
 """
 
+from waystation.approvers.identity.completions import Completions
 from waystation.approvers.identity.identity_file import Configuration, write_examples
 from waystation.approvers.identity.oidc import LoggedIn, OidcLogin
 from waystation.approvers.identity.tokens import Gateway, Link, Links, Sealer, answer_digest
 from waystation.approvers.identity.verification import WorkerIdentity
 
 __all__ = [
+    "Completions",
     "Configuration",
     "Gateway",
     "Link",

@@ -93,6 +93,14 @@ class LinksSection(ConfigurationTable):
     lifetime_days: float = Field(default=3.0, gt=0, le=90)
 
 
+class CompletionSection(ConfigurationTable):
+    """The section `[completion]`: the URLs with which machines answer calls."""
+
+    key: Name
+    url: Name | None = None
+    """The address of `waystation web` for machines. Workers need it to make the URLs."""
+
+
 class RequireSection(ConfigurationTable):
     """The table `oidc.require`: requirements for logging in. An account must match an entry of each nonempty list."""
 
@@ -150,6 +158,7 @@ class Configuration(ConfigurationTable):
     issuers: tuple[IssuerSection, ...] = ()
     gateway: GatewaySection | None = None
     links: LinksSection | None = None
+    completion: CompletionSection | None = None
     oidc: OidcSection | None = None
     _file: Path = PrivateAttr(default=Path())
 
@@ -276,6 +285,11 @@ bound = true
 [links]
 key = "links.key"
 lifetime_days = 3
+
+# Makes the completion URLs with which machines answer calls. Remove it if no tool has `answered_by`.
+[completion]
+key = "completion.key"
+url = "{GATEWAY}"
 """
 
 WEB = f"""\
@@ -294,6 +308,10 @@ public_key = "envelope-public.json"
 key = "links.key"
 lifetime_days = 3
 decide = false                          # whether a link also lets its addressee answer
+
+# Accepts the answers of machines at completion URLs.
+[completion]
+key = "completion.key"
 
 # Where approvers log in.
 # [oidc]
@@ -333,6 +351,7 @@ def write_examples(folder: Path) -> list[Path]:
         ("gateway-signing.json", _PRIVATE, _encode_jwk(gateway, private=True)),
         ("gateway-jwks.json", _PUBLIC, encode({"keys": [gateway.as_dict(private=False)]})),
         ("links.key", _PRIVATE, secrets.token_urlsafe(48).encode()),
+        ("completion.key", _PRIVATE, secrets.token_urlsafe(48).encode()),
         ("workers.toml", _PUBLIC, WORKERS.encode()),
         ("gateway.toml", _PUBLIC, WEB.encode()),
         ("clients.toml", _PUBLIC, CLIENTS.encode()),

@@ -36,6 +36,8 @@ from waystation.core.payload import JsonObject, decode, encode, parse
 BINDING = "waystation"
 """The claim that binds a signed token to one answer."""
 AGREEMENT, ENCRYPTION = "ECDH-ES", "A256GCM"
+SHARED = "dir"
+"""The algorithm of envelopes that are encrypted with a key that sender and workers share."""
 LIFETIME_S = TOKEN_LIFETIME_S
 """How long an envelope is valid, in seconds. The answer must reach a worker in this time. The token inside has its own
 expiry. Tokens from the gateway are valid for the same time.
@@ -138,9 +140,9 @@ class Gateway:
 
 
 class Sealer:
-    """Encrypts tokens with the workers' public key. Only the workers can decrypt them."""
+    """Encrypts tokens with the workers' public key, so that only they can decrypt them, or with a shared key."""
 
-    def __init__(self, key: ECKey | OKPKey, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, key: ECKey | OKPKey | OctKey, *, clock: Callable[[], float] = time.time) -> None:
         self._key, self._clock = key, clock
 
     @classmethod
@@ -155,7 +157,15 @@ class Sealer:
         name = configuration.need(name, key, "it encrypts tokens for the workers")
         return cls(configuration.asymmetric_key(key, name, use="enc", kind="public"))
 
-    def seal(self, token: str, *, namespace: str, approval_id: str, answer: Mapping[str, Any] | Request) -> str:
+    def seal(
+        self,
+        token: str,
+        *,
+        namespace: str,
+        approval_id: str,
+        answer: Mapping[str, Any] | Request,
+        nonce: str | None = None,
+    ) -> str:
         """Encrypt a signed token. The result is valid only for the given answer to the given call, or for one request.
 
         Args:
@@ -164,6 +174,7 @@ class Sealer:
             approval_id: The approval ID of the call, as returned by `ids.approval`. For a request, the ID of the
                 workflow that receives it.
             answer: The answer, whose token is ignored, or the request.
+            nonce: A value for the workers. By default, it is random.
 
         Raises:
             InvalidAnswer: The answer is invalid.
@@ -176,13 +187,18 @@ class Sealer:
             "namespace": namespace,
             "call": approval_id,
             "answer": answer_digest(answer),
-            "jti": secrets.token_urlsafe(16),
+            "jti": nonce or secrets.token_urlsafe(16),
             "exp": int(self._clock() + LIFETIME_S),
         }
-        algorithms = [AGREEMENT, ENCRYPTION]
+        algorithms = [algorithm_of(self._key), ENCRYPTION]
         return jwe.encrypt_compact(
-            {"alg": AGREEMENT, "enc": ENCRYPTION}, encode(content), self._key, algorithms=algorithms
+            {"alg": algorithms[0], "enc": ENCRYPTION}, encode(content), self._key, algorithms=algorithms
         )
+
+
+def algorithm_of(key: ECKey | OKPKey | OctKey) -> str:
+    """Return the algorithm of envelopes that are encrypted with a key."""
+    return SHARED if isinstance(key, OctKey) else AGREEMENT
 
 
 class Opened(NamedTuple):
@@ -196,7 +212,7 @@ class Opened(NamedTuple):
 
 def open_envelope(
     encrypted: str,
-    keys: Sequence[ECKey | OKPKey],
+    keys: Sequence[ECKey | OKPKey | OctKey],
     *,
     namespace: str,
     approval_id: str,
@@ -231,18 +247,18 @@ def open_envelope(
     return Opened(token, nonce, bound)
 
 
-def _decrypt(encrypted: str, keys: Sequence[ECKey | OKPKey]) -> JsonObject:
+def _decrypt(encrypted: str, keys: Sequence[ECKey | OKPKey | OctKey]) -> JsonObject:
     if len(encrypted) > MAX_TOKEN_CHARS:
         raise NotAllowed(f"The token has {len(encrypted)} characters. The limit is {MAX_TOKEN_CHARS}.")
     if not is_encrypted(encrypted):
         raise NotAllowed(PLAIN_TOKEN)
-    head = parse_part(encrypted, 0)
+    head, algorithm = parse_part(encrypted, 0), algorithm_of(keys[0])
     # This also rejects `zip`, because a short compressed text may expand to a huge one.
-    if head is None or set(head) - _HEADER or (head["alg"], head["enc"]) != (AGREEMENT, ENCRYPTION):
-        raise NotAllowed(f"The header of the token's envelope must be {AGREEMENT} with {ENCRYPTION}. See the contract.")
+    if head is None or set(head) - _HEADER or (head["alg"], head["enc"]) != (algorithm, ENCRYPTION):
+        raise NotAllowed(f"The header of the token's envelope must be {algorithm} with {ENCRYPTION}. See the contract.")
     for key in keys:
         try:
-            decrypted = jwe.decrypt_compact(encrypted, key, algorithms=[AGREEMENT, ENCRYPTION])
+            decrypted = jwe.decrypt_compact(encrypted, key, algorithms=[algorithm, ENCRYPTION])
             content = decode(decrypted.plaintext or b"")
         except Exception:  # noqa: BLE001  # forged bytes may raise anything
             continue
@@ -305,7 +321,7 @@ class Links:
             "sub": person,
             "exp": int(self._clock() + (lifetime or self._lifetime).total_seconds()),
         }
-        return jwt.encode({"alg": _LINK_ALGORITHM}, claims, self._key, algorithms=[_LINK_ALGORITHM])
+        return sign_claims(claims, self._key)
 
     def read(self, token: str) -> Link:
         """Verify a link's token and return its content.
@@ -314,13 +330,7 @@ class Links:
             NotAllowed: The token is damaged, was signed with a different key, for a different purpose or for a
                 different namespace, or has expired.
         """
-        try:
-            if len(token) > MAX_LINK_CHARS:
-                raise ValueError(token)
-            claims = decode(jws.deserialize_compact(token, self._key, algorithms=[_LINK_ALGORITHM]).payload)
-            claims = claims if isinstance(claims, dict) else {}
-        except Exception:  # noqa: BLE001  # forged bytes may raise anything
-            claims = {}
+        claims = read_claims(token, self._key)
         call, person, until = claims.get("call"), claims.get("sub"), claims.get("exp")
         here = claims.get("aud") == LINK_AUDIENCE and claims.get("ns") == self._namespace
         if not (here and isinstance(call, str) and isinstance(person, str | None) and is_time(until)):
@@ -328,6 +338,22 @@ class Links:
         if until <= self._clock():
             raise NotAllowed("The link has expired. Log in to see the call.")
         return Link(approval_id=call, person=person, until=until)
+
+
+def sign_claims(claims: JsonObject, key: OctKey) -> str:
+    """Return a signed token with these claims. It is always the same for the same claims."""
+    return jwt.encode({"alg": _LINK_ALGORITHM}, claims, key, algorithms=[_LINK_ALGORITHM])
+
+
+def read_claims(token: str, key: OctKey) -> JsonObject:
+    """Return the claims of a signed token, or an empty object if the token was not signed with this key."""
+    try:
+        if len(token) > MAX_LINK_CHARS:
+            raise ValueError(token)
+        claims = decode(jws.deserialize_compact(token, key, algorithms=[_LINK_ALGORITHM]).payload)
+        return claims if isinstance(claims, dict) else {}
+    except Exception:  # noqa: BLE001  # forged bytes may raise anything
+        return {}
 
 
 def parse_part(token: str, number: int) -> JsonObject | None:

@@ -12,10 +12,11 @@ from joserfc.jwk import ECKey, OKPKey
 from joserfc.jws import JWSRegistry
 from joserfc.jwt import JWTClaimsRegistry
 
+from waystation.approvers.identity.completions import Completions
 from waystation.approvers.identity.identity_file import ClaimsSection, Configuration
 from waystation.approvers.identity.keys import IssuerKeys
-from waystation.approvers.identity.tokens import BINDING, LEEWAY_S, MAX_JWT_CHARS, open_envelope, parse_part
-from waystation.core.approval import ROLE, Answer, Request, Verified
+from waystation.approvers.identity.tokens import BINDING, LEEWAY_S, MAX_JWT_CHARS, SHARED, open_envelope, parse_part
+from waystation.core.approval import MACHINE, ROLE, Answer, Request, Verified
 from waystation.core.errors import NotAllowed
 from waystation.core.payload import JsonObject, decode
 
@@ -102,9 +103,10 @@ class Issuer:
         subject = claims.get(self.section.subject_claim)
         if not isinstance(subject, str) or not 0 < len(subject) <= MAX_SUBJECT_CHARS or not subject.isprintable():
             raise NotAllowed(f"The token's claim {self.section.subject_claim!r} is not a short printable string.")
-        if subject.startswith(ROLE):
-            # Approval policies would treat such a subject as a role.
-            raise NotAllowed(f"The token's subject starts with {ROLE!r}, which is reserved for roles.")
+        for prefix, others in ((ROLE, "roles"), (MACHINE, "machines")):
+            if subject.startswith(prefix):
+                # Approval policies would treat such a subject as a role or a machine.
+                raise NotAllowed(f"The token's subject starts with {prefix!r}, which is reserved for {others}.")
         if self.section.subject_claim == "email" and not self._has_verified_email(claims):
             raise NotAllowed(
                 "The token names an e-mail address without `email_verified`. Use another `subject_claim`, such as "
@@ -162,9 +164,12 @@ class WorkerIdentity:
         envelope_keys: Sequence[ECKey | OKPKey],
         issuers: Sequence[Issuer],
         *,
+        completions: Completions | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._envelope_keys, self._clock = envelope_keys, clock
+        self.completions = completions
+        """Makes the completion URLs of machines, and verifies their answers. None if there is no key for them."""
         self._issuers = {issuer.section.issuer: issuer for issuer in issuers}
 
     @classmethod
@@ -193,14 +198,15 @@ class WorkerIdentity:
             )
             for number, section in enumerate(sections)
         ]
-        return cls(keys, issuers, clock=clock)
+        return cls(keys, issuers, completions=Completions.of(configuration, clock=clock), clock=clock)
 
     async def verify(
         self, token: str, *, namespace: str, approval_id: str, answer: Answer | Request
     ) -> tuple[Verified, str]:
         """Verify the token of an answer or request. Return the sender, and a nonce.
 
-        The nonce prevents the token of an answer from being used twice.
+        The nonce prevents the token of an answer from being used twice. For a machine, it is the number of times that
+        its completion URLs had been revoked when its URL was made.
 
         Args:
             token: The encrypted token.
@@ -213,6 +219,8 @@ class WorkerIdentity:
             NotAllowed: The token is not valid for this answer or request. The message does not quote the token.
             IdentityUnavailable: The keys of an issuer cannot be fetched.
         """
+        if self.completions is not None and (parse_part(token, 0) or {}).get("alg") == SHARED:
+            return self.completions.verify(token, namespace=namespace, approval_id=approval_id, answer=answer)
         now = self._clock()
         envelope = open_envelope(
             token, self._envelope_keys, namespace=namespace, approval_id=approval_id, answer=answer, now=now

@@ -15,8 +15,10 @@ from waystation.core.approval.answer import (
     is_encrypted,
     parse_answer,
 )
+from waystation.core.approval.machine import CompletionGrant, External
 from waystation.core.approval.policy import (
     LONGEST,
+    MACHINE,
     OPERATOR,
     ROLE,
     ApprovalPolicy,
@@ -25,6 +27,7 @@ from waystation.core.approval.policy import (
     Verified,
     call_digest,
     is_among_people,
+    is_machine,
 )
 from waystation.core.approval.proof import (
     Mac,
@@ -46,6 +49,7 @@ __all__ = [
     "CLIENT_IDENTITY_ENV",
     "IDENTITY_ENV",
     "LONGEST",
+    "MACHINE",
     "MAX_TOKEN_CHARS",
     "OPERATOR",
     "PLAIN_TOKEN",
@@ -53,7 +57,9 @@ __all__ = [
     "TOKEN_LIFETIME_S",
     "Answer",
     "ApprovalPolicy",
+    "CompletionGrant",
     "Escalation",
+    "External",
     "Mac",
     "Notice",
     "Origin",
@@ -73,6 +79,7 @@ __all__ = [
     "find_covering_approval",
     "is_among_people",
     "is_encrypted",
+    "is_machine",
     "merge_remembered",
     "parse_answer",
     "satisfies_policy",

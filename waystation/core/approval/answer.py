@@ -96,6 +96,10 @@ class PendingCall(Recorded):
     """ID of the invocation's first run. It does not change when the invocation continues as new or is reset."""
     tenant: str | None = None
     """The tenant that the invocation works for, or None."""
+    progress_at: float | None = None
+    """If a machine answers the call: when it last reported progress, in seconds since 1970, or None."""
+    revoked: int = 0
+    """If a machine answers the call: how often an operator has revoked its completion URLs."""
 
     def to_memo(self, max_bytes: int) -> JsonObject:
         """Return the call as the memo lists it: without its run and without what its reader knows.
@@ -123,6 +127,11 @@ class PendingCall(Recorded):
     def approval_id(self) -> str:
         """The approval ID of the call, which is unique in the namespace."""
         return ids.approval(self.invocation_id, self.function_call_id)
+
+    @property
+    def machine(self) -> str | None:
+        """The name of the machine that answers the call, or None if people do."""
+        return self.policy.machine if self.policy else None
 
     @property
     def requesters(self) -> tuple[str, ...] | None:

@@ -16,6 +16,8 @@ from waystation.core.actions import ACTIONS, Decision
 from waystation.core.payload import JsonObject, Recorded, digest
 
 ROLE = "role:"
+MACHINE = "machine:"
+"""Prefix of the names of machines, as in `machine:claims`. No person has such a name."""
 OPERATOR = "role:waystation-operator"
 MAX_QUORUM = 50
 LONGEST = timedelta(days=36500)
@@ -169,6 +171,11 @@ class ApprovalPolicy(Authored):
         matters = bool(self.approvers) or self.not_requester or self.quorum > 1
         return matters if self.verified is None else self.verified
 
+    @property
+    def machine(self) -> str | None:
+        """The name of the machine that answers, or None if people do. See `External.policy`."""
+        return self.approvers[0].removeprefix(MACHINE) if [*map(is_machine, self.approvers)] == [True] else None
+
     def notices(self) -> list[Notice]:
         """Return the reminders and escalations, ordered by time."""
         reminders = (Notice(after=after) for after in self.reminders)
@@ -196,6 +203,12 @@ class ApprovalPolicy(Authored):
         longest = max(self.deadline or timedelta(), self.remember or timedelta())
         if longest > LONGEST:
             yield f"has a duration of {longest.days} days; at most {LONGEST.days} days (a hundred years) are allowed."
+        if named := next(filter(is_machine, (*approvers, *self.operators)), None):
+            machine = named.removeprefix(MACHINE)
+            yield (
+                f"names {named!r}, but policies are for people; remove it, and set `answered_by=External({machine!r})` "
+                "on the long-running tool whose calls the machine answers."
+            )
         people = {who for who in approvers if not who.startswith(ROLE)}
         if self.approvers and len(people) == len(set(approvers)) < self.quorum:
             yield (
@@ -265,6 +278,11 @@ class ApprovalPolicy(Authored):
             if late:
                 raise ValueError(f"a reminder or escalation after {late[0]} would not come before the deadline")
         return self
+
+
+def is_machine(name: str | None) -> bool:
+    """Return whether a name is that of a machine."""
+    return name is not None and name.startswith(MACHINE)
 
 
 def call_digest(

@@ -141,6 +141,9 @@ class Call(Recorded):
     """Proof that a worker decided whether the call needs an approval; see `proof.call_claims`."""
     response_schema: JsonObject | None = None
     """For a long-running call: the JSON schema that the `response` in an answer must match."""
+    machine_policy: ApprovalPolicy | None = None
+    """For a long-running call that a machine answers: the policy for its answer, which names only the machine. The
+    `approval` then only says who must approve that the tool runs."""
     unknown: bool = False
     """Whether the agent had no tool with this name when its model made the call."""
     quick: bool = False

@@ -4,7 +4,15 @@ from waystation.core.log import decision, entry, intake, responses
 from waystation.core.log.agent_runs import is_busy, next_phase
 from waystation.core.log.answers import is_repeated
 from waystation.core.log.budget_use import is_working, verdict
-from waystation.core.log.call import CallState, digest_with, find_changes, origin_of, stage_of
+from waystation.core.log.call import (
+    DEFAULT_DEADLINE_S,
+    CallState,
+    approval_of,
+    digest_with,
+    find_changes,
+    origin_of,
+    stage_of,
+)
 from waystation.core.log.decision import allowed_actions, check_authority, check_claim
 from waystation.core.log.entry import (
     AnswerCounted,
@@ -68,6 +76,7 @@ from waystation.core.log.responses import REQUEST_CONFIRMATION, REQUEST_CREDENTI
 
 __all__ = [
     "CANCEL",
+    "DEFAULT_DEADLINE_S",
     "END",
     "FORK",
     "MAX_IGNORED_EVENTS",
@@ -132,6 +141,7 @@ __all__ = [
     "VerificationRequested",
     "Wait",
     "allowed_actions",
+    "approval_of",
     "begin_entry",
     "call_id_of",
     "call_url",

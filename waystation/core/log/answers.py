@@ -91,6 +91,10 @@ def apply_answer(
             call.claimed_by = name if answer.action == "claim" else None
             _note(state, now, call, answer, approver)
             return
+        case "revoke":
+            call.revoked += 1
+            _note(state, now, call, answer, approver)
+            return
     _keep_additions(call, answer, name or "")
     if row.approves and call.approvals_needed > 1:
         # Editing the arguments discards earlier approvals and counts as the first approval of the changed call.
@@ -116,6 +120,8 @@ def apply_answer(
         call.response = responses.answered(call, answer)
         if row.decides:
             call.answer, call.answered_at, call.closed = answer, now, True
+        elif call.policy and call.policy.machine:
+            call.progress_at = now
         # If no other call waits, no later answer would call the model.
         wakes = answer.wake or (row.decides and not any(state.calls[other].waiting for other in run.open))
         call.responded = call.responded or row.decides or wakes

@@ -97,6 +97,10 @@ class CallState:
     viewed_by: dict[str, None] = field(default_factory=dict)
     decided_by: Verified | None = None
     """The verified identity of the approver who decided the call, or None if there is none."""
+    progress_at: float | None = None
+    """When the machine that answers the call last reported progress, in seconds since 1970."""
+    revoked: int = 0
+    """How often an operator has revoked the call's completion URLs."""
     known_digest: str | None = None
     """The digest of a closed call whose arguments have been discarded. None for any other call."""
 
@@ -158,9 +162,9 @@ class CallState:
 
     @property
     def policy(self) -> ApprovalPolicy | None:
-        """The call's approval policy. None if the call has no policy; then anyone may answer."""
-        asking = _find_asking(self)
-        return self.call.approval or (asking.approval if asking else None)
+        """The policy for the current answer. None if there is no policy; then anyone may answer."""
+        machine_policy = None if self.gate == "waiting" else self.call.machine_policy
+        return machine_policy or approval_of(self)
 
     @property
     def declared(self) -> str | None:
@@ -265,6 +269,8 @@ class CallState:
             tool_origin=origin_of(self),
             run=run,
             tenant=tenant,
+            progress_at=self.progress_at,
+            revoked=self.revoked,
         )
 
 
@@ -274,10 +280,16 @@ def origin_of(call: CallState) -> str | None:
     return call.call.tool_origin or (asking.tool_origin if asking else None)
 
 
+def approval_of(call: CallState) -> ApprovalPolicy | None:
+    """Return the policy by which people approve a call. It stays the same if a machine answers the call afterward."""
+    asking = _find_asking(call)
+    return call.call.approval or (asking.approval if asking else None)
+
+
 def digest_with(call: CallState, args: JsonObject) -> str:
     """Return the digest that a call would have with other arguments."""
     about = {"declared": call.declared, "origin": origin_of(call)}
-    return call_digest(call.agent, call.name, args, policy=call.policy, **about)
+    return call_digest(call.agent, call.name, args, policy=approval_of(call), **about)
 
 
 def _find_asking(call: CallState) -> ToolOutcome | None:

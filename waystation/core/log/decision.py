@@ -10,14 +10,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from waystation.core import errors, ids
-from waystation.core.actions import ACTIONS, Action
+from waystation.core.actions import ACTIONS, Action, ActionSpec
 from waystation.core.approval import (
+    MACHINE,
     PLAIN_TOKEN,
     Answer,
+    ApprovalPolicy,
     Verification,
     Verified,
     is_among_people,
     is_encrypted,
+    is_machine,
     parse_answer,
 )
 from waystation.core.budget import parse_grant
@@ -203,7 +206,9 @@ def allowed_actions(call: CallState) -> frozenset[Action]:
     actions = frozenset(
         row.name
         for row in ACTIONS.values()
-        if kind in row.kinds and (listed is None or row.name in listed if row.listable else call.declared is not None)
+        if kind in row.kinds
+        and (not row.of_machines or (call.policy is not None and call.policy.machine))
+        and (listed is None or row.name in listed if row.listable else call.declared is not None)
     )
     if call.approvals_needed > 1:
         actions -= {"respond"}  # several approvers could give different responses
@@ -235,7 +240,9 @@ def _check_action(call: CallState, answer: Answer) -> None:
         raise InvalidAnswer(
             f"Call {call.id!r} of {call.name!r} accepts {', '.join(sorted(possible))}, but not {answer.action!r}."
         )
-    if policy and policy.comment and ACTIONS[answer.action].decides and not (answer.comment or "").strip():
+    row = ACTIONS[answer.action]
+    needs_comment = row.needs_comment or (policy is not None and policy.comment and row.decides)
+    if needs_comment and not (answer.comment or "").strip():
         raise InvalidAnswer(f"An answer to call {call.id!r} requires a `comment`.")
     if answer.remember and not (policy and policy.remember and answer.action == "approve"):
         raise InvalidAnswer(f"This answer to call {call.id!r} cannot also cover later calls. Omit `remember`.")
@@ -284,6 +291,7 @@ def check_authority(call: CallState, answer: Answer, who: Verified | None, reque
         raise NotAllowed(f"To {answer.action} call {call.id!r}, specify your name in `by`.")
     if policy is None:
         return
+    _check_kind(call, policy, name, row)
     if policy.must_verify and who is None:
         raise NotAllowed(f"Call {call.id!r} only accepts answers with a verified identity. Send a `token`.")
     if row.operators_only:
@@ -308,6 +316,22 @@ def check_authority(call: CallState, answer: Answer, who: Verified | None, reque
         raise NotAllowed(f"{name!r} requested call {call.id!r}, so someone else must answer it.")
     if policy.quorum > 1 and not name:
         raise NotAllowed(f"{policy.quorum} people must approve call {call.id!r}, so specify your name in `by`.")
+
+
+def _check_kind(call: CallState, policy: ApprovalPolicy, name: str | None, row: ActionSpec) -> None:
+    """Check that a machine answers only its own calls, and that only operators act in its place.
+
+    Raises:
+        NotAllowed: A person answers the call of a machine, or a machine another call.
+    """
+    own = f"{MACHINE}{policy.machine}" if policy.machine else None
+    if own and name != own and not row.operators_only:
+        raise NotAllowed(
+            f"The machine {policy.machine!r} answers call {call.id!r}, so people cannot. If it does not answer, an "
+            "operator may `replace` its answer or `cancel` the call."
+        )
+    if is_machine(name) and (name != own or row.operators_only):
+        raise NotAllowed(f"{name!r} is a machine, so it may not {row.name} call {call.id!r}, which is for people.")
 
 
 def check_claim(call: CallState, answer: Answer, who: Verified | None) -> None:

@@ -136,7 +136,7 @@ def _check_inherited_approvals(log: Log) -> None:
     """
     for call in log.state.calls.values():
         answered = call.call.kind == "long_running" and call.answer is not None and call.answer.action != "reject"
-        if answered and call.policy and call.policy.must_verify:
+        if answered and call.policy and call.policy.must_verify and not call.policy.machine:
             raise InvalidInput(
                 f"Verified approvers answered call {call.id!r} of {call.name!r} for {log.invocation_id!r} only. Fork "
                 "at an event before that answer; the call then waits for them in the fork."
@@ -156,7 +156,7 @@ def _result(log: Log, now: float, function_call_id: str, response: JsonObject) -
             f"Call {function_call_id!r} is not about to run at that event, as a result needs it; "
             f"{', '.join(about_to_run) or 'none'} is."
         )
-    if (policy := about_to_run[function_call_id].policy) and policy.must_verify:
+    if (policy := about_to_run[function_call_id].policy) and policy.must_verify and not policy.machine:
         raise InvalidInput(
             f"Only verified approvers may answer call {function_call_id!r}, so `results` cannot contain it. Omit it; "
             "the call waits for them in the fork."

@@ -224,6 +224,7 @@ def _reduce_closed(call: CallState) -> CallState:
         answer=_strip_answer(call),
         expired=call.expired,
         noticed=call.noticed,
+        revoked=call.revoked,
         receipts=call.receipts,
         known_digest=call.digest,
     )
