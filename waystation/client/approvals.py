@@ -35,6 +35,7 @@ from waystation.core.contract import (
     SEARCH_STATUS,
     SEARCH_TENANT,
     SEARCH_USER,
+    UNKNOWN,
     WORKFLOW,
 )
 from waystation.core.errors import UnknownCall, WaystationError
@@ -83,6 +84,8 @@ class ApprovalFilter:
     session_id: str | None = None
     below: str | None = None
     tenant: str | None = None
+    unknown: bool = False
+    """Whether to find the calls whose outcome is unknown, about which operators are asked, instead of all others."""
 
     @classmethod
     def from_options(
@@ -95,10 +98,11 @@ class ApprovalFilter:
         session_id: str | None = None,
         below: str | None = None,
         tenant: str | None = None,
+        unknown: bool = False,
     ) -> "ApprovalFilter":
         """Create a filter from options; see `Approvals.each` for their meaning."""
         people = (person,) if isinstance(person, str) else tuple(person or ())
-        return cls(agent, tool, people, older_than, user_id, session_id, below, tenant)
+        return cls(agent, tool, people, older_than, user_id, session_id, below, tenant, unknown)
 
     def query(self, *, searchable: bool, before: datetime | None) -> str:
         """Return the visibility query. `may_contain` and `matches` check conditions that the query does not express."""
@@ -107,6 +111,7 @@ class ApprovalFilter:
             # Also include invocations that started before the search attributes existed and therefore lack them.
             # A held invocation may have pending calls, too.
             statuses = f"{SEARCH_STATUS} = 'waiting' OR {SEARCH_STATUS} STARTS_WITH '{HELD}'"
+            statuses = f"{SEARCH_STATUS} = '{UNKNOWN}'" if self.unknown else statuses
             parts.append(f"({statuses} OR {SEARCH_AGENT} IS NULL)")
             keywords = {
                 SEARCH_AGENT: self.agent,
@@ -139,7 +144,8 @@ class ApprovalFilter:
     def matches(self, call: PendingCall, *, searchable: bool, now: float) -> bool:
         """Return whether a call in an invocation that the query and `may_contain` accepted meets all conditions."""
         return (
-            (self.agent is None or searchable or call.agent == self.agent)
+            (call.kind == UNKNOWN) is self.unknown
+            and (self.agent is None or searchable or call.agent == self.agent)
             and self.tool in (None, call.tool)
             and self.user_id in (None, call.user_id)
             and self.session_id in (None, call.session_id)
@@ -248,6 +254,7 @@ class Approvals:
         session_id: str | None = None,
         below: str | None = None,
         tenant: str | None = None,
+        unknown: bool = False,
     ) -> AsyncIterator[PendingCall]:
         """Yield pending calls, those of the most recently started invocation first.
 
@@ -263,8 +270,11 @@ class Approvals:
             session_id: Only calls in this session.
             below: Only calls in the tree below this invocation or session (a workflow ID), at any depth.
             tenant: Only calls in this tenant's invocations.
+            unknown: Yield the calls whose outcome is unknown, about which operators are asked, instead of all others.
         """
-        filter = ApprovalFilter.from_options(agent, tool, person, older_than, user_id, session_id, below, tenant)
+        filter = ApprovalFilter.from_options(
+            agent, tool, person, older_than, user_id, session_id, below, tenant, unknown
+        )
         async for _, calls in find_pending_calls(self._client, filter):
             for call in calls:
                 yield call
