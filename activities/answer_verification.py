@@ -357,7 +357,7 @@ async def find_missing_proof(
     since, current_args = 2 if asked_again else 1, to_recordable(args)
     requesters = await factory.find_requesters(log) if policy.not_requester else ()
     if proofs and current_args is not None and proofs.is_approved(call, current_args, policy, requesters, since=since):
-        if tool.effect_when(confirmed=True) == "once" and await factory.may_have_run(call, proofs):
+        if tool.effect_when(confirmed=True) == "once" and await factory.may_have_run(call, proofs, policy):
             return _refused(call, MAY_HAVE_RUN, "OutcomeUnknown")
         return None
     return _refused(call, UNPROVEN if proofs else NO_KEYS, "ApprovalNotProven")

@@ -47,7 +47,7 @@ from waystation.core.contract import (
     message_request,
 )
 from waystation.core.errors import IdentityUnavailable, NotAllowed
-from waystation.core.log import CallState, Log, MessageJoined, digest_with, origin_of
+from waystation.core.log import CallState, Log, MessageJoined, OutcomeRef, digest_with, origin_of
 from waystation.core.payload import JsonObject
 from waystation.history import ScheduledActivity, fetch_activities, list_runs
 from waystation.tools import BaseTool
@@ -264,11 +264,12 @@ class ProofFactory:
         scope = await _find_scope(self._logs, workflow_id, run_id) if with_scope else None
         return Proofs(self._keys, info.namespace, workflow_id, origin.first_run_id, scope)
 
-    async def may_have_run(self, call: CallState, proofs: Proofs) -> bool:
+    async def may_have_run(self, call: CallState, proofs: Proofs, policy: ApprovalPolicy) -> bool:
         """Return whether another activity, or an earlier attempt of this one, may already have run an approved call.
 
         This considers all runs of the invocation, including those that a reset replaced, but no activities that only
-        requested a confirmation or a credential. If it cannot be determined, return True.
+        requested a confirmation or a credential, and none of which an operator stated that they took no effect. If it
+        cannot be determined, return True.
 
         Raises:
             RPCError: The server cannot be reached.
@@ -287,10 +288,24 @@ class ProofFactory:
         approved_at = max((approval.at for approval in proofs.authentic_approvals(call)), default=0.0)
         if run_id not in known or may_lack_runs(known, proofs.run, approved_at):
             return True
+        since = call.run if await self._is_started_again(call, proofs, policy) else 0
         for id in known:
             for other in await fetch_activities(self._client, workflow_id, id, info.activity_type):
                 is_self = (other.run_id, other.id, other.scheduled) == (run_id, info.activity_id, info.scheduled_time)
-                if not is_self and _is_of(other, call) and not proofs.is_request(call, other):
+                if not is_self and _is_of(other, call, since) and not proofs.is_request(call, other):
+                    return True
+        return False
+
+    async def _is_started_again(self, call: CallState, proofs: Proofs, policy: ApprovalPolicy) -> bool:
+        """Return whether an operator stated that earlier runs of a call took no effect, and started it once more."""
+        question = ids.child_invocation(proofs.invocation_id, str(OutcomeRef(call.id, call.run - 1)))
+        place = proofs.namespace, ids.approval(question, call.id), None
+        for signed in call.signed:
+            is_by_operator = signed.action == "start_again" and signed.who.is_among(policy.operators)
+            if self._logs and is_by_operator and proofs.keys.verifies(signed.mac, signed.claims(*place)):
+                origin = await self._logs.origin(question, signed.run)
+                maker = await self._logs.origin(*origin.parent) if origin and origin.parent else None
+                if maker and maker.first_run_id == proofs.run:
                     return True
         return False
 
@@ -399,9 +414,11 @@ def may_lack_runs(known: Mapping[str, float], first_run: str, approved_at: float
     return first_run not in known and approved_at < min(known.values()) + TOKEN_LIFETIME_S + CLOCK_SKEW_S
 
 
-def _is_of(other: ScheduledActivity, call: CallState) -> bool:
+def _is_of(other: ScheduledActivity, call: CallState, since: int) -> bool:
+    """Return whether an activity may be of run `since` of a call, or of a later one."""
     try:
-        return ToolCallInput.model_validate_json(other.input).function_call_id == call.id
+        params = ToolCallInput.model_validate_json(other.input)
+        return params.function_call_id == call.id and params.run >= since
     except ValueError:  # unreadable, so it may be of this call
         return True
 

@@ -186,6 +186,32 @@ async def pending(
     return Exit.OK
 
 
+async def unknown(
+    ctx: CommandContext,
+    agent: ByAgent = None,
+    tool: ByTool = None,
+    person: ByPerson = None,
+    older_than: OlderThan = None,
+    below: Below = None,
+    tenant: ByTenant = None,
+    json: AsJson = False,
+) -> Exit:
+    """List the calls about which it is unknown whether they took effect, also those of ended invocations.
+
+    Find out where the tool acts, with the idempotency key, and answer with `ran`, `not-run` or `start-again`.
+    """
+    out, client = ctx.out, await ctx.connect()
+    calls = await _find_calls(ctx, client, unknown=True)
+    for call in calls if json else ():
+        out.record(call.model_dump(mode="json"))
+    if not calls and not json:
+        out.line(f"No outcomes of calls are unknown in {ctx.target.describe()}.")
+    elif not json:
+        with out.pages():
+            write_list(out, ctx.target, calls)
+    return Exit.OK
+
+
 async def _write_held(out: Output, client: AgentClient, id: str | None) -> None:
     """Write why invocations are held: all of them, or only the one with the given ID."""
     if id is not None:
@@ -202,9 +228,9 @@ async def _fetch_pending(client: AgentClient, id: str) -> list[PendingCall]:
     return [*await client.invocation(id).pending(), *await client.approvals.pending(below=id)]
 
 
-async def _find_calls(ctx: CommandContext, client: AgentClient) -> list[PendingCall]:
-    """Return the pending calls that match the command's filter options, oldest first."""
-    filters: dict[str, Any] = {name: ctx.params[name] or None for name in FILTERS}
+async def _find_calls(ctx: CommandContext, client: AgentClient, *, unknown: bool = False) -> list[PendingCall]:
+    """Return the pending calls, or those with an unknown outcome, that match the command's filters, oldest first."""
+    filters: dict[str, Any] = {"unknown": unknown, **{name: ctx.params[name] or None for name in FILTERS}}
     if filters["person"]:
         filters["person"] = filters["person"].split(",")
     if filters["older_than"]:
@@ -231,7 +257,7 @@ class AnswerCommand(AsyncCommand):
     """The command of one action: the command `answer`, with those of its options that the action has."""
 
     def __init__(self, name: str, *, params: list[Any], **settings: Any) -> None:
-        row = ACTIONS[name]
+        row = ACTIONS[name.replace("-", "_")]
         params = [param for param in params if param.name in row.options or param.name not in OWN_OPTIONS]
         super().__init__(name, params=params, **{**settings, "help": row.help})
 
@@ -272,7 +298,7 @@ async def answer(
         "remember": remember or None,
         "wake": False if quiet else None,
     }
-    client, action = await ctx.connect(), ACTIONS[ctx.command.name or ""]
+    client, action = await ctx.connect(), ACTIONS[(ctx.command.name or "").replace("-", "_")]
     if all:
         return await _answer_all(ctx, client, action, fields, yes=yes)
     return await _answer_one(ctx, client, action, id, call, fields)
@@ -280,7 +306,7 @@ async def answer(
 
 def _create_command(action: Action) -> typer.Typer:
     program = typer.Typer(add_completion=False, rich_markup_mode=None)
-    program.command(action, cls=AnswerCommand)(answer)
+    program.command(ACTIONS[action].command, cls=AnswerCommand)(answer)
     return program
 
 
@@ -293,6 +319,9 @@ claim = _create_command("claim")
 release = _create_command("release")
 waive = _create_command("waive")
 cancel = _create_command("cancel")
+ran = _create_command("ran")
+not_run = _create_command("not_run")
+start_again = _create_command("start_again")
 
 
 async def _answer_one(
@@ -311,7 +340,8 @@ async def _answer_one(
             raise CommandProblem(
                 Exit.USAGE, "Pass the approval ID of the call to answer. `waystation pending` lists these IDs."
             )
-        calls = await client.approvals.pending()
+        listed = client.approvals.each(unknown=action.is_about_outcome)
+        calls = sorted([call async for call in listed], key=lambda call: call.requested_at)
         if not calls:
             raise CommandProblem(Exit.UNKNOWN, f"No calls are waiting for a person in {target.describe()}.")
     else:
@@ -383,7 +413,7 @@ async def _answer_all(
     `Exit.OK`.
     """
     out, target = ctx.out, ctx.target
-    calls = await _find_calls(ctx, client)
+    calls = await _find_calls(ctx, client, unknown=action.is_about_outcome)
     if missing := sorted({option for call in calls for option in find_missing_options(action, call, fields)}):
         raise CommandProblem(Exit.USAGE, f"`{action.name}` requires {' and '.join(missing)} for these calls.")
     if not calls:

@@ -56,6 +56,16 @@ class ActionSpec:
     """The options of the command that not every action has."""
 
     @property
+    def command(self) -> str:
+        """The name of the command."""
+        return self.name.replace("_", "-")
+
+    @property
+    def is_about_outcome(self) -> bool:
+        """Whether the action states whether a call with an unknown outcome took effect."""
+        return self.kinds == ("unknown",)
+
+    @property
     def listable(self) -> bool:
         """Whether a policy can list the action in its `actions`, and so exclude it by listing others."""
         return self.name in get_args(Decision)
@@ -68,7 +78,7 @@ class ActionSpec:
     @property
     def runs_tool(self) -> bool:
         """Whether the call can run afterward."""
-        return self.accepts and "confirmation" in self.kinds
+        return self.accepts and ("confirmation" in self.kinds or "unknown" in self.kinds)
 
     @property
     def approves(self) -> bool:

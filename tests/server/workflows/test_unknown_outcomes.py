@@ -1,4 +1,4 @@
-"""Operators are asked about calls whose outcome is unknown. Their answers reach the model while the invocation is open."""
+"""Operators are asked about calls whose outcome is unknown. Their answers reach open invocations."""
 
 import asyncio
 from datetime import timedelta
@@ -49,11 +49,11 @@ def payer(bank: Bank, *replies: Any, **settings: Any) -> tuple[Agent, ScriptedMo
 async def asked(env: AgentEnvironment, invocation: Invocation) -> PendingCall:
     """Return the question that operators are asked about an invocation, once it is listed."""
 
-    async def find() -> PendingCall | None:
-        found = env.client.approvals.each(unknown=True, below=invocation.id)
-        return next(iter([call async for call in found]), None)
+    async def find() -> list[PendingCall]:
+        return [call async for call in env.client.approvals.each(unknown=True, below=invocation.id)]
 
-    return await until(find, "a question")
+    [call] = await until(find, "a question")
+    return call
 
 
 async def test_the_model_receives_that_the_call_ran(serve: Serve) -> None:
@@ -82,9 +82,7 @@ async def test_a_call_starts_again_under_the_same_key_until_its_outcome_is_known
         invocation = await env.client.start("agent", "go")
         first = await asked(env, invocation)
         answered = await env.client.approvals.answer(first.approval_id, "start_again", by="olga", answer_id="1")
-        assert await env.client.approvals.answer(
-            first.approval_id, "start_again", by="olga", answer_id="1"
-        ) == answered
+        assert await env.client.approvals.answer(first.approval_id, "start_again", by="olga", answer_id="1") == answered
         await wait_for_model_calls(model, 3)
         second = await asked(env, invocation)
         assert second.approval_id != first.approval_id

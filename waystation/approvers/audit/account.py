@@ -260,7 +260,9 @@ class _Accountant:
                 return self._describe_finished(body)
             case OutcomeFound(call_id, run, answer):
                 asked = ids.child_invocation(self._log.invocation_id, str(OutcomeRef(call_id, run)))
-                found = {name: value for name, value in (answer or {}).items() if name not in CONTENT and name != "signed"}
+                found = {
+                    name: value for name, value in (answer or {}).items() if name not in CONTENT and name != "signed"
+                }
                 return {"kind": "outcome_found", "call": call_id, "run": run or None, "asked": asked, **found}
             case CancelRequested():
                 return {"kind": "cancel_requested"}
@@ -366,12 +368,10 @@ class Accounts:
         """Add the account of an invocation, including its resets. Return the invocation IDs of called agents, and of
         the invocations that ask operators about its calls.
         """
-        lines = heapq.merge(
-            create_account(log, arguments=self.arguments), list_resets(histories), key=lambda line: str(line["time"])
-        )
-        self.by_invocation[log.invocation_id] = list(lines)
+        account = create_account(log, arguments=self.arguments)
+        lines = list(heapq.merge(account, list_resets(histories), key=lambda line: str(line["time"])))
+        self.by_invocation[log.invocation_id] = lines
         self.closed = self.closed and log.state.outcome.ended is not None
-        lines = self.by_invocation[log.invocation_id]
         called = [line["called"] for line in lines if line["kind"] == "started" and "called" in line]
         children = (id for run in histories for id in called_agent_ids(run))
         return called + [id for id in children if isinstance(parse_ref(id.rpartition("/")[2]), OutcomeRef)]
