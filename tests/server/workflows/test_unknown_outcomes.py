@@ -4,12 +4,15 @@ import asyncio
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import cut, tool_responses, until, wait_for_model_calls
 from tests.server.workflows.test_continuing import start_with_cuts
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core.approval import PendingCall
+from waystation.core.errors import InvalidAnswer
 from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.long_running_tool import LongRunningFunctionTool
@@ -102,6 +105,8 @@ async def test_an_answer_after_the_end_is_only_recorded(serve: Serve) -> None:
         invocation = await env.client.start("agent", "go")
         assert (await invocation.result()).text == "Unknown."
         question = await asked(env, invocation)
+        with pytest.raises(InvalidAnswer, match="nothing would start"):
+            await env.client.approvals.answer(question.approval_id, "start_again", by="olga")
         await env.client.approvals.answer(question.approval_id, "not_run", by="olga", comment="No such payment.")
         result = await env.client.invocation(question.invocation_id).result()
         assert [call async for call in env.client.approvals.each(unknown=True, below=invocation.id)] == []

@@ -12,6 +12,7 @@ from pydantic import AfterValidator, Field, model_validator
 from waystation.core import ids
 from waystation.core.approval import ApprovalPolicy, RememberedApproval, Request, SignedRequest
 from waystation.core.budget import NO_USAGE, Budget, Grant, Spent, Usage
+from waystation.core.contract.activity_io import Target
 from waystation.core.contract.event import message_problem
 from waystation.core.contract.partial_text import TextInterval
 from waystation.core.contract.settings import MIN_HEARTBEAT_INTERVAL
@@ -185,8 +186,8 @@ class UnknownOutcome(Recorded):
     declared: str
     tool_origin: str | None = None
     title: str | None = None
-    startable: bool
-    """Whether operators may start the call once more."""
+    target: Target | None = None
+    """The user's code that runs for the call, whose ID allows no second run."""
 
 
 class InvocationInput(Recorded):

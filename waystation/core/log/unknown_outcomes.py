@@ -35,6 +35,7 @@ def open_question(state: InvocationState, now: float, run: AgentRun, about: Unkn
             declared=about.declared,
             tool_origin=about.tool_origin,
             title=about.title,
+            target=about.target,
             deadline_s=DEADLINE_S,
         ),
         name=about.tool,
@@ -84,7 +85,7 @@ def create_question(state: InvocationState, function_call_id: str) -> Invocation
             declared=call.declared or NOT_DECLARED,
             tool_origin=origin_of(call),
             title=call.call.title,
-            startable=call.call.target is None,
+            target=call.call.target,
         ),
         **{name: getattr(started, name) for name in copied},
     )
@@ -105,7 +106,7 @@ def apply_found(state: InvocationState, now: float, body: OutcomeFound) -> None:
     run = state.runs.by_index.get(call.turn)
     if run is None or run.over:
         return
-    if found["action"] == "start_again":
+    if found["action"] == "start_again" and call.call.target is None:
         _start_again(state, run, call, found)
     else:
         call.response = responses.found(call, found)
