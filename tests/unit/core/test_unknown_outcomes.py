@@ -127,6 +127,14 @@ def test_only_verified_operators_answer_if_the_policy_verifies_approvers(who: Ve
     assert next_step(asking) == Finish()
 
 
+def test_no_one_answers_if_the_policy_has_no_operators() -> None:
+    """An empty list of operators does not mean that everyone is one."""
+    asking = question(lost(approval=ApprovalPolicy(approvers=("ann",), operators=()), effect="once", declared="d"))
+    for who in (None, Verified(subject="ann")):
+        with pytest.raises(NotAllowed):
+            answer(asking, "ran", who)
+
+
 def test_the_users_code_cannot_be_started_again() -> None:
     """The ID of the activity or workflow was used."""
     asking = question(lost(effect="once", target=Target(kind="activity", name="pay")))

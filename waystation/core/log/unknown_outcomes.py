@@ -67,9 +67,9 @@ def create_question(state: InvocationState, function_call_id: str) -> Invocation
     started, call = state.input, state.calls[function_call_id]
     assert started is not None
     policy, channels = call.policy, state.approvals.operators or state.approvals.channels
-    # Only operators may answer, even if the call's own policy has no approvers or accepts unverified answers.
-    operators = policy.operators if policy and policy.must_verify else None
-    people: JsonObject = {"approvers": operators, "operators": operators} if operators else {}
+    people: JsonObject = {}
+    if policy and policy.must_verify:  # even if the policy has no operators, no one else may answer
+        people = {"approvers": policy.operators, "operators": policy.operators, "verified": True}
     copied = ("user_id", "session_id", "app", "tenant", "requester", "traceparent")
     return InvocationInput(
         agent=call.agent,
