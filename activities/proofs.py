@@ -264,12 +264,12 @@ class ProofFactory:
         scope = await _find_scope(self._logs, workflow_id, run_id) if with_scope else None
         return Proofs(self._keys, info.namespace, workflow_id, origin.first_run_id, scope)
 
-    async def may_have_run(self, call: CallState, proofs: Proofs, policy: ApprovalPolicy) -> bool:
+    async def may_have_run(self, call: CallState, proofs: Proofs, *, since: int = 0) -> bool:
         """Return whether another activity, or an earlier attempt of this one, may already have run an approved call.
 
         This considers all runs of the invocation, including those that a reset replaced, but no activities that only
-        requested a confirmation or a credential, and none of which an operator stated that they took no effect. If it
-        cannot be determined, return True.
+        requested a confirmation or a credential, or that belong to runs of the call before `since`. If it cannot be
+        determined, return True.
 
         Raises:
             RPCError: The server cannot be reached.
@@ -288,7 +288,6 @@ class ProofFactory:
         approved_at = max((approval.at for approval in proofs.authentic_approvals(call)), default=0.0)
         if run_id not in known or may_lack_runs(known, proofs.run, approved_at):
             return True
-        since = call.run if await self._is_started_again(call, proofs, policy) else 0
         for id in known:
             for other in await fetch_activities(self._client, workflow_id, id, info.activity_type):
                 is_self = (other.run_id, other.id, other.scheduled) == (run_id, info.activity_id, info.scheduled_time)
@@ -296,18 +295,20 @@ class ProofFactory:
                     return True
         return False
 
-    async def _is_started_again(self, call: CallState, proofs: Proofs, policy: ApprovalPolicy) -> bool:
-        """Return whether an operator stated that earlier runs of a call took no effect, and started it once more."""
-        question = ids.child_invocation(proofs.invocation_id, str(OutcomeRef(call.id, call.run - 1)))
-        place = proofs.namespace, ids.approval(question, call.id), None
-        for signed in call.signed:
-            is_by_operator = signed.action == "start_again" and signed.who.is_among(policy.operators)
-            if self._logs and is_by_operator and proofs.keys.verifies(signed.mac, signed.claims(*place)):
-                origin = await self._logs.origin(question, signed.run)
-                maker = await self._logs.origin(*origin.parent) if origin and origin.parent else None
-                if maker and maker.first_run_id == proofs.run:
-                    return True
-        return False
+    async def find_new_starts(self, call: CallState, proofs: Proofs, policy: ApprovalPolicy) -> set[int]:
+        """Return the runs of a call that operators started, after they had stated that earlier runs took no effect."""
+        answers = [signed for signed in call.signed if signed.action == "start_again"]
+        starts, logs = set[int](), self._logs
+        for run in range(call.run if answers else 0):
+            question = ids.child_invocation(proofs.invocation_id, str(OutcomeRef(call.id, run)))
+            place = proofs.namespace, ids.approval(question, call.id), None
+            for signed in answers:
+                is_authentic = proofs.keys.verifies(signed.mac, signed.claims(*place))
+                if logs and is_authentic and signed.who.is_among(policy.operators):
+                    origin = await logs.origin(question, signed.run)
+                    maker = await logs.origin(*origin.parent) if origin and origin.parent else None
+                    starts |= {run + 1} if maker and maker.first_run_id == proofs.run else set()
+        return starts
 
     async def verify_token(
         self, token: str, *, namespace: str, approval_id: str, answer: Answer | Request

@@ -9,7 +9,7 @@ from temporalio.testing import ActivityEnvironment
 
 from waystation.activities import LogCache
 from waystation.activities.proofs import CLOCK_SKEW_S, ProofFactory, Proofs, may_lack_runs
-from waystation.core.approval import TOKEN_LIFETIME_S, ApprovalPolicy
+from waystation.core.approval import TOKEN_LIFETIME_S
 from waystation.core.contract import Call
 from waystation.core.log import CallState
 from waystation.worker_keys import WorkerKeys
@@ -49,4 +49,4 @@ async def test_another_attempt_of_an_activity_may_repeat_its_call() -> None:
     keys, client = WorkerKeys.generate(), await Client.connect("127.0.0.1:1", lazy=True)
     factory = ProofFactory(keys, LogCache(client), client)
     proofs = Proofs(keys, "default", "pay-1", "first")
-    assert await env.run(factory.may_have_run, CallState(Call(id="fc-1")), proofs, ApprovalPolicy())
+    assert await env.run(factory.may_have_run, CallState(Call(id="fc-1")), proofs)
