@@ -356,11 +356,14 @@ async def find_missing_proof(
         policy = tool.approval if confirmation.confirmed else None
     if policy is None or not policy.must_verify or (proofs is None and not factory.required):
         return None
-    asked_again = gate is not None and call.run > 0 and call.asked == "confirmation"
+    starts = await factory.find_new_starts(call, proofs, policy) if proofs else set()
+    asked_again = gate is not None and call.run > len(starts) and call.asked == "confirmation"
     since, current_args = 2 if asked_again else 1, to_recordable(args)
     requesters = await factory.find_requesters(log) if policy.not_requester else ()
     if proofs and current_args is not None and proofs.is_approved(call, current_args, policy, requesters, since=since):
-        if tool.effect_when(confirmed=True) == "once" and await factory.may_have_run(call, proofs):
+        if tool.effect_when(confirmed=True) == "once" and await factory.may_have_run(
+            call, proofs, since=call.run if call.run in starts else 0
+        ):
             return _refused(call, MAY_HAVE_RUN, "OutcomeUnknown")
         return None
     return _refused(call, UNPROVEN if proofs else NO_KEYS, "ApprovalNotProven")

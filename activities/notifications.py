@@ -101,6 +101,8 @@ class _File(ConfigurationTable):
     channels: dict[str, ChannelSection] = {}
     default: tuple[str, ...] = ()
     """The channels to notify of a pending call if its policy does not name any."""
+    operators: tuple[str, ...] = ()
+    """The channels to notify of a call whose outcome is unknown. Defaults to the channels in `default`."""
     inbox: str | None = None
     """The URL of `waystation web`. Links in notifications lead there."""
 
@@ -117,9 +119,14 @@ class Channels:
     """The channels of a worker, by name."""
 
     def __init__(
-        self, channels: Mapping[str, Channel], *, default: Sequence[str] = (), inbox: str | None = None
+        self,
+        channels: Mapping[str, Channel],
+        *,
+        default: Sequence[str] = (),
+        operators: Sequence[str] = (),
+        inbox: str | None = None,
     ) -> None:
-        self._channels, self.default = channels, tuple(default)
+        self._channels, self.default, self.operators = channels, tuple(default), tuple(operators)
         self.inbox = inbox.rstrip("/") if inbox else None
         """The URL of the inbox, or None if it is not configured."""
 
@@ -136,13 +143,14 @@ class Channels:
         """
         path = Path(file)
         content = read_configuration(path, _File)
-        for name in content.default:
-            if name not in content.channels:
-                raise InvalidConfiguration(path, "default", f"names {name!r}, but there is no [channels.{name}].")
+        for key in ("default", "operators"):
+            for name in getattr(content, key):
+                if name not in content.channels:
+                    raise InvalidConfiguration(path, key, f"names {name!r}, but there is no [channels.{name}].")
         if content.inbox is not None and not is_private_url(content.inbox):
             raise InvalidConfiguration(path, "inbox", "is not an https URL. Links must not be sent over plain HTTP.")
         channels = {name: _channel(path, f"channels.{name}", section) for name, section in content.channels.items()}
-        return cls(channels, default=content.default, inbox=content.inbox)
+        return cls(channels, default=content.default, operators=content.operators, inbox=content.inbox)
 
 
 def read_channels(file: Path | None) -> Channels | None:
@@ -460,8 +468,9 @@ def build_notice(
         verified = call.decided_by.model_dump(mode="json") if call.decided_by else None
         data["decision"] = {"action": call.answer.action, "by": call.answer.by, "verified": verified}
     stamp = datetime.fromtimestamp(at, UTC).isoformat().replace("+00:00", "Z")
+    heading = "Outcome unknown" if call.asked == "unknown" and call.answer is None else _TITLES[params.occasion]
     return Notification(
-        title=summary.clip(f"{_TITLES[params.occasion]}: {title or call_summary}"),
+        title=summary.clip(f"{heading}: {title or call_summary}"),
         text="\n".join(lines),
         record={"type": f"waystation.approval.{params.occasion}", "timestamp": stamp, "data": data},
     )

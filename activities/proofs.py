@@ -48,7 +48,7 @@ from waystation.core.contract import (
     message_request,
 )
 from waystation.core.errors import IdentityUnavailable, NotAllowed
-from waystation.core.log import CallState, Log, MessageJoined, approval_of, digest_with, origin_of
+from waystation.core.log import CallState, Log, MessageJoined, OutcomeRef, approval_of, digest_with, origin_of
 from waystation.core.payload import JsonObject
 from waystation.history import ScheduledActivity, fetch_activities, list_runs
 from waystation.tools import BaseTool
@@ -285,11 +285,12 @@ class ProofFactory:
         origin = await self._logs.origin(info.workflow_id or "", info.workflow_run_id or "") if self._logs else None
         return origin.first_run_id if origin else ""
 
-    async def may_have_run(self, call: CallState, proofs: Proofs) -> bool:
+    async def may_have_run(self, call: CallState, proofs: Proofs, *, since: int = 0) -> bool:
         """Return whether another activity, or an earlier attempt of this one, may already have run an approved call.
 
         This considers all runs of the invocation, including those that a reset replaced, but no activities that only
-        requested a confirmation or a credential. If it cannot be determined, return True.
+        requested a confirmation or a credential, or that belong to runs of the call before `since`. If it cannot be
+        determined, return True.
 
         Raises:
             RPCError: The server cannot be reached.
@@ -311,9 +312,24 @@ class ProofFactory:
         for id in known:
             for other in await fetch_activities(self._client, workflow_id, id, info.activity_type):
                 is_self = (other.run_id, other.id, other.scheduled) == (run_id, info.activity_id, info.scheduled_time)
-                if not is_self and _is_of(other, call) and not proofs.is_request(call, other):
+                if not is_self and _is_of(other, call, since) and not proofs.is_request(call, other):
                     return True
         return False
+
+    async def find_new_starts(self, call: CallState, proofs: Proofs, policy: ApprovalPolicy) -> set[int]:
+        """Return the runs of a call that operators started, after they had stated that earlier runs took no effect."""
+        answers = [signed for signed in call.signed if signed.action == "start_again"]
+        starts, logs = set[int](), self._logs
+        for run in range(call.run if answers else 0):
+            question = ids.child_invocation(proofs.invocation_id, str(OutcomeRef(call.id, run)))
+            place = proofs.namespace, ids.approval(question, call.id), None
+            for signed in answers:
+                is_authentic = proofs.keys.verifies(signed.mac, signed.claims(*place))
+                if logs and is_authentic and signed.who.is_among(policy.operators):
+                    origin = await logs.origin(question, signed.run)
+                    maker = await logs.origin(*origin.parent) if origin and origin.parent else None
+                    starts |= {run + 1} if maker and maker.first_run_id == proofs.run else set()
+        return starts
 
     async def verify_token(
         self, token: str, *, namespace: str, approval_id: str, answer: Answer | Request
@@ -420,9 +436,11 @@ def may_lack_runs(known: Mapping[str, float], first_run: str, approved_at: float
     return first_run not in known and approved_at < min(known.values()) + TOKEN_LIFETIME_S + CLOCK_SKEW_S
 
 
-def _is_of(other: ScheduledActivity, call: CallState) -> bool:
+def _is_of(other: ScheduledActivity, call: CallState, since: int) -> bool:
+    """Return whether an activity may be of run `since` of a call, or of a later one."""
     try:
-        return ToolCallInput.model_validate_json(other.input).function_call_id == call.id
+        params = ToolCallInput.model_validate_json(other.input)
+        return params.function_call_id == call.id and params.run >= since
     except ValueError:  # unreadable, so it may be of this call
         return True
 

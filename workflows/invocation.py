@@ -245,6 +245,7 @@ class AgentInvocation:
             while True:
                 self._scheduler.stop_unwanted()
                 self._scheduler.notify()
+                self._scheduler.ask_operators()
                 step = next_step(self._log)
                 messages = self._inbox.signals, self._inbox.updates
                 if self._continue_as_new.due(step, messages, complete=self._complete):
@@ -262,7 +263,9 @@ class AgentInvocation:
                             trace(self._log, over=False)
                         await self._change()
                     case Finish() | Fail() if (
-                        await self._flush_scopes() or await self._scheduler.wait_for_notifications()
+                        await self._flush_scopes()
+                        or await self._scheduler.wait_for_notifications()
+                        or await self._scheduler.wait_for_questions()
                     ):
                         continue
                     case Finish(reason):
@@ -346,6 +349,8 @@ class AgentInvocation:
             await asyncio.sleep(0)
         if running := self._scheduler.stop():
             await workflow.wait(running, timeout=CANCEL_GRACE_S)
+        self._scheduler.ask_operators()
+        await self._scheduler.wait_for_questions()
         await self._flush_scopes()
         await self._end("cancelled")
 

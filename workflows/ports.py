@@ -20,6 +20,7 @@ from temporalio.exceptions import (
     RetryState,
     TimeoutError,
     TimeoutType,
+    WorkflowAlreadyStartedError,
 )
 
 from waystation.core import ids
@@ -230,7 +231,9 @@ def count_refused(reason: str) -> None:
         count(reason)
 
 
-def failure_of(error: ActivityError | ChildWorkflowError | NexusOperationError) -> Failure:
+def failure_of(
+    error: ActivityError | ChildWorkflowError | NexusOperationError | WorkflowAlreadyStartedError,
+) -> Failure:
     """Return the failure to record for a failed activity, child workflow or Nexus operation.
 
     If a workflow of the user failed because its own activity failed, for example, return the failure of that activity.

@@ -60,8 +60,10 @@ from waystation.core.log import (
     ModelReplyRef,
     NotificationRef,
     NotifyInput,
+    OutcomeRef,
     ScopeFlushRef,
     VerificationRef,
+    create_question,
     decision,
     latest_notifications,
     responses,
@@ -73,12 +75,14 @@ from waystation.core.projection import (
     CHILD_OUTCOME,
     CHILD_RESULT,
     FLUSH_SCOPES,
+    FOUND_OUTCOME,
     HELD_TOOL,
     MODEL,
     NOTIFY,
     TOOL_OUTCOME,
     VERIFY,
     ChildInput,
+    kind_of,
     target_entry,
     with_attempt,
 )
@@ -172,6 +176,11 @@ class Scheduler:
         self.in_flight: dict[EntryRef, InFlight] = {}
         self.background: dict[EntryRef, InFlight] = {}
         """Notifications and flushes in flight. They are not stopped when the invocation ends or is canceled."""
+        self.questions: dict[EntryRef, InFlight] = {}
+        """Invocations in flight that ask operators about calls. They outlive this invocation, which does not wait for
+        them."""
+        self._starting: set[EntryRef] = set()
+        """Those of them that have not started yet."""
         self.children: dict[str, str] = {}
         """Called agents that are running and can outlive this run, as a mapping from function call ID to the ID of
         their first run."""
@@ -245,6 +254,65 @@ class Scheduler:
             self._notified_at = workflow.info().get_current_history_length()
         approvals.due.clear()
 
+    def ask_operators(self) -> None:
+        """Ask operators about calls whose outcome is unknown, and follow the invocations that ask them already."""
+        for function_call_id, number in self._writer.log.state.unknown.items():
+            ref = OutcomeRef(function_call_id, number)
+            if ref not in self.questions and workflow.patched(ids.ASKS_OUTCOMES):
+                run_id = self._carried.get(str(ref))
+                if run_id is None:
+                    self._starting.add(ref)
+                asking = self._follow_question(ref, run_id) if run_id else self._ask(ref)
+                self._begin(ref, asking, self.questions)
+
+    async def wait_for_questions(self) -> bool:
+        """Wait until the invocations that ask operators have started. Return whether that took a while."""
+        is_starting = bool(self._starting)
+        await workflow.wait_condition(lambda: not self._starting)
+        return is_starting
+
+    async def _ask(self, ref: OutcomeRef) -> Body:
+        log = self._writer.log
+        question = create_question(log.state, ref.function_call_id)
+        assert question.unknown is not None
+        try:
+            running = await workflow.start_child_workflow(
+                WORKFLOW,
+                raw(question.encode()),
+                id=ids.child_invocation(log.invocation_id, str(ref)),
+                result_type=RawValue,
+                task_timeout=TASK_TIMEOUT,
+                parent_close_policy=ParentClosePolicy.ABANDON,
+                # After a reset, the question is asked again.
+                id_reuse_policy=WorkflowIDReusePolicy.TERMINATE_IF_RUNNING,
+                static_summary=f"ask operators: {summary.call(question.unknown.tool, question.unknown.args)}",
+                search_attributes=at_start(question) if self._visibility.check() else None,
+            )
+            self.children[str(ref)] = running.first_execution_run_id or ""
+            self._starting.discard(ref)
+            result = result_of((await running).payload)
+        except (ChildWorkflowError, WorkflowAlreadyStartedError) as error:
+            self._starting.discard(ref)
+            return kind_of(ref).to_entry(ref, failure_of(error))
+        return kind_of(ref).to_entry(ref, result)
+
+    def _follow_question(self, ref: OutcomeRef, run_id: str) -> Coroutine[Any, Any, Body]:
+        """Wait for an invocation that an earlier run started to ask operators; see `_follow_agent`."""
+        self.children[str(ref)], position = run_id, self._writer.position()
+        child_id = ids.child_invocation(self._writer.log.invocation_id, str(ref))
+        params = ChildInput(at=position.at, new=position.new, workflow_id=child_id, run_id=run_id)
+
+        async def follow() -> Body:
+            try:
+                outcome: bytes | Failure = await execute_engine_activity(
+                    CHILD, params, activity_id=str(ref), summary="wait for operators"
+                )
+            except ActivityError as error:
+                outcome = failure_of(error)
+            return FOUND_OUTCOME.to_entry(ref, outcome)
+
+        return follow()
+
     async def wait_for_notifications(self) -> bool:
         """Wait for notifications that were scheduled in this workflow task, but at most `LAST_NOTIFICATIONS_LIMIT`.
 
@@ -299,7 +367,8 @@ class Scheduler:
 
     def only_children(self) -> bool:
         """Return whether nothing is in flight except called agents that can outlive this run."""
-        return all(str(ref) in self.children and ref not in self.stopped for ref in self.in_flight)
+        are_children = all(str(ref) in self.children and ref not in self.stopped for ref in self.in_flight)
+        return are_children and not self._starting
 
     def _in_background(self, kind: type[NotificationRef | ScopeFlushRef]) -> bool:
         return any(isinstance(ref, kind) for ref in self.background)

@@ -19,6 +19,7 @@ from waystation.core.contract import (
     SEARCH_PENDING,
     SEARCH_STATUS,
     SEARCH_TENANT,
+    UNKNOWN,
     InvocationInput,
 )
 from waystation.core.log import InvocationState
@@ -191,7 +192,9 @@ def _pairs(values: Mapping[str, str]) -> list[SearchAttributePair[str]]:
 
 def _status(pending: Sequence[JsonObject], held: Sequence[JsonObject]) -> str:
     """Return the status to publish. For a held invocation, it includes the reason for the oldest hold."""
-    return f"{HELD}:{held[0]['reason']}" if held else "waiting" if pending else RUNNING
+    if held:
+        return f"{HELD}:{held[0]['reason']}"
+    return (UNKNOWN if pending[0]["kind"] == UNKNOWN else "waiting") if pending else RUNNING
 
 
 def _ids(published: tuple[JsonObject, ...]) -> list[str]:

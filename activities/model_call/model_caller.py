@@ -127,6 +127,7 @@ class ModelCaller:
         services: Services = NO_SERVICES,
         scopes: ScopeSource | None = None,
         notify: Sequence[str] = (),
+        notify_operators: Sequence[str] = (),
         compactor: SummarizesEvents | None = None,
         seen: Seen = lambda _request, _definition: None,
         limits: ActivitySettings | None = None,
@@ -139,7 +140,8 @@ class ModelCaller:
         """Store the settings.
 
         `search_attributes` returns whether the namespace has Waystation's search attributes, which is recorded with
-        each reply. `notify` names the channels for pending calls whose policy does not name any. `seen` is called with
+        each reply. `notify` names the channels for pending calls whose policy does not name any, and
+        `notify_operators` those for calls whose outcome is unknown. `seen` is called with
         each request, before callbacks and tools change it, and with the digest of the agent's definition. The IDs of
         `stores` are recorded. `is_announced` returns whether any worker has ever announced a root agent with a given
         name. `quick_calls` is whether calls of quick tools can be local activities. `meters` reserves the model calls.
@@ -148,6 +150,7 @@ class ModelCaller:
         self._services, self._scopes, self._limits = services, scopes, limits or ActivitySettings()
         self._search_attributes, self._is_announced = search_attributes, is_announced
         self._notify, self._proofs, self._stores = tuple(notify), proofs, stores or StoreIds()
+        self._notify_operators = tuple(notify_operators)
         self._compactor, self._seen = compactor or Compactor(models), seen
         self._quick_calls, self._meters = quick_calls, meters
 
@@ -188,6 +191,7 @@ class ModelCaller:
             "measured": True,
             "mark": secrets.token_hex(3),
             "notify": self._notify,
+            "notify_operators": self._notify_operators,
             "wrap_up": params.wrap_up,
         }
         if not self._quick_calls:

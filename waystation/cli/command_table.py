@@ -21,7 +21,8 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Answer pending calls": {
         "pending": ("pending_calls", "List calls that are waiting for a person."),
-        **{row.name: ("pending_calls", row.help) for row in ACTIONS.values() if row.help},
+        "unknown": ("pending_calls", "List calls about which it is unknown whether they took effect."),
+        **{row.command: ("pending_calls", row.help) for row in ACTIONS.values() if row.help},
         "authorize": ("pending_calls", "Provide the credential that a call is waiting for."),
     },
     "Debug": {

@@ -191,6 +191,32 @@ async def pending(
     return Exit.OK
 
 
+async def unknown(
+    ctx: CommandContext,
+    agent: ByAgent = None,
+    tool: ByTool = None,
+    person: ByPerson = None,
+    older_than: OlderThan = None,
+    below: Below = None,
+    tenant: ByTenant = None,
+    json: AsJson = False,
+) -> Exit:
+    """List the calls about which it is unknown whether they took effect, also those of ended invocations.
+
+    Find out where the tool acts, with the idempotency key, and answer with `ran`, `not-run` or `start-again`.
+    """
+    out, client = ctx.out, await ctx.connect()
+    calls = await _find_calls(ctx, client, unknown=True)
+    for call in calls if json else ():
+        out.record(call.model_dump(mode="json"))
+    if not calls and not json:
+        out.line(f"No outcomes of calls are unknown in {ctx.target.describe()}.")
+    elif not json:
+        with out.pages():
+            write_list(out, ctx.target, calls)
+    return Exit.OK
+
+
 async def _write_held(out: Output, client: AgentClient, id: str | None) -> None:
     """Write why invocations are held: all of them, or only the one with the given ID."""
     if id is not None:
@@ -207,9 +233,9 @@ async def _fetch_pending(client: AgentClient, id: str) -> list[PendingCall]:
     return [*await client.invocation(id).pending(), *await client.approvals.pending(below=id, machines=None)]
 
 
-async def _find_calls(ctx: CommandContext, client: AgentClient) -> list[PendingCall]:
-    """Return the pending calls that match the command's filter options, oldest first."""
-    filters: dict[str, Any] = {name: ctx.params[name] or None for name in FILTERS}
+async def _find_calls(ctx: CommandContext, client: AgentClient, *, unknown: bool = False) -> list[PendingCall]:
+    """Return the pending calls, or those with an unknown outcome, that match the command's filters, oldest first."""
+    filters: dict[str, Any] = {"unknown": unknown, **{name: ctx.params[name] or None for name in FILTERS}}
     if filters["person"]:
         filters["person"] = filters["person"].split(",")
     if filters["older_than"]:
@@ -237,7 +263,7 @@ class AnswerCommand(AsyncCommand):
     """The command of one action: the command `answer`, with those of its options that the action has."""
 
     def __init__(self, name: str, *, params: list[Any], **settings: Any) -> None:
-        row = ACTIONS[name]
+        row = ACTIONS[name.replace("-", "_")]
         params = [param for param in params if param.name in row.options or param.name not in OWN_OPTIONS]
         super().__init__(name, params=params, **{**settings, "help": row.help})
 
@@ -278,7 +304,7 @@ async def answer(
         "remember": remember or None,
         "wake": False if quiet else None,
     }
-    client, action = await ctx.connect(), ACTIONS[ctx.command.name or ""]
+    client, action = await ctx.connect(), ACTIONS[(ctx.command.name or "").replace("-", "_")]
     if all:
         return await _answer_all(ctx, client, action, fields, yes=yes)
     return await _answer_one(ctx, client, action, id, call, fields)
@@ -286,7 +312,7 @@ async def answer(
 
 def _create_command(action: Action) -> typer.Typer:
     program = typer.Typer(add_completion=False, rich_markup_mode=None)
-    program.command(action, cls=AnswerCommand)(answer)
+    program.command(ACTIONS[action].command, cls=AnswerCommand)(answer)
     return program
 
 
@@ -301,6 +327,9 @@ waive = _create_command("waive")
 cancel = _create_command("cancel")
 replace = _create_command("replace")
 revoke = _create_command("revoke")
+ran = _create_command("ran")
+not_run = _create_command("not_run")
+start_again = _create_command("start_again")
 
 
 async def _answer_one(
@@ -319,7 +348,9 @@ async def _answer_one(
             raise CommandProblem(
                 Exit.USAGE, "Pass the approval ID of the call to answer. `waystation pending` lists these IDs."
             )
-        calls = await client.approvals.pending(machines=action.of_machines)
+        machines, unknown = action.of_machines, action.is_about_outcome
+        listed = client.approvals.each(machines=machines, unknown=unknown)
+        calls = sorted([call async for call in listed], key=lambda call: call.requested_at)
         if not calls:
             kind = "machine" if action.of_machines else "person"
             raise CommandProblem(Exit.UNKNOWN, f"No calls are waiting for a {kind} in {target.describe()}.")
@@ -392,7 +423,7 @@ async def _answer_all(
     `Exit.OK`.
     """
     out, target = ctx.out, ctx.target
-    calls = await _find_calls(ctx, client)
+    calls = await _find_calls(ctx, client, unknown=action.is_about_outcome)
     if missing := sorted({option for call in calls for option in find_missing_options(action, call, fields)}):
         raise CommandProblem(Exit.USAGE, f"`{action.name}` requires {' and '.join(missing)} for these calls.")
     if not calls:

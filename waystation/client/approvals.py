@@ -35,6 +35,7 @@ from waystation.core.contract import (
     SEARCH_STATUS,
     SEARCH_TENANT,
     SEARCH_USER,
+    UNKNOWN,
     WORKFLOW,
 )
 from waystation.core.errors import UnknownCall, WaystationError
@@ -85,6 +86,8 @@ class ApprovalFilter:
     tenant: str | None = None
     machines: bool | None = None
     """Whether a machine answers the calls, or people do. None selects both."""
+    unknown: bool = False
+    """Whether to find the calls whose outcome is unknown, about which operators are asked, instead of all others."""
 
     @classmethod
     def from_options(
@@ -98,10 +101,11 @@ class ApprovalFilter:
         below: str | None = None,
         tenant: str | None = None,
         machines: bool | None = False,
+        unknown: bool = False,
     ) -> "ApprovalFilter":
         """Create a filter from options; see `Approvals.each` for their meaning."""
         people = (person,) if isinstance(person, str) else tuple(person or ())
-        return cls(agent, tool, people, older_than, user_id, session_id, below, tenant, machines)
+        return cls(agent, tool, people, older_than, user_id, session_id, below, tenant, machines, unknown)
 
     def query(self, *, searchable: bool, before: datetime | None) -> str:
         """Return the visibility query. `may_contain` and `matches` check conditions that the query does not express."""
@@ -110,6 +114,7 @@ class ApprovalFilter:
             # Also include invocations that started before the search attributes existed and therefore lack them.
             # A held invocation may have pending calls, too.
             statuses = f"{SEARCH_STATUS} = 'waiting' OR {SEARCH_STATUS} STARTS_WITH '{HELD}'"
+            statuses = f"{SEARCH_STATUS} = '{UNKNOWN}'" if self.unknown else statuses
             parts.append(f"({statuses} OR {SEARCH_AGENT} IS NULL)")
             keywords = {
                 SEARCH_AGENT: self.agent,
@@ -142,12 +147,13 @@ class ApprovalFilter:
     def matches(self, call: PendingCall, *, searchable: bool, now: float) -> bool:
         """Return whether a call in an invocation that the query and `may_contain` accepted meets all conditions."""
         return (
-            (self.agent is None or searchable or call.agent == self.agent)
+            (call.kind == UNKNOWN) is self.unknown
+            and (self.agent is None or searchable or call.agent == self.agent)
             and self.tool in (None, call.tool)
             and self.user_id in (None, call.user_id)
             and self.session_id in (None, call.session_id)
             and self.tenant in (None, call.tenant)
-            and self.machines in (None, call.machine is not None)
+            and (self.unknown or self.machines in (None, call.machine is not None))
             and (self.older_than is None or call.requested_at <= now - self.older_than.total_seconds())
             and (not self.person or _is_relevant(call, self.person))
         )
@@ -253,6 +259,7 @@ class Approvals:
         below: str | None = None,
         tenant: str | None = None,
         machines: bool | None = False,
+        unknown: bool = False,
     ) -> AsyncIterator[PendingCall]:
         """Yield pending calls, those of the most recently started invocation first.
 
@@ -269,9 +276,10 @@ class Approvals:
             below: Only calls in the tree below this invocation or session (a workflow ID), at any depth.
             tenant: Only calls in this tenant's invocations.
             machines: Only calls that a machine answers, or None for those and the calls of people.
+            unknown: Yield the calls whose outcome is unknown, about which operators are asked, instead of all others.
         """
         people = ApprovalFilter.from_options(agent, tool, person, older_than, user_id, session_id, below, tenant)
-        filter = replace(people, machines=machines)
+        filter = replace(people, machines=machines, unknown=unknown)
         async for _, calls in find_pending_calls(self._client, filter):
             for call in calls:
                 yield call

@@ -73,6 +73,7 @@ from waystation.history import (
     check_readable,
     check_start,
     decode_histories,
+    describe_workflow,
     fetch_log_before,
     fetch_runs,
     fetch_saved_history,
@@ -357,6 +358,12 @@ class Invocation:
             InvalidConfiguration: No key is configured for encrypting the token.
         """
         await self.started()
+        if action == "start_again":
+            maker = await describe_workflow(self.client.temporal, self.id.rpartition("/")[0])
+            if maker is None or maker.status is not WorkflowExecutionStatus.RUNNING:
+                raise errors.InvalidAnswer(
+                    "The invocation that made the call has ended, so nothing would start. Answer with `not_run`."
+                )
         call_id = function_call_id or await _find_only_pending(self)
         if token is not None and not (isinstance(token, str) and is_encrypted(token)):
             fields = await _name_call(self, call_id, fields)

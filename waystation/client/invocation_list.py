@@ -22,6 +22,7 @@ from waystation.core.contract import (
     SEARCH_TENANT,
     SEARCH_USER,
     SESSION_WORKFLOW,
+    UNKNOWN,
     WORKFLOW,
 )
 from waystation.core.payload import JsonObject
@@ -32,6 +33,7 @@ STATUSES = {
     RUNNING: f"ExecutionStatus = 'Running' AND ({SEARCH_STATUS} IS NULL OR {SEARCH_STATUS} = '{RUNNING}')",
     WAITING: f"ExecutionStatus = 'Running' AND {SEARCH_STATUS} = '{WAITING}'",
     HELD: f"ExecutionStatus = 'Running' AND {SEARCH_STATUS} STARTS_WITH '{HELD}'",
+    UNKNOWN: f"ExecutionStatus = 'Running' AND {SEARCH_STATUS} = '{UNKNOWN}'",
     "completed": "ExecutionStatus = 'Completed'",
     "failed": "ExecutionStatus = 'Failed'",
     "canceled": "ExecutionStatus = 'Canceled'",

@@ -16,9 +16,12 @@ from typing import Literal, get_args
 
 Decision = Literal["approve", "reject", "edit", "respond", "progress"]
 """The actions that the `actions` of a policy can list. A policy does not restrict the others."""
-Action = Literal[Decision, "claim", "release", "view", "waive", "cancel", "replace", "revoke"]
-WaitKind = Literal["confirmation", "credential", "long_running", "budget"]
-"""The kinds of answers that a call waits for."""
+Action = Literal[
+    Decision, "claim", "release", "view", "waive", "cancel", "replace", "revoke", "ran", "not_run", "start_again"
+]
+Asked = Literal["confirmation", "credential", "long_running", "budget"]
+WaitKind = Literal[Asked, "unknown"]
+"""The kinds of answers that a call waits for. `unknown` asks operators whether a call took effect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +37,7 @@ class ActionSpec:
     """The verb for the sender, with the call as its object, such as `waived the approval of`."""
     audited_as: str = "answered"
     """The kind of the line in an audit."""
-    kinds: tuple[WaitKind, ...] = get_args(WaitKind)
+    kinds: tuple[WaitKind, ...] = get_args(Asked)
     """The kinds of calls that accept the action."""
     of_machines: bool = False
     """Whether only calls that a machine answers accept the action."""
@@ -60,6 +63,16 @@ class ActionSpec:
     """The options of the command that not every action has."""
 
     @property
+    def command(self) -> str:
+        """The name of the command."""
+        return self.name.replace("_", "-")
+
+    @property
+    def is_about_outcome(self) -> bool:
+        """Whether the action states whether a call with an unknown outcome took effect."""
+        return self.kinds == ("unknown",)
+
+    @property
     def listable(self) -> bool:
         """Whether a policy can list the action in its `actions`, and so exclude it by listing others."""
         return self.name in get_args(Decision)
@@ -72,7 +85,7 @@ class ActionSpec:
     @property
     def runs_tool(self) -> bool:
         """Whether the call can run afterward."""
-        return self.accepts and "confirmation" in self.kinds
+        return self.accepts and ("confirmation" in self.kinds or "unknown" in self.kinds)
 
     @property
     def approves(self) -> bool:
@@ -146,6 +159,7 @@ ACTIONS: Mapping[str, ActionSpec] = {
             effect="claimed",
             done="claimed",
             audited_as="claimed",
+            kinds=get_args(WaitKind),
             needs_name=True,
         ),
         ActionSpec(
@@ -154,10 +168,18 @@ ACTIONS: Mapping[str, ActionSpec] = {
             effect="released",
             done="released",
             audited_as="released",
+            kinds=get_args(WaitKind),
             needs_name=True,
             despite_claim=True,
         ),
-        ActionSpec("view", effect="viewed", audited_as="viewed", needs_name=True, despite_claim=True),
+        ActionSpec(
+            "view",
+            effect="viewed",
+            audited_as="viewed",
+            kinds=get_args(WaitKind),
+            needs_name=True,
+            despite_claim=True,
+        ),
         ActionSpec(
             "waive",
             help="As an operator, run a call without its required approval.",
@@ -205,6 +227,35 @@ ACTIONS: Mapping[str, ActionSpec] = {
             operators_only=True,
             needs_name=True,
             despite_claim=True,
+        ),
+        ActionSpec(
+            "ran",
+            help="As an operator, state that a call with an unknown outcome took effect.",
+            effect="found to have taken effect",
+            done="closed, as it ran,",
+            kinds=("unknown",),
+            decides=True,
+            operators_only=True,
+            options=("response",),
+        ),
+        ActionSpec(
+            "not_run",
+            help="As an operator, state that a call with an unknown outcome did not take effect.",
+            effect="found to have taken no effect",
+            done="closed, as it did not run,",
+            kinds=("unknown",),
+            decides=True,
+            operators_only=True,
+        ),
+        ActionSpec(
+            "start_again",
+            help="As an operator, state that a call did not take effect, and start it once more.",
+            effect="found to have taken no effect, and started once more",
+            done="started once more",
+            kinds=("unknown",),
+            decides=True,
+            advances=True,
+            operators_only=True,
         ),
     )
 }

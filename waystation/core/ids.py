@@ -32,6 +32,8 @@ FLUSH_BEFORE_PARKING = "waystation.flush-before-parking"
 """The patch marker of an invocation that signals its wait after its writes to `user:` and `app:` state."""
 FILLED = "waystation.filled"
 """The patch marker of runs whose workflow tasks are never empty; see `LogWriter.fill_task`."""
+ASKS_OUTCOMES = "waystation.asks-outcomes"
+"""The patch marker of runs that ask operators about calls whose outcome is unknown."""
 _PROGRAM = "program."
 _TARGET = ".target"
 CALL_HEADER = "waystation-call"
@@ -70,7 +72,8 @@ def unseen(number: int) -> str:
 
 def is_known_mark(mark: str) -> bool:
     """Return whether this version of Waystation can create the patch marker."""
-    is_change = mark in (READ_BEFORE_START, CANCEL_STARTED, JOIN_IN_ORDER, FLUSH_BEFORE_PARKING, FILLED)
+    changes = (READ_BEFORE_START, CANCEL_STARTED, JOIN_IN_ORDER, FLUSH_BEFORE_PARKING, FILLED, ASKS_OUTCOMES)
+    is_change = mark in changes
     is_observation = mark.startswith((_ARRIVAL, _UNSEARCHABLE, _UNCACHED, _UNSEEN))
     return is_change or is_observation or parse_not_found(mark) is not None
 

@@ -51,6 +51,7 @@ from waystation.history.history_files import SavedHistory, check_readable, forma
 from waystation.history.invocation_reader import (
     HistoryReader,
     build_log,
+    called_agent_ids,
     decode_histories,
     fetch_log,
     fetch_log_before,
@@ -77,6 +78,7 @@ __all__ = [
     "SessionReader",
     "WorkflowRun",
     "build_log",
+    "called_agent_ids",
     "check_readable",
     "check_start",
     "collect_attempts",

@@ -375,6 +375,8 @@ def list_answers(call: PendingCall) -> tuple[str, ...]:
         return "authorize", "reject"
     if call.machine:
         return "replace", "cancel"
+    if call.kind == "unknown":
+        return "ran", "not-run", "start-again"
     # A call with a response schema needs a response that matches the schema, so an approval is not enough.
     usual = ("respond" if call.kind == "long_running" and call.response_schema else "approve", "reject")
     if call.policy is None or call.policy.actions is None:

@@ -36,6 +36,7 @@ from waystation.core.log import (
     ModelReplied,
     ModelReplyRef,
     Notified,
+    OutcomeFound,
     Refused,
     ReminderDue,
     ScopesFlushed,
@@ -200,6 +201,9 @@ def describe(entry: Entry, log: Log) -> Fact:
             return Fact("notice", f"notified {channels}: {about}{failed}")
         case ScopesFlushed(last):
             return Fact("state", f"`user:` and `app:` state was saved for the events up to {last}")
+        case OutcomeFound(_, _, answer):
+            row = ACTIONS.get(str((answer or {}).get("action")))
+            return Fact("answer", f"the call was {row.effect}" if row else "operators can no longer be asked")
         case ForkRefused(failure):
             return Fact("fork", f"the forked invocation could not be read: {failure.message}", True)
         case Held() | GivenUp():

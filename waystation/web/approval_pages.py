@@ -243,6 +243,8 @@ def parse_answer(form: Form, view: CallView) -> tuple[Action, JsonObject]:
         case "respond" | "replace":
             inputs, text = view.response_fields(), form.get("response", "")
             fields["response"] = forms.parse_fields(inputs, form) if inputs else forms.parse_response(text)
+        case "ran" if form.get("response", "").strip():
+            fields["response"] = forms.parse_response(form["response"])
         case "progress":
             fields |= {"response": forms.parse_response(form.get("news", "")), "wake": "wake" in form}
         case "approve" if call.kind == "budget":

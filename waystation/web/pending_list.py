@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from waystation.approvers import sees_call
 from waystation.client import AgentClient, ApprovalFilter, Page
@@ -46,17 +46,21 @@ class InboxQuery(ListQuery):
     """One of `Show`."""
     age: str = ""
     """A key of `SPANS`: only calls that have waited for longer."""
+    unknown: str = ""
+    """`1` for the calls whose outcome is unknown instead of all others."""
     due: str = ""
     """A key of `SPANS`: only calls whose deadline is sooner."""
 
-    choices = {"show": get_args(Show), "age": SPANS, "due": SPANS, "sort": ORDERS}
+    choices = {"show": get_args(Show), "age": SPANS, "due": SPANS, "sort": ORDERS, "unknown": ("", "1")}
     ignores_unknown = True
 
     def accepts(self, call: PendingCall, now: float) -> bool:
         """Return whether a call meets all filters except `show`."""
         due = SPANS.get(self.due)
         older_than = SPANS.get(self.age)
-        filter = ApprovalFilter(tool=self.tool or None, user_id=self.user or None, older_than=older_than)
+        filter = ApprovalFilter(
+            tool=self.tool or None, user_id=self.user or None, older_than=older_than, unknown=bool(self.unknown)
+        )
         return (
             self.agent in ("", call.agent)
             and filter.matches(call, searchable=True, now=now)
@@ -111,7 +115,7 @@ class Neighbors:
 def select(calls: Iterable[PendingCall], query: InboxQuery, login: Login, *, complete: bool = True) -> Selection:
     """Return the calls that a person may see and that a query matches, sorted."""
     now = time.time()
-    may_answer = ApprovalFilter(person=tuple(login.names))
+    may_answer = ApprovalFilter(person=tuple(login.names), unknown=bool(query.unknown))
     shows: dict[str, Callable[[PendingCall], bool]] = {
         "": lambda call: call.machine is None,
         "mine": lambda call: may_answer.matches(call, searchable=True, now=now),
@@ -160,16 +164,18 @@ class PendingList:
             RPCError: The Temporal server does not respond.
         """
         tenant = (login.verified.tenant or None) if login.verified else None
-        found = await self._read(max_age_s, tenant=tenant)
+        kind: dict[str, Any] = {"unknown": True} if query.unknown else {}
+        found = await self._read(max_age_s, tenant=tenant, **kind)
         if found.next and (query.agent or query.user):
-            found = await self._read(max_age_s, tenant=tenant, agent=query.agent or None, user_id=query.user or None)
+            by = {"agent": query.agent or None, "user_id": query.user or None}
+            found = await self._read(max_age_s, tenant=tenant, **by, **kind)
         now = time.monotonic()
         self._answered = {key: at for key, at in self._answered.items() if now - at < ANSWERED_S}
         calls = [call for call in found.calls if (call.approval_id, call.requested_at) not in self._answered]
         return select(calls, query, login, complete=found.next is None)
 
-    async def _read(self, max_age_s: float, **filters: str | None) -> Page:
-        key = "pending", *filters.values()
+    async def _read(self, max_age_s: float, **filters: Any) -> Page:
+        key = "pending", *filters.items()
         return await self._reads.read(
             key,
             lambda: self._client.approvals.list(limit=READ_LIMIT, machines=None, **filters),

@@ -12,7 +12,7 @@ from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 
 from waystation.client import STATUSES, AgentClient
-from waystation.core.contract import HELD, RUNNING, WORKFLOW
+from waystation.core.contract import HELD, RUNNING, UNKNOWN, WORKFLOW
 from waystation.worker.metrics import Measurement, Metric
 
 MAX_CALLS = 2_000
@@ -24,6 +24,9 @@ MAX_SHARE = 0.1
 
 OPEN = Metric("waystation_open_invocations", "Open invocations in the namespace", ("status",))
 PENDING = Metric("waystation_pending_calls", "Calls in the namespace that wait for a person", ("agent", "kind"))
+UNKNOWN_OUTCOMES = Metric(
+    "waystation_unknown_outcomes", "Calls in the namespace about which it is unknown whether they took effect", ()
+)
 OLDEST = Metric(
     "waystation_oldest_pending_call_age_seconds", "Time since the oldest pending call was requested", ("agent", "kind")
 )
@@ -43,7 +46,7 @@ BACKLOG = Metric("waystation_backlog_tasks", "Tasks that wait for a worker, appr
 BACKLOG_AGE = Metric(
     "waystation_backlog_age_seconds", "Time that the oldest of these tasks has waited", ("task_queue", "type")
 )
-OF_NAMESPACE = (OPEN, PENDING, OLDEST, MACHINE_CALLS, MACHINE_SILENCE, IS_COMPLETE, BACKLOG, BACKLOG_AGE)
+OF_NAMESPACE = (OPEN, UNKNOWN_OUTCOMES, PENDING, OLDEST, MACHINE_CALLS, MACHINE_SILENCE, IS_COMPLETE, BACKLOG, BACKLOG_AGE)
 _Label: TypeAlias = tuple[Metric, str, str]
 """A metric that counts calls, with the values of its labels."""
 _QUEUE_TYPES = {
@@ -75,10 +78,12 @@ class NamespaceMetrics:
 
     async def _count_invocations(self) -> list[Measurement]:
         counts = {}
-        for status in (RUNNING, "waiting", HELD):
+        for status in (RUNNING, "waiting", HELD, UNKNOWN):
             query = f"WorkflowType = '{WORKFLOW}' AND {STATUSES[status]}"
             counts[status] = (await self._client.temporal.count_workflows(query)).count
-        return [Measurement(OPEN, count, {"status": status}) for status, count in counts.items()]
+        unknown = counts.pop(UNKNOWN)
+        measured = [Measurement(OPEN, count, {"status": status}) for status, count in counts.items()]
+        return [*measured, Measurement(UNKNOWN_OUTCOMES, unknown, {})]
 
     async def _count_calls(self) -> list[Measurement]:
         since: dict[_Label, list[float]] = {}

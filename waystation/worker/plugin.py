@@ -381,6 +381,7 @@ class WaystationPlugin(SimplePlugin):
             services=self._services,
             scopes=scopes,
             notify=self._channels.default if self._channels else (),
+            notify_operators=self._channels.operators if self._channels else (),
             compactor=Compactor(self._models, limits=limits, meters=meters),
             limits=limits,
             proofs=proofs,

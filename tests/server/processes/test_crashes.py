@@ -14,6 +14,7 @@ from tests.server.conftest import verify_tree
 from tests.server.processes.conftest import new_place
 from tests.server.processes.ledger import Ledger
 from tests.server.processes.workers import Place, plan, until
+from waystation.client import Approvals
 from waystation.client.agent_client import Invocation
 from waystation.core.contract import InvocationResult
 from waystation.core.errors import AlreadyAnswered
@@ -93,6 +94,15 @@ async def test_a_call_with_the_effect_once_is_not_repeated(stories: dict[str, St
         }
     ]
     assert story.result.status == "completed"
+
+
+async def test_operators_are_asked_about_a_call_of_a_killed_worker(stories: dict[str, Story]) -> None:
+    """The list shows the question after the invocation has ended, and names the idempotency key."""
+    story = stories["hold_once"]
+    each = Approvals(story.invocation.client).each(unknown=True, below=story.invocation.id)
+    [asked] = [call async for call in each]
+    assert (asked.tool, asked.kind) == ("hold_once", "unknown")
+    assert story.key in asked.hint
 
 
 def has_ended(process: psutil.Process) -> bool:

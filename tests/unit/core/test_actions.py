@@ -16,11 +16,14 @@ RECORDED = {
     "edit": "kinds=confirmation decides advances requires=args",
     "respond": "kinds=long_running decides advances requires=response",
     "progress": "kinds=long_running advances requires=response",
-    "claim": "kinds=budget,confirmation,credential,long_running needs_name",
-    "release": "kinds=budget,confirmation,credential,long_running needs_name despite_claim",
-    "view": "kinds=budget,confirmation,credential,long_running needs_name despite_claim",
+    "claim": "kinds=budget,confirmation,credential,long_running,unknown needs_name",
+    "release": "kinds=budget,confirmation,credential,long_running,unknown needs_name despite_claim",
+    "view": "kinds=budget,confirmation,credential,long_running,unknown needs_name despite_claim",
     "waive": "kinds=confirmation decides advances operators_only despite_claim",
     "cancel": "kinds=budget,confirmation,credential,long_running decides operators_only despite_claim",
+    "ran": "kinds=unknown decides operators_only",
+    "not_run": "kinds=unknown decides operators_only",
+    "start_again": "kinds=unknown decides advances operators_only",
 }
 """The recorded decisions of workflow code for each action."""
 FLAGS = ("decides", "advances", "operators_only", "needs_name", "despite_claim")
@@ -49,13 +52,13 @@ def test_rows_decide_as_in_recorded_histories(action: str) -> None:
 
 
 def test_only_operators_run_a_call_without_approving_it() -> None:
-    """A waiver runs the call, but does not count as one of the approvals."""
-    assert names("runs_tool") - names("approves") == {"waive"}
+    """A waiver or a new start runs the call, but does not count as one of the approvals."""
+    assert names("runs_tool") - names("approves") == {"waive", "start_again"}
 
 
 def test_people_read_the_arguments_before_they_accept_them() -> None:
     """Five actions accept the arguments, so they are not offered if the arguments cannot be read."""
-    assert names("accepts") == {"approve", "edit", "respond", "waive", "replace"}
+    assert names("accepts") == {"approve", "edit", "respond", "waive", "replace", "start_again"}
 
 
 def test_final_responses_complete_a_long_running_call() -> None:

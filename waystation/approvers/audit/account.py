@@ -5,7 +5,7 @@ invocation is reset, its account only grows.
 """
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import groupby
@@ -45,16 +45,20 @@ from waystation.core.log import (
     ModelLost,
     ModelReplied,
     Notified,
+    OutcomeFound,
+    OutcomeRef,
     Refused,
     ReminderDue,
     ScopesFlushed,
     VerificationRequested,
     origin_of,
+    parse_ref,
     stage_of,
 )
 from waystation.core.payload import JsonObject, digest
 from waystation.core.projection import Fetch
 from waystation.history import (
+    called_agent_ids,
     check_readable,
     decode_histories,
     describe_workflow,
@@ -254,6 +258,12 @@ class _Accountant:
                 return {"kind": "expired", "call": body.function_call_id}
             case CallReturned() | ChildReturned() | CallLost():
                 return self._describe_finished(body)
+            case OutcomeFound(call_id, run, answer):
+                asked = ids.child_invocation(self._log.invocation_id, str(OutcomeRef(call_id, run)))
+                found = {
+                    name: value for name, value in (answer or {}).items() if name not in CONTENT and name != "signed"
+                }
+                return {"kind": "outcome_found", "call": call_id, "run": run or None, "asked": asked, **found}
             case CancelRequested():
                 return {"kind": "cancel_requested"}
             case GivenUp():
@@ -354,18 +364,17 @@ class Accounts:
     missing: list[str] = field(default_factory=list)
     """IDs of a session's or called agents' invocations whose histories are missing."""
 
-    def add(self, log: Log, histories: Iterable[WorkflowHistory]) -> list[str]:
-        """Add the account of an invocation, including its resets. Return the invocation IDs of called agents."""
-        lines = heapq.merge(
-            create_account(log, arguments=self.arguments), list_resets(histories), key=lambda line: str(line["time"])
-        )
-        self.by_invocation[log.invocation_id] = list(lines)
+    def add(self, log: Log, histories: Sequence[WorkflowHistory]) -> list[str]:
+        """Add the account of an invocation, including its resets. Return the invocation IDs of called agents, and of
+        the invocations that ask operators about its calls.
+        """
+        account = create_account(log, arguments=self.arguments)
+        lines = list(heapq.merge(account, list_resets(histories), key=lambda line: str(line["time"])))
+        self.by_invocation[log.invocation_id] = lines
         self.closed = self.closed and log.state.outcome.ended is not None
-        return [
-            line["called"]
-            for line in self.by_invocation[log.invocation_id]
-            if line["kind"] == "started" and "called" in line
-        ]
+        called = [line["called"] for line in lines if line["kind"] == "started" and "called" in line]
+        children = (id for run in histories for id in called_agent_ids(run))
+        return called + [id for id in children if isinstance(parse_ref(id.rpartition("/")[2]), OutcomeRef)]
 
     def sheet(self, signer: Signer | None = None) -> list[JsonObject]:
         """Return the lines of an audit file that contains all accounts."""

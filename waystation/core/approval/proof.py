@@ -60,11 +60,11 @@ class SignedApproval(Recorded):
 
     who: Verified
     action: str
-    """`approve`, `edit` or `waive`."""
+    """`approve`, `edit`, `waive` or `start_again`."""
     digest: str
     """Digest of the call that may run; see `policy.call_digest`. After `edit`, it includes the edited arguments."""
     asked: str
-    """The kind of request that was answered: `confirmation`, `credential` or `budget`."""
+    """The kind of request that was answered: `confirmation`, `credential`, `budget` or `unknown`."""
     wait: int
     """Number of the call's request that was answered, counted from 1."""
     run: str = ""

@@ -265,6 +265,8 @@ class ModelReply(Recorded):
     """A value that distinguishes the attempts at the same model call."""
     notify: tuple[str, ...] = ()
     """The channels to notify of pending calls whose policy does not name any channels."""
+    notify_operators: tuple[str, ...] = ()
+    """The channels to notify of calls whose outcome is unknown, if these are not the channels of `notify`."""
     stores: dict[str, str] | None = None
     """The IDs of the worker's stores by name, or None if earlier replies of the invocation recorded the same IDs."""
     signed_request: SignedRequest | None = None

@@ -24,6 +24,7 @@ ENGINE_METADATA = frozenset(
         "not_notified",
         "partial_text",
         "state_not_stored",
+        "unknown_outcome",
         UNUSABLE_REPLY,
     }
 )

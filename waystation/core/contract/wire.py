@@ -10,8 +10,9 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import AfterValidator, Field, model_validator
 
 from waystation.core import ids
-from waystation.core.approval import RememberedApproval, Request, SignedRequest
+from waystation.core.approval import ApprovalPolicy, RememberedApproval, Request, SignedRequest
 from waystation.core.budget import NO_USAGE, Budget, Grant, Spent, Usage
+from waystation.core.contract.activity_io import Target
 from waystation.core.contract.event import message_problem
 from waystation.core.contract.partial_text import TextInterval
 from waystation.core.contract.settings import MIN_HEARTBEAT_INTERVAL
@@ -174,6 +175,21 @@ def streaming_fields(streaming: bool | timedelta) -> JsonObject:
     return {"streaming": True, "text_interval_s": streaming.total_seconds()}
 
 
+class UnknownOutcome(Recorded):
+    """A call of the parent workflow about which an invocation asks operators, because its outcome is unknown."""
+
+    function_call_id: str
+    tool: str
+    args: JsonObject
+    policy: ApprovalPolicy
+    """The people who may answer."""
+    declared: str
+    tool_origin: str | None = None
+    title: str | None = None
+    target: Target | None = None
+    """The user's code that runs for the call, whose ID allows no second run."""
+
+
 class InvocationInput(Recorded):
     """Input of the invocation workflow."""
 
@@ -213,6 +229,8 @@ class InvocationInput(Recorded):
     """Proof of the requester's identity, encrypted for the workers."""
     signed_request: SignedRequest | None = None
     """The verified requesters of a called agent or a fork. Accepted only from a parent workflow."""
+    unknown: UnknownOutcome | None = None
+    """The call about which this invocation only asks operators. Accepted only from a parent workflow."""
     tenant: TenantName | None = None
     """The tenant that the invocation works for, or None. Invocations of different tenants share no data."""
     traceparent: str | None = Field(default=None, max_length=MAX_NAME_CHARS)
@@ -251,7 +269,7 @@ class InvocationInput(Recorded):
         """Return what the token is bound to: all fields that a client sets or, in a session, only the message."""
         if self.session:
             return message_request(self.message, self.session.message_id)
-        engine_fields = {"token", "signed_request", "standing", "session", "carried", "traceparent"}
+        engine_fields = {"token", "signed_request", "standing", "session", "carried", "traceparent", "unknown"}
         return Request(content=self.model_dump(mode="json", exclude_defaults=True, exclude=engine_fields))
 
 
@@ -350,6 +368,8 @@ def _replies(report: JsonObject) -> Iterator[JsonObject]:
 
 
 RUNNING = "running"
+UNKNOWN = "unknown"
+"""The status of an invocation that asks operators whether a call took effect."""
 HELD = "held"
 """Prefix of the status of a held invocation. A colon and the reason follow."""
 MAX_KEYWORD = 200

@@ -39,6 +39,7 @@ from waystation.core.log.entry import (
     ModelLost,
     ModelReplied,
     Notified,
+    OutcomeFound,
     Refused,
     ReminderDue,
     ScopesFlushed,
@@ -59,6 +60,7 @@ from waystation.core.log.entry_ref import (
     ModelCallRef,
     ModelReplyRef,
     NotificationRef,
+    OutcomeRef,
     ReminderRef,
     ScopeFlushRef,
     VerificationRef,
@@ -73,6 +75,7 @@ from waystation.core.log.log import MAX_IGNORED_EVENTS, Log, SignalClock
 from waystation.core.log.next_step import CallModel, Cancel, Fail, Finish, Perform, Step, Wait, next_step
 from waystation.core.log.notification import NoticeReport, NotifyInput, Occasion, call_url, latest_notifications
 from waystation.core.log.responses import REQUEST_CONFIRMATION, REQUEST_CREDENTIAL
+from waystation.core.log.unknown_outcomes import create_question
 
 __all__ = [
     "CANCEL",
@@ -128,6 +131,8 @@ __all__ = [
     "Notified",
     "NotifyInput",
     "Occasion",
+    "OutcomeFound",
+    "OutcomeRef",
     "Perform",
     "Refused",
     "ReminderDue",
@@ -147,6 +152,7 @@ __all__ = [
     "call_url",
     "check_authority",
     "check_claim",
+    "create_question",
     "decision",
     "digest_with",
     "entry",

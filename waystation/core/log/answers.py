@@ -16,6 +16,7 @@ from waystation.core.log.entry import Failure
 from waystation.core.log.function_calls import credential_key, refuse, settle
 from waystation.core.log.invocation_state import InvocationState, emit
 from waystation.core.log.notification import Occasion, due_notification
+from waystation.core.log.unknown_outcomes import record_answer
 from waystation.core.payload import JsonObject
 
 MAX_RECEIPTS = 50
@@ -114,6 +115,8 @@ def apply_answer(
     if answer.action == "cancel":
         call.answer, call.answered_at = answer, now
         refuse(state, call, responses.with_additions(call, responses.withdrawn()))
+    elif call.asked == "unknown":
+        record_answer(state, now, call, answer, approver)
     elif call.gate == "waiting":
         _answer_request(state, now, call, answer)
     else:

@@ -20,7 +20,7 @@ DEFAULT_DEADLINE_S = 30 * 24 * 3600.0
 """The deadline if neither the tool nor its policy sets one: 30 days. No call may wait forever."""
 
 Gate = Literal["none", "waiting", "passed", "refused"]
-Asked = Literal["confirmation", "credential", "budget"]
+Asked = Literal["confirmation", "credential", "budget", "unknown"]
 Stage = Literal["tool", "check", "target", "after"]
 """The current run of a call is the tool, the verification of an approval, a called agent or the call's `target`,
 or the callbacks that process the result of one of the last two."""

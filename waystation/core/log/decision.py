@@ -210,6 +210,8 @@ def allowed_actions(call: CallState) -> frozenset[Action]:
         and (not row.of_machines or (call.policy is not None and call.policy.machine))
         and (listed is None or row.name in listed if row.listable else call.declared is not None)
     )
+    if call.call.target:
+        actions -= {"start_again"}  # the ID of the user's code allows no second run
     if call.approvals_needed > 1:
         actions -= {"respond"}  # several approvers could give different responses
     return actions

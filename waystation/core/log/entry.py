@@ -219,6 +219,17 @@ class ScopesFlushed:
 
 
 @dataclass(frozen=True, slots=True)
+class OutcomeFound:
+    """Entry: operators stated whether a call with an unknown outcome took effect, or can no longer be asked."""
+
+    function_call_id: str
+    run: int = 0
+    """Number of the run whose outcome was unknown."""
+    answer: JsonObject | None = None
+    """The `output` of the invocation that asked them; see `unknown_outcomes`. None if there is no answer."""
+
+
+@dataclass(frozen=True, slots=True)
 class ForkRefused:
     """Entry: a fork could not inherit the entries of its source."""
 
@@ -269,6 +280,7 @@ Body: TypeAlias = (
     | ReminderDue
     | Notified
     | ScopesFlushed
+    | OutcomeFound
     | ForkRefused
     | Held
     | GivenUp

@@ -142,6 +142,21 @@ class ScopeFlushRef:
 
 
 @dataclass(frozen=True, slots=True)
+class OutcomeRef:
+    """Reference to the entry that records what operators found out about a call whose outcome was unknown.
+
+    It is also the last part of the ID of the invocation that asks them.
+    """
+
+    function_call_id: str
+    run: int = 0
+    """Number of the run whose outcome was unknown, as in `CallRef`."""
+
+    def __str__(self) -> str:
+        return f"{self.function_call_id}-outcome{f'-{self.run}' if self.run else ''}"
+
+
+@dataclass(frozen=True, slots=True)
 class HoldRef:
     """Reference to the entry that records that the work of an activity is held."""
 
@@ -163,6 +178,7 @@ EntryRef: TypeAlias = (
     | ReminderRef
     | NotificationRef
     | ScopeFlushRef
+    | OutcomeRef
     | HoldRef
 )
 
@@ -181,6 +197,7 @@ _PATTERNS: dict[type[Any], re.Pattern[str]] = {
         NotificationRef: rf"t:{_WAIT}(?P<occasion>[^.]+){_ATTEMPT}",
         ScopeFlushRef: r"d:(?P<last>-?\d+)",
         HoldRef: r"h:(?P<activity_id>[^.]+)\.(?P<attempt>.+)",
+        OutcomeRef: r"(?P<function_call_id>[^.~:!?>]+)-outcome(?:-(?P<run>\d+))?",
         CallRef: rf"(?P<function_call_id>[^.~:!?>]+)(?:~(?P<run>\d+))?{_ATTEMPT}",
     }.items()
 }

@@ -32,7 +32,12 @@ def apply_outcome(
     Do nothing if `call` or `outcome` is None, if the call already has an outcome, or if `run_number` is not its current
     run.
     """
-    if call is None or outcome is None or call.outcome is not None or call.run != run_number:
+    if call is None or outcome is None or call.run != run_number:
+        return
+    # This includes calls that were closed in the meantime, because their agent was stopped.
+    if stage_of(call) in ("tool", "target") and responses.is_unknown(call, outcome):
+        state.unknown[call.id] = call.run
+    if call.outcome is not None:
         return
     call.outcome = outcome
     if outcome.fatal:

@@ -28,7 +28,14 @@ NOT_FOUND = AnswerIgnored(
 )
 """The log entry for a signal whose offloaded content is missing from the store of the worker that received it."""
 
-OF_PARENTS: JsonObject = {"standing": (), "session": None, "signed_request": None, "origin": None, "depth": 0}
+OF_PARENTS: JsonObject = {
+    "standing": (),
+    "session": None,
+    "signed_request": None,
+    "origin": None,
+    "depth": 0,
+    "unknown": None,
+}
 """Fields of an input that only a parent workflow may set, each with its default."""
 
 

@@ -187,6 +187,8 @@ class ApprovalState:
     """Remembered approvals, including those of called agents."""
     channels: tuple[str, ...] = ()
     """Channels to notify if a policy does not name any."""
+    operators: tuple[str, ...] = ()
+    """Channels of operators, or empty if operators are notified through `channels`."""
     due: list[DueNotification] = field(default_factory=list)
     """Notifications that have not been scheduled yet."""
 
@@ -283,6 +285,9 @@ class InvocationState:
     """Number of events before those in `events`. 0 unless the state was restored from a snapshot."""
     holds: dict[str, Hold] = field(default_factory=dict)
     """Held model calls and tool calls, by activity ID."""
+    unknown: dict[str, int] = field(default_factory=dict)
+    """Calls about which operators are asked, because it is unknown whether they took effect: the number of the run by
+    function call ID."""
     steps: int = 0
     """Number of model activities scheduled so far."""
     ignored: int = 0

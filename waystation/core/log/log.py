@@ -48,6 +48,7 @@ from waystation.core.log.entry import (
     ModelLost,
     ModelReplied,
     Notified,
+    OutcomeFound,
     Refused,
     ReminderDue,
     ScopesFlushed,
@@ -66,6 +67,7 @@ from waystation.core.log.entry_ref import (
 from waystation.core.log.function_calls import apply_outcome, close_all, settle
 from waystation.core.log.invocation_state import Hold, InvocationState, emit
 from waystation.core.log.model_replies import apply_model_call, apply_model_loss, apply_reply
+from waystation.core.log.unknown_outcomes import apply_found, open_question
 from waystation.core.payload import JsonObject
 from waystation.core.scope_state import is_scoped
 
@@ -242,6 +244,8 @@ def _reduce(state: InvocationState, ref: EntryRef, now: float, body: Body) -> No
             apply_deadline(state, now, asked_call(state, now, body.function_call_id))
         case ScopesFlushed():
             _note_flush(state, now, body)
+        case OutcomeFound():
+            apply_found(state, now, body)
         case ForkRefused():
             state.outcome.failure = body.failure
         case Held():
@@ -264,7 +268,9 @@ def _begin(state: InvocationState, now: float, started: InvocationInput) -> None
     if any(map(is_scoped, started.state)):
         state.session.scope_writes.append(0)
     emit(state, now, None, user_content(started.message))
-    begin_run(state, AgentSpec(name=started.agent), None, None)
+    run = begin_run(state, AgentSpec(name=started.agent), None, None)
+    if started.unknown:
+        open_question(state, now, run, started.unknown)
 
 
 def _return_child(state: InvocationState, now: float, body: ChildReturned) -> None:

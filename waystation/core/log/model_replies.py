@@ -45,6 +45,7 @@ def apply_reply(state: InvocationState, now: float, number: int, reply: ModelRep
     phase, run.in_flight, run.phase_in_flight = run.phase_in_flight, None, None
     count_reply(state, run, phase, reply)
     state.approvals.channels = reply.notify or state.approvals.channels
+    state.approvals.operators = reply.notify_operators or state.approvals.operators
     if run.over:  # it was stopped in the meantime
         return
     if phase == "leave":

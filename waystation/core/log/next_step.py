@@ -70,6 +70,8 @@ def next_step(log: Log) -> Step:
         return Wait()
     if state.over or outcome.concluded:
         return Finish()
+    if state.input.unknown:
+        return Wait() if state.waiting() else Finish()
     unmet: str | None = None
     for run in state.runs.at_work():
         if phase := next_phase(state, run):

@@ -20,6 +20,8 @@ REJECTED = "This tool call is rejected."
 REQUEST_CONFIRMATION = "adk_request_confirmation"
 REQUEST_CREDENTIAL = "adk_request_credential"
 """ADK's name for the function call that asks a client for a credential. The model never sees these requests."""
+UNKNOWN_OUTCOMES = frozenset(("OutcomeUnknown", "Timeout", "EventLoopBlocked", "Cancelled"))
+"""The error types of calls that were stopped or lost while their tool may have run."""
 UNDECRYPTED = "binary/encrypted"
 """The encoding that Temporal's SDKs name if a worker without a codec receives an encrypted payload."""
 DECRYPTION = "`waystation.data_converter()` or a codec: docs/reference/encryption-format.md"
@@ -160,6 +162,24 @@ def unknown_effect(attempts: int, subject: str = "it") -> str:
     """Return a sentence about a call that will not be tried again although its outcome is unknown."""
     repeated = "it was not repeated" if attempts == 1 else f"it was tried {attempts} times and is not repeated again"
     return f"Whether {subject} took effect is unknown; {repeated}."
+
+
+def is_unknown(call: CallState, outcome: ToolOutcome) -> bool:
+    """Return whether it matters, and is unknown, whether a call took effect: it may run only once, or was approved.
+
+    A called agent reports about its own calls. A long-running call still waits for an answer.
+    """
+    matters = call.call.effect == "once" or call.gate == "passed" or call.call.standing is not None
+    return matters and call.call.kind == "function" and outcome.error_type in UNKNOWN_OUTCOMES
+
+
+def found(call: CallState, found: JsonObject) -> JsonObject:
+    """Return the response to a call about which an operator stated that it `ran` or was `not_run`."""
+    if found["action"] == "ran":
+        text = f"An operator found that `{call.name}` took effect. Do not call it again."
+        return found.get("response") or {"status": "ran", "message": text}
+    text = f"An operator found that `{call.name}` did not take effect."
+    return {"error": f"{text} You may call it again.", "error_type": "NotRun"}
 
 
 def of_child(call: CallState, result: InvocationResult) -> ToolOutcome:

@@ -41,6 +41,8 @@ from waystation.core.log import (
     NotificationRef,
     Notified,
     NotifyInput,
+    OutcomeFound,
+    OutcomeRef,
     ScopeFlushRef,
     ScopesFlushed,
     VerificationRef,
@@ -120,6 +122,10 @@ def _child_outcome(ref: CallRef, outcome: ChildOutcome) -> ChildReturned | CallL
     return ChildReturned(ref.function_call_id, InvocationResult.model_validate(outcome.result))
 
 
+def _found(ref: OutcomeRef, result: InvocationResult) -> OutcomeFound:
+    return OutcomeFound(ref.function_call_id, ref.run, result.output)
+
+
 def _lost_call(ref: CallRef, failure: Failure) -> CallLost:
     return CallLost(ref.function_call_id, failure, ref.run)
 
@@ -136,6 +142,13 @@ def _notified(ref: NotificationRef, report: NoticeReport) -> Notified:
 
 TOOL_OUTCOME = ResultKind(result=ToolOutcome, what="outcome of the tool", entry=_tool_outcome, lost=_lost_call)
 CHILD_OUTCOME = ResultKind(result=ChildOutcome, what="result of the agent", entry=_child_outcome, lost=_lost_call)
+FOUND_OUTCOME = ResultKind(
+    result=ChildOutcome,
+    what="answer of operators",
+    entry=lambda ref, outcome: _found(ref, InvocationResult.model_validate(outcome.result or {})),
+    lost=lambda ref, failure: OutcomeFound(ref.function_call_id, ref.run),
+)
+"""The answer of operators, as an activity reads it that follows the invocation that asks them."""
 CHILD_RESULT = ResultKind(
     result=InvocationResult,
     what="result of the agent",
@@ -159,6 +172,7 @@ _KINDS: dict[type[Any], ResultKind] = {
         lost=lambda ref, failure: ModelLost(ref.number, failure),
     ),
     CallRef: TOOL_OUTCOME,
+    OutcomeRef: replace(FOUND_OUTCOME, result=InvocationResult, entry=_found),
     ScopeFlushRef: ResultKind(
         result=ScopeReport,
         what="report on state",

@@ -29,6 +29,8 @@ from waystation.core.log import (
     ModelCalled,
     ModelLost,
     ModelReplied,
+    OutcomeFound,
+    OutcomeRef,
     ScopeFlushRef,
     ScopesFlushed,
     VerificationRequested,
@@ -85,6 +87,8 @@ def forked_entries(source: Log, fork: Fork, given: InvocationInput, now: float) 
     """
     if source.state.input is None:
         raise InvalidInput(f"{source.invocation_id!r} never began; there is nothing to take over.")
+    if source.state.input.unknown:
+        raise InvalidInput(f"{source.invocation_id!r} only asks operators; fork the invocation that made the call.")
     for name in SAME:
         theirs, wanted = getattr(source.state.input, name), getattr(given, name)
         if theirs != wanted:
@@ -100,6 +104,10 @@ def forked_entries(source: Log, fork: Fork, given: InvocationInput, now: float) 
     entries[0] = replace(entries[0], body=Began(started))
     log = Log("").extend(entries)
     entries += [_result(log, now, function_call_id, response) for function_call_id, response in fork.results.items()]
+    # Only the source asks operators about its calls.
+    entries += [
+        Entry(OutcomeRef(call_id, run), now, OutcomeFound(call_id, run)) for call_id, run in log.state.unknown.items()
+    ]
     if (last := log.state.unflushed()) is not None:
         # The source delivers these writes, so the fork must not deliver them again.
         entries.append(Entry(ScopeFlushRef(last), now, ScopesFlushed(last)))
@@ -212,6 +220,8 @@ def _select_entries(log: Log) -> Iterator[Entry]:
                 continue
             case ChildReturned(function_call_id, result):
                 yield replace(entry, body=ChildReturned(function_call_id, result.model_copy(update={"standing": ()})))
+            case OutcomeFound(function_call_id) if function_call_id in undecided:
+                yield replace(entry, body=replace(entry.body, answer=None))  # the call starts again only in the source
             case _:
                 yield entry
 

@@ -53,6 +53,7 @@ from waystation.core.payload import decode
 from waystation.core.projection.engine_activities import (
     CHILD_OUTCOME,
     CHILD_RESULT,
+    FOUND_OUTCOME,
     kind_of,
     target_entry,
     with_attempt,
@@ -415,6 +416,8 @@ def result_entry(fact: Returned | Lost) -> tuple[EntryRef, Body]:
         return ref, kind.to_entry(ref, fact.failure)
     if isinstance(ref, CallRef) and (fact.child or fact.followed):
         kind = CHILD_OUTCOME if fact.followed else CHILD_RESULT
+    elif fact.followed:
+        kind = FOUND_OUTCOME
     return ref, kind.to_entry(ref, fact.data)
 
 

@@ -49,6 +49,7 @@ _KINDS: dict[str, type[Any]] = {
     "notice_due": bodies.ReminderDue,
     "notified": bodies.Notified,
     "scopes_told": bodies.ScopesFlushed,
+    "outcome_found": bodies.OutcomeFound,
     "fork_refused": bodies.ForkRefused,
     "held": bodies.Held,
     "given_up": bodies.GivenUp,
@@ -178,16 +179,18 @@ class Snapshot(Recorded):
 
 
 def _needed_calls(state: InvocationState) -> dict[str, CallState]:
-    """Return the calls to carry over: open calls, calls of the latest replies, and calls that were ever pending.
+    """Return the calls to carry over: open calls, calls of the latest replies, calls that were ever pending, and calls
+    whose outcome is unknown.
 
     Closed calls that are included only because they were once pending are reduced.
     """
     needed = {function_call_id for run in state.runs.at_work() for function_call_id in (*run.batch, *run.open)}
     needed.update(call.id for call in state.open_calls())
+    unknown = state.unknown  # an operator may start these calls once more
     return {
-        call.id: _strip_content(call) if call.id in needed else _reduce_closed(call)
+        call.id: call if call.id in unknown else _strip_content(call) if call.id in needed else _reduce_closed(call)
         for call in state.calls.values()
-        if call.id in needed or call.ever_waits
+        if call.id in needed or call.ever_waits or call.id in unknown
     }
 
 
