@@ -46,7 +46,17 @@ BACKLOG = Metric("waystation_backlog_tasks", "Tasks that wait for a worker, appr
 BACKLOG_AGE = Metric(
     "waystation_backlog_age_seconds", "Time that the oldest of these tasks has waited", ("task_queue", "type")
 )
-OF_NAMESPACE = (OPEN, UNKNOWN_OUTCOMES, PENDING, OLDEST, MACHINE_CALLS, MACHINE_SILENCE, IS_COMPLETE, BACKLOG, BACKLOG_AGE)
+OF_NAMESPACE = (
+    OPEN,
+    UNKNOWN_OUTCOMES,
+    PENDING,
+    OLDEST,
+    MACHINE_CALLS,
+    MACHINE_SILENCE,
+    IS_COMPLETE,
+    BACKLOG,
+    BACKLOG_AGE,
+)
 _Label: TypeAlias = tuple[Metric, str, str]
 """A metric that counts calls, with the values of its labels."""
 _QUEUE_TYPES = {
