@@ -262,7 +262,10 @@ class Scheduler:
                 run_id = self._carried.get(str(ref))
                 if run_id is None:
                     self._starting.add(ref)
-                asking = self._follow_question(ref, run_id) if run_id else self._ask(ref)
+                    asking = self._ask(ref)
+                else:
+                    self.children[str(ref)] = run_id
+                    asking = _follow_question(self._writer.log, ref, run_id, self._writer.position())
                 self._begin(ref, asking, self.questions)
 
     async def wait_for_questions(self) -> bool:
@@ -295,23 +298,6 @@ class Scheduler:
             self._starting.discard(ref)
             return kind_of(ref).to_entry(ref, failure_of(error))
         return kind_of(ref).to_entry(ref, result)
-
-    def _follow_question(self, ref: OutcomeRef, run_id: str) -> Coroutine[Any, Any, Body]:
-        """Wait for an invocation that an earlier run started to ask operators; see `_follow_agent`."""
-        self.children[str(ref)], position = run_id, self._writer.position()
-        child_id = ids.child_invocation(self._writer.log.invocation_id, str(ref))
-        params = ChildInput(at=position.at, new=position.new, workflow_id=child_id, run_id=run_id)
-
-        async def follow() -> Body:
-            try:
-                outcome: bytes | Failure = await execute_engine_activity(
-                    CHILD, params, activity_id=str(ref), summary="wait for operators"
-                )
-            except ActivityError as error:
-                outcome = failure_of(error)
-            return FOUND_OUTCOME.to_entry(ref, outcome)
-
-        return follow()
 
     async def wait_for_notifications(self) -> bool:
         """Wait for notifications that were scheduled in this workflow task, but at most `LAST_NOTIFICATIONS_LIMIT`.
@@ -698,6 +684,19 @@ async def _follow_agent(log: Log, call: CallState, run_id: str, position: Positi
         return CHILD_OUTCOME.to_entry(ref, await outcome(Position(at=log.length, new=()), stopping=True))
     except ActivityError as error:
         return CHILD_OUTCOME.to_entry(ref, failure_of(error))
+
+
+async def _follow_question(log: Log, ref: OutcomeRef, run_id: str, position: Position) -> Body:
+    """Wait for an invocation that an earlier run started to ask operators; see `_follow_agent`."""
+    child_id = ids.child_invocation(log.invocation_id, str(ref))
+    params = ChildInput(at=position.at, new=position.new, workflow_id=child_id, run_id=run_id)
+    try:
+        outcome: bytes | Failure = await execute_engine_activity(
+            CHILD, params, activity_id=str(ref), summary="wait for operators"
+        )
+    except ActivityError as error:
+        outcome = failure_of(error)
+    return FOUND_OUTCOME.to_entry(ref, outcome)
 
 
 async def _verify(log: Log, ref: VerificationRef, position: Position) -> Body:

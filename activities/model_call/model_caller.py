@@ -149,8 +149,8 @@ class ModelCaller:
         self._registry, self._logs, self._models, self._sessions = registry, logs, models, sessions
         self._services, self._scopes, self._limits = services, scopes, limits or ActivitySettings()
         self._search_attributes, self._is_announced = search_attributes, is_announced
-        self._notify, self._proofs, self._stores = tuple(notify), proofs, stores or StoreIds()
-        self._notify_operators = tuple(notify_operators)
+        self._channels = {"notify": tuple(notify), "notify_operators": tuple(notify_operators)}
+        self._proofs, self._stores = proofs, stores or StoreIds()
         self._compactor, self._seen = compactor or Compactor(models), seen
         self._quick_calls, self._meters = quick_calls, meters
 
@@ -185,13 +185,12 @@ class ModelCaller:
             is_known = params.number > 1 or await self._is_announced(params.root or params.agent)
             hold: HoldReason | None = "agent_missing" if is_known else None
             raise build_failure(params.agent, "UnknownAgent", str(error), hold=hold) from None
-        about = {
+        about: JsonObject = {
             "search_attributes": reply.search_attributes,
             "duration_s": round(time.perf_counter() - started, 4),
             "measured": True,
             "mark": secrets.token_hex(3),
-            "notify": self._notify,
-            "notify_operators": self._notify_operators,
+            **self._channels,
             "wrap_up": params.wrap_up,
         }
         if not self._quick_calls:

@@ -201,13 +201,10 @@ def describe(entry: Entry, log: Log) -> Fact:
             return Fact("notice", f"notified {channels}: {about}{failed}")
         case ScopesFlushed(last):
             return Fact("state", f"`user:` and `app:` state was saved for the events up to {last}")
-        case OutcomeFound(_, _, answer):
-            row = ACTIONS.get(str((answer or {}).get("action")))
-            return Fact("answer", f"the call was {row.effect}" if row else "operators can no longer be asked")
         case ForkRefused(failure):
             return Fact("fork", f"the forked invocation could not be read: {failure.message}", True)
-        case Held() | GivenUp():
-            return _describe_hold(entry.body)
+        case Held() | GivenUp() | OutcomeFound():
+            return _describe_for_operators(entry.body)
         case CancelRequested():
             return Fact("cancel", "cancellation was requested")
         case Ended(status):
@@ -216,7 +213,10 @@ def describe(entry: Entry, log: Log) -> Fact:
             assert_never(entry.body)
 
 
-def _describe_hold(body: Held | GivenUp) -> Fact:
+def _describe_for_operators(body: Held | GivenUp | OutcomeFound) -> Fact:
+    if isinstance(body, OutcomeFound):
+        row = ACTIONS.get(str((body.answer or {}).get("action")))
+        return Fact("answer", f"the call was {row.effect}" if row else "operators can no longer be asked")
     if isinstance(body, GivenUp):
         return Fact("held", "an operator gave up the held calls", True)
     reason = terminal.HOLDS.get(body.failure.hold, body.failure.hold)

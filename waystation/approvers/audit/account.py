@@ -258,16 +258,10 @@ class _Accountant:
                 return {"kind": "expired", "call": body.function_call_id}
             case CallReturned() | ChildReturned() | CallLost():
                 return self._describe_finished(body)
-            case OutcomeFound(call_id, run, answer):
-                asked = ids.child_invocation(self._log.invocation_id, str(OutcomeRef(call_id, run)))
-                found = {
-                    name: value for name, value in (answer or {}).items() if name not in CONTENT and name != "signed"
-                }
-                return {"kind": "outcome_found", "call": call_id, "run": run or None, "asked": asked, **found}
-            case CancelRequested():
-                return {"kind": "cancel_requested"}
-            case GivenUp():
-                return {"kind": "given_up"}
+            case OutcomeFound():
+                return self._describe_found(body)
+            case CancelRequested() | GivenUp():
+                return {"kind": "given_up" if isinstance(body, GivenUp) else "cancel_requested"}
             case Ended():
                 return {"kind": "ended", "status": body.status}
             case (
@@ -282,6 +276,17 @@ class _Accountant:
                 raise AssertionError("entries of this kind do not appear in an account")
             case _:
                 assert_never(body)
+
+    def _describe_found(self, body: OutcomeFound) -> JsonObject:
+        asked = ids.child_invocation(self._log.invocation_id, str(OutcomeRef(body.function_call_id, body.run)))
+        found = {name: value for name, value in (body.answer or {}).items() if name not in (*CONTENT, "signed")}
+        return {
+            "kind": "outcome_found",
+            "call": body.function_call_id,
+            "run": body.run or None,
+            "asked": asked,
+            **found,
+        }
 
     def _describe_finished(self, body: CallReturned | ChildReturned | CallLost) -> JsonObject:
         about = {"kind": "finished", "call": _call_id(body)}
