@@ -11,8 +11,9 @@ from tests.server.conftest import Serve
 from tests.server.workflows.outside import approve_and_finish, until
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
+from waystation.core.approval import External
 from waystation.core.log import is_working
-from waystation.testing import ScriptedModel, calls, says
+from waystation.testing import Machine, ScriptedModel, calls, says
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.long_running_tool import LongRunningFunctionTool
 
@@ -186,3 +187,32 @@ async def test_a_response_must_be_an_object(serve: Serve, waystation: Command) -
         assert (await waystation(env, "approve", invocation.id, "--response", "yes")).code == 2
         assert len(await invocation.pending()) == 1
         await approve_and_finish(invocation)
+
+
+async def test_operators_list_the_calls_of_machines_and_answer_in_their_place(
+    serve: Serve, waystation: Command
+) -> None:
+    """The list has the last progress. The calls of people do not include them; a replacement needs a comment."""
+    tool = LongRunningFunctionTool(ask, answered_by=External("claims"))
+    agent = Agent(
+        name="asker", model=ScriptedModel(calls(("ask", {"purpose": "?"})), *[says("done")] * 2), tools=[tool]
+    )
+    async with serve(agent) as env:
+        invocation = await env.client.start("asker", "go")
+        await Machine("claims").progress(invocation, {"step": 1})
+
+        async def listed() -> str:
+            out = (await waystation(env, "pending", "--machines")).out
+            return out if "progress" in out else ""
+
+        assert "claims" in await until(listed, "the call in visibility")
+        assert invocation.id not in (await waystation(env, "pending")).out
+        place = f"{invocation.id}/fc-1"
+        assert (await waystation(env, "respond", place, "--response", "{}")).code == 5
+        reply = ("--response", '{"status": "paid"}', "--by", "olga")
+        assert (await waystation(env, "replace", place, *reply)).code == 2
+        assert (await waystation(env, "revoke", place, "--by", "olga")).code == 0
+        assert (await waystation(env, "replace", place, *reply, "--comment", "By phone.")).code == 0
+        await invocation.result()
+        answered_by = (await invocation.log()).state.calls["fc-1"].answered_by
+    assert answered_by == "olga"
