@@ -179,7 +179,7 @@ def _protect(row: RouteRow, handler: Handler) -> Handler:
 
 
 async def _check(row: RouteRow, request: Request) -> None:
-    if row.role == "public" or row.role == "machine":  # noqa: PLR1714  # mypy narrows only comparisons
+    if row.role == "public" or row.role == "machine":  # mypy narrows only comparisons
         return
     if request.state.login is None:
         raise RequestRefused(HTTPStatus.UNAUTHORIZED, "NotLoggedIn", "Log in first.")
