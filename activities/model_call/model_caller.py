@@ -228,7 +228,7 @@ class ModelCaller:
         contexts = Contexts.of(
             conversation,
             _rename(log.state.runs[params.turn], agent),
-            self._services,
+            self._services.for_app(root.lifespan),
             str(ModelReplyRef(params.number)),
             scopes_read=root.state_scopes,
             limits=self._limits,
