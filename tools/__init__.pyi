@@ -82,6 +82,7 @@ __all__ = [
     "LongRunningFunctionTool",
     "NexusTool",
     "ReadonlyContext",
+    "Resource",
     "ToolContext",
     "ToolPredicate",
     "UrlContextTool",

@@ -132,6 +132,7 @@ __all__ = [
     "ReadonlyContext",
     "RecordedEvent",
     "ReflectAndRetryToolPlugin",
+    "Resource",
     "ResumabilityConfig",
     "RunConfig",
     "Runner",

@@ -1,5 +1,6 @@
 """Resources that tools share, in the workers that open them."""
 
+import asyncio
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -74,6 +75,12 @@ async def test_workers_of_the_users_own_open_and_close_resources(server: Embedde
     assert pool.steps == USES
 
 
+async def use(worker: Worker) -> None:
+    """Run a worker until it fails."""
+    async with worker:
+        await asyncio.Event().wait()
+
+
 async def test_a_users_worker_whose_resource_cannot_be_opened_ends_with_the_cause(
     server: EmbeddedServer, tmp_path: Path
 ) -> None:
@@ -89,9 +96,7 @@ async def test_a_users_worker_whose_resource_cannot_be_opened_ends_with_the_caus
     plugin = WaystationPlugin([app], settings=Settings(stores=Stores(payloads=tmp_path)))
     client = await Client.connect(server.address, plugins=[plugin])
     with pytest.raises(LifespanFailed, match="nobody answers"):
-        async with Worker(client, task_queue="broken") as worker:
-            await worker._shutdown_complete_event.wait()
-            await AgentClient(client, task_queue="broken").run("clerk", "Where is 7?")
+        await use(Worker(client, task_queue="broken"))
 
 
 def test_the_worker_program_does_not_start_without_a_resource(server: EmbeddedServer, tmp_path: Path) -> None:

@@ -88,15 +88,11 @@ class App(BaseModel):
     @field_validator("lifespan")
     @classmethod
     def _check_lifespan(cls, lifespan: Lifespan | None) -> Lifespan | None:
-        if lifespan is None:
-            return None
-        if inspect.isasyncgenfunction(lifespan):
-            raise ValueError("`lifespan` is a generator; decorate it with `contextlib.asynccontextmanager`.")
-        required = [p for p in inspect.signature(lifespan).parameters.values() if p.default is p.empty]
-        if names := [p.name for p in required if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]:
+        if lifespan and (inspect.isasyncgenfunction(lifespan) or inspect.signature(lifespan).parameters):
             raise ValueError(
-                f"`lifespan` requires {', '.join(map(repr, names))}; remove its parameters, because all apps of a "
-                "worker that have the same lifespan share its resources."
+                "`lifespan` is not a function without parameters that is decorated with "
+                "`contextlib.asynccontextmanager`. It has no parameters, because apps of a worker that have the same "
+                "lifespan share its resources."
             )
         return lifespan
 

@@ -110,11 +110,8 @@ async def needs_app(app: App) -> AsyncIterator[dict[str, Any]]:
     yield {"app": app}
 
 
-@pytest.mark.parametrize(
-    ("lifespan", "problem"),
-    [(needs_app, "asynccontextmanager"), (asynccontextmanager(needs_app), "requires 'app'; remove its parameters")],
-)
-def test_a_lifespan_that_cannot_be_called_is_refused_where_it_is_declared(lifespan: Any, problem: str) -> None:
+@pytest.mark.parametrize("lifespan", [needs_app, asynccontextmanager(needs_app)])
+def test_a_lifespan_that_cannot_be_called_is_refused_where_it_is_declared(lifespan: Any) -> None:
     """An undecorated generator and FastAPI's parameter are mistakes that the declaration of the app reports."""
-    with pytest.raises(ValidationError, match=problem):
+    with pytest.raises(ValidationError, match=r"without parameters.*asynccontextmanager"):
         App(name="shop", root_agent=Agent(name="clerk"), lifespan=lifespan)
