@@ -262,7 +262,9 @@ class AgentInvocation:
                             trace(self._log, over=False)
                         await self._change()
                     case Finish() | Fail() if (
-                        await self._flush_scopes() or await self._scheduler.wait_for_notifications()
+                        await self._flush_scopes()
+                        or await self._scheduler.wait_for_notifications()
+                        or await self._scheduler.announce_end(step)
                     ):
                         continue
                     case Finish(reason):
@@ -347,6 +349,7 @@ class AgentInvocation:
         if running := self._scheduler.stop():
             await workflow.wait(running, timeout=CANCEL_GRACE_S)
         await self._flush_scopes()
+        await self._scheduler.announce_end(Cancel())
         await self._end("cancelled")
 
     async def _end(self, status: EndStatus) -> None:

@@ -53,6 +53,7 @@ from waystation.core.projection import (
     ARCHIVE_SESSION,
     CHILD,
     COLLECT,
+    DELIVER_EVENT,
     FLUSH_SCOPES,
     HELD_TOOL,
     MODEL,
@@ -71,6 +72,7 @@ from waystation.version import waystation_version
 from waystation.worker.service_setup import create_lasting_services, create_store_ids, find_verified_policies, is_local
 from waystation.worker.watchdog import Watchdog
 from waystation.workflows.engine_activity import SettingsInterceptor
+from waystation.workflows.event_delivery import AgentEventDelivery
 from waystation.workflows.inbox import FIND_PROGRESS
 from waystation.workflows.invocation import AgentInvocation
 from waystation.workflows.ports import data_of, raw
@@ -232,7 +234,7 @@ class WaystationPlugin(SimplePlugin):
         super().__init__(
             "waystation.WaystationPlugin",
             data_converter=self._converter,
-            workflows=[AgentInvocation, AgentScope, AgentSession] if workflows else [],
+            workflows=[AgentEventDelivery, AgentInvocation, AgentScope, AgentSession] if workflows else [],
         )
 
     def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
@@ -387,7 +389,8 @@ class WaystationPlugin(SimplePlugin):
         *,
         quick_calls: bool,
     ) -> list[Activity]:
-        limits = self._settings.activity
+        limits, channels = self._settings.activity, self._channels or Channels({})
+        notifier = Notifier(logs, channels, self._sign_link)
         proofs = ProofFactory(self._keys, logs, client, identity=self._identity, required=not is_local(client))
         meters = self._create_meters()
         model_caller = ModelCaller(
@@ -398,7 +401,8 @@ class WaystationPlugin(SimplePlugin):
             search_attributes=namespace.monitor.is_available,
             services=self._services,
             scopes=scopes,
-            notify=self._channels.default if self._channels else (),
+            notify=channels.default,
+            endpoints=channels.list_endpoints,
             compactor=Compactor(self._models, limits=limits, meters=meters),
             limits=limits,
             proofs=proofs,
@@ -423,7 +427,8 @@ class WaystationPlugin(SimplePlugin):
             ARCHIVE: carry_over.archive,
             CHILD: carry_over.child_outcome,
             TAKE_OVER: carry_over.take_over,
-            NOTIFY: Notifier(logs, self._channels, self._sign_link).notify,
+            NOTIFY: notifier.notify,
+            DELIVER_EVENT: notifier.deliver_event,
             VERIFY: AnswerVerifier(self._registry, logs, sessions, **parts).verify,
             HELD_TOOL: tool_caller.call,
             FLUSH_SCOPES: scopes.apply,

@@ -262,6 +262,8 @@ class ModelReply(Recorded):
     """A value that distinguishes the attempts at the same model call."""
     notify: tuple[str, ...] = ()
     """The channels to notify of pending calls whose policy does not name any channels."""
+    endpoints: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    """The endpoints that receive the invocation's events, by event."""
     stores: dict[str, str] | None = None
     """The IDs of the worker's stores by name, or None if earlier replies of the invocation recorded the same IDs."""
     signed_request: SignedRequest | None = None

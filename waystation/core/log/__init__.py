@@ -18,6 +18,7 @@ from waystation.core.log.entry import (
     ChildReturned,
     DeadlinePassed,
     Ended,
+    Endpoints,
     EndStatus,
     Entry,
     Failure,
@@ -35,7 +36,7 @@ from waystation.core.log.entry import (
     ReminderDue,
     ScopesFlushed,
     VerificationRequested,
-    parse_hold,
+    parse_details,
 )
 from waystation.core.log.entry_ref import (
     CANCEL,
@@ -60,10 +61,18 @@ from waystation.core.log.entry_ref import (
     without_verdict,
 )
 from waystation.core.log.intake import NOT_FOUND, begin_entry, is_own_session
-from waystation.core.log.invocation_state import AgentRun, InvocationState, SessionState
+from waystation.core.log.invocation_state import AgentRun, InvocationState, SessionState, announce
 from waystation.core.log.log import MAX_IGNORED_EVENTS, Log, SignalClock
 from waystation.core.log.next_step import CallModel, Cancel, Fail, Finish, Perform, Step, Wait, next_step
-from waystation.core.log.notification import NoticeReport, NotifyInput, Occasion, call_url, latest_notifications
+from waystation.core.log.notification import (
+    EventKind,
+    NoticeReport,
+    NotifyInput,
+    Occasion,
+    OutgoingEvent,
+    call_url,
+    latest_notifications,
+)
 from waystation.core.log.responses import REQUEST_CONFIRMATION, REQUEST_CREDENTIAL
 
 __all__ = [
@@ -93,8 +102,10 @@ __all__ = [
     "DeadlineRef",
     "EndStatus",
     "Ended",
+    "Endpoints",
     "Entry",
     "EntryRef",
+    "EventKind",
     "Fail",
     "Failure",
     "FailureKind",
@@ -119,6 +130,7 @@ __all__ = [
     "Notified",
     "NotifyInput",
     "Occasion",
+    "OutgoingEvent",
     "Perform",
     "Refused",
     "ReminderDue",
@@ -132,6 +144,7 @@ __all__ = [
     "VerificationRequested",
     "Wait",
     "allowed_actions",
+    "announce",
     "begin_entry",
     "call_id_of",
     "call_url",
@@ -150,7 +163,7 @@ __all__ = [
     "next_phase",
     "next_step",
     "origin_of",
-    "parse_hold",
+    "parse_details",
     "parse_ref",
     "responses",
     "stage_of",

@@ -28,6 +28,7 @@ def apply_model_loss(state: InvocationState, lost: ModelLost) -> None:
         run = state.runs[index]
         run.in_flight = run.phase_in_flight = None
         state.outcome.failure = lost.failure
+        state.endpoints = lost.failure.endpoints or state.endpoints
 
 
 def apply_reply(state: InvocationState, now: float, number: int, reply: ModelReply) -> None:
@@ -45,6 +46,7 @@ def apply_reply(state: InvocationState, now: float, number: int, reply: ModelRep
     phase, run.in_flight, run.phase_in_flight = run.phase_in_flight, None, None
     count_reply(state, run, phase, reply)
     state.approvals.channels = reply.notify or state.approvals.channels
+    state.endpoints = reply.endpoints or state.endpoints
     if run.over:  # it was stopped in the meantime
         return
     if phase == "leave":
