@@ -201,7 +201,7 @@ class AnswerVerifier:
         contexts = Contexts.of(
             conversation,
             log.state.runs[call.turn],
-            self._services,
+            self._services.for_app(root.lifespan),
             scopes_read=root.state_scopes,
             limits=self._limits,
         )

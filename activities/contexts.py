@@ -147,6 +147,7 @@ class Contexts:
             "agent_name": self.work.agent,
             "branch": self.work.branch,
             "user_content": user,
+            "resources": self.services.resources,
         }
         if started is None:
             return fields

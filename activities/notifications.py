@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import structlog
 from pydantic import BeforeValidator, Field
@@ -27,7 +28,18 @@ from waystation.activities.log_cache import LogCache
 from waystation.configuration import PREFIX, ConfigurationTable, read_configuration, read_secret
 from waystation.core import ids, summary
 from waystation.core.errors import ForeignHistory, InvalidConfiguration, UnknownCall
-from waystation.core.log import CallState, Log, NoticeReport, NotifyInput, Occasion, call_url, origin_of
+from waystation.core.log import (
+    CallState,
+    Endpoints,
+    EventKind,
+    Log,
+    NoticeReport,
+    NotifyInput,
+    Occasion,
+    OutgoingEvent,
+    call_url,
+    origin_of,
+)
 from waystation.core.payload import JsonObject, digest, encode
 from waystation.core.secrets import is_private_url
 from waystation.extensions import (
@@ -97,7 +109,16 @@ class ChannelSection(ConfigurationTable, extra="allow"):
         return find_extensions(CHANNELS)
 
 
+class EndpointSection(WebhookSection):
+    """An `[endpoints.NAME]` section: a program that receives events of invocations."""
+
+    events: tuple[EventKind, ...] = get_args(EventKind)
+    agents: tuple[str, ...] | None = None
+    """The names of the root agents. By default, all."""
+
+
 class _File(ConfigurationTable):
+    endpoints: dict[str, EndpointSection] = {}
     channels: dict[str, ChannelSection] = {}
     default: tuple[str, ...] = ()
     """The channels to notify of a pending call if its policy does not name any."""
@@ -125,14 +146,23 @@ class Channels:
         default: Sequence[str] = (),
         operators: Sequence[str] = (),
         inbox: str | None = None,
+        endpoints: Mapping[str, tuple[EndpointSection, Target]] = MappingProxyType({}),
     ) -> None:
-        self._channels, self.default, self.operators = channels, tuple(default), tuple(operators)
+        self._channels, self.endpoints = channels, endpoints
+        self.default, self.operators = tuple(default), tuple(operators)
         self.inbox = inbox.rstrip("/") if inbox else None
         """The URL of the inbox, or None if it is not configured."""
 
     def get(self, name: str) -> Channel | None:
         """Return the channel with this name, or None if this worker does not have it."""
         return self._channels.get(name)
+
+    def list_endpoints(self, agent: str) -> Endpoints:
+        """Return the endpoints that receive the events of a root agent."""
+        sections = {name: section for name, (section, _) in self.endpoints.items()}
+        wanted = [name for name, section in sections.items() if section.agents is None or agent in section.agents]
+        by_event = {kind: tuple(n for n in wanted if kind in sections[n].events) for kind in get_args(EventKind)}
+        return {kind: names for kind, names in by_event.items() if names}
 
     @classmethod
     def read(cls, file: str | Path) -> "Channels":
@@ -150,7 +180,13 @@ class Channels:
         if content.inbox is not None and not is_private_url(content.inbox):
             raise InvalidConfiguration(path, "inbox", "is not an https URL. Links must not be sent over plain HTTP.")
         channels = {name: _channel(path, f"channels.{name}", section) for name, section in content.channels.items()}
-        return cls(channels, default=content.default, operators=content.operators, inbox=content.inbox)
+        endpoints = {
+            name: (section, functools.partial(_deliver, target))
+            for name, section in content.endpoints.items()
+            for target in _create_webhook_target(section, file=path, key=f"endpoints.{name}")
+        }
+        defaults = {"default": content.default, "operators": content.operators}
+        return cls(channels, **defaults, inbox=content.inbox, endpoints=endpoints)
 
 
 def read_channels(file: Path | None) -> Channels | None:
@@ -347,6 +383,26 @@ class Notifier:
         )
         return report.encode()
 
+    async def deliver_event(self, event: OutgoingEvent) -> bytes:
+        """Deliver an event to the endpoint that it names. Return an encoded `NoticeReport`.
+
+        Raises:
+            ApplicationError: The endpoint did not accept the event. The server retries the activity, unless the
+                endpoint has responded that it is gone.
+        """
+        [name], info = event.endpoints, activity.info()
+        _, target = self._channels.endpoints.get(name, (None, _find_nothing))
+        id = f"msg_{digest([info.namespace, info.workflow_id, event.time, name])}"
+        stamp = datetime.fromtimestamp(event.time, UTC).isoformat().replace("+00:00", "Z")
+        data = event.model_dump(mode="json", exclude={"event", "endpoints", "key", "time"})
+        record = {"type": f"waystation.invocation.{event.event}", "timestamp": stamp, "data": data}
+        try:
+            await target(Notification(title="", text="", record=record), id)
+        except NotDelivered as error:
+            retry = str(error) != f"Status{HTTPStatus.GONE}"
+            raise activity_failure("event.failed", "NotDelivered", str(error), retry=retry, endpoint=name) from None
+        return NoticeReport(delivered=(name,)).encode()
+
     async def _notify(
         self, name: str, params: NotifyInput, log: Log, call: CallState, deliveries: "_Deliveries"
     ) -> NotDelivered | None:
@@ -370,6 +426,11 @@ class Notifier:
         )
         # Retryable errors come first.
         return max((error for error in failures if error), key=lambda error: error.retryable, default=None)
+
+
+async def _find_nothing(_notice: Notification, _id: str) -> None:
+    # Retried, because another worker may have a newer configuration.
+    raise NotDelivered("UnknownEndpoint")
 
 
 def _has_ended() -> bool:

@@ -162,7 +162,7 @@ class ToolCaller:
         contexts = Contexts.of(
             conversation,
             conversation.log.state.runs[call.turn],
-            self._services,
+            self._services.for_app(root.lifespan),
             scopes_read=root.state_scopes,
             limits=self._limits,
         )

@@ -52,6 +52,8 @@ from waystation.tools.places import find_author_line as find_author_line
 from waystation.tools.preload_memory_tool import preload_memory_tool as preload_memory
 from waystation.tools.request_input_tool import RequestInputTool as RequestInputTool
 from waystation.tools.request_input_tool import request_input
+from waystation.tools.resources import Lifespan as Lifespan
+from waystation.tools.resources import Resource
 from waystation.tools.retrieval.vertex_ai_rag_retrieval import VertexAiRagRetrieval
 from waystation.tools.services import NO_SERVICES as NO_SERVICES
 from waystation.tools.services import Services as Services
@@ -80,6 +82,7 @@ __all__ = [
     "LongRunningFunctionTool",
     "NexusTool",
     "ReadonlyContext",
+    "Resource",
     "ToolContext",
     "ToolPredicate",
     "UrlContextTool",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from waystation.core.errors import WaystationError
 from waystation.core.payload import JsonObject, copy_json
 from waystation.tools import Session, State
+from waystation.tools.resources import NO_RESOURCES, Resources
 
 if TYPE_CHECKING:
     from google.genai.types import Content
@@ -46,6 +47,8 @@ class ReadonlyContext:
     tenant: Final[str | None] = None
     """The tenant that the invocation works for, or None. The app name of `session` then has the form
     `<tenant>~~<app>`, so that services separate the data of tenants."""
+    resources: Final[Mapping[str, Any]] = NO_RESOURCES
+    """What the lifespan of the app yields, by name, such as a database pool."""
 
     def __init__(
         self,
@@ -62,6 +65,7 @@ class ReadonlyContext:
         custom_metadata: Mapping[str, Any] | None = None,
         run_config: Any = None,
         tenant: str | None = None,
+        resources: Mapping[str, Any] = NO_RESOURCES,
     ) -> None:
         """Create a context.
 
@@ -80,6 +84,7 @@ class ReadonlyContext:
             branch=branch,
             run_config=run_config,
             tenant=tenant,
+            resources=Resources(resources),
         )
 
     def __setattr__(self, name: str, value: Any) -> None:

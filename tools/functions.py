@@ -28,6 +28,7 @@ from pydantic_core import PydanticSerializationError, to_json
 from waystation.core.errors import InvalidTool, NotJson
 from waystation.core.payload import JsonObject, to_plain_json
 from waystation.tools import ToolContext
+from waystation.tools.resources import Resource
 from waystation.tools.threads import run_in_thread
 
 EMPTY = inspect.Parameter.empty
@@ -43,6 +44,7 @@ _STATELESS = frozenset(
         "idempotency_key",
         "invocation_id",
         "request_confirmation",
+        "resources",
         "tool_confirmation",
         "user_id",
     }
@@ -147,6 +149,8 @@ class Signature:
         """The reasons why the function cannot be a tool, one sentence each."""
         self.context: str | None = None
         """Name of the parameter that receives the ToolContext, or None if there is no such parameter."""
+        self.resources: dict[str, str] = {}
+        """Names of the resources that parameters receive, by the name of the parameter."""
         self.annotations: dict[str, Any] = {}
         """Resolved annotation of each parameter that the model fills in, in order. `Any` if it is not annotated."""
         try:
@@ -173,6 +177,8 @@ class Signature:
                 annotation, unresolved[parameter.name] = parameter.annotation, str(error)
             if self.context is None and _is_context(annotation):
                 self.context = parameter.name
+            elif resource := _find_resource(annotation):
+                self.resources[parameter.name] = resource.name or parameter.name
             else:
                 self.annotations[parameter.name] = annotation
         if self.annotations.get("self") is Any and next(iter(self.annotations)) == "self":
@@ -355,6 +361,7 @@ class Signature:
         arguments = dict(values)
         if self.context is not None:
             arguments[self.context] = context
+        arguments |= {name: context.resources[resource] for name, resource in self.resources.items()}
         bound = inspect.BoundArguments(self.python, OrderedDict(arguments))
         bound.apply_defaults()
         return bound
@@ -459,6 +466,13 @@ def _is_context(annotation: Any) -> bool:
     if origin in _UNIONS:
         return any(map(_is_context, typing.get_args(annotation)))
     return annotation is ToolContext
+
+
+def _find_resource(annotation: Any) -> Resource | None:
+    """Return the mark of a parameter that receives a resource. `Annotated[Pool, Resource]` is a mark, too."""
+    marks = typing.get_args(annotation)[1:] if typing.get_origin(annotation) is Annotated else ()
+    found = (Resource() if mark is Resource else mark for mark in marks)
+    return next((mark for mark in found if isinstance(mark, Resource)), None)
 
 
 def _type_name(annotation: Any) -> str:

@@ -61,6 +61,7 @@ from waystation.tools.load_memory_tool import load_memory_tool as load_memory
 from waystation.tools.long_running_tool import LongRunningFunctionTool
 from waystation.tools.preload_memory_tool import preload_memory_tool as preload_memory
 from waystation.tools.request_input_tool import request_input
+from waystation.tools.resources import Resource
 from waystation.tools.retrieval.vertex_ai_rag_retrieval import VertexAiRagRetrieval
 from waystation.tools.temporal_tools import ActivityTool, NexusTool, WorkflowTool
 from waystation.tools.tool_context import CallbackContext, Context, ToolContext
@@ -132,6 +133,7 @@ __all__ = [
     "ReadonlyContext",
     "RecordedEvent",
     "ReflectAndRetryToolPlugin",
+    "Resource",
     "ResumabilityConfig",
     "RunConfig",
     "Runner",

@@ -84,7 +84,7 @@ class ContinueAsNew:
         if not isinstance(step, CallModel | Perform | Wait) or state.input is None:
             return False
         urgency = self._urgency(state.input, *messages)
-        if not urgency or self._archiving or self._scheduler.background:
+        if not urgency or self._archiving or self._scheduler.background or self._scheduler.starting:
             return False
         if self._upto is None:
             self._archiving = asyncio.create_task(self._archive(self._writer.position(), urgency))

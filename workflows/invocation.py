@@ -266,6 +266,7 @@ class AgentInvocation:
                         await self._flush_scopes()
                         or await self._scheduler.wait_for_notifications()
                         or await self._scheduler.wait_for_questions()
+                        or await self._scheduler.announce_end(step)
                     ):
                         continue
                     case Finish(reason):
@@ -352,6 +353,7 @@ class AgentInvocation:
         self._scheduler.ask_operators()
         await self._scheduler.wait_for_questions()
         await self._flush_scopes()
+        await self._scheduler.announce_end(Cancel())
         await self._end("cancelled")
 
     async def _end(self, status: EndStatus) -> None:

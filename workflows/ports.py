@@ -26,7 +26,7 @@ from temporalio.exceptions import (
 from waystation.core import ids
 from waystation.core.approval import Origin
 from waystation.core.contract import Event
-from waystation.core.log import Body, EntryRef, Failure, FailureKind, Log, parse_hold
+from waystation.core.log import Body, EntryRef, Failure, FailureKind, Log, parse_details
 from waystation.core.payload import JsonObject, encode
 from waystation.core.projection import Carried
 
@@ -251,7 +251,7 @@ def failure_of(
             about = {"error_type": cause.type or "Error", "message": cause.message[:MAX_FAILURE_CHARS]}
             hold: JsonObject = {}
             if isinstance(error, ActivityError):  # a called agent has its own holds
-                hold = parse_hold(cause.details, is_over=error.retry_state is RetryState.TIMEOUT)
+                hold = parse_details(cause.details, is_over=error.retry_state is RetryState.TIMEOUT)
             return Failure.model_validate({"kind": "error", **about, **hold})
         case HandlerError():
             return Failure(kind="error", error_type=cause.type.name, message=cause.message[:MAX_FAILURE_CHARS])

@@ -29,6 +29,7 @@ from waystation.core import ids, summary
 from waystation.core.approval import RememberedApproval
 from waystation.core.budget import parse_usage
 from waystation.core.contract import (
+    EVENT_WORKFLOW,
     MEMO_FILLER,
     MEMO_TENANT,
     TASK_TIMEOUT,
@@ -49,8 +50,11 @@ from waystation.core.log import (
     CallModel,
     CallRef,
     CallState,
+    Cancel,
     EntryRef,
+    Fail,
     Failure,
+    Finish,
     Held,
     Log,
     MessageRef,
@@ -61,8 +65,10 @@ from waystation.core.log import (
     NotificationRef,
     NotifyInput,
     OutcomeRef,
+    OutgoingEvent,
     ScopeFlushRef,
     VerificationRef,
+    announce,
     create_question,
     decision,
     latest_notifications,
@@ -185,11 +191,15 @@ class Scheduler:
         """Called agents that are running and can outlive this run, as a mapping from function call ID to the ID of
         their first run."""
         self.arrivals = 0
-        """Number of arrived results, including finished attempts to archive the log and starts of detached agents. An
-        increase wakes the main loop. In a workflow task, results arrive after messages."""
+        """Number of arrived results, including finished attempts to archive the log and starts of detached agents and
+        deliveries. An increase wakes the main loop. In a workflow task, results arrive after messages."""
         self.stopped: set[EntryRef] = set()
         """Work that was canceled while in flight because its agent was stopped."""
         self._notified_at = -1
+        self.starting = 0
+        """Number of deliveries of events that have not started."""
+        self._is_end_announced = False
+        self._deliveries: list[asyncio.Task[None]] = []
         self._quick: dict[EntryRef, bool] = {}
         """Calls whose local activity has no entry yet, in call order, with whether the activity still runs."""
 
@@ -197,6 +207,7 @@ class Scheduler:
         """Call an agent's model, or run the agent's callbacks."""
         log, state = self._writer.log, self._writer.log.state
         number, agent = state.steps + 1, state.runs[step.turn].agent
+        self._is_end_announced = False
         position = self._writer.position()
         called = ModelCalled(number, step.turn, step.wrap_up is not None)
         self._writer.record(ModelCallRef(number, step.turn, called.wrap_up), called)
@@ -253,6 +264,51 @@ class Scheduler:
             self._begin(due.ref, entry_of(NOTIFY, due.ref, params, summary=about), self.background)
             self._notified_at = workflow.info().get_current_history_length()
         approvals.due.clear()
+        self.send_events()
+
+    def send_events(self) -> None:
+        """Start the delivery of the events that are due, in workflows that outlive this one."""
+        state = self._writer.log.state
+        outgoing, state.outgoing = state.outgoing, []
+        for event in outgoing:
+            self._writer.note_command()
+            self.starting += 1
+            self._deliveries.append(asyncio.create_task(self._deliver(event)))
+
+    async def announce_end(self, step: Finish | Fail | Cancel) -> bool:
+        """Start the delivery of the invocation's end. Return whether this had to wait for deliveries to start.
+
+        The server drops those that have not started when a run ends. A message that joins in the meantime continues the
+        invocation, which then announces its end again.
+        """
+        status = "failed" if isinstance(step, Fail) else "completed" if isinstance(step, Finish) else "cancelled"
+        reason = step.failure.error_type if isinstance(step, Fail) else None
+        if not self._is_end_announced:
+            announce(self._writer.log.state, now(), "ended", "ended", status=status, reason=reason)
+            self._is_end_announced = True
+        self.send_events()
+        if not self.starting:
+            return False
+        await workflow.wait_condition(lambda: not self.starting)
+        return True
+
+    async def _deliver(self, event: OutgoingEvent) -> None:
+        with suppress(FailureError):  # the outcome does not matter here; after a reset, the delivery may still run
+            try:
+                delivery = await workflow.start_child_workflow(
+                    EVENT_WORKFLOW,
+                    raw(event.encode()),
+                    id=ids.event_delivery(event.invocation_id, event.key),
+                    result_type=RawValue,
+                    task_timeout=TASK_TIMEOUT,
+                    cancellation_type=ChildWorkflowCancellationType.ABANDON,
+                    parent_close_policy=ParentClosePolicy.ABANDON,
+                    static_summary=event.event,
+                )
+            finally:
+                self.starting -= 1
+                self.arrivals += 1
+            await delivery
 
     def ask_operators(self) -> None:
         """Ask operators about calls whose outcome is unknown, and follow the invocations that ask them already."""

@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from temporalio import workflow
 from temporalio.common import RawValue, VersioningBehavior
 
-from waystation.core.contract import SESSION_WORKFLOW, WORKFLOW
+from waystation.core.contract import EVENT_WORKFLOW, SESSION_WORKFLOW, WORKFLOW
 from waystation.core.scope_state import SCOPE_WORKFLOW
+from waystation.workflows.event_delivery import AgentEventDelivery
 from waystation.workflows.invocation import AgentInvocation
 from waystation.workflows.ports import NO_ARGUMENT
 from waystation.workflows.scope import AgentScope
@@ -65,9 +66,25 @@ class VersionedScope(AgentScope):
         await super().run(params)
 
 
+@workflow.defn(
+    name=EVENT_WORKFLOW,
+    sandboxed=False,
+    failure_exception_types=[ValueError, TypeError],
+    versioning_behavior=VersioningBehavior.AUTO_UPGRADE,
+)
+class VersionedEventDelivery(AgentEventDelivery):
+    """A delivery that moves to the current build."""
+
+    @workflow.run
+    async def run(self, params: RawValue) -> RawValue:
+        """Deliver the event to all endpoints, and return their names."""
+        return await super().run(params)
+
+
 VERSIONED: Mapping[type, type] = {
     AgentInvocation: VersionedInvocation,
     AgentSession: VersionedSession,
     AgentScope: VersionedScope,
+    AgentEventDelivery: VersionedEventDelivery,
 }
 """The definitions for workers with worker versioning, by those for other workers."""

@@ -75,7 +75,7 @@ from waystation.core.errors import (
     StoreFailed,
     UnknownAgent,
 )
-from waystation.core.log import AgentRun, HoldReason, Log, ModelReplied, ModelReplyRef
+from waystation.core.log import AgentRun, Endpoints, HoldReason, Log, ModelReplied, ModelReplyRef
 from waystation.core.naming import with_article
 from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, encode, normalize_json, to_plain_json
 from waystation.models import BaseLlm, LlmRequest, LlmResponse
@@ -128,6 +128,7 @@ class ModelCaller:
         scopes: ScopeSource | None = None,
         notify: Sequence[str] = (),
         notify_operators: Sequence[str] = (),
+        endpoints: Callable[[str], Endpoints] = lambda _agent: {},
         compactor: SummarizesEvents | None = None,
         seen: Seen = lambda _request, _definition: None,
         limits: ActivitySettings | None = None,
@@ -141,16 +142,17 @@ class ModelCaller:
 
         `search_attributes` returns whether the namespace has Waystation's search attributes, which is recorded with
         each reply. `notify` names the channels for pending calls whose policy does not name any, and
-        `notify_operators` those for calls whose outcome is unknown. `seen` is called with
-        each request, before callbacks and tools change it, and with the digest of the agent's definition. The IDs of
-        `stores` are recorded. `is_announced` returns whether any worker has ever announced a root agent with a given
-        name. `quick_calls` is whether calls of quick tools can be local activities. `meters` reserves the model calls.
+        `notify_operators` those for calls whose outcome is unknown. `endpoints` returns the endpoints for the events
+        of a root agent, which are recorded, too. `seen` is called with each request, before callbacks and tools change
+        it, and with the digest of the agent's definition. The IDs of `stores` are recorded. `is_announced` returns
+        whether any worker has ever announced a root agent with a given name. `quick_calls` is whether calls of quick
+        tools can be local activities. `meters` reserves the model calls.
         """
         self._registry, self._logs, self._models, self._sessions = registry, logs, models, sessions
         self._services, self._scopes, self._limits = services, scopes, limits or ActivitySettings()
         self._search_attributes, self._is_announced = search_attributes, is_announced
         self._channels = {"notify": tuple(notify), "notify_operators": tuple(notify_operators)}
-        self._proofs, self._stores = proofs, stores or StoreIds()
+        self._endpoints, self._proofs, self._stores = endpoints, proofs, stores or StoreIds()
         self._compactor, self._seen = compactor or Compactor(models), seen
         self._quick_calls, self._meters = quick_calls, meters
 
@@ -161,6 +163,15 @@ class ModelCaller:
             ApplicationError: The call failed. The error's type is one of Waystation's, such as `ModelFailed`, or the
                 name of an exception from user code. It is retryable if another attempt may succeed.
         """
+        endpoints = self._endpoints(params.root or params.agent)
+        try:
+            return await self._call(params, endpoints)
+        except ApplicationError as error:
+            if endpoints:
+                error._details = (*error.details, {"endpoints": endpoints})  # the SDK has no other way to add details
+            raise
+
+    async def _call(self, params: ModelCallInput, endpoints: Endpoints) -> bytes:
         started = time.perf_counter()
         try:
             reply = await self._reply(params)
@@ -191,6 +202,7 @@ class ModelCaller:
             "measured": True,
             "mark": secrets.token_hex(3),
             **self._channels,
+            "endpoints": endpoints,
             "wrap_up": params.wrap_up,
         }
         if not self._quick_calls:
@@ -231,7 +243,7 @@ class ModelCaller:
         contexts = Contexts.of(
             conversation,
             _rename(log.state.runs[params.turn], agent),
-            self._services,
+            self._services.for_app(root.lifespan),
             str(ModelReplyRef(params.number)),
             scopes_read=root.state_scopes,
             limits=self._limits,

@@ -1,5 +1,6 @@
 """Apps, which combine a root agent with plugins and settings for its whole tree."""
 
+import inspect
 import re
 from typing import Any, ClassVar, Self
 
@@ -9,6 +10,7 @@ from waystation.agents import ApprovalRule, BaseAgent, ContextCacheConfig
 from waystation.apps import BaseEventsSummarizer
 from waystation.extensions import adapt_plugins
 from waystation.plugins import BasePlugin, wrong_callbacks
+from waystation.tools.resources import Lifespan
 
 _NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_-]*")
 
@@ -67,6 +69,9 @@ class App(BaseModel):
     state_scopes: bool = True
     """Whether to load `user:` and `app:` state when an invocation starts. If False, reading it raises `ScopesNotRead`.
     """
+    lifespan: Lifespan | None = None
+    """Opens resources that tools share, such as a database pool. A function without parameters, decorated with
+    `contextlib.asynccontextmanager`, that yields a dictionary, which tools read from `tool_context.resources`."""
     resumability_config: ResumabilityConfig | None = None
     """Has no effect, because all invocations can be resumed."""
 
@@ -79,6 +84,17 @@ class App(BaseModel):
                 "`user` is reserved."
             )
         return name
+
+    @field_validator("lifespan")
+    @classmethod
+    def _check_lifespan(cls, lifespan: Lifespan | None) -> Lifespan | None:
+        if lifespan and (inspect.isasyncgenfunction(lifespan) or inspect.signature(lifespan).parameters):
+            raise ValueError(
+                "`lifespan` is not a function without parameters that is decorated with "
+                "`contextlib.asynccontextmanager`. It has no parameters, because apps of a worker that have the same "
+                "lifespan share its resources."
+            )
+        return lifespan
 
     @field_validator("plugins", mode="before")
     @classmethod

@@ -60,6 +60,7 @@ from waystation.tools import (
     is_subject_to_rules,
 )
 from waystation.tools.json_schema import json_schema
+from waystation.tools.resources import Lifespan
 
 _ADK = "; replace `google.adk` with `waystation` in the imports, or install `waystation[adk]` to run it as it is."
 _NOT_HERE = "; docs/reference/adk-names.md lists which names of ADK Waystation has."
@@ -98,6 +99,8 @@ class Root:
     """Whether to load `user:` and `app:` state when an invocation starts. False if the app disables this, or if nothing
     in the tree can read the state.
     """
+    lifespan: Lifespan | None = None
+    """Opens the resources of the package's `app`."""
     without_effect: Sequence[str] = ()
     """Settings of the google-adk App that have no effect."""
     package: str = ""
@@ -161,6 +164,10 @@ class Registry:
         """The root agents by name."""
         return self._roots
 
+    def list_lifespans(self) -> dict[str, Lifespan]:
+        """Return the lifespans of the apps, by the name of the root agent."""
+        return {name: root.lifespan for name, root in self._roots.items() if root.lifespan}
+
     def find_root(self, name: str) -> Root | None:
         """Return the root that is served under a name, or the only one whose agent has it, as in older invocations."""
         named = [root for root in self._roots.values() if root.agent.name == name]
@@ -204,6 +211,7 @@ def _root(exposed: object, place: str = "", demo_model: BaseLlm | None = None, p
         approval_rules=tuple(app.approval_rules),
         state_scopes=app.state_scopes
         and (bool(app.plugins or app.approval_rules) or any(map(_agent_may_read_state, tree.values()))),
+        lifespan=app.lifespan,
         without_effect=without_effect,
         package=package,
     )

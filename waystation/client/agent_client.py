@@ -2,6 +2,7 @@
 
 import time
 import uuid
+import warnings
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from datetime import timedelta
@@ -113,8 +114,7 @@ class AgentClient:
         """Pending calls in the whole namespace."""
         self.invocations = Invocations(temporal)
         self.sessions = Sessions(temporal)
-        self.state = ScopedState(temporal)
-        """User and app state, which outlives sessions."""
+        self._state = ScopedState(temporal)
         self.forks = Forks(self)
         """Forks: invocations that continue from an event of another invocation."""
         self.held = HeldInvocations(self)
@@ -446,25 +446,32 @@ class AgentClient:
         """Return all pending calls, oldest first; see `approvals.pending`."""
         return await self.approvals.pending(below=below, user_id=user_id, tenant=tenant)
 
+    @property
+    def state(self) -> ScopedState:
+        """User and app state under its former name, which version 0.3 removes."""
+        names = "`user_state`, `app_state`, `delete_user_state` or `delete_app_state`"
+        warnings.warn(f"`client.state` is deprecated. Use {names} of the client.", DeprecationWarning, stacklevel=2)
+        return self._state
+
     async def user_state(
         self, *, app: str = DEFAULT_APP, user_id: str = DEFAULT_USER, tenant: str | None = None
     ) -> JsonObject:
-        """Return a user's state in an app; see `state.user`."""
-        return await self.state.user(app=app, user_id=user_id, tenant=tenant)
+        """Return a user's state in an app; see `ScopedState.user`."""
+        return await self._state.user(app=app, user_id=user_id, tenant=tenant)
 
     async def app_state(self, *, app: str = DEFAULT_APP, tenant: str | None = None) -> JsonObject:
-        """Return an app's state; see `state.app`."""
-        return await self.state.app(app=app, tenant=tenant)
+        """Return an app's state; see `ScopedState.app`."""
+        return await self._state.app(app=app, tenant=tenant)
 
     async def delete_user_state(
         self, *, app: str = DEFAULT_APP, user_id: str = DEFAULT_USER, tenant: str | None = None
     ) -> bool:
-        """Delete a user's state in an app; see `state.delete_user`."""
-        return await self.state.delete_user(app=app, user_id=user_id, tenant=tenant)
+        """Delete a user's state in an app; see `ScopedState.delete_user`."""
+        return await self._state.delete_user(app=app, user_id=user_id, tenant=tenant)
 
     async def delete_app_state(self, *, app: str = DEFAULT_APP, tenant: str | None = None) -> bool:
-        """Delete an app's state; see `state.delete_app`."""
-        return await self.state.delete_app(app=app, tenant=tenant)
+        """Delete an app's state; see `ScopedState.delete_app`."""
+        return await self._state.delete_app(app=app, tenant=tenant)
 
 
 def _generate_id(client: Client, agent: str, app: str, user_id: str, tenant: str | None) -> str:

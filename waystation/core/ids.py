@@ -147,6 +147,11 @@ def child_invocation(invocation_id: str, function_call_id: str) -> str:
     return f"{invocation_id}/{function_call_id}"
 
 
+def event_delivery(invocation_id: str, key: str) -> str:
+    """Return the workflow ID of the delivery of an event."""
+    return f"{invocation_id}/event:{key}"
+
+
 def fork(invocation_id: str, number: int) -> str:
     """Return the default workflow ID for the `number`th fork of an invocation."""
     return f"{invocation_id}{_FORK}{number}"

@@ -20,9 +20,9 @@ from temporalio.converter import DataConverter
 
 from waystation.core import ids
 from waystation.core.budget import parse_usage
-from waystation.core.contract import SESSION_WORKFLOW, WORKFLOW, InvocationInput
+from waystation.core.contract import EVENT_WORKFLOW, SESSION_WORKFLOW, WORKFLOW, InvocationInput
 from waystation.core.errors import ForeignHistory, KeyMissing, StoreFailed
-from waystation.core.log import Failure, FailureKind, parse_hold
+from waystation.core.log import Failure, FailureKind, parse_details
 from waystation.core.payload import decode
 from waystation.core.projection import Carried, ChildOutcome, facts
 from waystation.core.scope_state import SCOPE_WORKFLOW
@@ -90,7 +90,7 @@ def failure_of(failure: FailureProto, *, is_over: bool | None = None) -> Failure
     if failure.HasField("canceled_failure_info"):
         return Failure(kind="cancelled")
     if failure.HasField("application_failure_info"):
-        hold = {} if is_over is None else parse_hold(_details(failure), is_over=is_over)
+        hold = {} if is_over is None else parse_details(_details(failure), is_over=is_over)
         kind = failure.application_failure_info.type or "Error"
         about = {"kind": "error", "error_type": kind, "message": failure.message[:MAX_FAILURE_CHARS]}
         return Failure.model_validate({**about, **hold})
@@ -353,7 +353,7 @@ def starts_target(event: HistoryEvent) -> bool:
             return ids.parse_target(event.activity_task_scheduled_event_attributes.activity_id) is not None
         case EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED:
             child = event.start_child_workflow_execution_initiated_event_attributes
-            return child.workflow_type.name not in WORKFLOWS
+            return child.workflow_type.name not in (*WORKFLOWS, EVENT_WORKFLOW)
         case kind:
             return bool(kind == EventType.EVENT_TYPE_NEXUS_OPERATION_SCHEDULED)
 

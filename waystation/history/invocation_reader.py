@@ -14,7 +14,7 @@ from temporalio.client import Client, WorkflowHandle, WorkflowHistory
 from temporalio.converter import DataConverter
 
 from waystation.core import ids
-from waystation.core.contract import ANSWER_UPDATE, WORKFLOW, InvocationInput
+from waystation.core.contract import ANSWER_UPDATE, EVENT_WORKFLOW, WORKFLOW, InvocationInput
 from waystation.core.errors import ForeignHistory, WaystationError
 from waystation.core.log import FORK, EndStatus, Log, call_id_of
 from waystation.core.projection import CHILD, HELD_TOOL, MODEL, Carried, Fact, Fetch, Projection, extend_log, facts
@@ -198,6 +198,8 @@ class HistoryReader:
         )
 
     def _read_activity(self, event: HistoryEvent, attributes: Any) -> Iterator[Fact]:
+        if hasattr(attributes, "workflow_type") and attributes.workflow_type.name == EVENT_WORKFLOW:
+            return  # its outcome does not matter to the invocation
         if starts_target(event):
             self._targets.add(event.event_id)
         match event.event_type:

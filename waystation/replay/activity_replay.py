@@ -68,6 +68,7 @@ from waystation.replay.comparison import ModelRerun, ToolRerun, compare_json
 from waystation.replay.model_prompt import Agents, Prompt, PromptContext
 from waystation.replay.recording import Recording
 from waystation.tools.base_tool import BaseTool
+from waystation.tools.resources import Lifespans
 from waystation.tools.services import Services
 from waystation.worker.service_setup import create_lasting_services
 
@@ -363,7 +364,8 @@ class Workshop:
             AuthoringError: All agents have errors. The first error is raised.
         """
         self.registry = load_registry(agents)
-        self._models, self._services = models or Models(), services or create_lasting_services()
+        self._models, self._lifespans = models or Models(), Lifespans(self.registry.list_lifespans)
+        self._services = replace(services or create_lasting_services(), lifespans=self._lifespans)
         self._conversations, self._on_heartbeat = conversations, on_heartbeat
 
     async def __aenter__(self) -> "Workshop":
@@ -633,7 +635,11 @@ class Workshop:
             environment.info, activity_type=name, workflow_id=log.invocation_id, **(scheduled or {})
         )
 
-        running = asyncio.ensure_future(environment.run(activity, params))
+        async with self._lifespans.opened():
+            return await self._finish(environment, environment.run(activity, params))
+
+    async def _finish(self, environment: ActivityEnvironment, run: Awaitable[bytes]) -> bytes:
+        running = asyncio.ensure_future(run)
         try:
             return await asyncio.shield(running)
         except asyncio.CancelledError:

@@ -5,6 +5,7 @@ import itertools
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,6 +25,7 @@ from waystation.models import BaseLlm
 from waystation.project_file import Project
 from waystation.storage import OFFLOAD_OVER, Blobs
 from waystation.testing.checks import assert_invocation_holds
+from waystation.tools.resources import Lifespans
 from waystation.tools.services import Services
 from waystation.worker import announce_agents, create_worker
 from waystation.worker.service_setup import create_temporary_services
@@ -89,15 +91,18 @@ class AgentEnvironment:
                 address=self.server.address, store=self.store, offload_over=self._offload_over
             )
             self.client = AgentClient(self.temporal, task_queue=self._task_queue, blobs=blobs)
+            registry = Registry.of(*self._agents)
+            lifespans = Lifespans(registry.list_lifespans)
             self.worker = create_worker(
                 self.temporal,
-                self._agents,
+                registry,
                 models=Models(self._model),
-                services=self.services,
+                services=replace(self.services, lifespans=lifespans),
                 task_queue=self._task_queue,
                 **{"blobs": blobs, **self._options},
             )
             await announce_agents(self.temporal, self._agents, task_queue=self._task_queue)
+            await stack.enter_async_context(lifespans.opened())
             await stack.enter_async_context(self.worker)
             self._stack = stack.pop_all()
         return self

@@ -74,6 +74,7 @@ from waystation.project_file import (
 )
 from waystation.stop_signals import handle_signals
 from waystation.storage import describe_place
+from waystation.tools.resources import Lifespans
 from waystation.tools.threads import THREADS, TOOL_THREADS
 from waystation.worker.plugin import WORKER_OPTIONS, create_worker
 from waystation.worker.process import tune_process
@@ -564,8 +565,10 @@ async def serve(
         InvalidConfiguration: The worker lacks required keys, or the identity file is not valid.
         StoreFailed: The artifact store cannot be used.
         CredentialStoreError: The credential store cannot be used.
+        LifespanFailed: A resource of an app cannot be opened.
     """
-    services = create_lasting_services(settings.stores)
+    lifespans = Lifespans(registry.list_lifespans if options.only != "workflows" else dict)
+    services = replace(create_lasting_services(settings.stores), lifespans=lifespans)
     stop, exit_code = asyncio.Event(), 0
 
     def request_exit(code: int) -> None:
@@ -584,6 +587,7 @@ async def serve(
         if client is None:
             return exit_code
         await compare_stores(client, options.task_queue, settings, services, strict=options.strict)
+        await stack.enter_async_context(lifespans.opened())
         worker = create_worker(
             client,
             registry,

@@ -5,6 +5,7 @@ import functools
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -52,6 +53,7 @@ from waystation.core.projection import (
     ARCHIVE_SESSION,
     CHILD,
     COLLECT,
+    DELIVER_EVENT,
     FLUSH_SCOPES,
     HELD_TOOL,
     MODEL,
@@ -65,10 +67,12 @@ from waystation.logs import core_listeners
 from waystation.models.base_llm import name_of_model
 from waystation.storage import Blobs, add_storage, offloading
 from waystation.tools import AgentTool, Services
+from waystation.tools.resources import LifespanFailed, Lifespans
 from waystation.version import waystation_version
 from waystation.worker.service_setup import create_lasting_services, create_store_ids, find_verified_policies, is_local
 from waystation.worker.watchdog import Watchdog
 from waystation.workflows.engine_activity import SettingsInterceptor
+from waystation.workflows.event_delivery import AgentEventDelivery
 from waystation.workflows.inbox import FIND_PROGRESS
 from waystation.workflows.invocation import AgentInvocation
 from waystation.workflows.ports import data_of, raw
@@ -216,7 +220,9 @@ class WaystationPlugin(SimplePlugin):
         stores = self._settings.stores
         self._registry = agents if isinstance(agents, Registry) else Registry.of(*agents)
         self._models = models or Models()
-        self._services = services or create_lasting_services(stores)
+        services = services or create_lasting_services(stores)
+        self._lifespans = services.lifespans or Lifespans(self._registry.list_lifespans if activities else dict)
+        self._services = replace(services, lifespans=self._lifespans)
         self._blobs = blobs or Blobs(stores.payloads)
         self._identity, self._channels, self._sign_link, self._keys = identity, channels, sign_link, keys
         self._workflows, self._activities = workflows, activities
@@ -228,7 +234,7 @@ class WaystationPlugin(SimplePlugin):
         super().__init__(
             "waystation.WaystationPlugin",
             data_converter=self._converter,
-            workflows=[AgentInvocation, AgentScope, AgentSession] if workflows else [],
+            workflows=[AgentEventDelivery, AgentInvocation, AgentScope, AgentSession] if workflows else [],
         )
 
     def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
@@ -304,40 +310,54 @@ class WaystationPlugin(SimplePlugin):
         return self._namespaces.setdefault(client, _Namespace(SearchAttributeMonitor(client), AgentDirectory(client)))
 
     async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:
-        """Run the worker, announce its agents, and watch the event loop.
+        """Open the resources of the apps, run the worker, announce its agents, and watch the event loop.
 
-        When the last worker of this plugin stops, close the tools, plugins and models.
+        When the last worker of this plugin stops, close the tools, plugins, models and resources.
+
+        Raises:
+            LifespanFailed: A resource cannot be opened. The worker does not start.
         """
         if worker in self._workers:  # the worker and its client both have this plugin
             return await next(worker)
-        self._loop = loop = asyncio.get_running_loop()
+        self._loop = asyncio.get_running_loop()
         self._workers.add(worker)  # before the first await: another worker may stop during it
         if len(self._workers) == 1:
             self._watching.enter_context(self._create_watchdog(worker.client))
         try:
-            monitor, directory = self._namespace(worker.client)
-            # A worker that runs only workflows serves no agent, whatever it was given.
-            agents = list_agents(self._registry) if self._activities else {}
-            announce = functools.partial(directory.announce, agents, task_queue=worker.task_queue)
-            await monitor.refresh()
-            await announce()
-            trouble = asyncio.Event()
-
-            def expect_trouble() -> None:
-                loop.call_soon_threadsafe(trouble.set)
-
-            refreshing = asyncio.create_task(_keep_refreshing(monitor, announce, trouble))
-            core_listeners.append(expect_trouble)
-            try:
-                await next(worker)
-            finally:
-                core_listeners.remove(expect_trouble)
-                refreshing.cancel()
+            async with self._lifespans.opened():
+                try:
+                    await self._run_announced(worker, next)
+                finally:
+                    if self._workers == {worker}:
+                        await self._close()
+        except LifespanFailed:
+            # `async with Worker(…)` waits for this event, which the SDK sets only for a worker that has started.
+            worker._shutdown_complete_event.set()
+            raise
         finally:
             self._workers.remove(worker)
             if not self._workers:
                 self._watching.close()
-                await self._close()
+
+    async def _run_announced(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:
+        monitor, directory = self._namespace(worker.client)
+        # A worker that runs only workflows serves no agent, whatever it was given.
+        agents = list_agents(self._registry) if self._activities else {}
+        announce = functools.partial(directory.announce, agents, task_queue=worker.task_queue)
+        await monitor.refresh()
+        await announce()
+        loop, trouble = asyncio.get_running_loop(), asyncio.Event()
+
+        def expect_trouble() -> None:
+            loop.call_soon_threadsafe(trouble.set)
+
+        refreshing = asyncio.create_task(_keep_refreshing(monitor, announce, trouble))
+        core_listeners.append(expect_trouble)
+        try:
+            await next(worker)
+        finally:
+            core_listeners.remove(expect_trouble)
+            refreshing.cancel()
 
     def _create_watchdog(self, client: Client) -> Watchdog:
         settings, request_exit = self._settings, self._request_exit
@@ -369,7 +389,8 @@ class WaystationPlugin(SimplePlugin):
         *,
         quick_calls: bool,
     ) -> list[Activity]:
-        limits = self._settings.activity
+        limits, channels = self._settings.activity, self._channels or Channels({})
+        notifier = Notifier(logs, channels, self._sign_link)
         proofs = ProofFactory(self._keys, logs, client, identity=self._identity, required=not is_local(client))
         meters = self._create_meters()
         model_caller = ModelCaller(
@@ -380,8 +401,9 @@ class WaystationPlugin(SimplePlugin):
             search_attributes=namespace.monitor.is_available,
             services=self._services,
             scopes=scopes,
-            notify=self._channels.default if self._channels else (),
-            notify_operators=self._channels.operators if self._channels else (),
+            notify=channels.default,
+            notify_operators=channels.operators,
+            endpoints=channels.list_endpoints,
             compactor=Compactor(self._models, limits=limits, meters=meters),
             limits=limits,
             proofs=proofs,
@@ -406,7 +428,8 @@ class WaystationPlugin(SimplePlugin):
             ARCHIVE: carry_over.archive,
             CHILD: carry_over.child_outcome,
             TAKE_OVER: carry_over.take_over,
-            NOTIFY: Notifier(logs, self._channels, self._sign_link).notify,
+            NOTIFY: notifier.notify,
+            DELIVER_EVENT: notifier.deliver_event,
             VERIFY: AnswerVerifier(self._registry, logs, sessions, **parts).verify,
             HELD_TOOL: tool_caller.call,
             FLUSH_SCOPES: scopes.apply,

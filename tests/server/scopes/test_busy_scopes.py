@@ -46,7 +46,7 @@ async def test_writes_that_wait_share_a_signal(serve: Serve, app: str, monkeypat
         log: Any = SimpleNamespace(state=SimpleNamespace(input=started), invocation_id="")
         tasks += [asyncio.ensure_future(environment.run(keeper._deliver_to, APP, log, [delta])) for delta in deltas]
         results: Any = await asyncio.gather(*tasks, return_exceptions=True)
-        assert await env.client.state.app(app=app) == {f"app:{n}": n for n in range(1, WRITERS)}
+        assert await env.client.app_state(app=app) == {f"app:{n}": n for n in range(1, WRITERS)}
     assert (len(results[0]), results[2:], tasks[1].cancelled(), sent) == (1, [[]] * (WRITERS - 2), True, [WRITERS - 1])
 
 
@@ -76,7 +76,7 @@ async def test_a_write_waits_while_the_scope_accepts_no_more(
             env.temporal, task_queue="no-worker", workflows=[AgentScope], workflow_runner=UnsandboxedWorkflowRunner()
         ):
             await invocation.result()
-            assert await env.client.state.user(app=app) == {"user:a": 1, "user:b": scope.MAX_SIGNALS - 1}
+            assert await env.client.user_state(app=app) == {"user:a": 1, "user:b": scope.MAX_SIGNALS - 1}
 
 
 @pytest.mark.slow

@@ -24,7 +24,7 @@ async def test_the_agent_of_the_page_remembers_the_user(serve: Serve, app: str, 
     async with serve(root.agent, model=model) as env:
         await env.client.run("host", "I am Ada", app=app)
         await env.client.run("host", "hi", app=app)
-        assert await env.client.state.app(app=app) == {"app:guests": 1}
+        assert await env.client.app_state(app=app) == {"app:guests": 1}
     assert "The user is called Ada." in str(model.requests[-1].system_instruction)
 
 

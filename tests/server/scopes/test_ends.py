@@ -28,7 +28,7 @@ async def test_a_session_tells_what_a_terminated_invocation_did_not(serve: Serve
         sent = await session.send("go")
         try:
             await at_work.wait()
-            assert await env.client.state.user(app=app) == {}
+            assert await env.client.user_state(app=app) == {}
             await sent.handle.terminate()
             with pytest.raises(WorkflowFailureError):
                 await sent.result()
@@ -47,9 +47,9 @@ async def test_what_a_reset_invocation_writes_anew_counts(serve: Serve, app: str
     async with serve(clerk) as env:
         invocation = await env.client.start("clerk", "go", app=app)
         await invocation.result()
-        assert await env.client.state.user(app=app) == {"user:a": "first"}
+        assert await env.client.user_state(app=app) == {"user:a": "first"}
         await _reset(env, invocation)
-        assert await env.client.state.user(app=app) == {"user:a": "anew"}
+        assert await env.client.user_state(app=app) == {"user:a": "anew"}
 
 
 async def _reset(env: AgentEnvironment, invocation: Invocation) -> None:
@@ -68,6 +68,6 @@ async def _reset(env: AgentEnvironment, invocation: Invocation) -> None:
 async def _stored(env: AgentEnvironment, app: str) -> JsonObject:
     """Wait until a user has state, and return it."""
     async with asyncio.timeout(20):
-        while not (state := await env.client.state.user(app=app)):
+        while not (state := await env.client.user_state(app=app)):
             await asyncio.sleep(0.02)
     return state

@@ -41,8 +41,8 @@ async def test_what_is_written_is_read_by_the_next_invocation_in_any_session(ser
     async with serve(clerk) as env:
         await env.client.run("clerk", "remember", app=app, session_id="one")
         await env.client.run("clerk", "recall", app=app, session_id="two")
-        assert await env.client.state.user(app=app) == {"user:name": "Ada"}
-        assert await env.client.state.app(app=app) == {"app:open": [1]}
+        assert await env.client.user_state(app=app) == {"user:name": "Ada"}
+        assert await env.client.app_state(app=app) == {"app:open": [1]}
     assert responses(model_of(clerk).requests[-1])[-2:] == [
         ("recall", {"result": "Ada"}),
         ("recall", {"result": "[1]"}),
@@ -79,7 +79,7 @@ async def test_given_state_is_stored_and_wins(serve: Serve, app: str) -> None:
     async with serve(clerk) as env:
         await env.client.run("clerk", "hi", app=app, state={"user:a": 1, "user:b": 1})
         result = await env.client.run("clerk", "hi", app=app, state={"user:a": 2})
-        assert await env.client.state.user(app=app) == {"user:a": 2, "user:b": 1}
+        assert await env.client.user_state(app=app) == {"user:a": 2, "user:b": 1}
         assert result.state_delta == {}
     assert [answer for _, answer in responses(model_of(clerk).requests[-1])] == [{"result": "2"}, {"result": "1"}]
 
@@ -91,9 +91,9 @@ async def test_what_was_written_is_there_while_the_invocation_waits_for_a_person
         invocation = await env.client.start("clerk", "go", app=app)
         await pending(invocation)
         async with asyncio.timeout(20):
-            while not await env.client.state.user(app=app):
+            while not await env.client.user_state(app=app):
                 await asyncio.sleep(0.02)
-        assert await env.client.state.user(app=app) == {"user:asked": True}
+        assert await env.client.user_state(app=app) == {"user:asked": True}
         await invocation.respond({"ok": True})
         await invocation.result()
         assert (await commands(invocation)).count("apply_scopes") == 1
@@ -105,7 +105,7 @@ async def test_a_failed_invocation_has_stored_what_it_said(serve: Serve, app: st
     async with serve(clerk) as env:
         with pytest.raises(WorkflowFailureError):
             await env.client.run("clerk", "go", app=app)
-        assert await env.client.state.user(app=app) == {"user:a": 1}
+        assert await env.client.user_state(app=app) == {"user:a": 1}
 
 
 async def test_what_a_call_wrote_is_stored_when_a_sibling_ends_the_invocation(serve: Serve, app: str) -> None:
@@ -126,7 +126,7 @@ async def test_what_a_call_wrote_is_stored_when_a_sibling_ends_the_invocation(se
         with pytest.raises(WorkflowFailureError):
             await invocation.result()
         written = [e.actions.state_delta for e in (await invocation.log()).state.events if e.actions.state_delta]
-        stored = await env.client.state.user(app=app)
+        stored = await env.client.user_state(app=app)
     assert stored == ({"user:a": 1} if written else {})
 
 
@@ -139,7 +139,7 @@ async def test_a_cancelled_invocation_has_stored_what_it_said(serve: Serve, app:
         await invocation.cancel()
         with pytest.raises(WorkflowFailureError):
             await invocation.result()
-        assert await env.client.state.user(app=app) == {"user:asked": True}
+        assert await env.client.user_state(app=app) == {"user:asked": True}
 
 
 async def test_a_called_agent_reads_and_writes_through_its_caller(serve: Serve, app: str) -> None:
@@ -153,7 +153,7 @@ async def test_a_called_agent_reads_and_writes_through_its_caller(serve: Serve, 
         assert await commands(env.client.invocation(f"{invocation.id}/fc-1")) == [
             "call_model", "child.recall", "child.remember", "call_model",
         ]  # fmt: skip
-        assert await env.client.state.user(app=app) == {"user:a": 1, "user:b": 2}
+        assert await env.client.user_state(app=app) == {"user:a": 1, "user:b": 2}
     assert responses(model_of(child).requests[-1])[0] == ("recall", {"result": "1"})
 
 
@@ -173,8 +173,8 @@ async def test_agents_of_a_sequence_share_what_is_read_and_told(serve: Serve, ap
     async with serve(SequentialAgent(name="both", sub_agents=[first, second])) as env:
         await env.client.run("both", "go", app=app)
         await env.client.run("both", "go", app=app)
-        assert await env.client.state.user(app=app) == {"user:name": "Ada"}
-        assert await env.client.state.app(app=app) == {"app:greeted": 2}
+        assert await env.client.user_state(app=app) == {"user:name": "Ada"}
+        assert await env.client.app_state(app=app) == {"app:greeted": 2}
     assert [str(r.system_instruction).split("\n")[0] for r in model.requests] == ["Ada, visit 1", "Ada, visit 2"]
 
 
@@ -186,7 +186,7 @@ async def test_parallel_agents_tell_each_their_own(serve: Serve, app: str) -> No
     async with serve(ParallelAgent(name="all", sub_agents=list(branches))) as env:
         invocation = await ended(env.client.start("all", "go", app=app))
         assert (await commands(invocation)).count("apply_scopes") == 1
-        assert await env.client.state.user(app=app) == {"user:a": 1, "user:b": 1}
+        assert await env.client.user_state(app=app) == {"user:a": 1, "user:b": 1}
 
 
 async def test_invocations_at_the_same_time_lose_nothing_of_one_another(serve: Serve, app: str) -> None:
@@ -196,7 +196,7 @@ async def test_invocations_at_the_same_time_lose_nothing_of_one_another(serve: S
     ]
     async with serve(*clerks) as env:
         await asyncio.gather(*(env.client.run(f"clerk{i}", "go", app=app) for i in range(8)))
-        assert await env.client.state.user(app=app) == {f"user:{i}": i for i in range(8)}
+        assert await env.client.user_state(app=app) == {f"user:{i}": i for i in range(8)}
 
 
 async def test_an_invocation_that_uses_no_scope_reads_and_tells_none(serve: Serve, app: str) -> None:
@@ -222,8 +222,8 @@ async def test_names_do_not_reach_into_one_another(serve: Serve, app: str) -> No
                 "AgentInvocation", params, id=f"{app}-named-{number}", task_queue=env.client.task_queue
             )
             await handle.result()
-        assert [await env.client.state.user(app=app, user_id=user) for user in users] == [{"user:a": u} for u in users]
-        assert await env.client.state.user(app=app) == {}
+        assert [await env.client.user_state(app=app, user_id=user) for user in users] == [{"user:a": u} for u in users]
+        assert await env.client.user_state(app=app) == {}
 
 
 async def test_names_that_fit_into_no_id_are_refused(serve: Serve, app: str) -> None:
@@ -242,7 +242,7 @@ async def test_state_that_grows_too_large_is_refused_and_told(serve: Serve, app:
     async with serve(clerk) as env:
         await env.client.run("clerk", "go", app=app, state={"user:small": "y" * 2_000}, id=f"{app}-1")
         log = await env.client.invocation(f"{app}-1").log()
-        assert list(await env.client.state.user(app=app)) == ["user:small"]
+        assert list(await env.client.user_state(app=app)) == ["user:small"]
     [told] = [e.custom_metadata for e in log.state.events if e.custom_metadata]
     assert told["state_not_stored"][0]["id"] == f"{app}-1/e3"
     assert "500000 are kept" in told["state_not_stored"][0]["reason"]
@@ -256,11 +256,11 @@ async def test_deleted_state_is_gone_and_begins_anew(serve: Serve, app: str) -> 
     )
     async with serve(clerk) as env:
         await env.client.run("clerk", "go", app=app)
-        assert await env.client.state.delete_user(app=app)
-        assert await env.client.state.user(app=app) == {}
+        assert await env.client.delete_user_state(app=app)
+        assert await env.client.user_state(app=app) == {}
         await env.client.run("clerk", "go", app=app, state={"user:b": 2})
-        assert await env.client.state.user(app=app) == {"user:b": 2}
-        assert await env.client.state.delete_app(app=app) is False
+        assert await env.client.user_state(app=app) == {"user:b": 2}
+        assert await env.client.delete_app_state(app=app) is False
     assert responses(model_of(clerk).requests[-1])[-1] == ("recall", {"result": "None"})
 
 
@@ -278,7 +278,7 @@ async def test_a_scope_continues_as_new_and_loses_nothing(serve: Serve, app: str
                 await asyncio.sleep(0.02)
         await scope.signal("apply", {"id": f"{app}-1/e0", "run": told_by, "set": {"user:first": "again"}})
         assert await scope.query("state") == {"user:first": 1, "user:n": 198}
-        assert await env.client.state.user(app=app) == {"user:first": 1, "user:n": 198}
+        assert await env.client.user_state(app=app) == {"user:first": 1, "user:n": 198}
         result = await ended(env.client.start("clerk", "go", app=app))
         assert await result.state() == {"user:first": 1, "user:n": 198}
 
@@ -295,7 +295,7 @@ async def test_junk_signals_wedge_nothing(serve: Serve, app: str) -> None:
         await scope.signal("other", {"id": "i/e2", "set": {"user:x": 1}})
         await scope.signal("apply", {"id": "j/e1", "set": {"user:b": 2}})
         assert await scope.query("state") == {"user:a": 1, "user:b": 2}
-        assert await env.client.state.user(app=app) == {"user:a": 1, "user:b": 2}
+        assert await env.client.user_state(app=app) == {"user:a": 1, "user:b": 2}
         assert len(await scope.query("refused")) == len(junk) + 2
 
 
@@ -309,14 +309,14 @@ async def test_a_scope_that_a_stranger_started_is_as_good_as_any(serve: Serve, a
         id = user_scope(app, "user")
         scope = await env.temporal.start_workflow("AgentScope", args=given, id=id, task_queue=env.client.task_queue)
         await env.client.run("clerk", "go", app=app, state={"user:a": 1})
-        assert await scope.query("state") == await env.client.state.user(app=app) == {"user:a": 1}
+        assert await scope.query("state") == await env.client.user_state(app=app) == {"user:a": 1}
 
 
 async def test_reading_needs_no_worker(serve: Serve, app: str) -> None:
     """State is read from the history without a worker."""
     async with serve(agent(says("ok"))) as env:
         await env.client.run("clerk", "go", app=app, state={"user:a": 1})
-    assert await env.client.state.user(app=app) == {"user:a": 1}
+    assert await env.client.user_state(app=app) == {"user:a": 1}
 
 
 @pytest.mark.slow
@@ -326,4 +326,4 @@ async def test_large_state_needs_no_store(serve: Serve, app: str, tmp_path: Path
     async with serve(clerk) as env:
         await env.client.run("clerk", "remember", app=app)
         other = await AgentClient.connect(address=env.server.address, store=tmp_path)
-        assert await other.state.user(app=app) == {"user:text": "x" * 300_000}
+        assert await other.user_state(app=app) == {"user:text": "x" * 300_000}

@@ -35,7 +35,7 @@ async def test_a_write_is_stored_all_the_same_and_can_be_read_back(serve: Serve,
     )
     async with serve(clerk) as env:
         await env.client.run("clerk", "go", app=app)
-        assert await env.client.state.user(app=app) == {"user:name": "Ada"}
+        assert await env.client.user_state(app=app) == {"user:name": "Ada"}
     assert responses(model_of(clerk.root_agent).requests[-1])[-1] == ("recall", {"result": "Ada"})
 
 
@@ -70,4 +70,4 @@ async def test_a_delivery_that_is_repeated_counts_once(serve: Serve, app: str, m
         invocation = await env.client.start("clerk", "go", app=app)
         await invocation.result()
         assert (await commands(invocation)).count("apply_scopes") == 1
-        assert await env.client.state.user(app=app) == {"user:a": "newer"}
+        assert await env.client.user_state(app=app) == {"user:a": "newer"}

@@ -45,6 +45,6 @@ async def test_writes_are_stored_once_whenever_workers_are_killed(place: Place, 
         for invocation in invocations[:5]:
             await verify_tree(invocation)
         assert await scope.query("refused") == []
-        assert set(await client.state.user(app=app)) == {f"user:{n}" for n in range(INVOCATIONS)}
-        assert await scope.query("state") == await client.state.user(app=app)
+        assert set(await client.user_state(app=app)) == {f"user:{n}" for n in range(INVOCATIONS)}
+        assert await scope.query("state") == await client.user_state(app=app)
     assert len(set(await sent())) == INVOCATIONS

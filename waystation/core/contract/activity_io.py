@@ -267,6 +267,8 @@ class ModelReply(Recorded):
     """The channels to notify of pending calls whose policy does not name any channels."""
     notify_operators: tuple[str, ...] = ()
     """The channels to notify of calls whose outcome is unknown, if these are not the channels of `notify`."""
+    endpoints: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    """The endpoints that receive the invocation's events, by event."""
     stores: dict[str, str] | None = None
     """The IDs of the worker's stores by name, or None if earlier replies of the invocation recorded the same IDs."""
     signed_request: SignedRequest | None = None

@@ -113,6 +113,12 @@ class WorkflowSettings:
         heartbeat=timedelta(seconds=15),
         retries=Retries(maximum_interval=_MINUTE),
     )
+    deliver_event: ActivityOptions = ActivityOptions(
+        start_to_close=timedelta(seconds=30),
+        schedule_to_close=timedelta(days=3),
+        retries=Retries(initial_interval=timedelta(seconds=5), maximum_interval=timedelta(hours=1)),
+    )
+    """Delivers an event to one endpoint."""
     take_over: ActivityOptions = ActivityOptions(
         start_to_close=_MINUTE, heartbeat=timedelta(seconds=10), retries=Retries(maximum_attempts=5)
     )

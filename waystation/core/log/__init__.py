@@ -26,6 +26,7 @@ from waystation.core.log.entry import (
     ChildReturned,
     DeadlinePassed,
     Ended,
+    Endpoints,
     EndStatus,
     Entry,
     Failure,
@@ -44,7 +45,7 @@ from waystation.core.log.entry import (
     ReminderDue,
     ScopesFlushed,
     VerificationRequested,
-    parse_hold,
+    parse_details,
 )
 from waystation.core.log.entry_ref import (
     CANCEL,
@@ -70,10 +71,18 @@ from waystation.core.log.entry_ref import (
     without_verdict,
 )
 from waystation.core.log.intake import NOT_FOUND, begin_entry, is_own_session
-from waystation.core.log.invocation_state import AgentRun, InvocationState, SessionState
+from waystation.core.log.invocation_state import AgentRun, InvocationState, SessionState, announce
 from waystation.core.log.log import MAX_IGNORED_EVENTS, Log, SignalClock
 from waystation.core.log.next_step import CallModel, Cancel, Fail, Finish, Perform, Step, Wait, next_step
-from waystation.core.log.notification import NoticeReport, NotifyInput, Occasion, call_url, latest_notifications
+from waystation.core.log.notification import (
+    EventKind,
+    NoticeReport,
+    NotifyInput,
+    Occasion,
+    OutgoingEvent,
+    call_url,
+    latest_notifications,
+)
 from waystation.core.log.responses import REQUEST_CONFIRMATION, REQUEST_CREDENTIAL
 from waystation.core.log.unknown_outcomes import create_question
 
@@ -105,8 +114,10 @@ __all__ = [
     "DeadlineRef",
     "EndStatus",
     "Ended",
+    "Endpoints",
     "Entry",
     "EntryRef",
+    "EventKind",
     "Fail",
     "Failure",
     "FailureKind",
@@ -133,6 +144,7 @@ __all__ = [
     "Occasion",
     "OutcomeFound",
     "OutcomeRef",
+    "OutgoingEvent",
     "Perform",
     "Refused",
     "ReminderDue",
@@ -146,6 +158,7 @@ __all__ = [
     "VerificationRequested",
     "Wait",
     "allowed_actions",
+    "announce",
     "approval_of",
     "begin_entry",
     "call_id_of",
@@ -166,7 +179,7 @@ __all__ = [
     "next_phase",
     "next_step",
     "origin_of",
-    "parse_hold",
+    "parse_details",
     "parse_ref",
     "responses",
     "stage_of",

@@ -14,7 +14,7 @@ from waystation.core.log.budget_use import admit, exhausted, held_calls, policy_
 from waystation.core.log.call import CallState, count_missing_approvals, origin_of
 from waystation.core.log.entry import Failure
 from waystation.core.log.function_calls import credential_key, refuse, settle
-from waystation.core.log.invocation_state import InvocationState, emit
+from waystation.core.log.invocation_state import InvocationState, announce, emit
 from waystation.core.log.notification import Occasion, due_notification
 from waystation.core.log.unknown_outcomes import record_answer
 from waystation.core.payload import JsonObject
@@ -170,12 +170,13 @@ def notify(state: InvocationState, call: CallState, occasion: Occasion, notice: 
         state.approvals.due.append(notification)
 
 
-def notify_of_waits(state: InvocationState) -> None:
-    """Mark the calls that have started to wait as seen, and add notifications for those that have channels."""
+def notify_of_waits(state: InvocationState, now: float) -> None:
+    """Mark the calls that have started to wait as seen, and add notifications and events about them."""
     for call in state.open_calls():
         if call.waiting and call.told < call.waits:
             call.told = call.waits
             notify(state, call, "asked")
+            announce(state, now, "waiting", f"{call.id}.{call.waits}", call)
 
 
 def _remember(state: InvocationState, now: float, call: CallState, approver: str) -> None:

@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
+
+from pydantic import Field, TypeAdapter
 
 from waystation.core.approval import Answer, Verification
 from waystation.core.budget import Used
@@ -31,6 +33,11 @@ EndStatus = Literal["completed", "failed", "cancelled", "terminated", "timed_out
 """How a run ended. `continued` ends the run but not the invocation."""
 
 
+Endpoints: TypeAlias = dict[str, tuple[str, ...]]
+"""The names of the endpoints that receive the events of an invocation, by event."""
+_ENDPOINTS: Final = TypeAdapter(Endpoints)
+
+
 class Failure(Recorded):
     """Why an activity or a called agent has no result, or why an invocation failed."""
 
@@ -45,16 +52,26 @@ class Failure(Recorded):
     """Why no worker that tried could do the work, as a `HoldReason`. Empty if the failure is final."""
     mark: str = ""
     """A value that distinguishes the attempts at held work."""
+    endpoints: Endpoints = Field(default_factory=dict)
+    """For a model call: the endpoints that receive the invocation's events."""
     started: bool = False
     """Whether the tool of a held call had started before the call ran out of time. Its last heartbeat then had details.
     """
 
 
-def parse_hold(details: Sequence[Any], *, is_over: bool) -> JsonObject:
-    """Return the `Failure` fields that describe a hold, read from the details of an error, or {} if it is not a hold.
+def parse_details(details: Sequence[Any], *, is_over: bool) -> JsonObject:
+    """Return the `Failure` fields that the details of an activity's error contain: endpoints, and those of a hold.
 
-    `is_over` is whether no time is left for further attempts. The failure then counts as a timeout.
+    `is_over` is whether no time is left for further attempts. A failure of held work then counts as a timeout.
     """
+    hold = _parse_hold(details, is_over=is_over)
+    try:
+        return {"endpoints": _ENDPOINTS.validate_python(details[-1]["endpoints"]), **hold}
+    except (LookupError, TypeError, ValueError):  # an activity of the user may have details of any form
+        return hold
+
+
+def _parse_hold(details: Sequence[Any], *, is_over: bool) -> JsonObject:
     match details:
         case [{"hold": str(), "mark": str(), "started": bool(started)}, *_] if is_over:
             return {"kind": "schedule_to_close", "started": started}

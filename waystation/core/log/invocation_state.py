@@ -24,8 +24,8 @@ from waystation.core.contract import (
     text_of,
 )
 from waystation.core.log.call import CallState
-from waystation.core.log.entry import EndStatus, Failure
-from waystation.core.log.notification import DueNotification
+from waystation.core.log.entry import Endpoints, EndStatus, Failure
+from waystation.core.log.notification import DueNotification, EventKind, OutgoingEvent
 from waystation.core.payload import JsonObject
 from waystation.core.scope_state import ScopeDelta, split, writes_scopes
 
@@ -294,6 +294,10 @@ class InvocationState:
     """Number of ignored answers."""
     signed_request: SignedRequest | None = None
     """The verified requesters, or None if the invocation was started without a token."""
+    endpoints: Endpoints = field(default_factory=dict)
+    """The endpoints that receive the invocation's events, as the last model activity recorded them."""
+    outgoing: list[OutgoingEvent] = field(default_factory=list)
+    """Events whose delivery has not been started yet."""
     stores: Mapping[str, str] | None = None
     """The IDs of the stores that a model reply recorded last, by store, or None. Snapshots leave them out."""
 
@@ -438,6 +442,19 @@ class InvocationState:
                 removed = actions.removed_keys if actions else ()
                 deltas.extend(split(ids.event(self.invocation_id, number), run_id, written, removed))
         return deltas
+
+
+def announce(
+    state: InvocationState, now: float, event: EventKind, key: str, call: CallState | None = None, **facts: str | None
+) -> None:
+    """Add an event for the endpoints that receive it. The end of a called agent is not an event."""
+    started, endpoints = state.input, state.endpoints.get(event)
+    if not started or not endpoints or (event == "ended" and started.depth):
+        return
+    about = {"function_call_id": call.id, "tool": call.name} if call else {}
+    about |= started.model_dump(include={"app", "user_id", "tenant", "session_id"}) | facts
+    about |= {"invocation_id": state.invocation_id, "agent": state.root}
+    state.outgoing.append(OutgoingEvent(event=event, endpoints=endpoints, key=key, time=now, **about))
 
 
 def emit(

@@ -65,7 +65,7 @@ from waystation.core.log.entry_ref import (
     without_verdict,
 )
 from waystation.core.log.function_calls import apply_outcome, close_all, settle
-from waystation.core.log.invocation_state import Hold, InvocationState, emit
+from waystation.core.log.invocation_state import Hold, InvocationState, announce, emit
 from waystation.core.log.model_replies import apply_model_call, apply_model_loss, apply_reply
 from waystation.core.log.unknown_outcomes import apply_found, open_question
 from waystation.core.payload import JsonObject
@@ -201,7 +201,7 @@ def apply(state: InvocationState, ref: EntryRef, now: float, body: Body) -> None
     _reduce(state, ref, now, body)
     outcome = state.outcome
     if not outcome.ended:
-        notify_of_waits(state)
+        notify_of_waits(state, now)
         advance_runs(state)
     update_clock(state, now)
     if not (outcome.ended or outcome.cancelled or outcome.failure or outcome.concluded):
@@ -296,6 +296,9 @@ def _hold(state: InvocationState, now: float, body: Held) -> None:
     state.holds[body.activity_id] = hold
     if known is None or known.failure.hold != body.failure.hold:
         emit(state, now, None, None, custom_metadata={"held": hold.facts()})
+        if call is None:
+            state.endpoints = body.failure.endpoints or state.endpoints
+        announce(state, now, "held", f"{body.activity_id}.{body.failure.mark}", call, reason=body.failure.hold)
 
 
 def _end_hold(state: InvocationState, ref: ModelReplyRef | CallRef, body: Body) -> Body:

@@ -28,6 +28,7 @@ def apply_model_loss(state: InvocationState, lost: ModelLost) -> None:
         run = state.runs[index]
         run.in_flight = run.phase_in_flight = None
         state.outcome.failure = lost.failure
+        state.endpoints = lost.failure.endpoints or state.endpoints
 
 
 def apply_reply(state: InvocationState, now: float, number: int, reply: ModelReply) -> None:
@@ -46,6 +47,7 @@ def apply_reply(state: InvocationState, now: float, number: int, reply: ModelRep
     count_reply(state, run, phase, reply)
     state.approvals.channels = reply.notify or state.approvals.channels
     state.approvals.operators = reply.notify_operators or state.approvals.operators
+    state.endpoints = reply.endpoints or state.endpoints
     if run.over:  # it was stopped in the meantime
         return
     if phase == "leave":

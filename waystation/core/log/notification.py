@@ -1,6 +1,6 @@
 """Notifications to approvers: a call is waiting, it has not been answered yet, it was decided, or it expired.
 
-Notifications never delay the agent.
+Also the events that programs receive. Neither ever delays the agent.
 """
 
 from collections.abc import Sequence
@@ -16,6 +16,7 @@ from waystation.core.log.call import CallState
 from waystation.core.log.entry_ref import NotificationRef
 from waystation.core.payload import Recorded
 
+EventKind = Literal["ended", "held", "waiting"]
 Occasion = Literal["asked", "reminder", "escalation", "decided", "expired"]
 
 
@@ -33,6 +34,31 @@ class NotifyInput(Position):
     activities read has no times."""
     deadline: float | None = None
     """The time at which the wait ends, in seconds since 1970, or None if the call is no longer waiting."""
+
+
+class OutgoingEvent(Recorded):
+    """An event for programs, and the input of the workflow that delivers it. It has no content of the conversation."""
+
+    event: EventKind
+    endpoints: tuple[str, ...]
+    """Endpoint names from the workers' configuration. Addresses and keys never appear in a history."""
+    key: str
+    """Distinguishes the event from others of the invocation."""
+    time: float
+    """When it happened, in seconds since 1970."""
+    invocation_id: str
+    agent: str
+    """Name of the root agent."""
+    app: str
+    user_id: str
+    tenant: str | None = None
+    session_id: str | None = None
+    status: str | None = None
+    """How the invocation ended: completed, failed or cancelled."""
+    reason: str | None = None
+    """The type of the error of a failed invocation, or why the work is held."""
+    function_call_id: str | None = None
+    tool: str | None = None
 
 
 class NoticeReport(Recorded):

@@ -43,6 +43,7 @@ from waystation.core.log import (
     NotifyInput,
     OutcomeFound,
     OutcomeRef,
+    OutgoingEvent,
     ScopeFlushRef,
     ScopesFlushed,
     VerificationRef,
@@ -275,6 +276,14 @@ ARCHIVE_SESSION = EngineActivity(
     input=SessionArchiveInput,
     result=StoredTranscript,
     settings="archive_session",
+)
+# Not in the table below, because invocations do not schedule it.
+DELIVER_EVENT = EngineActivity(
+    name="deliver_event",
+    description="deliver {event}",
+    input=OutgoingEvent,
+    result=NoticeReport,
+    settings="deliver_event",
 )
 ENGINE_ACTIVITIES: dict[str, EngineActivity[Any]] = {
     activity.name: activity
