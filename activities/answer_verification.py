@@ -139,12 +139,13 @@ class AnswerVerifier:
             answer, call = log.state.approvals.submitted.get(params.ref), log.state.calls.get(params.call)
             if answer is None or call is None:
                 raise UnknownCall(f"There is no answer to verify for call {params.call!r}.")
+            verification = Verification(question=call.question)
             if answer.token is not None:
                 approval_id = ids.approval(log.invocation_id, call.id)
                 who, nonce = await self._proofs.verify_token(
                     answer.token, namespace=namespace, approval_id=approval_id, answer=answer
                 )
-                verification = Verification(who=who, nonce=nonce)
+                verification = verification.model_copy(update={"who": who, "nonce": nonce})
                 await self._check_binding(call, answer)
                 if log.state.input and not who.may_access(log.state.input.tenant):
                     raise NotAllowed(f"{who.subject!r} does not belong to the tenant of call {call.id!r}.")

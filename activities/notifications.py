@@ -448,6 +448,7 @@ def build_notice(
         "title": title,
         "summary": call_summary,
         "digest": call.digest,
+        "question": call.question,
         "user_id": log.state.input.user_id if log.state.input else "",
         "tenant": log.state.input.tenant if log.state.input else None,
         "requester": requester,

@@ -160,15 +160,18 @@ class Story:
         answer["token"] = self.draw(st.sampled_from([None, SEALED, SEALED, "readable"]))
         if self.draw(st.booleans()) and (call := self.simulation.log.state.calls.get(answer["function_call_id"])):
             answer["digest"] = call.digest
+            answer["question"] = self.draw(st.sampled_from([None, call.question, 1]))
 
     def _review(self, ref: VerificationRef) -> Verification:
         """Verify the answer as a named approver, or refuse it."""
         answer = self.simulation.log.state.approvals.submitted[str(ref.message)]
         if self.draw(st.integers(0, 5)) == 0:
             return Verification(refused="NotAllowed", message="no such person")
+        question = self.simulation.questions[str(ref.message)]
         who = Verified(subject=answer.by or "alice", roles=self.draw(st.sampled_from([(), ("boss",)])))
         nonce = self.draw(st.sampled_from([None, "once", "twice"]))
-        return Verification(who=who if answer.token else None, nonce=nonce if answer.token else None)
+        verified: dict[str, Any] = {"who": who, "nonce": nonce} if answer.token else {}
+        return Verification(question=question, **verified)
 
     def _result(self, ref: str) -> None:
         simulation = self.simulation

@@ -97,6 +97,8 @@ class Simulation:
         self.log = Log("inv")
         self.in_flight: dict[str, str] = {}
         """Maps each reference to `model`, `tool` or `child`."""
+        self.questions: dict[str, int] = {}
+        """Maps the reference of each submitted answer to the question that was open, as the activity reads it."""
         self.asked: dict[str, CallModel] = {}
         """Maps the reference of each model activity to its step."""
         self._local: list[str] = []
@@ -311,6 +313,7 @@ class Simulation:
     def _take(self, ref: MessageRef, body: Body) -> None:
         self.log.record(decision.ref_with_verdict(ref, body), self.now, body)
         if isinstance(body, VerificationRequested):
+            self.questions[str(ref)] = self.log.state.calls[body.function_call_id].question
             self._schedule(str(VerificationRef(ref)), self._position(), "review")
 
     def _loop(self) -> None:
