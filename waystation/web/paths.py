@@ -9,6 +9,7 @@ STATIC = "/static"
 CALLBACK = "/login/callback"
 LINK = "/link"
 API = "/api/"
+RESOURCE_METADATA = "/.well-known/oauth-protected-resource"
 ENCODE = "/encode"
 DECODE = "/decode"
 
