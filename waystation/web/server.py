@@ -119,8 +119,15 @@ def build_app(
 ) -> Starlette:
     """Return an application with the routes of a table, whose requests pass `before` and the `Guard`."""
     public = {row.path for row in table if row.role == "public"}
-    others = {"origins": origins, "with_cookies": with_cookies}
-    guard = Middleware(Guard, access=access, names=names, limits=limits, public=public, **others)
+    guard = Middleware(
+        Guard,
+        access=access,
+        names=names,
+        limits=limits,
+        public=public,
+        origins=origins,
+        with_cookies=with_cookies,
+    )
     app = Starlette(
         routes=build_routes(table),
         middleware=[*before, guard],

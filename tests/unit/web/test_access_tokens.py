@@ -63,9 +63,10 @@ def there(tmp_path: Path, openid: FakeOpenId) -> Installation:
     return installed(tmp_path / "identity", openid)
 
 
-def client(keeper: Gatekeeper | None, links: list[str] | None = None) -> httpx.AsyncClient:
+def client(keeper: Gatekeeper | None, *, links: list[str] | None = None) -> httpx.AsyncClient:
     """Return a client of a small server, which allows the pages of one other site."""
-    access = Access(announce=[].append if links is None else links.append, token=TOKEN, gatekeeper=keeper)
+    announced = [] if links is None else links
+    access = Access(announce=announced.append, token=TOKEN, gatekeeper=keeper)
     rows = [
         RouteRow("GET", "/api/me", show, "login"),
         RouteRow("POST", "/api/me", show, "login"),
@@ -149,7 +150,7 @@ async def test_a_login_ends_when_the_person_is_no_longer_admitted(monkeypatch: p
 async def test_the_pages_of_an_allowed_site_need_a_token(method: Literal["GET", "POST"]) -> None:
     """The cookies of a person who has logged in to this server do not count for another site."""
     links: list[str] = []
-    async with client(None, links) as http:
+    async with client(None, links=links) as http:
         await http.get(links[-1])
         sent = {"Content-Type": "application/json"}
         assert (await http.request(method, "/api/me", headers=sent)).status_code == 200
