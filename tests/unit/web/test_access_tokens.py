@@ -124,13 +124,6 @@ async def test_an_outage_of_the_provider_is_not_a_refusal(there: Installation, o
     assert (response.status_code, "retry-after" in response.headers) == (503, True)
 
 
-async def test_a_person_who_is_not_admitted_is_refused(there: Installation, openid: FakeOpenId) -> None:
-    """The rules for logins apply to tokens, too."""
-    file = write(there.folder / "tokens.toml", openid, tables=f'{GRANT}[oidc.require]\nroles = ["board"]\n')
-    async with client(Gatekeeper.from_file(file, "default", interface="web")) as http:
-        assert (await http.get("/api/me", headers=bearer(openid.token()))).status_code == 403
-
-
 async def test_a_stream_ends_with_its_token(there: Installation, openid: FakeOpenId) -> None:
     """The token has just expired, which the tolerance for clocks still accepts."""
     async with client(keeper_of(there, openid)) as http:
