@@ -36,7 +36,7 @@ from waystation.core.errors import (
     UnknownAgent,
     UnknownCall,
 )
-from waystation.core.log import CallState, Log, check_authority, digest_with, origin_of, responses
+from waystation.core.log import CallState, Log, check_authority, digest_with, origin_of, question_of, responses
 from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, encode, to_plain_json
 from waystation.tools import BaseTool, FunctionTool, ToolContext
 from waystation.tools.approval import find_required_approval, parameters_digest
@@ -139,7 +139,7 @@ class AnswerVerifier:
             answer, call = log.state.approvals.submitted.get(params.ref), log.state.calls.get(params.call)
             if answer is None or call is None:
                 raise UnknownCall(f"There is no answer to verify for call {params.call!r}.")
-            verification = Verification(question=call.question)
+            verification = Verification(question=question_of(call))
             if answer.token is not None:
                 approval_id = ids.approval(log.invocation_id, call.id)
                 who, nonce = await self._proofs.verify_token(

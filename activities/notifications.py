@@ -28,7 +28,7 @@ from waystation.activities.log_cache import LogCache
 from waystation.configuration import PREFIX, ConfigurationTable, read_configuration, read_secret
 from waystation.core import ids, summary
 from waystation.core.errors import ForeignHistory, InvalidConfiguration, UnknownCall
-from waystation.core.log import CallState, Log, NoticeReport, NotifyInput, Occasion, call_url, origin_of
+from waystation.core.log import CallState, Log, NoticeReport, NotifyInput, Occasion, call_url, origin_of, question_of
 from waystation.core.payload import JsonObject, digest, encode
 from waystation.core.secrets import is_private_url
 from waystation.extensions import (
@@ -448,7 +448,7 @@ def build_notice(
         "title": title,
         "summary": call_summary,
         "digest": call.digest,
-        "question": call.question,
+        "question": question_of(call),
         "user_id": log.state.input.user_id if log.state.input else "",
         "tenant": log.state.input.tenant if log.state.input else None,
         "requester": requester,

@@ -11,6 +11,7 @@ from tests.corpus.scenarios import SCENARIOS
 from tests.tiers import sampled
 from waystation.core.approval import PendingCall
 from waystation.core.errors import ForeignHistory
+from waystation.core.log import question_of
 from waystation.history import build_log, decode_events
 from waystation.replay import replay
 from waystation.storage import Blobs
@@ -69,6 +70,6 @@ async def test_a_kept_history_has_the_workflows_state(name: str) -> None:
     events = [event.to_json() for event in log.state.events]
     # Like a reader, ignore fields that a later version added.
     for call in held["pending"]:
-        call |= {"run": log.state.run, "question": log.state.calls[call["function_call_id"]].question} | call
+        call |= {"run": log.state.run, "question": question_of(log.state.calls[call["function_call_id"]])} | call
     held["pending"] = [PendingCall.model_validate(call) for call in held["pending"]]
     assert {"events": events, "state": log.state.session.values, "pending": log.state.pending()} == held

@@ -16,7 +16,16 @@ from waystation.core import ids
 from waystation.core.actions import Action
 from waystation.core.contract import Event, ToolConfirmation
 from waystation.core.errors import InvocationError, NotJson
-from waystation.core.log import REQUEST_CONFIRMATION, REQUEST_CREDENTIAL, Log, Wait, is_working, next_step
+from waystation.core.log import (
+    REQUEST_CONFIRMATION,
+    REQUEST_CREDENTIAL,
+    Log,
+    Wait,
+    count_requests,
+    is_working,
+    next_step,
+    question_of,
+)
 from waystation.core.payload import JsonObject, decode_foreign, describe_faults, repeated_key
 from waystation.core.session_log import OPEN_STATUSES
 
@@ -134,7 +143,7 @@ class SessionTurns:
                     "or its deadline has passed. Set `will_continue=True` in each response that others will follow."
                 )
             # The ID of a response says whether it answers the latest request or the call itself.
-            question = call.question if call_id == call.id else 2 * call.requests - 1
+            question = question_of(call) if call_id == call.id else 2 * count_requests(call) - 1
             await invocation.answer(action, call.id, question=question, **fields)
             async for grown in invocation.follow():
                 if len(answered := _answers_to(grown, call_id)) > number:

@@ -60,7 +60,7 @@ class Guard:
         """Create the middleware.
 
         `public` contains the paths that do not require a login, and `origins` the other sites whose pages may send
-        requests. If `with_cookies` is false, these pages need a token, whoever has logged in to this server.
+        requests. If `with_cookies` is false, these pages need a token, even if the person has logged in to this server.
         """
         self._app, self._access, self._limits, self._public = app, access, limits, public
         self._origins, self._with_cookies = origins, with_cookies

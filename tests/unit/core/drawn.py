@@ -23,7 +23,16 @@ from waystation.core.contract import (
     ToolOutcome,
 )
 from waystation.core.conversation import ConversationView, prompt
-from waystation.core.log import AgentRun, CallModel, Failure, NoticeReport, VerificationRef, call_id_of, parse_ref
+from waystation.core.log import (
+    AgentRun,
+    CallModel,
+    Failure,
+    NoticeReport,
+    VerificationRef,
+    call_id_of,
+    parse_ref,
+    question_of,
+)
 from waystation.core.payload import JsonObject
 
 KINDS = ["function", "function", "quick", "long_running", "gated", "answered", "agent", "transfer"]
@@ -160,7 +169,7 @@ class Story:
         answer["token"] = self.draw(st.sampled_from([None, SEALED, SEALED, "readable"]))
         if self.draw(st.booleans()) and (call := self.simulation.log.state.calls.get(answer["function_call_id"])):
             answer["digest"] = call.digest
-            answer["question"] = self.draw(st.sampled_from([None, call.question, 1]))
+            answer["question"] = self.draw(st.sampled_from([None, question_of(call), 1]))
 
     def _review(self, ref: VerificationRef) -> Verification:
         """Verify the answer as a named approver, or refuse it."""

@@ -53,6 +53,7 @@ from waystation.core.log import (
     intake,
     latest_notifications,
     next_step,
+    question_of,
 )
 from waystation.core.log.budget_use import model_calls
 from waystation.core.payload import JsonObject
@@ -313,7 +314,7 @@ class Simulation:
     def _take(self, ref: MessageRef, body: Body) -> None:
         self.log.record(decision.ref_with_verdict(ref, body), self.now, body)
         if isinstance(body, VerificationRequested):
-            self.questions[str(ref)] = self.log.state.calls[body.function_call_id].question
+            self.questions[str(ref)] = question_of(self.log.state.calls[body.function_call_id])
             self._schedule(str(VerificationRef(ref)), self._position(), "review")
 
     def _loop(self) -> None:

@@ -20,6 +20,7 @@ from waystation.core.log import (
     CallState,
     Log,
     VerificationRequested,
+    question_of,
     without_verdict,
 )
 from waystation.core.payload import JsonObject
@@ -98,7 +99,7 @@ def counted_answers(log: Log, call: CallState) -> Iterator[Counted]:
     submitted: dict[str, tuple[Answer, int]] = {}
     replayed = Log("inv")
     for entry in log.entries:
-        question = replayed.state.calls[call.id].question if call.id in replayed.state.calls else 0
+        question = question_of(replayed.state.calls[call.id]) if call.id in replayed.state.calls else 0
         match entry.body:
             case VerificationRequested(_, answer):
                 submitted[str(without_verdict(entry.ref))] = answer, question
@@ -115,7 +116,7 @@ def approvers(log: Log, call: CallState) -> list[tuple[str | None, Verified | No
     """Return everyone whose approval counted for the confirmation of a call, or None if an operator waived it."""
     votes: list[tuple[str | None, Verified | None]] = []
     for answer, who, _, question in counted_answers(log, call):
-        if question != call.question - 1:
+        if question != question_of(call) - 1:
             continue
         by = who.subject if who else answer.by
         if answer.action == "waive":

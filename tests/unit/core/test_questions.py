@@ -7,7 +7,15 @@ from tests.unit.core.test_asking import request_confirmation, request_login
 from waystation.core.approval import Answer, Verification, Verified
 from waystation.core.contract import EventActions, ToolConfirmation
 from waystation.core.errors import AlreadyAnswered
-from waystation.core.log import AnswerVerified, Log, MessageRef, VerificationRef, VerificationRequested, parse_ref
+from waystation.core.log import (
+    AnswerVerified,
+    Log,
+    MessageRef,
+    VerificationRef,
+    VerificationRequested,
+    parse_ref,
+    question_of,
+)
 from waystation.core.log.decision import check_answer, decide_verified
 from waystation.core.payload import JsonObject
 
@@ -18,7 +26,7 @@ def submit(log: Log, number: int, action: str = "approve", **fields: JsonObject)
     """Submit an answer, and return the number of the question that is open."""
     answer = Answer.model_validate({"function_call_id": "fc-1", "action": action, **fields})
     log.append(MessageRef("s", number, "?"), 1_010, VerificationRequested("fc-1", answer))
-    return log.state.calls["fc-1"].question
+    return question_of(log.state.calls["fc-1"])
 
 
 def verify(log: Log, number: int, question: int | None, subject: str = "ann") -> AnswerVerified:

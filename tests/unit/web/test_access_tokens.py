@@ -13,7 +13,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from tests.fakes.openid import FakeOpenId
-from tests.server.web.sites import TOKEN
 from tests.unit.identity.conftest import Installation, installed
 from tests.unit.identity.test_bearer import RESOURCE, write
 from waystation.approvers import Gatekeeper
@@ -27,6 +26,7 @@ from waystation.web.route_table import RouteRow, make_login_rows
 from waystation.web.server import build_app, make_cors
 from waystation.web.shared_reads import SharedReads
 
+TOKEN = "a-token-of-a-test-that-is-long-enough"
 METADATA = "/.well-known/oauth-protected-resource"
 FRONT_END = "https://app.example.com"
 GRANT = '[oidc.grant]\nviewer = ["role:finance"]\n[envelope]\npublic_key = "envelope-public.json"\n'

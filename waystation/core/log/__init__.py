@@ -4,7 +4,15 @@ from waystation.core.log import decision, entry, intake, responses
 from waystation.core.log.agent_runs import is_busy, next_phase
 from waystation.core.log.answers import is_repeated
 from waystation.core.log.budget_use import is_working, verdict
-from waystation.core.log.call import CallState, digest_with, find_changes, origin_of, stage_of
+from waystation.core.log.call import (
+    CallState,
+    count_requests,
+    digest_with,
+    find_changes,
+    origin_of,
+    question_of,
+    stage_of,
+)
 from waystation.core.log.decision import allowed_actions, check_authority, check_claim
 from waystation.core.log.entry import (
     AnswerCounted,
@@ -137,6 +145,7 @@ __all__ = [
     "call_url",
     "check_authority",
     "check_claim",
+    "count_requests",
     "decision",
     "digest_with",
     "entry",
@@ -152,6 +161,7 @@ __all__ = [
     "origin_of",
     "parse_hold",
     "parse_ref",
+    "question_of",
     "responses",
     "stage_of",
     "verdict",

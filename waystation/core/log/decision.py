@@ -33,7 +33,7 @@ from waystation.core.errors import (
 )
 from waystation.core.log.answers import is_repeated
 from waystation.core.log.answers import receipt as receipt  # the other decisions about an update are here, too
-from waystation.core.log.call import CallState, count_missing_approvals
+from waystation.core.log.call import CallState, count_missing_approvals, question_of
 from waystation.core.log.entry import AnswerCounted, AnswerIgnored, AnswerVerified, Body, VerificationRequested
 from waystation.core.log.entry_ref import MessageRef
 from waystation.core.log.log import NOT_SUBMITTED, Log
@@ -178,7 +178,7 @@ def check_answer(
         raise Expired(f"The deadline of call {call.id!r} has passed; the call was not approved.")
     if not call.answerable:
         raise already_answered_error(call)
-    if any(question not in (None, call.question) for question in (answer.question, submitted_to)):
+    if any(question not in (None, question_of(call)) for question in (answer.question, submitted_to)):
         raise AlreadyAnswered(
             f"The answer is not for the question that call {call.id!r} asks now. Fetch the call again, and answer it "
             "if it still waits."
