@@ -36,7 +36,16 @@ from waystation.core.errors import (
     UnknownAgent,
     UnknownCall,
 )
-from waystation.core.log import CallState, Log, approval_of, check_authority, digest_with, origin_of, responses
+from waystation.core.log import (
+    CallState,
+    Log,
+    approval_of,
+    check_authority,
+    digest_with,
+    origin_of,
+    question_of,
+    responses,
+)
 from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, encode, to_plain_json
 from waystation.tools import BaseTool, FunctionTool, ToolContext
 from waystation.tools.approval import find_required_approval, parameters_digest
@@ -139,6 +148,7 @@ class AnswerVerifier:
             answer, call = log.state.approvals.submitted.get(params.ref), log.state.calls.get(params.call)
             if answer is None or call is None:
                 raise UnknownCall(f"There is no answer to verify for call {params.call!r}.")
+            verification = Verification(question=question_of(call))
             if answer.token is not None:
                 approval_id = ids.approval(log.invocation_id, call.id)
                 who, nonce = await self._proofs.verify_token(
@@ -147,7 +157,8 @@ class AnswerVerifier:
                 if is_machine(who.subject) and nonce != str(call.revoked):
                     raise NotAllowed(f"The completion URL for call {call.id!r} was revoked.")
                 # A machine may report progress any number of times with the same URL.
-                verification = Verification(who=who, nonce=None if is_machine(who.subject) else nonce)
+                about = {"who": who, "nonce": None if is_machine(who.subject) else nonce}
+                verification = verification.model_copy(update=about)
                 await self._check_binding(call, answer)
                 if log.state.input and not who.may_access(log.state.input.tenant):
                     raise NotAllowed(f"{who.subject!r} does not belong to the tenant of call {call.id!r}.")

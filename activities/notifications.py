@@ -39,6 +39,7 @@ from waystation.core.log import (
     OutgoingEvent,
     call_url,
     origin_of,
+    question_of,
 )
 from waystation.core.payload import JsonObject, digest, encode
 from waystation.core.secrets import is_private_url
@@ -516,6 +517,7 @@ def build_notice(
         "title": title,
         "summary": call_summary,
         "digest": call.digest,
+        "question": question_of(call),
         "user_id": log.state.input.user_id if log.state.input else "",
         "tenant": log.state.input.tenant if log.state.input else None,
         "requester": requester,

@@ -111,13 +111,14 @@ class Visibility:
         pending = state.pending()[:MAX_MEMO_CALLS]
         held = [hold.facts() for hold in state.holds.values()][:MAX_MEMO_CALLS]
         before, self.published = self.published, tuple(call.to_memo(MAX_MEMO_ARGS) for call in pending)
-        if self.published != before or held != self._held or not self._identified:
+        is_other = _without_questions(self.published) != _without_questions(before)
+        if is_other or held != self._held or not self._identified:
             self.check()
-        changed = held != self._held or self.published != before
+        changed = held != self._held or is_other
         if held != self._held:
             self._held = held
             workflow.upsert_memo({MEMO_HELD: held or None})
-        if self.published != before:
+        if is_other:
             # If search attributes are registered, an empty memo adds no information. Skipping the upsert saves a
             # history event and a tenth of the time from an approval to its result.
             if self.published or not self.registered:
@@ -195,6 +196,14 @@ def _status(pending: Sequence[JsonObject], held: Sequence[JsonObject]) -> str:
     if held:
         return f"{HELD}:{held[0]['reason']}"
     return (UNKNOWN if pending[0]["kind"] == UNKNOWN else "waiting") if pending else RUNNING
+
+
+def _without_questions(published: tuple[JsonObject, ...]) -> list[JsonObject]:
+    """Return published calls without the numbers of their questions, which earlier versions did not publish.
+
+    A question never changes alone, because the wait then has another start, too.
+    """
+    return [{name: value for name, value in call.items() if name != "question"} for call in published]
 
 
 def _ids(published: tuple[JsonObject, ...]) -> list[str]:

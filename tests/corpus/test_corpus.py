@@ -11,6 +11,7 @@ from tests.corpus.scenarios import SCENARIOS
 from tests.tiers import sampled
 from waystation.core.approval import PendingCall
 from waystation.core.errors import ForeignHistory
+from waystation.core.log import question_of
 from waystation.history import build_log, decode_events
 from waystation.replay import replay
 from waystation.storage import Blobs
@@ -68,5 +69,7 @@ async def test_a_kept_history_has_the_workflows_state(name: str) -> None:
     log = build_log([WorkflowHistory(history.workflow_id, await decode_events(history.events, CONVERTER))])
     events = [event.to_json() for event in log.state.events]
     # Like a reader, ignore fields that a later version added.
-    held["pending"] = [PendingCall.model_validate({"run": log.state.run} | call) for call in held["pending"]]
+    for call in held["pending"]:
+        call |= {"run": log.state.run, "question": question_of(log.state.calls[call["function_call_id"]])} | call
+    held["pending"] = [PendingCall.model_validate(call) for call in held["pending"]]
     assert {"events": events, "state": log.state.session.values, "pending": log.state.pending()} == held

@@ -15,7 +15,7 @@ from waystation.core.errors import NotAllowed
 from waystation.core.log import CallState, check_authority, check_claim
 
 if TYPE_CHECKING:
-    from waystation.approvers.identity import Completions, Gateway, Links, OidcLogin, Sealer
+    from waystation.approvers.identity import BearerTokens, Completions, Gateway, Links, OidcLogin, Sealer
     from waystation.client import Approvals, Outcome
 
 log = structlog.get_logger("waystation.approvers")
@@ -32,6 +32,7 @@ class Gatekeeper:
     oidc: "OidcLogin | None" = None
     links: "Links | None" = None
     completions: "Completions | None" = None
+    tokens: "BearerTokens | None" = None
 
     @classmethod
     def from_file(cls, file: str | Path, namespace: str, *, interface: str) -> "Gatekeeper":
@@ -40,23 +41,39 @@ class Gatekeeper:
         Raises:
             InvalidConfiguration: The file is invalid, or it lacks a section that another section requires.
         """
-        from waystation.approvers.identity import Completions, Configuration, Gateway, Links, OidcLogin, Sealer
+        from waystation.approvers.identity import (
+            BearerTokens,
+            Completions,
+            Configuration,
+            Gateway,
+            Links,
+            OidcLogin,
+            Sealer,
+        )
 
         configuration = Configuration.read(file)
-        envelope = configuration.envelope
-        if configuration.gateway is None and (configuration.links is None or (envelope and envelope.private_key)):
+        envelope, oidc = configuration.envelope, configuration.oidc
+        # With access tokens, each person brings a proof that workers can verify without the gateway's key.
+        brings_proofs = oidc is not None and oidc.resource is not None
+        if (
+            configuration.gateway is None
+            and not brings_proofs
+            and (configuration.links is None or (envelope and envelope.private_key))
+        ):
             raise configuration.make_missing_section_error(
                 "gateway", f"`waystation {interface}` finds no settings in this file; pass gateway.toml"
             )
-        if configuration.oidc is not None and configuration.gateway is None:
+        if oidc is not None and configuration.gateway is None and not brings_proofs:
             raise configuration.make_missing_section_error("gateway", "workers verify logins with its key")
+        login = OidcLogin.of(configuration) if oidc else None
         return cls(
             interface=interface,
             gateway=Gateway.of(configuration) if configuration.gateway else None,
-            sealer=Sealer.of(configuration) if configuration.gateway else None,
-            oidc=OidcLogin.of(configuration) if configuration.oidc else None,
+            sealer=Sealer.of(configuration) if configuration.gateway or brings_proofs else None,
+            oidc=login,
             links=Links.of(configuration, namespace=namespace) if configuration.links else None,
             completions=Completions.of(configuration),
+            tokens=BearerTokens.of(configuration, login.admission) if login and brings_proofs else None,
         )
 
     def roles_of(self, person: str) -> frozenset[str]:
@@ -65,7 +82,10 @@ class Gatekeeper:
 
     def identify(self, person: Person) -> Verified | None:
         """Return the identity that workers will verify, or None if they will receive only an unverified name."""
-        return None if self.gateway is None else person.verified or Verified(subject=person.name)
+        is_signed = self.gateway is not None and (person.vouched or person.verified is not None)
+        if self.sealer is None or not (is_signed or person.proof):
+            return None
+        return person.verified or Verified(subject=person.name)
 
     def make_signer(self, person: Person) -> TokenSigner | None:
         """Return a function that creates the encrypted token of an answer or request.
@@ -73,14 +93,15 @@ class Gatekeeper:
         It contains the person's proof or, without one, a token that the gateway signs for the person. Return None if
         the interface cannot sign and encrypt tokens.
         """
-        who, proof = self.identify(person), person.proof
-        if who is None or self.gateway is None or self.sealer is None:
+        who, proof, sealer = person.verified or Verified(subject=person.name), person.proof, self.sealer
+        signer = self.gateway.signer(who.subject, who.roles) if self.gateway else None
+        if sealer is None or (signer is None and proof is None):
             return None
-        signer, sealer = self.gateway.signer(who.subject, who.roles), self.sealer
 
         def make(*, namespace: str, approval_id: str, answer: Mapping[str, Any] | approval.Request) -> str:
             place = {"namespace": namespace, "approval_id": approval_id}
-            return sealer.seal(proof or signer(**place, answer=answer), **place, answer=answer)
+            token = proof or (signer(**place, answer=answer) if signer else "")
+            return sealer.seal(token, **place, answer=answer)
 
         return make
 
@@ -109,7 +130,8 @@ class Gatekeeper:
         without a value are left out.
         """
         fields = {key: value for key, value in fields.items() if value not in (None, "", False) or key == "wake"}
-        fields |= {"by": person.subject or None, "token": self.make_signer(person)}
+        token = self.make_signer(person) if self.identify(person) else None
+        fields |= {"by": person.subject or None, "token": token}
         outcomes = [outcome async for outcome in approvals.answer_all(calls, action, **fields)]
         for outcome in outcomes:
             if outcome.receipt is not None:

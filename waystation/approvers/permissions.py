@@ -38,6 +38,13 @@ class Person:
     """A token with which the person has proved the identity, and which workers accept. Without one, the gateway signs
     the person's answers."""
 
+    vouched: bool = True
+    """Whether the gateway may sign answers for this person without a proof."""
+
+    is_machine: bool = False
+    """Whether this is a program with an identity of its own. It counts as an approver or operator only of calls whose
+    policy names it."""
+
     @property
     def subject(self) -> str:
         """The name to record with answers: the verified one, if there is one."""
@@ -65,9 +72,10 @@ def is_named(person: Person, names: tuple[str, ...]) -> bool:
 def may_answer(person: Person, call: PendingCall) -> bool:
     """Return whether this person's roles allow deciding a call. The call's policy may still exclude the person.
 
-    Without the role `approver`, people may decide only calls whose policy names them.
+    Without the role `approver`, people may decide only calls whose policy names them, and so may machines in any case.
     """
-    return "approver" in person.roles or (call.policy is not None and is_named(person, call.policy.asked(call.level)))
+    is_asked = call.policy is not None and is_named(person, call.policy.asked(call.level))
+    return is_asked or ("approver" in person.roles and not person.is_machine)
 
 
 def sees_tenant(person: Person, tenant: str | None) -> bool:
@@ -105,9 +113,13 @@ def sees_call(person: Person, call: PendingCall) -> bool:
 def why_not(person: Person, call: PendingCall, action: Action) -> str:
     """Return why this person's roles do not allow an action on a visible call, or an empty string if they do."""
     if ACTIONS[action].operators_only:
-        allowed = "operator" in person.roles or (call.policy is not None and is_named(person, call.policy.operators))
-        return "" if allowed else format_lack("operator")
-    return "" if action == "view" or may_answer(person, call) else format_lack("approver")
+        is_operator = call.policy is not None and is_named(person, call.policy.operators)
+        allowed = is_operator or ("operator" in person.roles and not person.is_machine)
+    else:
+        allowed = action == "view" or may_answer(person, call)
+    if not allowed and person.is_machine:
+        return f"{person.subject!r} is a machine, so it may {action} only calls whose policy names it."
+    return "" if allowed else format_lack("operator" if ACTIONS[action].operators_only else "approver")
 
 
 def check_role(person: Person, role: Role) -> None:

@@ -134,9 +134,10 @@ async def _follow(
 async def _answer(invocation: Invocation, unused: dict[str, Action], call_id: str, by: str | None) -> None:
     """Answer a call as soon as it is pending, and remove it from `unused`."""
     async for log in invocation.follow():
-        if any(call.function_call_id == call_id for call in log.state.pending()):
-            await invocation.answer(unused.pop(call_id), call_id, by=by)
-            return
+        for call in log.state.pending():
+            if call.function_call_id == call_id:
+                await invocation.answer(unused.pop(call_id), call_id, by=by, **call.as_seen)
+                return
 
 
 def _confirm(calls: Sequence[CallState]) -> None:

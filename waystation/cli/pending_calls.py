@@ -375,8 +375,8 @@ async def _answer_one(
         raise CommandProblem(Exit.USAGE, f"`{action.name}` requires {' and '.join(missing)} for this call.")
     assert id is not None
     # The digest ties the answer to the call that the user saw: by now, that call's ID may belong to another call.
-    digest, run = (call.digest, call.run) if call else (None, None)
-    receipt = await client.invocation(id).answer(action.name, call_id, digest=digest, run=run, **fields)
+    seen = call.as_seen if call else {}
+    receipt = await client.invocation(id).answer(action.name, call_id, **seen, **fields)
     name = terminal.format_call(call) if call else terminal.escape(str(receipt.get("tool")))
     if call and action.name == "edit":
         name += f" as {terminal.escape(summary.call(call.tool, fields['args']))}"

@@ -82,6 +82,12 @@ Host = Annotated[str, typer.Option(help="Address to listen on.")]
 AllowHost = Annotated[
     list[str] | None, typer.Option(metavar="NAME", help="Another host name of the server. Can be repeated.")
 ]
+AllowOrigin = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="URL", help="Origin of another site whose pages may send requests with a token. Can be repeated."
+    ),
+]
 PersonOption = Annotated[
     str | None,
     typer.Option(
@@ -115,6 +121,7 @@ async def web(
     identity: Identity = None,
     url: Url = None,
     allow_any_account: AllowAnyAccount = False,
+    allow_origin: AllowOrigin = None,
     temporal_ui: Annotated[
         str | None, typer.Option(metavar="URL", help="URL of the Temporal Web UI, for links to it.")
     ] = None,
@@ -146,6 +153,9 @@ async def web(
             from waystation.web.limits import Limits
             from waystation.web.server import create_app
         _check_urls(url, **{"--temporal-ui": temporal_ui})
+        origins = [origin.rstrip("/") for origin in allow_origin or ()]
+        for origin in origins:
+            _check_origin("--allow-origin", origin)
         places = f"{client.blobs.files.place}, and artifacts from {describe_place(artifacts)}"
         ctx.out.remark(f"Large values are read from {places}.")
         await ctx.compare_stores(payloads=client.blobs.files)
@@ -162,6 +172,7 @@ async def web(
                 temporal_ui=temporal_ui,
                 artifacts=artifacts,
                 limits=Limits(visibility_per_s=visibility_rate),
+                origins=origins,
             ),
             client.temporal.namespace,
             host=host,

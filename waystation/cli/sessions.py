@@ -472,8 +472,8 @@ class Chat:
             action,
             call.function_call_id,
             by=name_sender(token),
-            digest=call.digest,
             token=token,
+            **call.as_seen,
             **fields,
         )
         self._watch.mark_answered(call)

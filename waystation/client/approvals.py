@@ -415,7 +415,7 @@ class Approvals:
     async def _send_answer(self, call: str | PendingCall, action: Action, fields: JsonObject) -> Outcome:
         answer = dict(fields)
         if isinstance(call, PendingCall):
-            answer = {"digest": call.digest, "run": call.run} | answer
+            answer = call.as_seen | answer
         if action == "progress":  # the only action that would take effect twice if repeated
             content = {name: repr(value) for name, value in fields.items() if name not in ("token", "confirm_within")}
             answer.setdefault("answer_id", digest([action, content]))

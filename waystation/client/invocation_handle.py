@@ -325,7 +325,7 @@ class Invocation:
         """
         call = (self.id, function_call_id or await _find_only_pending(self))
         stored = await store.authorize(auth_response_uri=auth_response_uri, credential=credential, call=call)
-        receipt = await self.approve(call[1], **answer)
+        receipt = await self.approve(call[1], **await _name_login(self, call[1]), **answer)
         await approve_calls(self.client, (other for other in stored.calls if tuple(other) != call))
         return receipt
 
@@ -437,8 +437,23 @@ async def approve_calls(client: ClientContext, calls: Iterable[tuple[str, str]])
     for invocation_id, call_id in calls:
         # Skip calls that were canceled or answered in the meantime, and approvals that no worker confirms.
         with suppress(errors.AnswerRefused, errors.AnswerUnconfirmed, RPCError):
-            receipts.append(await Invocation.from_id(client, invocation_id).approve(call_id))
+            invocation = Invocation.from_id(client, invocation_id)
+            receipts.append(await invocation.approve(call_id, **await _name_login(invocation, call_id)))
     return receipts
+
+
+async def _name_login(invocation: Invocation, call_id: str) -> JsonObject:
+    """Return the field that makes an approval after a login count only for the call's request for a credential.
+
+    Raises:
+        AlreadyAnswered: The call waits for something else by now.
+    """
+    call = next((call for call in await invocation.pending() if call.function_call_id == call_id), None)
+    if call and call.kind != "credential":
+        raise errors.AlreadyAnswered(
+            f"Call {call.approval_id!r} no longer waits for a credential, but for the answer to a {call.kind} request."
+        )
+    return {"question": call.question} if call else {}
 
 
 async def check_owner(client: ClientContext, id: str, app_key: str, user_id: str) -> None:

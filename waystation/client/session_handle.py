@@ -273,9 +273,7 @@ class Session:
             content = data.encode() if isinstance(data, str) else data
             part = {"inline_data": {"mime_type": mime_type or "application/octet-stream", "data": content}}
         return await artifacts.save_artifact(
-            app_name=ids.shown_app(self.given.app_key),
-            user_id=self.given.user_id,
-            session_id=self.given.session_id,
+            **ids.stored_names(self.given.app_key, self.given.user_id, self.given.session_id),
             filename=name,
             artifact=part,
         )

@@ -326,7 +326,7 @@ class Sessions:
         """
         key = ids.app_key(app, tenant)
         deleted = DeletedSession(ids.session(key, user_id, session_id))
-        names = {"app_name": key, "user_id": user_id, "session_id": session_id}
+        names = ids.stored_names(key, user_id, session_id)
 
         async def find() -> dict[WorkflowRun, bool]:
             return await find_session_runs(self._temporal, deleted.id)

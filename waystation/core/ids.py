@@ -203,8 +203,8 @@ def check_app(app: str) -> str:
 def app_key(app: str, tenant: str | None) -> str:
     """Return the key that separates an app's data: its name or, within a tenant, `<tenant>~~<app>`.
 
-    IDs of sessions and scopes contain this key. Artifact, memory and credential services receive it as the app's name.
-    Different pairs of app and tenant never share a key.
+    IDs of sessions and scopes contain this key. Artifact, memory and credential services receive its `shown_app` as the
+    app's name. Different pairs of app and tenant never share a key.
 
     Raises:
         ValueError: The app or the tenant is not valid.
@@ -246,6 +246,11 @@ def shown_app(key: str) -> str:
     """Return the name of an app that tools and services receive: its key or, in a `program_tenant`, its plain name."""
     app, tenant = parse_app_key(key)
     return app if tenant and tenant.startswith(_PROGRAM) else key
+
+
+def stored_names(key: str, user_id: str, session_id: str) -> dict[str, str]:
+    """Return the names under which artifact and memory services keep the data of a session. `key` is the app's key."""
+    return {"app_name": shown_app(key), "user_id": user_id, "session_id": session_id}
 
 
 def session(app: str, user_id: str, session_id: str) -> str:

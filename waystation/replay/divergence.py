@@ -570,8 +570,8 @@ def _is_harmless(part: Part, command: Command, own: Sequence[str], *, updated: b
     # Recorded types can gain optional fields. Older recordings lack them, while current code may write their defaults.
     if recorded is ABSENT and now in (None, "", False, 0, [], {}):
         return True
-    # The same applies to the run of a pending call, which every run publishes.
-    if recorded is ABSENT and name.startswith(MEMO_PENDING) and name.endswith("].run"):
+    # The same applies to the run and the question of a pending call, which every run publishes.
+    if recorded is ABSENT and name.startswith(MEMO_PENDING) and name.endswith(("].run", "].question")):
         return True
     # In a replay, a run has a single ID, but a run that was reset was recorded with several.
     if name.endswith(".run_id") and recorded in own and now in own:

@@ -16,7 +16,16 @@ from waystation.core import ids
 from waystation.core.actions import Action
 from waystation.core.contract import Event, ToolConfirmation
 from waystation.core.errors import InvocationError, NotJson
-from waystation.core.log import REQUEST_CONFIRMATION, REQUEST_CREDENTIAL, Log, Wait, is_working, next_step
+from waystation.core.log import (
+    REQUEST_CONFIRMATION,
+    REQUEST_CREDENTIAL,
+    Log,
+    Wait,
+    count_requests,
+    is_working,
+    next_step,
+    question_of,
+)
 from waystation.core.payload import JsonObject, decode_foreign, describe_faults, repeated_key
 from waystation.core.session_log import OPEN_STATUSES
 
@@ -127,12 +136,15 @@ class SessionTurns:
         number = self._answers.setdefault((invocation.id, call_id), known)
         self._answers[invocation.id, call_id] += 1
         if len(answered) <= number:
-            if action in ("respond", "progress") and log.state.calls[ids.requesting_call(call_id)].closed:
+            call = log.state.calls[ids.requesting_call(call_id)]
+            if action in ("respond", "progress") and call.closed:
                 raise ValueError(
                     f"Function call {call_id!r} cannot receive another function response: it has its final response, "
                     "or its deadline has passed. Set `will_continue=True` in each response that others will follow."
                 )
-            await invocation.answer(action, ids.requesting_call(call_id), **fields)
+            # The ID of a response says whether it answers the latest request or the call itself.
+            question = question_of(call) if call_id == call.id else 2 * count_requests(call) - 1
+            await invocation.answer(action, call.id, question=question, **fields)
             async for grown in invocation.follow():
                 if len(answered := _answers_to(grown, call_id)) > number:
                     break

@@ -91,7 +91,7 @@ class AgentEnvironment:
                 address=self.server.address, store=self.store, offload_over=self._offload_over
             )
             self.client = AgentClient(self.temporal, task_queue=self._task_queue, blobs=blobs)
-            registry = Registry.of(*self._agents)
+            registry = self._agents if isinstance(self._agents, Registry) else Registry.of(*self._agents)
             lifespans = Lifespans(registry.list_lifespans)
             self.worker = create_worker(
                 self.temporal,

@@ -1,7 +1,8 @@
 """The ways to log in to the web application, and to log out.
 
 People log in with the link that the server prints, through an OpenID provider, or with a link to one call. Programs
-send a token. A cookie contains only a random ID; the login that it identifies stays in this process's memory.
+send a token: the one of this server, or an access token of the provider. A cookie contains only a random ID; the login
+that it identifies stays in this process's memory.
 """
 
 import hmac
@@ -10,25 +11,25 @@ import time
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import TYPE_CHECKING
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from starlette.datastructures import Headers
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import Scope
 
 from waystation.approvers import ROLES, Gatekeeper
 from waystation.configuration import login_name
-from waystation.core.errors import NotAllowed
+from waystation.core.errors import AuthorizationFailed, IdentityUnavailable, NotAllowed
 from waystation.web.exposure import check_token
 from waystation.web.forms import parse_form, read_form
 from waystation.web.http_responses import RequestRefused, accepts_html, format_refusal, render_page
 from waystation.web.limits import Limits
 from waystation.web.logins import Login, make_login_cache
-from waystation.web.paths import CALLBACK, CALLS, LOGIN, format_call_path, sanitize_next
+from waystation.web.paths import CALLBACK, CALLS, LOGIN, RESOURCE_METADATA, format_call_path, sanitize_next
 
 if TYPE_CHECKING:
-    from waystation.approvers.identity import OidcLogin
+    from waystation.approvers.identity import BearerTokens, OidcLogin
 
 LOGIN_S = 8 * 3600.0
 """How long a login through the provider lasts. After that, the provider must confirm the identity again. A login from a
@@ -66,7 +67,8 @@ class Access:
             gatekeeper: Verifies identities. Without it, the name given at login is not verified.
             limits: Limits on the number of logins.
             is_local: Whether only this machine can reach the server. If so, and if there is no provider, programs with
-                the access token have all roles. Otherwise, they have only the role `viewer`.
+                the access token have all roles, and answer calls that do not require a verified identity. Otherwise,
+                they have only the role `viewer`.
 
         Raises:
             NotSafeToServe: The token is too short.
@@ -80,23 +82,80 @@ class Access:
         self._logins, self._visits = make_login_cache(limits.logins), make_login_cache(limits.visits)
         is_trusted = is_local and self.gatekeeper.oidc is None
         name, roles = (self._person, ROLES) if is_trusted else ("program", frozenset({"viewer"}))
-        self._program = Login(name, browser=False, roles=roles)
+        # Several people may know the token, so no answer that it sends proves who sent it.
+        self._program = Login(name, browser=False, roles=roles, vouched=False, answers=is_trusted)
         self._link_token = ""
         self._offer()
 
-    def find_login(self, scope: Scope) -> Login | None:
+    async def find_login(self, scope: Scope, *, with_cookies: bool = True, with_tokens: bool = True) -> Login | None:
         """Return the login that a request belongs to, or None if the request has no valid cookie or token.
 
-        A login from a link to a call is valid only for that call's page.
+        A login from a link to a call is valid only for that call's page. Pages of other origins may not use cookies,
+        and public routes do not look at access tokens.
+
+        Raises:
+            RequestRefused: The request has an access token that is not valid or not sufficient for this server.
         """
         kind, _, token = Headers(scope=scope).get("authorization", "").partition(" ")
-        if self._token is not None and kind.lower() == "bearer" and is_equal(token.strip(), self._token):
-            return self._program
+        if kind.lower() == "bearer":
+            if self._token is not None and is_equal(token.strip(), self._token):
+                return self._program
+            if self.gatekeeper.tokens is not None and with_tokens:
+                return await self._find_bearer(self.gatekeeper.tokens, token.strip())
+        if not with_cookies:
+            return None
         cookies = Request(scope).cookies
         if (login := self._logins.get(cookies.get(self._cookie, ""))) is not None:
             return login
         visit = self._visits.get(cookies.get(f"{self._cookie}-link", ""))
         return visit if visit is not None and scope["path"] == format_call_path(visit.only) else None
+
+    async def _find_bearer(self, tokens: "BearerTokens", token: str) -> Login:
+        from waystation.approvers.identity import ScopesMissing
+
+        try:
+            found = await tokens.identify(token)
+        except IdentityUnavailable as error:
+            raise RequestRefused(HTTPStatus.SERVICE_UNAVAILABLE, "IdentityUnavailable", str(error)) from None
+        except AuthorizationFailed as error:
+            raise RequestRefused(HTTPStatus.FORBIDDEN, "NotAllowed", str(error)) from None
+        except ScopesMissing as error:
+            details = {"error": "insufficient_scope", "scope": " ".join(tokens.scopes)}
+            headers = self._challenge(**details)
+            raise RequestRefused(HTTPStatus.FORBIDDEN, "ScopesMissing", str(error), headers) from None
+        except NotAllowed as error:
+            headers = self._challenge(error="invalid_token")
+            raise RequestRefused(HTTPStatus.UNAUTHORIZED, "NotLoggedIn", str(error), headers) from None
+        return Login(
+            found.name or found.who.subject,
+            verified=found.who,
+            until=found.until,
+            browser=False,
+            roles=found.roles,
+            proof=None if self.gatekeeper.gateway else token,
+            is_machine=found.is_machine,
+            is_admitted=found.is_admitted,
+        )
+
+    def _challenge(self, **details: str) -> dict[str, str]:
+        """Return the header that tells a program how to get a token (RFC 6750 and RFC 9728)."""
+        place = find_metadata(self.gatekeeper)
+        if place is not None:
+            details = {**details, "resource_metadata": place}
+        listed = ", ".join(f'{name}="{value}"' for name, value in details.items())
+        return {"WWW-Authenticate": f"Bearer {listed}".rstrip()}
+
+    async def describe_resource(self, request: Request) -> Response:
+        """Return the metadata of this server as a protected resource, which names the provider (RFC 9728)."""
+        tokens = self.gatekeeper.tokens
+        assert tokens is not None
+        metadata = {
+            "resource": tokens.resource,
+            "authorization_servers": [tokens.provider],
+            "bearer_methods_supported": ["header"],
+            "resource_name": "Waystation",
+        }
+        return JSONResponse(metadata | ({"scopes_supported": [*tokens.scopes]} if tokens.scopes else {}))
 
     def refuse_stranger(self, scope: Scope) -> Response:
         """Return the response for a request without a login: a redirect to the provider, a page, or an error."""
@@ -113,16 +172,14 @@ class Access:
             return RedirectResponse(place, HTTPStatus.SEE_OTHER)
         text = (
             f"Log in first: {remedy}. Programs send `Authorization: Bearer TOKEN` with the token in "
-            "WAYSTATION_WEB_TOKEN."
+            f"WAYSTATION_WEB_TOKEN{' or an access token of the provider' if self.gatekeeper.tokens else ''}."
         )
         if scope["method"] == "POST":
             problem = "Nothing was sent: this browser is not logged in, or its login has ended."
             if in_browser and place and is_call:
                 return render_page("link.html", code=HTTPStatus.UNAUTHORIZED, place=place, problem=problem)
             text = f"{problem} {text}"
-        return format_refusal(
-            scope, RequestRefused(HTTPStatus.UNAUTHORIZED, "NotLoggedIn", text, {"WWW-Authenticate": "Bearer"})
-        )
+        return format_refusal(scope, RequestRefused(HTTPStatus.UNAUTHORIZED, "NotLoggedIn", text, self._challenge()))
 
     async def log_in(self, request: Request) -> Response:
         """Redirect to the provider, or exchange the token in a printed link for a cookie.
@@ -216,6 +273,14 @@ class Access:
     def _offer(self) -> None:
         self._link_token = secrets.token_urlsafe(32)
         self._announce(f"{LOGIN}?token={self._link_token}")
+
+
+def find_metadata(gatekeeper: Gatekeeper) -> str | None:
+    """Return the URL of the metadata for access tokens, or None if there are none or their audience is not a URL."""
+    parts = urlsplit(gatekeeper.tokens.resource if gatekeeper.tokens else "")
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        return None
+    return f"{parts.scheme}://{parts.netloc}{RESOURCE_METADATA}{parts.path.rstrip('/')}"
 
 
 def is_equal(value: str, expected: str) -> bool:

@@ -143,14 +143,15 @@ class CallView:
 
     @property
     def version(self) -> str:
-        """The call's digest and run ID, separated by a space. In a form, it ties the answer to what the page showed."""
-        return f"{self.pending.digest} {self.pending.run or ''}"
+        """The call's digest, run ID and question, separated by spaces. It ties the answer to what the page showed."""
+        return f"{self.pending.digest} {self.pending.run or ''} {self.pending.question}"
 
     def with_version(self, version: str) -> PendingCall:
-        """Return the call with the digest and run of a form's `version`. A missing part keeps its current value."""
-        digest, _, run = version.partition(" ")
+        """Return the call with the parts of a form's `version`. A missing part keeps its current value."""
+        digest, run, question = [*version.split(" "), "", ""][:3]
         call = self.pending
-        return call.model_copy(update={"digest": digest or call.digest, "run": run or call.run})
+        update = {"digest": digest or call.digest, "run": run or call.run}
+        return call.model_copy(update=update | ({"question": int(question)} if question.isdecimal() else {}))
 
     def response_fields(self) -> list[Field]:
         """Return fields for the response. Empty unless the tool has a response schema with properties."""

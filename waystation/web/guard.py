@@ -55,14 +55,15 @@ class Guard:
         limits: Limits,
         public: Collection[str],
         origins: Sequence[str] = (),
+        with_cookies: bool = True,
     ) -> None:
         """Create the middleware.
 
         `public` contains the paths that do not require a login, and `origins` the other sites whose pages may send
-        requests.
+        requests. If `with_cookies` is false, these pages need a token, even if the person has logged in to this server.
         """
         self._app, self._access, self._limits, self._public = app, access, limits, public
-        self._origins = origins
+        self._origins, self._with_cookies = origins, with_cookies
         self._names = [name.lower() for name in (*LOOPBACK, *names)]
         rate = partial(RequestRate, per_s=limits.window_s, clients=limits.counted)
         self._login_rate, self._post_rate = rate(limits.login_attempts), rate(limits.posts)
@@ -94,12 +95,12 @@ class Guard:
             await send(message)
 
         try:
-            response = self._response(scope)
+            response = await self._response(scope)
         except RequestRefused as refused:
             response = format_refusal(scope, refused)
         await (response or self._app)(scope, body.receive, answer)
 
-    def _response(self, scope: Scope) -> Response | None:
+    async def _response(self, scope: Scope) -> Response | None:
         """Return the response for a request that must not reach the application, or None to pass the request on.
 
         Raises:
@@ -109,13 +110,15 @@ class Guard:
         path, address, headers = scope["path"], (scope.get("client") or ("",))[0], Headers(scope=scope)
         if not self._is_own(headers.get("host", "")):
             return PlainTextResponse(self._unknown_name(headers.get("host", "")), HTTPStatus.BAD_REQUEST)
-        login = self._access.find_login(scope)
+        is_login, is_static = path in self._public, path.startswith(f"{STATIC}/")
+        with_cookies = self._with_cookies or headers.get("origin") not in self._origins
+        with_tokens = not (is_login or is_static)
+        login = await self._access.find_login(scope, with_cookies=with_cookies, with_tokens=with_tokens)
         scope.setdefault("state", {})["login"] = login
         is_post = scope["method"] not in _SAFE_METHODS
-        is_login = path in self._public
         if is_login:
             self._login_rate.check(address)
-        elif path.startswith(f"{STATIC}/"):
+        elif is_static:
             return None
         if is_post:
             self._check_origin(headers)
@@ -129,7 +132,7 @@ class Guard:
         if login is None:
             return self._access.refuse_stranger(scope)
         if is_post:
-            self._post_rate.check(login.csrf)
+            self._post_rate.check(login.owner)
         return None
 
     def _is_own(self, host: str) -> bool:

@@ -33,10 +33,14 @@ class Login(Person):
     """The time when the login expires, in seconds since 1970, or infinity if it does not expire."""
     browser: bool = True
     """Whether this login may send forms."""
+    answers: bool = True
+    """Whether this login may answer calls, as far as its other roles allow."""
     csrf: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
     """A token that only this login's forms contain."""
     over: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
     """Set when the person logs out, or when newer logins displace this one."""
+    is_admitted: Callable[[], bool] = field(default=lambda: True, repr=False)
+    """Returns whether the person may still use the server. It is asked from time to time."""
     _seen: FIFOCache[str, bool] = field(default_factory=lambda: FIFOCache(MAX_FORMS), repr=False)
     """The calls that this person has viewed, by approval ID."""
     _forms: FIFOCache[tuple[str, str], FormUse] = field(default_factory=lambda: FIFOCache(MAX_FORMS), repr=False)
@@ -47,8 +51,8 @@ class Login(Person):
         return f"{self.verified.issuer} {self.verified.subject}" if self.verified else self.csrf
 
     async def wait_until_over(self) -> None:
-        """Wait until the login has ended or expired."""
-        while not self.over.is_set() and (rest_s := self.until - time.time()) > 0:
+        """Wait until the login has ended or expired, or the person is no longer admitted."""
+        while not self.over.is_set() and (rest_s := self.until - time.time()) > 0 and self.is_admitted():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(min(rest_s, CLOCK_CHECK_S)):
                     await self.over.wait()

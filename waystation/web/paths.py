@@ -10,6 +10,7 @@ CALLBACK = "/login/callback"
 LINK = "/link"
 API = "/api/"
 COMPLETIONS = "/completions/"
+RESOURCE_METADATA = "/.well-known/oauth-protected-resource"
 ENCODE = "/encode"
 DECODE = "/decode"
 

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Literal
+from urllib.parse import urlsplit
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -14,7 +15,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from waystation.approvers import ROLES, Role, check_role
-from waystation.web.access import Access
+from waystation.web.access import Access, find_metadata
 from waystation.web.agent_pages import AgentPages
 from waystation.web.approval_pages import ApprovalPages
 from waystation.web.completion_route import CompletionRoute
@@ -138,6 +139,8 @@ def make_login_rows(access: Access) -> list[RouteRow]:
     ]
     if access.gatekeeper.oidc is not None:
         rows.append(RouteRow("GET", CALLBACK, access.return_from_provider, "public"))
+    if place := find_metadata(access.gatekeeper):
+        rows.append(RouteRow("GET", urlsplit(place).path, access.describe_resource, "public"))
     return rows
 
 

@@ -13,6 +13,7 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from temporalio.service import RPCError
@@ -64,6 +65,7 @@ def create_app(
     temporal_ui: str | None = None,
     artifacts: "str | Path | BaseArtifactService" = STORES.artifacts,
     limits: Limits | None = None,
+    origins: Sequence[str] = (),
 ) -> Starlette:
     """Return the web application.
 
@@ -75,6 +77,8 @@ def create_app(
         temporal_ui: Address of the Temporal Web UI that pages link to.
         artifacts: The folder, object store or service where workers store artifacts.
         limits: Limits on what the application accepts and shows.
+        origins: Origins of other sites, such as `https://app.example.com`, whose pages may send requests with an access
+            token. Their requests never use cookies.
     """
     limits = limits or Limits()
     reads = SharedReads(limits.visibility_per_s)
@@ -89,9 +93,21 @@ def create_app(
     key = access.gatekeeper.completions
     completions = CompletionRoute(client, key) if key else None
     table = make_table(access, invocations, inbox, approvals, api, forks, agents, sessions, completions)
-    app = build_app(table, access, names=names, limits=limits)
+    before = [make_cors(origins)] if origins else []
+    app = build_app(table, access, names=names, limits=limits, before=before, origins=origins, with_cookies=False)
     app.state.invocations = invocations
     return app
+
+
+def make_cors(origins: Sequence[str]) -> Middleware:
+    """Return the middleware that lets pages of other sites read responses. Browsers then send no cookies."""
+    return Middleware(
+        CORSMiddleware,
+        allow_origins=origins,
+        allow_methods=["GET", "POST"],
+        allow_headers=["Authorization", "Content-Type", "Last-Event-ID"],
+        expose_headers=["WWW-Authenticate"],
+    )
 
 
 def build_app(
@@ -102,10 +118,19 @@ def build_app(
     limits: Limits,
     before: Sequence[Middleware] = (),
     origins: Sequence[str] = (),
+    with_cookies: bool = True,
 ) -> Starlette:
     """Return an application with the routes of a table, whose requests pass `before` and the `Guard`."""
     public = {row.path for row in table if row.role == "public"}
-    guard = Middleware(Guard, access=access, names=names, limits=limits, public=public, origins=origins)
+    guard = Middleware(
+        Guard,
+        access=access,
+        names=names,
+        limits=limits,
+        public=public,
+        origins=origins,
+        with_cookies=with_cookies,
+    )
     app = Starlette(
         routes=build_routes(table),
         middleware=[*before, guard],

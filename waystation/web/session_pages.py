@@ -363,7 +363,7 @@ def _pending(log: Log) -> list[Any]:
 
 def _artifact_scope(place: Place) -> dict[str, str]:
     names = place.session.given
-    return {"app_name": names.app_key, "user_id": names.user_id, "session_id": names.session_id}
+    return ids.stored_names(names.app_key, names.user_id, names.session_id)
 
 
 def _content_of(part: Any) -> bytes | None:

@@ -26,6 +26,7 @@ from waystation.core.errors import AlreadyAnswered, IdentityUnavailable, Invalid
 from waystation.core.log import AnswerVerified
 from waystation.core.payload import JsonObject
 from waystation.testing import AgentEnvironment
+from waystation.tools import ToolContext
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.long_running_tool import LongRunningFunctionTool
 
@@ -43,6 +44,12 @@ class Ruling(BaseModel):
 
 def ask(purpose: str) -> None:
     """Ask somebody."""
+
+
+def ask_if_confirmed(purpose: str, tool_context: ToolContext) -> None:
+    """Ask somebody after a confirmation."""
+    if tool_context.tool_confirmation is None:
+        tool_context.request_confirmation(hint="Ask?")
 
 
 def pay(amount: int) -> dict[str, int]:
@@ -114,11 +121,13 @@ class Provider:
 
     def __init__(self, *errors: Exception) -> None:
         self.errors = list(errors)
+        self.verified = 0
 
     async def verify(self, token: str, *, namespace: str, approval_id: str, answer: Answer) -> tuple[Verified, str]:
         if self.errors:
             raise self.errors.pop(0)
-        return Verified(subject="dana@example.com"), "n-1"
+        self.verified += 1
+        return Verified(subject="dana@example.com"), f"n-{self.verified}"
 
 
 async def sealed(there: Installation, invocation: Invocation) -> JsonObject:
@@ -161,6 +170,30 @@ async def test_an_answer_that_loses_a_race_is_refused_with_the_winner(serve: Ser
         with pytest.raises(AlreadyAnswered, match="already answered by 'erin': reject"):
             await slow
         provider.let.set()
+
+
+async def test_a_second_approval_does_not_answer_the_call_that_the_first_one_confirmed(
+    serve: Serve, there: Installation
+) -> None:
+    """Both were submitted for the confirmation. The page of the call itself has another question."""
+    provider = SlowProvider()
+    tools = [LongRunningFunctionTool(ask_if_confirmed)]
+    agent = Agent(name="asker", model=asks_once("ask_if_confirmed", {"purpose": "x"}), tools=tools)
+    async with serve(agent, identity=provider) as env:
+        invocation = await start_pending(env, "asker")
+        fields = await sealed(there, invocation)
+        first, second = (asyncio.create_task(invocation.approve("fc-1", **fields, by=name)) for name in "ab")
+        async for log in invocation.follow():
+            if len(log.state.approvals.submitted) == 2:
+                break
+        provider.let.set()
+        outcomes = await asyncio.gather(first, second, return_exceptions=True)
+        assert sorted(type(outcome).__name__ for outcome in outcomes) == ["AlreadyAnswered", "dict"]
+        (call,) = await waiting(invocation, "fc-1")
+        assert call.kind == "long_running"
+        with pytest.raises(AlreadyAnswered, match="not for the question"):
+            await invocation.approve("fc-1", question=1)
+        await approve_and_finish(invocation, "fc-1", **call.as_seen)
 
 
 async def test_any_error_of_the_verification_refuses_the_answer(serve: Serve, there: Installation) -> None:

@@ -97,6 +97,7 @@ async def test_approvers_of_a_policy_are_notified_once(serve: Serve, tmp_path: P
             "title": "Pay 5 €",
             "summary": "pay(amount=5)",
             "digest": call.digest,
+            "question": call.question,
             "user_id": "dana",
             "requester": "dana",
             "tenant": None,

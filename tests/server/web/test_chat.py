@@ -22,6 +22,7 @@ from tests.server.workflows.outside import Till, until
 from tests.unit.identity.conftest import Installation
 from waystation.agents import Agent
 from waystation.client import Session
+from waystation.core import ids
 from waystation.core.budget import Usage
 from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
 from waystation.tools.function_tool import FunctionTool
@@ -219,6 +220,27 @@ async def test_an_artifact_is_a_download_that_no_browser_opens(serve: Serve) -> 
         assert response.headers["content-type"] == "application/octet-stream"
         assert response.headers["content-disposition"] == "attachment; filename*=UTF-8''%22x%22%5Cr%5Cn.html"
         assert response.headers["x-content-type-options"] == "nosniff"
+
+
+async def test_the_artifacts_of_a_programs_session_are_shown_and_deleted(serve: Serve) -> None:
+    """Its tools save them under the plain name of the app, although the session has a tenant of its own."""
+
+    async def draw(tool_context: ToolContext) -> str:
+        await tool_context.save_artifact("plan.txt", types.Part.from_bytes(data=b"north", mime_type="text/plain"))
+        return "drawn"
+
+    agent = Agent(name="greeter", model=ScriptedModel(calls(("draw", {})), says("Hi.")), tools=[FunctionTool(draw)])
+    names: dict[str, Any] = {"session_id": "s", "user_id": "ann", "tenant": ids.program_tenant("run")}
+    async with serve(agent, verify=False) as env:
+        artifacts = env.services.artifacts
+        session = env.client.session(agent="greeter", **names)
+        await session.say("go")
+        async with site(env.client, artifacts=artifacts) as web, web.browser() as me:
+            assert "plan.txt" in (await me.page(path_of(session))).text
+            response = await me.page(f"{path_of(session)}/artifact?name=plan.txt")
+            assert response.content == b"north"
+        deleted = await env.client.delete_session(**names, artifacts=artifacts)
+        assert deleted.artifacts == ["plan.txt"]
 
 
 async def test_a_forged_form_starts_and_sends_nothing(serve: Serve) -> None:

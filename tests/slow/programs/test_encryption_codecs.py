@@ -19,7 +19,7 @@ from tests.server.encryption.test_encrypted_namespace import write_keys
 from tests.server.encryption.test_other_clients import ORDER, PAGE, VECTORS
 from tests.server.processes.workers import Process
 from tests.server.workflows.outside import until
-from tests.slow.programs.test_other_languages import build_go, download, need, prepare_java, running
+from tests.slow.programs.test_other_languages import JAVA_SDK, build_go, download, need, prepare_java, running
 from waystation import ActivityTool, Agent
 from waystation.embedded import EmbeddedServer
 from waystation.storage import ENCRYPTION_VARIABLE, USER_KEYS_VARIABLE
@@ -27,6 +27,7 @@ from waystation.testing import AgentEnvironment, ScriptedModel, calls, responses
 
 pytestmark = pytest.mark.timeout(900)
 
+EXPECTED = [f"{codec} {v['name']} true" for codec in ("own", "remote", "to remote") for v in VECTORS["vectors"]]
 TOKEN = "a-token-of-at-least-thirty-two-characters"
 GO_MAIN = """
 func main() {
@@ -67,7 +68,8 @@ GO_IMPORTS = '"encoding/json"\n\t"fmt"\n\t"net/http"\n\t"os"\n\n\t"go.temporal.i
 JAVA_MAIN = """
   public static void main(String[] arguments) throws Exception {
     var input = new ObjectMapper().readTree(System.getenv("INPUT"));
-    var codec = new EncryptionCodec(input.get("keys").asText());
+    PayloadCodec codec = new EncryptionCodec(input.get("keys").asText());
+    PayloadCodec remote = RemoteCodec.connect(input.get("remote").asText(), input.get("token").asText());
     for (var vector : input.get("vectors")) {
       Payload plain = Payload.parseFrom(Base64.getDecoder().decode(vector.get("serialized").asText()));
       Payload encrypted = Payload.newBuilder()
@@ -75,9 +77,12 @@ JAVA_MAIN = """
           .putMetadata("encryption-key-id", ByteString.copyFromUtf8(vector.get("key").asText()))
           .setData(ByteString.copyFrom(Base64.getDecoder().decode(vector.get("data").asText())))
           .build();
-      Payload again = codec.encode(List.of(plain)).get(0);
-      boolean same = codec.decode(List.of(again, encrypted)).equals(List.of(plain, plain));
-      System.out.println("own " + vector.get("name").asText() + " " + same);
+      for (var pair : Map.of("own", List.of(codec, codec), "remote", List.of(codec, remote),
+          "to remote", List.of(remote, codec)).entrySet()) {
+        Payload again = pair.getValue().get(0).encode(List.of(plain)).get(0);
+        boolean same = pair.getValue().get(1).decode(List.of(again, encrypted)).equals(List.of(plain, plain));
+        System.out.println(pair.getKey() + " " + vector.get("name").asText() + " " + same);
+      }
     }
   }
 }
@@ -141,16 +146,19 @@ async def test_go_uses_the_format_and_the_codec_server(tmp_path: Path) -> None:
     built = build_go(tmp_path, source + GO_MAIN)
     async with codec_server(tmp_path, {ENCRYPTION_VARIABLE: str(vector_keys(tmp_path))}) as url:
         lines = run_vectors(built, folder=tmp_path, remote=url)
-    expected = [f"{codec} {v['name']} true" for codec in ("own", "remote", "to remote") for v in VECTORS["vectors"]]
-    assert lines == sorted(expected)
+    assert lines == sorted(EXPECTED)
 
 
-async def test_java_uses_the_format(tmp_path: Path) -> None:
-    """The codec of the page decrypts the vectors, and what it encrypted."""
-    source = blocks(section(PAGE, "## Java"), "java")[0].rstrip().removesuffix("}") + JAVA_MAIN
-    command = prepare_java(tmp_path, "EncryptionCodec", source)
-    lines = run_vectors(*command, folder=tmp_path)
-    assert lines == sorted(f"own {vector['name']} true" for vector in VECTORS["vectors"])
+async def test_java_uses_the_format_and_the_codec_server(tmp_path: Path) -> None:
+    """The codec of the page and Java's remote codec decrypt the vectors, and what the other one encrypted."""
+    own, remote = blocks(section(PAGE, "## Java"), "java")
+    imports, _, program = remote.partition("\n\n")
+    source = f"{imports}\n{own.rstrip().removesuffix('}')}{JAVA_MAIN}\n{program}"
+    encoder = f"io.temporal:temporal-remote-data-encoder:{JAVA_SDK}"
+    command = prepare_java(tmp_path, "EncryptionCodec", source, encoder, "com.squareup.okhttp3:okhttp:4.12.0")
+    async with codec_server(tmp_path, {ENCRYPTION_VARIABLE: str(vector_keys(tmp_path))}) as url:
+        lines = run_vectors(*command, folder=tmp_path, remote=url)
+    assert lines == sorted(EXPECTED)
 
 
 @pytest.fixture(scope="module")

@@ -29,13 +29,15 @@ PROJECT, ANSWERS = how_to("work-in-a-temporal-project"), how_to("answer-from-oth
 pytestmark = pytest.mark.timeout(900)
 """Compiling the SDK for Go takes several minutes on a busy machine, unless Go has it in its cache."""
 
-GO_SDK, JAVA_SDK, NODE_SDK = "go.temporal.io/sdk@v1.50.0", "1.31.0", "@temporalio/worker@1.24.0"
+GO_SDK, NODE_SDK = "go.temporal.io/sdk@v1.50.0", "@temporalio/worker@1.24.0"
+JAVA_SDK = "1.31.0"
 NODE_SDKS = NODE_SDK, "@temporalio/workflow@1.24.0"
-POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
+DEPENDENCY = "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>"
+POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
   <groupId>waystation</groupId> <artifactId>payments</artifactId> <version>1</version>
   <dependencies>
-    <dependency><groupId>io.temporal</groupId><artifactId>temporal-sdk</artifactId><version>{JAVA_SDK}</version></dependency>
+    {dependencies}
   </dependencies>
 </project>"""
 TYPESCRIPT_WORKFLOW = """
@@ -105,10 +107,12 @@ def build_go(folder: Path, source: str) -> Path:
     return folder / "program"
 
 
-def prepare_java(folder: Path, name: str, source: str) -> list[str]:
-    """Download the SDK for Java, and return the command that runs a program."""
+def prepare_java(folder: Path, name: str, source: str, *artifacts: str) -> list[str]:
+    """Download the SDK for Java and further artifacts, such as `group:name:1.0`, and return the command to run."""
     maven, java = need("mvn"), need("java")
-    (folder / "pom.xml").write_text(POM)
+    needed = (f"io.temporal:temporal-sdk:{JAVA_SDK}", *artifacts)
+    dependencies = "".join(DEPENDENCY.format(*artifact.split(":")) for artifact in needed)
+    (folder / "pom.xml").write_text(POM.format(dependencies=dependencies))
     (folder / f"{name}.java").write_text(source)
     download(maven, "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=lib", folder=folder)
     return [java, "-cp", "lib/*", f"{name}.java"]

@@ -23,7 +23,16 @@ from waystation.core.contract import (
     ToolOutcome,
 )
 from waystation.core.conversation import ConversationView, prompt
-from waystation.core.log import AgentRun, CallModel, Failure, NoticeReport, VerificationRef, call_id_of, parse_ref
+from waystation.core.log import (
+    AgentRun,
+    CallModel,
+    Failure,
+    NoticeReport,
+    VerificationRef,
+    call_id_of,
+    parse_ref,
+    question_of,
+)
 from waystation.core.payload import JsonObject
 
 KINDS = ["function", "function", "quick", "long_running", "gated", "answered", "agent", "transfer"]
@@ -160,15 +169,18 @@ class Story:
         answer["token"] = self.draw(st.sampled_from([None, SEALED, SEALED, "readable"]))
         if self.draw(st.booleans()) and (call := self.simulation.log.state.calls.get(answer["function_call_id"])):
             answer["digest"] = call.digest
+            answer["question"] = self.draw(st.sampled_from([None, question_of(call), 1]))
 
     def _review(self, ref: VerificationRef) -> Verification:
         """Verify the answer as a named approver, or refuse it."""
         answer = self.simulation.log.state.approvals.submitted[str(ref.message)]
         if self.draw(st.integers(0, 5)) == 0:
             return Verification(refused="NotAllowed", message="no such person")
+        question = self.simulation.questions[str(ref.message)]
         who = Verified(subject=answer.by or "alice", roles=self.draw(st.sampled_from([(), ("boss",)])))
         nonce = self.draw(st.sampled_from([None, "once", "twice"]))
-        return Verification(who=who if answer.token else None, nonce=nonce if answer.token else None)
+        verified: dict[str, Any] = {"who": who, "nonce": nonce} if answer.token else {}
+        return Verification(question=question, **verified)
 
     def _result(self, ref: str) -> None:
         simulation = self.simulation

@@ -53,6 +53,7 @@ from waystation.core.log import (
     intake,
     latest_notifications,
     next_step,
+    question_of,
 )
 from waystation.core.log.budget_use import model_calls
 from waystation.core.payload import JsonObject
@@ -97,6 +98,8 @@ class Simulation:
         self.log = Log("inv")
         self.in_flight: dict[str, str] = {}
         """Maps each reference to `model`, `tool` or `child`."""
+        self.questions: dict[str, int] = {}
+        """Maps the reference of each submitted answer to the question that was open, as the activity reads it."""
         self.asked: dict[str, CallModel] = {}
         """Maps the reference of each model activity to its step."""
         self._local: list[str] = []
@@ -311,6 +314,7 @@ class Simulation:
     def _take(self, ref: MessageRef, body: Body) -> None:
         self.log.record(decision.ref_with_verdict(ref, body), self.now, body)
         if isinstance(body, VerificationRequested):
+            self.questions[str(ref)] = question_of(self.log.state.calls[body.function_call_id])
             self._schedule(str(VerificationRef(ref)), self._position(), "review")
 
     def _loop(self) -> None:

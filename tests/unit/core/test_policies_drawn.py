@@ -1,7 +1,7 @@
 """With any answers in any order, no call runs or counts as approved against its policy."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,6 +20,7 @@ from waystation.core.log import (
     CallState,
     Log,
     VerificationRequested,
+    question_of,
     without_verdict,
 )
 from waystation.core.payload import JsonObject
@@ -82,29 +83,41 @@ class Asking(Story):
         return ModelReply(content={"role": "model", "parts": parts}, calls=tuple(calls))
 
 
-def counted_answers(log: Log, call: CallState) -> Iterator[tuple[float, Answer, Verified | None]]:
-    """Yield the answers that counted for a call, with their times and verified senders."""
-    submitted: dict[str, Answer] = {}
+class Counted(NamedTuple):
+    """An answer that counted."""
+
+    answer: Answer
+    who: Verified | None
+    submitted_to: int
+    """Number of the question that was open when the answer was submitted."""
+    question: int
+    """Number of the question for which the answer counted."""
+
+
+def counted_answers(log: Log, call: CallState) -> Iterator[Counted]:
+    """Yield the answers that counted for a call."""
+    submitted: dict[str, tuple[Answer, int]] = {}
+    replayed = Log("inv")
     for entry in log.entries:
+        question = question_of(replayed.state.calls[call.id]) if call.id in replayed.state.calls else 0
         match entry.body:
             case VerificationRequested(_, answer):
-                submitted[str(without_verdict(entry.ref))] = answer
+                submitted[str(without_verdict(entry.ref))] = answer, question
             case AnswerCounted(_, answer) if ids.requesting_call(answer.function_call_id) == call.id:
-                yield entry.time, answer, None
+                yield Counted(answer, None, question, question)
             case AnswerVerified(ref, verification, None):
-                if ids.requesting_call(submitted[ref].function_call_id) == call.id:
-                    yield entry.time, submitted[ref], verification.who
+                answer, submitted_to = submitted[ref]
+                if ids.requesting_call(answer.function_call_id) == call.id:
+                    yield Counted(answer, verification.who, submitted_to, question)
+        replayed.extend([entry])
 
 
 def approvers(log: Log, call: CallState) -> list[tuple[str | None, Verified | None]] | None:
-    """Return the approvers of a call as it ran, or None if an operator waived the approval.
-
-    A long-running tool may ask for its own confirmation. After the last approval, an answer counts for the call itself.
-    """
+    """Return everyone whose approval counted for the confirmation of a call, or None if an operator waived it."""
     votes: list[tuple[str | None, Verified | None]] = []
-    for _, answer, who in counted_answers(log, call):
-        if call.call.kind == "long_running" and len(votes) == call.approvals_needed:
-            break
+    for answer, who, _, question in counted_answers(log, call):
+        if question != question_of(call) - 1:
+            continue
         by = who.subject if who else answer.by
         if answer.action == "waive":
             return None
@@ -150,11 +163,22 @@ def test_a_call_runs_only_with_enough_authorized_approvals(data: st.DataObject) 
 
 @given(st.data())
 @settings(max_examples=drawn_examples(150), deadline=None)
+def test_an_answer_counts_only_for_the_question_to_which_it_was_submitted(data: st.DataObject) -> None:
+    """No answer counts for a later question, whether or not it names its own."""
+    log = Asking(data).play().whole
+    for call in log.state.calls.values():
+        for answer, _, submitted_to, question in counted_answers(log, call):
+            assert submitted_to == question
+            assert answer.question in (None, question)
+
+
+@given(st.data())
+@settings(max_examples=drawn_examples(150), deadline=None)
 def test_only_operators_waive_or_cancel_a_call_that_requires_verification(data: st.DataObject) -> None:
     """Only operators may waive or cancel such a call; without verified identities, anyone may."""
     log = Asking(data).play().whole
     for call in log.state.calls.values():
-        for _, answer, who in counted_answers(log, call):
+        for answer, who, *_ in counted_answers(log, call):
             if answer.action in ("waive", "cancel") and call.policy and call.policy.must_verify:
                 assert who is not None
                 assert who.subject in call.policy.operators
@@ -168,7 +192,7 @@ def test_nothing_counts_without_the_comment_or_digest_that_a_policy_requires(dat
     for call in log.state.calls.values():
         if not call.policy:
             continue
-        for _, answer, _ in counted_answers(log, call):
+        for answer, *_ in counted_answers(log, call):
             if answer.action in ("approve", "reject", "edit", "respond", "waive", "cancel"):
                 assert answer.comment or not call.policy.comment
                 assert answer.digest or not call.policy.digest

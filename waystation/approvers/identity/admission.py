@@ -4,17 +4,25 @@ The section `[oidc]` of the identity file decides both: `require` limits who may
 roles, groups and subjects to the roles of the web application.
 """
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from waystation.approvers.identity.identity_file import GrantSection, OidcSection
+import structlog
+
+from waystation.approvers.identity.identity_file import Configuration, GrantSection, OidcSection
 from waystation.approvers.identity.verification import parse_names
 from waystation.core.approval import ROLE, Verified
-from waystation.core.errors import AuthorizationFailed
+from waystation.core.errors import AuthorizationFailed, InvalidConfiguration
 from waystation.core.payload import JsonObject
 
+events = structlog.get_logger("waystation.identity")
+
+REREAD_S = 10.0
+"""How often the identity file is looked at again, in seconds."""
 GROUP = "group:"
 GOOGLE = "https://accounts.google.com"
 PUBLIC_ISSUERS = frozenset(
@@ -41,10 +49,39 @@ def is_public(issuer: str) -> bool:
 
 
 class Admission:
-    """The rules for logins at one provider."""
+    """The rules for the people of one provider.
 
-    def __init__(self, section: OidcSection) -> None:
-        self._section = section
+    `require` and `grant` follow the identity file. While the file is invalid, or would open the server to anyone, the
+    rules that were read last apply.
+    """
+
+    def __init__(
+        self, section: OidcSection, file: Path | None = None, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Set the rules, and the file to read them from when it changes. If `file` is None, they never change."""
+        self._given, self._file, self._clock = section, file, clock
+        self._stamp, self._looked_at = _stamp(file), clock()
+
+    @property
+    def _section(self) -> OidcSection:
+        if self._file and self._clock() - self._looked_at >= REREAD_S:
+            self._looked_at = self._clock()
+            if (stamp := _stamp(self._file)) != self._stamp:
+                self._read_again(self._file, stamp)
+        return self._given
+
+    def _read_again(self, file: Path, stamp: object) -> None:
+        try:
+            section = Configuration.read(file).oidc
+        except InvalidConfiguration as error:
+            events.warning("identity.not_read_again", problem=str(error))
+            return
+        self._stamp = stamp
+        if section is None or (section.require is None and not self.is_open and is_public(self._given.issuer)):
+            events.warning("identity.not_read_again", problem=f"{file} would admit anyone, or has no [oidc].")
+            return
+        self._given = self._given.model_copy(update={"require": section.require, "grant": section.grant})
+        events.info("identity.read_again", file=str(file))
 
     @property
     def issuer(self) -> str:
@@ -54,7 +91,7 @@ class Admission:
     @property
     def is_open(self) -> bool:
         """Whether anyone can log in: `require` is not set, and the provider is known to give an account to anyone."""
-        return self._section.require is None and is_public(self._section.issuer)
+        return self._given.require is None and is_public(self._given.issuer)
 
     def check(self, claims: JsonObject, who: Verified) -> frozenset[str]:
         """Return the web roles of a person who logs in.
@@ -67,7 +104,8 @@ class Admission:
             AuthorizationFailed: The person does not meet a requirement of the configuration.
             NotAllowed: The claim for groups is invalid.
         """
-        require, grant = self._section.require, self._section.grant
+        section = self._section
+        require, grant = section.require, section.grant
         uses_groups = require is not None and bool(require.groups)
         uses_groups |= any(name.startswith(GROUP) for names in _by_role(grant).values() for name in names)
         groups = parse_names(claims, self._section.groups_claim) if uses_groups else ()
@@ -105,6 +143,15 @@ class Admission:
             email = claims.get("email")
             return _lower(email.rpartition("@")[2]) if isinstance(email, str) else ()
         return ()
+
+
+def _stamp(file: Path | None) -> object:
+    """Return what changes when a file is written or replaced."""
+    try:
+        status = file.stat() if file else None
+    except OSError:
+        return None
+    return status and (status.st_mtime_ns, status.st_size, status.st_ino)
 
 
 def _lower(domain: Any) -> tuple[str, ...]:

@@ -149,6 +149,20 @@ class OidcSection(ClaimsSection):
     require: RequireSection | None = None
     """Requirements for logging in. If None, every account at the provider may log in."""
     grant: GrantSection = GrantSection()
+    resource: Name | None = None
+    """The audience of access tokens for this server, usually its URL. If None, programs cannot send such tokens."""
+    token_scopes: tuple[Name, ...] = ()
+    """The scopes that each access token must have."""
+    machines: tuple[Name, ...] = ()
+    """The subjects of programs that get tokens of their own (`client_credentials`)."""
+
+    @model_validator(mode="after")
+    def _check_resource(self) -> "OidcSection":
+        if self.resource == self.client_id:
+            raise ValueError("has the same `resource` and `client_id`, so ID tokens would count as access tokens")
+        if (self.token_scopes or self.machines) and self.resource is None:
+            raise ValueError("needs `resource`, the audience of access tokens, for `token_scopes` and `machines`")
+        return self
 
 
 class Configuration(ConfigurationTable):
@@ -172,6 +186,11 @@ class Configuration(ConfigurationTable):
         configuration = read_configuration(Path(file), cls)
         configuration._file = Path(file)
         return configuration
+
+    @property
+    def file(self) -> Path:
+        """The file that was read."""
+        return self._file
 
     def fault(self, key: str, problem: str) -> InvalidConfiguration:
         """Return the error for an invalid key."""

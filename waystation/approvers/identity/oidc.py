@@ -69,11 +69,17 @@ class OidcLogin:
     """Sends browsers to an identity provider, and identifies the users when they return."""
 
     def __init__(
-        self, section: OidcSection, secret: str | None, keys: IssuerKeys, *, clock: Callable[[], float] = time.time
+        self,
+        section: OidcSection,
+        secret: str | None,
+        keys: IssuerKeys,
+        *,
+        admission: Admission | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._section, self._secret, self._clock = section, secret, clock
         self._issuer = Issuer(section, (section.client_id,), keys)
-        self.admission = Admission(section)
+        self.admission = admission or Admission(section)
         self._pending: TTLCache[str, _PendingLogin] = TTLCache(MAX_LOGINS, LOGIN_LIMIT_S, timer=clock)
         self._endpoints: TTLCache[str, str] = TTLCache(2, FRESH_S, timer=clock)
 
@@ -87,7 +93,11 @@ class OidcLogin:
         section = configuration.need(configuration.oidc, "oidc", "it names the provider where people log in")
         name = section.client_secret_file
         secret = configuration.secret("oidc.client_secret_file", name) if name else None
-        return cls(section, secret, IssuerKeys.of(configuration, "oidc", section.issuer, None), clock=clock)
+        admission, keys = (
+            Admission(section, configuration.file),
+            IssuerKeys.of(configuration, "oidc", section.issuer, None),
+        )
+        return cls(section, secret, keys, admission=admission, clock=clock)
 
     async def begin(self, redirect_uri: str, next: str = "/") -> tuple[str, str]:
         """Start a login. Return the URL to redirect the browser to, and the state to set as a cookie.

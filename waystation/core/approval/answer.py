@@ -29,6 +29,9 @@ class Answer(Recorded):
     by: str | None = None
     """The sender's name. This is an unverified claim."""
     digest: str | None = None
+    question: int | None = None
+    """Number of the question that is answered, as in the pending call. The answer does not count for another question.
+    By default, the question that is open when the answer arrives."""
     run: str | None = None
     """For an answer with a token: ID of the invocation's first run. The answer does not count in another invocation
     with the same ID."""
@@ -62,6 +65,9 @@ class PendingCall(Recorded):
     args: JsonObject
     kind: WaitKind
     digest: str
+    question: int | None = None
+    """Number of the question that the call asks. It changes when a request is answered and when the tool asks again.
+    None if an earlier version published the call."""
     title: str | None = None
     """One line on the effect of the call: the tool's title template, filled in with the arguments. The model chooses
     the arguments, so do not rely on this text alone. None if the tool has no template, or if an argument that the
@@ -122,6 +128,11 @@ class PendingCall(Recorded):
         """Parse a call from the memo of an invocation."""
         hint = default_hint(str(fields.get("tool"))) if fields.get("kind") == "confirmation" else ""
         return cls.model_validate({"hint": hint, "invocation_id": invocation_id, **fields})
+
+    @property
+    def as_seen(self) -> JsonObject:
+        """The fields that make an answer count only for the call as it was read."""
+        return {"digest": self.digest, "run": self.run, "question": self.question}
 
     @property
     def approval_id(self) -> str:
@@ -188,6 +199,9 @@ class Verification(Recorded):
     """The verified approver, or None if the answer has no valid token."""
     nonce: str | None = None
     """The token's unique value, which ensures that the token is accepted only once."""
+    question: int | None = None
+    """Number of the question that was open when the answer was submitted. The answer does not count for another one.
+    None if an earlier version verified the answer."""
     refused: str | None = None
     """Name of an `AnswerRefused` subclass, or None if the answer is valid."""
     message: str = ""

@@ -8,9 +8,11 @@ from waystation.core.log.call import (
     DEFAULT_DEADLINE_S,
     CallState,
     approval_of,
+    count_requests,
     digest_with,
     find_changes,
     origin_of,
+    question_of,
     stage_of,
 )
 from waystation.core.log.decision import allowed_actions, check_authority, check_claim
@@ -165,6 +167,7 @@ __all__ = [
     "call_url",
     "check_authority",
     "check_claim",
+    "count_requests",
     "create_question",
     "decision",
     "digest_with",
@@ -181,6 +184,7 @@ __all__ = [
     "origin_of",
     "parse_details",
     "parse_ref",
+    "question_of",
     "responses",
     "stage_of",
     "verdict",

@@ -251,6 +251,7 @@ class CallState:
             args=self.args,
             kind=(self.asked or "confirmation") if self.gate == "waiting" else "long_running",
             digest=self.digest,
+            question=question_of(self),
             title=summary.title(self.call.title, self.args),
             hint=asks.hint,
             payload=asks.payload,
@@ -304,6 +305,21 @@ def stage_of(call: CallState) -> Stage:
         return "tool"
     checks = int(target is not None and target.check)
     return "check" if call.run < checks else "target" if call.run == checks else "after"
+
+
+def count_requests(call: CallState) -> int:
+    """Return how many confirmations, credentials or budget grants have been requested for a call."""
+    # A long-running call also starts to wait once its function has returned without a request.
+    has_returned = call.call.kind == "long_running" and call.gate != "waiting" and call.outcome is not None
+    return call.waits - has_returned
+
+
+def question_of(call: CallState) -> int:
+    """Return the number of the question that an answer now answers: odd for a request, even for the call itself.
+
+    It changes when a request is made and when one is answered, and at no other time.
+    """
+    return 2 * count_requests(call) - (call.gate == "waiting")
 
 
 def count_missing_approvals(call: CallState) -> int:

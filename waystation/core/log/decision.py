@@ -36,7 +36,7 @@ from waystation.core.errors import (
 )
 from waystation.core.log.answers import is_repeated
 from waystation.core.log.answers import receipt as receipt  # the other decisions about an update are here, too
-from waystation.core.log.call import CallState, count_missing_approvals
+from waystation.core.log.call import CallState, count_missing_approvals, question_of
 from waystation.core.log.entry import AnswerCounted, AnswerIgnored, AnswerVerified, Body, VerificationRequested
 from waystation.core.log.entry_ref import MessageRef
 from waystation.core.log.log import NOT_SUBMITTED, Log
@@ -149,7 +149,8 @@ def decide_verified(log: Log, ref: str, verification: Verification, now: float) 
     try:
         if verification.refused:
             raise refusal_from_name(verification.refused, verification.message)
-        call = check_answer(log, verification.applied_to(answer), now, verification.who)
+        applied = verification.applied_to(answer)
+        call = check_answer(log, applied, now, verification.who, submitted_to=verification.question)
         if verification.nonce and verification.nonce in call.answer_ids:
             raise AlreadyAnswered("The token was already used, and a token is accepted only once.")
     except AnswerRefused as refused:
@@ -157,7 +158,9 @@ def decide_verified(log: Log, ref: str, verification: Verification, now: float) 
     return AnswerVerified(ref, verification)
 
 
-def check_answer(log: Log, answer: Answer, now: float, who: Verified | None = None) -> CallState:
+def check_answer(
+    log: Log, answer: Answer, now: float, who: Verified | None = None, *, submitted_to: int | None = None
+) -> CallState:
     """Return the call that an answer applies to, after checking that the answer counts at time `now`.
 
     Args:
@@ -165,6 +168,7 @@ def check_answer(log: Log, answer: Answer, now: float, who: Verified | None = No
         answer: The answer to check.
         now: The current time, in seconds since 1970.
         who: The verified identity of the approver, if the answer was verified.
+        submitted_to: Number of the question that was open when the answer was submitted, or None if it is unknown.
 
     Raises:
         AnswerRefused: The answer does not count. The subclass indicates the reason.
@@ -177,6 +181,11 @@ def check_answer(log: Log, answer: Answer, now: float, who: Verified | None = No
         raise Expired(f"The deadline of call {call.id!r} has passed; the call was not approved.")
     if not call.answerable:
         raise already_answered_error(call)
+    if any(question not in (None, question_of(call)) for question in (answer.question, submitted_to)):
+        raise AlreadyAnswered(
+            f"The answer is not for the question that call {call.id!r} asks now. Fetch the call again, and answer it "
+            "if it still waits."
+        )
     if answer.answer_id is not None and answer.answer_id in call.answer_ids:
         raise AlreadyAnswered(REPEATED.format(id=answer.answer_id))
     name = who.subject if who else answer.by
