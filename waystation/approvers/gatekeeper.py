@@ -63,7 +63,9 @@ class Gatekeeper:
 
     def identify(self, person: Person) -> Verified | None:
         """Return the identity that workers will verify, or None if they will receive only an unverified name."""
-        return None if self.gateway is None else person.verified or Verified(subject=person.name)
+        if self.gateway is None or not (person.vouched or person.verified):
+            return None
+        return person.verified or Verified(subject=person.name)
 
     def make_signer(self, person: Person) -> TokenSigner | None:
         """Return a function that creates the encrypted token of an answer or request.
@@ -71,9 +73,9 @@ class Gatekeeper:
         It contains the person's proof or, without one, a token that the gateway signs for the person. Return None if
         the interface cannot sign and encrypt tokens.
         """
-        who, proof = self.identify(person), person.proof
-        if who is None or self.gateway is None or self.sealer is None:
+        if self.gateway is None or self.sealer is None:
             return None
+        who, proof = person.verified or Verified(subject=person.name), person.proof
         signer, sealer = self.gateway.signer(who.subject, who.roles), self.sealer
 
         def make(*, namespace: str, approval_id: str, answer: Mapping[str, Any] | approval.Request) -> str:
@@ -99,15 +101,21 @@ class Gatekeeper:
         return why_not(person, call, action)
 
     async def answer(
-        self, approvals: "Approvals", person: Person, calls: Sequence[PendingCall], action: Action, **fields: Any
+        self,
+        approvals: "Approvals",
+        person: Person,
+        calls: Sequence[PendingCall | str],
+        action: Action,
+        **fields: Any,
     ) -> "list[Outcome]":
         """Send the same answer to several calls for a person, and return the outcomes.
 
-        Each answer contains the digest and the run of its call, which must be those that the person has seen. Fields
-        without a value are left out.
+        Each answer contains the digest and the run of its call, which must be those that the person has seen. An
+        approval ID instead of a call means the call as it is now. Fields without a value are left out.
         """
         fields = {key: value for key, value in fields.items() if value not in (None, "", False) or key == "wake"}
-        fields |= {"by": person.subject or None, "token": self.make_signer(person)}
+        token = self.make_signer(person) if self.identify(person) else None
+        fields |= {"by": person.subject or None, "token": token}
         outcomes = [outcome async for outcome in approvals.answer_all(calls, action, **fields)]
         for outcome in outcomes:
             if outcome.receipt is not None:

@@ -38,6 +38,9 @@ class Person:
     """A token with which the person has proved the identity, and which workers accept. Without one, the gateway signs
     the person's answers."""
 
+    vouched: bool = True
+    """Whether the gateway may sign answers for this person without a proof."""
+
     @property
     def subject(self) -> str:
         """The name to record with answers: the verified one, if there is one."""

@@ -33,6 +33,8 @@ class Login(Person):
     """The time when the login expires, in seconds since 1970, or infinity if it does not expire."""
     browser: bool = True
     """Whether this login may send forms."""
+    answers: bool = True
+    """Whether this login may answer calls, as far as its other roles allow."""
     csrf: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
     """A token that only this login's forms contain."""
     over: asyncio.Event = field(default_factory=asyncio.Event, repr=False)

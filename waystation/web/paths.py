@@ -9,6 +9,7 @@ STATIC = "/static"
 CALLBACK = "/login/callback"
 LINK = "/link"
 API = "/api/"
+API_V1 = "/api/v1"
 ENCODE = "/encode"
 DECODE = "/decode"
 
