@@ -113,7 +113,8 @@ class Gatekeeper:
         Each answer contains the digest and the run of its call, which must be those that the person has seen. An
         approval ID instead of a call means the call as it is now. Fields without a value are left out.
         """
-        fields = {key: value for key, value in fields.items() if value not in (None, "", False) or key == "wake"}
+        kept = "wake", "payload"  # for which `False` is a value
+        fields = {key: value for key, value in fields.items() if value not in (None, "", False) or key in kept}
         token = self.make_signer(person) if self.identify(person) else None
         fields |= {"by": person.subject or None, "token": token}
         outcomes = [outcome async for outcome in approvals.answer_all(calls, action, **fields)]

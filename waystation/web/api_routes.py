@@ -38,6 +38,7 @@ def make_invocation_rows(api: InvocationApi, invocations: InvocationPages) -> li
         RouteRow("GET", one, TypedRoute(api.read_invocation), "viewer", see),
         RouteRow("GET", f"{one}/events", TypedRoute(api.read_invocation_events), "viewer", see),
         RouteRow("GET", f"{one}/events/stream", TypedRoute(api.stream_invocation, media=EVENTS), "viewer", see),
+        RouteRow("GET", f"{one}/audit", TypedRoute(api.read_audit), "viewer", see),
         RouteRow("GET", f"{one}/report", TypedRoute(api.read_report, media="text/html"), "viewer", see),
         RouteRow("POST", f"{one}/retry", TypedRoute(api.retry_invocation), "operator", operate),
         RouteRow("POST", f"{one}/give-up", TypedRoute(api.give_up_invocation), "operator", operate),

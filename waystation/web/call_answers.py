@@ -195,7 +195,7 @@ def check_sees(login: Login, view: CallView) -> CallView:
 
 
 class CallAnswers:
-    """What the people of the web application see of calls, and the answers that they send."""
+    """Reads calls for the people of the web application, and sends their answers."""
 
     def __init__(self, client: AgentClient, gatekeeper: Gatekeeper, limits: Limits, calls: PendingList) -> None:
         self._client, self._gatekeeper, self._limits, self._calls = client, gatekeeper, limits, calls

@@ -1,6 +1,5 @@
 """The JSON API for pending calls: list and read them, answer one or several, and follow all that wait."""
 
-import asyncio
 import secrets
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import suppress
@@ -24,14 +23,15 @@ from waystation.core.errors import AlreadyAnswered, AnswerRefused, AnswerUnconfi
 from waystation.core.log import CallState, allowed_actions
 from waystation.core.payload import JsonObject, digest
 from waystation.web.call_answers import CallAnswers, CallView, Standing, has_decided, problem_of
-from waystation.web.http_responses import Problem, RequestRefused, make_problem, to_refused
+from waystation.web.http_responses import ProblemDocument, RequestRefused, make_problem, to_refused
 from waystation.web.inbox_pages import PAUSE_S, RETRY_MS, summarize_progress
+from waystation.web.invocation_api import wait_until
 from waystation.web.invocation_pages import InvocationPages
 from waystation.web.limits import Limits
 from waystation.web.logins import Login
 from waystation.web.pending_list import InboxQuery, PendingList
 from waystation.web.shared_reads import record_reads
-from waystation.web.typed_routes import HOLD_S, Body, Reply, WaitQuery, set_status
+from waystation.web.typed_routes import HOLD_S, Body, ReplyBody, WaitQuery, set_status
 
 log = structlog.get_logger("waystation.web")
 
@@ -41,7 +41,7 @@ CONFIRM_S = 15.0
 """How long to wait for the confirmation of one answer."""
 
 
-class Call(PendingCall):
+class CallEntry(PendingCall):
     """A call that waits for an answer. In a list, a large value is `{"omitted_bytes": N}`."""
 
     id: str
@@ -50,10 +50,10 @@ class Call(PendingCall):
     """The subjects and roles that may answer now. If empty, everybody with the role `approver` may."""
 
 
-class CallList(Reply):
+class CallList(ReplyBody):
     """A page of the calls that wait."""
 
-    calls: tuple[Call, ...]
+    calls: tuple[CallEntry, ...]
     counts: dict[str, int]
     """The number of calls for each value of `show`, with all other filters applied."""
     waiting: int
@@ -64,15 +64,15 @@ class CallList(Reply):
     """Whether all pending calls were read."""
 
 
-class Waits(Reply):
+class Waits(ReplyBody):
     """An event of the stream: the calls that wait or have changed, and those that no longer wait."""
 
-    calls: tuple[Call, ...]
+    calls: tuple[CallEntry, ...]
     gone: tuple[str, ...]
     """The approval IDs of calls that no longer wait. After a reconnection, also those that went in the meantime."""
 
 
-class RecordedAnswer(Reply):
+class RecordedAnswer(ReplyBody):
     """The answer that closed a call."""
 
     action: Action
@@ -85,7 +85,7 @@ class RecordedAnswer(Reply):
     response: JsonObject | None
 
 
-class CallDetails(Call):
+class CallDetails(CallEntry):
     """A call, whether or not it still waits."""
 
     status: Standing
@@ -99,7 +99,7 @@ class CallDetails(Call):
 
 
 class AnswerFields(Body):
-    """What an answer contains."""
+    """The content of an answer."""
 
     action: Action
     comment: str | None = None
@@ -117,7 +117,7 @@ class AnswerBody(AnswerFields):
     """The digest of the call as it was shown. The answer counts only if the call has not changed since."""
 
 
-class CallRef(Body):
+class ChosenCall(Body):
     """One of the calls to answer."""
 
     id: str
@@ -127,10 +127,10 @@ class CallRef(Body):
 class AnswersBody(AnswerFields):
     """The same answer to several calls."""
 
-    calls: tuple[CallRef, ...] = Field(min_length=1)
+    calls: tuple[ChosenCall, ...] = Field(min_length=1)
 
 
-class Accepted(Reply):
+class Accepted(ReplyBody):
     """The answer counts."""
 
     outcome: Literal["accepted"] = "accepted"
@@ -145,7 +145,7 @@ class Accepted(Reply):
     """After `edit`: the digest of the call with its new arguments."""
 
 
-class Unconfirmed(Reply):
+class Unconfirmed(ReplyBody):
     """No worker has confirmed the answer yet. Read the call, or send the same answer with the same key."""
 
     outcome: Literal["unconfirmed"] = "unconfirmed"
@@ -154,28 +154,21 @@ class Unconfirmed(Reply):
     poll_after_ms: int = POLL_MS
 
 
-class Answered(Reply):
-    """Another answer counts, or this one has counted before."""
-
-    outcome: Literal["already_answered"] = "already_answered"
-    id: str
-    problem: Problem
-    answer: RecordedAnswer | None
-    """None if the call still waits, because other people have to approve it."""
-
-
-class Refused(Reply):
+class RefusedAnswer(ReplyBody):
     """The answer does not count."""
 
-    outcome: Literal["refused"] = "refused"
+    outcome: Literal["refused", "already_answered"]
+    """`already_answered` if another answer counts, or this one has counted before."""
     id: str
-    problem: Problem
+    problem: ProblemDocument
+    answer: RecordedAnswer | None = None
+    """The answer that counts, if the call has been answered."""
 
 
-class Outcomes(Reply):
+class Outcomes(ReplyBody):
     """The outcome for each call, in the order of the request."""
 
-    outcomes: tuple[Accepted | Unconfirmed | Answered | Refused, ...]
+    outcomes: tuple[Accepted | Unconfirmed | RefusedAnswer, ...]
 
 
 Chosen = Mapping[str, tuple[CallView | RequestRefused, str | None]]
@@ -216,7 +209,7 @@ class CallApi:
 
         The first event is named `snapshot` and has all calls; calls that it lacks no longer wait. Each later event is
         named `change`, and has the calls that are new or different, and the IDs of those that have gone. A client that
-        connects again sends `Last-Event-ID`, and receives a snapshot with the IDs of the calls that went meanwhile.
+        connects again sends `Last-Event-ID`, and receives a snapshot with the IDs of the calls that have gone since.
         """
         login, last = request.state.login, request.headers.get("last-event-id", "")
         return self._invocations.respond(login, self._follow(login, query, last))
@@ -249,9 +242,13 @@ class CallApi:
         """
         login, view = request.state.login, await self._answers.find(request)
         if query.wait_s and view.standing == "open":
-            with suppress(TimeoutError), self._invocations.count_stream(login):
-                async with asyncio.timeout(query.wait_s):
-                    await self._wait_for_change(view)
+            seen, invocation = summarize_progress(view.log, view.state.id), view.pending.invocation_id
+            with self._invocations.open_stream(login):
+                await wait_until(
+                    lambda log: summarize_progress(log, view.state.id) != seen,
+                    self._client.invocation(invocation),
+                    query.wait_s,
+                )
             view = await self._answers.view(login, view.id)
         accepted = [name for name in ACTIONS if name in allowed_actions(view.state)] if view.standing == "open" else []
         return CallDetails(
@@ -263,12 +260,6 @@ class CallApi:
             unread=view.unread,
         )
 
-    async def _wait_for_change(self, view: CallView) -> None:
-        seen = summarize_progress(view.log, view.state.id)
-        async for recorded in self._client.invocation(view.pending.invocation_id).follow():
-            if summarize_progress(recorded, view.state.id) != seen:
-                return
-
     async def answer_call(self, request: Request, body: AnswerBody, key: str | None) -> Accepted | Unconfirmed:
         """Answer a call with one of its actions.
 
@@ -277,7 +268,7 @@ class CallApi:
         """
         view = await self._answers.find(request)
         (outcome,) = await self._send(request.state.login, {view.id: (view, body.digest)}, body, key)
-        if isinstance(outcome, Answered | Refused):
+        if isinstance(outcome, RefusedAnswer):
             more = outcome.model_dump(mode="json", exclude={"problem"})
             status, kind = HTTPStatus(outcome.problem.status), outcome.problem.type.rpartition(":")[2]
             raise RequestRefused(status, kind, outcome.problem.detail, **more)
@@ -295,7 +286,7 @@ class CallApi:
 
     async def _send(
         self, login: Login, chosen: Chosen, body: AnswerFields, key: str | None
-    ) -> Sequence[Accepted | Unconfirmed | Answered | Refused]:
+    ) -> Sequence[Accepted | Unconfirmed | RefusedAnswer]:
         refused: dict[str, Exception] = {}
         sent: list[tuple[CallView, PendingCall | str]] = []
         for id, (view, seen) in chosen.items():
@@ -312,33 +303,38 @@ class CallApi:
         outcomes = await self._answers.send(login, sent, body.action, answer_id=key, confirm_within=within, **fields)
         by_id = {outcome.approval_id: outcome for outcome in outcomes}
         return [
-            await self._describe(login, by_id[id], body.action)
-            if id in by_id
-            else Refused(id=id, problem=make_problem(to_refused(refused[id])))
+            await self._describe(login, by_id[id], body.action) if id in by_id else make_refused(id, refused[id])
             for id in chosen
         ]
 
-    async def _describe(
-        self, login: Login, outcome: Outcome, action: Action
-    ) -> Accepted | Unconfirmed | Answered | Refused:
+    async def _describe(self, login: Login, outcome: Outcome, action: Action) -> Accepted | Unconfirmed | RefusedAnswer:
         id, receipt, error = outcome.approval_id, outcome.receipt, outcome.error
         if receipt is not None:
             counts = {name: receipt[name] for name in ("approved_by", "lacking", "digest") if name in receipt}
             return Accepted(id=id, action=action, decided=has_decided(outcome, action), **counts)
         if isinstance(error, AnswerUnconfirmed | RPCError):
             return Unconfirmed(id=id, detail=problem_of(outcome)[1])
-        problem = make_problem(to_refused(error or AnswerRefused("unknown")))
+        answer = None
         if isinstance(error, AlreadyAnswered):
             with suppress(RequestRefused):
-                view = await self._answers.view(login, id)
-                return Answered(id=id, problem=problem, answer=make_recorded(view.state))
-        return Refused(id=id, problem=problem)
+                answer = make_recorded((await self._answers.view(login, id)).state)
+        return make_refused(id, error or AnswerRefused("unknown"), answer)
 
 
-def make_call(call: PendingCall) -> Call:
+def make_refused(id: str, error: Exception, answer: RecordedAnswer | None = None) -> RefusedAnswer:
+    """Return the outcome of an answer that does not count."""
+    return RefusedAnswer(
+        outcome="already_answered" if isinstance(error, AlreadyAnswered) else "refused",
+        id=id,
+        problem=make_problem(to_refused(error)),
+        answer=answer,
+    )
+
+
+def make_call(call: PendingCall) -> CallEntry:
     """Return a call as the API shows it."""
     approvers = call.policy.asked(call.level) if call.policy else ()
-    return Call(**dict(call), id=call.approval_id, approvers=approvers)
+    return CallEntry(**dict(call), id=call.approval_id, approvers=approvers)
 
 
 def make_recorded(state: CallState) -> RecordedAnswer | None:

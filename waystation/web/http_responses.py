@@ -54,7 +54,7 @@ class RequestRefused(Exception):
         super().__init__(message)
 
 
-class Problem(BaseModel):
+class ProblemDocument(BaseModel):
     """An error of the JSON API, as RFC 9457 defines it."""
 
     type: str
@@ -64,11 +64,11 @@ class Problem(BaseModel):
     detail: str
 
 
-def make_problem(refused: RequestRefused) -> Problem:
+def make_problem(refused: RequestRefused) -> ProblemDocument:
     """Return the document about a refusal."""
     title = re.sub("(?<=[a-z])(?=[A-Z])", " ", refused.kind).capitalize()
     urn = f"urn:waystation:error:{refused.kind}"
-    return Problem(type=urn, title=title, status=refused.status, detail=refused.message)
+    return ProblemDocument(type=urn, title=title, status=refused.status, detail=refused.message)
 
 
 STATUSES: Mapping[type[Exception], HTTPStatus] = {

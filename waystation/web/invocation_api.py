@@ -1,6 +1,7 @@
 """The JSON API for agents and invocations: list, start, read, follow, stop, retry, give up and fork them."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from http import HTTPStatus
@@ -10,6 +11,7 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
+from waystation.approvers.audit import gather_invocation
 from waystation.client import AgentClient, AgentDetails, Invocation, InvocationEntry, read_entry
 from waystation.core.errors import ForeignHistory, WaystationError
 from waystation.core.log import Log
@@ -18,14 +20,13 @@ from waystation.web.http_responses import RequestRefused
 from waystation.web.invocation_details import UNKNOWN, InvocationDetails
 from waystation.web.invocation_list_page import ListFilters
 from waystation.web.invocation_pages import InvocationPages
-from waystation.web.logins import Login
 from waystation.web.starter import ForkBody, StartBody, Starter
-from waystation.web.typed_routes import Body, Query, Reply, WaitQuery, set_status
+from waystation.web.typed_routes import Body, Query, ReplyBody, WaitQuery, set_status
 
 EventNumber = Annotated[int, Field(ge=0, le=10**9)]
 
 
-class AgentTree(Reply):
+class AgentTree(ReplyBody):
     """An agent that can be started."""
 
     name: str
@@ -33,13 +34,13 @@ class AgentTree(Reply):
     """The agent and those below it, by name."""
 
 
-class AgentList(Reply):
+class AgentList(ReplyBody):
     """The agents that workers have announced. This does not show whether a worker is running."""
 
     agents: tuple[AgentTree, ...]
 
 
-class InvocationItem(Reply):
+class InvocationItem(ReplyBody):
     """An invocation."""
 
     id: str
@@ -60,7 +61,7 @@ class InvocationItem(Reply):
     """Why the invocation failed or stopped early, in one line. Empty otherwise."""
 
 
-class InvocationList(Reply):
+class InvocationList(ReplyBody):
     """A page of invocations."""
 
     invocations: tuple[InvocationItem, ...]
@@ -104,18 +105,32 @@ class StreamQuery(EventsQuery):
     """Whether to send a model's text while it is generated, in events that are named `partial`."""
 
 
-class EventPage(Reply):
-    """Events of an invocation."""
+class Events(ReplyBody):
+    """Some of the events of a conversation."""
 
-    invocation_id: str
-    status: str
     events: tuple[JsonObject, ...]
     next: int
     """The `start` of the following events."""
     more: bool
 
 
-class Started(Reply):
+class EventPage(Events):
+    """Events of an invocation."""
+
+    invocation_id: str
+    status: str
+
+
+class Audit(ReplyBody):
+    """Who decided what in an invocation and the agents that it called."""
+
+    invocations: dict[str, tuple[JsonObject, ...]]
+    """The entries of each, by ID."""
+    missing: tuple[str, ...]
+    """IDs of called agents whose histories were deleted."""
+
+
+class StartedInvocation(ReplyBody):
     """An invocation that was started."""
 
     invocation_id: str
@@ -123,19 +138,12 @@ class Started(Reply):
     """Whether an earlier request with the same key has started it."""
 
 
-class Changed(Reply):
-    """What an action did."""
+class Changed(ReplyBody):
+    """The effect of an action."""
 
     invocation_id: str
     changed: bool
     """False if nothing was held or waiting for its next attempt."""
-
-
-class Forked(Reply):
-    """A fork."""
-
-    invocation_id: str
-    source: str
 
 
 class InvocationApi:
@@ -164,7 +172,7 @@ class InvocationApi:
             pages=found.pages,
         )
 
-    async def start_invocation(self, request: Request, body: StartBody, key: str | None) -> Started:
+    async def start_invocation(self, request: Request, body: StartBody, key: str | None) -> StartedInvocation:
         """Start an invocation in the name of the caller.
 
         The status is 200 if an earlier request with the same key has started it, or else 201.
@@ -172,13 +180,14 @@ class InvocationApi:
         started = await self._starter.start(request.state.login, key=key, **body.options())
         if started.existed:
             set_status(request, HTTPStatus.OK)
-        return Started(invocation_id=started.id, existed=started.existed)
+        return StartedInvocation(invocation_id=started.id, existed=started.existed)
 
     async def read_invocation(self, request: Request, query: StatusQuery) -> ReadInvocation:
         """Read an invocation. With `wait_s`, the response comes as soon as the status is not the one in `seen`."""
         invocation, described = await self._invocations.find(request)
         if query.wait_s and described.close_time is None:
-            await self._wait(request.state.login, invocation, query)
+            with self._invocations.open_stream(request.state.login):
+                await wait_until(lambda log: find_status(log) != query.seen, invocation, query.wait_s)
             invocation, described = await self._invocations.find(request)
         entry = await read_entry(described)
         details = (await self._invocations.list.details.read([entry])).get(entry.id, UNKNOWN)
@@ -191,13 +200,6 @@ class InvocationApi:
                 text, output = result.text, result.output
         return ReadInvocation(**make_item(entry, details), text=text, output=output, events=events)
 
-    async def _wait(self, login: Login, invocation: Invocation, query: StatusQuery) -> None:
-        with suppress(TimeoutError, ForeignHistory), self._invocations.count_stream(login):
-            async with asyncio.timeout(query.wait_s):
-                async for log in invocation.follow():
-                    if find_status(log) != query.seen:
-                        return
-
     async def read_invocation_events(self, request: Request, query: EventsQuery) -> EventPage:
         """Read events of an invocation."""
         return EventPage(**await self._invocations.read_events(request, query.start))
@@ -209,6 +211,12 @@ class InvocationApi:
         event is named `end` and has the status.
         """
         return await self._invocations.stream(request, query.start, query.partial)
+
+    async def read_audit(self, request: Request) -> Audit:
+        """Read who decided what in an invocation. The entries are those of `waystation audit`."""
+        invocation, _ = await self._invocations.find(request)
+        accounts = await gather_invocation(self._client, invocation.id)
+        return Audit(invocations=accounts.by_invocation, missing=tuple(accounts.missing))
 
     async def read_report(self, request: Request) -> Response:
         """Download the report about an invocation as an HTML file."""
@@ -230,11 +238,20 @@ class InvocationApi:
         id, changed = await self._invocations.actions.act(request, action)
         return Changed(invocation_id=id, changed=changed)
 
-    async def fork_invocation(self, request: Request, body: ForkBody) -> Forked:
+    async def fork_invocation(self, request: Request, body: ForkBody) -> StartedInvocation:
         """Fork an invocation at an event or, to try a failed step again, at its last event."""
         source, _ = await self._invocations.find(request)
         fork = await self._starter.fork(request.state.login, source.id, **dict(body))
-        return Forked(invocation_id=fork.id, source=source.id)
+        return StartedInvocation(invocation_id=fork.id, existed=False)
+
+
+async def wait_until(is_over: Callable[[Log], bool], invocation: Invocation, limit_s: float) -> None:
+    """Follow an invocation until a condition is met, or for a time."""
+    with suppress(TimeoutError, ForeignHistory):
+        async with asyncio.timeout(limit_s):
+            async for log in invocation.follow():
+                if is_over(log):
+                    return
 
 
 def make_item(entry: InvocationEntry, details: InvocationDetails) -> dict[str, Any]:

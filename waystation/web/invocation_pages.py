@@ -9,8 +9,8 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import ExitStack, aclosing
 from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
@@ -221,15 +221,15 @@ class InvocationPages:
             _until(ending, content),
             login=login,
             ending=ending,
-            close=self._open_stream(login),
+            close=self.open_stream(login).close,
             ping=KEEP_ALIVE_S,
             sep="\n",
             send_timeout=STALLED_S,
             shutdown_grace_period=GRACE_S,
         )
 
-    def _open_stream(self, login: Login) -> Callable[[], None]:
-        """Count an event stream, and return the function to call when it ends.
+    def open_stream(self, login: Login) -> ExitStack:
+        """Count an event stream, or a request that is held, until the result is closed.
 
         Raises:
             Refused: The server, or this person, has too many open streams.
@@ -248,20 +248,9 @@ class InvocationPages:
             if not self._streams[owner]:
                 del self._streams[owner]
 
-        return close
-
-    @contextmanager
-    def count_stream(self, login: Login) -> Iterator[None]:
-        """Count a request that follows an invocation as an open stream.
-
-        Raises:
-            Refused: The server, or this person, has too many open streams.
-        """
-        close = self._open_stream(login)
-        try:
-            yield
-        finally:
-            close()
+        stack = ExitStack()
+        stack.callback(close)
+        return stack
 
     async def _stream(self, invocation: Invocation, start: int, partial: bool) -> AsyncGenerator[ServerSentEvent]:
         try:

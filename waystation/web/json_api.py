@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 from temporalio.service import RPCError
 
 from waystation.approvers import sees_invocation
-from waystation.client import AgentClient, Session
+from waystation.client import AgentClient
 from waystation.core.contract import DEFAULT_APP
 from waystation.core.errors import UnknownSession, WaystationError
 from waystation.core.session_log import Busy
@@ -140,19 +140,13 @@ class JsonApi:
         """Return a session's events, starting at `?start=`. Viewers can read other users' sessions with `?user_id=`."""
         params, login = request.query_params, request.state.login
         user = params.get("user_id") or login.subject
-        session = self._session(request, user, app=params.get("app") or DEFAULT_APP)
+        app = params.get("app") or DEFAULT_APP
+        session = self._starter.session(login, get_id(request), agent=ANY_AGENT, app=app, user_id=user)
         if not sees_invocation(login, (user,), tenant_of(login)):
             raise UnknownSession(f"There is no session {get_id(request)!r} of {user!r} that you may see.")
         start = parse_number(params.get("start"), "start")
         page = format_events(await session.events(start=start), start)
         return JSONResponse({"session_id": session.given.session_id, **page})
-
-    def _session(self, request: Request, user: str, *, app: str) -> Session:
-        try:
-            names = {"agent": ANY_AGENT, "session_id": get_id(request), "user_id": user, "app": app}
-            return self._client.session(**names, tenant=tenant_of(request.state.login))
-        except ValueError as error:
-            raise RequestRefused(HTTPStatus.UNPROCESSABLE_ENTITY, "InvalidInput", str(error)) from None
 
 
 async def _read(request: Request, kind: type[BodyType]) -> BodyType:

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from waystation.core.payload import JsonObject
-from waystation.web.http_responses import PROBLEM, Problem, render_page
+from waystation.web.http_responses import PROBLEM, ProblemDocument, render_page
 from waystation.web.list_query import MAX_FILTER_CHARS, ListQuery
 from waystation.web.paths import API_V1
 from waystation.web.route_table import RouteRow
@@ -23,7 +23,7 @@ REF = "#/components/schemas/{model}"
 def make_document(table: Sequence[RouteRow]) -> JsonObject:
     """Return the document that describes the typed routes of a table."""
     routes = [(row, row.handler) for row in table if isinstance(row.handler, TypedRoute)]
-    inputs: list[Any] = [(Problem, "serialization", TypeAdapter(Problem))]
+    inputs: list[Any] = [(ProblemDocument, "serialization", TypeAdapter(ProblemDocument))]
     for _, route in routes:
         inputs += [(route, "validation", TypeAdapter(route.body))] if route.body else []
         inputs += [(route, "serialization", route.reply)] if route.reply else []
@@ -35,7 +35,7 @@ def make_document(table: Sequence[RouteRow]) -> JsonObject:
             content = {JSON: {"schema": schemas[route, "validation"]}}
             operation["requestBody"] = {"required": True, "content": content}
         good = {route.media: {"schema": schemas[route, "serialization"] if route.reply else {"type": "string"}}}
-        bad = {PROBLEM: {"schema": schemas[Problem, "serialization"]}}
+        bad = {PROBLEM: {"schema": schemas[ProblemDocument, "serialization"]}}
         operation["responses"] = {
             **{f"{code.value}": {"description": code.phrase, "content": good} for code in route.codes},
             "default": {"description": "The request was refused, or failed.", "content": bad},

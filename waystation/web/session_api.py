@@ -19,12 +19,12 @@ from waystation.core.contract import DEFAULT_APP
 from waystation.core.errors import MessageUnconfirmed, SessionExists, WaystationError
 from waystation.core.payload import JsonObject, digest
 from waystation.core.session_log import Busy
-from waystation.web.invocation_api import EventNumber, EventsQuery, StreamQuery
+from waystation.web.invocation_api import EventNumber, Events, EventsQuery, StreamQuery
 from waystation.web.invocation_pages import RETRY_MS, InvocationPages, format_events, format_json
 from waystation.web.list_query import MAX_FILTER_CHARS
 from waystation.web.session_pages import Place, SessionPages
 from waystation.web.starter import AgentName, AppName, MessageFields, Starter, check_state
-from waystation.web.typed_routes import Body, Query, Reply, set_status
+from waystation.web.typed_routes import Body, Query, ReplyBody, set_status
 
 log = structlog.get_logger("waystation.web")
 
@@ -41,7 +41,7 @@ class SessionsQuery(Query):
     """The number of sessions to skip."""
 
 
-class SessionList(Reply):
+class SessionList(ReplyBody):
     """A page of sessions, latest first."""
 
     sessions: tuple[SessionEntry, ...]
@@ -61,7 +61,7 @@ class SessionBody(Body):
     state: JsonObject = {}
 
 
-class CreatedSession(Reply):
+class CreatedSession(ReplyBody):
     """A session of the caller."""
 
     id: str
@@ -70,7 +70,7 @@ class CreatedSession(Reply):
     """Whether an earlier request with the same key has created it."""
 
 
-class MessageBody(MessageFields):
+class SessionMessageBody(MessageFields):
     """A message to a session."""
 
     when_busy: Busy = "queue"
@@ -78,8 +78,8 @@ class MessageBody(MessageFields):
     """The agent that handles this message and those after it. By default, the agent does not change."""
 
 
-class SentMessage(Reply):
-    """What happens to a message."""
+class SentMessage(ReplyBody):
+    """The handling of a message."""
 
     invocation_id: str | None
     """None if no worker has confirmed the message yet. Send it again with the same key to find out."""
@@ -88,16 +88,7 @@ class SentMessage(Reply):
     duplicate: bool
 
 
-class SessionEvents(Reply):
-    """Events of a session."""
-
-    events: tuple[JsonObject, ...]
-    next: int
-    """The `start` of the following events."""
-    more: bool
-
-
-class ClosedSession(Reply):
+class ClosedSession(ReplyBody):
     """Whether a worker has confirmed that the session accepts no more messages."""
 
     id: str
@@ -110,7 +101,7 @@ class StateBody(Body):
     state: JsonObject
 
 
-class Artifact(Reply):
+class Artifact(ReplyBody):
     """A file of a session."""
 
     name: str
@@ -118,7 +109,7 @@ class Artifact(Reply):
     mime_type: str | None = None
 
 
-class ArtifactList(Reply):
+class ArtifactList(ReplyBody):
     """The files of a session, each with its latest version."""
 
     artifacts: tuple[Artifact, ...]
@@ -177,7 +168,7 @@ class SessionApi:
         entry: SessionEntry = request.state.place.entry
         return entry
 
-    async def send_message(self, request: Request, body: MessageBody, key: str | None) -> SentMessage:
+    async def send_message(self, request: Request, body: SessionMessageBody, key: str | None) -> SentMessage:
         """Send a message to a session of the caller. Read the invocation to wait for its result.
 
         The status is 202 if no worker has confirmed the message in time.
@@ -191,10 +182,10 @@ class SessionApi:
             return SentMessage(invocation_id=None, status="unconfirmed", duplicate=False)
         return SentMessage(invocation_id=sent.id, status=sent.status, duplicate=sent.duplicate)
 
-    async def read_session_events(self, request: Request, query: EventsQuery) -> SessionEvents:
+    async def read_session_events(self, request: Request, query: EventsQuery) -> Events:
         """Read events of a session. A running invocation contributes only its message."""
         events = await request.state.place.session.events(start=query.start)
-        return SessionEvents(**format_events(events, query.start))
+        return Events(**format_events(events, query.start))
 
     async def stream_session(self, request: Request, query: StreamQuery) -> Response:
         """Stream the events of a session, from the past ones on, until it ends.

@@ -85,15 +85,17 @@ class Starter:
         log.info("invocation.started", invocation_id=invocation.id, by=login.subject, existed=invocation.existed)
         return invocation
 
-    def session(self, login: Login, session_id: str, *, agent: str, app: str = DEFAULT_APP) -> Session:
-        """Return a session of the person who is logged in.
+    def session(
+        self, login: Login, session_id: str, *, agent: str, app: str = DEFAULT_APP, user_id: str | None = None
+    ) -> Session:
+        """Return a session of the person who is logged in or, to read it, of the user `user_id`.
 
         Raises:
             Refused: The ID is not valid.
         """
         names = {"agent": agent, "session_id": session_id, "app": app}
         try:
-            return self._client.session(**names, user_id=identify_starter(login), tenant=tenant_of(login))
+            return self._client.session(**names, user_id=user_id or identify_starter(login), tenant=tenant_of(login))
         except ValueError as error:
             raise RequestRefused(HTTPStatus.UNPROCESSABLE_ENTITY, "InvalidInput", str(error)) from None
 

@@ -1,6 +1,6 @@
 """Routes of the JSON API: validation, response and document come from the types of the handler.
 
-A handler takes the request and, by name, a `body`, a `query` and the idempotency `key`. It returns a `Reply`, or a
+A handler takes the request and, by name, a `body`, a `query` and the idempotency `key`. It returns a `ReplyBody`, or a
 `Response` for other content than JSON.
 """
 
@@ -44,7 +44,7 @@ class WaitQuery(Query):
     """How many seconds to wait for a change. The response then contains what there is."""
 
 
-class Reply(BaseModel):
+class ReplyBody(BaseModel):
     """The body of a response."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, use_attribute_docstrings=True)

@@ -45,11 +45,13 @@ async def test_a_program_starts_an_invocation_and_waits_for_its_result(serve: Se
             return [each["id"] for each in found["invocations"]] == [id]
 
         await until(listed, "the invocation")
+        audit = (await program.get(f"{path}/audit")).json()["invocations"][id]
+        assert "dana" in {line.get("by") for line in audit}
         assert "</html>" in (await program.get(f"{path}/report")).text
         late = await post(program, f"{path}/stop", {})
         assert (late.status_code, name_of(late)) == (409, "InvocationEnded")
         forked = await post(program, f"{path}/forks", {"event": 1})
-        assert (forked.status_code, forked.json()["source"]) == (201, id)
+        assert (forked.status_code, forked.json()["existed"]) == (201, False)
         await env.client.invocation(forked.json()["invocation_id"]).handle.terminate()
 
 

@@ -108,7 +108,7 @@ PAGES = {
     ("POST", "/api/v1/invocations"): ("POST", "/api/invocations"),
     **{
         ("GET", f"/api/v1/invocations/{{id}}{part}"): ("GET", "/invocations/{id}")
-        for part in ("", "/events", "/events/stream", "/report")
+        for part in ("", "/events", "/events/stream", "/audit", "/report")
     },
     **{
         ("POST", f"/api/v1/invocations/{{id}}/{part}"): ("POST", "/invocations/{id}/retry")

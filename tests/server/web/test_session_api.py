@@ -88,7 +88,7 @@ async def test_people_continue_only_their_own_sessions(serve: Serve, there: Inst
         person(web.url, openid, "authors", subject="olga@example.com") as other,
         person(web.url, openid, "authors", "viewers", subject="vera@example.com") as viewer,
     ):
-        body: dict[str, Any] = {"agent": "talker", "session_id": "chat"}
+        body: dict[str, Any] = {"agent": "talker", "session_id": f"own-{env.client.task_queue}"}
         refused = await post(dana.http, SESSIONS, {**body, "state": {"app:rate": 1}})
         assert (refused.status_code, name_of(refused)) == (403, "NotAllowed")
         created = await post(dana.http, SESSIONS, body)
@@ -100,4 +100,4 @@ async def test_people_continue_only_their_own_sessions(serve: Serve, there: Inst
             assert (await me.http.get(path)).status_code == (404 if me is other else 200)
         again = await post(dana.http, SESSIONS, body)
         assert (again.status_code, name_of(again)) == (409, "SessionExists")
-        await env.client.session(agent="talker", session_id="chat", user_id=DANA).handle.terminate()
+        await env.client.session(agent="talker", session_id=body["session_id"], user_id=DANA).handle.terminate()
