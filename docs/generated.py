@@ -43,7 +43,8 @@ INTERNAL = {
     "waystation.client": {
         *("AgentDirectory", "PartialTextReader", "SearchAttributeMonitor", "StartedInvocations", "connection_problem"),
         *("connection_settings", "count_events", "find_store_differences", "fold_called", "is_address_configured"),
-        *("is_quotable", "new_events", "parse_session_id", "read_entry", "stream_logs", "stream_session"),
+        *("is_quotable", "new_events", "parse_session_id", "read_entry", "read_session_entry", "stream_logs"),
+        "stream_session",
     },
 }
 """Names that a package exports for other packages of Waystation only."""

@@ -122,14 +122,20 @@ class Gatekeeper:
         return why_not(person, call, action)
 
     async def answer(
-        self, approvals: "Approvals", person: Person, calls: Sequence[PendingCall], action: Action, **fields: Any
+        self,
+        approvals: "Approvals",
+        person: Person,
+        calls: Sequence[PendingCall | str],
+        action: Action,
+        **fields: Any,
     ) -> "list[Outcome]":
         """Send the same answer to several calls for a person, and return the outcomes.
 
-        Each answer contains the digest and the run of its call, which must be those that the person has seen. Fields
-        without a value are left out.
+        Each answer contains the digest and the run of its call, which must be those that the person has seen. An
+        approval ID instead of a call means the call as it is now. Fields without a value are left out.
         """
-        fields = {key: value for key, value in fields.items() if value not in (None, "", False) or key == "wake"}
+        kept = "wake", "payload"  # for which `False` is a value
+        fields = {key: value for key, value in fields.items() if value not in (None, "", False) or key in kept}
         token = self.make_signer(person) if self.identify(person) else None
         fields |= {"by": person.subject or None, "token": token}
         outcomes = [outcome async for outcome in approvals.answer_all(calls, action, **fields)]

@@ -47,6 +47,7 @@ from waystation.client.session_management import (
     SessionEntry,
     Sessions,
     parse_session_id,
+    read_session_entry,
 )
 from waystation.client.store_pruning import Pruned, prune_stores
 from waystation.client.tenant_keys import DeletedTenantKeys, delete_tenant_keys
@@ -109,6 +110,7 @@ __all__ = [
     "parse_session_id",
     "prune_stores",
     "read_entry",
+    "read_session_entry",
     "stream_events",
     "stream_file",
     "stream_logs",

@@ -17,6 +17,7 @@ from temporalio.client import (
     WorkflowFailureError,
     WorkflowHandle,
 )
+from temporalio.client import WorkflowExecution as ListedExecution
 from temporalio.service import RPCError
 
 from waystation.core import ids
@@ -95,6 +96,23 @@ AT_A_TIME = 20
 MAX_ROUNDS = 10
 """How often workflows are looked for that still have to be stopped. Programs could start more all the time."""
 REASON = "the workflow is deleted"
+
+
+async def read_session_entry(execution: ListedExecution, names: tuple[str, str, str]) -> SessionEntry:
+    """Return the entry of a session, given its workflow and what `parse_session_id` returned for its ID."""
+    memo = (await read_memo(execution)).get(MEMO_SESSION)
+    summary: JsonObject = memo if isinstance(memo, dict) else {}
+    app, tenant = ids.parse_app_key(names[0])
+    return SessionEntry(
+        id=execution.id,
+        app=app,
+        user_id=names[1],
+        session_id=names[2],
+        agent=str(summary.get("agent") or ""),
+        status=_ENDED.get(execution.status or 0) or str(summary.get("status") or "open"),
+        started_at=execution.start_time,
+        tenant=tenant,
+    )
 
 
 class ArtifactKeeper(Protocol):
@@ -256,19 +274,7 @@ class Sessions:
                 continue
             seen.add(execution.id)
             # The memo contains the agent and the status only after the session's first workflow task.
-            memo = (await read_memo(execution)).get(MEMO_SESSION)
-            summary: JsonObject = memo if isinstance(memo, dict) else {}
-            entry_app, entry_tenant = ids.parse_app_key(names[0])
-            entry = SessionEntry(
-                id=execution.id,
-                app=entry_app,
-                user_id=names[1],
-                session_id=names[2],
-                agent=str(summary.get("agent") or ""),
-                status=_ENDED.get(execution.status or 0) or str(summary.get("status") or "open"),
-                started_at=execution.start_time,
-                tenant=entry_tenant,
-            )
+            entry = await read_session_entry(execution, names)
             if all(value is None or getattr(entry, name) == value for name, value in filters.items()):
                 yield entry
 

@@ -6,8 +6,8 @@ the columns `kinds`, `of_machines`, `decides`, `advances`, `operators_only`, `ne
 `despite_claim` and `requires` may not.
 
 A new action needs its name in `Action`, its row, its new fields in `answer.Answer`, its effect in `log.answers`, and
-where people fill in new fields: options in `cli/pending_calls.py`, and a form in `web/approval_pages.py` and
-`templates/answers.html`.
+where people fill in new fields: options in `cli/pending_calls.py`, a form in `web/approval_pages.py` and
+`templates/answers.html`, and the body of answers in `web/call_api.py`.
 """
 
 from collections.abc import Mapping

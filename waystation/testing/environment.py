@@ -101,7 +101,7 @@ class AgentEnvironment:
                 task_queue=self._task_queue,
                 **{"blobs": blobs, **self._options},
             )
-            await announce_agents(self.temporal, self._agents, task_queue=self._task_queue)
+            await announce_agents(self.temporal, registry, task_queue=self._task_queue)
             await stack.enter_async_context(lifespans.opened())
             await stack.enter_async_context(self.worker)
             self._stack = stack.pop_all()

@@ -11,16 +11,15 @@ import structlog
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from waystation.approvers import Gatekeeper
 from waystation.client import AgentClient, AgentDetails
 from waystation.core.errors import ForeignHistory, InvalidInput, MessageUnconfirmed, SessionRefused, UnknownAgent
 from waystation.core.payload import digest
 from waystation.presentation import text_safety
 from waystation.web.forms import Form, read_form
 from waystation.web.http_responses import RequestRefused, find_status, render_page
-from waystation.web.json_api import identify_starter, tenant_of
 from waystation.web.logins import Login
 from waystation.web.session_pages import CONFIRM_WITHIN, UNCONFIRMED, format_session_path, wait_until_started
+from waystation.web.starter import Starter, identify_starter
 
 log = structlog.get_logger("waystation.web")
 
@@ -59,8 +58,8 @@ def make_tree(root: str, agents: Mapping[str, AgentDetails]) -> Node:
 class AgentPages:
     """The list of agents, and the form that starts them."""
 
-    def __init__(self, client: AgentClient, gatekeeper: Gatekeeper) -> None:
-        self._client, self._gatekeeper = client, gatekeeper
+    def __init__(self, client: AgentClient, starter: Starter) -> None:
+        self._client, self._starter = client, starter
 
     async def index(self, request: Request) -> Response:
         """Serve the list of announced agents. It does not show whether a worker is running."""
@@ -120,27 +119,14 @@ class AgentPages:
         return RedirectResponse(path, HTTPStatus.SEE_OTHER)
 
     async def _chat(self, login: Login, agent: str, message: str, key: str) -> str:
-        person, tenant = identify_starter(login), tenant_of(login)
-        name = f"chat-{digest([person, key])[:8]}"
-        session = self._client.session(agent=agent, session_id=name, user_id=person, tenant=tenant)
-        token = self._gatekeeper.make_signer(login)
-        sent = await session.send(message, message_id=key, token=token, streaming=True, confirm_within=CONFIRM_WITHIN)
-        log.info("invocation.started", invocation_id=sent.id, by=login.subject, session_id=session.id)
+        name = f"chat-{digest([identify_starter(login), key])[:8]}"
+        session = self._starter.session(login, name, agent=agent)
+        options = {"message_id": key, "streaming": True, "confirm_within": CONFIRM_WITHIN}
+        sent = await self._starter.send(login, session, message, **options)
         await wait_until_started(sent)
         return format_session_path(session.id)
 
     async def _run_once(self, login: Login, agent: str, message: str, key: str) -> str:
-        person, tenant = identify_starter(login), tenant_of(login)
-        invocation = await self._client.start(
-            agent,
-            message,
-            id=f"{agent}-{digest([person, agent, key, tenant])[:12]}",
-            user_id=person,
-            requester=person,
-            tenant=tenant,
-            token=self._gatekeeper.make_signer(login),
-            streaming=True,
-        )
-        log.info("invocation.started", invocation_id=invocation.id, by=login.subject, existed=invocation.existed)
+        invocation = await self._starter.start(login, agent, message, key=key, streaming=True)
         await wait_until_started(invocation)
         return f"/invocations/{quote(invocation.id, safe='')}"

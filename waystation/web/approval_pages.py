@@ -5,36 +5,31 @@ import json
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
-import anyio
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from temporalio.service import RPCError
 
-from waystation.approvers import Gatekeeper, sees_call, sees_everything, sees_invocation, why_not
-from waystation.client import AgentClient, Outcome
-from waystation.client.invocation_description import parse_pending_calls
-from waystation.client.invocation_handle import explain_unread
-from waystation.core import ids
-from waystation.core.actions import ACTIONS, Action, ActionSpec
+from waystation.approvers import Gatekeeper, sees_invocation
+from waystation.client import AgentClient
+from waystation.core.actions import ACTIONS, Action
 from waystation.core.approval import PendingCall, is_among_people
-from waystation.core.errors import ForeignHistory, StoreFailed
-from waystation.core.log import CallState, Log, allowed_actions
-from waystation.core.payload import JsonObject, encode
+from waystation.core.errors import AnswerRefused
+from waystation.core.log import Log
+from waystation.core.payload import JsonObject
 from waystation.core.secrets import has_named_secret
-from waystation.history import read_memo
 from waystation.presentation import terminal, text_safety, words
 from waystation.presentation.argument_layout import lay_out_arguments
 from waystation.web import forms
+from waystation.web.call_answers import CallAnswers, CallView, problem_of
 from waystation.web.forms import Field, Form, InvalidForm, read_form
-from waystation.web.http_responses import RequestRefused, find_status, render_page, to_refused
+from waystation.web.http_responses import RequestRefused, find_status, render_page
 from waystation.web.inbox_pages import summarize_progress
-from waystation.web.invocation_pages import describe, get_id
 from waystation.web.limits import Limits
 from waystation.web.logins import Login
 from waystation.web.paths import format_call_path, sanitize_next
@@ -42,7 +37,6 @@ from waystation.web.pending_list import InboxQuery, Neighbors, PendingList
 
 TWIN_LIMIT_S = 20.0
 """How long the second of two clicks on a button waits for the outcome of the first, which may depend on a worker."""
-MAX_COMMENT_CHARS = 20_000
 CONVERSATION_LINES = 8
 """Number of lines of the conversation to show with a call."""
 NOTICES: dict[str, str] = {
@@ -58,7 +52,6 @@ SENT_TWICE = "This form was already sent. It counts only once."
 SEVERAL_SENT_TWICE = "This form was already sent, or is older than your login. Nothing was sent; check the calls."
 TOO_LATE = "Your answer was not sent: the call is no longer pending."
 
-CONCURRENT_READS = 8
 BULK = [row for row in ACTIONS.values() if row.in_bulk]
 SEVERAL = "several"
 """The subject of nonces for forms that answer several calls; see `Login.offer_form`."""
@@ -68,156 +61,6 @@ AND_NEXT = "-and-next"
 """The end of the value of a button that answers a call and then shows the next one."""
 PLACE_AGE_S = 15.0
 """Maximum age of the list in which a call's neighbors are found."""
-Standing = Literal["open", "decided", "expired", "closed"]
-
-
-@dataclass(frozen=True, slots=True)
-class CallView:
-    """A call as shown on its page."""
-
-    log: Log
-    state: CallState
-    pending: PendingCall
-    standing: Standing
-    unread: str = ""
-    """Why the complete arguments of an open call cannot be read. Empty if they can be read."""
-
-    @property
-    def id(self) -> str:
-        """The approval id."""
-        return self.pending.approval_id
-
-    @property
-    def decision(self) -> str:
-        """A sentence about the decision, or about why the call is still pending or no longer pending."""
-        match self.standing:
-            case "open":
-                return "This call is waiting for an answer."
-            case "expired":
-                return "No one answered before the deadline. The call was not approved."
-            case "decided" if self.state.answer:
-                return f"This call was {words.decision(self.state)}."
-            case _:
-                ended = self.log.state.outcome.ended
-                over = f"is {ended.replace('_', ' ')}" if ended else "continued without it"
-                return f"This call is no longer pending: the invocation {over}."
-
-    @property
-    def decided_at(self) -> float | None:
-        """When the call was decided, in seconds since 1970, or None if it was not."""
-        return self.state.answered_at if self.standing == "decided" else None
-
-    @property
-    def decisions(self) -> tuple[Action, ...]:
-        """The actions with which the call can be answered, in the order that the page shows them."""
-        # A call with a response schema requires a response, so do not offer a plain approval.
-        is_form = bool(self.state.call.response_schema) and self.state.gate != "waiting"
-        return tuple(row.name for row in self._accepted if row.listable and not (is_form and row.name == "approve"))
-
-    @property
-    def further_actions(self) -> tuple[Action, ...]:
-        """The other actions that the call accepts. They do not answer it. Includes either `claim` or `release`."""
-        excluded = "claim" if self.state.claimed_by else "release"
-        return tuple(row.name for row in self._accepted if not row.listable and row.name != excluded)
-
-    @property
-    def _accepted(self) -> list[ActionSpec]:
-        """The actions that the call accepts, without those for which people have to see its complete arguments."""
-        allowed = allowed_actions(self.state)
-        return [row for row in ACTIONS.values() if row.name in allowed and not (self.unread and row.accepts)]
-
-    @property
-    def rows(self) -> list[dict[str, Any]]:
-        """The arguments as rows for a table."""
-        return lay_out_arguments(self.pending.args)
-
-    @property
-    def size(self) -> str:
-        """The size of the arguments in JSON form."""
-        return f"{len(encode(self.pending.args)):,} bytes"
-
-    @property
-    def hint(self) -> text_safety.SafeText:
-        """The hint that the tool gives the approver. Empty if it is just ADK's standard hint."""
-        return text_safety.format_text(words.hint(self.pending))
-
-    @property
-    def version(self) -> str:
-        """The call's digest, run ID and question, separated by spaces. It ties the answer to what the page showed."""
-        return f"{self.pending.digest} {self.pending.run or ''} {self.pending.question}"
-
-    def with_version(self, version: str) -> PendingCall:
-        """Return the call with the parts of a form's `version`. A missing part keeps its current value."""
-        digest, run, question = [*version.split(" "), "", ""][:3]
-        call = self.pending
-        update = {"digest": digest or call.digest, "run": run or call.run}
-        return call.model_copy(update=update | ({"question": int(question)} if question.isdecimal() else {}))
-
-    def response_fields(self) -> list[Field]:
-        """Return fields for the response. Empty unless the tool has a response schema with properties."""
-        return forms.make_schema_fields(self.pending.response_schema or {}) or []
-
-
-def unknown_call(approval_id: str) -> RequestRefused:
-    """Return the refusal for a call that does not exist or that a person may not see."""
-    return RequestRefused(
-        HTTPStatus.NOT_FOUND,
-        "UnknownCall",
-        f"No call has the ID {text_safety.format_line(approval_id)!r}. The server may have deleted the call, or the "
-        "link may be incomplete.",
-    )
-
-
-async def view_call(client: AgentClient, approval_id: str) -> CallView:
-    """Return a call, whether or not it is still pending. This does not require a running worker.
-
-    Raises:
-        Refused: The call does not exist, or the Temporal server or the store does not respond.
-    """
-    unknown = unknown_call(approval_id)
-    try:
-        invocation_id, function_call_id = ids.parse_approval(approval_id)
-    except ValueError:
-        raise unknown from None
-    try:
-        described = await describe(client, invocation_id)
-        if described is None:
-            raise unknown
-        log = await client.invocation(invocation_id).log()
-    except (RPCError, StoreFailed) as error:
-        raise to_refused(error) from None
-    except ForeignHistory:
-        raise unknown from None
-    state = log.state.calls.get(ids.requesting_call(function_call_id))
-    if state is None or not state.ever_waits or log.state.input is None:
-        raise unknown
-    for pending in () if log.state.outcome.ended else log.state.pending():
-        if pending.function_call_id == state.id:
-            standing: Standing = "expired" if pending.deadline <= time.time() else "open"
-            recorded = parse_pending_calls(described, await read_memo(described))
-            if unread := explain_unread(client, pending, recorded):
-                # With the digest of the short form, a rejection would not count either.
-                digests = {call.function_call_id: call.digest for call in recorded}
-                pending = pending.model_copy(update={"digest": digests.get(state.id, pending.digest)})
-            return CallView(log, state, pending, standing, str(unread or ""))
-    started = log.state.input
-    names = started.user_id, started.session_id, started.requester
-    pending = state.pending(invocation_id, *names, log.state.signed_request, log.state.run, started.tenant)
-    if state.asked:
-        pending = pending.model_copy(update={"kind": state.asked})
-    standing = "expired" if state.expired else "decided" if state.answer else "closed"
-    return CallView(log, state, pending, standing)
-
-
-def problem_of(outcome: Outcome) -> tuple[HTTPStatus, str]:
-    """Return the HTTP status for an answer's outcome, and the problem, which is empty if the answer was accepted."""
-    error = outcome.error
-    if error is None:
-        return HTTPStatus.OK, ""
-    if isinstance(error, RPCError):
-        text = f"The Temporal server did not respond ({error.status.name}), so your answer may or may not be recorded."
-        return HTTPStatus.SERVICE_UNAVAILABLE, f"{text} Check the call before you answer again."
-    return find_status(error), text_safety.format_line(str(error), 500)
 
 
 def parse_answer(form: Form, view: CallView) -> tuple[Action, JsonObject]:
@@ -233,8 +76,6 @@ def parse_answer(form: Form, view: CallView) -> tuple[Action, JsonObject]:
     if action is None or (remember and (call.policy is None or call.policy.remember is None)):
         raise InvalidForm("The call does not accept this answer.")
     comment = form.get("comment", "").strip()
-    if len(comment) > MAX_COMMENT_CHARS:
-        raise InvalidForm(f"The comment has {len(comment):,} characters; the limit is {MAX_COMMENT_CHARS:,}.")
     if not comment and words.needs_comment(call, ACTIONS[action]):
         raise InvalidForm("This answer requires a comment.")
     fields: JsonObject = {"comment": comment, "remember": remember}
@@ -281,41 +122,13 @@ class ApprovalPages:
         *,
         temporal_ui: str | None = None,
     ) -> None:
-        self._client, self._gatekeeper, self._limits, self._calls = client, gatekeeper, limits, calls
+        self._client, self._calls = client, calls
+        self.answers = CallAnswers(client, gatekeeper, limits, calls)
         self._ui = temporal_ui.rstrip("/") if temporal_ui else None
-
-    async def check_visible(self, request: Request) -> None:
-        """Check that a login may see the call in the path.
-
-        Raises:
-            Refused: No such call exists, or the login may not see it. The two cases look the same.
-        """
-        login: Login = request.state.login
-        if not sees_everything(login) and login.only != get_id(request):
-            request.state.view = _check_sees(login, await view_call(self._client, get_id(request)))
-
-    async def check_answerable(self, request: Request) -> None:
-        """Check that a login may see the call in the path, and perform at least one action on it.
-
-        Raises:
-            Refused: The call does not exist, or the login may not see it or perform any action on it.
-        """
-        await self.check_visible(request)
-        login: Login = request.state.login
-        if not {"approver", "operator"} <= login.roles:
-            view = request.state.view = await self._view(request)
-            if (problem := why_not(login, view.pending, "approve")) and why_not(login, view.pending, "cancel"):
-                raise RequestRefused(HTTPStatus.FORBIDDEN, "NotAllowed", problem)
-
-    async def _view(self, request: Request) -> CallView:
-        """Return the call in the path. The first time, use the one that the access check has read, if any."""
-        view: CallView | None = getattr(request.state, "view", None)
-        request.state.view = None
-        return view or await view_call(self._client, get_id(request))
 
     async def call(self, request: Request) -> Response:
         """Serve the page of a call. Opening the page does not change the call."""
-        view, notice = await self._view(request), NOTICES.get(request.query_params.get("done", ""), "")
+        view, notice = await self.answers.find(request), NOTICES.get(request.query_params.get("done", ""), "")
         missing = await self._client.agents.find_missing_tool(view.pending) if view.standing == "open" else None
         await self._find_place(request, view, InboxQuery.parse_or_default(request.query_params))
         return self._page(request, view, notice=notice or missing or "")
@@ -326,7 +139,7 @@ class ApprovalPages:
         The form is the one of the call's page: it has the same hidden fields, and is sent to the same route.
         """
         try:
-            view = _check_sees(login, await view_call(self._client, approval_id))
+            view = await self.answers.view(login, approval_id)
         except RequestRefused as refused:
             if refused.status is HTTPStatus.NOT_FOUND:
                 return None
@@ -362,15 +175,15 @@ class ApprovalPages:
         """Record, once per login, that a person has viewed an open call with an approval policy."""
         login: Login = request.state.login
         await read_form(request)
-        view = await self._view(request)
+        view = await self.answers.find(request)
         is_relevant = view.standing == "open" and view.pending.policy is not None and "view" in view.further_actions
         if is_relevant and not self._why_not(view, login, "view") and login.is_first_view(view.id):
-            await self._gatekeeper.answer(self._client.approvals, login, [view.pending], "view")
+            await self.answers.send(login, [(view, view.pending)], "view")
         return Response(status_code=HTTPStatus.NO_CONTENT)
 
     async def arguments(self, request: Request) -> Response:
         """Serve the call's complete arguments as JSON."""
-        view = await self._view(request)
+        view = await self.answers.find(request)
         if view.unread:
             raise RequestRefused(HTTPStatus.SERVICE_UNAVAILABLE, "StoreFailed", view.unread)
         return Response(json.dumps(view.pending.args, indent=2), media_type="application/json")
@@ -379,7 +192,7 @@ class ApprovalPages:
         """Serve a form for editing the arguments or, once the form was sent, a comparison with the original ones."""
         is_post = request.method == "POST"
         form = await read_form(request) if is_post else Form()
-        view = await self._view(request)
+        view = await self.answers.find(request)
         if view.standing != "open" or "edit" not in view.decisions:
             late = TOO_LATE if is_post and view.standing != "open" else ""
             return self._page(request, view, code=HTTPStatus.CONFLICT, problem=late)
@@ -413,7 +226,7 @@ class ApprovalPages:
         """Send the answer in a form, but only once, and show the outcome."""
         login: Login = request.state.login
         form = await read_form(request)
-        view = await self._view(request)
+        view = await self.answers.find(request)
         conflict = partial(self._page, request, code=HTTPStatus.CONFLICT)
         query = InboxQuery.parse_or_default(dict(parse_qsl(form.get("list", ""))))
         leads_on = form.get("action", "").endswith(AND_NEXT)
@@ -426,7 +239,7 @@ class ApprovalPages:
         if use.sent:
             with suppress(TimeoutError):
                 await asyncio.wait_for(use.done.wait(), TWIN_LIMIT_S)
-            return conflict(await self._view(request), problem=SENT_TWICE)
+            return conflict(await self.answers.find(request), problem=SENT_TWICE)
         if view.standing != "open":
             return conflict(view, problem=TOO_LATE)
         try:
@@ -434,25 +247,23 @@ class ApprovalPages:
         except InvalidForm as error:
             code = HTTPStatus.UNPROCESSABLE_ENTITY
             return self._page(request, view, code=code, problem=str(error), typed=form, fields=error.fields)
-        if problem := why_not(login, view.pending, action):
-            return self._page(request, view, code=HTTPStatus.FORBIDDEN, problem=problem, typed=form)
         call = view.with_version(form.get("digest", ""))
+        try:
+            self.answers.check(login, view, action, comment=fields["comment"], digest=call.digest)
+        except AnswerRefused as refused:
+            return self._page(request, view, code=find_status(refused), problem=str(refused), typed=form)
         # There is no `await` since the check above, so only one of two simultaneous requests gets here.
         use.sent = True
         try:
-            (outcome,) = await self._gatekeeper.answer(
-                self._client.approvals, login, [call], action, answer_id=form["nonce"], **fields
-            )
+            (outcome,) = await self.answers.send(login, [(view, call)], action, answer_id=form["nonce"], **fields)
         finally:
             use.done.set()
         if outcome.receipt is not None:
-            if ACTIONS[action].decides and "lacking" not in outcome.receipt:
-                self._calls.forget(view.pending)
             return RedirectResponse(_format_next_path(view, form, action, query, place), HTTPStatus.SEE_OTHER)
         status, problem = problem_of(outcome)
         if status is HTTPStatus.SERVICE_UNAVAILABLE:  # the call cannot be shown either
             raise RequestRefused(status, "NoServer", problem)
-        view = await self._view(request)
+        view = await self.answers.find(request)
         if action == "edit" and status is HTTPStatus.UNPROCESSABLE_ENTITY and view.standing == "open":
             again, whole = forms.make_argument_fields(fields["args"]), forms.format_json(fields["args"])
             return self._edit_page(request, view, again, whole, problem, comment=form.get("comment", ""))
@@ -535,7 +346,7 @@ class ApprovalPages:
             return (
                 "This link only shows the call. Log in to answer." if login.only else "Log in with a browser to answer."
             )
-        return self._gatekeeper.why_not(login, view.state, view.pending, action)
+        return self.answers.why_not(login, view, action)
 
     def _edit_page(
         self,
@@ -564,10 +375,10 @@ class ApprovalPages:
         ids = list(dict.fromkeys(request.query_params.getlist("call")))
         if not ids:
             return RedirectResponse("/approvals", HTTPStatus.SEE_OTHER)
-        self._check_count(ids)
+        self.answers.check_count(ids)
 
         login: Login = request.state.login
-        results = await self._view_all(login, ids)
+        results = await self.answers.view_all(login, ids)
         for view in results:
             if isinstance(view, RequestRefused) and view.status is HTTPStatus.SERVICE_UNAVAILABLE:
                 raise view
@@ -589,11 +400,11 @@ class ApprovalPages:
         login: Login = request.state.login
         form = await read_form(request)
         calls = [value.rpartition("|")[::2] for value in dict.fromkeys(form.getlist("call"))]
-        self._check_count(calls)
+        self.answers.check_count(calls)
         action = next((row.name for row in BULK if row.name == form.get("action")), None)
         comment = form.get("comment", "").strip()
-        if action is None or not calls or len(comment) > MAX_COMMENT_CHARS or not all(id for id, _ in calls):
-            text = "Select a call, choose an answer, and keep the comment short."
+        if action is None or not calls or not all(id for id, _ in calls):
+            text = "Select a call, and choose an answer."
             raise RequestRefused(HTTPStatus.UNPROCESSABLE_ENTITY, "InvalidRequest", text)
         nonce = form.get("nonce", "")
         use = login.find_form(nonce, SEVERAL)
@@ -602,15 +413,17 @@ class ApprovalPages:
         use.sent = True
 
         problems: dict[str, str] = {}
-        sent: list[PendingCall] = []
+        sent: list[tuple[CallView, PendingCall]] = []
         try:
-            for (id, version), view in zip(calls, await self._view_all(login, [id for id, _ in calls]), strict=True):
+            for (id, version), view in zip(
+                calls, await self.answers.view_all(login, [id for id, _ in calls]), strict=True
+            ):
                 try:
-                    sent.append(_check_open(view, form, version, login))
-                except InvalidForm as problem:
+                    sent.append(self._check_open(view, form, version, login))
+                except (InvalidForm, AnswerRefused) as problem:
                     problems[id] = str(problem)
             fields = {"answer_id": nonce, "comment": comment}
-            outcomes = await self._gatekeeper.answer(self._client.approvals, login, sent, action, **fields)
+            outcomes = await self.answers.send(login, sent, action, **fields)
         finally:
             use.done.set()
         results = {outcome.approval_id: problem_of(outcome) for outcome in outcomes}
@@ -633,50 +446,23 @@ class ApprovalPages:
             open=sum(status in UNKNOWN_OUTCOMES for status, _ in results.values()),
         )
 
-    async def _view_all(self, login: Login, ids: Sequence[str]) -> list[CallView | RequestRefused]:
-        """Read calls concurrently. Return each call, or why it cannot be shown, in the order of `ids`."""
-        limiter = anyio.CapacityLimiter(CONCURRENT_READS)
-        views: dict[str, CallView | RequestRefused] = {}
+    def _check_open(
+        self, view: CallView | RequestRefused, form: Form, version: str, login: Login
+    ) -> tuple[CallView, PendingCall]:
+        """Return one of the calls that a form answers, and the call with the digest and the run from the form.
 
-        async def view(id: str) -> None:
-            async with limiter:
-                try:
-                    views[id] = _check_sees(login, await view_call(self._client, id))
-                except RequestRefused as refused:
-                    views[id] = refused
-
-        async with anyio.create_task_group() as tasks:
-            for id in ids:
-                tasks.start_soon(view, id)
-        return [views[id] for id in ids]
-
-    def _check_count(self, calls: Sequence[object]) -> None:
-        if len(calls) > self._limits.calls_per_answer:
-            text = f"At most {self._limits.calls_per_answer} calls can be answered together. Select fewer calls."
-            raise RequestRefused(HTTPStatus.UNPROCESSABLE_ENTITY, "TooMany", text)
-
-
-def _check_sees(login: Login, view: CallView) -> CallView:
-    if not sees_call(login, view.pending):
-        raise unknown_call(view.id)
-    return view
-
-
-def _check_open(view: CallView | RequestRefused, form: Form, version: str, login: Login) -> PendingCall:
-    """Return one of the calls that a form answers, with the digest and the run from the form.
-
-    Raises:
-        InvalidInput: The call cannot be shown, is not open or does not accept the answer, or the person is not allowed
-            to answer it.
-    """
-    if isinstance(view, RequestRefused):
-        raise InvalidForm(view.message)
-    if view.standing != "open":
-        raise InvalidForm(view.decision)
-    action, _ = parse_answer(form, view)
-    if problem := why_not(login, view.pending, action):
-        raise InvalidForm(problem)
-    return view.with_version(version)
+        Raises:
+            InvalidInput: The call cannot be shown, is not open or does not accept the answer.
+            AnswerRefused: The person is not allowed to answer it.
+        """
+        if isinstance(view, RequestRefused):
+            raise InvalidForm(view.message)
+        if view.standing != "open":
+            raise InvalidForm(view.decision)
+        action, fields = parse_answer(form, view)
+        call = view.with_version(version)
+        self.answers.check(login, view, action, comment=fields["comment"], digest=call.digest)
+        return view, call
 
 
 def _compare_arguments(old: JsonObject, new: JsonObject) -> list[dict[str, Any]]:

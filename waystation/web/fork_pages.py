@@ -10,7 +10,7 @@ import structlog
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from waystation.approvers import Gatekeeper, sees_everything, sees_invocation
+from waystation.approvers import sees_everything, sees_invocation
 from waystation.client import AgentClient
 from waystation.core.contract import Event, text_of
 from waystation.core.errors import ForeignHistory, InvalidInput
@@ -22,9 +22,9 @@ from waystation.web.forms import Form, parse_object, read_form
 from waystation.web.forms import InvalidForm as InvalidField
 from waystation.web.http_responses import RequestRefused, render_page
 from waystation.web.invocation_pages import InvocationPages, describe, parse_number
-from waystation.web.json_api import identify_starter
 from waystation.web.logins import Login
 from waystation.web.session_pages import wait_until_started
+from waystation.web.starter import Starter
 
 log = structlog.get_logger("waystation.web")
 
@@ -47,8 +47,8 @@ class Row:
 class ForkPages:
     """The pages that fork and compare invocations."""
 
-    def __init__(self, client: AgentClient, invocations: InvocationPages, gatekeeper: Gatekeeper) -> None:
-        self._client, self._invocations, self._gatekeeper = client, invocations, gatekeeper
+    def __init__(self, client: AgentClient, invocations: InvocationPages, starter: Starter) -> None:
+        self._client, self._invocations, self._starter = client, invocations, starter
 
     async def form(self, request: Request) -> Response:
         """Serve a form for a fork of the invocation at the event `?event=`, by default the last one."""
@@ -97,16 +97,9 @@ class ForkPages:
         fail = partial(self._form, request, event=number, form=form)
         try:
             changes = _parse_changes(form, _message_of(await _read_log(source.log)))
-            fork = await self._client.forks.start(
-                source.id,
-                number or None,
-                **changes,
-                requester=identify_starter(login),
-                token=self._gatekeeper.make_signer(login),
-            )
+            fork = await self._starter.fork(login, source.id, number or None, **changes)
         except (InvalidField, InvalidInput) as error:
             return await fail(problem=str(error), code=HTTPStatus.UNPROCESSABLE_ENTITY)
-        log.info("invocation.forked", invocation_id=fork.id, by=login.subject, source=source.id)
         await wait_until_started(fork)
         path = f"/invocations/{quote(source.id, safe='')}/compare?{urlencode({'with': fork.id})}"
         return RedirectResponse(path, HTTPStatus.SEE_OTHER)

@@ -1,11 +1,13 @@
 """HTTP responses: pages rendered from templates, and errors as pages or JSON."""
 
+import re
 import time
 from collections.abc import Mapping
 from http import HTTPStatus
 from pathlib import Path
 from urllib.parse import quote
 
+from pydantic import BaseModel
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, JSONResponse, Response
@@ -31,19 +33,42 @@ from waystation.core.errors import (
     UnknownSession,
 )
 from waystation.presentation import html, words
+from waystation.web.paths import API_V1
 from waystation.web.shared_reads import current_age_s
 
 _TEMPLATES = html.make_environment(Path(__file__).parent / "templates", segment=lambda id: quote(id, safe=""))
 _TEMPLATES.globals |= {"now": time.time, "who": words.format_approvers, "hint": words.hint, "age_s": current_age_s}
 
 
+PROBLEM = "application/problem+json"
+
+
 class RequestRefused(Exception):
     """The request is refused. Browsers receive an error page, and programs receive JSON."""
 
-    def __init__(self, status: HTTPStatus, kind: str, message: str, headers: Mapping[str, str] | None = None) -> None:
-        self.status, self.kind, self.message = status, kind, message
+    def __init__(
+        self, status: HTTPStatus, kind: str, message: str, headers: Mapping[str, str] | None = None, **details: object
+    ) -> None:
+        self.status, self.kind, self.message, self.details = status, kind, message, details
         self.headers = headers or ({"Retry-After": "5"} if status == HTTPStatus.SERVICE_UNAVAILABLE else {})
         super().__init__(message)
+
+
+class ProblemDocument(BaseModel):
+    """An error of the JSON API, as RFC 9457 defines it."""
+
+    type: str
+    """`urn:waystation:error:` and the name of the error. The reference of errors explains most of them."""
+    title: str
+    status: int
+    detail: str
+
+
+def make_problem(refused: RequestRefused) -> ProblemDocument:
+    """Return the document about a refusal."""
+    title = re.sub("(?<=[a-z])(?=[A-Z])", " ", refused.kind).capitalize()
+    urn = f"urn:waystation:error:{refused.kind}"
+    return ProblemDocument(type=urn, title=title, status=refused.status, detail=refused.message)
 
 
 STATUSES: Mapping[type[Exception], HTTPStatus] = {
@@ -100,6 +125,9 @@ def render_page(name: str, *, code: HTTPStatus = HTTPStatus.OK, login: object = 
 
 def format_refusal(scope: Scope, refused: RequestRefused) -> Response:
     """Return the response for a refusal: a page if the client accepts HTML, or JSON if not."""
+    if scope["path"].startswith(f"{API_V1}/"):
+        content = {**make_problem(refused).model_dump(), **refused.details}
+        return JSONResponse(content, refused.status, refused.headers, PROBLEM)
     if not accepts_html(scope):
         error = {"type": refused.kind, "message": refused.message}
         return JSONResponse({"error": error}, refused.status, refused.headers)

@@ -1,7 +1,7 @@
 """The list of invocations, with filters, sorting, pages and live updates, and the page that a login starts on."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
@@ -177,6 +177,25 @@ def make_row(entry: InvocationEntry, details: InvocationDetails, now: float) -> 
     }
 
 
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A page of the invocations that a person may see and that filters match."""
+
+    entries: Sequence[InvocationEntry]
+    details: Mapping[str, InvocationDetails]
+    counts: Mapping[str, int]
+    """The number of invocations for each tab."""
+    agents: tuple[str, ...]
+    total: int
+    has_more: bool
+    """Whether there are older invocations, which are neither listed nor counted."""
+    unmeasured: int
+    """The number of invocations whose details were not read, although the order or a filter needs them."""
+    is_searchable: bool
+    page: int
+    pages: int
+
+
 class InvocationListPage:
     """The list of invocations."""
 
@@ -193,10 +212,12 @@ class InvocationListPage:
         path = next((path for role, path in pages.items() if role in login.roles), "/invocations")
         return RedirectResponse(path, HTTPStatus.SEE_OTHER)
 
-    async def page(self, request: Request) -> Response:
-        """Serve a page of the invocations that the login may see. With `?rows=1`, serve only the part that changes."""
-        login: Login = request.state.login
-        filters, now = ListFilters.parse(request.query_params), datetime.now(UTC)
+    async def read(self, login: Login, filters: ListFilters, now: datetime) -> Listing:
+        """Return the invocations that a login may see and that the filters match.
+
+        Raises:
+            Refused: A filter cannot be searched for.
+        """
         scope = await self._find_scope(login)
         entries, has_more = await self._read(filters, scope, now)
         if not entries and filters.q:
@@ -212,29 +233,47 @@ class InvocationListPage:
             details = await self.details.read(measured, patience_s=MEASURING_S)
             chosen = choose_by_details(measured, filters, details) + others
         shown, page, pages = filters.cut(chosen, ROWS)
-        details = await self.details.read(shown)
+        return Listing(
+            entries=shown,
+            details=await self.details.read(shown),
+            counts=counts,
+            agents=tuple(sorted({entry.agent for entry in entries if entry.agent})),
+            total=len(chosen),
+            has_more=has_more,
+            unmeasured=unmeasured,
+            is_searchable=scope is not None,
+            page=page,
+            pages=pages,
+        )
+
+    async def page(self, request: Request) -> Response:
+        """Serve a page of the invocations that the login may see. With `?rows=1`, serve only the part that changes."""
+        login: Login = request.state.login
+        filters, now = ListFilters.parse(request.query_params), datetime.now(UTC)
+        found = await self.read(login, filters, now)
+        details, counts = found.details, found.counts
         template = "invocation_rows.html" if request.query_params.get("rows") else "invocations.html"
         return render_page(
             template,
             login=login,
             filters=filters,
-            rows=[make_row(entry, details.get(entry.id, UNKNOWN), now.timestamp()) for entry in shown],
+            rows=[make_row(entry, details.get(entry.id, UNKNOWN), now.timestamp()) for entry in found.entries],
             counts=counts,
             tabs=[tab for tab in TABS if counts[tab] or tab in ALWAYS_SHOWN or tab == filters.status],
             ages={name: label for name, (label, _, _) in AGES.items()},
             sorts=SORT_LABELS,
-            agents=sorted({entry.agent for entry in entries if entry.agent}),
+            agents=found.agents,
             sees_users="viewer" in login.roles,
-            is_searchable=scope is not None,
-            is_unknown=scope is None and await self._client.searchable() is None,
-            total=len(chosen),
-            first=(page - 1) * ROWS,
-            has_more=has_more,
-            unmeasured=unmeasured,
+            is_searchable=found.is_searchable,
+            is_unknown=not found.is_searchable and await self._client.searchable() is None,
+            total=found.total,
+            first=(found.page - 1) * ROWS,
+            has_more=found.has_more,
+            unmeasured=found.unmeasured,
             measured=MEASURED,
             most=MOST,
-            page=page,
-            pages=pages,
+            page=found.page,
+            pages=found.pages,
         )
 
     async def _find_by_id(self, login: Login, filters: ListFilters) -> list[InvocationEntry]:

@@ -10,7 +10,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import aclosing
+from contextlib import ExitStack, aclosing
 from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
@@ -200,10 +200,13 @@ class InvocationPages:
 
     async def events(self, request: Request) -> Response:
         """Stream events, starting at `?start=` or after the `Last-Event-ID` that a browser sends when it reconnects."""
-        start = parse_number(request.query_params.get("start"), "start")
+        partial = request.query_params.get("partial", "0") not in ("", "0", "false")
+        return await self.stream(request, parse_number(request.query_params.get("start"), "start"), partial)
+
+    async def stream(self, request: Request, start: int, partial: bool) -> Response:
+        """Return a stream of the events from number `start` on, or after the `Last-Event-ID`."""
         if last := request.headers.get("last-event-id"):
             start = parse_number(last, "Last-Event-ID") + 1
-        partial = request.query_params.get("partial", "0") not in ("", "0", "false")
         invocation, _ = await self.find(request)
         return self.respond(request.state.login, self._stream(invocation, start, partial))
 
@@ -218,15 +221,15 @@ class InvocationPages:
             _until(ending, content),
             login=login,
             ending=ending,
-            close=self._open_stream(login),
+            close=self.open_stream(login).close,
             ping=KEEP_ALIVE_S,
             sep="\n",
             send_timeout=STALLED_S,
             shutdown_grace_period=GRACE_S,
         )
 
-    def _open_stream(self, login: Login) -> Callable[[], None]:
-        """Count an event stream, and return the function to call when it ends.
+    def open_stream(self, login: Login) -> ExitStack:
+        """Count an event stream, or a request that is held, until the result is closed.
 
         Raises:
             Refused: The server, or this person, has too many open streams.
@@ -245,7 +248,9 @@ class InvocationPages:
             if not self._streams[owner]:
                 del self._streams[owner]
 
-        return close
+        stack = ExitStack()
+        stack.callback(close)
+        return stack
 
     async def _stream(self, invocation: Invocation, start: int, partial: bool) -> AsyncGenerator[ServerSentEvent]:
         try:
@@ -253,19 +258,22 @@ class InvocationPages:
             async with aclosing(stream_events(invocation, start=start, partial=partial)) as events:
                 async for event in events:
                     id, kind = (None, "partial") if event.partial else (str(event.index), None)
-                    yield ServerSentEvent(_json(event.to_json()), event=kind, id=id)
+                    yield ServerSentEvent(format_json(event.to_json()), event=kind, id=id)
             described = await invocation.handle.describe()
-            yield ServerSentEvent(_json({"status": format_status(described)}), event="end")
+            yield ServerSentEvent(format_json({"status": format_status(described)}), event="end")
         except (RPCError, ForeignHistory, StoreFailed) as error:
             # Just end the stream: the client reconnects and resumes after the last event that it received.
             log.warning("stream.broken", invocation_id=invocation.id, error_type=type(error).__name__)
 
     async def events_json(self, request: Request) -> Response:
         """Serve up to `EVENTS` recorded events as JSON, starting at `?start=`."""
-        start = parse_number(request.query_params.get("start"), "start")
+        return JSONResponse(await self.read_events(request, parse_number(request.query_params.get("start"), "start")))
+
+    async def read_events(self, request: Request, start: int) -> JsonObject:
+        """Return up to `EVENTS` recorded events of the invocation in the path, and the number of the next one."""
         invocation, described = await self.find(request)
         page = format_events((await _read_log(invocation)).state.events[start:], start)
-        return JSONResponse({"invocation_id": invocation.id, "status": format_status(described), **page})
+        return {"invocation_id": invocation.id, "status": format_status(described), **page}
 
     async def find(self, request: Request) -> tuple[Invocation, WorkflowExecutionDescription]:
         """Return the invocation that the path names, and its description.
@@ -288,25 +296,41 @@ class InvocationActions:
 
     async def stop(self, request: Request) -> Response:
         """Request the cancellation of an invocation, as `waystation stop` does."""
-        return await self._act(request, "stop", lambda id: self._client.invocation(id).cancel())
+        return await self._act(request, "stop")
 
     async def retry(self, request: Request) -> Response:
         """Retry the held calls of an invocation now, as `waystation retry` does."""
-        return await self._act(request, "retry", self._client.held.retry)
+        return await self._act(request, "retry")
 
     async def give_up(self, request: Request) -> Response:
         """Fail the held calls of an invocation, as `waystation give-up` does."""
-        return await self._act(request, "give-up", self._client.held.give_up)
+        return await self._act(request, "give-up")
 
-    async def _act(self, request: Request, action: str, act: Callable[[str], Awaitable[object]]) -> Response:
+    async def _act(self, request: Request, action: str) -> Response:
         await read_form(request)
-        _, described = await self._find(request)
+        id, changed = await self.act(request, action)
+        outcome = action if changed else "nothing"
+        return RedirectResponse(f"{make_path(id)}?done={outcome}", HTTPStatus.SEE_OTHER)
+
+    async def act(self, request: Request, action: str) -> tuple[str, bool]:
+        """Perform one of `ACTIONS` on the invocation in the path. Return its ID, and whether this changed anything.
+
+        Raises:
+            Refused: The invocation does not exist, or has ended.
+        """
+        invocation, described = await self._find(request)
         if described.status is not WorkflowExecutionStatus.RUNNING:
             raise RequestRefused(HTTPStatus.CONFLICT, "InvocationEnded", f"{described.id!r} has already ended.")
-        # `stop` returns None, the others the calls that they changed.
-        outcome = "nothing" if await act(described.id) == [] else action
+        match action:
+            case "stop":
+                await invocation.cancel()
+                changed = True
+            case "retry":
+                changed = bool(await self._client.held.retry(described.id))
+            case _:
+                changed = bool(await self._client.held.give_up(described.id))
         log.info(f"invocation.{ACTIONS[action]}", invocation_id=described.id, by=request.state.login.subject)
-        return RedirectResponse(f"{make_path(described.id)}?done={outcome}", HTTPStatus.SEE_OTHER)
+        return described.id, changed
 
 
 class _StreamResponse(EventSourceResponse):
@@ -425,5 +449,6 @@ def parse_number(text: str | None, name: str) -> int:
     return int(text)
 
 
-def _json(value: JsonObject) -> str:
+def format_json(value: JsonObject) -> str:
+    """Return a value as the data of a server-sent event."""
     return json.dumps(value, ensure_ascii=False)

@@ -29,17 +29,19 @@ class ListQuery:
     """The parameters that leave nothing out of the list."""
 
     @classmethod
-    def parse(cls, params: Mapping[str, str]) -> Self:
-        """Parse the parameters of an address.
+    def parse(cls, params: Mapping[str, str], *, strict: bool = False) -> Self:
+        """Parse the parameters of an address. If `strict`, nothing unknown is ignored.
 
         Raises:
-            Refused: A parameter has an unknown value.
+            Refused: A parameter has an unknown value or, if `strict`, an unknown name.
         """
+        if strict and (unknown := params.keys() - asdict(cls()).keys()):
+            raise _refuse(f"There is no parameter {min(unknown)[:40]!r}. Use: {', '.join(asdict(cls()))}.")
         texts = {name: params.get(name, "").strip()[:MAX_FILTER_CHARS] for name in asdict(cls())}
         page = texts.pop("page") or "1"
         for name, values in cls.choices.items():
             if texts[name] and texts[name] not in values:
-                if not cls.ignores_unknown:
+                if strict or not cls.ignores_unknown:
                     raise _refuse(f"{name} is {texts[name][:40]!r}. Use one of: {', '.join(values)}.")
                 texts[name] = ""
         if not (page.isascii() and page.isdecimal() and 0 < int(page[:9]) < 10**6):

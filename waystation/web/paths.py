@@ -11,6 +11,7 @@ LINK = "/link"
 API = "/api/"
 COMPLETIONS = "/completions/"
 RESOURCE_METADATA = "/.well-known/oauth-protected-resource"
+API_V1 = "/api/v1"
 ENCODE = "/encode"
 DECODE = "/decode"
 

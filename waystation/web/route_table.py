@@ -63,7 +63,11 @@ def make_table(
     completions: CompletionRoute | None = None,
 ) -> list[RouteRow]:
     """Return the table. If the paths of several rows match a request, the first of these rows counts."""
-    see, see_call, answer = invocations.check_visible, approvals.check_visible, approvals.check_answerable
+    see, see_call, answer = (
+        invocations.check_visible,
+        approvals.answers.check_visible,
+        approvals.answers.check_answerable,
+    )
     act = invocations.actions
     rows = [
         RouteRow("GET", "/", invocations.list.start, "login"),
@@ -75,13 +79,13 @@ def make_table(
         RouteRow("GET", "/invocations/{id}/models", invocations.models, "viewer", see),
         RouteRow("GET", "/invocations/{id}/state", invocations.state, "viewer", see),
         RouteRow("GET", "/invocations/{id}/report", invocations.report, "viewer", see),
-        RouteRow("POST", "/invocations/{id}/stop", act.stop, "author", _check_both(see, "author")),
-        RouteRow("POST", "/invocations/{id}/retry", act.retry, "operator", _check_both(see, "operator")),
-        RouteRow("POST", "/invocations/{id}/give-up", act.give_up, "operator", _check_both(see, "operator")),
+        RouteRow("POST", "/invocations/{id}/stop", act.stop, "author", check_both(see, "author")),
+        RouteRow("POST", "/invocations/{id}/retry", act.retry, "operator", check_both(see, "operator")),
+        RouteRow("POST", "/invocations/{id}/give-up", act.give_up, "operator", check_both(see, "operator")),
         RouteRow("GET", "/invocations/{id}/events", invocations.events, "viewer", see),
         RouteRow("GET", "/invocations/{id}/events.json", invocations.events_json, "viewer", see),
-        RouteRow("GET", "/invocations/{id}/fork", forks.form, "operator", _check_both(see, "operator")),
-        RouteRow("POST", "/invocations/{id}/fork", forks.fork, "operator", _check_both(see, "operator")),
+        RouteRow("GET", "/invocations/{id}/fork", forks.form, "operator", check_both(see, "operator")),
+        RouteRow("POST", "/invocations/{id}/fork", forks.fork, "operator", check_both(see, "operator")),
         RouteRow("GET", "/invocations/{id}/compare", forks.compare, "viewer", see),
         RouteRow("GET", "/approvals", inbox.inbox, "login"),
         RouteRow("GET", "/approvals/rows", inbox.rows, "login"),
@@ -96,11 +100,11 @@ def make_table(
         RouteRow("GET", "/approvals/{id}/arguments.json", approvals.arguments, "viewer", see_call),
         RouteRow("POST", "/approvals/{id}/viewed", approvals.viewed, "viewer", see_call),
         RouteRow("POST", "/api/invocations", api.start, "author"),
-        RouteRow("POST", "/api/invocations/{id}/cancel", api.cancel, "author", _check_both(see, "author")),
+        RouteRow("POST", "/api/invocations/{id}/cancel", api.cancel, "author", check_both(see, "author")),
         RouteRow("GET", "/api/invocations/{id}/forks", api.forks, "viewer", see),
-        RouteRow("POST", "/api/invocations/{id}/forks", api.fork, "operator", _check_both(see, "operator")),
-        RouteRow("POST", "/api/invocations/{id}/reset", api.reset, "operator", _check_both(see, "operator")),
-        RouteRow("GET", "/api/invocations/{id}/prompt", api.prompt, "operator", _check_both(see, "operator")),
+        RouteRow("POST", "/api/invocations/{id}/forks", api.fork, "operator", check_both(see, "operator")),
+        RouteRow("POST", "/api/invocations/{id}/reset", api.reset, "operator", check_both(see, "operator")),
+        RouteRow("GET", "/api/invocations/{id}/prompt", api.prompt, "operator", check_both(see, "operator")),
         RouteRow("GET", "/api/sessions/{id}/events", api.session_events, "login"),
         RouteRow("POST", "/api/sessions/{id}/messages", api.send, "author"),
         RouteRow("POST", "/api/sessions/{id}/close", api.close, "author"),
@@ -144,7 +148,7 @@ def make_login_rows(access: Access) -> list[RouteRow]:
     return rows
 
 
-def _check_both(see: Check, role: Role) -> Check:
+def check_both(see: Check, role: Role) -> Check:
     """Return a check that the person may see the object in the path and has `role`."""
 
     async def check(request: Request) -> None:

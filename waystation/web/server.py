@@ -24,7 +24,9 @@ from waystation.core.contract import Stores
 from waystation.core.errors import WaystationError
 from waystation.web.access import Access
 from waystation.web.agent_pages import AgentPages
+from waystation.web.api_routes import make_call_rows, make_invocation_rows, make_session_rows
 from waystation.web.approval_pages import ApprovalPages
+from waystation.web.call_api import CallApi
 from waystation.web.completion_route import CompletionRoute
 from waystation.web.connection_limits import make_protocol
 from waystation.web.exposure import check_host, check_provider
@@ -32,13 +34,17 @@ from waystation.web.fork_pages import ForkPages
 from waystation.web.guard import Guard
 from waystation.web.http_responses import STATUSES, RequestRefused, format_refusal, to_refused
 from waystation.web.inbox_pages import InboxPages
+from waystation.web.invocation_api import InvocationApi
 from waystation.web.invocation_pages import InvocationPages
 from waystation.web.json_api import JsonApi
 from waystation.web.limits import Limits
+from waystation.web.openapi_document import make_document_rows
 from waystation.web.pending_list import PendingList
 from waystation.web.route_table import RouteRow, build_routes, make_table
+from waystation.web.session_api import SessionApi
 from waystation.web.session_pages import SessionPages
 from waystation.web.shared_reads import SharedReads
+from waystation.web.starter import Starter
 
 if TYPE_CHECKING:
     from waystation.artifacts import BaseArtifactService
@@ -87,12 +93,17 @@ def create_app(
     calls = PendingList(client, reads)
     inbox = InboxPages(client, calls, invocations, limits)
     approvals = ApprovalPages(client, access.gatekeeper, limits, calls, temporal_ui=temporal_ui)
-    api = JsonApi(client, invocations, access.gatekeeper)
-    sessions = SessionPages(client, approvals, access.gatekeeper, artifacts, reads)
-    forks, agents = ForkPages(client, invocations, access.gatekeeper), AgentPages(client, access.gatekeeper)
+    starter = Starter(client, access.gatekeeper)
+    api = JsonApi(client, invocations, starter)
+    sessions = SessionPages(client, approvals, starter, artifacts, reads)
+    forks, agents = ForkPages(client, invocations, starter), AgentPages(client, starter)
     key = access.gatekeeper.completions
     completions = CompletionRoute(client, key) if key else None
     table = make_table(access, invocations, inbox, approvals, api, forks, agents, sessions, completions)
+    table += make_call_rows(CallApi(client, approvals.answers, calls, invocations, limits), approvals.answers)
+    table += make_invocation_rows(InvocationApi(client, invocations, starter), invocations)
+    table += make_session_rows(SessionApi(sessions, invocations, starter), sessions)
+    table += make_document_rows(table)
     before = [make_cors(origins)] if origins else []
     app = build_app(table, access, names=names, limits=limits, before=before, origins=origins, with_cookies=False)
     app.state.invocations = invocations
@@ -105,7 +116,7 @@ def make_cors(origins: Sequence[str]) -> Middleware:
         CORSMiddleware,
         allow_origins=origins,
         allow_methods=["GET", "POST"],
-        allow_headers=["Authorization", "Content-Type", "Last-Event-ID"],
+        allow_headers=["Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID"],
         expose_headers=["WWW-Authenticate"],
     )
 

@@ -6,6 +6,7 @@ follows the event streams of open invocations for a model's partial text.
 
 import asyncio
 import secrets
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -21,10 +22,10 @@ from starlette.responses import RedirectResponse, Response
 from temporalio.client import WorkflowExecutionDescription, WorkflowExecutionStatus
 from temporalio.service import RPCError
 
-from waystation.approvers import Gatekeeper, is_requester, sees_invocation
-from waystation.client import AgentClient, Invocation, Sent, Session, SessionEntry, parse_session_id
+from waystation.approvers import is_requester, sees_invocation
+from waystation.client import AgentClient, Invocation, Sent, Session, SessionEntry, parse_session_id, read_session_entry
 from waystation.core import ids
-from waystation.core.contract import DEFAULT_USER, MEMO_SESSION, SESSION_WORKFLOW
+from waystation.core.contract import DEFAULT_USER, SESSION_WORKFLOW
 from waystation.core.errors import (
     ForeignHistory,
     InputValidationError,
@@ -36,16 +37,17 @@ from waystation.core.errors import (
 )
 from waystation.core.log import Log
 from waystation.core.payload import JsonObject
-from waystation.history import describe_workflow, read_memo
+from waystation.history import describe_workflow
 from waystation.presentation import text_safety
 from waystation.web.approval_pages import ApprovalPages
 from waystation.web.forms import Form, read_form
 from waystation.web.http_responses import RequestRefused, find_status, render_page
 from waystation.web.invocation_pages import get_id, parse_number
-from waystation.web.json_api import ANY_AGENT, tenant_of
+from waystation.web.json_api import ANY_AGENT
 from waystation.web.list_query import MAX_FILTER_CHARS
 from waystation.web.logins import Login
 from waystation.web.shared_reads import SharedReads
+from waystation.web.starter import Starter, tenant_of
 from waystation.web.turn_views import TurnView, make_title, make_turn, sum_tokens
 
 if TYPE_CHECKING:
@@ -78,8 +80,7 @@ class Place:
 
     session: Session
     described: WorkflowExecutionDescription
-    agent: str
-    status: str
+    entry: SessionEntry
 
     @property
     def path(self) -> str:
@@ -91,7 +92,7 @@ class Place:
         """Why the session accepts no messages, or an empty string if it does."""
         if self.described.status is not WorkflowExecutionStatus.RUNNING:
             return "This session has ended. Start a new chat to talk to the agent."
-        return "This session is closed and accepts no more messages." if self.status == "closed" else ""
+        return "This session is closed and accepts no more messages." if self.entry.status == "closed" else ""
 
 
 def format_session_path(id: str) -> str:
@@ -106,11 +107,11 @@ class SessionPages:
         self,
         client: AgentClient,
         approvals: ApprovalPages,
-        gatekeeper: Gatekeeper,
+        starter: Starter,
         artifacts: "str | Path | BaseArtifactService",
         reads: SharedReads,
     ) -> None:
-        self._client, self._approvals, self._gatekeeper, self._artifacts = client, approvals, gatekeeper, artifacts
+        self._client, self._approvals, self._starter, self._artifacts = client, approvals, starter, artifacts
         self._reads = reads
 
     async def check_visible(self, request: Request) -> None:
@@ -129,11 +130,8 @@ class SessionPages:
         described = await describe_workflow(self._client.temporal, id)
         if described is None or described.workflow_type != SESSION_WORKFLOW:
             raise unknown
-        memo = (await read_memo(described)).get(MEMO_SESSION)
-        summary: JsonObject = memo if isinstance(memo, dict) else {}
         session = self._client.session(agent=ANY_AGENT, session_id=names[2], user_id=user, app=app, tenant=tenant)
-        agent, status = str(summary.get("agent") or ""), str(summary.get("status") or "open")
-        request.state.place = Place(session, described, agent, status)
+        request.state.place = Place(session, described, await read_session_entry(described, names))
 
     async def check_own(self, request: Request) -> None:
         """Check that a login may send messages to the session in the path.
@@ -149,25 +147,28 @@ class SessionPages:
         """Serve a page of the sessions that the login may see, latest first."""
         params, login = request.query_params, request.state.login
         search, start = params.get("q", "").strip()[:MAX_FILTER_CHARS], parse_number(params.get("start"), "start")
+        rows, has_more, is_cut = await self.list(login, search, start)
+        more = urlencode({**({"q": search} if search else {}), "start": start + LISTED}) if has_more else None
+        return render_page(
+            "sessions.html", login=login, rows=rows, search=search, start=start, next=more, is_cut=is_cut
+        )
+
+    async def list(self, login: Login, search: str, start: int) -> tuple[Sequence[JsonObject], bool, bool]:
+        """Return the sessions that a login may see, whether there are more, and whether not all were searched."""
         words = search.lower().split()
-        found = list[SessionEntry]()
+        found: Sequence[SessionEntry] = []
         skipped, read = 0, 0
         async for entry in self._client.sessions.list(tenant=(tenant_of(login))):
             read += 1
             if _is_listed(login, entry) and _matches(entry, words):
                 skipped += 1
                 if skipped > start:
-                    found.append(entry)
+                    found = [*found, entry]
             if len(found) > LISTED or read >= SCANNED:
                 break
-        rows = await self._read_rows(found[:LISTED])
-        following = urlencode({**({"q": search} if search else {}), "start": start + LISTED})
-        more = following if len(found) > LISTED else None
-        return render_page(
-            "sessions.html", login=login, rows=rows, search=search, start=start, next=more, is_cut=read >= SCANNED
-        )
+        return await self._read_rows(found[:LISTED]), len(found) > LISTED, read >= SCANNED
 
-    async def _read_rows(self, entries: list[SessionEntry]) -> list[JsonObject]:
+    async def _read_rows(self, entries: Sequence[SessionEntry]) -> Sequence[JsonObject]:
         ids = tuple(entry.id for entry in entries)
         activities = await self._reads.read(("activities", ids), lambda: self._client.sessions.find_activities(ids))
         return [
@@ -212,14 +213,14 @@ class SessionPages:
 
     async def _read_panels(self, place: Place) -> JsonObject:
         """Return the state and the artifacts of a session, as the page shows them."""
-        state, artifacts = await asyncio.gather(place.session.state(), self._list_artifacts(place))
+        state, artifacts = await asyncio.gather(place.session.state(), self.list_artifacts(place))
         head, tail = text_safety.JSON_HEAD, text_safety.JSON_TAIL
         return {
             "state": text_safety.format_value(state, head=head, tail=tail) if state else None,
             "artifacts": artifacts,
         }
 
-    async def _read_turns(self, request: Request, place: Place) -> list[TurnView]:
+    async def _read_turns(self, request: Request, place: Place) -> Sequence[TurnView]:
         """Return the latest turns, each with the pending calls that the person may see."""
         try:
             logs = await place.session.logs(last=SHOWN_TURNS)
@@ -238,7 +239,7 @@ class SessionPages:
                 turn.cards.append(card)
         return turns
 
-    async def _find_queued(self, place: Place, turns: list[TurnView]) -> list[str]:
+    async def _find_queued(self, place: Place, turns: Sequence[TurnView]) -> Sequence[str]:
         """Return the beginnings of the messages that are queued, or nothing if no worker lists them."""
         if not any(turn.status == "running" for turn in turns):  # a message is queued only behind a running turn
             return []
@@ -275,10 +276,11 @@ class SessionPages:
         if not (message := form.get("message", "").strip()):
             return await fail(problem="Enter a message.", code=HTTPStatus.UNPROCESSABLE_ENTITY)
         try:
-            sent = await place.session.send(
+            sent = await self._starter.send(
+                login,
+                place.session,
                 message,
                 message_id=form.get("message_id") or None,
-                token=self._gatekeeper.make_signer(login),
                 streaming=True,
                 create=False,
                 confirm_within=CONFIRM_WITHIN,
@@ -287,34 +289,40 @@ class SessionPages:
             return await fail(notice=UNCONFIRMED, code=HTTPStatus.ACCEPTED)
         except (SessionRefused, InvalidInput) as error:
             return await fail(problem=str(error), code=find_status(error))
-        log.info("message.sent", invocation_id=sent.id, by=login.subject, status=sent.status)
         await wait_until_started(sent)
         return RedirectResponse(f"{place.path}#end", HTTPStatus.SEE_OTHER)
 
     async def close(self, request: Request) -> Response:
         """Close the session: it accepts no more messages."""
         await read_form(request)
+        if not await self.end(request):
+            text = "No worker has confirmed that the session is closed yet. It may still be closed later."
+            return await self._page(request, notice=text, code=HTTPStatus.ACCEPTED)
+        return RedirectResponse(request.state.place.path, HTTPStatus.SEE_OTHER)
+
+    async def end(self, request: Request) -> bool:
+        """Close the session in the path, and return whether a worker has confirmed it."""
         place: Place = request.state.place
         try:
             await place.session.close(confirm_within=CONFIRM_WITHIN)
         except MessageUnconfirmed:
-            text = "No worker has confirmed that the session is closed yet. It may still be closed later."
-            return await self._page(request, notice=text, code=HTTPStatus.ACCEPTED)
+            return False
         log.info("session.closed", session_id=place.session.id, by=request.state.login.subject)
-        return RedirectResponse(place.path, HTTPStatus.SEE_OTHER)
+        return True
 
-    def _artifact_service(self) -> Any:
+    def open_artifacts(self) -> Any:
+        """Return the service with the artifacts."""
         if isinstance(self._artifacts, str | Path):
             from waystation.artifacts import ObjectStoreArtifactService  # slow to import: it loads object stores
 
             self._artifacts = ObjectStoreArtifactService(self._artifacts)
         return self._artifacts
 
-    async def _list_artifacts(self, place: Place) -> JsonObject:
+    async def list_artifacts(self, place: Place) -> JsonObject:
         """Return the session's artifacts, and a problem if the store is unavailable."""
         names = _artifact_scope(place)
         try:
-            service = self._artifact_service()
+            service = self.open_artifacts()
             found = await service.list_artifact_keys(**names)
             latest = await asyncio.gather(
                 *(service.get_artifact_version(**names, filename=name) for name in found[:SHOWN_ARTIFACTS])
@@ -326,14 +334,20 @@ class SessionPages:
 
     async def artifact(self, request: Request) -> Response:
         """Serve the content of an artifact as a download, never as something that the browser opens."""
-        params, place = request.query_params, request.state.place
+        params = request.query_params
         if not (name := params.get("name", "")):
             raise RequestRefused(HTTPStatus.UNPROCESSABLE_ENTITY, "InvalidRequest", "Name an artifact: ?name=NAME.")
         version = parse_number(params.get("version"), "version") if params.get("version") else None
+        return await self.download(request.state.place, name, version)
+
+    async def download(self, place: Place, name: str, version: int | None) -> Response:
+        """Return the content of an artifact of a session, by default its latest version.
+
+        Raises:
+            Refused: There is no such artifact, or its name is not valid.
+        """
         try:
-            part = await self._artifact_service().load_artifact(
-                **_artifact_scope(place), filename=name, version=version
-            )
+            part = await self.open_artifacts().load_artifact(**_artifact_scope(place), filename=name, version=version)
         except InputValidationError as error:
             raise RequestRefused(HTTPStatus.UNPROCESSABLE_ENTITY, "InvalidInput", str(error)) from None
         content = _content_of(part)

@@ -95,6 +95,39 @@ EXPECTED = {
     ("POST", "/invocations/{id}/stop"): "LNFNNNFNAF",
     ("POST", "/logout"): "LAAAAAAAAA",
 }
+PAGES = {
+    ("GET", "/api/v1"): ("GET", "/invocations"),
+    ("GET", "/api/v1/openapi.json"): ("GET", "/invocations"),
+    ("GET", "/api/v1/calls"): ("GET", "/approvals"),
+    ("GET", "/api/v1/calls/events"): ("GET", "/approvals/events"),
+    ("POST", "/api/v1/calls/answers"): ("POST", "/approvals/several"),
+    ("GET", "/api/v1/calls/{id}"): ("GET", "/approvals/{id}"),
+    ("POST", "/api/v1/calls/{id}/answers"): ("POST", "/approvals/{id}"),
+    ("GET", "/api/v1/agents"): ("GET", "/agents"),
+    ("GET", "/api/v1/invocations"): ("GET", "/invocations"),
+    ("POST", "/api/v1/invocations"): ("POST", "/api/invocations"),
+    **{
+        ("GET", f"/api/v1/invocations/{{id}}{part}"): ("GET", "/invocations/{id}")
+        for part in ("", "/events", "/events/stream", "/audit", "/report")
+    },
+    **{
+        ("POST", f"/api/v1/invocations/{{id}}/{part}"): ("POST", "/invocations/{id}/retry")
+        for part in ("retry", "give-up", "forks")
+    },
+    ("POST", "/api/v1/invocations/{id}/stop"): ("POST", "/invocations/{id}/stop"),
+    ("GET", "/api/v1/sessions"): ("GET", "/sessions"),
+    ("POST", "/api/v1/sessions"): ("POST", "/sessions/new"),
+    **{
+        ("GET", f"/api/v1/sessions/{{id}}{part}"): ("GET", "/sessions/{id}")
+        for part in ("", "/events", "/events/stream", "/state", "/artifacts", "/artifacts/content")
+    },
+    **{
+        ("POST", f"/api/v1/sessions/{{id}}/{part}"): ("POST", "/sessions/{id}")
+        for part in ("messages", "state", "artifacts", "close")
+    },
+}
+"""The routes of the JSON API, each with the route of a page that admits the same people."""
+EXPECTED = {row: EXPECTED[page] for row, page in PAGES.items()} | EXPECTED
 
 
 async def ask(http: httpx.AsyncClient, method: str, path: str, csrf: str) -> str:
@@ -103,7 +136,7 @@ async def ask(http: httpx.AsyncClient, method: str, path: str, csrf: str) -> str
     headers = {"Accept": "*/*", "Content-Type": FORM}
     if path.startswith("/api/"):  # a field that no route has, so that nothing happens
         content = content and '{"unknown": 1}'
-        headers |= {"Content-Type": "application/json", "X-CSRF-Token": csrf}
+        headers |= {"Content-Type": "application/json", "X-CSRF-Token": csrf, "Sec-Fetch-Site": "same-origin"}
     async with http.stream(method, path, content=content, headers=headers) as response:
         return OUTCOMES.get(response.status_code, "A" if response.status_code < 500 else "E")
 
@@ -128,7 +161,8 @@ async def test_each_route_admits_exactly_the_roles_of_the_table(
         csrf = (await me.fields("/approvals"))["csrf"] if me else ""
         outcomes = {}
         for method, path in EXPECTED:
-            id = {"/approvals": call, "/sessions": session.id}.get(path.partition("/{")[0], invocation.id)
+            kind = path.removeprefix("/api/v1").partition("/{")[0]
+            id = {"/approvals": call, "/calls": call, "/sessions": session.id}.get(kind, invocation.id)
             exact = path.replace("{id}", quote(id, safe="")) + ("/style.css" if path == "/static" else "")
             outcomes[method, path] = await ask(http, method, exact, csrf)
         assert outcomes == {row: letters[PEOPLE.index(who)] for row, letters in EXPECTED.items()}

@@ -36,6 +36,23 @@ async def test_an_answer_is_signed_for_a_verified_person(there: Installation, ke
     assert (who.subject, who.roles, who.issuer) == (ERIN.subject, ERIN.roles, "https://approvals.example.com")
 
 
+async def test_an_answer_of_a_shared_token_is_never_signed(keeper: Gatekeeper) -> None:
+    """A call whose policy requires a verified identity refuses it, and so does the interface beforehand."""
+    sent: list[dict[str, Any]] = []
+
+    class Approvals:
+        async def answer_all(self, calls: Any, action: str, **fields: Any) -> AsyncIterator[Outcome]:
+            sent.append(fields)
+            yield Outcome("call")
+
+    shared, approvals = Person("dana", vouched=False), Approvals()
+    await keeper.answer(approvals, shared, [], "approve")  # type: ignore[arg-type]  # only what it uses
+    assert (sent[0]["token"], keeper.identify(shared)) == (None, None)
+    await keeper.answer(approvals, Person("dana"), [], "approve")  # type: ignore[arg-type]  # only what it uses
+    assert sent[1]["token"] is not None
+    assert keeper.make_signer(shared) is not None  # a request names who asked, which satisfies no policy
+
+
 async def test_a_proof_of_the_person_is_sent_instead_of_a_signature(there: Installation, keeper: Gatekeeper) -> None:
     """Workers then trust the issuer of the token and not the interface."""
     person = Person("Erin", verified=ERIN, proof=there.provider.token("erin@example.com"))
