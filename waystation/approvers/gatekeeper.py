@@ -1,6 +1,7 @@
 """Sign the answers of people for the interface through which they came, and check and record these answers."""
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,7 +34,9 @@ class Gatekeeper:
     links: "Links | None" = None
 
     @classmethod
-    def from_file(cls, file: str | Path, namespace: str, *, interface: str) -> "Gatekeeper":
+    def from_file(
+        cls, file: str | Path, namespace: str, *, interface: str, clock: Callable[[], float] = time.time
+    ) -> "Gatekeeper":
         """Read an identity configuration.
 
         Raises:
@@ -51,10 +54,10 @@ class Gatekeeper:
             raise configuration.make_missing_section_error("gateway", "workers verify logins with its key")
         return cls(
             interface=interface,
-            gateway=Gateway.of(configuration) if configuration.gateway else None,
-            sealer=Sealer.of(configuration) if configuration.gateway else None,
-            oidc=OidcLogin.of(configuration) if configuration.oidc else None,
-            links=Links.of(configuration, namespace=namespace) if configuration.links else None,
+            gateway=Gateway.of(configuration, clock=clock) if configuration.gateway else None,
+            sealer=Sealer.of(configuration, clock=clock) if configuration.gateway else None,
+            oidc=OidcLogin.of(configuration, clock=clock) if configuration.oidc else None,
+            links=Links.of(configuration, namespace=namespace, clock=clock) if configuration.links else None,
         )
 
     def roles_of(self, person: str) -> frozenset[str]:

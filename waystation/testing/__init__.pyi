@@ -11,15 +11,18 @@ from waystation.testing.fake_gemini import FakeGemini
 from waystation.testing.human import ScriptedHuman
 from waystation.testing.models import FunctionModel, ScriptedModel, calls, latest_turn, responses, says, user_text
 from waystation.testing.people import People, VerifiedPerson
+from waystation.testing.time_skipping import Clock, TimeNotSkipped
 
 __all__ = [
     "AgentEnvironment",
+    "Clock",
     "FakeGemini",
     "FunctionModel",
     "People",
     "Replays",
     "ScriptedHuman",
     "ScriptedModel",
+    "TimeNotSkipped",
     "VerifiedPerson",
     "assert_invocation_holds",
     "assert_keeps_replaying",

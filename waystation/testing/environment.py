@@ -11,17 +11,26 @@ from tempfile import TemporaryDirectory
 from typing import Any, Self
 
 from anyio.from_thread import start_blocking_portal
-from temporalio.client import Client, Interceptor, OutboundInterceptor, StartWorkflowInput, WorkflowHandle
+from temporalio.client import (
+    Client,
+    Interceptor,
+    OutboundInterceptor,
+    StartWorkflowInput,
+    StartWorkflowUpdateWithStartInput,
+    WorkflowHandle,
+    WorkflowUpdateHandle,
+)
 
 from waystation.activities import Models
 from waystation.agents.base_agent import BaseAgent
 from waystation.apps import App
 from waystation.client import AgentClient, Invocation, connect
-from waystation.core.contract import ActivitySettings, Settings
+from waystation.core.contract import WORKFLOW, ActivitySettings, Settings
 from waystation.embedded import EmbeddedServer
 from waystation.models import BaseLlm
 from waystation.storage import OFFLOAD_OVER, Blobs
 from waystation.testing.checks import assert_invocation_holds
+from waystation.testing.time_skipping import SKIPS_TIME, Clock, TimeSkipper
 from waystation.tools.services import Services
 from waystation.worker import announce_agents, create_worker
 from waystation.worker.service_setup import create_temporary_services
@@ -48,6 +57,7 @@ class AgentEnvironment:
         store: str | Path | None = None,
         offload_over: int = OFFLOAD_OVER,
         task_queue: str = "waystation",
+        clock: Clock | None = None,
         **worker_options: Any,
     ) -> None:
         """Configure the environment, which starts when the `async with` block is entered.
@@ -60,31 +70,45 @@ class AgentEnvironment:
             store: The store for payloads of at least `offload_over` bytes. By default, a temporary folder.
             offload_over: The size, in bytes, of the smallest payload that is moved to `store`.
             task_queue: The worker's task queue.
+            clock: The clock that `skip` sets forward, which `People` may share. By default, a new one.
             worker_options: Additional arguments for `create_worker`, which override the environment's defaults.
         """
         self._agents, self._model, self._given_server = agents, model, server
         self.services = services or create_temporary_services()
-        self._task_queue = task_queue
+        self._task_queue, self.clock = task_queue, clock or Clock()
         self._options = {
             "max_cached_workflows": 0,
             "graceful_shutdown_timeout": timedelta(seconds=5),
             "keys": _KEYS,
             "settings": Settings(allow_forks=True, activity=_ACTIVITY),
+            "clock": self.clock,
             **worker_options,
         }
         self._stack = AsyncExitStack()
         self._given_store, self._offload_over = store, offload_over
+        self.started: dict[str, str] = {}
+        """The types of the workflows that `client` has started, by ID."""
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
             server = self._given_server
-            self.server = await stack.enter_async_context(EmbeddedServer()) if server is None else server
+            own = EmbeddedServer(dynamic_config=SKIPS_TIME)
+            self.server = await stack.enter_async_context(own) if server is None else server
             self.store = self._given_store or stack.enter_context(TemporaryDirectory(prefix="waystation-"))
             blobs = self._options.get("blobs") or Blobs(self.store)
             self.temporal = await connect(
                 address=self.server.address, store=self.store, offload_over=self._offload_over
             )
-            self.client = AgentClient(self.temporal, task_queue=self._task_queue, blobs=blobs)
+            config = self.temporal.config()
+            config["interceptors"] = [*config["interceptors"], _StartRecorder(self.started)]
+            self.client = AgentClient(Client(**config), task_queue=self._task_queue, blobs=blobs)
+            self._skipper = TimeSkipper(
+                self.temporal,
+                self.clock,
+                task_queue=self._task_queue,
+                started=self.started,
+                is_served=lambda: self.worker.is_running,
+            )
             self.worker = create_worker(
                 self.temporal,
                 self._agents,
@@ -100,6 +124,19 @@ class AgentEnvironment:
 
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
+
+    async def skip(self, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0) -> None:
+        """Skip time for the clock, and for all invocations and sessions of the task queue.
+
+        Deadlines, reminders and escalations that fall into this time take effect. First wait until every invocation
+        waits for a person, and afterward until the effects are recorded. While an agent waits for an agent that it
+        called, its own time does not pass. Schedules do not move: trigger or backfill them.
+
+        Raises:
+            TimeNotSkipped: An invocation does not come to wait, the worker does not run, or the server cannot skip
+                time.
+        """
+        await self._skipper.skip(timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds))
 
 
 @contextlib.asynccontextmanager
@@ -126,31 +163,33 @@ async def serving(
         AssertionError: The history and the workflow differ.
     """
     queue = options.pop("task_queue", f"test-{os.getpid()}-{next(_queues)}")
-    started = _StartRecorder()
     async with AgentEnvironment(*agents, server=server, store=store, task_queue=queue, **options) as env:
-        config = env.temporal.config()
-        config["interceptors"] = [started]
-        env.client = AgentClient(Client(**config), task_queue=queue, blobs=env.client.blobs)
         yield env
         if verify:
-            for workflow_id in started.ids:
+            for workflow_id in [id for id, kind in env.started.items() if kind == WORKFLOW]:
                 await (assert_invocation_holds if verify is True else verify)(env.client.invocation(workflow_id))
 
 
 class _StartRecorder(Interceptor):
-    """Records the IDs of the workflows that a client starts."""
+    """Records the IDs and types of the workflows that a client starts."""
 
-    def __init__(self) -> None:
-        self.ids: list[str] = []
+    def __init__(self, started: dict[str, str]) -> None:
+        self._started = started
 
     def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:
-        """Return an interceptor that records each workflow ID before it starts the workflow."""
-        ids = self.ids
+        """Return an interceptor that records each workflow before it starts the workflow."""
+        started = self._started
 
         class RecordingInterceptor(OutboundInterceptor):
             async def start_workflow(self, input: StartWorkflowInput) -> WorkflowHandle[Any, Any]:
-                ids.append(input.id)
+                started[input.id] = input.workflow
                 return await super().start_workflow(input)
+
+            async def start_update_with_start_workflow(
+                self, input: StartWorkflowUpdateWithStartInput
+            ) -> WorkflowUpdateHandle[Any]:
+                started[input.start_workflow_input.id] = input.start_workflow_input.workflow
+                return await super().start_update_with_start_workflow(input)
 
         return RecordingInterceptor(next)
 
@@ -158,5 +197,6 @@ class _StartRecorder(Interceptor):
 @contextlib.contextmanager
 def shared_server() -> Iterator[EmbeddedServer]:
     """Run a server in another thread's event loop, because each test may have its own event loop."""
-    with start_blocking_portal() as portal, portal.wrap_async_context_manager(EmbeddedServer()) as server:
+    server = EmbeddedServer(dynamic_config=SKIPS_TIME)
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(server):
         yield server

@@ -1,7 +1,8 @@
 """People for tests of approval policies, whose identity workers verify as in production."""
 
 import shutil
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -22,7 +23,8 @@ class People:
     object with a name to get a person. It requires the extra `identity`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, clock: Callable[[], float] = time.time) -> None:
+        """Create keys. `clock` returns the time at which tokens are signed and verified, in seconds since 1970."""
         try:
             from waystation.approvers.identity import WorkerIdentity, write_examples
         except ModuleNotFoundError as error:
@@ -30,8 +32,8 @@ class People:
             raise ModuleNotFoundError(problem, name=error.name) from None
         folder = Path(mkdtemp(prefix="waystation-people-"))
         write_examples(folder)
-        self._gatekeeper = Gatekeeper.from_file(folder / "gateway.toml", "default", interface="web")
-        self.identity = WorkerIdentity.load(folder / "workers.toml")
+        self._gatekeeper = Gatekeeper.from_file(folder / "gateway.toml", "default", interface="web", clock=clock)
+        self.identity = WorkerIdentity.load(folder / "workers.toml", clock=clock)
         """Verifies the tokens of these people, for the worker's option `identity`."""
         # Remove the folder with the identity, which reads a key when it verifies the first token.
         finalize(self.identity, shutil.rmtree, folder, ignore_errors=True)

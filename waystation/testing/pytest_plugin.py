@@ -38,8 +38,14 @@ def waystation_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
+def waystation_clock() -> testing.Clock:
+    """The clock of a test, which `env.skip(days=3)` sets forward, for workers and for people."""
+    return testing.Clock()
+
+
+@pytest.fixture
 def waystation_serve(
-    waystation_server: EmbeddedServer, waystation_store: Path
+    waystation_server: EmbeddedServer, waystation_store: Path, waystation_clock: testing.Clock
 ) -> Callable[..., AbstractAsyncContextManager[testing.AgentEnvironment]]:
     """Serve agents on the shared server: `async with waystation_serve(agent) as env:`.
 
@@ -48,7 +54,8 @@ def waystation_serve(
     """
 
     def serve(*agents: BaseAgent | App, **options: Any) -> AbstractAsyncContextManager[testing.AgentEnvironment]:
-        return testing.serving(*agents, **{"server": waystation_server, "store": waystation_store, **options})
+        defaults = {"server": waystation_server, "store": waystation_store, "clock": waystation_clock}
+        return testing.serving(*agents, **{**defaults, **options})
 
     return serve
 
@@ -60,12 +67,12 @@ def waystation_human() -> type[testing.ScriptedHuman]:
 
 
 @pytest.fixture
-def waystation_people() -> testing.People:
+def waystation_people(waystation_clock: testing.Clock) -> testing.People:
     """People for workers with `identity=waystation_people.identity`: `waystation_people("dana", roles=["manager"])`.
 
     It requires the extra `identity`.
     """
-    return testing.People()
+    return testing.People(clock=waystation_clock)
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import asyncio
 import functools
 import random
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from datetime import timedelta
@@ -190,6 +191,7 @@ class WaystationPlugin(SimplePlugin):
         workflows: bool = True,
         activities: bool = True,
         request_exit: Callable[[int], None] | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         """Create a plugin. Nothing is opened until a worker starts.
 
@@ -211,6 +213,7 @@ class WaystationPlugin(SimplePlugin):
                 interrupted, or with 12 if the process uses more memory than `settings.max_rss`. It should make the
                 program stop its workers and then exit with this code. A tool that cannot be interrupted ends the
                 process at once. Without `request_exit`, the worker only logs both cases.
+            clock: Returns the time in seconds since 1970. Tests pass a clock that they set forward.
         """
         self._settings = settings or Settings()
         stores = self._settings.stores
@@ -221,7 +224,7 @@ class WaystationPlugin(SimplePlugin):
         self._identity, self._channels, self._sign_link, self._keys = identity, channels, sign_link, keys
         self._workflows, self._activities = workflows, activities
         self._namespaces: dict[Client, _Namespace] = {}
-        self._request_exit = request_exit
+        self._request_exit, self._clock = request_exit, clock
         self._workers: set[Worker] = set()
         self._watching = ExitStack()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -272,7 +275,7 @@ class WaystationPlugin(SimplePlugin):
         interceptors: list[Interceptor] = [
             SettingsInterceptor(self._settings.workflow, is_searchable, signal_times, is_cached=is_cached)
         ]
-        logs = LogCache(client, self._blobs)
+        logs = LogCache(client, self._blobs, clock=self._clock)
         scopes, forks = ScopeKeeper(client, logs), self._settings.allow_forks or self._settings.allow_overrides
         sessions = SessionHistories(client, self._blobs, scopes, logs=logs, forks=forks)
         if self._activities:
@@ -529,6 +532,7 @@ def create_worker(
     workflows: bool = True,
     activities: bool = True,
     request_exit: Callable[[int], None] | None = None,
+    clock: Callable[[], float] = time.time,
     **options: Any,
 ) -> Worker:
     """Return a worker that serves only agents.
@@ -557,6 +561,7 @@ def create_worker(
         workflows=workflows,
         activities=activities,
         request_exit=request_exit,
+        clock=clock,
     )
     worker = Worker(
         add_storage(_without_plugin(client), blobs, over=settings.stores.offload_over),

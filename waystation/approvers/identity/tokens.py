@@ -99,7 +99,7 @@ class Gateway:
         key.ensure_kid()
 
     @classmethod
-    def of(cls, configuration: Configuration) -> "Gateway":
+    def of(cls, configuration: Configuration, *, clock: Callable[[], float] = time.time) -> "Gateway":
         """Create the gateway that is configured in `[gateway]`.
 
         Raises:
@@ -107,7 +107,7 @@ class Gateway:
         """
         section = configuration.need(configuration.gateway, "gateway", "its key signs the identity of approvers")
         key = configuration.asymmetric_key("gateway.signing_key", section.signing_key, use="sig", kind="private")
-        return cls(key, issuer=section.issuer, audience=section.audience)
+        return cls(key, issuer=section.issuer, audience=section.audience, clock=clock)
 
     def sign(
         self,
@@ -144,7 +144,7 @@ class Sealer:
         self._key, self._clock = key, clock
 
     @classmethod
-    def of(cls, configuration: Configuration) -> "Sealer":
+    def of(cls, configuration: Configuration, *, clock: Callable[[], float] = time.time) -> "Sealer":
         """Create a sealer with the key that is configured in `[envelope] public_key`.
 
         Raises:
@@ -153,7 +153,7 @@ class Sealer:
         key = "envelope.public_key"
         name = configuration.envelope.public_key if configuration.envelope else None
         name = configuration.need(name, key, "it encrypts tokens for the workers")
-        return cls(configuration.asymmetric_key(key, name, use="enc", kind="public"))
+        return cls(configuration.asymmetric_key(key, name, use="enc", kind="public"), clock=clock)
 
     def seal(self, token: str, *, namespace: str, approval_id: str, answer: Mapping[str, Any] | Request) -> str:
         """Encrypt a signed token. The result is valid only for the given answer to the given call, or for one request.
@@ -278,7 +278,7 @@ class Links:
         """Whether the person that a link was made for can use it to answer the call."""
 
     @classmethod
-    def of(cls, configuration: Configuration, *, namespace: str) -> "Links":
+    def of(cls, configuration: Configuration, *, namespace: str, clock: Callable[[], float] = time.time) -> "Links":
         """Create a signer with the key that is configured in `[links]`.
 
         Raises:
@@ -290,6 +290,7 @@ class Links:
             namespace=namespace,
             lifetime=timedelta(days=section.lifetime_days),
             decide=section.decide,
+            clock=clock,
         )
 
     def sign(self, approval_id: str, person: str | None = None, lifetime: timedelta | None = None) -> str:
