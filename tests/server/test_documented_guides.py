@@ -48,7 +48,7 @@ def test_the_tests_of_the_page_pass(tmp_path: Path) -> None:
         (tmp_path / name).write_text(text)
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert "5 passed" in done.stdout, done.stdout
+    assert "9 passed" in done.stdout, done.stdout
 
 
 def pay(amount: int, to: str) -> JsonObject:

@@ -1,8 +1,10 @@
 """A test environment: a Temporal server, a worker and a client."""
 
+import asyncio
 import contextlib
 import itertools
 import os
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from datetime import timedelta
@@ -15,6 +17,8 @@ from temporalio.client import (
     Client,
     Interceptor,
     OutboundInterceptor,
+    ScheduleActionExecutionStartWorkflow,
+    ScheduleHandle,
     StartWorkflowInput,
     StartWorkflowUpdateWithStartInput,
     WorkflowHandle,
@@ -30,7 +34,7 @@ from waystation.embedded import EmbeddedServer
 from waystation.models import BaseLlm
 from waystation.storage import OFFLOAD_OVER, Blobs
 from waystation.testing.checks import assert_invocation_holds
-from waystation.testing.time_skipping import SKIPS_TIME, Clock, TimeSkipper
+from waystation.testing.time_skipping import POLL_S, SETTLE_LIMIT_S, SKIPS_TIME, Clock, TimeSkipper
 from waystation.tools.services import Services
 from waystation.worker import announce_agents, create_worker
 from waystation.worker.service_setup import create_temporary_services
@@ -106,7 +110,7 @@ class AgentEnvironment:
                 self.temporal,
                 self.clock,
                 task_queue=self._task_queue,
-                started=self.started,
+                started=self.started.keys(),
                 is_served=lambda: self.worker.is_running,
             )
             self.worker = create_worker(
@@ -137,6 +141,27 @@ class AgentEnvironment:
                 time.
         """
         await self._skipper.skip(timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds))
+
+    async def scheduled(self, schedule: ScheduleHandle, count: int = 1) -> list[Invocation]:
+        """Wait until a schedule that was triggered or backfilled has started at least `count` invocations.
+
+        Return the latest of them, oldest first.
+
+        Raises:
+            AssertionError: The schedule has not started so many after half a minute.
+        """
+        ends = time.monotonic() + SETTLE_LIMIT_S
+        while len(actions := (await schedule.describe()).info.recent_actions) < count:
+            assert time.monotonic() < ends, (
+                f"The schedule {schedule.id!r} has started {len(actions)} of {count} invocations. If one is open, "
+                "start the next one with `overlap=ScheduleOverlapPolicy.ALLOW_ALL`."
+            )
+            await asyncio.sleep(POLL_S)
+        return [
+            self.client.invocation(start.workflow_id)
+            for each in actions[-count:]
+            if isinstance(start := each.action, ScheduleActionExecutionStartWorkflow)
+        ]
 
 
 @contextlib.asynccontextmanager

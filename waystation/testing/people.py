@@ -40,18 +40,17 @@ class People:
 
     def __call__(self, subject: str, *, roles: Sequence[str] = ()) -> "VerifiedPerson":
         """Return a person with a verified subject and roles, which policies name as `role:NAME`."""
-        verified = Verified(subject=subject, roles=tuple(roles))
-        token = self._gatekeeper.make_signer(Person(subject, verified))
-        assert token is not None, "the gateway has both keys"
-        return VerifiedPerson(subject, token)
+        return VerifiedPerson(Verified(subject=subject, roles=tuple(roles)), self._gatekeeper)
 
 
 class VerifiedPerson:
     """A person whose answers contain a token that workers verify."""
 
-    def __init__(self, subject: str, token: TokenSigner) -> None:
-        self.subject = subject
-        self.token = token
+    def __init__(self, verified: Verified, gatekeeper: Gatekeeper) -> None:
+        self.subject, self.verified, self.gatekeeper = verified.subject, verified, gatekeeper
+        token = gatekeeper.make_signer(Person(self.subject, verified))
+        assert token is not None, "the gateway has both keys"
+        self.token: TokenSigner = token
         """Signs and encrypts for this person. Pass it as `token=` where a client accepts one: to start an invocation as
         its requester, to send a message or to answer."""
 

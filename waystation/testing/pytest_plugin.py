@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from waystation.agents import BaseAgent
     from waystation.apps import App
     from waystation.embedded import EmbeddedServer
+    from waystation.testing.web_client import WebClient
 
 
 @pytest.fixture(scope="session")
@@ -73,6 +74,20 @@ def waystation_people(waystation_clock: testing.Clock) -> testing.People:
     It requires the extra `identity`.
     """
     return testing.People(clock=waystation_clock)
+
+
+@pytest.fixture
+def waystation_web() -> type[WebClient]:
+    """The web application for a logged-in person: `async with waystation_web(env, dana) as web:`.
+
+    It requires the extra `testing`.
+    """
+    try:
+        from waystation.testing.web_client import WebClient
+    except ModuleNotFoundError as error:
+        problem = f"waystation_web needs {error.name!r}. Install it with: pip install 'waystation[testing]'"
+        raise ModuleNotFoundError(problem, name=error.name) from None
+    return WebClient
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ The server skips the time of each workflow by itself, while the workflow has no 
 import asyncio
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Set
 from datetime import timedelta
 
 from google.protobuf.duration_pb2 import Duration
@@ -60,7 +60,7 @@ class TimeSkipper:
         clock: Clock,
         *,
         task_queue: str,
-        started: Collection[str],
+        started: Set[str],
         is_served: Callable[[], bool],
         limit_s: float = SETTLE_LIMIT_S,
     ) -> None:
@@ -97,7 +97,13 @@ class TimeSkipper:
         """Wait until all invocations and sessions wait, and return those that are open."""
         progress, ends = set[tuple[str, int]](), 0.0
         while True:
-            found = await self._find_open()
+            query = f"TaskQueue = '{self._task_queue}' AND ExecutionStatus = 'Running'"
+            ids = self._started | {each.id async for each in self._client.list_workflows(query)}
+            found = [
+                each
+                for each in await find_open_workflows(self._client, ids)
+                if each.status is WorkflowExecutionStatus.RUNNING and each.workflow_type in (WORKFLOW, SESSION_WORKFLOW)
+            ]
             reasons = list(_list_reasons(found))
             if not reasons:
                 return found
@@ -110,26 +116,18 @@ class TimeSkipper:
                 raise TimeNotSkipped(f"Time passes only while invocations wait for people: {text}.{worker}")
             await asyncio.sleep(POLL_S)
 
-    async def _find_open(self) -> list[WorkflowExecutionDescription]:
-        query = f"TaskQueue = '{self._task_queue}' AND ExecutionStatus = 'Running'"
-        listed = [each.id async for each in self._client.list_workflows(query)]
-        return [
-            each
-            for each in await find_open_workflows(self._client, {*self._started, *listed})
-            if each.status is WorkflowExecutionStatus.RUNNING and each.workflow_type in (WORKFLOW, SESSION_WORKFLOW)
-        ]
-
     async def _start(self, workflow: WorkflowExecutionDescription, by: timedelta) -> None:
         info = workflow.raw_description.workflow_extended_info.time_skipping_info
         now = info.current_time.ToNanoseconds() / 1e9 or time.time()
         target = self._targets[workflow.id] = max(now, self._targets.get(workflow.id, now)) + by.total_seconds()
         if workflow.raw_description.pending_children:
             return
-        duration = Duration()
-        duration.FromTimedelta(timedelta(seconds=target - now))
+        seconds, rest = divmod(target - now, 1)
         config = TimeSkippingConfig(
             enabled=True,
-            fast_forward_config=FastForwardConfig(id=str(uuid.uuid4()), duration=duration),
+            fast_forward_config=FastForwardConfig(
+                id=str(uuid.uuid4()), duration=Duration(seconds=int(seconds), nanos=int(rest * 1e9))
+            ),
             # Otherwise, agents that are called meanwhile would skip all their time.
             disable_propagation=True,
             max_session_skip_count=MAX_SKIPS,
@@ -159,7 +157,7 @@ def _list_reasons(workflows: Collection[WorkflowExecutionDescription]) -> Iterat
     open_ids = {each.id for each in workflows}
     for each in workflows:
         described, place = each.raw_description, repr(each.id)
-        skips = described.workflow_extended_info.time_skipping_info.effective_config.enabled
+        info = described.workflow_extended_info.time_skipping_info
         for activity in described.pending_activities:
             if activity.activity_type.name != CHILD.name:  # it waits for a called agent
                 failure = f", after {activity.last_failure.message!r}" if activity.HasField("last_failure") else ""
@@ -172,5 +170,5 @@ def _list_reasons(workflows: Collection[WorkflowExecutionDescription]) -> Iterat
             if child.workflow_type_name == WORKFLOW and child.workflow_id not in open_ids
         ]:
             yield f"{place} starts or ends {called[0]!r}", False
-        elif skips and not described.pending_children:
+        elif info.effective_config.enabled and not described.pending_children:
             yield f"{place} is skipping time", False

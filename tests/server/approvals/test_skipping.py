@@ -137,7 +137,7 @@ async def test_a_tool_that_runs_holds_the_time(serve: Open, clock: Clock) -> Non
             env.temporal,
             clock,
             task_queue=env.client.task_queue,
-            started=env.started,
+            started=env.started.keys(),
             is_served=lambda: True,
             limit_s=0.1,
         )
