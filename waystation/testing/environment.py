@@ -77,7 +77,7 @@ class AgentEnvironment:
             clock: The clock that `skip` sets forward, which `People` may share. By default, a new one.
             worker_options: Additional arguments for `create_worker`, which override the environment's defaults.
         """
-        self._agents, self._model, self._given_server = agents, model, server
+        self._agents, self._given_server = agents, server
         self.services = services or create_temporary_services()
         self._task_queue, self.clock = task_queue, clock or Clock()
         self._options = {
@@ -85,6 +85,7 @@ class AgentEnvironment:
             "graceful_shutdown_timeout": timedelta(seconds=5),
             "keys": _KEYS,
             "settings": Settings(allow_forks=True, activity=_ACTIVITY),
+            "models": Models(model),
             "clock": self.clock,
             **worker_options,
         }
@@ -116,7 +117,6 @@ class AgentEnvironment:
             self.worker = create_worker(
                 self.temporal,
                 self._agents,
-                models=Models(self._model),
                 services=self.services,
                 task_queue=self._task_queue,
                 **{"blobs": blobs, **self._options},

@@ -5,7 +5,6 @@ The server skips the time of each workflow by itself, while the workflow has no 
 
 import asyncio
 import time
-import uuid
 from collections.abc import Callable, Collection, Iterator, Set
 from datetime import timedelta
 
@@ -126,9 +125,9 @@ class TimeSkipper:
         config = TimeSkippingConfig(
             enabled=True,
             fast_forward_config=FastForwardConfig(
-                id=str(uuid.uuid4()), duration=Duration(seconds=int(seconds), nanos=int(rest * 1e9))
+                id=str(target), duration=Duration(seconds=int(seconds), nanos=int(rest * 1e9))
             ),
-            # Otherwise, agents that are called meanwhile would skip all their time.
+            # Otherwise, agents that are called in the meantime would skip all their time.
             disable_propagation=True,
             max_session_skip_count=MAX_SKIPS,
         )

@@ -13,14 +13,13 @@ from waystation.approvers import ROLES, Gatekeeper, Role
 from waystation.core.actions import Action
 from waystation.testing.environment import AgentEnvironment
 from waystation.testing.people import VerifiedPerson
+from waystation.testing.time_skipping import POLL_S, SETTLE_LIMIT_S
 from waystation.web.access import Access
 from waystation.web.json_api import CSRF_HEADER
 from waystation.web.logins import Login
 from waystation.web.paths import format_call_path
 from waystation.web.server import create_app
 
-SEE_LIMIT_S = 30.0
-POLL_S = 0.1
 _HIDDEN = re.compile(r'<input type="hidden" name="([^"]*)" value="([^"]*)">')
 
 
@@ -58,7 +57,7 @@ class WebClient(httpx2.AsyncClient):
             transport=httpx2.ASGITransport(app=app),
             base_url="http://127.0.0.1",
             headers={CSRF_HEADER: self.csrf},
-            timeout=SEE_LIMIT_S,
+            timeout=SETTLE_LIMIT_S,
             follow_redirects=True,
         )
 
@@ -68,7 +67,7 @@ class WebClient(httpx2.AsyncClient):
         Raises:
             AssertionError: The page does not contain the text within half a minute.
         """
-        ends = time.monotonic() + SEE_LIMIT_S
+        ends = time.monotonic() + SETTLE_LIMIT_S
         while text not in (page := await self.get(path)).text:
             assert time.monotonic() < ends, f"{path} ({page.status_code}) does not show {text!r}:\n{page.text}"
             await asyncio.sleep(POLL_S)

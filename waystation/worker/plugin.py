@@ -227,7 +227,6 @@ class WaystationPlugin(SimplePlugin):
         self._request_exit, self._clock = request_exit, clock
         self._workers: set[Worker] = set()
         self._watching = ExitStack()
-        self._loop: asyncio.AbstractEventLoop | None = None
         super().__init__(
             "waystation.WaystationPlugin",
             data_converter=self._converter,
@@ -269,7 +268,7 @@ class WaystationPlugin(SimplePlugin):
             raise InvalidConfiguration("A worker that serves agents", "", problem)
         namespace = self._namespace(client)
         is_searchable = namespace.monitor.is_available
-        signal_times = functools.partial(self._signal_times, client)
+        signal_times = functools.partial(_fetch_signal_times, client, asyncio.get_running_loop())
         # Without a cache, the SDK may cancel local activities, and repeat them after the workflow task's timeout.
         is_cached = self._workflows and config.get("max_cached_workflows") != 0
         interceptors: list[Interceptor] = [
@@ -313,7 +312,7 @@ class WaystationPlugin(SimplePlugin):
         """
         if worker in self._workers:  # the worker and its client both have this plugin
             return await next(worker)
-        self._loop = loop = asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
         self._workers.add(worker)  # before the first await: another worker may stop during it
         if len(self._workers) == 1:
             self._watching.enter_context(self._create_watchdog(worker.client))
@@ -351,16 +350,6 @@ class WaystationPlugin(SimplePlugin):
             max_rss=settings.max_rss,
             request_exit=request_exit or (lambda _code: None),
         )
-
-    def _signal_times(self, client: Client, workflow_id: str, run_id: str) -> list[float]:
-        """Return when the signals of a run arrived, or an empty list if unknown. Called in workflow task threads."""
-        assert self._loop is not None
-        fetched = asyncio.run_coroutine_threadsafe(fetch_signal_times(client, workflow_id, run_id), self._loop)
-        try:
-            return fetched.result(SIGNAL_TIMES_LIMIT_S)
-        except (RPCError, TimeoutError) as error:
-            log.warning("signal_times.unknown", invocation_id=workflow_id, problem=type(error).__name__)
-            return []
 
     def _create_activities(
         self,
@@ -507,6 +496,16 @@ def _describe(agent: BaseAgent) -> JsonObject:
         called=tuple(tool.agent.name for tool in getattr(agent, "tools", ()) if isinstance(tool, AgentTool)),
     )
     return details.model_dump(mode="json", exclude_defaults=True)
+
+
+def _fetch_signal_times(client: Client, loop: asyncio.AbstractEventLoop, workflow_id: str, run_id: str) -> list[float]:
+    """Return when the signals of a run arrived, or an empty list if unknown. Called in workflow task threads."""
+    fetched = asyncio.run_coroutine_threadsafe(fetch_signal_times(client, workflow_id, run_id), loop)
+    try:
+        return fetched.result(SIGNAL_TIMES_LIMIT_S)
+    except (RPCError, TimeoutError) as error:
+        log.warning("signal_times.unknown", invocation_id=workflow_id, problem=type(error).__name__)
+        return []
 
 
 def _set_task_limit(worker: Worker, limit: timedelta) -> None:

@@ -4,6 +4,7 @@ import functools
 import threading
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -37,7 +38,7 @@ def people(clock: Clock) -> People:
 @pytest.fixture
 def serve(skipping_server: EmbeddedServer, clock: Clock, people: People, request: pytest.FixtureRequest) -> Open:
     """Serve agents on a server that can skip time."""
-    shared = {"server": skipping_server, "clock": clock, "identity": people.identity}
+    shared: dict[str, Any] = {"server": skipping_server, "clock": clock, "identity": people.identity}
     return functools.partial(AgentEnvironment, task_queue=request.node.name, **shared)
 
 
@@ -89,7 +90,8 @@ async def test_activities_read_the_same_clock(serve: Open) -> None:
 
 async def test_the_time_of_a_caller_stands_still(serve: Open) -> None:
     """The call of a called agent expires. The caller's own call, which begins to wait afterward, has all its time."""
-    till, tool = Till(), {"require_confirmation": True, "deadline": 5 * DAY}
+    till = Till()
+    tool: dict[str, Any] = {"require_confirmation": True, "deadline": 5 * DAY}
     helper = payer(till.pay, PAY, says("Nobody answered."), name="helper", **tool)
     tools = [AgentTool(helper), FunctionTool(till.pay, **tool)]
     async with serve(speaks("boss", calls(("helper", {"request": "pay"})), PAY, says("Over."), tools=tools)) as env:
