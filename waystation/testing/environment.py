@@ -137,6 +137,7 @@ class AgentEnvironment:
         called, its own time does not pass. Schedules do not move: trigger or backfill them.
 
         Raises:
+            ValueError: The time is not positive.
             TimeNotSkipped: An invocation does not come to wait, the worker does not run, or the server cannot skip
                 time.
         """

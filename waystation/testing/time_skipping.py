@@ -82,13 +82,16 @@ class TimeSkipper:
         """Skip time, once nothing but people and timers is waited for, and wait until that is so again.
 
         Raises:
+            ValueError: The time is not positive.
             TimeNotSkipped: An invocation makes no progress, the worker does not run, or the server cannot skip time.
         """
+        if by <= timedelta():
+            raise ValueError(f"Time can be skipped only forward, not by {by}. Pass days, hours, minutes or seconds.")
         waiting = await self._settle()
         self._clock.ahead += by
         for each in waiting:
             # The time of an agent stands still while it waits for a called agent. A session follows later.
-            if each.workflow_type == SESSION_WORKFLOW or not each.raw_description.pending_children:
+            if each.workflow_type == SESSION_WORKFLOW or not _has_called(each):
                 await self._start(each, by)
         await self._settle()
 
@@ -119,7 +122,7 @@ class TimeSkipper:
         info = workflow.raw_description.workflow_extended_info.time_skipping_info
         now = info.current_time.ToNanoseconds() / 1e9 or time.time()
         target = self._targets[workflow.id] = max(now, self._targets.get(workflow.id, now)) + by.total_seconds()
-        if workflow.raw_description.pending_children:
+        if _has_called(workflow):
             return
         seconds, rest = divmod(target - now, 1)
         config = TimeSkippingConfig(
@@ -151,6 +154,13 @@ class TimeSkipper:
             ) from None
 
 
+def _has_called(workflow: WorkflowExecutionDescription) -> bool:
+    """Return whether a workflow waits for an agent, a workflow or a service that it called: its time stands still."""
+    described = workflow.raw_description
+    watches = any(activity.activity_type.name == CHILD.name for activity in described.pending_activities)
+    return watches or bool(described.pending_children or described.pending_nexus_operations)
+
+
 def _list_reasons(workflows: Collection[WorkflowExecutionDescription]) -> Iterator[tuple[str, bool]]:
     """Yield why workflows do not wait for people, for those that do not, and whether only a worker can change it."""
     open_ids = {each.id for each in workflows}
@@ -169,5 +179,5 @@ def _list_reasons(workflows: Collection[WorkflowExecutionDescription]) -> Iterat
             if child.workflow_type_name == WORKFLOW and child.workflow_id not in open_ids
         ]:
             yield f"{place} starts or ends {called[0]!r}", False
-        elif info.effective_config.enabled and not described.pending_children:
+        elif info.effective_config.enabled and not _has_called(each):
             yield f"{place} is skipping time", False

@@ -10,6 +10,7 @@ import pytest
 
 from tests.agents import PAY, payer, speaks
 from tests.server.workflows.outside import Till, until_waiting, waiting
+from tests.server.workflows.test_continuing import called, family, in_run, start_with_cuts
 from waystation.core import ids
 from waystation.core.approval import ApprovalPolicy, Escalation
 from waystation.core.errors import NotAllowed
@@ -151,6 +152,28 @@ async def test_a_tool_that_runs_holds_the_time(serve: Open, clock: Clock) -> Non
         assert clock.ahead == timedelta()
         await env.skip(days=1)
     assert clock.ahead == DAY
+
+
+async def test_time_does_not_go_back(serve: Open, clock: Clock) -> None:
+    """The error has the time that was given."""
+    async with serve(payer(Till().pay)) as env:
+        for days in (0, -1):
+            with pytest.raises(ValueError, match=f"only forward, not by {timedelta(days=days)}"):
+                await env.skip(days=days)
+    assert clock.ahead == timedelta()
+
+
+async def test_a_caller_that_has_continued_as_new_stands_still(serve: Open) -> None:
+    """An activity follows the called agent then. Its call expires, and the caller finishes."""
+    async with serve(family(7)) as env:
+        invocation = await start_with_cuts(env, "family")
+        await in_run(invocation, 3)
+        child = await called(invocation, env)
+        await env.skip(days=29)
+        await waiting(child, "fc-1")
+        await env.skip(days=1)
+        assert (await child.result()).text == "child done"
+        assert (await invocation.result()).status == "completed"
 
 
 async def test_a_server_that_cannot_skip_time_is_named(server: EmbeddedServer) -> None:
