@@ -8,6 +8,7 @@ for the workflow's worker.
 import asyncio
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -83,9 +84,15 @@ class LogCache:
     """An LRU cache of the logs of workflow runs."""
 
     def __init__(
-        self, client: Client, blobs: Blobs | None = None, *, max_runs: int = MAX_RUNS, max_bytes: int = MAX_BYTES
+        self,
+        client: Client,
+        blobs: Blobs | None = None,
+        *,
+        max_runs: int = MAX_RUNS,
+        max_bytes: int = MAX_BYTES,
+        clock: Callable[[], float] = time.time,
     ) -> None:
-        self._client, self._blobs = client, blobs or Blobs()
+        self._client, self._blobs, self.clock = client, blobs or Blobs(), clock
         self._max_runs, self._max_bytes = max_runs, max_bytes
         self._runs: OrderedDict[str, _Run] = OrderedDict()
         self._size = 0
@@ -113,10 +120,10 @@ class LogCache:
             try:
                 if run.carried:
                     await self._continue(run_id, run, run.carried)
-                if not catch_up(run.log, position, run.sources, time.time()):
+                if not catch_up(run.log, position, run.sources, self.clock()):
                     await self._read(run, workflow_id, run_id)
                     if not (
-                        catch_up(run.log, position, run.sources, time.time())
+                        catch_up(run.log, position, run.sources, self.clock())
                         or await self._rebuild(run, workflow_id, run_id, position)
                     ):
                         raise ForeignHistory(
@@ -188,7 +195,7 @@ class LogCache:
                 if ref in run.applied:  # cached before, and now read back
                     run.sources.take(ref)
                 if isinstance(fact, Scheduled):
-                    catch_up(run.log, position_of(fact), run.sources, time.time())
+                    catch_up(run.log, position_of(fact), run.sources, self.clock())
 
     async def _rebuild(self, run: _Run, workflow_id: str, run_id: str, position: Position) -> bool:
         """Rebuild the log from the whole history. Return whether it has the entries that the position refers to.

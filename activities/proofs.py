@@ -7,7 +7,7 @@ authenticated; all other histories are unchanged.
 """
 
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -111,6 +111,7 @@ class Proofs:
     """ID of the invocation's first run."""
     scope: str | None = None
     """The session, or the invocation outside sessions, in which approvals are remembered; None if it is unknown."""
+    clock: Callable[[], float] = time.time
 
     def signed_call(self, call: Call, root: str, agent: str, tool: str, args: JsonObject) -> Call:
         """Return the call with a MAC that proves that a worker decided whether the call needs an approval."""
@@ -151,7 +152,7 @@ class Proofs:
             wait=call.waits,
             run=self.run,
             remember=answer.remember and call.policy is not None and self.scope is not None,
-            at=time.time(),
+            at=self.clock(),
         )
         coverage = self._coverage_of(call) if approval.remember else None
         approval_id = ids.approval(self.invocation_id, call.id)
@@ -235,7 +236,7 @@ class Proofs:
             and self.keys.verifies(signed.mac, signed.claims(self.namespace, approval.origin, coverage))
         ]
         expires_at = max((signed.at for signed in authentic), default=0.0) + policy.remember.total_seconds()
-        return expires_at + CLOCK_SKEW_S > time.time() and satisfies_policy(policy, authentic, requesters)
+        return expires_at + CLOCK_SKEW_S > self.clock() and satisfies_policy(policy, authentic, requesters)
 
 
 class ProofFactory:
@@ -273,7 +274,7 @@ class ProofFactory:
         if origin is None:  # the server deleted the history of a running workflow: impossible
             return None
         scope = await _find_scope(self._logs, workflow_id, run_id) if with_scope else None
-        return Proofs(self._keys, info.namespace, workflow_id, origin.first_run_id, scope)
+        return Proofs(self._keys, info.namespace, workflow_id, origin.first_run_id, scope, self._logs.clock)
 
     async def find_first_run(self) -> str:
         """Return the ID of the first run of the calling invocation, or an empty string if it is unknown.

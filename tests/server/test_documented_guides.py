@@ -42,7 +42,7 @@ PAYMENTS = programs("test-agents")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("page", "count"), [("test-agents", 5), ("let-a-machine-answer", 1)])
+@pytest.mark.parametrize(("page", "count"), [("test-agents", 9), ("let-a-machine-answer", 1)])
 def test_the_tests_of_the_page_pass(tmp_path: Path, page: str, count: int) -> None:
     """The tests of the page pass in a folder with only the files of the page."""
     for name, text in {**programs(page), "pytest.ini": blocks(how_to("test-agents"), "ini")[0]}.items():

@@ -1,6 +1,7 @@
 """Sign the answers of people for the interface through which they came, and check and record these answers."""
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,7 +36,9 @@ class Gatekeeper:
     tokens: "BearerTokens | None" = None
 
     @classmethod
-    def from_file(cls, file: str | Path, namespace: str, *, interface: str) -> "Gatekeeper":
+    def from_file(
+        cls, file: str | Path, namespace: str, *, interface: str, clock: Callable[[], float] = time.time
+    ) -> "Gatekeeper":
         """Read an identity configuration.
 
         Raises:
@@ -65,13 +68,13 @@ class Gatekeeper:
             )
         if oidc is not None and configuration.gateway is None and not brings_proofs:
             raise configuration.make_missing_section_error("gateway", "workers verify logins with its key")
-        login = OidcLogin.of(configuration) if oidc else None
+        login = OidcLogin.of(configuration, clock=clock) if oidc else None
         return cls(
             interface=interface,
-            gateway=Gateway.of(configuration) if configuration.gateway else None,
-            sealer=Sealer.of(configuration) if configuration.gateway or brings_proofs else None,
+            gateway=Gateway.of(configuration, clock=clock) if configuration.gateway else None,
+            sealer=Sealer.of(configuration, clock=clock) if configuration.gateway or brings_proofs else None,
             oidc=login,
-            links=Links.of(configuration, namespace=namespace) if configuration.links else None,
+            links=Links.of(configuration, namespace=namespace, clock=clock) if configuration.links else None,
             completions=Completions.of(configuration),
             tokens=BearerTokens.of(configuration, login.admission) if login and brings_proofs else None,
         )

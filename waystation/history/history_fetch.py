@@ -166,12 +166,12 @@ async def find_session_runs(client: Client, session: str) -> dict[WorkflowRun, b
     return runs | list_open(await find_open_workflows(client, open_ids))
 
 
-async def find_open_workflows(client: Client, workflow_ids: Iterable[str]) -> list[WorkflowExecution]:
+async def find_open_workflows(client: Client, workflow_ids: Iterable[str]) -> list[WorkflowExecutionDescription]:
     """Return the latest runs of workflows, and of the children that running ones wait for.
 
     Workflows that do not exist any more, and those of other programs, are left out.
     """
-    found = list[WorkflowExecution]()
+    found = list[WorkflowExecutionDescription]()
     queue, seen = list(workflow_ids), set[str]()
     while queue:
         if (workflow_id := queue.pop()) in seen:

@@ -11,9 +11,11 @@ from waystation.testing.fake_gemini import FakeGemini
 from waystation.testing.human import ScriptedHuman
 from waystation.testing.models import FunctionModel, ScriptedModel, calls, latest_turn, responses, says, user_text
 from waystation.testing.people import Machine, People, VerifiedPerson
+from waystation.testing.time_skipping import Clock, TimeNotSkipped
 
 __all__ = [
     "AgentEnvironment",
+    "Clock",
     "FakeGemini",
     "FunctionModel",
     "Machine",
@@ -21,6 +23,7 @@ __all__ = [
     "Replays",
     "ScriptedHuman",
     "ScriptedModel",
+    "TimeNotSkipped",
     "VerifiedPerson",
     "assert_invocation_holds",
     "assert_keeps_replaying",

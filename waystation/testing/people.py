@@ -1,7 +1,8 @@
 """People for tests of approval policies, whose identity workers verify as in production."""
 
 import shutil
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import mkdtemp
@@ -26,7 +27,8 @@ class People:
     object with a name to get a person. It requires the extra `identity`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, clock: Callable[[], float] = time.time) -> None:
+        """Create keys. `clock` returns the time at which tokens are signed and verified, in seconds since 1970."""
         try:
             from waystation.approvers.identity import WorkerIdentity, write_examples
         except ModuleNotFoundError as error:
@@ -34,18 +36,15 @@ class People:
             raise ModuleNotFoundError(problem, name=error.name) from None
         folder = Path(mkdtemp(prefix="waystation-people-"))
         write_examples(folder)
-        self._gatekeeper = Gatekeeper.from_file(folder / "gateway.toml", "default", interface="web")
-        self.identity = WorkerIdentity.load(folder / "workers.toml")
+        self._gatekeeper = Gatekeeper.from_file(folder / "gateway.toml", "default", interface="web", clock=clock)
+        self.identity = WorkerIdentity.load(folder / "workers.toml", clock=clock)
         """Verifies the tokens of these people, for the worker's option `identity`."""
         # Remove the folder with the identity, which reads a key when it verifies the first token.
         finalize(self.identity, shutil.rmtree, folder, ignore_errors=True)
 
     def __call__(self, subject: str, *, roles: Sequence[str] = ()) -> "VerifiedPerson":
         """Return a person with a verified subject and roles, which policies name as `role:NAME`."""
-        verified = Verified(subject=subject, roles=tuple(roles))
-        token = self._gatekeeper.make_signer(Person(subject, verified))
-        assert token is not None, "the gateway has both keys"
-        return VerifiedPerson(subject, token)
+        return VerifiedPerson(Verified(subject=subject, roles=tuple(roles)), self._gatekeeper)
 
     def machine(self, name: str) -> "Machine":
         """Return a machine whose answers these workers accept as if they came through a completion URL."""
@@ -93,9 +92,11 @@ class Machine:
 class VerifiedPerson:
     """A person whose answers contain a token that workers verify."""
 
-    def __init__(self, subject: str, token: TokenSigner) -> None:
-        self.subject = subject
-        self.token = token
+    def __init__(self, verified: Verified, gatekeeper: Gatekeeper) -> None:
+        self.subject, self.verified, self.gatekeeper = verified.subject, verified, gatekeeper
+        token = gatekeeper.make_signer(Person(self.subject, verified))
+        assert token is not None, "the gateway has both keys"
+        self.token: TokenSigner = token
         """Signs and encrypts for this person. Pass it as `token=` where a client accepts one: to start an invocation as
         its requester, to send a message or to answer."""
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from waystation.apps import App
     from waystation.embedded import EmbeddedServer
     from waystation.project_file import Project
+    from waystation.testing.web_client import WebClient
 
 
 @pytest.fixture(scope="session")
@@ -47,8 +48,17 @@ def waystation_project(request: pytest.FixtureRequest) -> Project | None:
 
 
 @pytest.fixture
+def waystation_clock() -> testing.Clock:
+    """The clock of a test, which `env.skip(days=3)` sets forward, for workers and for people."""
+    return testing.Clock()
+
+
+@pytest.fixture
 def waystation_serve(
-    waystation_server: EmbeddedServer, waystation_store: Path, request: pytest.FixtureRequest
+    waystation_server: EmbeddedServer,
+    waystation_store: Path,
+    waystation_clock: testing.Clock,
+    request: pytest.FixtureRequest,
 ) -> Callable[..., AbstractAsyncContextManager[testing.AgentEnvironment]]:
     """Serve agents on the shared server: `async with waystation_serve(agent) as env:`.
 
@@ -63,7 +73,8 @@ def waystation_serve(
         from waystation.testing.environment import load_agents
 
         served = agents or [load_agents(request.getfixturevalue("waystation_project"))]
-        return testing.serving(*served, **{"server": waystation_server, "store": waystation_store, **options})
+        defaults = {"server": waystation_server, "store": waystation_store, "clock": waystation_clock}
+        return testing.serving(*served, **{**defaults, **options})
 
     return serve
 
@@ -75,12 +86,26 @@ def waystation_human() -> type[testing.ScriptedHuman]:
 
 
 @pytest.fixture
-def waystation_people() -> testing.People:
+def waystation_people(waystation_clock: testing.Clock) -> testing.People:
     """People for workers with `identity=waystation_people.identity`: `waystation_people("dana", roles=["manager"])`.
 
     It requires the extra `identity`.
     """
-    return testing.People()
+    return testing.People(clock=waystation_clock)
+
+
+@pytest.fixture
+def waystation_web() -> type[WebClient]:
+    """The web application for a logged-in person: `async with waystation_web(env, dana) as web:`.
+
+    It requires the extra `testing`.
+    """
+    try:
+        from waystation.testing.web_client import WebClient
+    except ModuleNotFoundError as error:
+        problem = f"waystation_web needs {error.name!r}. Install it with: pip install 'waystation[testing]'"
+        raise ModuleNotFoundError(problem, name=error.name) from None
+    return WebClient
 
 
 @pytest.fixture

@@ -216,7 +216,8 @@ class InvocationApi:
         """Read who decided what in an invocation. The entries are those of `waystation audit`."""
         invocation, _ = await self._invocations.find(request)
         accounts = await gather_invocation(self._client, invocation.id)
-        return Audit(invocations=accounts.by_invocation, missing=tuple(accounts.missing))
+        entries = {id: tuple(lines) for id, lines in accounts.by_invocation.items()}
+        return Audit(invocations=entries, missing=tuple(accounts.missing))
 
     async def read_report(self, request: Request) -> Response:
         """Download the report about an invocation as an HTML file."""

@@ -101,7 +101,7 @@ class TypedRoute:
             )
             raise RequestRefused(HTTPStatus.GATEWAY_TIMEOUT, "TookTooLong", text) from None
         if self.reply is None:
-            return reply
+            return cast(Response, reply)  # the annotation of the handler says so
         code = getattr(request.state, "code", self.codes[0])
         return Response(self.reply.dump_json(reply), code, media_type=JSON)
 

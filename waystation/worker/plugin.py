@@ -3,6 +3,7 @@
 import asyncio
 import functools
 import random
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -194,6 +195,7 @@ class WaystationPlugin(SimplePlugin):
         workflows: bool = True,
         activities: bool = True,
         request_exit: Callable[[int], None] | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         """Create a plugin. Nothing is opened until a worker starts.
 
@@ -215,6 +217,7 @@ class WaystationPlugin(SimplePlugin):
                 interrupted, or with 12 if the process uses more memory than `settings.max_rss`. It should make the
                 program stop its workers and then exit with this code. A tool that cannot be interrupted ends the
                 process at once. Without `request_exit`, the worker only logs both cases.
+            clock: Returns the time in seconds since 1970. Tests pass a clock that they set forward.
         """
         self._settings = settings or Settings()
         stores = self._settings.stores
@@ -227,10 +230,9 @@ class WaystationPlugin(SimplePlugin):
         self._identity, self._channels, self._sign_link, self._keys = identity, channels, sign_link, keys
         self._workflows, self._activities = workflows, activities
         self._namespaces: dict[Client, _Namespace] = {}
-        self._request_exit = request_exit
+        self._request_exit, self._clock = request_exit, clock
         self._workers: set[Worker] = set()
         self._watching = ExitStack()
-        self._loop: asyncio.AbstractEventLoop | None = None
         super().__init__(
             "waystation.WaystationPlugin",
             data_converter=self._converter,
@@ -272,13 +274,13 @@ class WaystationPlugin(SimplePlugin):
             raise InvalidConfiguration("A worker that serves agents", "", problem)
         namespace = self._namespace(client)
         is_searchable = namespace.monitor.is_available
-        signal_times = functools.partial(self._signal_times, client)
+        signal_times = functools.partial(_fetch_signal_times, client, asyncio.get_running_loop())
         # Without a cache, the SDK may cancel local activities, and repeat them after the workflow task's timeout.
         is_cached = self._workflows and config.get("max_cached_workflows") != 0
         interceptors: list[Interceptor] = [
             SettingsInterceptor(self._settings.workflow, is_searchable, signal_times, is_cached=is_cached)
         ]
-        logs = LogCache(client, self._blobs)
+        logs = LogCache(client, self._blobs, clock=self._clock)
         scopes, forks = ScopeKeeper(client, logs), self._settings.allow_forks or self._settings.allow_overrides
         sessions = SessionHistories(client, self._blobs, scopes, logs=logs, forks=forks)
         if self._activities:
@@ -319,7 +321,6 @@ class WaystationPlugin(SimplePlugin):
         """
         if worker in self._workers:  # the worker and its client both have this plugin
             return await next(worker)
-        self._loop = asyncio.get_running_loop()
         self._workers.add(worker)  # before the first await: another worker may stop during it
         if len(self._workers) == 1:
             self._watching.enter_context(self._create_watchdog(worker.client))
@@ -368,16 +369,6 @@ class WaystationPlugin(SimplePlugin):
             max_rss=settings.max_rss,
             request_exit=request_exit or (lambda _code: None),
         )
-
-    def _signal_times(self, client: Client, workflow_id: str, run_id: str) -> list[float]:
-        """Return when the signals of a run arrived, or an empty list if unknown. Called in workflow task threads."""
-        assert self._loop is not None
-        fetched = asyncio.run_coroutine_threadsafe(fetch_signal_times(client, workflow_id, run_id), self._loop)
-        try:
-            return fetched.result(SIGNAL_TIMES_LIMIT_S)
-        except (RPCError, TimeoutError) as error:
-            log.warning("signal_times.unknown", invocation_id=workflow_id, problem=type(error).__name__)
-            return []
 
     def _create_activities(
         self,
@@ -530,6 +521,16 @@ def _describe(agent: BaseAgent) -> JsonObject:
     return details.model_dump(mode="json", exclude_defaults=True)
 
 
+def _fetch_signal_times(client: Client, loop: asyncio.AbstractEventLoop, workflow_id: str, run_id: str) -> list[float]:
+    """Return when the signals of a run arrived, or an empty list if unknown. Called in workflow task threads."""
+    fetched = asyncio.run_coroutine_threadsafe(fetch_signal_times(client, workflow_id, run_id), loop)
+    try:
+        return fetched.result(SIGNAL_TIMES_LIMIT_S)
+    except (RPCError, TimeoutError) as error:
+        log.warning("signal_times.unknown", invocation_id=workflow_id, problem=type(error).__name__)
+        return []
+
+
 def _set_task_limit(worker: Worker, limit: timedelta) -> None:
     """Replace the SDK's time limit of 2 s for workflow tasks, which no option can change. Debug mode has no limit."""
     workflows: Any = getattr(worker, "_workflow_worker", None)
@@ -553,6 +554,7 @@ def create_worker(
     workflows: bool = True,
     activities: bool = True,
     request_exit: Callable[[int], None] | None = None,
+    clock: Callable[[], float] = time.time,
     **options: Any,
 ) -> Worker:
     """Return a worker that serves only agents.
@@ -581,6 +583,7 @@ def create_worker(
         workflows=workflows,
         activities=activities,
         request_exit=request_exit,
+        clock=clock,
     )
     worker = Worker(
         add_storage(_without_plugin(client), blobs, over=settings.stores.offload_over),

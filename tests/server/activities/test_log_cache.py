@@ -137,8 +137,8 @@ def in_workers(monkeypatch: pytest.MonkeyPatch) -> list[LogCache]:
     """Return the log caches of the workers that this test starts."""
     made: list[LogCache] = []
 
-    def remembered(client: Client, *kwargs: Any) -> LogCache:
-        made.append(LogCache(client, *kwargs))
+    def remembered(client: Client, *args: Any, **options: Any) -> LogCache:
+        made.append(LogCache(client, *args, **options))
         return made[-1]
 
     monkeypatch.setattr("waystation.worker.plugin.LogCache", remembered)

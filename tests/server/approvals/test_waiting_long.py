@@ -1,6 +1,5 @@
 """A pending call without an answer causes reminders and escalations, and finally expires."""
 
-from datetime import timedelta
 from typing import Any
 
 from tests.agents import payer
@@ -32,12 +31,12 @@ async def test_an_escalation_adds_approvers(serve_and_skip: SkipTime) -> None:
     """Approvers of the escalation may answer only after it; the first approvers may still answer."""
     till, verified = Till(), list[Invocation]()
     agent = payer_of(till, escalation=(Escalation(after=2 * DAY, to=("boss",)),))
-    async with serve_and_skip(agent, verified) as clock:
-        invocation = await clock.client.start("payer", "pay 5")
+    async with serve_and_skip(agent, verified) as env:
+        invocation = await env.client.start("payer", "pay 5")
         verified.append(invocation)
         await waiting(invocation, "fc-1")
         assert await refusal(invocation.approve(by="boss")) == "NotAllowed"
-        await clock.forward(invocation, 2 * DAY + timedelta(minutes=1))
+        await env.skip(days=2)
         await approve_and_finish(invocation, by="boss")
         assert await timeline(invocation) == [("ReminderDue", 2.0)]
     assert till.paid == [5]
@@ -48,15 +47,15 @@ async def test_a_chain_of_reminders_and_escalations_ends_with_the_deadline(serve
     till, verified = Till(), list[Invocation]()
     steps = (Escalation(after=5 * DAY, to=("chief",)), Escalation(after=3 * DAY, to=("boss",)))
     agent = payer_of(till, reminders=(DAY, 4 * DAY), escalation=steps)
-    async with serve_and_skip(agent, verified) as clock:
-        invocation = await clock.client.start("payer", "pay 5")
+    async with serve_and_skip(agent, verified) as env:
+        invocation = await env.client.start("payer", "pay 5")
         verified.append(invocation)
         await waiting(invocation, "fc-1")
         levels = []
         for _ in range(6):
-            await clock.forward(invocation, DAY + timedelta(minutes=1))
+            await env.skip(days=1)
             levels.append((await invocation.log()).state.calls["fc-1"].level)
-        await clock.forward(invocation, 2 * DAY)
+        await env.skip(days=2)
         result = await invocation.result()
         days = [
             ("ReminderDue", 1.0),
@@ -73,11 +72,11 @@ async def test_a_chain_of_reminders_and_escalations_ends_with_the_deadline(serve
 async def test_a_policy_may_fail_the_invocation_on_expiry(serve_and_skip: SkipTime) -> None:
     """An expired call fails the invocation with a separate type."""
     till, verified = Till(), list[Invocation]()
-    async with serve_and_skip(payer_of(till, on_expiry="fail"), verified) as clock:
-        invocation = await clock.client.start("payer", "pay 5")
+    async with serve_and_skip(payer_of(till, on_expiry="fail"), verified) as env:
+        invocation = await env.client.start("payer", "pay 5")
         verified.append(invocation)
         await waiting(invocation, "fc-1")
-        await clock.forward(invocation, 8 * DAY)
+        await env.skip(days=8)
         kind, message = await failure(invocation)
     assert (kind, message) == ("Expired", "Nobody answered the call of 'pay' before its deadline.")
     assert till.paid == []

@@ -7,14 +7,13 @@ import pytest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from temporalio.testing import TimeSkipper, TimeSkippingConfig
 
 from tests.server.conftest import Serve
 from tests.server.processes.workers import until
 from tests.server.sessions.conftest import new_session
-from tests.server.workflows.outside import approve_and_finish, until_waiting
+from tests.server.workflows.outside import approve_and_finish
 from waystation.agents import Agent
-from waystation.client import AgentClient, Invocation
+from waystation.client import Invocation
 from waystation.core.contract import WORKFLOW
 from waystation.embedded import EmbeddedServer
 from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
@@ -166,10 +165,8 @@ async def test_a_wait_of_three_weeks_is_one_span(skipping_server: EmbeddedServer
     agent = Agent(name="payer", model=model, tools=[FunctionTool(pay, require_confirmation=True)])
     exported = Exported()
     async with AgentEnvironment(agent, server=skipping_server, interceptors=[exported.export]) as env:
-        skipper = TimeSkipper(env.temporal, config=TimeSkippingConfig(enabled=False))
-        client = AgentClient(skipper.client, task_queue=env.client.task_queue)
-        invocation = await until_waiting(client.start("payer", "pay"))
-        await skipper.fast_forward(invocation.handle, THREE_WEEKS)
+        invocation = await env.client.start("payer", "pay")
+        await env.skip(days=THREE_WEEKS.days)
         await approve_and_finish(invocation, "fc-1")
         spans = await exported.of(invocation.id)
     assert count(spans) == {"invoke_agent payer": 2, "chat": 2, "wait pay": 1, "execute_tool pay": 1}

@@ -101,7 +101,7 @@ class Gateway:
         key.ensure_kid()
 
     @classmethod
-    def of(cls, configuration: Configuration) -> "Gateway":
+    def of(cls, configuration: Configuration, *, clock: Callable[[], float] = time.time) -> "Gateway":
         """Create the gateway that is configured in `[gateway]`.
 
         Raises:
@@ -109,7 +109,7 @@ class Gateway:
         """
         section = configuration.need(configuration.gateway, "gateway", "its key signs the identity of approvers")
         key = configuration.asymmetric_key("gateway.signing_key", section.signing_key, use="sig", kind="private")
-        return cls(key, issuer=section.issuer, audience=section.audience)
+        return cls(key, issuer=section.issuer, audience=section.audience, clock=clock)
 
     def sign(
         self,
@@ -146,7 +146,7 @@ class Sealer:
         self._key, self._clock = key, clock
 
     @classmethod
-    def of(cls, configuration: Configuration) -> "Sealer":
+    def of(cls, configuration: Configuration, *, clock: Callable[[], float] = time.time) -> "Sealer":
         """Create a sealer with the key that is configured in `[envelope] public_key`.
 
         Raises:
@@ -155,7 +155,7 @@ class Sealer:
         key = "envelope.public_key"
         name = configuration.envelope.public_key if configuration.envelope else None
         name = configuration.need(name, key, "it encrypts tokens for the workers")
-        return cls(configuration.asymmetric_key(key, name, use="enc", kind="public"))
+        return cls(configuration.asymmetric_key(key, name, use="enc", kind="public"), clock=clock)
 
     def seal(
         self,
@@ -294,7 +294,7 @@ class Links:
         """Whether the person that a link was made for can use it to answer the call."""
 
     @classmethod
-    def of(cls, configuration: Configuration, *, namespace: str) -> "Links":
+    def of(cls, configuration: Configuration, *, namespace: str, clock: Callable[[], float] = time.time) -> "Links":
         """Create a signer with the key that is configured in `[links]`.
 
         Raises:
@@ -306,6 +306,7 @@ class Links:
             namespace=namespace,
             lifetime=timedelta(days=section.lifetime_days),
             decide=section.decide,
+            clock=clock,
         )
 
     def sign(self, approval_id: str, person: str | None = None, lifetime: timedelta | None = None) -> str:
