@@ -7,17 +7,16 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import jwt
-from fastapi import Depends, FastAPI, Form, HTTPException, Request, UploadFile
+from fastapi import Body, Depends, FastAPI, Form, HTTPException, Request, UploadFile
 from fastapi.responses import JSONResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from fastapi.sse import EventSourceResponse, ServerSentEvent
-from pydantic import BaseModel
 
 from waystation import AgentClient, WaystationError
 from waystation.artifacts import ObjectStoreArtifactService
 
 ISSUER, AUDIENCE = os.environ["BACKOFFICE_ISSUER"], os.environ["BACKOFFICE_AUDIENCE"]
-keys = jwt.PyJWKClient(f"{ISSUER}/jwks")
+keys = jwt.PyJWKClient(os.environ["BACKOFFICE_JWKS"])
 artifacts = ObjectStoreArtifactService(os.environ["BACKOFFICE_ARTIFACTS"])
 
 
@@ -58,28 +57,15 @@ def get_client(request: Request) -> AgentClient:
 
 Me = Annotated[Employee, Depends(verify)]
 Client = Annotated[AgentClient, Depends(get_client)]
+Desk = Annotated[Literal["support_desk", "research_desk"], Body()]
+Action = Annotated[Literal["approve", "reject"], Body()]
+Text = Annotated[str, Body()]
 
 
 @app.exception_handler(WaystationError)
 async def report(request: Request, error: WaystationError) -> JSONResponse:
     """Report a refusal, such as that of an answer, with its reason."""
     return JSONResponse({"error": type(error).__name__, "message": str(error)}, 409)
-
-
-class Message(BaseModel):
-    """A message to a desk."""
-
-    desk: Literal["support_desk", "research_desk"]
-    text: str
-
-
-class Decision(BaseModel):
-    """An answer to a call."""
-
-    action: Literal["approve", "reject"]
-    digest: str
-    """Of the call as the approver saw it."""
-    comment: str = ""
 
 
 @app.post("/expenses/{claim}")
@@ -95,10 +81,10 @@ async def claim_expense(
 
 
 @app.post("/conversations/{conversation}")
-async def send(conversation: str, message: Message, me: Me, client: Client) -> dict[str, str]:
+async def send(conversation: str, desk: Desk, text: Text, me: Me, client: Client) -> dict[str, str]:
     """Send a message to a desk."""
-    session = client.session(agent=message.desk, session_id=conversation, user_id=me.name)
-    sent = await session.send(message.text, token=me.token, streaming=True)
+    session = client.session(agent=desk, session_id=conversation, user_id=me.name)
+    sent = await session.send(text, token=me.token, streaming=True)
     return {"invocation": sent.id}
 
 
@@ -120,6 +106,6 @@ async def list_own_calls(me: Me, client: Client) -> list[dict[str, Any]]:
 
 
 @app.post("/calls/{call:path}")
-async def decide(call: str, decision: Decision, me: Me, client: Client) -> dict[str, Any]:
-    """Answer a call. The workers verify that the policy of the call allows it."""
-    return await client.approvals.answer(call, token=me.token, **decision.model_dump())
+async def decide(call: str, action: Action, digest: Text, comment: Text, me: Me, client: Client) -> dict[str, Any]:
+    """Answer a call, as the approver saw it (`digest`). The workers verify that the policy of the call allows it."""
+    return await client.approvals.answer(call, action, token=me.token, digest=digest, comment=comment)

@@ -1,19 +1,30 @@
 """The desks of the company application, with their demo models; `tests/slow/examples` has the whole application."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+import re
+from collections.abc import AsyncIterator, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
+import httpx2 as httpx
 import psycopg
 import pytest
 import uvicorn
 
 from tests.paths import EXAMPLES, syntax_tree
 from tests.server.conftest import Serve
+from tests.server.encryption.test_encrypted_namespace import write_keys
 from tests.server.examples.conftest import answered
+from tests.server.workflows.outside import until
+from tests.unit.identity.conftest import Installation, there
 from waystation.apps.registry import Registry, discover
+from waystation.artifacts import ObjectStoreArtifactService
 from waystation.core.errors import NotAllowed
 from waystation.testing import AgentEnvironment, People
+from waystation.tools.services import Services
+
+__all__ = ["there"]
 
 FOLDER = EXAMPLES / "backoffice"
 KEY = "hidden-suppliers-key"
@@ -105,6 +116,77 @@ async def test_research_uses_a_program_and_a_service(serve: Serve, desks: Regist
     assert "300 euros" in str(responses[0])
     assert responses[1] == {"name": "Sitwell & Sons"}
     assert KEY.encode() not in b"".join(event.SerializeToString() for event in history.events)
+
+
+@pytest.fixture
+def settings(
+    ledger: str, s3: str, there: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Mapping[str, str]:
+    """Return the settings of the application, which this process has."""
+    write_keys(tmp_path / "encryption.json", "first")
+    values = {
+        "WAYSTATION_STORE": f"{s3}/payloads",
+        "WAYSTATION_ENCRYPTION_KEYS": str(tmp_path / "encryption.json"),
+        "WAYSTATION_USER_KEYS": ledger,
+        "WAYSTATION_IDENTITY": str(there.folder / "workers.toml"),
+        "WAYSTATION_CLIENT_IDENTITY": str(there.folder / "clients.toml"),
+        "BACKOFFICE_ARTIFACTS": f"{s3}/artifacts",
+        "BACKOFFICE_DATABASE": ledger,
+        "BACKOFFICE_ISSUER": there.provider.url,
+        "BACKOFFICE_JWKS": f"{there.provider.url}/jwks",
+        "BACKOFFICE_AUDIENCE": there.provider.audience,
+    }
+    for name, value in values.items():
+        monkeypatch.setenv(name, value)
+    return values
+
+
+async def test_the_front_end_works_with_encryption(
+    serve: Serve, desks: Registry, there: Installation, settings: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A claim with a receipt is sent twice, approved by two managers with their tokens, streamed, and paid once.
+
+    The payloads are in S3 and the user's keys in PostgreSQL, and the history has no readable content.
+    """
+    desk, store = desks.roots["expense_desk"], settings["WAYSTATION_STORE"]
+    services = Services(artifacts=ObjectStoreArtifactService(settings["BACKOFFICE_ARTIFACTS"]))
+    options = {"identity": there.worker, "services": services, "store": store, "task_queue": "waystation"}
+    async with serve(desk.agent, model=desk.demo_model, **options) as env:
+        monkeypatch.setenv("TEMPORAL_ADDRESS", env.server.address)
+        app = import_module("front_end").app
+        transport = httpx.ASGITransport(app)
+        async with app.router.lifespan_context(app), httpx.AsyncClient(transport=transport, base_url="http://x") as web:
+
+            async def send(method: str, path: str, name: str, **content: Any) -> Any:
+                token = there.provider.token(name, roles=["manager"])
+                response = await web.request(method, path, headers={"Authorization": f"Bearer {token}"}, **content)
+                return response.json() if "json" in response.headers["content-type"] else response.text
+
+            receipt = {"receipt": ("chair.pdf", b"%PDF", "application/pdf")}
+            content = {"data": {"text": "1200 euros for a chair"}, "files": receipt}
+            sent = await send("POST", "/expenses/chair", "ann", **content)
+            assert await send("POST", "/expenses/chair", "ann", **content) == sent
+            [call] = await until(lambda: send("GET", "/calls", "ann"), "the call")
+            decision = {"action": "approve", "digest": call["digest"], "comment": "needed"}
+            own = await send("POST", f"/calls/{call['id']}", "ann", json=decision)
+            assert (call["title"], own["error"]) == ("Reimburse 1,200.00 € for a chair", "NotAllowed")
+            for name in ("ben", "cleo"):
+                await send("POST", f"/calls/{call['id']}", name, json=decision)
+            invocation = env.client.invocation(sent["invocation"])
+            await invocation.result()
+            await env.client.session(agent="expense_desk", session_id="chair", user_id="ann").close()
+            stream = await send("GET", "/conversations/chair/events", "ann")
+            assert (await web.get("/calls", headers={"Authorization": "Bearer forged"})).status_code == 401
+        recorded = b"".join(event.SerializeToString() for event in (await invocation.history()).events)
+    assert "payment" in stream
+    assert paid(settings["BACKOFFICE_DATABASE"]) == [("ann", 1200)]
+    assert b"chair.pdf" not in recorded
+
+
+def test_the_settings_are_those_of_the_tests(settings: Mapping[str, str]) -> None:
+    """The file of the example has each setting."""
+    named = re.findall(r"^(\w+)=", (FOLDER / "backoffice.env").read_text(), re.MULTILINE)
+    assert set(named) == settings.keys() | {"TEMPORAL_ADDRESS", "WAYSTATION_KEYS"}
 
 
 def test_the_application_is_short_and_uses_only_documented_packages() -> None:

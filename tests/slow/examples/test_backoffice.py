@@ -1,135 +1,116 @@
-"""The company application as a whole, with encryption: workers, front end, PostgreSQL, S3 and a rolling deploy."""
+"""The deploy and the TypeScript client of the company application, with real processes and encryption."""
 
-import base64
 import contextlib
-import json
 import os
-import re
-import secrets
 import shutil
 import signal
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
-import httpx2 as httpx
 import psycopg
 import pytest
 
-from tests.fakes.openid import FakeOpenId
 from tests.paths import EXAMPLES
 from tests.server.cli.shell import Shell
+from tests.server.encryption.test_encrypted_namespace import write_keys
 from tests.server.processes.workers import Process, until
-from tests.unit.identity.conftest import installed
+from tests.server.workflows.outside import waiting
+from tests.slow.programs.test_encryption_codecs import package
+from tests.unit.identity.conftest import Installation, there
+from waystation.client import AgentClient
 from waystation.embedded import EmbeddedServer
 
 pytestmark = pytest.mark.timeout(900)
-CREDENTIAL_KEY = base64.b64encode(secrets.token_bytes(32)).decode()
-SETTINGS = re.findall(r"^(\w+)=", (EXAMPLES / "backoffice" / "backoffice.env").read_text(), re.MULTILINE)
+__all__ = ["package", "there"]
 
 
-class Company:
-    """The installed application, and requests to its front end."""
-
-    def __init__(self, shell: Shell, provider: FakeOpenId, url: str) -> None:
-        self.shell, self.folder, self._provider, self._url = shell, shell.folder / "backoffice", provider, url
-
-    def request(self, method: str, path: str, name: str, *roles: str, **content: Any) -> Any:
-        """Send a request in a person's name, and return the JSON of the response."""
-        headers = {"Authorization": f"Bearer {self._provider.token(name, roles=roles)}"}
-        response = httpx.request(method, f"{self._url}{path}", headers=headers, timeout=60, **content)
-        return response.json() | {"status": response.status_code} if response.is_error else response.json()
-
-    def read_events(self, conversation: str, name: str) -> Iterator[dict[str, Any]]:
-        """Yield the events of a conversation as they arrive."""
-        headers = {"Authorization": f"Bearer {self._provider.token(name)}"}
-        with httpx.stream("GET", f"{self._url}/conversations/{conversation}/events", headers=headers) as response:
-            for line in response.iter_lines():
-                if line.startswith("data: "):
-                    yield json.loads(line.removeprefix("data: "))
-
-    async def roll_out(self, build: str) -> None:
-        """Run the script of the example, whose workers keep its output open."""
-        code, out = await self.shell.run(f"backoffice/roll-out.sh {build} > {build}.log 2>&1 || cat {build}.log")
-        assert (code, out) == (0, "")
-
-    def stop_workers(self) -> None:
-        """Kill the workers that the script started last."""
-        for pid in map(int, (self.folder / "workers.pid").read_text().split()):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-
-
-@contextlib.asynccontextmanager
-async def serving(app: str, folder: Path) -> AsyncIterator[str]:
-    """Run a FastAPI application of the example, and yield its URL."""
-    command = (sys.executable, "-m", "uvicorn", app, "--port", "0", "--app-dir", str(folder))
-    async with Process(*command, environment=dict(os.environ)) as process:
-        found = await until(lambda: re.findall(r"running on (\S+)", "\n".join(process.other)), "its address")
-        yield found[0]
+def workers(folder: Path) -> list[int]:
+    """Return the IDs of the workers that the script started last."""
+    file = folder / "workers.pid"
+    return [int(line) for line in file.read_text().split()] if file.exists() else []
 
 
 @pytest.fixture
-async def company(
-    tmp_path: Path, s3: str, postgres: str, openid: FakeOpenId, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[Company]:
-    """Install the application with all of its settings, and start its first build."""
+async def shell(
+    tmp_path: Path, postgres: str, there: Installation, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Shell]:
+    """Return a terminal with the settings of the application, in its folder."""
     folder = tmp_path / "backoffice"
     shutil.copytree(EXAMPLES / "backoffice", folder)
-    installed(folder / "identity", openid)
+    write_keys(tmp_path / "encryption.json", "first")
     with psycopg.connect(postgres) as connection:
         connection.execute((folder / "schema.sql").read_bytes())
-    async with EmbeddedServer() as server, serving("suppliers:app", folder / "services") as suppliers:
-        shell = Shell.at(tmp_path, server.address)
+    async with EmbeddedServer() as server:
         settings = {
             "TEMPORAL_ADDRESS": server.address,
-            "WAYSTATION_STORE": f"{s3}/payloads",
+            "WAYSTATION_STORE": str(tmp_path / "payloads"),
             "WAYSTATION_ENCRYPTION_KEYS": str(tmp_path / "encryption.json"),
             "WAYSTATION_USER_KEYS": postgres,
-            "WAYSTATION_KEYS": str(tmp_path / "workers.json"),
-            "WAYSTATION_IDENTITY": str(folder / "identity" / "workers.toml"),
-            "WAYSTATION_CLIENT_IDENTITY": str(folder / "identity" / "clients.toml"),
-            "BACKOFFICE_ARTIFACTS": f"{s3}/artifacts",
+            "WAYSTATION_IDENTITY": str(there.folder / "workers.toml"),
+            "WAYSTATION_CREDENTIAL_KEY": "LCHs0j7MFGEQ5mSTwb3OVSlUSNv92uTmKaFUfzWkLEc=",
+            "BACKOFFICE_ARTIFACTS": str(tmp_path / "artifacts"),
             "BACKOFFICE_DATABASE": postgres,
-            "BACKOFFICE_ISSUER": openid.url,
-            "BACKOFFICE_AUDIENCE": openid.audience,
+            "MODEL": "demo",
         }
-        assert list(settings) == SETTINGS
-        more = {"SUPPLIERS_URL": suppliers, "MODEL": "demo", "WAYSTATION_CREDENTIAL_KEY": CREDENTIAL_KEY}
-        for name, value in {**settings, **more}.items():
+        for name, value in settings.items():
             monkeypatch.setenv(name, value)
-        code, out = await shell.run(
-            "waystation encryption keys encryption.json && waystation identity keys workers.json && waystation setup"
-        )
+        shell = Shell.at(folder, server.address)
+        code, out = await shell.run("waystation identity keys keys.json && waystation setup")
         assert code == 0, out
-        async with serving("front_end:app", folder) as url:
-            company = Company(shell, openid, url)
-            try:
-                await company.roll_out("1")
-                yield company
-            finally:
-                company.stop_workers()
+        monkeypatch.setenv("WAYSTATION_KEYS", str(folder / "keys.json"))
+        try:
+            yield shell
+        finally:
+            for pid in workers(folder):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
 
 
-async def test_the_company_works(company: Company, postgres: str) -> None:
-    """A claim with a receipt is approved by two managers across a deploy, and paid once."""
-    receipt = {"receipt": ("chair.pdf", b"%PDF secret", "application/pdf")}
-    claim = {"data": {"text": "Please reimburse 1200 euros for a chair"}, "files": receipt}
-    sent = company.request("POST", "/expenses/chair-1", "ann", **claim)
-    assert company.request("POST", "/expenses/chair-1", "ann", **claim) == sent
-    [call] = await until(lambda: company.request("GET", "/calls", "ann"), "a call that waits")
-    assert call["title"] == "Reimburse 1,200.00 € for a chair"
-    decision = {"action": "approve", "digest": call["digest"], "comment": "needed"}
+async def roll_out(shell: Shell, build: str) -> list[int]:
+    """Run the script, whose workers keep its output open, and return the IDs of the workers."""
+    code, out = await shell.run(f"./roll-out.sh {build} > {build}.log 2>&1 || tail -5 {build}.log")
+    assert (code, out) == (0, "")
+    return workers(shell.folder)
 
-    def decide(name: str) -> Any:
-        return company.request("POST", f"/calls/{call['id']}", name, "manager", json=decision)
 
-    assert decide("ann")["error"] == "NotAllowed"
-    decide("ben")
-    await company.roll_out("2")
-    decide("cleo")
-    text = next(e for e in company.read_events("chair-1", "ann") if "payment" in str(e) and not e.get("partial"))
+def runs(pid: int) -> bool:
+    """Return whether a process runs."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, 0)
+        return True
+    return False
+
+
+async def test_a_refund_waits_across_a_deploy(shell: Shell, there: Installation, postgres: str) -> None:
+    """Two workers replace two others, and the call that waited runs once, on the new build."""
+    old = await roll_out(shell, "1")
+    client = await AgentClient.connect(store=os.environ["WAYSTATION_STORE"])
+    invocation = await client.start("support_desk", "Please refund A-17")
+    await waiting(invocation, "fc-1")
+    new = await roll_out(shell, "2")
+    await until(lambda: not any(map(runs, old)), "the end of the old workers")
+    await invocation.approve(token=there.gateway.signer("lea", ["support-lead"]), comment="broken")
+    assert '"refunded"' in (await invocation.result()).text
+    assert (len(old), all(map(runs, new))) == (2, True)
     with psycopg.connect(postgres) as connection:
-        rows = connection.execute("SELECT payee, amount::int, purpose FROM payments").fetchall()
-    assert rows == [("ann", 1200, "a chair")], text
+        assert connection.execute("SELECT payee FROM payments").fetchall() == [("rose@example.com",)]
+
+
+async def test_the_client_in_typescript_reads_encrypted_results(shell: Shell, package: Path) -> None:
+    """It starts the research desk, and prints the rule of the handbook."""
+    shutil.copy(shell.folder / "report.ts", package)
+    worker = (
+        sys.executable,
+        "-m",
+        "waystation.cli",
+        "worker",
+        "--agents",
+        str(shell.folder / "agents"),
+        "--model",
+        "demo",
+    )
+    async with Process(*worker, environment=dict(os.environ)):
+        node = Path(sys.executable).with_name("node")
+        code, out = await shell.run(f"cd {package} && {node} report.ts 'What are the rules for chairs?'")
+    assert (code, "300 euros" in out) == (0, True), out
