@@ -100,17 +100,8 @@ async def test_a_refund_waits_across_a_deploy(shell: Shell, there: Installation,
 async def test_the_client_in_typescript_reads_encrypted_results(shell: Shell, package: Path) -> None:
     """It starts the research desk, and prints the rule of the handbook."""
     shutil.copy(shell.folder / "report.ts", package)
-    worker = (
-        sys.executable,
-        "-m",
-        "waystation.cli",
-        "worker",
-        "--agents",
-        str(shell.folder / "agents"),
-        "--model",
-        "demo",
-    )
-    async with Process(*worker, environment=dict(os.environ)):
+    command = (sys.executable, "-m", "waystation.cli", "worker", "--model", "demo")
+    async with Process(*command, "--agents", str(shell.folder / "agents"), environment=dict(os.environ)):
         node = Path(sys.executable).with_name("node")
         code, out = await shell.run(f"cd {package} && {node} report.ts 'What are the rules for chairs?'")
     assert (code, "300 euros" in out) == (0, True), out
