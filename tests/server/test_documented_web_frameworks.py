@@ -61,7 +61,7 @@ async def test_the_views_in_django_work(serve: Serve, monkeypatch: pytest.Monkey
     conf = pytest.importorskip("django.conf")
     if not conf.settings.configured:
         conf.settings.configure(DEFAULT_CHARSET="utf-8")
-    from django.test import AsyncRequestFactory
+    test = pytest.importorskip("django.test")
 
     class User:
         def get_username(self) -> str:
@@ -76,7 +76,7 @@ async def test_the_views_in_django_work(serve: Serve, monkeypatch: pytest.Monkey
 
     async with serve(SUPPORT, task_queue="waystation") as env:
         views = load("views", VIEWS, env, monkeypatch)
-        requests = AsyncRequestFactory()
+        requests = test.AsyncRequestFactory()
         sent = await views.send(with_user(requests.post("/", {"text": "Hello", "message_id": "m-1"})), "django")
         await env.client.invocation(json.loads(sent.content)["invocation"]).result()
         await env.client.session(agent="support", session_id="django", user_id="uma").close()
