@@ -31,9 +31,15 @@ QUESTIONS = {
     "separate tenants": ("separate-tenants", "Separate tenants"),
     "set rate limits": ("limit-rates", "Limit rates and spending"),
     "delete a user's data": ("delete-a-users-data", "Delete a user's data"),
+    "use FastAPI or Django": ("use-a-web-framework", "Use a web framework"),
+    "let users upload files": ("hold-conversations", "Give a session a file"),
+    "stream a conversation": ("use-a-web-framework", "Use a web framework"),
+    "connect MCP servers and APIs": ("connect-toolsets", "Connect toolsets"),
+    "use Temporal Cloud": ("use-temporal-cloud", "Use Temporal Cloud"),
+    "change an agent while calls wait": ("upgrade", "Change an agent"),
     "back up and restore": ("back-up-and-restore", "Back up and restore"),
 }
-"""Twenty everyday questions, each with the how-to page and the heading that answers it."""
+"""Everyday questions, each with the how-to page and the heading that answers it."""
 
 
 def test_every_relative_link_and_anchor_resolves() -> None:

@@ -1,0 +1,85 @@
+"""The applications of the page on web frameworks work unchanged, apart from the folder of the artifacts."""
+
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import httpx2 as httpx
+import pytest
+
+from tests.documents import blocks, how_to
+from tests.server.conftest import Serve
+from waystation import Agent, load_artifacts
+from waystation.artifacts import ObjectStoreArtifactService
+from waystation.testing import AgentEnvironment, FunctionModel, says, user_text
+from waystation.tools.services import Services
+
+APP, VIEWS = blocks(how_to("use-a-web-framework"), "python")
+SUPPORT = Agent(
+    name="support", model=FunctionModel(lambda request: says(f"Re: {user_text(request)}")), tools=[load_artifacts]
+)
+
+
+def load(name: str, text: str, env: AgentEnvironment, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Return a program, which connects to the server of the test."""
+    monkeypatch.setenv("TEMPORAL_ADDRESS", env.server.address)
+    module = ModuleType(name)
+    monkeypatch.setitem(sys.modules, name, module)
+    exec(compile(text, name, "exec"), module.__dict__)
+    return module
+
+
+async def test_the_application_in_fastapi_works(serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user uploads a file, sends a message twice, and reads the stream until the session is closed."""
+    pytest.importorskip("fastapi")
+    text = APP.replace(".waystation/artifacts", str(tmp_path))
+    stored = ObjectStoreArtifactService(str(tmp_path))
+    async with serve(SUPPORT, task_queue="waystation", services=Services(artifacts=stored)) as env:
+        app = load("app", text, env, monkeypatch).app
+        transport = httpx.ASGITransport(app)
+        async with (
+            app.router.lifespan_context(app),
+            httpx.AsyncClient(transport=transport, base_url="http://x/conversations/fastapi") as browser,
+        ):
+            browser.headers["X-User"] = "uma"
+            assert (await browser.put("/files/a.txt", content=b"hello")).json() == {"version": 0}
+            sent = [await browser.put("/messages/m-1", params={"text": "Hello"}) for _ in range(2)]
+            assert sent[0].json() == sent[1].json()
+            session = env.client.session(agent="support", session_id="fastapi", user_id="uma")
+            await env.client.invocation(sent[0].json()["invocation"]).result()
+            await session.close()
+            stream = (await browser.get("/events")).text
+        files = await stored.list_artifact_keys(app_name=session.given.app_key, user_id="uma", session_id="fastapi")
+    assert files == ["a.txt"]
+    assert stream.count("Re: Hello") >= 1
+
+
+async def test_the_views_in_django_work(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user sends a message, and reads the stream until the session is closed."""
+    conf = pytest.importorskip("django.conf")
+    if not conf.settings.configured:
+        conf.settings.configure(DEFAULT_CHARSET="utf-8")
+    test = pytest.importorskip("django.test")
+
+    class User:
+        def get_username(self) -> str:
+            return "uma"
+
+    async def auser() -> User:
+        return User()
+
+    def with_user(request: Any) -> Any:
+        request.auser = auser
+        return request
+
+    async with serve(SUPPORT, task_queue="waystation") as env:
+        views = load("views", VIEWS, env, monkeypatch)
+        requests = test.AsyncRequestFactory()
+        sent = await views.send(with_user(requests.post("/", {"text": "Hello", "message_id": "m-1"})), "django")
+        await env.client.invocation(json.loads(sent.content)["invocation"]).result()
+        await env.client.session(agent="support", session_id="django", user_id="uma").close()
+        response = await views.follow(with_user(requests.get("/")), "django")
+        stream = "".join([part.decode() async for part in response.streaming_content])
+    assert "Re: Hello" in stream
