@@ -224,8 +224,8 @@ class WaystationPlugin(SimplePlugin):
         self._registry = agents if isinstance(agents, Registry) else Registry.of(*agents)
         self._models = models or Models()
         services = services or create_lasting_services(stores)
-        self._lifespans = services.lifespans or Lifespans(self._registry.list_lifespans if activities else dict)
-        self._services = replace(services, lifespans=self._lifespans)
+        lifespans = services.lifespans or Lifespans(self._registry.list_lifespans if activities else dict)
+        self._services = replace(services, lifespans=lifespans)
         self._blobs = blobs or Blobs(stores.payloads)
         self._identity, self._channels, self._sign_link, self._keys = identity, channels, sign_link, keys
         self._workflows, self._activities = workflows, activities
@@ -325,7 +325,8 @@ class WaystationPlugin(SimplePlugin):
         if len(self._workers) == 1:
             self._watching.enter_context(self._create_watchdog(worker.client))
         try:
-            async with self._lifespans.opened():
+            assert self._services.lifespans
+            async with self._services.lifespans.opened():
                 try:
                     await self._run_announced(worker, next)
                 finally:
