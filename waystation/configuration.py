@@ -63,7 +63,7 @@ def describe_unknown(key: str, valid: Collection[str]) -> str:
     """Return the problem that a table does not have a key, with the most similar one that it has."""
     near = difflib.get_close_matches(key, valid, 1)
     hint = f" (did you mean {near[0]!r}?)" if near else ""
-    return f"has no key {key!r}{hint}; the valid keys are {', '.join(valid)}"
+    return f"has no key {key!r}; the valid keys are {', '.join(valid)}{hint}"
 
 
 def describe_source(name: str | Path) -> str:
