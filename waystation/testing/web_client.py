@@ -99,5 +99,5 @@ class _LoggedIn(Access):
         super().__init__(announce=lambda _link: None, gatekeeper=gatekeeper)
         self._login = login
 
-    def find_login(self, scope: Scope) -> Login:
+    async def find_login(self, scope: Scope, *, with_cookies: bool = True, with_tokens: bool = True) -> Login:
         return self._login
