@@ -48,7 +48,7 @@ class ReadonlyContext:
     """The tenant that the invocation works for, or None. The app name of `session` then has the form
     `<tenant>~~<app>`, so that services separate the data of tenants."""
     resources: Final[Mapping[str, Any]] = NO_RESOURCES
-    """What the lifespan of the app yields, by name, such as a database pool."""
+    """The resources that the lifespan of the app yields, such as a database pool, by name."""
 
     def __init__(
         self,

@@ -27,8 +27,9 @@ from waystation.core.log import (
 from waystation.core.payload import JsonObject, encode
 from waystation.core.projection import ARCHIVE, TAKE_OVER, ArchiveInput, Carried, Snapshot, entries_to_json
 from waystation.workflows.engine_activity import execute_engine_activity
+from waystation.workflows.log_writer import LogWriter
 from waystation.workflows.ports import failure_of, measure, raw, trace
-from waystation.workflows.scheduler import LogWriter, Scheduler
+from waystation.workflows.scheduler import Scheduler
 from waystation.workflows.visibility import Visibility
 
 EVENTS = 1_500
@@ -84,7 +85,7 @@ class ContinueAsNew:
         if not isinstance(step, CallModel | Perform | Wait) or state.input is None:
             return False
         urgency = self._urgency(state.input, *messages)
-        if not urgency or self._archiving or self._scheduler.background or self._scheduler.starting:
+        if not urgency or self._archiving or self._scheduler.background or self._scheduler.events.starting:
             return False
         if self._upto is None:
             self._archiving = asyncio.create_task(self._archive(self._writer.position(), urgency))

@@ -26,6 +26,7 @@ from waystation.core.log import (
 from waystation.core.payload import JsonObject, decode
 from waystation.core.projection import Carried
 from waystation.workflows.engine_activity import is_cached, settings, signal_times
+from waystation.workflows.log_writer import LogWriter
 from waystation.workflows.ports import (
     count_refused,
     data_of,
@@ -37,7 +38,7 @@ from waystation.workflows.ports import (
     target_result_of,
     why_missing,
 )
-from waystation.workflows.scheduler import LogWriter, Scheduler
+from waystation.workflows.scheduler import Scheduler
 
 FIND_PROGRESS = "no_op"
 """Type of the local activity that returns which of a session's invocations have done more than the session knows. It

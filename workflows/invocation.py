@@ -51,6 +51,7 @@ from waystation.core.payload import JsonObject, encode
 from waystation.core.projection import Carried, entries_to_json, parse_carried
 from waystation.workflows.continue_as_new import ContinueAsNew, take_over
 from waystation.workflows.inbox import Inbox
+from waystation.workflows.log_writer import LogWriter
 from waystation.workflows.ports import (
     NO_ARGUMENT,
     ResultElsewhere,
@@ -65,7 +66,7 @@ from waystation.workflows.ports import (
     trace,
     unless_closed,
 )
-from waystation.workflows.scheduler import LogWriter, Scheduler
+from waystation.workflows.scheduler import Scheduler
 from waystation.workflows.visibility import Visibility
 
 CANCEL_GRACE_S = 30.0
@@ -266,7 +267,7 @@ class AgentInvocation:
                         await self._flush_scopes()
                         or await self._scheduler.wait_for_notifications()
                         or await self._scheduler.wait_for_questions()
-                        or await self._scheduler.announce_end(step)
+                        or await self._scheduler.events.announce_end(step)
                     ):
                         continue
                     case Finish(reason):
@@ -353,7 +354,7 @@ class AgentInvocation:
         self._scheduler.ask_operators()
         await self._scheduler.wait_for_questions()
         await self._flush_scopes()
-        await self._scheduler.announce_end(Cancel())
+        await self._scheduler.events.announce_end(Cancel())
         await self._end("cancelled")
 
     async def _end(self, status: EndStatus) -> None:

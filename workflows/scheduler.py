@@ -4,8 +4,8 @@ Each piece of work results in exactly one log entry.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, TypeAlias
@@ -29,8 +29,6 @@ from waystation.core import ids, summary
 from waystation.core.approval import RememberedApproval
 from waystation.core.budget import parse_usage
 from waystation.core.contract import (
-    EVENT_WORKFLOW,
-    MEMO_FILLER,
     MEMO_TENANT,
     TASK_TIMEOUT,
     WORKFLOW,
@@ -50,11 +48,8 @@ from waystation.core.log import (
     CallModel,
     CallRef,
     CallState,
-    Cancel,
     EntryRef,
-    Fail,
     Failure,
-    Finish,
     Held,
     Log,
     MessageRef,
@@ -65,10 +60,8 @@ from waystation.core.log import (
     NotificationRef,
     NotifyInput,
     OutcomeRef,
-    OutgoingEvent,
     ScopeFlushRef,
     VerificationRef,
-    announce,
     create_question,
     decision,
     latest_notifications,
@@ -94,6 +87,8 @@ from waystation.core.projection import (
 )
 from waystation.core.scope_state import ScopeDelivery
 from waystation.workflows.engine_activity import entry_of, execute_engine_activity, retry_policy, settings
+from waystation.workflows.log_writer import LogWriter
+from waystation.workflows.outgoing_events import OutgoingEvents
 from waystation.workflows.ports import failure_of, now, raw, result_of, target_result_of
 from waystation.workflows.visibility import Visibility, at_start
 
@@ -103,67 +98,6 @@ UI. The activity reads larger ones from the log."""
 LAST_NOTIFICATIONS_LIMIT = timedelta(seconds=3)
 """How long an invocation that is about to end waits for its notifications in flight."""
 InFlight: TypeAlias = "asyncio.Task[Body | None]"
-
-
-class LogWriter:
-    """Appends entries with the workflow's time, and tracks the entries that commands have already referred to."""
-
-    def __init__(self, log: Log) -> None:
-        self.log = log
-        self.fault: Exception | None = None
-        """An exception that occurred outside the main loop. The main loop raises it."""
-        self._named = log.length
-        self._task = 0
-        """The history length of the latest workflow task that issues a command. Each workflow task has another one."""
-        self._filled = False
-
-    def note_command(self) -> None:
-        """Note that this workflow task issues a command."""
-        self._task = workflow.info().get_current_history_length()
-
-    def fill_task(self) -> None:
-        """Issue a command if this workflow task has none. Call this if something arrived in the task.
-
-        On replay, the SDK merges a workflow task without commands with the next one if an update follows. The time of
-        what arrived, and its order, would then differ from the first run. See decision 0039. The command removes a key
-        that the memo does not have.
-        """
-        if self._task == workflow.info().get_current_history_length() or not workflow.patched(ids.FILLED):
-            return
-        if self._filled:  # otherwise, the patch marker is the command
-            workflow.upsert_memo({MEMO_FILLER: None})
-        self._filled = True
-        self.note_command()
-
-    def record(self, ref: EntryRef, body: Body) -> None:
-        """Append an entry."""
-        self.log.record(ref, now(), body)
-
-    def advance(self) -> None:
-        """Apply the reminders and deadlines whose time has come."""
-        with self.guard():
-            self.log.advance(now())
-
-    def position(self) -> Position:
-        """Return the log's current position. The next command must include it, so call this method once per command."""
-        position, self._named = self.peek(), self.log.length
-        self.note_command()
-        return position
-
-    def peek(self) -> Position:
-        """Return the log's current position for a local activity, whose input is not part of the history."""
-        return Position(at=self._named, new=self.log.refs(self._named))
-
-    @contextmanager
-    def guard(self) -> Iterator[None]:
-        """Pass exceptions on to the main loop, which fails the invocation.
-
-        Anywhere else, an exception would block the workflow or be lost.
-        """
-        try:
-            yield
-        except Exception as error:  # noqa: BLE001  # the main loop raises it again
-            self.fault = error
 
 
 class Scheduler:
@@ -196,10 +130,7 @@ class Scheduler:
         self.stopped: set[EntryRef] = set()
         """Work that was canceled while in flight because its agent was stopped."""
         self._notified_at = -1
-        self.starting = 0
-        """Number of deliveries of events that have not started."""
-        self._is_end_announced = False
-        self._deliveries: list[asyncio.Task[None]] = []
+        self.events = OutgoingEvents(writer, self._note_arrival)
         self._quick: dict[EntryRef, bool] = {}
         """Calls whose local activity has no entry yet, in call order, with whether the activity still runs."""
 
@@ -207,7 +138,7 @@ class Scheduler:
         """Call an agent's model, or run the agent's callbacks."""
         log, state = self._writer.log, self._writer.log.state
         number, agent = state.steps + 1, state.runs[step.turn].agent
-        self._is_end_announced = False
+        self.events.is_end_announced = False
         position = self._writer.position()
         called = ModelCalled(number, step.turn, step.wrap_up is not None)
         self._writer.record(ModelCallRef(number, step.turn, called.wrap_up), called)
@@ -264,51 +195,7 @@ class Scheduler:
             self._begin(due.ref, entry_of(NOTIFY, due.ref, params, summary=about), self.background)
             self._notified_at = workflow.info().get_current_history_length()
         approvals.due.clear()
-        self.send_events()
-
-    def send_events(self) -> None:
-        """Start the delivery of the events that are due, in workflows that outlive this one."""
-        state = self._writer.log.state
-        outgoing, state.outgoing = state.outgoing, []
-        for event in outgoing:
-            self._writer.note_command()
-            self.starting += 1
-            self._deliveries.append(asyncio.create_task(self._deliver(event)))
-
-    async def announce_end(self, step: Finish | Fail | Cancel) -> bool:
-        """Start the delivery of the invocation's end. Return whether this had to wait for deliveries to start.
-
-        The server drops those that have not started when a run ends. A message that joins in the meantime continues the
-        invocation, which then announces its end again.
-        """
-        status = "failed" if isinstance(step, Fail) else "completed" if isinstance(step, Finish) else "cancelled"
-        reason = step.failure.error_type if isinstance(step, Fail) else None
-        if not self._is_end_announced:
-            announce(self._writer.log.state, now(), "ended", "ended", status=status, reason=reason)
-            self._is_end_announced = True
-        self.send_events()
-        if not self.starting:
-            return False
-        await workflow.wait_condition(lambda: not self.starting)
-        return True
-
-    async def _deliver(self, event: OutgoingEvent) -> None:
-        with suppress(FailureError):  # the outcome does not matter here; after a reset, the delivery may still run
-            try:
-                delivery = await workflow.start_child_workflow(
-                    EVENT_WORKFLOW,
-                    raw(event.encode()),
-                    id=ids.event_delivery(event.invocation_id, event.key),
-                    result_type=RawValue,
-                    task_timeout=TASK_TIMEOUT,
-                    cancellation_type=ChildWorkflowCancellationType.ABANDON,
-                    parent_close_policy=ParentClosePolicy.ABANDON,
-                    static_summary=event.event,
-                )
-            finally:
-                self.starting -= 1
-                self.arrivals += 1
-            await delivery
+        self.events.send()
 
     def ask_operators(self) -> None:
         """Ask operators about calls whose outcome is unknown, and follow the invocations that ask them already."""
@@ -406,6 +293,9 @@ class Scheduler:
                 self.stopped.add(ref)
                 task.cancel()
                 self._writer.note_command()
+
+    def _note_arrival(self) -> None:
+        self.arrivals += 1
 
     def only_children(self) -> bool:
         """Return whether nothing is in flight except called agents that can outlive this run."""

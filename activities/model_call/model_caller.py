@@ -151,8 +151,9 @@ class ModelCaller:
         self._registry, self._logs, self._models, self._sessions = registry, logs, models, sessions
         self._services, self._scopes, self._limits = services, scopes, limits or ActivitySettings()
         self._search_attributes, self._is_announced = search_attributes, is_announced
-        self._channels = {"notify": tuple(notify), "notify_operators": tuple(notify_operators)}
-        self._endpoints, self._proofs, self._stores = endpoints, proofs, stores or StoreIds()
+        channels = {"notify": tuple(notify), "notify_operators": tuple(notify_operators)}
+        self._list_recipients = lambda agent: channels | {"endpoints": endpoints(agent)}
+        self._proofs, self._stores = proofs, stores or StoreIds()
         self._compactor, self._seen = compactor or Compactor(models), seen
         self._quick_calls, self._meters = quick_calls, meters
 
@@ -163,15 +164,23 @@ class ModelCaller:
             ApplicationError: The call failed. The error's type is one of Waystation's, such as `ModelFailed`, or the
                 name of an exception from user code. It is retryable if another attempt may succeed.
         """
-        endpoints = self._endpoints(params.root or params.agent)
+        recipients = self._list_recipients(params.root or params.agent)
         try:
-            return await self._call(params, endpoints)
+            return await self._call(params, recipients)
         except ApplicationError as error:
-            if endpoints:
-                error._details = (*error.details, {"endpoints": endpoints})  # the SDK has no other way to add details
-            raise
+            if not recipients["endpoints"]:
+                raise
+            raise ApplicationError(
+                error.message,
+                *error.details,
+                {"endpoints": recipients["endpoints"]},
+                type=error.type,
+                non_retryable=error.non_retryable,
+                next_retry_delay=error.next_retry_delay,
+                category=error.category,
+            ) from error.__cause__
 
-    async def _call(self, params: ModelCallInput, endpoints: Endpoints) -> bytes:
+    async def _call(self, params: ModelCallInput, recipients: JsonObject) -> bytes:
         started = time.perf_counter()
         try:
             reply = await self._reply(params)
@@ -201,8 +210,7 @@ class ModelCaller:
             "duration_s": round(time.perf_counter() - started, 4),
             "measured": True,
             "mark": secrets.token_hex(3),
-            **self._channels,
-            "endpoints": endpoints,
+            **recipients,
             "wrap_up": params.wrap_up,
         }
         if not self._quick_calls:

@@ -30,10 +30,10 @@ class Recorder:
     ("part", "method", "delegate", "args", "options"),
     [
         ("approvals", "pending", "pending", (), {"below": "i-1", "user_id": "ann", "tenant": "acme"}),
-        ("state", "user", "user_state", (), {"app": "shop", "user_id": "ann"}),
-        ("state", "app", "app_state", (), {"app": "shop"}),
-        ("state", "delete_user", "delete_user_state", (), {"app": "shop", "user_id": "ann"}),
-        ("state", "delete_app", "delete_app_state", (), {"app": "shop"}),
+        ("_state", "user", "user_state", (), {"app": "shop", "user_id": "ann"}),
+        ("_state", "app", "app_state", (), {"app": "shop"}),
+        ("_state", "delete_user", "delete_user_state", (), {"app": "shop", "user_id": "ann"}),
+        ("_state", "delete_app", "delete_app_state", (), {"app": "shop"}),
         ("sessions", "delete", "delete_session", ("s",), {"user_id": "ann", "app": "shop"}),
     ],
 )

@@ -38,6 +38,7 @@ GUARDED = {
     ("embedded.py", "fcntl"),  # msvcrt on Windows
     ("embedded.py", "msvcrt"),
     ("embedded.py", "signal.SIGKILL"),  # not reached on Windows
+    ("project_file.py", "os.geteuid"),  # used only on POSIX
     ("stop_signals.py", "loop.add_signal_handler"),  # handles NotImplementedError
     ("worker/main.py", "uvloop"),  # handles ImportError
     ("worker/watchdog.py", "signal.SIGALRM"),  # used only if `signal` has it

@@ -218,7 +218,7 @@ ACTIONS: Mapping[str, ActionSpec] = {
         ),
         ActionSpec(
             "revoke",
-            help="As an operator, revoke the completion URLs that a call's machine has received so far.",
+            help="As an operator, revoke a machine's completion URLs.",
             effect="stripped of its completion URLs",
             done="revoked the completion URLs of",
             audited_as="urls_revoked",
@@ -230,7 +230,7 @@ ACTIONS: Mapping[str, ActionSpec] = {
         ),
         ActionSpec(
             "ran",
-            help="As an operator, state that a call with an unknown outcome took effect.",
+            help="As an operator, state that a call took effect.",
             effect="found to have taken effect",
             done="closed, as it ran,",
             kinds=("unknown",),
@@ -240,7 +240,7 @@ ACTIONS: Mapping[str, ActionSpec] = {
         ),
         ActionSpec(
             "not_run",
-            help="As an operator, state that a call with an unknown outcome did not take effect.",
+            help="As an operator, state that a call took no effect.",
             effect="found to have taken no effect",
             done="closed, as it did not run,",
             kinds=("unknown",),
@@ -249,7 +249,7 @@ ACTIONS: Mapping[str, ActionSpec] = {
         ),
         ActionSpec(
             "start_again",
-            help="As an operator, state that a call did not take effect, and start it once more.",
+            help="As an operator, start a call without effect once more.",
             effect="found to have taken no effect, and started once more",
             done="started once more",
             kinds=("unknown",),

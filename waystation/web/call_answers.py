@@ -116,10 +116,13 @@ class CallView:
         return self.as_shown(digest, run=run, question=int(question) if question.isdecimal() else None)
 
     def as_shown(self, digest: str | None, *, run: str = "", question: int | None = None) -> PendingCall:
-        """Return the call as it was shown to a person. A missing part keeps its current value."""
+        """Return the call as it was shown to a person. A missing digest or run keeps its current value.
+
+        Without a question, the answer is for the one that is open when it arrives.
+        """
         call = self.pending
         update = {"digest": digest or call.digest, "run": run or call.run}
-        return call.model_copy(update={**update, "question": call.question if question is None else question})
+        return call.model_copy(update={**update, "question": question})
 
     def response_fields(self) -> list[Field]:
         """Return fields for the response. Empty unless the tool has a response schema with properties."""

@@ -111,7 +111,7 @@ class AnswerFields(Body):
 
 
 class Shown(Body):
-    """What of a call was shown to the person who answers it."""
+    """The version of a call that was shown to the person who answers it."""
 
     digest: str | None = None
     """The digest of the call as it was shown. The answer counts only if the call has not changed since."""

@@ -98,10 +98,12 @@ def page(path: str, way: str) -> Read:
 
 def name_in(path: str, invocation: Invocation) -> str:
     """Return the path of a route for an invocation or, if the route is about those, for its call or its session."""
-    id = invocation.id + ("/fc-1" if path.startswith("/approvals") else "")
-    if path.startswith("/sessions"):
+    page = path.removeprefix("/api/v1")
+    id = invocation.id + ("/fc-1" if page.startswith(("/approvals", "/calls")) else "")
+    if page.startswith("/sessions"):
         id = id.rpartition("/")[0]
-    return path.replace("{id}", quote(id, safe="")) + ("?name=secret.txt" if path.endswith("/artifact") else "")
+    has_artifact = page.endswith(("/artifact", "/artifacts/content"))
+    return path.replace("{id}", quote(id, safe="")) + ("?name=secret.txt" if has_artifact else "")
 
 
 def listing(path: str) -> Read:

@@ -166,7 +166,8 @@ async def test_each_route_admits_exactly_the_roles_of_the_table(
             exact = path.replace("{id}", quote(id, safe="")) + ("/style.css" if path == "/static" else "")
             outcomes[method, path] = await ask(http, method, exact, csrf)
         assert outcomes == {row: letters[PEOPLE.index(who)] for row, letters in EXPECTED.items()}
-        assert {(row.method, row.path) for row in web.table} == set(EXPECTED)
+        own = {(row.method, row.path) for row in web.table if row.role != "machine"}  # their URLs prove who calls
+        assert own == set(EXPECTED)
         for handle in (invocation.handle, session.handle):
             with contextlib.suppress(RPCError):  # people who may stop it have done so
                 await handle.terminate()

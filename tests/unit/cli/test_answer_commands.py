@@ -13,7 +13,7 @@ COMMANDS = [row.name for row in ACTIONS.values() if row.help]
 @pytest.mark.parametrize("action", COMMANDS)
 def test_a_command_has_only_the_options_of_its_action(action: str) -> None:
     """A command does not have options that its action would ignore."""
-    command = typer.main.get_command(app).get_command(None, action)  # type: ignore[attr-defined]  # a group
+    command = typer.main.get_command(app).get_command(None, action.replace("_", "-"))  # type: ignore[attr-defined]  # a group
     names = {parameter.name for parameter in command.params}
     assert names & OWN_OPTIONS == set(ACTIONS[action].options)
     assert command.help == ACTIONS[action].help

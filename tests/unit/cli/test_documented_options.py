@@ -32,7 +32,7 @@ OTHER_PROGRAMS = {
     *("--allow-no-auth", "--database", "--schema-name", "--retention", "--no-build-isolation", "--from"),
     *("--isolated", "--no-project", "--with", "--noconftest", "--timeout", "--upgrade"),
     *("--setups", "--quick", "--pairs", "--peer", "--per-second", "--calls", "--streamed-s", "--waiting"),
-    *("--metrics-port", "--search-attribute"),
+    *("--metrics-port", "--search-attribute", "--app-dir", "--constraint"),
     *("--task-timeout", "--cron", "--percentage", "--versioning-override-behavior", "--versioning-override-build-id"),
     *("--versioning-override-deployment-name", "--reuse-values", "--set", "--set-file", "--values"),
     *("--create", "--extract", "--file", "--format", "--dbname", "--no-owner", "--tag", "--build-arg"),

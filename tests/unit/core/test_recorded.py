@@ -89,6 +89,8 @@ REQUIRED = {
     "InvocationResult": set[str](),
     "ModelCallInput": {"at", "new", "agent", "number"},
     "ModelReply": set[str](),
+    "OutgoingEvent": {"agent", "app", "endpoints", "event", "invocation_id", "key", "time", "user_id"},
+    "UnknownOutcome": {"args", "declared", "function_call_id", "policy", "tool"},
     "PartialText": {"agent", "number", "attempt", "offset", "text", "length"},
     "PendingCall": {
         "function_call_id", "invocation_id", "agent", "tool", "args", "kind", "digest", "requested_at", "deadline",

@@ -20,7 +20,11 @@ NOTICE = Notification(title="t", text="x", record={"type": "waystation.approval.
     ("text", "key", "problem"),
     [
         ("[channels\n", "", "is not TOML"),
-        ("[channel.x]\n", "", "has no key 'channel'; the valid keys are channels, default, inbox"),
+        (
+            "[channel.x]\n",
+            "",
+            "has no key 'channel'; the valid keys are endpoints, channels, default, operators, inbox",
+        ),
         ('[channels.x]\nurl = "SECRET"\n', "channels.x", "has no key 'url'; the valid keys are urls, webhook, person"),
         ("[channels.x]\n", "channels.x", "has neither `urls` nor a `webhook`"),
         ('default = ["x"]\n', "default", "names 'x', but there is no [channels.x]"),

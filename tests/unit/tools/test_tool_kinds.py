@@ -41,13 +41,13 @@ def test_settings_are_kept_as_attributes() -> None:
 
 
 def test_long_running_functions_have_the_same_settings() -> None:
-    """Only `quick` and the settings of a confirmation are absent, as in ADK; the schema of an answer is added."""
+    """Only `quick` and the settings of a confirmation are absent, as in ADK; those of an answer are added."""
     settings = set(inspect.signature(FunctionTool).parameters)
     assert set(inspect.signature(LongRunningFunctionTool).parameters) == settings - {
         "require_confirmation",
         "hint",
         "quick",
-    } | {"response_schema"}
+    } | {"response_schema", "answered_by"}
     with pytest.raises(TypeError, match="require_confirmation"):
         LongRunningFunctionTool(ask, require_confirmation=True)  # type: ignore[call-arg]
 
