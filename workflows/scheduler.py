@@ -130,7 +130,11 @@ class Scheduler:
         self.stopped: set[EntryRef] = set()
         """Work that was canceled while in flight because its agent was stopped."""
         self._notified_at = -1
-        self.events = OutgoingEvents(writer, self._note_arrival)
+
+        def note_arrival() -> None:
+            self.arrivals += 1
+
+        self.events = OutgoingEvents(writer, note_arrival)
         self._quick: dict[EntryRef, bool] = {}
         """Calls whose local activity has no entry yet, in call order, with whether the activity still runs."""
 
@@ -293,9 +297,6 @@ class Scheduler:
                 self.stopped.add(ref)
                 task.cancel()
                 self._writer.note_command()
-
-    def _note_arrival(self) -> None:
-        self.arrivals += 1
 
     def only_children(self) -> bool:
         """Return whether nothing is in flight except called agents that can outlive this run."""

@@ -152,7 +152,7 @@ class ModelCaller:
         self._services, self._scopes, self._limits = services, scopes, limits or ActivitySettings()
         self._search_attributes, self._is_announced = search_attributes, is_announced
         channels = {"notify": tuple(notify), "notify_operators": tuple(notify_operators)}
-        self._list_recipients = lambda agent: channels | {"endpoints": endpoints(agent)}
+        self._list_recipients: Callable[[str], JsonObject] = lambda agent: channels | {"endpoints": endpoints(agent)}
         self._proofs, self._stores = proofs, stores or StoreIds()
         self._compactor, self._seen = compactor or Compactor(models), seen
         self._quick_calls, self._meters = quick_calls, meters

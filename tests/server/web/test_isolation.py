@@ -184,8 +184,8 @@ async def change(me: Member, other: Member) -> dict[tuple[str, str], str]:
 
 
 ROUTES = [row for row in EXPECTED if "{id}" in row[1] and "/api/sessions" not in row[1]]
-WITHOUT_DATA = ("/approvals/{id}/events",)
-"""Streams that contain only digests, which do not reveal the owner of the data."""
+WITHOUT_DATA = ("/approvals/{id}/events", "/api/v1/sessions/{id}/artifacts")
+"""A stream of digests and a list of names. They do not show whose data they are about."""
 PAGES = [path for method, path in ROUTES if method == "GET" and not path.endswith("/edit") and path not in WITHOUT_DATA]
 CHANGES = [(method, path) for method, path in ROUTES if path not in PAGES or method == "POST"]
 KINDS: Mapping[str, Read] = {
