@@ -216,13 +216,13 @@ async def test_pdb_stops_in_the_workflow_code_of_an_event() -> None:
         typed=[
             ("(Pdb) ", b"p body.answer.action, self.log.state.event_count\r"),
             ("('approve', 3)", b"n\r"),
-            ("workflows/scheduler.py", b"p self.log.state.event_count\r"),
+            ("workflows/log_writer.py", b"p self.log.state.event_count\r"),
             ("4", b"q\r"),
         ],
     )
     assert code == 0, screen
     assert "Just before event 4 of confirmation-approved" in screen
-    assert "workflows/scheduler.py" in screen[: screen.index("('approve', 3)")]
+    assert "workflows/log_writer.py" in screen[: screen.index("('approve', 3)")]
 
 
 async def test_another_debugger_receives_the_frame() -> None:
