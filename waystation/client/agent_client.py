@@ -171,7 +171,7 @@ class AgentClient:
             task_queue=task_queue or (settings and settings.get("server.task_queue")) or TASK_QUEUE,
             blobs=Blobs(store, project=settings),
             identity=identity or find_setting(CLIENT_IDENTITY_ENV, settings),
-            artifacts=artifacts or (settings and settings.get("stores.artifacts")),
+            artifacts=artifacts or (settings.get("stores.artifacts") if settings else None),
         )
 
     async def open_artifacts(self) -> ArtifactSaver:

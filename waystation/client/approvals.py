@@ -109,7 +109,8 @@ class ApprovalFilter:
     ) -> "ApprovalFilter":
         """Create a filter from options; see `Approvals.each` for their meaning."""
         who = person if isinstance(person, Verified) else None
-        people = who.names if who else (person,) if isinstance(person, str) else tuple(person or ())
+        named = person.names if isinstance(person, Verified) else person or ()
+        people = (named,) if isinstance(named, str) else tuple(named)
         return cls(agent, tool, people, older_than, user_id, session_id, below, tenant, machines, unknown, who)
 
     def query(self, *, searchable: bool, before: datetime | None) -> str:
