@@ -45,7 +45,7 @@ from waystation.history import is_not_found
 AT_ONCE = 8
 """Default number of answers that `answer_all` sends concurrently."""
 Asked = str | Iterable[str] | Verified
-"""Whose calls to find: a subject, names that include roles, or the verified person behind a token (`Bearer.who`)."""
+"""A person for whom to find calls: a subject, names that include roles, or who sent a token (`Bearer.who`)."""
 PAGE_SIZE = 100
 """Number of invocations to fetch per request to the server, and default number of calls on a `Page`."""
 
@@ -109,7 +109,7 @@ class ApprovalFilter:
     ) -> "ApprovalFilter":
         """Create a filter from options; see `Approvals.each` for their meaning."""
         who = person if isinstance(person, Verified) else None
-        named = person.names if isinstance(person, Verified) else person or ()
+        named = person.names if isinstance(person, Verified) else () if person is None else person
         people = (named,) if isinstance(named, str) else tuple(named)
         return cls(agent, tool, people, older_than, user_id, session_id, below, tenant, machines, unknown, who)
 

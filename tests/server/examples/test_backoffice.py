@@ -295,7 +295,8 @@ async def test_the_client_in_typescript_reads_encrypted_results(
     """It starts the research desk, and prints the rule of the handbook."""
     shutil.copy(shell.folder / "report.ts", package)
     monkeypatch.setenv("WAYSTATION_ENCRYPTION_KEYS", str(shell.folder / "keys" / "encryption.json"))
-    async with Process(sys.executable, "-m", "waystation.cli", "worker", environment=dict(os.environ)):
+    command = (sys.executable, "-m", "waystation.cli", "worker", "--project-file", str(shell.folder))
+    async with Process(*command, environment=dict(os.environ)):
         code, out = await shell.run(f"cd {package} && node report.ts 'What are the rules for chairs?'")
     assert (code, "300 euros" in out) == (0, True), out
 

@@ -28,6 +28,7 @@ ASKED = ApprovalPolicy(
     [
         ("alice", {"policy": ASKED}, True),
         ("emil", {"policy": ASKED}, False),
+        ("", {"policy": ASKED}, False),
         (("emil", "role:finance"), {"policy": ASKED}, True),
         ("bob", {"policy": ASKED}, False),
         ("bob", {"policy": ASKED, "level": 1}, True),
