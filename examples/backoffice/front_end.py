@@ -34,7 +34,7 @@ class Employee:
 
 
 async def verify(request: Request, bearer: Annotated[HTTPAuthorizationCredentials, Depends(HTTPBearer())]) -> Employee:
-    """Return the employee whom the token of a request names."""
+    """Return the sender of a request, who is named in its token."""
     try:
         who = (await request.app.state.tokens.identify(bearer.credentials)).who
     except NotAllowed as error:

@@ -45,7 +45,7 @@ from waystation.history import is_not_found
 AT_ONCE = 8
 """Default number of answers that `answer_all` sends concurrently."""
 Asked = str | Iterable[str] | Verified
-"""A person for whom to find calls: a subject, names that include roles, or who sent a token (`Bearer.who`)."""
+"""Selects the calls of a person: a subject, names that include roles, or the sender of a token (`Bearer.who`)."""
 PAGE_SIZE = 100
 """Number of invocations to fetch per request to the server, and default number of calls on a `Page`."""
 
