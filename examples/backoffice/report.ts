@@ -3,7 +3,7 @@ import { createRequire } from 'node:module';
 import { Client, Connection } from '@temporalio/client';
 import { EncryptionCodec } from '@waystation/encryption';
 
-const codec = await EncryptionCodec.fromFile(process.env.WAYSTATION_ENCRYPTION_KEYS!);
+const codec = await EncryptionCodec.fromFile(process.env.WAYSTATION_ENCRYPTION_KEYS ?? 'keys/encryption.json');
 const failureConverterPath = createRequire(import.meta.url).resolve('@waystation/encryption/failure-converter');
 const connection = await Connection.connect({ address: process.env.TEMPORAL_ADDRESS });
 const client = new Client({ connection, dataConverter: { payloadCodecs: [codec], failureConverterPath } });

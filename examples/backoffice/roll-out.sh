@@ -3,11 +3,10 @@
 set -eu
 cd "$(dirname "$0")"
 old=$(cat workers.pid 2> /dev/null || true)
-waystation worker check --agents agents ${MODEL:+--model "$MODEL"}
-waystation replay --open --agents agents
+waystation worker check
+waystation replay --open
 for _ in 1 2; do
-    waystation worker --agents agents ${MODEL:+--model "$MODEL"} --deployment-version "backoffice.$1" \
-        --artifacts "$BACKOFFICE_ARTIFACTS" --memory "$BACKOFFICE_DATABASE" --credentials "$BACKOFFICE_DATABASE" >&2 &
+    waystation worker --deployment-version "backoffice.$1" >&2 &
     echo $!
 done > workers.pid
 until temporal worker deployment set-current-version --deployment-name backoffice --build-id "$1" --yes; do sleep 1; done

@@ -9,17 +9,26 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 
+from tests.agents import PAY, payer
 from tests.documents import blocks, how_to
+from tests.fakes.openid import FakeOpenId
 from tests.server.conftest import Serve
-from waystation import Agent, load_artifacts
+from tests.server.workflows.outside import until_waiting
+from tests.unit.identity.test_bearer import RESOURCE, write
+from waystation import Agent, ApprovalPolicy, NotAllowed, load_artifacts
 from waystation.artifacts import ObjectStoreArtifactService
 from waystation.testing import AgentEnvironment, FunctionModel, says, user_text
 from waystation.tools.services import Services
 
-APP, VIEWS = blocks(how_to("use-a-web-framework"), "python")
+APP, CALLS, VIEWS = blocks(how_to("use-a-web-framework"), "python")
 SUPPORT = Agent(
     name="support", model=FunctionModel(lambda request: says(f"Re: {user_text(request)}")), tools=[load_artifacts]
 )
+
+
+def pay(amount: int) -> str:
+    """Pay an amount."""
+    return f"paid {amount}"
 
 
 def load(name: str, text: str, env: AgentEnvironment, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
@@ -54,6 +63,25 @@ async def test_the_application_in_fastapi_works(serve: Serve, tmp_path: Path, mo
         files = await stored.list_artifact_keys(app_name=session.given.app_key, user_id="uma", session_id="fastapi")
     assert files == ["a.txt"]
     assert stream.count("Re: Hello") >= 1
+
+
+async def test_an_application_lists_the_calls_of_a_token(
+    serve: Serve, own_openid: FakeOpenId, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The roles in the token decide, and a token for another server is refused."""
+    own_openid.audience = RESOURCE
+    (tmp_path / "identity").mkdir()
+    write(tmp_path / "identity" / "gateway.toml", own_openid)
+    monkeypatch.chdir(tmp_path)
+    agent = payer(pay, PAY, approval=ApprovalPolicy(approvers=("role:finance",)))
+    async with serve(agent, verify=False) as env:
+        list_calls = load("calls", CALLS, env, monkeypatch).list_calls
+        invocation = await until_waiting(env.client.start("payer", "pay 5"))
+        for role, expected in (("finance", [invocation.id]), ("sales", [])):
+            found = await list_calls(env.client, own_openid.token("emil", roles=[role]))
+            assert [call.invocation_id for call in found if call.invocation_id == invocation.id] == expected
+        with pytest.raises(NotAllowed):
+            await list_calls(env.client, own_openid.token(aud="another"))
 
 
 async def test_the_views_in_django_work(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:

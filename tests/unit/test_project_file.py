@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -256,6 +257,24 @@ async def test_connecting_reads_the_file_unless_the_program_refuses(
         await AgentClient.connect()
     with pytest.raises(RuntimeError):
         await AgentClient.connect(address="127.0.0.1:1", project=None)
+
+
+async def test_a_client_opens_the_artifact_store_of_the_project(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sessions save their files there. Without any, the error names the setting."""
+
+    async def connect(**_: object) -> None:
+        """Return no Temporal client, which opening a store does not need."""
+
+    monkeypatch.setattr("waystation.client.agent_client.connect", connect)
+    project = write('[stores]\nartifacts = "files"')
+    opened: Any = await (await AgentClient.connect(project=project.file)).open_artifacts()
+    assert opened.folder == tmp_path / "files"
+    given: Any = await (await AgentClient.connect(project=project.file, artifacts=tmp_path / "given")).open_artifacts()
+    assert given.folder == tmp_path / "given"
+    with pytest.raises(InvalidConfiguration, match=r"stores.artifacts.*artifacts="):
+        await (await AgentClient.connect(project=None)).open_artifacts()
 
 
 async def test_a_key_file_that_is_missing_is_reported_with_its_key(write: Write) -> None:

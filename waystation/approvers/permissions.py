@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from waystation.core.actions import ACTIONS, Action
-from waystation.core.approval import ROLE, PendingCall, Verified
+from waystation.core.approval import PendingCall, Verified
 from waystation.core.contract import DEFAULT_USER
 from waystation.core.errors import NotAllowed
 
@@ -53,9 +53,7 @@ class Person:
     @property
     def names(self) -> tuple[str, ...]:
         """The names, including roles, that policies and claims may use to refer to this person."""
-        if self.verified is None:
-            return (self.name,)
-        return self.verified.subject, *(f"{ROLE}{role}" for role in self.verified.roles)
+        return self.verified.names if self.verified else (self.name,)
 
 
 def is_requester(person: Person, requesters: Iterable[str | None]) -> bool:

@@ -215,7 +215,7 @@ class ObjectStoreArtifactService(BaseArtifactService):
         If the key is None, always save a new version. See `BaseArtifactService`.
         """
         key = _key_of(app_name, user_id, filename, session_id)
-        content = _content_of(artifact)
+        content = await asyncio.to_thread(_content_of, artifact)
         if content.reference:
             # Check the reference now so that the caller gets the error. It is checked again when it is followed.
             _parse_reference(content.reference, Scope(app_name, user_id, session_id))
@@ -270,7 +270,7 @@ class ObjectStoreArtifactService(BaseArtifactService):
         for _ in range(MAX_REFERENCES + 1):
             content = await self._read_content(key, version)
             if content is None or not content.reference:
-                return None if content is None else _part_of(content)
+                return None if content is None else await asyncio.to_thread(_part_of, content)
             uri = content.reference
             key, version = _parse_reference(uri, Scope(app_name, user_id, session_id))
         # The same message as in ADK.
@@ -526,7 +526,7 @@ def _content_of(artifact: Part | dict[str, Any]) -> ArtifactContent:
     Raises:
         InputValidationError: The value is not a Part, has no content to store, or cannot be converted to JSON.
     """
-    from google.genai.types import Part  # takes a second to import, but a caller with a Part has already imported it
+    from google.genai.types import Part  # takes a second to import, so callers use a thread
 
     part = Part.model_validate(artifact) if isinstance(artifact, dict) else artifact
     if not isinstance(part, Part):

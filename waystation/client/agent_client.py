@@ -1,5 +1,6 @@
 """The client's entry point, which wraps Temporal's client and starts and finds invocations and sessions."""
 
+import asyncio
 import time
 import uuid
 import warnings
@@ -27,11 +28,12 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.client.agent_directory import AgentDirectory
-from waystation.client.approvals import Approvals
+from waystation.client.approvals import Approvals, Asked
 from waystation.client.connection import connect
 from waystation.client.held_invocations import HeldInvocations
 from waystation.client.invocation_forks import Forks
 from waystation.client.invocation_handle import (
+    ArtifactSaver,
     CredentialKeeper,
     Invocation,
     approve_calls,
@@ -69,7 +71,7 @@ from waystation.core.contract import (
 from waystation.core.errors import InvalidConfiguration, InvalidInput
 from waystation.core.payload import JsonObject, decode, describe_faults, to_plain_json
 from waystation.history import read_owner
-from waystation.project_file import HERE, find_setting, load_project
+from waystation.project_file import HERE, PROJECT_FILE, find_setting, load_project
 from waystation.storage import Blobs, Owner, find_user_keys_of
 
 __all__ = ["AgentClient", "Invocation"]
@@ -95,6 +97,7 @@ class AgentClient:
         task_queue: str = TASK_QUEUE,
         blobs: Blobs | None = None,
         identity: str | Path | TokenEncrypter | None = None,
+        artifacts: str | Path | ArtifactSaver | None = None,
     ) -> None:
         """Wrap a connected Temporal client.
 
@@ -104,12 +107,15 @@ class AgentClient:
             blobs: The workers' store, which is used to read histories that the server has deleted.
             identity: The file that configures token encryption, or an encrypter. Defaults to the file named by the
                 environment variable WAYSTATION_CLIENT_IDENTITY.
+            artifacts: The workers' artifact service, or the folder or URL of their artifacts, to which sessions save
+                files.
         """
         self.temporal = temporal
         """The wrapped Temporal client."""
         self.task_queue = task_queue
         self.blobs = blobs or Blobs()
         self.token_encryption = TokenEncryption(identity)
+        self._artifacts = artifacts
         self.approvals = Approvals(self)
         """Pending calls in the whole namespace."""
         self.invocations = Invocations(temporal)
@@ -135,6 +141,7 @@ class AgentClient:
         task_queue: str | None = None,
         store: str | Path | None = None,
         identity: str | Path | TokenEncrypter | None = None,
+        artifacts: str | Path | ArtifactSaver | None = None,
         project: str | Path | None = HERE,
     ) -> "AgentClient":
         """Connect with the settings from the environment, and from the project file `waystation.toml`.
@@ -143,7 +150,8 @@ class AgentClient:
         there and in the folders above it. None reads no file.
 
         `store` is the workers' store for large payloads; see `waystation.storage.Blobs`. It is not compared with the
-        store that invocations recorded. If it lacks a payload, the client logs `payload.missing`.
+        store that invocations recorded. If it lacks a payload, the client logs `payload.missing`. `artifacts` is the
+        workers' store for artifacts.
 
         Raises:
             RuntimeError: No server responds at the address.
@@ -163,7 +171,22 @@ class AgentClient:
             task_queue=task_queue or (settings and settings.get("server.task_queue")) or TASK_QUEUE,
             blobs=Blobs(store, project=settings),
             identity=identity or find_setting(CLIENT_IDENTITY_ENV, settings),
+            artifacts=artifacts or (settings.get("stores.artifacts") if settings else None),
         )
+
+    async def open_artifacts(self) -> ArtifactSaver:
+        """Return the artifact service of the workers.
+
+        Raises:
+            InvalidConfiguration: The client was not given any.
+            StoreFailed: The URL is not supported, or required settings are missing.
+        """
+        if self._artifacts is None:
+            problem = "is not set. Set it to the `--artifacts` of the workers, or pass `artifacts=` to the client."
+            raise InvalidConfiguration(PROJECT_FILE, "stores.artifacts", problem)
+        if isinstance(self._artifacts, str | Path):
+            self._artifacts = await asyncio.to_thread(_open_artifacts, self._artifacts)
+        return self._artifacts
 
     async def start(
         self,
@@ -441,10 +464,15 @@ class AgentClient:
         return await deletion.run({"artifacts": artifacts, "memories": memory, "credentials": credentials}, usage)
 
     async def pending(
-        self, *, below: str | None = None, user_id: str | None = None, tenant: str | None = None
+        self,
+        *,
+        below: str | None = None,
+        user_id: str | None = None,
+        tenant: str | None = None,
+        person: Asked | None = None,
     ) -> list[PendingCall]:
         """Return all pending calls, oldest first; see `approvals.pending`."""
-        return await self.approvals.pending(below=below, user_id=user_id, tenant=tenant)
+        return await self.approvals.pending(below=below, user_id=user_id, tenant=tenant, person=person)
 
     @property
     def state(self) -> ScopedState:
@@ -480,3 +508,9 @@ def _generate_id(client: Client, agent: str, app: str, user_id: str, tenant: str
         with suppress(ValueError):  # which names are not valid is reported when the input is validated
             return ids.owned_invocation(ids.app_key(app, tenant), user_id, name)
     return name
+
+
+def _open_artifacts(place: str | Path) -> ArtifactSaver:
+    from waystation.artifacts import ObjectStoreArtifactService  # slow to import: it loads object stores
+
+    return ObjectStoreArtifactService(place)

@@ -26,7 +26,7 @@ from waystation.client.invocation_handle import (
 from waystation.client.search_attributes import AGENT, ANY_TENANT
 from waystation.core import ids
 from waystation.core.actions import Action
-from waystation.core.approval import PendingCall, is_among_people
+from waystation.core.approval import PendingCall, Verified, is_among_people
 from waystation.core.contract import (
     HELD,
     MAX_KEYWORD,
@@ -44,6 +44,8 @@ from waystation.history import is_not_found
 
 AT_ONCE = 8
 """Default number of answers that `answer_all` sends concurrently."""
+Asked = str | Iterable[str] | Verified
+"""Selects the calls of a person: a subject, names that include roles, or the sender of a token (`Bearer.who`)."""
 PAGE_SIZE = 100
 """Number of invocations to fetch per request to the server, and default number of calls on a `Page`."""
 
@@ -88,13 +90,15 @@ class ApprovalFilter:
     """Whether a machine answers the calls, or people do. None selects both."""
     unknown: bool = False
     """Whether to find the calls whose outcome is unknown, about which operators are asked, instead of all others."""
+    verified: Verified | None = None
+    """The person in `person`, if an identity provider has confirmed the identity."""
 
     @classmethod
     def from_options(
         cls,
         agent: str | None = None,
         tool: str | None = None,
-        person: str | Iterable[str] | None = None,
+        person: Asked | None = None,
         older_than: timedelta | None = None,
         user_id: str | None = None,
         session_id: str | None = None,
@@ -104,8 +108,10 @@ class ApprovalFilter:
         unknown: bool = False,
     ) -> "ApprovalFilter":
         """Create a filter from options; see `Approvals.each` for their meaning."""
-        people = (person,) if isinstance(person, str) else tuple(person or ())
-        return cls(agent, tool, people, older_than, user_id, session_id, below, tenant, machines, unknown)
+        who = person if isinstance(person, Verified) else None
+        named = person.names if isinstance(person, Verified) else () if person is None else person
+        people = (named,) if isinstance(named, str) else tuple(named)
+        return cls(agent, tool, people, older_than, user_id, session_id, below, tenant, machines, unknown, who)
 
     def query(self, *, searchable: bool, before: datetime | None) -> str:
         """Return the visibility query. `may_contain` and `matches` check conditions that the query does not express."""
@@ -155,6 +161,7 @@ class ApprovalFilter:
             and self.tenant in (None, call.tenant)
             and (self.unknown or self.machines in (None, call.machine is not None))
             and (self.older_than is None or call.requested_at <= now - self.older_than.total_seconds())
+            and (self.verified is None or self.verified.may_access(call.tenant))
             and (not self.person or _is_relevant(call, self.person))
         )
 
@@ -252,7 +259,7 @@ class Approvals:
         *,
         agent: str | None = None,
         tool: str | None = None,
-        person: str | Iterable[str] | None = None,
+        person: Asked | None = None,
         older_than: timedelta | None = None,
         user_id: str | None = None,
         session_id: str | None = None,
@@ -269,7 +276,8 @@ class Approvals:
             agent: Only calls in invocations of this agent.
             tool: Only calls of this tool.
             person: Only calls that this person may answer or has claimed, including calls that anyone may answer. Pass
-                a subject as in a policy's `approvers`, or several names to include roles (`role:finance`).
+                a subject as in a policy's `approvers`, or several names to include roles (`role:finance`). With
+                `Bearer.who`, only calls of the tenant in the person's token are yielded.
             older_than: Only calls that have been waiting longer than this.
             user_id: Only calls in this user's invocations.
             session_id: Only calls in this session.
@@ -291,12 +299,14 @@ class Approvals:
         user_id: str | None = None,
         tenant: str | None = None,
         machines: bool | None = False,
+        person: Asked | None = None,
     ) -> builtins.list[PendingCall]:
         """Return all pending calls, oldest first.
 
         See `each` for the filters. Use `each` for more filters or if the list may be long.
         """
-        calls = [call async for call in self.each(below=below, user_id=user_id, tenant=tenant, machines=machines)]
+        filters: dict[str, Any] = {"user_id": user_id, "tenant": tenant, "machines": machines, "person": person}
+        calls = [call async for call in self.each(below=below, **filters)]
         return sorted(calls, key=lambda call: call.requested_at)
 
     async def get(self, approval_id: str) -> PendingCall:

@@ -123,11 +123,23 @@ class ClientContext(Protocol):
     blobs: Blobs
     token_encryption: TokenEncryption
 
+    async def open_artifacts(self) -> "ArtifactSaver":
+        """Return the artifact service of the workers."""
+
     async def searchable(self, tenant: str | None = None, *, again: bool = False) -> bool | None:
         """Return whether the namespace has the search attributes that an invocation needs. None if that is unknown.
 
         The result is remembered for a while, unless `again` is set.
         """
+
+
+class ArtifactSaver(Protocol):
+    """The saving interface of an artifact service; see `waystation.artifacts.BaseArtifactService`."""
+
+    async def save_artifact(
+        self, *, app_name: str, user_id: str, filename: str, artifact: dict[str, Any], session_id: str
+    ) -> int:
+        """Save a new version of an artifact, and return its number."""
 
 
 class StoredCredential(Protocol):

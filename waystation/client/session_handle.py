@@ -8,7 +8,7 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 from pydantic import ValidationError
 from temporalio.api.history.v1 import HistoryEvent
@@ -19,6 +19,7 @@ from temporalio.service import RPCError
 
 from waystation.client.approvals import Approvals
 from waystation.client.invocation_handle import (
+    ArtifactSaver,
     ClientContext,
     EventStream,
     Invocation,
@@ -71,15 +72,6 @@ CONFIRMATION_LIMIT = timedelta(seconds=30)
 """Time limit for a worker to confirm a message."""
 BACKLOG = 100
 """Maximum number of buffered updates. When the buffer is full, no histories are read until there is room again."""
-
-
-class ArtifactSaver(Protocol):
-    """The saving interface of an artifact service; see `waystation.artifacts.BaseArtifactService`."""
-
-    async def save_artifact(
-        self, *, app_name: str, user_id: str, filename: str, artifact: dict[str, Any], session_id: str
-    ) -> int:
-        """Save a new version of an artifact, and return its number."""
 
 
 class Session:
@@ -247,7 +239,7 @@ class Session:
             raise await _make_closed_error(self) from None
 
     async def save_artifact(
-        self, name: str, data: bytes | str, *, artifacts: ArtifactSaver, mime_type: str | None = None
+        self, name: str, data: bytes | str, *, artifacts: ArtifactSaver | None = None, mime_type: str | None = None
     ) -> int:
         """Save a file that the session's tools can load, whether or not the session exists, and return its version.
 
@@ -256,11 +248,13 @@ class Session:
         Args:
             name: The name of the artifact. With the prefix `user:`, it belongs to all sessions of the user.
             data: The content. Text is saved as text, or encoded as UTF-8 if it has a `mime_type`.
-            artifacts: The workers' artifact service, such as `waystation.artifacts.ObjectStoreArtifactService(url)`.
+            artifacts: The workers' artifact service. By default, the one that the client was connected with, or that
+                the project file names.
             mime_type: The type of the content. Defaults to `application/octet-stream` for bytes.
 
         Raises:
             InvalidInput: The name is empty.
+            InvalidConfiguration: The client does not know the artifact service.
             UserForgotten: The data of the user is being deleted.
             StoreFailed: The artifact service is unavailable.
         """
@@ -272,7 +266,8 @@ class Session:
         else:
             content = data.encode() if isinstance(data, str) else data
             part = {"inline_data": {"mime_type": mime_type or "application/octet-stream", "data": content}}
-        return await artifacts.save_artifact(
+        saver = artifacts or await self.client.open_artifacts()
+        return await saver.save_artifact(
             **ids.stored_names(self.given.app_key, self.given.user_id, self.given.session_id),
             filename=name,
             artifact=part,

@@ -112,7 +112,9 @@ class AgentEnvironment:
             )
             config = self.temporal.config()
             config["interceptors"] = [*config["interceptors"], _StartRecorder(self.started)]
-            self.client = AgentClient(Client(**config), task_queue=self._task_queue, blobs=blobs)
+            self.client = AgentClient(
+                Client(**config), task_queue=self._task_queue, blobs=blobs, artifacts=self.services.artifacts
+            )
             self._skipper = TimeSkipper(
                 self.temporal,
                 self.clock,

@@ -1,6 +1,8 @@
 """ADK's rules for artifacts hold in memory, in a folder and in an object store."""
 
 import asyncio
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,28 @@ def service(request: pytest.FixtureRequest, tmp_path: Path) -> BaseArtifactServi
             return ObjectStoreArtifactService("memory:///")
         case _:
             return ObjectStoreArtifactService(request.getfixturevalue("s3"))
+
+
+IMPORTS = """
+import asyncio, sys, threading
+from waystation.artifacts import ObjectStoreArtifactService
+
+class Watch:
+    def find_spec(self, name, path=None, target=None):
+        if name == "google.genai":
+            print(threading.current_thread() is threading.main_thread())
+
+sys.meta_path.insert(0, Watch())
+service = ObjectStoreArtifactService("memory:///")
+where = {"app_name": "a", "user_id": "u", "session_id": "s", "filename": "f"}
+asyncio.run(service.save_artifact(**where, artifact={"text": "hello"}))
+"""
+
+
+def test_the_first_save_of_a_process_imports_its_types_in_a_thread() -> None:
+    """The import takes a second, in which the event loop of a web application must not stand still."""
+    done = subprocess.run([sys.executable, "-c", IMPORTS], capture_output=True, text=True)
+    assert done.stdout.split() == ["False"], done.stderr
 
 
 async def test_versions_count_from_zero(service: BaseArtifactService) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from waystation.client.approvals import ApprovalFilter
-from waystation.core.approval import ApprovalPolicy, Escalation, PendingCall
+from waystation.core.approval import ApprovalPolicy, Escalation, PendingCall, Verified
 
 
 def pending(**fields: Any) -> PendingCall:
@@ -28,6 +28,7 @@ ASKED = ApprovalPolicy(
     [
         ("alice", {"policy": ASKED}, True),
         ("emil", {"policy": ASKED}, False),
+        ("", {"policy": ASKED}, False),
         (("emil", "role:finance"), {"policy": ASKED}, True),
         ("bob", {"policy": ASKED}, False),
         ("bob", {"policy": ASKED, "level": 1}, True),
@@ -41,6 +42,25 @@ ASKED = ApprovalPolicy(
 def test_a_person_is_shown_what_she_may_answer_or_has_claimed(person: Any, fields: Any, concerned: bool) -> None:
     """The policy and its escalations decide which calls a person sees; a call without a policy is shown to everyone."""
     wanted = ApprovalFilter.from_options(person=person)
+    assert wanted.matches(pending(**fields), searchable=True, now=1_000.0) is concerned
+
+
+@pytest.mark.parametrize(
+    ("tenant", "fields", "concerned"),
+    [
+        (None, {"policy": ASKED}, True),
+        (None, {"policy": ASKED, "requester": "emil"}, False),
+        ("acme", {"policy": ASKED, "tenant": "acme"}, True),
+        ("acme", {"policy": ASKED, "tenant": "other"}, False),
+        ("acme", {"policy": ASKED}, False),
+    ],
+)
+def test_a_verified_person_is_shown_calls_for_her_roles_in_her_tenant(
+    tenant: str | None, fields: Any, concerned: bool
+) -> None:
+    """The person behind a token has the roles and the tenant that the token names."""
+    who = Verified(subject="emil", roles=("finance",), tenant=tenant)
+    wanted = ApprovalFilter.from_options(person=who)
     assert wanted.matches(pending(**fields), searchable=True, now=1_000.0) is concerned
 
 

@@ -247,6 +247,22 @@ def test_a_section_that_would_mix_up_tokens_is_refused(tmp_path: Path, line: str
         Configuration.read(file)
 
 
+async def test_a_program_verifies_tokens_with_the_identity_file_of_its_project(
+    tmp_path: Path, openid: FakeOpenId, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A front end needs no settings of its own, and refuses a section that accepts no access tokens."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("WAYSTATION_WEB_IDENTITY", raising=False)
+    with pytest.raises(InvalidConfiguration, match=r"waystation.toml, identity.web: is not set"):
+        BearerTokens.load()
+    write(tmp_path / "gateway.toml", openid)
+    (tmp_path / "waystation.toml").write_text('[identity]\nweb = "gateway.toml"\n')
+    assert (await BearerTokens.load().identify(openid.token())).who.subject == "dana@example.com"
+    (tmp_path / "gateway.toml").write_text(f'[oidc]\nissuer = "{openid.url}"\nclient_id = "inbox"\n')
+    with pytest.raises(InvalidConfiguration, match=r"oidc.resource: is missing"):
+        BearerTokens.load()
+
+
 async def test_a_proof_needs_no_gateway_key(tmp_path: Path, openid: FakeOpenId) -> None:
     """Workers that trust the provider verify the token itself; without a proof, nothing is signed."""
     there = installed(tmp_path / "identity", openid, {"audience": RESOURCE})

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 from waystation.approvers.identity.admission import Admission
@@ -10,8 +11,9 @@ from waystation.approvers.identity.keys import IssuerKeys
 from waystation.approvers.identity.tokens import MAX_JWT_CHARS, parse_part
 from waystation.approvers.identity.verification import Issuer
 from waystation.core.approval import Verified
-from waystation.core.errors import AuthorizationFailed, NotAllowed
+from waystation.core.errors import AuthorizationFailed, InvalidConfiguration, NotAllowed
 from waystation.core.payload import JsonObject
+from waystation.project_file import PROJECT_FILE, WEB_IDENTITY_ENV, find_setting, load_project
 
 TYPES = (None, "jwt", "at+jwt", "application/at+jwt")
 """The accepted values of `typ` in a token's header, in lower case. Other kinds of tokens have others (RFC 9068)."""
@@ -70,6 +72,23 @@ class BearerTokens:
         """
         section = configuration.need(configuration.oidc, "oidc", "it names the provider that issues tokens")
         return cls(section, IssuerKeys.of(configuration, "oidc", section.issuer, None), admission, clock=clock)
+
+    @classmethod
+    def load(cls, file: str | Path | None = None, *, clock: Callable[[], float] = time.time) -> "BearerTokens":
+        """Create a verifier from an identity file, by default that of `waystation web`.
+
+        WAYSTATION_WEB_IDENTITY or the project file names that file.
+
+        Raises:
+            InvalidConfiguration: There is no file, it is not valid, or its section `[oidc]` has no `resource`.
+        """
+        named = file or find_setting(WEB_IDENTITY_ENV, load_project())
+        if named is None:
+            raise InvalidConfiguration(PROJECT_FILE, "identity.web", f"is not set. Set it, or {WEB_IDENTITY_ENV}.")
+        configuration = Configuration.read(named)
+        section = configuration.need(configuration.oidc, "oidc", "it names the provider that issues tokens")
+        configuration.need(section.resource, "oidc.resource", "it is the audience of access tokens")
+        return cls.of(configuration, Admission(section, configuration.file), clock=clock)
 
     async def identify(self, token: str) -> Bearer:
         """Return the person or machine behind a token.

@@ -64,6 +64,11 @@ class Verified(Recorded):
     """The person's tenant: empty if the token names none, or None if the issuer has no `tenant_claim`. The tenant is
     checked when the identity is verified, and is not recorded."""
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names, including roles, that policies and claims may use to refer to this person."""
+        return self.subject, *(f"{ROLE}{role}" for role in self.roles)
+
     def may_access(self, tenant: str | None) -> bool:
         """Return whether the person may access the data of a tenant or, if `tenant` is None, data without a tenant."""
         return self.tenant in (None, tenant or "")

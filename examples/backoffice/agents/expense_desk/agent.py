@@ -2,10 +2,10 @@
 
 from datetime import timedelta
 
-from company import database
 from company.models import MODEL
+from company.resources import Database, lifespan, pay
 
-from waystation import Agent, ApprovalPolicy, ApprovalRule, Escalation, FunctionTool, ToolContext, load_artifacts
+from waystation import Agent, App, ApprovalPolicy, ApprovalRule, Escalation, FunctionTool, ToolContext, load_artifacts
 
 from .demo import demo_model as demo_model
 
@@ -21,7 +21,9 @@ TWO = ApprovalPolicy(**{**dict(ONE), "quorum": 2, "comment": True})
 """Two people approve, each with a comment."""
 
 
-async def reimburse(amount: float, purpose: str, receipt: str, tool_context: ToolContext) -> dict[str, object]:
+async def reimburse(
+    amount: float, purpose: str, receipt: str, database: Database, tool_context: ToolContext
+) -> dict[str, object]:
     """Reimburse an expense to the employee.
 
     Args:
@@ -31,7 +33,7 @@ async def reimburse(amount: float, purpose: str, receipt: str, tool_context: Too
     """
     if receipt not in await tool_context.list_artifacts():
         return {"error": f"There is no receipt {receipt!r}."}
-    number = await database.pay(tool_context.idempotency_key, tool_context.user_id, amount, purpose)
+    number = await pay(database, tool_context.idempotency_key, tool_context.user_id, amount, purpose)
     return {"status": "paid", "payment": number}
 
 
@@ -50,3 +52,4 @@ root_agent = Agent(
         ApprovalRule(ONE, tools="reimburse", over={"amount": 100}),
     ],
 )
+app = App(name="expenses", root_agent=root_agent, lifespan=lifespan)
