@@ -4,6 +4,7 @@ import time
 from collections.abc import Mapping
 from datetime import timedelta
 from http import HTTPStatus
+from typing import Any
 
 import structlog
 from starlette.requests import Request
@@ -13,7 +14,7 @@ from waystation.core.errors import MessageUnconfirmed, NotAllowed
 from waystation.web.http_responses import RequestRefused
 from waystation.web.limits import Limits, RequestRate, too_large
 from waystation.web.starter import Starter
-from waystation.web.triggers import Delivery, Trigger
+from waystation.web.triggers import Trigger
 
 log = structlog.get_logger("waystation.web")
 
@@ -47,39 +48,28 @@ class TriggerRoute:
         except NotAllowed as error:
             log.warning("trigger.refused", trigger=trigger and trigger.name, problem=str(error))
             # A stranger must not learn which triggers exist, so everything that is not authentic looks the same.
-            text = "There is no such trigger, or the delivery is not authentic or too old. The server's log says which."
-            raise RequestRefused(HTTPStatus.UNAUTHORIZED, "NotAuthentic", text) from None
+            raise RequestRefused(
+                HTTPStatus.UNAUTHORIZED,
+                "NotAuthentic",
+                "There is no such trigger, or the delivery is not authentic or too old. The server's log says which.",
+            ) from None
         self._rates[trigger.name].check(trigger.name)
         delivery = trigger.read(signed_id, body)
-        if delivery is None:
-            return Response(status_code=HTTPStatus.NO_CONTENT)
         try:
-            id, duplicate = await self._pass_on(trigger, delivery)
+            id, duplicate = await self._pass_on(trigger, *delivery)
         except MessageUnconfirmed as error:
             raise RequestRefused(HTTPStatus.SERVICE_UNAVAILABLE, "MessageUnconfirmed", str(error)) from None
-        log.info("trigger.delivered", trigger=trigger.name, invocation_id=id, duplicate=duplicate)
         return JSONResponse({"invocation_id": id, "duplicate": duplicate}, HTTPStatus.ACCEPTED)
 
-    async def _pass_on(self, trigger: Trigger, delivery: Delivery) -> tuple[str, bool]:
+    async def _pass_on(self, trigger: Trigger, delivery: str, message: str, key: str | None) -> tuple[str, bool]:
         """Return the ID of the invocation, and whether an earlier delivery had started it."""
         section, login = trigger.section, trigger.login
-        place, user_id = {"agent": section.agent, "app": section.app}, section.user_id
-        metadata = {"trigger": trigger.name, "delivery": delivery.id}
-        if delivery.session is None:
-            id = f"hook-{trigger.name}-{delivery.id}"
-            started = await self._starter.start(
-                login, message=delivery.message, user_id=user_id, id=id, metadata=metadata, **place
-            )
+        options: dict[str, Any] = {"metadata": {"trigger": trigger.name, "delivery": delivery}}
+        if key is None:
+            options |= {"app": section.app, "user_id": section.user_id, "id": f"hook-{trigger.name}-{delivery}"}
+            started = await self._starter.start(login, section.agent, message, **options)
             return started.id, started.existed
-        session = self._starter.session(login, delivery.session, user_id=user_id, **place)
-        sent = await self._starter.send(
-            login,
-            session,
-            delivery.message,
-            message_id=delivery.id,
-            when_busy=section.when_busy,
-            metadata=metadata,
-            agent=section.agent,
-            confirm_within=CONFIRM_WITHIN,
-        )
+        options |= {"message_id": delivery, "when_busy": section.when_busy, "confirm_within": CONFIRM_WITHIN}
+        session = self._starter.session(login, key, agent=section.agent, app=section.app, user_id=section.user_id)
+        sent = await self._starter.send(login, session, message, agent=section.agent, **options)
         return sent.id, sent.duplicate

@@ -9,6 +9,7 @@ import hmac
 import re
 from base64 import b64encode
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -20,28 +21,23 @@ from waystation.core import ids
 from waystation.core.approval import MACHINE, Verified
 from waystation.core.contract import DEFAULT_APP, MAX_NAME_CHARS, AppName, TenantName
 from waystation.core.errors import InvalidConfiguration, InvalidInput, NotAllowed
-from waystation.core.payload import JsonObject, Recorded, digest, encode, parse, repeated_key
+from waystation.core.payload import JsonObject, Recorded, digest, encode, parse
 from waystation.core.session_log import Busy
 from waystation.web.logins import Login
 from waystation.web.starter import AgentName
 
-MIN_SECRET_CHARS = 16
-MAX_KEY_CHARS = 200
-"""Maximum length of the ID of a delivery, and of the key of a session."""
-_PATH = r"\.|[\w-]+(?:\.[\w-]+)*"
-_PLACEHOLDER = re.compile(rf"\{{\{{ *({_PATH}) *\}}\}}")
+MIN_SECRET_BYTES = 16
+_PLACEHOLDER = re.compile(r"\{\{ *(\.|[\w-]+(?:\.[\w-]+)*) *\}\}")
 """Matches `{{issue.title}}`, or `{{.}}` for the whole payload."""
 
 
 def _check_template(template: str) -> str:
-    rest = _PLACEHOLDER.sub("", template)
-    if "{{" in rest or "}}" in rest:
+    if re.search(r"\{\{|\}\}", _PLACEHOLDER.sub("", template)):
         raise ValueError("has a placeholder that is not a path, such as {{issue.title}}, or {{.}} for the whole")
     return template
 
 
 Template = Annotated[str, Field(min_length=1), AfterValidator(_check_template)]
-TriggerName = Annotated[str, Field(pattern=f"^{ids.TENANT}$")]
 
 
 class HmacSection(ConfigurationTable):
@@ -52,30 +48,18 @@ class HmacSection(ConfigurationTable):
     prefix: str = ""
     """What precedes a signature, such as `sha256=` or `v1=`. Parts without it are ignored."""
     algorithm: Literal["sha256", "sha384", "sha512"] = "sha256"
-    encoding: Literal["hex", "base64"] = "hex"
-    timestamp_header: str | None = None
-    """The header with the time of the delivery, in seconds since 1970."""
-    timestamp_prefix: str | None = None
-    """What precedes the time if it is a part of `header`, such as `t=`."""
-    signed: str = Field(default="", pattern=r"^$|\{body\}$")
-    """The text that is signed. By default `{timestamp}.{body}`, or `{body}` if there is no time."""
+    timestamp: str | None = Field(default=None, min_length=1)
+    """The header with the time of the delivery, in seconds since 1970, or what precedes the time if it is a part of
+    `header`, such as `t=`."""
+    signed: str = Field(default="{body}", pattern=r"\{body\}$")
+    """The text that is signed. With a time, `{timestamp}` stands for it, as in `{timestamp}.{body}`."""
     window_s: int = Field(default=300, ge=1, le=86_400)
     """How many seconds the time of a delivery may differ from now."""
 
-    @property
-    def is_timed(self) -> bool:
-        """Whether deliveries have a time."""
-        return bool(self.timestamp_header or self.timestamp_prefix)
-
-    @property
-    def before_body(self) -> str:
-        """The signed text before the body."""
-        return (self.signed or ("{timestamp}.{body}" if self.is_timed else "{body}")).removesuffix("{body}")
-
     @model_validator(mode="after")
     def _check_time(self) -> "HmacSection":
-        if self.is_timed != ("{timestamp}" in self.before_body):
-            raise ValueError("signed must contain {timestamp} if there is a timestamp, and only then")
+        if bool(self.timestamp) != ("{timestamp}" in self.signed):
+            raise ValueError("signed must contain {timestamp} if the delivery has a timestamp, and only then")
         return self
 
     def verify(self, keys: tuple[bytes, ...], headers: Mapping[str, str], body: bytes, *, now: float) -> None:
@@ -86,15 +70,19 @@ class HmacSection(ConfigurationTable):
         """
         parts = [part.strip() for part in headers.get(self.header, "").split(",")]
         sent = [part.removeprefix(self.prefix).encode() for part in parts if part.startswith(self.prefix)]
-        time = headers.get(self.timestamp_header or "", "")
-        if prefix := self.timestamp_prefix:
-            time = next((part.removeprefix(prefix) for part in parts if part.startswith(prefix)), "")
-        if self.is_timed and not (re.fullmatch("[0-9]{1,12}", time) and abs(now - int(time)) <= self.window_s):
+        mark = self.timestamp
+        marked = (part.removeprefix(mark) for part in parts if mark and part.startswith(mark))
+        time = next(marked, headers.get(mark or "", ""))
+        if mark and not (re.fullmatch("[0-9]{1,12}", time) and abs(now - int(time)) <= self.window_s):
             raise NotAllowed(f"Its time is missing, or differs from now by more than {self.window_s} s.")
-        text = self.before_body.replace("{timestamp}", time).encode() + body
-        macs = [hmac.digest(key, text, self.algorithm) for key in keys]
-        right = [mac.hex().encode() if self.encoding == "hex" else b64encode(mac) for mac in macs]
-        if not any(hmac.compare_digest(one, other) for one in sent for other in right):
+        text = self.signed.removesuffix("{body}").replace("{timestamp}", time).encode() + body
+        macs = (hmac.digest(key, text, self.algorithm) for key in keys)
+        if not any(
+            hmac.compare_digest(one, form)
+            for mac in macs
+            for form in (mac.hex().encode(), b64encode(mac))
+            for one in sent
+        ):
             raise NotAllowed("Its signature is missing or not valid.")
 
 
@@ -116,8 +104,6 @@ class TriggerSection(ConfigurationTable):
     """The ID of a delivery, if not the signed header `webhook-id` or, with `hmac`, the digest of the body."""
     session: Template | None = None
     """The key of the session that a delivery continues. By default, each starts an invocation outside sessions."""
-    when: dict[Annotated[str, Field(pattern=f"^({_PATH})$")], Any] = {}
-    """Values that the payload must have, by path. Other deliveries start nothing. A list has alternatives."""
     when_busy: Busy = "queue"
     app: AppName = DEFAULT_APP
     user_id: str | None = Field(default=None, min_length=1, max_length=MAX_NAME_CHARS)
@@ -127,22 +113,11 @@ class TriggerSection(ConfigurationTable):
     """Maximum number of deliveries per minute."""
 
 
-class _File(RootModel[dict[TriggerName, TriggerSection]]):
-    pass
+_File = RootModel[dict[Annotated[str, Field(pattern=f"^{ids.TENANT}$")], TriggerSection]]
 
 
 class _Payload(Recorded, extra="allow"):
     pass
-
-
-@dataclass(frozen=True)
-class Delivery:
-    """What an authentic delivery starts."""
-
-    id: str
-    """The digest of its ID, app and tenant. Deliveries with the same one start only one invocation."""
-    message: str
-    session: str | None
 
 
 @dataclass(frozen=True)
@@ -156,9 +131,8 @@ class Trigger:
     @property
     def login(self) -> Login:
         """The machine that requests what the trigger starts. It has no role and no name that a person could have."""
-        subject = f"{MACHINE}hook:{self.name}"
-        who = Verified(subject=subject, issuer="trigger", tenant=self.section.tenant)
-        return Login(subject, who, frozenset(), browser=False, answers=False, is_machine=True)
+        who = Verified(subject=f"{MACHINE}hook:{self.name}", issuer="trigger", tenant=self.section.tenant)
+        return Login(who.subject, who, frozenset(), browser=False, answers=False, is_machine=True)
 
     def verify(self, headers: Mapping[str, str], body: bytes, *, now: float) -> str:
         """Check that a delivery is authentic and recent. Return its signed ID, or else the digest of its body.
@@ -170,65 +144,46 @@ class Trigger:
             self.section.hmac.verify(self.keys, headers, body, now=now)
             # Other headers are not signed. If they counted, a recorded delivery could be repeated with another ID.
             return hashlib.sha256(body).hexdigest()
+        from standardwebhooks import Webhook  # only for this scheme
+
         for key in self.keys:
-            if _is_standard(key, headers, body):
+            with suppress(Exception):  # forged headers may raise anything
+                Webhook(key).verify(body, dict(headers), json_parse=False)
                 return headers["webhook-id"]
         raise NotAllowed("Its signature is missing or not valid, or its time differs from now by more than 5 minutes.")
 
-    def read(self, signed_id: str, body: bytes) -> Delivery | None:
-        """Return what an authentic delivery starts, or None if the payload lacks the values of `when`.
+    def read(self, signed_id: str, body: bytes) -> tuple[str, str, str | None]:
+        """Return the ID of an authentic delivery, the message, and the ID of the session that it continues, if any.
 
         Raises:
-            InvalidInput: The body is not a JSON object, or lacks a value that a template needs.
+            InvalidInput: The body is not a JSON object, or lacks a value of which the ID or the session consists.
         """
         payload = parse(_Payload, body, InvalidInput, what="The payload", send="of fields").model_extra or {}
-        if (key := repeated_key(body)) is not None:
-            raise InvalidInput(f"The payload contains the key {key[:100]!r} twice in one object. Send it only once.")
-        section = self.section
-        for path, value in section.when.items():
-            if _find(payload, path, None) not in (value if isinstance(value, list) else [value]):
-                return None
-        id = _fill_key(section.id, payload) if section.id else signed_id
-        session = f"hook:{self.name}:{_fill_key(section.session, payload)}" if section.session else None
-        return Delivery(digest([section.app, section.tenant, id]), _fill(section.message, payload), session)
+        id = _fill(self.section.id, payload, is_key=True) if self.section.id else signed_id
+        session = (
+            f"hook:{self.name}:{_fill(self.section.session, payload, is_key=True)}" if self.section.session else None
+        )
+        return digest([self.section.app, self.section.tenant, id]), _fill(self.section.message, payload), session
 
 
-def _is_standard(key: bytes, headers: Mapping[str, str], body: bytes) -> bool:
-    from standardwebhooks import Webhook  # only for this scheme
-
-    try:
-        Webhook(key).verify(body, dict(headers), json_parse=False)
-    except Exception:  # noqa: BLE001  # forged headers may raise anything
-        return False
-    return True
-
-
-_MISSING = object()
-
-
-def _find(payload: JsonObject, path: str, default: Any = _MISSING) -> Any:
+def _find(payload: JsonObject, path: str) -> Any:
+    """Return the value at a path, or None."""
     value: Any = payload
     for part in path.split(".") if path != "." else ():
-        if isinstance(value, dict) and part in value:
-            value = value[part]
-        elif isinstance(value, list) and part.isdecimal() and int(part) < len(value):
-            value = value[int(part)]
-        elif default is _MISSING:
-            raise InvalidInput(f"The payload has no {path!r}, which the trigger needs.")
-        else:
-            return default
+        try:
+            value = value[int(part)] if isinstance(value, list) else value[part]
+        except (KeyError, IndexError, TypeError, ValueError):
+            return None
     return value
 
 
-def _fill(template: str, payload: JsonObject) -> str:
+def _fill(template: str, payload: JsonObject, *, is_key: bool = False) -> str:
     """Insert values as JSON. Placeholders in them have no effect, and text cannot leave its quotation marks."""
-    return _PLACEHOLDER.sub(lambda match: encode(_find(payload, match[1])).decode(), template)
-
-
-def _fill_key(template: str, payload: JsonObject) -> str:
-    if len(key := _fill(template, payload)) > MAX_KEY_CHARS:
-        raise InvalidInput(f"The ID or the session of the delivery has more than {MAX_KEY_CHARS} characters.")
-    return key
+    values = {path: _find(payload, path) for path in _PLACEHOLDER.findall(template)}
+    if is_key and None in values.values():
+        # Deliveries that lack the value would otherwise count as the same one, or meet in one session.
+        raise InvalidInput(f"The payload lacks a value for {template!r}, which the trigger needs.")
+    return _PLACEHOLDER.sub(lambda match: encode(values[match[1]]).decode(), template)
 
 
 def read_triggers(file: Path) -> dict[str, Trigger]:
@@ -240,11 +195,11 @@ def read_triggers(file: Path) -> dict[str, Trigger]:
     triggers = {}
     for name, section in read_configuration(file, _File).root.items():
         key = f"{name}.secret_file"
-        if section.hmac is None:
-            keys = [read_webhook_key(file, key, secret) for secret in section.secret_file]
-        else:
-            keys = [read_secret(file, key, secret).encode() for secret in section.secret_file]
-            if min(map(len, keys)) < MIN_SECRET_CHARS:
-                raise InvalidConfiguration(file, key, f"needs at least {MIN_SECRET_CHARS} characters.")
+        keys = [
+            read_secret(file, key, secret).encode() if section.hmac else read_webhook_key(file, key, secret)
+            for secret in section.secret_file
+        ]
+        if min(map(len, keys)) < MIN_SECRET_BYTES:
+            raise InvalidConfiguration(file, key, f"needs at least {MIN_SECRET_BYTES} bytes.")
         triggers[name] = Trigger(name, section, tuple(keys))
     return triggers

@@ -17,9 +17,10 @@ from tests.unit.web.test_triggers import NEW, OLD, configured, standard_headers
 from waystation.agents import Agent
 from waystation.core.approval import ApprovalPolicy
 from waystation.core.contract import text_of
-from waystation.core.errors import NotAllowed
+from waystation.core.errors import MessageUnconfirmed, NotAllowed
 from waystation.testing import People, ScriptedModel, says
 from waystation.web.limits import Limits
+from waystation.web.starter import Starter
 from waystation.web.triggers import Trigger
 
 
@@ -106,12 +107,12 @@ async def test_a_stranger_learns_nothing_at_a_trigger(
     serve: Serve, people: People, tmp_path: Path, logs: list[EventDict]
 ) -> None:
     """Forged, old and malformed deliveries look as if there were no such trigger, and start nothing."""
-    talker = Agent(name="talker", model=ScriptedModel())
-    crm = configured_for(configured(tmp_path, "crm"), "talker")
-    other = configured_for(configured(tmp_path, "other", secret_file="old"), "talker")
+    stranger = Agent(name="stranger", model=ScriptedModel())
+    crm = configured_for(configured(tmp_path, "crm"), "stranger")
+    other = configured_for(configured(tmp_path, "other", secret_file="old"), "stranger")
     triggers, body = {"crm": crm, "other": other}, {"issue": {"title": "Broken"}}
     async with (
-        serve(talker) as env,
+        serve(stranger) as env,
         site(env.client, gatekeeper=people._gatekeeper, triggers=triggers, limits=Limits(trigger_bytes=1_000)) as web,
     ):
         found = [
@@ -127,20 +128,29 @@ async def test_a_stranger_learns_nothing_at_a_trigger(
         assert names == [None, "crm", "other", "crm", "crm", None]
         large = [await deliver(web.url, name, {"text": "x" * 1_000}, "another one") for name in ("crm", "missing")]
         assert [each.status_code for each in large] == [413, 413]
-        assert (await deliver(web.url, "crm", {"issue": {}})).status_code == 422
+        assert (await deliver(web.url, "crm", b"[]")).status_code == 422
         async with web.program() as http:
             assert (await http.post("/hooks/crm", json=body)).status_code == 401  # the token is not a signature
-        assert [entry async for entry in env.client.invocations.list(agent="talker")] == []
+        assert [entry async for entry in env.client.invocations.list(agent="stranger")] == []
 
 
-async def test_deliveries_are_limited_for_each_trigger(serve: Serve, tmp_path: Path) -> None:
-    """Forged deliveries do not count, so strangers cannot use up the limit."""
-    trigger = configured_for(configured(tmp_path, "crm"), "talker", when={"never": True}, per_minute=2)
+async def test_deliveries_are_limited_for_each_trigger(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Forged deliveries do not count, so strangers cannot use up the limit. An unconfirmed one is to be repeated."""
+
+    async def time_out(self: Starter, *_: Any, **options: Any) -> None:
+        raise MessageUnconfirmed("desk")
+
+    monkeypatch.setattr(Starter, "send", time_out)
+    keys = {"session": "{{issue.number}}", "per_minute": 2}
+    trigger = configured_for(configured(tmp_path, "desk"), "talker", **keys)
+    payload = {"issue": {"number": 7, "title": "Broken"}}
     async with (
         serve(Agent(name="talker", model=ScriptedModel())) as env,
-        site(env.client, triggers={"crm": trigger}) as web,
+        site(env.client, triggers={"desk": trigger}) as web,
     ):
-        forged = [await deliver(web.url, "crm", {}, "another secret of anybody") for _ in range(3)]
-        signed = [await deliver(web.url, "crm", {}) for _ in range(3)]
-    assert [each.status_code for each in forged + signed] == [401, 401, 401, 204, 204, 429]
-    assert int(signed[-1].headers["Retry-After"]) > 0
+        forged = [await deliver(web.url, "desk", payload, "another secret of anybody") for _ in range(3)]
+        signed = [await deliver(web.url, "desk", payload) for _ in range(3)]
+    assert [each.status_code for each in forged + signed] == [401, 401, 401, 503, 503, 429]
+    assert all(int(each.headers["Retry-After"]) > 0 for each in signed)
