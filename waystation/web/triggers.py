@@ -70,10 +70,11 @@ class HmacSection(ConfigurationTable):
         """
         parts = [part.strip() for part in headers.get(self.header, "").split(",")]
         sent = [part.removeprefix(self.prefix).encode() for part in parts if part.startswith(self.prefix)]
-        mark = self.timestamp
-        marked = (part.removeprefix(mark) for part in parts if mark and part.startswith(mark))
-        time = next(marked, headers.get(mark or "", ""))
-        if mark and not (re.fullmatch("[0-9]{1,12}", time) and abs(now - int(time)) <= self.window_s):
+        times = (
+            part.removeprefix(self.timestamp) for part in parts if self.timestamp and part.startswith(self.timestamp)
+        )
+        time = next(times, headers.get(self.timestamp or "", ""))
+        if self.timestamp and not (re.fullmatch("[0-9]{1,12}", time) and abs(now - int(time)) <= self.window_s):
             raise NotAllowed(f"Its time is missing, or differs from now by more than {self.window_s} s.")
         text = self.signed.removesuffix("{body}").replace("{timestamp}", time).encode() + body
         macs = (hmac.digest(key, text, self.algorithm) for key in keys)
@@ -156,7 +157,7 @@ class Trigger:
         """Return the ID of an authentic delivery, the message, and the ID of the session that it continues, if any.
 
         Raises:
-            InvalidInput: The body is not a JSON object, or lacks a value of which the ID or the session consists.
+            InvalidInput: The body is not a JSON object, or lacks a value that the ID or the session needs.
         """
         payload = parse(_Payload, body, InvalidInput, what="The payload", send="of fields").model_extra or {}
         id = _fill(self.section.id, payload, is_key=True) if self.section.id else signed_id

@@ -88,13 +88,13 @@ async def test_a_trigger_continues_the_session_of_its_key(serve: Serve, people: 
         serve(talker, identity=people.identity) as env,
         site(env.client, gatekeeper=people._gatekeeper, triggers={"desk": configured_for(trigger, "talker")}) as web,
     ):
-        ids = []
+        ids: list[str] = []
         for id, number in (("m-1", 7), ("m-2", 7), ("m-1", 7), ("m-3", 8)):
             payload = {"issue": {"number": number, "title": id}}
             sent = await deliver(web.url, "desk", payload, id=id)
             assert (sent.status_code, sent.json()["duplicate"]) == (202, len(ids) == 2)
             ids.append(sent.json()["invocation_id"])
-            assert await env.client.invocation(ids[-1]).result()
+            await env.client.invocation(ids[-1]).result()
         assert ids[0] == ids[2]
         assert len(set(ids)) == 3
         session = env.client.session(agent="talker", session_id="hook:desk:7", user_id="ann-of-triggers")
