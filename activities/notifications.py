@@ -5,7 +5,6 @@ secrets.
 """
 
 import asyncio
-import base64
 import functools
 import logging
 import secrets
@@ -25,7 +24,7 @@ from temporalio import activity
 
 from waystation.activities.activity_attempt import Heartbeater, activity_failure, convert_errors, send_heartbeats
 from waystation.activities.log_cache import LogCache
-from waystation.configuration import PREFIX, ConfigurationTable, read_configuration, read_secret
+from waystation.configuration import PREFIX, ConfigurationTable, read_configuration, read_secret, read_webhook_key
 from waystation.core import ids, summary
 from waystation.core.errors import ForeignHistory, InvalidConfiguration, UnknownCall
 from waystation.core.log import (
@@ -65,8 +64,6 @@ WEBHOOK_LIMIT_S = 10.0
 TARGET_LIMIT_S = 60.0
 _SENDERS = ThreadPoolExecutor(8, thread_name_prefix="apprise")
 """Separate threads for Apprise, which may block them for a long time, so that other blocking work need not wait."""
-MIN_SECRET_BYTES = 24
-"""Minimum length of a webhook's signing secret, as required by Standard Webhooks."""
 GIVE_UP_AFTER = timedelta(minutes=50)
 """How long to retry failed deliveries, measured from when the activity was scheduled. Shorter than the activity's
 schedule-to-close timeout (60 minutes), so that the activity can still report the failures."""
@@ -306,15 +303,7 @@ def _create_webhook_target(section: WebhookSection, /, *, file: Path, key: str) 
         raise InvalidConfiguration(
             file, f"{key}.url", "is not an https URL. Notifications must not be sent over plain HTTP."
         )
-    secret = read_secret(file, f"{key}.secret_file", section.secret_file)
-    try:
-        # Decode the key here: standardwebhooks would silently skip characters that are not valid base64.
-        key_bytes = base64.b64decode(secret.removeprefix("whsec_"), validate=True)
-    except ValueError:
-        key_bytes = b""
-    if len(key_bytes) < MIN_SECRET_BYTES:
-        problem = f"needs at least {MIN_SECRET_BYTES} bytes as base64; create it with `openssl rand -base64 32`."
-        raise InvalidConfiguration(file, f"{key}.secret_file", problem)
+    key_bytes = read_webhook_key(file, f"{key}.secret_file", section.secret_file)
     return [functools.partial(_post_to_webhook, section.url, Webhook(key_bytes))]
 
 

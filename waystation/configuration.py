@@ -1,8 +1,10 @@
 """Read TOML configuration files, and secrets from files or environment variables."""
 
+import base64
 import contextlib
 import difflib
 import getpass
+import importlib.util
 import os
 import re
 import shlex
@@ -16,6 +18,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from waystation.core.errors import InvalidConfiguration
 
 MAX_FILE_BYTES = 1_000_000
+MIN_WEBHOOK_KEY_BYTES = 24
+"""Minimum length of the key of a webhook, as required by Standard Webhooks."""
 PREFIX = "env:"
 """Marks a secret that is stored in an environment variable, as in `env:NAME`."""
 PLACEHOLDER = "(a value that is not a file name)"
@@ -148,6 +152,26 @@ def read_secret(file: Path, key: str, name: str, *, is_private: bool = True) -> 
     if not text.strip():
         raise InvalidConfiguration(file, key, problem)
     return text.strip()
+
+
+def read_webhook_key(file: Path, key: str, name: str) -> bytes:
+    """Return the secret of Standard Webhooks (`whsec_…`) that a configuration file refers to; see `read_secret`.
+
+    Raises:
+        InvalidConfiguration: The secret is missing, is not Base64 or is too short, or its library is not installed.
+    """
+    if importlib.util.find_spec("standardwebhooks") is None:
+        problem = "needs 'standardwebhooks'; install it with: pip install 'waystation[notify]'"
+        raise InvalidConfiguration(file, key, problem)
+    try:
+        # Decode the key here: standardwebhooks would silently skip characters that are not valid base64.
+        secret = base64.b64decode(read_secret(file, key, name).removeprefix("whsec_"), validate=True)
+    except ValueError:
+        secret = b""
+    if len(secret) < MIN_WEBHOOK_KEY_BYTES:
+        problem = f"needs at least {MIN_WEBHOOK_KEY_BYTES} bytes as base64; create it with `openssl rand -base64 32`."
+        raise InvalidConfiguration(file, key, problem)
+    return secret
 
 
 def _read_text(path: Path, file: Path, key: str, shown: str) -> str:

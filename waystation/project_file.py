@@ -41,6 +41,7 @@ ROOT = 0
 """The ID of the user who may change any file anyway."""
 QUOTAS_ENV = "WAYSTATION_QUOTAS"
 CHANNELS_ENV = "WAYSTATION_CHANNELS"
+TRIGGERS_ENV = "WAYSTATION_TRIGGERS"
 WEB_IDENTITY_ENV = "WAYSTATION_WEB_IDENTITY"
 _SECRET = re.compile(r"(secret|passw(or)?d|token|api_?key|private_?key)(_file)?$|^urls$", re.IGNORECASE)
 """Matches the names of keys whose values are secrets, or refer to them. Addresses of channels contain tokens."""
@@ -133,6 +134,7 @@ class ProjectTables(ConfigurationTable):
         None
     )
     quotas: Annotated[Table, Setting("rate limits and budgets", QUOTAS_ENV, "--quotas", "table")] = None
+    triggers: Annotated[Table, Setting("webhooks that start agents", TRIGGERS_ENV, "--triggers", "table")] = None
     worker: dict[str, Any] = {}
     telemetry: dict[str, Any] = {}
     web: dict[str, Any] = {}

@@ -68,6 +68,7 @@ LIMITS = {
         "token of an answer": f"{answer.MAX_TOKEN_CHARS:,} characters",
         "configuration file": size(configuration.MAX_FILE_BYTES),
         "form of the web": size(WEB.body_bytes),
+        "webhook that starts": size(WEB.trigger_bytes),
     },
     "## Numbers": {
         "calls in one reply": str(annotate.MAX_CALLS),

@@ -18,7 +18,7 @@ from waystation.cli.terminal_input import find_person
 from waystation.client import add_search_attributes, check_search_attributes, delete_tenant_keys, wait_until_accepted
 from waystation.core.contract import SEARCH_ATTRIBUTES, Stores
 from waystation.key_set import EncryptionKeys, KeySet
-from waystation.project_file import WEB_IDENTITY_ENV, find_identity_file
+from waystation.project_file import TRIGGERS_ENV, WEB_IDENTITY_ENV, find_identity_file, find_setting
 from waystation.storage import (
     ENCRYPTION_VARIABLE,
     Blobs,
@@ -122,6 +122,10 @@ async def web(
     url: Url = None,
     allow_any_account: AllowAnyAccount = False,
     allow_origin: AllowOrigin = None,
+    triggers: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help=f"File with the webhooks that start agents. Default: ${TRIGGERS_ENV}."),
+    ] = None,
     temporal_ui: Annotated[
         str | None, typer.Option(metavar="URL", help="URL of the Temporal Web UI, for links to it.")
     ] = None,
@@ -152,6 +156,7 @@ async def web(
         with _import_web():
             from waystation.web.limits import Limits
             from waystation.web.server import create_app
+            from waystation.web.triggers import read_triggers
         _check_urls(url, **{"--temporal-ui": temporal_ui})
         origins = [origin.rstrip("/") for origin in allow_origin or ()]
         for origin in origins:
@@ -173,6 +178,7 @@ async def web(
                 artifacts=artifacts,
                 limits=Limits(visibility_per_s=visibility_rate),
                 origins=origins,
+                triggers=read_triggers(Path(hooks)) if (hooks := triggers or find_setting(TRIGGERS_ENV)) else None,
             ),
             client.temporal.namespace,
             host=host,

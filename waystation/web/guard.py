@@ -18,7 +18,7 @@ from waystation.presentation import text_safety
 from waystation.web.access import Access
 from waystation.web.http_responses import RequestRefused, format_refusal
 from waystation.web.limits import Limits, RequestBody, RequestRate, too_large
-from waystation.web.paths import API, COMPLETIONS, DECODE, ENCODE, STATIC
+from waystation.web.paths import API, COMPLETIONS, DECODE, ENCODE, HOOKS, STATIC
 from waystation.web.shared_reads import current_age_s, record_reads
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
@@ -122,12 +122,12 @@ class Guard:
             return None
         if is_post:
             self._check_origin(headers)
-            self._check_content(headers, JSON if path.startswith((API, ENCODE, DECODE, COMPLETIONS)) else FORM)
+            self._check_content(headers, JSON if path.startswith((API, ENCODE, DECODE, COMPLETIONS, HOOKS)) else FORM)
         if is_login:
             return None
         if is_post:
             self._address_rate.check(address)
-        if path.startswith(COMPLETIONS):  # the handler verifies the URL, which is the machine's only proof
+        if path.startswith((COMPLETIONS, HOOKS)):  # the handler verifies the machine's only proof: URL or signature
             return None
         if login is None:
             return self._access.refuse_stranger(scope)

@@ -21,6 +21,8 @@ class Limits:
 
     body_bytes: int = 3_500_000
     """Maximum size of a form in bytes. The default is enough for the largest answer with every byte escaped."""
+    trigger_bytes: int = 1_000_000
+    """Maximum size of a delivery to a trigger, in bytes."""
     body_s: float = 30.0
     """How long the body of a request may take, in seconds."""
     headers_s: float = 10.0

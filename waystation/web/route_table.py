@@ -24,14 +24,15 @@ from waystation.web.http_responses import RequestRefused
 from waystation.web.inbox_pages import InboxPages
 from waystation.web.invocation_pages import InvocationPages
 from waystation.web.json_api import JsonApi
-from waystation.web.paths import CALLBACK, COMPLETIONS, LINK, LOGIN, LOGOUT, STATIC
+from waystation.web.paths import CALLBACK, COMPLETIONS, HOOKS, LINK, LOGIN, LOGOUT, STATIC
 from waystation.web.session_pages import SessionPages
+from waystation.web.trigger_route import TriggerRoute
 
 Handler = Callable[[Request], Awaitable[Response]]
 Check = Callable[[Request], Awaitable[None]]
 Requirement = Literal["public", "login", "machine"] | Role
 """`public` admits everybody. `login` admits people who are logged in; the handler shows only what they may see.
-`machine` admits requests without a login, whose URL proves what they may do; the handler verifies it.
+`machine` admits requests without a login, whose URL or signature proves what they may do; the handler verifies it.
 """
 REQUIREMENTS = {"public", "login", "machine", *ROLES}
 FILES: list[str | tuple[str, str]] = [("waystation.web", "static"), ("waystation.presentation", "static")]
@@ -61,6 +62,7 @@ def make_table(
     agents: AgentPages,
     sessions: SessionPages,
     completions: CompletionRoute | None = None,
+    triggers: TriggerRoute | None = None,
 ) -> list[RouteRow]:
     """Return the table. If the paths of several rows match a request, the first of these rows counts."""
     see, see_call, answer = (
@@ -115,6 +117,8 @@ def make_table(
         rows.append(RouteRow("POST", LINK, access.open_link, "public"))
     if completions is not None:
         rows.append(RouteRow("POST", f"{COMPLETIONS}{{token}}", completions.deliver, "machine"))
+    if triggers is not None:
+        rows.append(RouteRow("POST", f"{HOOKS}{{name}}", triggers.deliver, "machine"))
     return rows
 
 

@@ -4,7 +4,7 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -45,6 +45,8 @@ from waystation.web.session_api import SessionApi
 from waystation.web.session_pages import SessionPages
 from waystation.web.shared_reads import SharedReads
 from waystation.web.starter import Starter
+from waystation.web.trigger_route import TriggerRoute
+from waystation.web.triggers import Trigger
 
 if TYPE_CHECKING:
     from waystation.artifacts import BaseArtifactService
@@ -72,6 +74,7 @@ def create_app(
     artifacts: "str | Path | BaseArtifactService" = STORES.artifacts,
     limits: Limits | None = None,
     origins: Sequence[str] = (),
+    triggers: Mapping[str, Trigger] | None = None,
 ) -> Starlette:
     """Return the web application.
 
@@ -85,6 +88,7 @@ def create_app(
         limits: Limits on what the application accepts and shows.
         origins: Origins of other sites, such as `https://app.example.com`, whose pages may send requests with an access
             token. Their requests never use cookies.
+        triggers: The triggers that start agents, by name; see `waystation.web.triggers.read_triggers`.
     """
     limits = limits or Limits()
     reads = SharedReads(limits.visibility_per_s)
@@ -99,7 +103,8 @@ def create_app(
     forks, agents = ForkPages(client, invocations, starter), AgentPages(client, starter)
     key = access.gatekeeper.completions
     completions = CompletionRoute(client, key) if key else None
-    table = make_table(access, invocations, inbox, approvals, api, forks, agents, sessions, completions)
+    hooks = TriggerRoute(starter, triggers, limits) if triggers else None
+    table = make_table(access, invocations, inbox, approvals, api, forks, agents, sessions, completions, hooks)
     table += make_call_rows(CallApi(client, approvals.answers, calls, invocations, limits), approvals.answers)
     table += make_invocation_rows(InvocationApi(client, invocations, starter), invocations)
     table += make_session_rows(SessionApi(sessions, invocations, starter), sessions)

@@ -70,16 +70,26 @@ class Starter:
         self._client, self._gatekeeper = client, gatekeeper
 
     async def start(
-        self, login: Login, agent: str, message: str | JsonObject, *, key: str | None = None, **options: Any
+        self,
+        login: Login,
+        agent: str,
+        message: str | JsonObject,
+        *,
+        key: str | None = None,
+        user_id: str | None = None,
+        **options: Any,
     ) -> Invocation:
-        """Start an invocation. If the person already started one with this app, agent and `key`, return that."""
+        """Start an invocation. If the person already started one with this app, agent and `key`, return that.
+
+        `user_id` is the user that the agent serves, by default the person.
+        """
         check_state(login, options.get("state") or {})
         person, tenant = identify_starter(login), tenant_of(login)
         if key:
             # People cannot choose an invocation's ID. Otherwise, they could occupy the IDs that other people need.
             names = [person, options.get("app", DEFAULT_APP), agent, key, *([tenant] if tenant else [])]
             options.setdefault("id", f"{agent}-{digest(names)}")
-        owner: dict[str, Any] = {"user_id": person, "requester": person, "tenant": tenant}
+        owner: dict[str, Any] = {"user_id": user_id or person, "requester": person, "tenant": tenant}
         token = self._gatekeeper.make_signer(login)
         invocation = await self._client.start(agent, message, **owner, token=token, **options)
         log.info("invocation.started", invocation_id=invocation.id, by=login.subject, existed=invocation.existed)
@@ -88,7 +98,7 @@ class Starter:
     def session(
         self, login: Login, session_id: str, *, agent: str, app: str = DEFAULT_APP, user_id: str | None = None
     ) -> Session:
-        """Return a session of the person who is logged in or, to read it, of the user `user_id`.
+        """Return a session of the person who is logged in or, to read it or for a machine, of the user `user_id`.
 
         Raises:
             Refused: The ID is not valid.

@@ -20,7 +20,7 @@ from tests.tiers import drawn_examples
 from tests.unit.identity.conftest import APPROVE, CALL, NAMESPACE, Installation, installed
 from waystation.approvers.identity import Configuration, answer_digest
 from waystation.approvers.identity.verification import WorkerIdentity
-from waystation.core.approval import PLAIN_TOKEN, Answer, Verified
+from waystation.core.approval import PLAIN_TOKEN, Answer, Request, Verified
 from waystation.core.errors import InvalidConfiguration, NotAllowed
 
 JWE = ["ECDH-ES", "A256GCM"]
@@ -93,6 +93,19 @@ async def test_defaults_of_an_answer_may_be_omitted(there: Installation) -> None
 
 
 # What is sealed
+
+
+async def test_a_gateway_names_a_machine_in_requests_only(there: Installation) -> None:
+    """The machine is then a requester. It cannot answer, and no other issuer can name one."""
+    place, request = {"namespace": NAMESPACE, "approval_id": "hook-1"}, Request({"message": "hi"})
+    signed = there.gateway.sign("machine:hook:crm", **place, answer=request)
+    who, _ = await there.worker.verify(there.sealer.seal(signed, **place, answer=request), **place, answer=request)
+    assert who.subject == "machine:hook:crm"
+    unbound = there.sealer.seal(there.provider.token(sub="machine:hook:crm"), **place, answer=request)
+    with pytest.raises(NotAllowed, match="reserved for machines"):
+        await there.worker.verify(unbound, **place, answer=request)
+    answer = there.gateway.sign("machine:hook:crm", namespace=NAMESPACE, approval_id=CALL, answer=APPROVE)
+    assert "reserved for machines" in await refusal(there, there.seal(answer))
 
 
 @pytest.mark.parametrize(

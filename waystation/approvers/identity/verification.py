@@ -93,8 +93,8 @@ class Issuer:
             raise NotAllowed("The token's signature is not valid.") from None
         return dict(claims)
 
-    def identify(self, claims: JsonObject) -> Verified:
-        """Return the person that is identified by verified claims.
+    def identify(self, claims: JsonObject, *, may_be_machine: bool = False) -> Verified:
+        """Return the person, or the machine if that is allowed, that is identified by verified claims.
 
         Raises:
             NotAllowed: The subject is missing, invalid or an unverified email address, or the claim for roles is
@@ -104,7 +104,7 @@ class Issuer:
         if not isinstance(subject, str) or not 0 < len(subject) <= MAX_SUBJECT_CHARS or not subject.isprintable():
             raise NotAllowed(f"The token's claim {self.section.subject_claim!r} is not a short printable string.")
         for prefix, others in ((ROLE, "roles"), (MACHINE, "machines")):
-            if subject.startswith(prefix):
+            if subject.startswith(prefix) and not (may_be_machine and prefix == MACHINE):
                 # Approval policies would treat such a subject as a role or a machine.
                 raise NotAllowed(f"The token's subject starts with {prefix!r}, which is reserved for {others}.")
         if self.section.subject_claim == "email" and not self._has_verified_email(claims):
@@ -235,4 +235,6 @@ class WorkerIdentity:
         binding = {"namespace": namespace, "call": approval_id, "answer": envelope.answer}
         if (BINDING in claims or issuer.bound) and claims.get(BINDING) != binding:
             raise NotAllowed("The token was signed for another answer or request.")
-        return issuer.identify(claims), envelope.nonce
+        # A gateway names the trigger that requests an invocation. No token lets a machine answer.
+        is_signed_request = BINDING in claims and isinstance(answer, Request)
+        return issuer.identify(claims, may_be_machine=is_signed_request), envelope.nonce
