@@ -42,7 +42,7 @@ class ListQuery:
         for name, values in cls.choices.items():
             if texts[name] and texts[name] not in values:
                 if strict or not cls.ignores_unknown:
-                    raise _refuse(f"{name} is {texts[name][:40]!r}. Use one of: {', '.join(values)}.")
+                    raise _refuse(f"{name} is {texts[name][:40]!r}. Use one of: {', '.join(filter(None, values))}.")
                 texts[name] = ""
         if not (page.isascii() and page.isdecimal() and 0 < int(page[:9]) < 10**6):
             raise _refuse(f"page is {page[:40]!r}, which is not a page.")
