@@ -36,7 +36,7 @@ class ListQuery:
             Refused: A parameter has an unknown value or, if `strict`, an unknown name.
         """
         if strict and (unknown := params.keys() - asdict(cls()).keys()):
-            raise _refuse(f"There is no parameter {min(unknown)[:40]!r}. Use: {', '.join(asdict(cls()))}.")
+            raise _refuse(f"{min(unknown)[:40]!r} is not a parameter of this list. Use: {', '.join(asdict(cls()))}.")
         texts = {name: params.get(name, "").strip()[:MAX_FILTER_CHARS] for name in asdict(cls())}
         page = texts.pop("page") or "1"
         for name, values in cls.choices.items():
