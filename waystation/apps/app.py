@@ -91,7 +91,7 @@ class App(BaseModel):
         if lifespan and (inspect.isasyncgenfunction(lifespan) or inspect.signature(lifespan).parameters):
             raise ValueError(
                 "`lifespan` is not valid. Pass a function without parameters, decorated with "
-                "`contextlib.asynccontextmanager`. All apps of a worker that have the same lifespan share its resources."
+                "`contextlib.asynccontextmanager`. Apps of a worker that have the same lifespan share its resources."
             )
         return lifespan
 
