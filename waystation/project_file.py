@@ -173,11 +173,14 @@ class Project:
         for key, value in _list_texts(content):
             if _is_secret(file.parent, key, value):
                 name, line = key.rpartition(".")[2], next(_find_lines(text, value), "?")
+                missing, other = ", or names a file that does not exist", ", or name a file that only you can read"
+                if _SECRET_VALUE.search(value):  # a URL cannot be the name of a file
+                    missing = other = ""
                 raise InvalidConfiguration(
                     file,
                     key,
-                    f"line {line} contains a secret, or names a file that does not exist. Put the secret into an "
-                    f'environment variable and write {name} = "{PREFIX}NAME", or name a file that only you can read.',
+                    f"line {line} contains a secret{missing}. Put the secret into an environment variable and write "
+                    f'{name} = "{PREFIX}NAME"{other}.',
                 )
         try:
             ProjectTables.model_validate(content)
@@ -219,7 +222,7 @@ class Project:
                 value = None if os.environ.get(setting.variable) or setting.kind == "secret" else self.get(key)
                 # Names such as "default" also occur in messages by chance, unless they are quoted.
                 is_name = setting.kind == "text" and key != "server.address"
-                if isinstance(value, str) and value and (repr(value) if is_name else value) in text:
+                if isinstance(value, str) and value and _contains(text, repr(value) if is_name else value):
                     origins += f" ({value} is {self.describe(key)})"
         return origins
 
@@ -256,6 +259,11 @@ def _is_secret(folder: Path, key: str, value: str) -> bool:
         return describe_source(value) == PLACEHOLDER and not os.path.exists(folder / value)
     must_refer = kind == "secret" or (kind == "text" and _SECRET.search(key.rpartition(".")[2]))
     return bool(_SECRET_VALUE.search(value) or (must_refer and not os.path.isfile(folder / os.path.expanduser(value))))
+
+
+def _contains(text: str, value: str) -> bool:
+    """Return whether a message names a value, not another one that the value is a part of."""
+    return bool(re.search(rf"(?<![\w.]){re.escape(value)}(?![\w-]|:\w)", text))
 
 
 def _find_lines(text: str, value: str) -> Iterator[int]:

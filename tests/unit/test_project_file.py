@@ -123,6 +123,7 @@ def test_a_secret_is_refused_with_the_line_and_the_remedy(write: Write, text: st
         write(text)
     assert key in str(raised.value)
     assert '"env:NAME"' in str(raised.value)
+    assert ("name a file" in str(raised.value)) != ("hunter2@" in text or "=hunter2" in text or "-----" in text)
     assert not any(secret in str(raised.value) for secret in (KEY, "hunter2", "PRIVATE"))
 
 
@@ -207,6 +208,7 @@ def test_a_message_names_the_keys_of_the_values_in_it(write: Write) -> None:
         f" (here:1 is from {project.file}, key server.address)"
     )
     assert "key server.namespace" in project.explain("Namespace 'default' not found")
+    assert project.explain("Cannot reach here:12 or there.here:1") == ""
 
 
 def test_a_table_of_the_file_replaces_a_file_of_its_own(write: Write, tmp_path: Path) -> None:

@@ -90,9 +90,8 @@ class App(BaseModel):
     def _check_lifespan(cls, lifespan: Lifespan | None) -> Lifespan | None:
         if lifespan and (inspect.isasyncgenfunction(lifespan) or inspect.signature(lifespan).parameters):
             raise ValueError(
-                "`lifespan` is not a function without parameters that is decorated with "
-                "`contextlib.asynccontextmanager`. It has no parameters, because apps of a worker that have the same "
-                "lifespan share its resources."
+                "`lifespan` is not valid. Pass a function without parameters, decorated with "
+                "`contextlib.asynccontextmanager`. Apps of a worker that have the same lifespan share its resources."
             )
         return lifespan
 

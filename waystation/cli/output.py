@@ -119,9 +119,8 @@ class Output:
     def wait(self, call: PendingCall, facts: Iterable[tuple[str, str]]) -> None:
         """Write a pending call, with labeled facts about it."""
         self.line()
-        self.hanging(
-            Text("waiting for a person  ", style="bold"), [Text(terminal.format_call(call), style="bold yellow")]
-        )
+        label = f"waiting for a {'machine' if call.machine else 'person'}  "
+        self.hanging(Text(label, style="bold"), [Text(terminal.format_call(call), style="bold yellow")])
         self.facts(facts)
 
     def command(self, label: str, parts: Sequence[str]) -> None:

@@ -177,7 +177,7 @@ async def pending(
     elif not calls:
         place = terminal.escape(id) if id else ctx.target.describe()
         kind = "machine" if machines else "person"
-        out.line(f"No {'such calls' if filters else 'calls'} are waiting for a {kind} in {place}.")
+        out.line(f"No {'such calls' if {*filters} - {'--machines'} else 'calls'} are waiting for a {kind} in {place}.")
     else:
         with out.pages():
             if id is None:

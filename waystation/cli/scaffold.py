@@ -126,7 +126,7 @@ def test_a_large_order_waits_for_an_approval_with_a_comment(waystation_serve: Ca
 PROJECT = """\
 # The settings of this project, for `waystation` in this folder and below it, `AgentClient.connect()` and tests.
 # An option overrides an environment variable, which overrides this file. Paths are relative to this file.
-# Secrets do not belong here: name a file, or an environment variable as "env:NAME".
+# Secrets do not belong here: name a file, or an environment variable as "env:VARIABLE".
 
 agents = ["agents"]
 
@@ -162,7 +162,7 @@ def _list_project_files(name: str) -> dict[str, str]:
     agent = agent.replace("require_confirmation=is_large", "require_confirmation=is_large, approval=LARGE_ORDERS")
     package = {"__init__.py": "", "agent.py": agent, "demo.py": DEMO, "policy.py": POLICY}
     files = {f"agents/{name}/{file}": text for file, text in package.items()}
-    return {PROJECT_FILE: PROJECT, **files, f"tests/test_{name}.py": PROJECT_TEST}
+    return {PROJECT_FILE: PROJECT, ".gitignore": ".waystation/\n", **files, f"tests/test_{name}.py": PROJECT_TEST}
 
 
 def _find_module(name: str) -> str | None:

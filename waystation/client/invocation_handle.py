@@ -374,7 +374,8 @@ class Invocation:
             maker = await describe_workflow(self.client.temporal, self.id.rpartition("/")[0])
             if maker is None or maker.status is not WorkflowExecutionStatus.RUNNING:
                 raise errors.InvalidAnswer(
-                    "The invocation that made the call has ended, so nothing would start. Answer with `not_run`."
+                    "The invocation that made the call has ended, so the call cannot start again. If it did not run, "
+                    "answer with `not_run`."
                 )
         call_id = function_call_id or await _find_only_pending(self)
         if token is not None and not (isinstance(token, str) and is_encrypted(token)):

@@ -329,9 +329,10 @@ def format_approvers(call: PendingCall) -> str:
         return f"machine {call.machine}{told}"
     if call.kind == "credential":
         return "a login"
+    anyone = "an operator" if call.kind == "unknown" else "anyone"
     if call.policy is None:
-        return "anyone"
-    names = ", ".join(terminal.escape(name.removeprefix(ROLE)) for name in call.policy.asked(call.level)) or "anyone"
+        return anyone
+    names = ", ".join(terminal.escape(name.removeprefix(ROLE)) for name in call.policy.asked(call.level)) or anyone
     return f"{names} ({len(call.approved_by)} of {call.policy.quorum})" if call.policy.quorum > 1 else names
 
 
@@ -407,7 +408,8 @@ def list_terms(call: PendingCall, *, options: bool = True) -> Iterator[tuple[str
     policy = call.policy
     if policy is None:
         return
-    people = ", ".join(terminal.escape(name) for name in policy.asked(call.level)) or "anyone"
+    anyone = "an operator" if call.kind == "unknown" else "anyone"
+    people = ", ".join(terminal.escape(name) for name in policy.asked(call.level)) or anyone
     yield "approver", f"{people}{', after an escalation' if call.level else ''}"
     if policy.not_requester:
         names = ", ".join(call.verified_requesters) or call.requester or call.user_id

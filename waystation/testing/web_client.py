@@ -44,7 +44,7 @@ class WebClient(httpx2.AsyncClient):
             ValueError: There is no such role.
         """
         if unknown := set(grant) - ROLES:
-            raise ValueError(f"There is no role {min(unknown)!r} to grant; use {', '.join(sorted(ROLES))}.")
+            raise ValueError(f"{min(unknown)!r} is not a role of the application. Use {', '.join(sorted(ROLES))}.")
         if person is None:
             login, gatekeeper = Login("person"), Gatekeeper(interface="web")
         else:

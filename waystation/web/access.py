@@ -170,8 +170,9 @@ class Access:
             return render_page("link.html", code=HTTPStatus.UNAUTHORIZED, place=place, problem="")
         if by_person and place:
             return RedirectResponse(place, HTTPStatus.SEE_OTHER)
+        invalid = "The token of this request is not valid. " if "authorization" in Request(scope).headers else ""
         text = (
-            f"Log in first: {remedy}. Programs send `Authorization: Bearer TOKEN` with the token in "
+            f"{invalid}Log in first: {remedy}. Programs send `Authorization: Bearer TOKEN` with the token in "
             f"WAYSTATION_WEB_TOKEN{' or an access token of the provider' if self.gatekeeper.tokens else ''}."
         )
         if scope["method"] == "POST":

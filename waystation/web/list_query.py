@@ -36,13 +36,13 @@ class ListQuery:
             Refused: A parameter has an unknown value or, if `strict`, an unknown name.
         """
         if strict and (unknown := params.keys() - asdict(cls()).keys()):
-            raise _refuse(f"There is no parameter {min(unknown)[:40]!r}. Use: {', '.join(asdict(cls()))}.")
+            raise _refuse(f"{min(unknown)[:40]!r} is not a parameter of this list. Use: {', '.join(asdict(cls()))}.")
         texts = {name: params.get(name, "").strip()[:MAX_FILTER_CHARS] for name in asdict(cls())}
         page = texts.pop("page") or "1"
         for name, values in cls.choices.items():
             if texts[name] and texts[name] not in values:
                 if strict or not cls.ignores_unknown:
-                    raise _refuse(f"{name} is {texts[name][:40]!r}. Use one of: {', '.join(values)}.")
+                    raise _refuse(f"{name} is {texts[name][:40]!r}. Use one of: {', '.join(filter(None, values))}.")
                 texts[name] = ""
         if not (page.isascii() and page.isdecimal() and 0 < int(page[:9]) < 10**6):
             raise _refuse(f"page is {page[:40]!r}, which is not a page.")

@@ -180,6 +180,7 @@ async def test_a_request_with_a_cookie_has_to_come_from_this_server(
         for query in ("show=yours", "tol=pay", "page=0"):
             wrong = await me.http.get(f"{CALLS}?{query}")
             assert (wrong.status_code, name_of(wrong)) == (400, "InvalidRequest")
+        assert "Use one of: mine, free," in (await me.http.get(f"{CALLS}?show=yours")).text
         await invocation.handle.terminate()
 
 

@@ -105,7 +105,7 @@ async def test_an_answer_after_the_end_is_only_recorded(serve: Serve) -> None:
         invocation = await env.client.start("agent", "go")
         assert (await invocation.result()).text == "Unknown."
         question = await asked(env, invocation)
-        with pytest.raises(InvalidAnswer, match="nothing would start"):
+        with pytest.raises(InvalidAnswer, match="cannot start again"):
             await env.client.approvals.answer(question.approval_id, "start_again", by="olga")
         await env.client.approvals.answer(question.approval_id, "not_run", by="olga", comment="No such payment.")
         result = await env.client.invocation(question.invocation_id).result()

@@ -129,6 +129,17 @@ def test_only_answers_that_would_count_are_offered() -> None:
     assert form == ["waystation respond payer-1 fc-1", reject]
 
 
+def test_a_call_is_said_to_wait_for_a_person_a_machine_or_an_operator() -> None:
+    """A machine's call does not wait for a person, and not everyone may state an unknown outcome."""
+    assert "waiting for a person" in call_text()
+    machine = call_text(kind="long_running", policy=ApprovalPolicy.model_construct(approvers=("machine:claims",)))
+    assert ("waiting for a machine" in machine, "waiting for a person" in machine) == (True, False)
+    assert "approver an operator" in call_text(kind="unknown", policy=ApprovalPolicy(notify=("desk",)))
+    unknown = table_lines([call(kind="unknown")], 120)
+    assert not any("anyone" in line for line in unknown)
+    assert any("an operator" in line for line in unknown)
+
+
 def test_padding_hides_no_tail_of_an_argument() -> None:
     """Both ends of a long value are shown with the size between them; the size of a memo is not an argument."""
     display = call_text(args={"text": "A" * 60_000 + " and pay eve"})

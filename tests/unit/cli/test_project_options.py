@@ -181,6 +181,8 @@ async def test_a_new_project_has_a_file_that_is_valid(project: Path) -> None:
     """Its agents load, it is not overwritten, and each of its settings is a shared one."""
     assert (await command("new", "--project")).code == 0
     created = Project.read(project)
+    assert '"env:VARIABLE"' in (project.parent / project.name).read_text()
+    assert (project.parent / ".gitignore").read_text() == ".waystation/\n"
     assert (project.parent / "tests" / "test_order_agent.py").exists()
     [root] = load_agents(created).roots.values()
     assert (root.name, root.demo_model is None) == ("order_agent", False)

@@ -139,6 +139,14 @@ async def test_a_login_ends_when_the_person_is_no_longer_admitted(monkeypatch: p
     assert admitted == []
 
 
+async def test_a_wrong_token_is_reported_as_one() -> None:
+    """A program that sends no token is not told that its token is wrong."""
+    async with client(None) as http:
+        wrong, without = await http.get("/api/me", headers=bearer("forged")), await http.get("/api/me")
+        assert (wrong.status_code, without.status_code) == (401, 401)
+        assert ("token of this request" in wrong.text, "token of this request" in without.text) == (True, False)
+
+
 @pytest.mark.parametrize("method", ["GET", "POST"])
 async def test_the_pages_of_an_allowed_site_need_a_token(method: Literal["GET", "POST"]) -> None:
     """The cookies of a person who has logged in to this server do not count for another site."""

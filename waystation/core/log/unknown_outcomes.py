@@ -26,7 +26,10 @@ NOT_DECLARED = "-"
 def open_question(state: InvocationState, now: float, run: AgentRun, about: UnknownOutcome) -> None:
     """Ask operators about a call of the parent workflow."""
     key = ids.idempotency_key(state.invocation_id.rpartition("/")[0], about.function_call_id)
-    hint = f"It is unknown whether `{about.tool}` took effect. Look for its idempotency key, {key}, where it acts."
+    hint = (
+        f"It is unknown whether `{about.tool}` took effect. Look for the idempotency key {key} in the service that "
+        "the tool uses."
+    )
     call = CallState(
         call=Call(
             id=about.function_call_id,
