@@ -20,7 +20,7 @@ import anyio
 import structlog
 from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 from temporalio.client import WorkflowExecution, WorkflowExecutionDescription, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
@@ -37,7 +37,7 @@ from waystation.replay import Recording, Report
 from waystation.replay import report as create_report
 from waystation.replay.invocation_report import Excerpt, number_events
 from waystation.web.forms import read_form
-from waystation.web.http_responses import RequestRefused, render_page
+from waystation.web.http_responses import RequestRefused, redirect, render_page
 from waystation.web.invocation_details import UNKNOWN
 from waystation.web.invocation_list_page import InvocationListPage
 from waystation.web.invocation_overview import load_overview, make_path
@@ -310,7 +310,7 @@ class InvocationActions:
         await read_form(request)
         id, changed = await self.act(request, action)
         outcome = action if changed else "nothing"
-        return RedirectResponse(f"{make_path(id)}?done={outcome}", HTTPStatus.SEE_OTHER)
+        return redirect(f"{make_path(id)}?done={outcome}")
 
     async def act(self, request: Request, action: str) -> tuple[str, bool]:
         """Perform one of `ACTIONS` on the invocation in the path. Return its ID, and whether this changed anything.
