@@ -43,6 +43,7 @@ from waystation.web.invocation_list_page import InvocationListPage
 from waystation.web.invocation_overview import load_overview, make_path
 from waystation.web.limits import Limits
 from waystation.web.logins import Login
+from waystation.web.paths import root
 from waystation.web.shared_reads import SharedReads
 from waystation.web.turn_views import HEAD, TAIL
 
@@ -125,7 +126,7 @@ class InvocationPages:
         invocation, _ = await self.find(request)
         events = (await _read_log(invocation)).state.events
         can_fork = "operator" in request.state.login.roles
-        rows, place = number_events(events[start:][:SHOWN]), make_path(invocation.id)
+        rows, place = number_events(events[start:][:SHOWN]), root() + make_path(invocation.id)
         return render_page("rows.html", rows=rows, view=MESSAGES, place=place, can_fork=can_fork)
 
     async def overview(self, request: Request) -> Response:
@@ -190,7 +191,7 @@ class InvocationPages:
             login=login,
             top=overview,
             path=overview.path,
-            place=overview.path,
+            place=root() + overview.path,
             actions=[name for name, role in allowed.items() if role in login.roles and login.browser],
             can_fork="operator" in login.roles,
             notice=NOTICES.get(request.query_params.get("done", ""), ""),
@@ -411,7 +412,7 @@ def _draw_timeline(report: Report, described: WorkflowExecutionDescription) -> J
     attempts = {each.activity_id: each.attempt for each in described.raw_description.pending_activities}
     spans = [
         span if span.depth else replace(span, attempts=max(span.attempts, attempts.get(span.activity, 1)))
-        for span in report.rows(path_of=make_path)
+        for span in report.rows(path_of=lambda id: root() + make_path(id))
     ]
     return timeline.draw(spans, report.recording.events)
 
