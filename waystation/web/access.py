@@ -20,8 +20,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import Scope
 
-from waystation.approvers import ROLES, Gatekeeper, Person
+from waystation.approvers import ROLES, Gatekeeper
 from waystation.configuration import login_name
+from waystation.core.approval import Verified
 from waystation.core.errors import AuthorizationFailed, IdentityUnavailable, NotAllowed
 from waystation.web.exposure import check_token
 from waystation.web.forms import parse_form, read_form
@@ -43,8 +44,8 @@ HOST_S = 300.0
 host is asked whether the person is still logged in."""
 
 
-@dataclass(frozen=True, eq=False)
-class HostPerson(Person):
+@dataclass(frozen=True, slots=True)
+class HostPerson:
     """A person whom the application around this one, the host, has logged in.
 
     Set `verified` only if the host has proved who the person is, not for a name that a browser or another service sent.
@@ -53,6 +54,8 @@ class HostPerson(Person):
     only the name, and do not satisfy a policy that requires verified identities.
     """
 
+    name: str
+    verified: Verified | None = None
     roles: frozenset[str] = frozenset()
     """The roles in this application. Without any, people see their own invocations and the calls that they may
     answer."""
@@ -154,8 +157,8 @@ class Access:
         person = await found if inspect.isawaitable(found) else found
         if person is None:
             return None
-        issuer = person.verified.issuer if person.verified else None
-        base = self._hosted.setdefault(repr((issuer, person.subject)), Login(person.name))
+        key = (person.verified.issuer, person.verified.subject) if person.verified else person.name
+        base = self._hosted.setdefault(repr(key), Login(person.name))
         return replace(
             base,
             name=person.name,

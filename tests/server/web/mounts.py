@@ -6,6 +6,7 @@ import socket
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
+import pytest
 import uvicorn
 from fastapi import FastAPI
 from starlette.applications import Starlette
@@ -43,18 +44,16 @@ def in_fastapi(app: ASGIApp) -> ASGIApp:
 
 
 def in_starlette(app: ASGIApp) -> ASGIApp:
-    """Mount an application in one of Starlette, below a proxy that has removed the first part of the path."""
+    """Mount an application in one of Starlette, which another one contains."""
     return Starlette(routes=[Mount("/tools", Starlette(routes=[Mount("/desk", app)]))])
 
 
 def in_django(app: ASGIApp) -> ASGIApp:
     """Mount an application beside one of Django, as `asgi.py` does."""
-    conf = __import__("django.conf").conf
+    conf = pytest.importorskip("django.conf")
     if not conf.settings.configured:
         conf.settings.configure(DEFAULT_CHARSET="utf-8")
-    from django.core.handlers.asgi import ASGIHandler
-
-    django = ASGIHandler()
+    django = pytest.importorskip("django.core.handlers.asgi").ASGIHandler()
 
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"].startswith(f"{ROOT}/"):
