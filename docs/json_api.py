@@ -12,7 +12,7 @@ from waystation.client import AgentClient
 from waystation.web.access import Access
 from waystation.web.openapi_document import make_document
 from waystation.web.server import create_app
-from waystation.web.settings import WebSettings
+from waystation.web.web_settings import WebSettings
 
 PAGE = Path(__file__).parent / "reference" / "json-api.md"
 INTRODUCTION = """\

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
 
     from waystation.web.access import Access
-    from waystation.web.settings import WebSettings
+    from waystation.web.web_settings import WebSettings
     from waystation.worker import StatusServer
 
 TOKEN = "WAYSTATION_WEB_TOKEN"  # environment variable
@@ -164,7 +164,7 @@ async def web(
         with _import_web():
             from waystation.web.limits import Limits
             from waystation.web.server import create_app
-            from waystation.web.settings import WebSettings
+            from waystation.web.web_settings import WebSettings
         settings = WebSettings(
             url=url,
             hosts=allow_host or (),
@@ -226,7 +226,7 @@ async def codec_server(
     """
     with _import_web():
         from waystation.web.codec_server import create_codec_server
-        from waystation.web.settings import WebSettings
+        from waystation.web.web_settings import WebSettings
     origins = [address.rstrip("/") for address in ui or LOCAL_UIS]
     _check_urls(url)
     for origin in origins:

@@ -19,7 +19,7 @@ from waystation.web.json_api import CSRF_HEADER
 from waystation.web.logins import Login
 from waystation.web.paths import format_call_path
 from waystation.web.server import create_app
-from waystation.web.settings import WebSettings
+from waystation.web.web_settings import WebSettings
 
 _HIDDEN = re.compile(r'<input type="hidden" name="([^"]*)" value="([^"]*)">')
 

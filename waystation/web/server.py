@@ -40,9 +40,9 @@ from waystation.web.pending_list import PendingList
 from waystation.web.route_table import RouteRow, build_routes, make_table
 from waystation.web.session_api import SessionApi
 from waystation.web.session_pages import SessionPages
-from waystation.web.settings import WebSettings
 from waystation.web.shared_reads import SharedReads
 from waystation.web.starter import Starter
+from waystation.web.web_settings import WebSettings
 
 PROXIES = "FORWARDED_ALLOW_IPS"  # environment variable of uvicorn
 DRAIN_S = 2

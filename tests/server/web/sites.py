@@ -18,7 +18,7 @@ from waystation.web.access import Access
 from waystation.web.invocation_pages import InvocationPages
 from waystation.web.route_table import RouteRow
 from waystation.web.server import configure, create_app
-from waystation.web.settings import WebSettings
+from waystation.web.web_settings import WebSettings
 
 TOKEN = "a-token-of-a-test-that-is-long-enough"
 

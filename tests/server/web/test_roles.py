@@ -25,7 +25,7 @@ from waystation.core.approval import ApprovalPolicy
 from waystation.web.access import Access
 from waystation.web.route_table import REQUIREMENTS, RouteRow, build_routes
 from waystation.web.server import create_app
-from waystation.web.settings import WebSettings
+from waystation.web.web_settings import WebSettings
 
 FORM = "application/x-www-form-urlencoded"
 FINANCE = ApprovalPolicy(approvers=("role:finance",))
