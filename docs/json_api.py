@@ -12,6 +12,7 @@ from waystation.client import AgentClient
 from waystation.web.access import Access
 from waystation.web.openapi_document import make_document
 from waystation.web.server import create_app
+from waystation.web.web_settings import WebSettings
 
 PAGE = Path(__file__).parent / "reference" / "json-api.md"
 INTRODUCTION = """\
@@ -39,7 +40,7 @@ def read_document() -> dict[str, Any]:
 
     async def read() -> dict[str, Any]:
         client = AgentClient(await Client.connect("localhost:1", lazy=True))
-        return make_document(create_app(client, Access(announce=lambda _: None)).state.table)
+        return make_document(create_app(client, WebSettings(), Access(announce=lambda _: None)).state.table)
 
     return asyncio.run(read())
 

@@ -20,7 +20,7 @@ from waystation.artifacts import ObjectStoreArtifactService
 from waystation.testing import AgentEnvironment, FunctionModel, says, user_text
 from waystation.tools.services import Services
 
-APP, CALLS, VIEWS = blocks(how_to("use-a-web-framework"), "python")
+APP, CALLS, DESK, ASGI, VIEWS = blocks(how_to("use-a-web-framework"), "python")
 SUPPORT = Agent(
     name="support", model=FunctionModel(lambda request: says(f"Re: {user_text(request)}")), tools=[load_artifacts]
 )
@@ -111,3 +111,60 @@ async def test_the_views_in_django_work(serve: Serve, monkeypatch: pytest.Monkey
         response = await views.follow(with_user(requests.get("/")), "django")
         stream = "".join([part.decode() async for part in response.streaming_content])
     assert "Re: Hello" in stream
+
+
+async def test_the_application_with_our_pages_works(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program of fewer than 40 lines mounts our pages, for the people of its login, and streams a chat."""
+    pytest.importorskip("fastapi")
+    async with serve(SUPPORT, task_queue="waystation") as env:
+        app = load("desk", DESK, env, monkeypatch).app
+        transport = httpx.ASGITransport(app)
+        async with (
+            app.router.lifespan_context(app),
+            httpx.AsyncClient(transport=transport, base_url="http://localhost", headers={"X-User": "uma"}) as browser,
+        ):
+            session = env.client.session(agent="support", session_id="desk", user_id="uma")
+            await session.say("Hello")
+            await session.close()
+            stream = (await browser.get("/chats/desk/events")).text
+            page = await browser.get("/desk/sessions", headers={"Accept": "text/html"})
+            del browser.headers["X-User"]
+            stranger = await browser.get("/desk/sessions", headers={"Accept": "text/html"})
+    assert len(DESK.splitlines()) < 40
+    assert "Re: Hello" in stream
+    assert 'href="/desk/static/style.css"' in page.text
+    assert stranger.headers["location"] == "/login?next=%2Fdesk%2Fsessions"
+
+
+async def test_the_application_in_django_has_our_pages(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A person with a session of Django sees our pages, and nobody else does."""
+    conf = pytest.importorskip("django.conf")
+    if not conf.settings.configured:
+        conf.settings.configure(DEFAULT_CHARSET="utf-8")
+    auth = pytest.importorskip("django.contrib.auth")
+    engine = ModuleType("engine")
+
+    class User:
+        is_active = True
+
+        def __init__(self, name: str | None) -> None:
+            self.name = name or ""
+
+        def get_username(self) -> str:
+            return self.name
+
+    async def aget_user(request: Any) -> User:
+        return User(request.session)
+
+    engine.SessionStore = lambda key: key  # type: ignore[attr-defined]  # a module of the test
+    monkeypatch.setitem(sys.modules, "engine", engine)
+    monkeypatch.setattr(auth, "aget_user", aget_user)
+    monkeypatch.setattr(conf.settings, "SESSION_ENGINE", "engine", raising=False)
+    async with serve(SUPPORT, task_queue="waystation") as env:
+        transport = httpx.ASGITransport(load("asgi", ASGI, env, monkeypatch).application)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as browser:
+            stranger = await browser.get("/desk/sessions")
+            browser.cookies.set(conf.settings.SESSION_COOKIE_NAME, "uma")
+            page = await browser.get("/desk/sessions")
+    assert (stranger.status_code, page.status_code) == (401, 200)
+    assert 'href="/desk/static/style.css"' in page.text

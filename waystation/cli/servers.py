@@ -1,5 +1,7 @@
 """The commands that run and set up workers and web servers."""
 
+import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -32,8 +34,13 @@ from waystation.worker.process import load_worker
 from waystation.worker_keys import WorkerKeys
 
 if TYPE_CHECKING:
+    from starlette.applications import Starlette
+
+    from waystation.web.access import Access
+    from waystation.web.web_settings import WebSettings
     from waystation.worker import StatusServer
 
+TOKEN = "WAYSTATION_WEB_TOKEN"  # environment variable
 STORES = Stores()
 """The stores that workers use by default."""
 
@@ -78,6 +85,8 @@ def serve_agents(ctx: typer.Context) -> None:
 
 LOCAL_UIS = ("http://localhost:8233", "http://127.0.0.1:8233")
 """Addresses of the Web UI of a development server."""
+_MOUNT = re.compile(r"(?<=[^/:])(/[\w.~-]+)+/?$", re.ASCII)
+"""The path at the end of a URL, where a proxy or another application serves this one."""
 Host = Annotated[str, typer.Option(help="Address to listen on.")]
 AllowHost = Annotated[
     list[str] | None, typer.Option(metavar="NAME", help="Another host name of the server. Can be repeated.")
@@ -102,7 +111,10 @@ Identity = Annotated[
     ),
 ]
 Url = Annotated[
-    str | None, typer.Option(metavar="URL", help="Public URL of the server, for example if it is behind a proxy.")
+    str | None,
+    typer.Option(
+        metavar="URL", help="Public URL of the server, with its path if it has one, for example behind a proxy."
+    ),
 ]
 AllowAnyAccount = Annotated[
     bool,
@@ -157,9 +169,22 @@ async def web(
             from waystation.web.limits import Limits
             from waystation.web.server import create_app
             from waystation.web.triggers import read_triggers
+            from waystation.web.web_settings import WebSettings
+        settings = WebSettings(
+            url=url,
+            hosts=allow_host or (),
+            identity=identity or find_identity_file(WEB_IDENTITY_ENV),
+            person=person,
+            token=os.environ.get(TOKEN) or None,
+            allow_any_account=allow_any_account,
+            origins=[origin.rstrip("/") for origin in allow_origin or ()],
+            temporal_ui=temporal_ui,
+            artifacts=artifacts,
+            limits=Limits(visibility_per_s=visibility_rate),
+            triggers=read_triggers(Path(hooks)) if (hooks := triggers or find_setting(TRIGGERS_ENV)) else {},
+        )
         _check_urls(url, **{"--temporal-ui": temporal_ui})
-        origins = [origin.rstrip("/") for origin in allow_origin or ()]
-        for origin in origins:
+        for origin in settings.origins:
             _check_origin("--allow-origin", origin)
         places = f"{client.blobs.files.place}, and artifacts from {describe_place(artifacts)}"
         ctx.out.remark(f"Large values are read from {places}.")
@@ -169,26 +194,8 @@ async def web(
             status.watch({"stores": partial(probe_all, write=(client.blobs.files,), read=(files,))})
             status.serve(client.temporal, client.task_queue)
             ctx.out.remark(f"Metrics and health checks are at {status.url}.")
-        return await _serve(
-            ctx,
-            partial(
-                create_app,
-                client,
-                temporal_ui=temporal_ui,
-                artifacts=artifacts,
-                limits=Limits(visibility_per_s=visibility_rate),
-                origins=origins,
-                triggers=read_triggers(Path(hooks)) if (hooks := triggers or find_setting(TRIGGERS_ENV)) else None,
-            ),
-            client.temporal.namespace,
-            host=host,
-            port=port,
-            names=allow_host or (),
-            person=person,
-            identity=identity,
-            url=url,
-            allow_any_account=allow_any_account,
-        )
+        create = partial(create_app, client, settings)
+        return await _serve(ctx, create, settings, client.temporal.namespace, host=host, port=port)
 
 
 def _create_status_server(address: str) -> "StatusServer":
@@ -225,6 +232,7 @@ async def codec_server(
     """
     with _import_web():
         from waystation.web.codec_server import create_codec_server
+        from waystation.web.web_settings import WebSettings
     origins = [address.rstrip("/") for address in ui or LOCAL_UIS]
     _check_urls(url)
     for origin in origins:
@@ -233,32 +241,33 @@ async def codec_server(
         text = f"There are no encryption keys. Set {ENCRYPTION_VARIABLE} to the key file of the workers."
         raise CommandProblem(Exit.USAGE, text)
     converter = offloading(Blobs(ctx.target.store))
-    create = partial(create_codec_server, converter=converter, ui=origins)
-    return await _serve(
-        ctx,
-        create,
-        ctx.target.namespace or "",
-        host=host,
-        port=port,
-        names=allow_host or (),
-        person=person,
-        identity=identity,
+    settings = WebSettings(
         url=url,
+        hosts=allow_host or (),
+        identity=identity or find_identity_file(WEB_IDENTITY_ENV),
+        person=person,
+        token=os.environ.get(TOKEN) or None,
         allow_any_account=allow_any_account,
     )
+    create = partial(create_codec_server, converter=converter, ui=origins, names=settings.names)
+    return await _serve(ctx, create, settings, ctx.target.namespace or "", host=host, port=port)
 
 
 async def _serve(
-    ctx: CommandContext, create: Callable[..., Any], namespace: str, *, identity: Path | None, **options: Any
+    ctx: CommandContext,
+    create: "Callable[[Access], Starlette]",
+    settings: "WebSettings",
+    namespace: str,
+    *,
+    host: str,
+    port: int,
 ) -> Exit:
     from waystation.web.exposure import NotSafeToServe
     from waystation.web.server import WebUnavailable, serve
 
-    identity = identity or find_identity_file(WEB_IDENTITY_ENV)
+    out = ctx.out
     try:
-        await serve(
-            create, namespace=namespace, announce=ctx.out.line, remark=ctx.out.remark, identity=identity, **options
-        )
+        await serve(create, settings, namespace=namespace, announce=out.line, remark=out.remark, host=host, port=port)
     except (WebUnavailable, NotSafeToServe) as error:
         raise CommandProblem(Exit.USAGE, str(error)) from None
     return Exit.OK
@@ -279,7 +288,7 @@ def _check_urls(url: str | None, **others: str | None) -> None:
                 Exit.USAGE, f"{name} {address!r} is not a valid URL. It must start with https:// or http://."
             )
     if url is not None:
-        _check_origin("--url", url)
+        _check_origin("--url", _MOUNT.sub("", url))
 
 
 def _check_origin(option: str, url: str) -> None:

@@ -19,6 +19,7 @@ from waystation.web.json_api import CSRF_HEADER
 from waystation.web.logins import Login
 from waystation.web.paths import format_call_path
 from waystation.web.server import create_app
+from waystation.web.web_settings import WebSettings
 
 _HIDDEN = re.compile(r'<input type="hidden" name="([^"]*)" value="([^"]*)">')
 
@@ -50,7 +51,8 @@ class WebClient(httpx2.AsyncClient):
         else:
             login = Login(person.subject, verified=person.verified, roles=frozenset(grant))
             gatekeeper = person.gatekeeper
-        app = create_app(env.client, _LoggedIn(login, gatekeeper), artifacts=env.services.artifacts or env.store)
+        settings = WebSettings(artifacts=env.services.artifacts or env.store)
+        app = create_app(env.client, settings, _LoggedIn(login, gatekeeper))
         self.csrf = login.csrf
         """The value of the hidden field `csrf` that every form of the application has."""
         super().__init__(

@@ -6,9 +6,11 @@ that it identifies stays in this process's memory.
 """
 
 import hmac
+import inspect
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
@@ -20,13 +22,14 @@ from starlette.types import Scope
 
 from waystation.approvers import ROLES, Gatekeeper
 from waystation.configuration import login_name
+from waystation.core.approval import Verified
 from waystation.core.errors import AuthorizationFailed, IdentityUnavailable, NotAllowed
 from waystation.web.exposure import check_token
 from waystation.web.forms import parse_form, read_form
-from waystation.web.http_responses import RequestRefused, accepts_html, format_refusal, render_page
+from waystation.web.http_responses import RequestRefused, accepts_html, format_refusal, redirect, render_page
 from waystation.web.limits import Limits
 from waystation.web.logins import Login, make_login_cache
-from waystation.web.paths import CALLBACK, CALLS, LOGIN, RESOURCE_METADATA, format_call_path, sanitize_next
+from waystation.web.paths import CALLBACK, CALLS, LOGIN, RESOURCE_METADATA, format_call_path, root, sanitize_next
 
 if TYPE_CHECKING:
     from waystation.approvers.identity import BearerTokens, OidcLogin
@@ -36,6 +39,31 @@ LOGIN_S = 8 * 3600.0
 link to a call lasts at most as long."""
 STATE_S = 600
 """How long a person may take to log in at the provider."""
+HOST_S = 300.0
+"""How long an event stream lasts for a person whom the host has logged in. Its browser then connects again, so that the
+host is asked whether the person is still logged in."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostPerson:
+    """A person whom the application around this one, the host, has logged in.
+
+    Set `verified` only if the host has proved who the person is, not for a name that a browser or another service sent.
+    Then the gateway in the identity file signs the person's answers, and workers count them as those of `subject`, with
+    the `roles` that policies name. With `tenant`, the person sees only that tenant. Without `verified`, answers have
+    only the name, and do not satisfy a policy that requires verified identities.
+    """
+
+    name: str
+    verified: Verified | None = None
+    roles: frozenset[str] = frozenset()
+    """The roles in this application. Without any, people see their own invocations and the calls that they may
+    answer."""
+
+
+FindPerson = Callable[[Request], Awaitable[HostPerson | None] | HostPerson | None]
+"""Returns the person whom the host has logged in, or None. It is called for each request, except those with an access
+token, those of other sites, and those for public files."""
 
 
 class Access:
@@ -53,6 +81,9 @@ class Access:
         gatekeeper: Gatekeeper | None = None,
         limits: Limits | None = None,
         is_local: bool = True,
+        find_person: FindPerson | None = None,
+        login_url: str = "",
+        logout_url: str = "",
     ) -> None:
         """Set up access control, and announce the login link for the first browser.
 
@@ -69,6 +100,9 @@ class Access:
             is_local: Whether only this machine can reach the server. If so, and if there is no provider, programs with
                 the access token have all roles, and answer calls that do not require a verified identity. Otherwise,
                 they have only the role `viewer`.
+            find_person: Returns the person whom the host has logged in. With it, nobody logs in here.
+            login_url: Where the host logs people in. The parameter `next` is added.
+            logout_url: Where the host logs people out.
 
         Raises:
             NotSafeToServe: The token is too short.
@@ -80,12 +114,16 @@ class Access:
         self._token, self._cookie, self._announce = token, cookie, announce
         self._person, self._secure = person or login_name() or "", secure
         self._logins, self._visits = make_login_cache(limits.logins), make_login_cache(limits.visits)
+        self._hosted, self.find_person = make_login_cache(limits.visits), find_person
+        self._login_url, self._logout_url = login_url, logout_url
+        self.root = urlsplit(url or "").path.rstrip("/")
         is_trusted = is_local and self.gatekeeper.oidc is None
         name, roles = (self._person, ROLES) if is_trusted else ("program", frozenset({"viewer"}))
         # Several people may know the token, so no answer that it sends proves who sent it.
         self._program = Login(name, browser=False, roles=roles, vouched=False, answers=is_trusted)
         self._link_token = ""
-        self._offer()
+        if find_person is None:
+            self._offer()
 
     async def find_login(self, scope: Scope, *, with_cookies: bool = True, with_tokens: bool = True) -> Login | None:
         """Return the login that a request belongs to, or None if the request has no valid cookie or token.
@@ -104,11 +142,32 @@ class Access:
                 return await self._find_bearer(self.gatekeeper.tokens, token.strip())
         if not with_cookies:
             return None
+        if self.find_person is not None and with_tokens and (person := await self._ask_host(Request(scope))):
+            return person
         cookies = Request(scope).cookies
         if (login := self._logins.get(cookies.get(self._cookie, ""))) is not None:
             return login
         visit = self._visits.get(cookies.get(f"{self._cookie}-link", ""))
         return visit if visit is not None and scope["path"] == format_call_path(visit.only) else None
+
+    async def _ask_host(self, request: Request) -> Login | None:
+        """Return the login of the person whom the host has logged in. All of the person's requests share its forms."""
+        assert self.find_person is not None
+        found = self.find_person(request)
+        person = await found if inspect.isawaitable(found) else found
+        if person is None:
+            return None
+        key = (person.verified.issuer, person.verified.subject) if person.verified else person.name
+        base = self._hosted.setdefault(repr(key), Login(person.name))
+        return replace(
+            base,
+            name=person.name,
+            verified=person.verified,
+            roles=frozenset(person.roles),
+            until=time.time() + HOST_S,
+            vouched=False,  # the gateway signs only for people whom the host has verified
+            logout_url=self._logout_url,
+        )
 
     async def _find_bearer(self, tokens: "BearerTokens", token: str) -> Login:
         from waystation.approvers.identity import ScopesMissing
@@ -139,9 +198,9 @@ class Access:
 
     def _challenge(self, **details: str) -> dict[str, str]:
         """Return the header that tells a program how to get a token (RFC 6750 and RFC 9728)."""
-        place = find_metadata(self.gatekeeper)
-        if place is not None:
-            details = {**details, "resource_metadata": place}
+        if self.gatekeeper.tokens is not None and (path := find_metadata_path(self.gatekeeper)):
+            parts = urlsplit(self.gatekeeper.tokens.resource)
+            details = {**details, "resource_metadata": f"{parts.scheme}://{parts.netloc}{root()}{path}"}
         listed = ", ".join(f'{name}="{value}"' for name, value in details.items())
         return {"WWW-Authenticate": f"Bearer {listed}".rstrip()}
 
@@ -163,8 +222,14 @@ class Access:
         by_person = scope["method"] == "GET" and in_browser
         target = scope["path"] + (f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else "")
         remedy, place = "open the link that the server printed when it started", ""
-        if self.gatekeeper.oidc is not None:
-            remedy, place = "open a page of this server in a browser", f"{LOGIN}?next={quote(target, safe='')}"
+        if self.find_person is not None:
+            remedy = "open the application that this server belongs to"
+            if self._login_url:
+                mark, next = "&" if "?" in self._login_url else "?", quote(f"{root()}{target}", safe="")
+                place = f"{self._login_url}{mark}next={next}"
+        elif self.gatekeeper.oidc is not None:
+            remedy = "open a page of this server in a browser"
+            place = f"{root()}{LOGIN}?next={quote(target, safe='')}"
         if by_person and is_call and self.gatekeeper.links is not None:
             # The URL's fragment may contain a link token, which only a script on this page can read.
             return render_page("link.html", code=HTTPStatus.UNAUTHORIZED, place=place, problem="")
@@ -203,7 +268,7 @@ class Access:
         return self._enter(request, Login(self._person, roles=self.gatekeeper.roles_of(self._person)))
 
     async def _go_to_provider(self, request: Request, oidc: "OidcLogin") -> Response:
-        here = self.url or f"{request.url.scheme}://{request.headers.get('host', '')}"
+        here = self.url or f"{request.url.scheme}://{request.headers.get('host', '')}{root()}"
         next = sanitize_next(request.query_params.get("next", ""))
         address, state = await oidc.begin(f"{here.rstrip('/')}{CALLBACK}", next)
         response = RedirectResponse(address, HTTPStatus.SEE_OTHER)
@@ -247,7 +312,7 @@ class Access:
         await read_form(request)
         self._logins.pop(request.cookies.get(self._cookie, ""), None)
         response = render_page("left.html", provider=self.gatekeeper.oidc is not None)
-        response.delete_cookie(self._cookie, path="/", httponly=True, samesite="lax")
+        response.delete_cookie(self._cookie, path=root() or "/", httponly=True, samesite="lax")
         return response
 
     def _enter(self, request: Request, login: Login, next: str = "/") -> Response:
@@ -260,7 +325,7 @@ class Access:
         id = secrets.token_urlsafe(32)
         logins.pop(request.cookies.get(name, ""), None)  # the browser forgets it
         logins[id] = login
-        response = RedirectResponse(next, HTTPStatus.SEE_OTHER)
+        response = redirect(next)
         self._set_cookie(request, response, name, id, path)
         return response
 
@@ -269,19 +334,20 @@ class Access:
     ) -> None:
         secure = self._secure or request.url.scheme == "https"
         # Do not use `strict`: requests from links in emails would lack the cookie. GET requests change nothing anyway.
-        response.set_cookie(name, value, age_s, path=path, secure=secure, httponly=True, samesite="lax")
+        place = f"{root()}{path}" if path != "/" else root() or path
+        response.set_cookie(name, value, age_s, path=place, secure=secure, httponly=True, samesite="lax")
 
     def _offer(self) -> None:
         self._link_token = secrets.token_urlsafe(32)
         self._announce(f"{LOGIN}?token={self._link_token}")
 
 
-def find_metadata(gatekeeper: Gatekeeper) -> str | None:
-    """Return the URL of the metadata for access tokens, or None if there are none or their audience is not a URL."""
+def find_metadata_path(gatekeeper: Gatekeeper) -> str | None:
+    """Return the path of the metadata for access tokens, or None if there are none or their audience is not a URL."""
     parts = urlsplit(gatekeeper.tokens.resource if gatekeeper.tokens else "")
     if parts.scheme not in ("http", "https") or not parts.netloc:
         return None
-    return f"{parts.scheme}://{parts.netloc}{RESOURCE_METADATA}{parts.path.rstrip('/')}"
+    return f"{RESOURCE_METADATA}{parts.path.rstrip('/')}"
 
 
 def is_equal(value: str, expected: str) -> bool:

@@ -9,14 +9,14 @@ from urllib.parse import quote
 
 import structlog
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
 from waystation.client import AgentClient, AgentDetails
 from waystation.core.errors import ForeignHistory, InvalidInput, MessageUnconfirmed, SessionRefused, UnknownAgent
 from waystation.core.payload import digest
 from waystation.presentation import text_safety
 from waystation.web.forms import Form, read_form
-from waystation.web.http_responses import RequestRefused, find_status, render_page
+from waystation.web.http_responses import RequestRefused, find_status, redirect, render_page
 from waystation.web.logins import Login
 from waystation.web.session_pages import CONFIRM_WITHIN, UNCONFIRMED, format_session_path, wait_until_started
 from waystation.web.starter import Starter, identify_starter
@@ -116,7 +116,7 @@ class AgentPages:
             return await fail(notice=UNCONFIRMED, code=HTTPStatus.ACCEPTED)
         except (SessionRefused, InvalidInput, UnknownAgent) as error:
             return await fail(problem=str(error), code=find_status(error))
-        return RedirectResponse(path, HTTPStatus.SEE_OTHER)
+        return redirect(path)
 
     async def _chat(self, login: Login, agent: str, message: str, key: str) -> str:
         name = f"chat-{digest([identify_starter(login), key])[:8]}"

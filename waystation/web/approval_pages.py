@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 from temporalio.service import RPCError
 
 from waystation.approvers import Gatekeeper, sees_invocation
@@ -28,7 +28,7 @@ from waystation.presentation.argument_layout import lay_out_arguments
 from waystation.web import forms
 from waystation.web.call_answers import CallAnswers, CallView, problem_of
 from waystation.web.forms import Field, Form, InvalidForm, read_form
-from waystation.web.http_responses import RequestRefused, find_status, render_page
+from waystation.web.http_responses import RequestRefused, find_status, redirect, render_page
 from waystation.web.inbox_pages import summarize_progress
 from waystation.web.limits import Limits
 from waystation.web.logins import Login
@@ -259,7 +259,7 @@ class ApprovalPages:
         finally:
             use.done.set()
         if outcome.receipt is not None:
-            return RedirectResponse(_format_next_path(view, form, action, query, place), HTTPStatus.SEE_OTHER)
+            return redirect(_format_next_path(view, form, action, query, place))
         status, problem = problem_of(outcome)
         if status is HTTPStatus.SERVICE_UNAVAILABLE:  # the call cannot be shown either
             raise RequestRefused(status, "NoServer", problem)
@@ -374,7 +374,7 @@ class ApprovalPages:
         """Serve a page that shows those selected calls that are open in full, with a form to answer them together."""
         ids = list(dict.fromkeys(request.query_params.getlist("call")))
         if not ids:
-            return RedirectResponse("/approvals", HTTPStatus.SEE_OTHER)
+            return redirect("/approvals")
         self.answers.check_count(ids)
 
         login: Login = request.state.login

@@ -8,7 +8,7 @@ from urllib.parse import quote, urlencode
 
 import structlog
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
 from waystation.approvers import sees_everything, sees_invocation
 from waystation.client import AgentClient
@@ -20,7 +20,7 @@ from waystation.presentation import terminal, text_safety
 from waystation.replay import Recording, difference
 from waystation.web.forms import Form, parse_object, read_form
 from waystation.web.forms import InvalidForm as InvalidField
-from waystation.web.http_responses import RequestRefused, render_page
+from waystation.web.http_responses import RequestRefused, redirect, render_page
 from waystation.web.invocation_pages import InvocationPages, describe, parse_number
 from waystation.web.logins import Login
 from waystation.web.session_pages import wait_until_started
@@ -102,7 +102,7 @@ class ForkPages:
             return await fail(problem=str(error), code=HTTPStatus.UNPROCESSABLE_ENTITY)
         await wait_until_started(fork)
         path = f"/invocations/{quote(source.id, safe='')}/compare?{urlencode({'with': fork.id})}"
-        return RedirectResponse(path, HTTPStatus.SEE_OTHER)
+        return redirect(path)
 
     async def compare(self, request: Request) -> Response:
         """Serve the events of two invocations side by side, or the invocations to compare with."""

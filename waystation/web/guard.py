@@ -18,7 +18,7 @@ from waystation.presentation import text_safety
 from waystation.web.access import Access
 from waystation.web.http_responses import RequestRefused, format_refusal
 from waystation.web.limits import Limits, RequestBody, RequestRate, too_large
-from waystation.web.paths import API, COMPLETIONS, DECODE, ENCODE, HOOKS, STATIC
+from waystation.web.paths import API, COMPLETIONS, DECODE, ENCODE, HOOKS, STATIC, enter_root
 from waystation.web.shared_reads import current_age_s, record_reads
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
@@ -77,9 +77,8 @@ class Guard:
         """
         if scope["type"] != "http":
             return
-        if raw := scope.get("raw_path"):
-            # Route by the raw path, because it contains the `/` in invocation IDs in escaped form.
-            scope = {**scope, "path": raw.decode("latin-1")}
+        scope = enter_root(scope, self._access.root)
+        scope["state"] = {**scope.get("state", {})}  # the host's requests keep their own
         body = RequestBody(scope, receive, self._limits)
         record_reads()
 
@@ -114,7 +113,7 @@ class Guard:
         with_cookies = self._with_cookies or headers.get("origin") not in self._origins
         with_tokens = not (is_login or is_static)
         login = await self._access.find_login(scope, with_cookies=with_cookies, with_tokens=with_tokens)
-        scope.setdefault("state", {})["login"] = login
+        scope["state"]["login"] = login
         is_post = scope["method"] not in _SAFE_METHODS
         if is_login:
             self._login_rate.check(address)

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from pydantic import BaseModel
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
-from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.types import Scope
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -33,11 +33,12 @@ from waystation.core.errors import (
     UnknownSession,
 )
 from waystation.presentation import html, words
-from waystation.web.paths import API_V1
+from waystation.web.paths import API_V1, root
 from waystation.web.shared_reads import current_age_s
 
 _TEMPLATES = html.make_environment(Path(__file__).parent / "templates", segment=lambda id: quote(id, safe=""))
 _TEMPLATES.globals |= {"now": time.time, "who": words.format_approvers, "hint": words.hint, "age_s": current_age_s}
+_TEMPLATES.globals["root"] = root
 
 
 PROBLEM = "application/problem+json"
@@ -121,6 +122,11 @@ def to_refused(error: Exception) -> RequestRefused:
 def render_page(name: str, *, code: HTTPStatus = HTTPStatus.OK, login: object = None, **values: object) -> HTMLResponse:
     """Render a template. `login` is the login of the person who reads the page."""
     return HTMLResponse(_TEMPLATES.get_template(name).render(login=login, **values), code)
+
+
+def redirect(path: str) -> Response:
+    """Return a redirect to a page of this application."""
+    return RedirectResponse(f"{root()}{path}", HTTPStatus.SEE_OTHER)
 
 
 def format_refusal(scope: Scope, refused: RequestRefused) -> Response:

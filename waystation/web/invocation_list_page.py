@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.approvers import is_requester, sees_everything, sees_invocation
@@ -18,7 +18,7 @@ from waystation.core.contract import MAX_KEYWORD
 from waystation.core.errors import ForeignHistory, StoreFailed
 from waystation.core.payload import JsonObject
 from waystation.presentation import words
-from waystation.web.http_responses import RequestRefused, render_page
+from waystation.web.http_responses import RequestRefused, redirect, render_page
 from waystation.web.invocation_details import UNKNOWN, DetailsReader, InvocationDetails
 from waystation.web.invocation_list_reader import MOST, InvocationReader
 from waystation.web.list_query import ListQuery
@@ -206,11 +206,11 @@ class InvocationListPage:
     async def start(self, request: Request) -> Response:
         """Redirect to the page that a person with these roles starts on, or to an invocation that `?id=` names."""
         if id := request.query_params.get("id", "").strip():
-            return RedirectResponse(f"/invocations/{quote(id, safe='')}", HTTPStatus.SEE_OTHER)
+            return redirect(f"/invocations/{quote(id, safe='')}")
         login: Login = request.state.login
         pages = {"viewer": "/invocations", "approver": "/approvals", "author": "/agents"}
         path = next((path for role, path in pages.items() if role in login.roles), "/invocations")
-        return RedirectResponse(path, HTTPStatus.SEE_OTHER)
+        return redirect(path)
 
     async def read(self, login: Login, filters: ListFilters, now: datetime) -> Listing:
         """Return the invocations that a login may see and that the filters match.

@@ -20,7 +20,7 @@ import anyio
 import structlog
 from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 from temporalio.client import WorkflowExecution, WorkflowExecutionDescription, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
@@ -37,12 +37,13 @@ from waystation.replay import Recording, Report
 from waystation.replay import report as create_report
 from waystation.replay.invocation_report import Excerpt, number_events
 from waystation.web.forms import read_form
-from waystation.web.http_responses import RequestRefused, render_page
+from waystation.web.http_responses import RequestRefused, redirect, render_page
 from waystation.web.invocation_details import UNKNOWN
 from waystation.web.invocation_list_page import InvocationListPage
 from waystation.web.invocation_overview import load_overview, make_path
 from waystation.web.limits import Limits
 from waystation.web.logins import Login
+from waystation.web.paths import root
 from waystation.web.shared_reads import SharedReads
 from waystation.web.turn_views import HEAD, TAIL
 
@@ -125,7 +126,7 @@ class InvocationPages:
         invocation, _ = await self.find(request)
         events = (await _read_log(invocation)).state.events
         can_fork = "operator" in request.state.login.roles
-        rows, place = number_events(events[start:][:SHOWN]), make_path(invocation.id)
+        rows, place = number_events(events[start:][:SHOWN]), root() + make_path(invocation.id)
         return render_page("rows.html", rows=rows, view=MESSAGES, place=place, can_fork=can_fork)
 
     async def overview(self, request: Request) -> Response:
@@ -190,7 +191,7 @@ class InvocationPages:
             login=login,
             top=overview,
             path=overview.path,
-            place=overview.path,
+            place=root() + overview.path,
             actions=[name for name, role in allowed.items() if role in login.roles and login.browser],
             can_fork="operator" in login.roles,
             notice=NOTICES.get(request.query_params.get("done", ""), ""),
@@ -310,7 +311,7 @@ class InvocationActions:
         await read_form(request)
         id, changed = await self.act(request, action)
         outcome = action if changed else "nothing"
-        return RedirectResponse(f"{make_path(id)}?done={outcome}", HTTPStatus.SEE_OTHER)
+        return redirect(f"{make_path(id)}?done={outcome}")
 
     async def act(self, request: Request, action: str) -> tuple[str, bool]:
         """Perform one of `ACTIONS` on the invocation in the path. Return its ID, and whether this changed anything.
@@ -411,7 +412,7 @@ def _draw_timeline(report: Report, described: WorkflowExecutionDescription) -> J
     attempts = {each.activity_id: each.attempt for each in described.raw_description.pending_activities}
     spans = [
         span if span.depth else replace(span, attempts=max(span.attempts, attempts.get(span.activity, 1)))
-        for span in report.rows(path_of=make_path)
+        for span in report.rows(path_of=lambda id: root() + make_path(id))
     ]
     return timeline.draw(spans, report.recording.events)
 

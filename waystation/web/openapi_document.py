@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 from waystation.core.payload import JsonObject
 from waystation.web.http_responses import PROBLEM, ProblemDocument, render_page
 from waystation.web.list_query import MAX_FILTER_CHARS, ListQuery
-from waystation.web.paths import API_V1
+from waystation.web.paths import API_V1, root
 from waystation.web.route_table import RouteRow
 from waystation.web.typed_routes import JSON, KEY_HEADER, MAX_KEY_CHARS, Query, TypedRoute
 
@@ -59,7 +59,7 @@ def make_document_rows(table: Sequence[RouteRow]) -> list[RouteRow]:
     document = make_document(table)
 
     async def serve_document(_: Request) -> Response:
-        return JSONResponse(document)
+        return JSONResponse({**document, "servers": [{"url": root() or "/"}]})
 
     async def serve_page(request: Request) -> Response:
         return render_page("api.html", login=request.state.login, document=document, address=DOCUMENT)

@@ -1,6 +1,13 @@
-"""Paths of the web application that several modules use."""
+"""Paths of the web application that several modules use.
 
+All paths in the application are those below the path where it is mounted. Requests lose that path in `enter_root`, and
+links get it from `root`.
+"""
+
+from contextvars import ContextVar
 from urllib.parse import quote, urlsplit
+
+from starlette.types import Scope
 
 CALLS = "/approvals/"
 LOGIN = "/login"
@@ -15,6 +22,29 @@ RESOURCE_METADATA = "/.well-known/oauth-protected-resource"
 API_V1 = "/api/v1"
 ENCODE = "/encode"
 DECODE = "/decode"
+
+
+_root: ContextVar[str] = ContextVar("root", default="")
+
+
+def enter_root(scope: Scope, configured: str = "") -> Scope:
+    """Return a request without the path where the application is mounted, and remember that path for `root`.
+
+    A server or framework names it as `root_path`. Without one, it is the configured path, which a proxy may have
+    removed from the request.
+    """
+    # Route by the raw path, because it contains the `/` in invocation IDs in escaped form.
+    path = raw.decode("latin-1") if (raw := scope.get("raw_path")) else scope["path"]
+    place = quote(scope.get("root_path", "").rstrip("/"), safe="/:@!$&'()*+,;=~") or configured
+    _root.set(place)
+    if path.startswith(f"{place}/") or path == place:
+        path = path[len(place) :] or "/"
+    return {**scope, "path": path, "root_path": ""}
+
+
+def root() -> str:
+    """Return the path where the application is mounted for the current request, or an empty string."""
+    return _root.get()
 
 
 def format_call_path(approval_id: str) -> str:

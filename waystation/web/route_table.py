@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Literal
-from urllib.parse import urlsplit
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -15,7 +14,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from waystation.approvers import ROLES, Role, check_role
-from waystation.web.access import Access, find_metadata
+from waystation.web.access import Access, find_metadata_path
 from waystation.web.agent_pages import AgentPages
 from waystation.web.approval_pages import ApprovalPages
 from waystation.web.completion_route import CompletionRoute
@@ -140,15 +139,14 @@ def make_chat_rows(agents: AgentPages, sessions: SessionPages) -> list[RouteRow]
 
 def make_login_rows(access: Access) -> list[RouteRow]:
     """Return the rows for logging in and out, and for the files of their pages."""
-    rows = [
-        RouteRow("GET", LOGIN, access.log_in, "public"),
-        RouteRow("POST", LOGOUT, access.log_out, "login"),
-        RouteRow("GET", STATIC, StaticFiles(packages=FILES), "public"),
-    ]
-    if access.gatekeeper.oidc is not None:
-        rows.append(RouteRow("GET", CALLBACK, access.return_from_provider, "public"))
-    if place := find_metadata(access.gatekeeper):
-        rows.append(RouteRow("GET", urlsplit(place).path, access.describe_resource, "public"))
+    rows = [RouteRow("GET", STATIC, StaticFiles(packages=FILES), "public")]
+    if access.find_person is None:
+        rows.append(RouteRow("GET", LOGIN, access.log_in, "public"))
+        rows.append(RouteRow("POST", LOGOUT, access.log_out, "login"))
+        if access.gatekeeper.oidc is not None:
+            rows.append(RouteRow("GET", CALLBACK, access.return_from_provider, "public"))
+    if path := find_metadata_path(access.gatekeeper):
+        rows.append(RouteRow("GET", path, access.describe_resource, "public"))
     return rows
 
 

@@ -4,10 +4,8 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 import uvicorn
 from starlette.applications import Starlette
@@ -20,7 +18,6 @@ from temporalio.service import RPCError
 
 from waystation.approvers import Gatekeeper
 from waystation.client import AgentClient
-from waystation.core.contract import Stores
 from waystation.core.errors import WaystationError
 from waystation.web.access import Access
 from waystation.web.agent_pages import AgentPages
@@ -29,7 +26,7 @@ from waystation.web.approval_pages import ApprovalPages
 from waystation.web.call_api import CallApi
 from waystation.web.completion_route import CompletionRoute
 from waystation.web.connection_limits import make_protocol
-from waystation.web.exposure import check_host, check_provider
+from waystation.web.exposure import NotSafeToServe, check_host, check_provider
 from waystation.web.fork_pages import ForkPages
 from waystation.web.guard import Guard
 from waystation.web.http_responses import STATUSES, RequestRefused, format_refusal, to_refused
@@ -46,16 +43,10 @@ from waystation.web.session_pages import SessionPages
 from waystation.web.shared_reads import SharedReads
 from waystation.web.starter import Starter
 from waystation.web.trigger_route import TriggerRoute
-from waystation.web.triggers import Trigger
+from waystation.web.web_settings import WebSettings
 
-if TYPE_CHECKING:
-    from waystation.artifacts import BaseArtifactService
-
-TOKEN = "WAYSTATION_WEB_TOKEN"  # environment variable
 PROXIES = "FORWARDED_ALLOW_IPS"  # environment variable of uvicorn
 DRAIN_S = 2
-STORES = Stores()
-"""The stores that workers use by default."""
 
 
 class WebUnavailable(WaystationError):
@@ -65,52 +56,43 @@ class WebUnavailable(WaystationError):
     """
 
 
-def create_app(
-    client: AgentClient,
-    access: Access,
-    *,
-    names: Sequence[str] = (),
-    temporal_ui: str | None = None,
-    artifacts: "str | Path | BaseArtifactService" = STORES.artifacts,
-    limits: Limits | None = None,
-    origins: Sequence[str] = (),
-    triggers: Mapping[str, Trigger] | None = None,
-) -> Starlette:
-    """Return the web application.
+def create_app(client: AgentClient, settings: WebSettings, access: Access | None = None) -> Starlette:
+    """Return the web application, which serves by itself or below a path of another application.
 
     Args:
         client: A client connected to the namespace whose invocations are shown.
-        access: The logins and the pages for logging in.
-        names: Host names of the server in addition to localhost. Requests for other names are refused, because another
-            site could point its own name at this address.
-        temporal_ui: Address of the Temporal Web UI that pages link to.
-        artifacts: The folder, object store or service where workers store artifacts.
-        limits: Limits on what the application accepts and shows.
-        origins: Origins of other sites, such as `https://app.example.com`, whose pages may send requests with an access
-            token. Their requests never use cookies.
-        triggers: The triggers that start agents, by name; see `waystation.web.triggers.read_triggers`.
+        settings: The settings.
+        access: The logins, and the pages for logging in. By default, they are made from the settings.
+
+    Raises:
+        NotSafeToServe: Nobody could log in, anyone could, or the access token is too short.
+        InvalidConfiguration: The identity file is invalid.
     """
-    limits = limits or Limits()
+    access = access or make_access(settings, _load_gatekeeper(settings.identity, client.temporal.namespace))
+    limits = settings.limits
     reads = SharedReads(limits.visibility_per_s)
     client = reads.limit(client)
+    temporal_ui, origins = settings.temporal_ui, settings.origins
     invocations = InvocationPages(client, limits, reads, temporal_ui=temporal_ui)
     calls = PendingList(client, reads)
     inbox = InboxPages(client, calls, invocations, limits)
     approvals = ApprovalPages(client, access.gatekeeper, limits, calls, temporal_ui=temporal_ui)
     starter = Starter(client, access.gatekeeper)
     api = JsonApi(client, invocations, starter)
-    sessions = SessionPages(client, approvals, starter, artifacts, reads)
+    sessions = SessionPages(client, approvals, starter, settings.artifacts, reads)
     forks, agents = ForkPages(client, invocations, starter), AgentPages(client, starter)
     key = access.gatekeeper.completions
     completions = CompletionRoute(client, key) if key else None
-    hooks = TriggerRoute(starter, triggers, limits) if triggers else None
+    hooks = TriggerRoute(starter, settings.triggers, limits) if settings.triggers else None
     table = make_table(access, invocations, inbox, approvals, api, forks, agents, sessions, completions, hooks)
     table += make_call_rows(CallApi(client, approvals.answers, calls, invocations, limits), approvals.answers)
     table += make_invocation_rows(InvocationApi(client, invocations, starter), invocations)
     table += make_session_rows(SessionApi(sessions, invocations, starter), sessions)
     table += make_document_rows(table)
     before = [make_cors(origins)] if origins else []
-    app = build_app(table, access, names=names, limits=limits, before=before, origins=origins, with_cookies=False)
+    app = build_app(
+        table, access, names=settings.names, limits=limits, before=before, origins=origins, with_cookies=False
+    )
     app.state.invocations = invocations
     return app
 
@@ -160,35 +142,62 @@ async def _refuse(request: Request, error: Exception) -> Response:
     return format_refusal(request.scope, to_refused(error))
 
 
+def make_access(
+    settings: WebSettings,
+    gatekeeper: Gatekeeper,
+    *,
+    announce: Callable[[str], None] | None = None,
+    cookie: str = "waystation",
+) -> Access:
+    """Return the logins of an application. With `announce`, which gets login links, people need no login elsewhere.
+
+    Raises:
+        NotSafeToServe: Nobody could log in, anyone could, or the access token is too short.
+    """
+    if settings.find_person is None:
+        check_provider(gatekeeper, allow_any_account=settings.allow_any_account)
+        if announce is None and gatekeeper.oidc is None:
+            raise NotSafeToServe(
+                "Nobody could log in. Set `find_person` in the settings, which returns the person whom your "
+                "application has logged in, or `identity`, with a file that has the section [oidc]."
+            )
+    return Access(
+        announce=announce or (lambda _link: None),
+        token=settings.token,
+        cookie=cookie,
+        person=settings.person or "",
+        secure=(settings.url or "").startswith("https://"),
+        url=settings.url,
+        gatekeeper=gatekeeper,
+        limits=settings.limits,
+        is_local=announce is not None and not settings.names,
+        find_person=settings.find_person,
+        login_url=settings.login_url,
+        logout_url=settings.logout_url,
+    )
+
+
 async def serve(
-    create: Callable[..., Starlette],
+    create: Callable[[Access], Starlette],
+    settings: WebSettings,
     *,
     namespace: str,
     announce: Callable[[str], None],
     remark: Callable[[str], None],
     host: str,
     port: int,
-    names: Sequence[str],
-    person: str | None = None,
-    identity: Path | None = None,
-    url: str | None = None,
-    allow_any_account: bool = False,
 ) -> None:
     """Run a web server until the process receives SIGINT or SIGTERM.
 
     Args:
-        create: Returns the application. Takes an `Access`, and `names`.
+        create: Returns the application with these logins.
+        settings: The settings. Those of the host of an application do not count here.
         namespace: The Temporal namespace that links to calls must name.
-        announce: Called with a phrase that contains each new login link. With a provider, only called if `person` is
-            set.
+        announce: Called with a phrase that contains each new login link. With a provider, only called if
+            `settings.person` is set.
         remark: Called with a sentence that contains the address that the server listens on.
         host: Address to listen on.
         port: Port to listen on, or 0 for any free port.
-        names: Host names of the server in addition to localhost.
-        person: Name recorded for the person who uses the login link. Defaults to the operating system user.
-        identity: The identity configuration file, which allows the server to confirm who sent an answer.
-        url: The address that users enter if the server is behind a proxy.
-        allow_any_account: Whether anyone with an account at a public provider may log in.
 
     Raises:
         CannotServe: The port is taken, or a library is missing.
@@ -196,42 +205,33 @@ async def serve(
             is too short.
         InvalidConfiguration: The identity file is invalid.
     """
-    token = os.environ.get(TOKEN) or None
-    gatekeeper = _load_gatekeeper(identity, namespace)
-    names = [*names, *([urlsplit(url).hostname or ""] if url else [])]
-    has_provider = gatekeeper is not None and gatekeeper.oidc is not None
-    check_host(host, names=names, provider=has_provider)
-    check_provider(gatekeeper or Gatekeeper(interface="web"), allow_any_account=allow_any_account)
+    gatekeeper = _load_gatekeeper(settings.identity, namespace)
+    has_provider = gatekeeper.oidc is not None
+    check_host(host, names=settings.names, provider=has_provider)
+    check_provider(gatekeeper, allow_any_account=settings.allow_any_account)
     listening = _listen(host, port)
     number = listening.getsockname()[1]
     address = f"http://{f'[{host}]' if ':' in host else host}:{number}"
 
     def announce_path(path: str) -> None:
         # With a provider, do not print a link: its readers would get an identity that the provider never checked.
-        if person or not has_provider:
-            announce(f"log in a browser once with {(url or address).rstrip('/')}{path}")
+        if settings.person or not has_provider:
+            announce(f"log in a browser once with {(settings.url or address).rstrip('/')}{path}")
 
-    access = Access(
-        announce=announce_path,
-        token=token,
-        cookie=f"waystation-{number}",
-        person=person or "",
-        secure=(url or "").startswith("https://"),
-        url=url,
-        gatekeeper=gatekeeper,
-        is_local=not names,
-    )
-    app = create(access, names=names)
+    access = make_access(settings, gatekeeper, announce=announce_path, cookie=f"waystation-{number}")
     await _run(
-        app, listening, behind_proxy=url is not None, ready=lambda: remark(f"Serving at {address}; Ctrl-C ends it.")
+        create(access),
+        listening,
+        behind_proxy=settings.url is not None,
+        ready=lambda: remark(f"Serving at {address}; Ctrl-C ends it."),
     )
 
 
-def _load_gatekeeper(identity: Path | None, namespace: str) -> Gatekeeper | None:
+def _load_gatekeeper(identity: str | Path | None, namespace: str) -> Gatekeeper:
     try:
-        return Gatekeeper.from_file(identity, namespace, interface="web") if identity else None
+        return Gatekeeper.from_file(identity, namespace, interface="web") if identity else Gatekeeper(interface="web")
     except ModuleNotFoundError as error:
-        text = f"--identity needs {error.name!r}. Install it with: pip install 'waystation[identity]'"
+        text = f"The identity file needs {error.name!r}. Install it with: pip install 'waystation[identity]'"
         raise WebUnavailable(text) from None
 
 

@@ -18,7 +18,7 @@ from urllib.parse import quote, urlencode
 
 import structlog
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 from temporalio.client import WorkflowExecutionDescription, WorkflowExecutionStatus
 from temporalio.service import RPCError
 
@@ -41,7 +41,7 @@ from waystation.history import describe_workflow
 from waystation.presentation import text_safety
 from waystation.web.approval_pages import ApprovalPages
 from waystation.web.forms import Form, read_form
-from waystation.web.http_responses import RequestRefused, find_status, render_page
+from waystation.web.http_responses import RequestRefused, find_status, redirect, render_page
 from waystation.web.invocation_pages import get_id, parse_number
 from waystation.web.json_api import ANY_AGENT
 from waystation.web.list_query import MAX_FILTER_CHARS
@@ -290,7 +290,7 @@ class SessionPages:
         except (SessionRefused, InvalidInput) as error:
             return await fail(problem=str(error), code=find_status(error))
         await wait_until_started(sent)
-        return RedirectResponse(f"{place.path}#end", HTTPStatus.SEE_OTHER)
+        return redirect(f"{place.path}#end")
 
     async def close(self, request: Request) -> Response:
         """Close the session: it accepts no more messages."""
@@ -298,7 +298,7 @@ class SessionPages:
         if not await self.end(request):
             text = "No worker has confirmed that the session is closed yet. It may still be closed later."
             return await self._page(request, notice=text, code=HTTPStatus.ACCEPTED)
-        return RedirectResponse(request.state.place.path, HTTPStatus.SEE_OTHER)
+        return redirect(request.state.place.path)
 
     async def end(self, request: Request) -> bool:
         """Close the session in the path, and return whether a worker has confirmed it."""

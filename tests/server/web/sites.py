@@ -18,6 +18,7 @@ from waystation.web.access import Access
 from waystation.web.invocation_pages import InvocationPages
 from waystation.web.route_table import RouteRow
 from waystation.web.server import configure, create_app
+from waystation.web.web_settings import WebSettings
 
 TOKEN = "a-token-of-a-test-that-is-long-enough"
 
@@ -94,7 +95,8 @@ async def site(
     access = Access(
         announce=links.append, token=TOKEN, person=person, url=url, gatekeeper=gatekeeper, is_local=is_local
     )
-    app = create_app(client, access, **options)
+    hosts = options.pop("names", ())
+    app = create_app(client, WebSettings(url=url, hosts=hosts, **options), access)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         server = uvicorn.Server(configure(app, limits=options.get("limits")))
         serving = asyncio.create_task(server._serve([listening]))

@@ -16,7 +16,7 @@ PUBLIC = '[oidc]\nissuer = "https://accounts.google.com"\nclient_id = "inbox"\n'
     [
         (["--url", "inbox.example"], "--url 'inbox.example' is not a valid URL. It must start with https://"),
         (["--url", "https://"], "--url 'https://' is not a valid URL here. Use a host without a path"),
-        (["--url", "https://example.com/inbox"], "Use a host without a path"),
+        (["--url", "https://example.com/inbox?x=1"], "Use a host without a path"),
         (["--url", "https://example.com?x=1"], "Use a host without a path"),
         (["--url", "https://dana:pw@example.com"], "Use a host without a path"),
         (["--url", "https://example.com:99999"], "Use a host without a path"),

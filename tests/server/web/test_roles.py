@@ -25,6 +25,7 @@ from waystation.core.approval import ApprovalPolicy
 from waystation.web.access import Access
 from waystation.web.route_table import REQUIREMENTS, RouteRow, build_routes
 from waystation.web.server import create_app
+from waystation.web.web_settings import WebSettings
 
 FORM = "application/x-www-form-urlencoded"
 FINANCE = ApprovalPolicy(approvers=("role:finance",))
@@ -176,7 +177,7 @@ async def test_each_route_admits_exactly_the_roles_of_the_table(
 async def test_each_route_of_the_application_stands_in_the_table() -> None:
     """A route without a requirement cannot be added: the application has only routes of the table."""
     client = AgentClient(await Client.connect("localhost:1", lazy=True))
-    app = create_app(client, Access(announce=lambda _: None))
+    app = create_app(client, WebSettings(), Access(announce=lambda _: None))
     table: list[RouteRow] = app.state.table
     routes = [
         (route.path, getattr(route, "methods", {"GET"})) for route in app.routes if isinstance(route, Route | Mount)

@@ -26,7 +26,7 @@ async function refresh(isAsked = false) {
 }
 
 async function fetchList() {
-  const request = fetch(`/approvals/rows?${location.search.slice(1)}`, { credentials: "same-origin" });
+  const request = fetch(`${location.pathname}/rows?${location.search.slice(1)}`, { credentials: "same-origin" });
   const answer = await request.catch(() => ({ ok: false }));
   // The login has ended; the page shows that, or leads to the login.
   if (answer.status === 401) location.reload();
@@ -47,7 +47,7 @@ function showCount(part) {
 // Changes arrive over a stream.
 let latest = "";
 const changes = liveStream(
-  () => `/approvals/events?${location.search.slice(1)}`,
+  () => `${location.pathname}/events?${location.search.slice(1)}`,
   (source) => {
     source.onmessage = (message) => {
       const list = JSON.parse(message.data);
@@ -71,7 +71,7 @@ let typing = 0;
 async function apply() {
   const isSet = ([name, value]) => value && !(name === "sort" && value === "newest");
   const chosen = new URLSearchParams(Array.from(new FormData(filters)).filter(isSet));
-  history.replaceState(null, "", chosen.size ? `/approvals?${chosen}` : "/approvals");
+  history.replaceState(null, "", location.pathname + (chosen.size ? `?${chosen}` : ""));
   await refresh(true);
   changes.restart();
 }

@@ -10,7 +10,7 @@ const isSelecting = () => !getSelection().isCollapsed && list.contains(getSelect
 
 async function refresh() {
   if (document.hidden || isSelecting()) return;
-  const request = fetch(`/invocations?${list.dataset.here}&rows=1`, { credentials: "same-origin" });
+  const request = fetch(`${location.pathname}?${list.dataset.here}&rows=1`, { credentials: "same-origin" });
   const answer = await request.catch(() => ({ ok: false }));
   // The login has ended; the page shows that, or leads to the login.
   if (answer.status === 401) location.reload();
