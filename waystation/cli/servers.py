@@ -18,11 +18,12 @@ from waystation.cli.terminal_input import find_person
 from waystation.client import add_search_attributes, check_search_attributes, delete_tenant_keys, wait_until_accepted
 from waystation.core.contract import SEARCH_ATTRIBUTES, Stores
 from waystation.key_set import EncryptionKeys, KeySet
-from waystation.project_file import WEB_IDENTITY_ENV, find_identity_file
+from waystation.project_file import WEB_IDENTITY_ENV, find_identity_file, read_quotas
 from waystation.storage import (
     ENCRYPTION_VARIABLE,
     Blobs,
     ObjectFiles,
+    QuotaStore,
     describe_place,
     find_cipher,
     offloading,
@@ -173,6 +174,7 @@ async def web(
                 artifacts=artifacts,
                 limits=Limits(visibility_per_s=visibility_rate),
                 origins=origins,
+                usage=QuotaStore(quotas.store) if (quotas := read_quotas(None)) else None,
             ),
             client.temporal.namespace,
             host=host,

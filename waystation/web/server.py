@@ -24,7 +24,7 @@ from waystation.core.contract import Stores
 from waystation.core.errors import WaystationError
 from waystation.web.access import Access
 from waystation.web.agent_pages import AgentPages
-from waystation.web.api_routes import make_call_rows, make_invocation_rows, make_session_rows
+from waystation.web.api_routes import make_call_rows, make_invocation_rows, make_schedule_rows, make_session_rows
 from waystation.web.approval_pages import ApprovalPages
 from waystation.web.call_api import CallApi
 from waystation.web.completion_route import CompletionRoute
@@ -41,13 +41,16 @@ from waystation.web.limits import Limits
 from waystation.web.openapi_document import make_document_rows
 from waystation.web.pending_list import PendingList
 from waystation.web.route_table import RouteRow, build_routes, make_table
+from waystation.web.schedule_api import ScheduleApi
 from waystation.web.session_api import SessionApi
 from waystation.web.session_pages import SessionPages
 from waystation.web.shared_reads import SharedReads
+from waystation.web.spending_api import SpendingApi
 from waystation.web.starter import Starter
 
 if TYPE_CHECKING:
     from waystation.artifacts import BaseArtifactService
+    from waystation.storage import QuotaStore
 
 TOKEN = "WAYSTATION_WEB_TOKEN"  # environment variable
 PROXIES = "FORWARDED_ALLOW_IPS"  # environment variable of uvicorn
@@ -72,6 +75,7 @@ def create_app(
     artifacts: "str | Path | BaseArtifactService" = STORES.artifacts,
     limits: Limits | None = None,
     origins: Sequence[str] = (),
+    usage: "QuotaStore | None" = None,
 ) -> Starlette:
     """Return the web application.
 
@@ -85,6 +89,7 @@ def create_app(
         limits: Limits on what the application accepts and shows.
         origins: Origins of other sites, such as `https://app.example.com`, whose pages may send requests with an access
             token. Their requests never use cookies.
+        usage: The workers' store of what tenants and users have used.
     """
     limits = limits or Limits()
     reads = SharedReads(limits.visibility_per_s)
@@ -103,6 +108,7 @@ def create_app(
     table += make_call_rows(CallApi(client, approvals.answers, calls, invocations, limits), approvals.answers)
     table += make_invocation_rows(InvocationApi(client, invocations, starter), invocations)
     table += make_session_rows(SessionApi(sessions, invocations, starter), sessions)
+    table += make_schedule_rows(ScheduleApi(client, starter), SpendingApi(usage))
     table += make_document_rows(table)
     before = [make_cors(origins)] if origins else []
     app = build_app(table, access, names=names, limits=limits, before=before, origins=origins, with_cookies=False)
