@@ -121,7 +121,7 @@ class ScheduleApi:
         check_role(request.state.login, "author" if self._is_own(request) else "operator")
 
     async def check_own(self, request: Request) -> None:
-        """Check that the schedule is the person's own. Others would be requesters whom nothing names.
+        """Check that the schedule is the person's own. No record would name others as requesters.
 
         Raises:
             Refused: The person may not see the schedule.

@@ -19,8 +19,8 @@ class PeriodQuery(Query):
     """A day or month such as `2026-11`. Without it, the current day and month, in UTC."""
 
 
-class Usage(ReplyBody):
-    """What a tenant or a user has used in a day or month. Running model calls count as they were reserved."""
+class UsageItem(ReplyBody):
+    """The usage of a tenant or a user in a day or month. Running model calls count as they were reserved."""
 
     period: str
     tenant: str | None
@@ -34,7 +34,7 @@ class Usage(ReplyBody):
 class UsageList(ReplyBody):
     """The usage that the caller may see: all of it as a viewer, or the caller's own."""
 
-    usage: tuple[Usage, ...]
+    usage: tuple[UsageItem, ...]
 
 
 class SpendingApi:
@@ -49,7 +49,7 @@ class SpendingApi:
             text = f"This server has no quota file. Its operator sets {QUOTAS_ENV} to the file of the workers."
             raise RequestRefused(HTTPStatus.NOT_FOUND, "NoQuotas", text)
         rows = [
-            Usage(**row._asdict() | {"tenant": row.tenant or None})
+            UsageItem(**row._asdict() | {"tenant": row.tenant or None})
             for row in await self._store.list_spending(query.period)
         ]
         login = request.state.login
