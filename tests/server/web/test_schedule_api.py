@@ -15,9 +15,10 @@ from tests.server.web.test_call_api import name_of, post
 from tests.server.workflows.outside import Till, until, waiting
 from tests.unit.identity.conftest import Installation
 from waystation.core.approval import ApprovalPolicy
+from waystation.core.budget import Amounts
 from waystation.core.errors import NotAllowed
 from waystation.storage import QuotaStore
-from waystation.storage.quota_store import Amounts, MeteredCall, Reservation
+from waystation.storage.quota_store import MeteredCall, Reservation
 
 SCHEDULES = "/api/v1/schedules"
 BODY = {"agent": "payer", "message": "pay", "cron": "0 9 * * 1-5", "time_zone": "Europe/Berlin"}
