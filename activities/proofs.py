@@ -374,7 +374,7 @@ class ProofFactory:
         messages = [(started.token, started.request()), *_joined_messages(log, started)]
         if known and known.messages >= len(messages):
             return None
-        receiver = started.session.id if started.session and not started.fork else log.invocation_id
+        receiver = started.receiver(log.invocation_id)
 
         async def verify(token: str | None, request: Request) -> str:
             sender, _ = await self.verify_token(

@@ -93,8 +93,8 @@ class Gatekeeper:
     def make_signer(self, person: Person) -> TokenSigner | None:
         """Return a function that creates the encrypted token of an answer or request.
 
-        It contains the person's proof or, without one, a token that the gateway signs for the person. Return None if
-        the interface cannot sign and encrypt tokens.
+        It contains the person's proof or, without one, a token that the gateway signs for the person. The gateway also
+        signs requests for schedules, which outlive proofs. Return None if the interface cannot sign and encrypt tokens.
         """
         who, proof, sealer = person.verified or Verified(subject=person.name), person.proof, self.sealer
         signer = self.gateway.signer(who.subject, who.roles) if self.gateway else None
@@ -103,10 +103,15 @@ class Gatekeeper:
 
         def make(*, namespace: str, approval_id: str, answer: Mapping[str, Any] | approval.Request) -> str:
             place = {"namespace": namespace, "approval_id": approval_id}
-            token = proof or (signer(**place, answer=answer) if signer else "")
+            is_lasting = isinstance(answer, approval.Request) and answer.lasting
+            token = signer(**place, answer=answer) if signer and (is_lasting or not proof) else proof or ""
             return sealer.seal(token, **place, answer=answer)
 
         return make
+
+    def make_schedule_signer(self, person: Person) -> TokenSigner | None:
+        """Return a function that creates the token of a schedule. Return None if this person's would not last."""
+        return self.make_signer(person) if self.gateway and self.identify(person) else None
 
     def why_not(self, person: Person, state: CallState, call: PendingCall, action: Action) -> str:
         """Return why a person may not perform an action on a visible call, or an empty string if it is allowed."""

@@ -18,7 +18,7 @@ import typer
 from pydantic import ValidationError
 from rich.cells import cell_len
 from rich.text import Text
-from temporalio.client import ScheduleAlreadyRunningError, ScheduleIntervalSpec, ScheduleSpec, WorkflowFailureError
+from temporalio.client import ScheduleAlreadyRunningError, WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -36,7 +36,7 @@ from waystation.cli.command_context import (
 )
 from waystation.cli.operations import describe_queue, list_pollers, measure_clock
 from waystation.cli.output import MIN_COLUMNS, Output
-from waystation.client import AgentClient, Invocation, PartialTextReader, new_events, stream_logs
+from waystation.client import AgentClient, Invocation, PartialTextReader, make_times, new_events, stream_logs
 from waystation.core.approval import PendingCall
 from waystation.core.budget import Budget, Policy
 from waystation.core.contract import MIN_HEARTBEAT_INTERVAL, PARTIAL, Event, text_of
@@ -177,9 +177,7 @@ async def schedule(
         raise typer.BadParameter("set one of --cron and --every", param_hint="--cron")
     if every is not None and not 1 <= every < inf:
         raise typer.BadParameter("the interval must be at least 1 second", param_hint="--every")
-    spec = ScheduleSpec(cron_expressions=[cron]) if cron else ScheduleSpec()
-    if every is not None:
-        spec.intervals = [ScheduleIntervalSpec(timedelta(seconds=every))]
+    spec = make_times(cron, every)
     fields: dict[str, Any] = {name: value for name, value in (("user_id", user), ("tenant", tenant)) if value}
     client = await ctx.connect()
     try:

@@ -20,11 +20,12 @@ from waystation.cli.terminal_input import find_person
 from waystation.client import add_search_attributes, check_search_attributes, delete_tenant_keys, wait_until_accepted
 from waystation.core.contract import SEARCH_ATTRIBUTES, Stores
 from waystation.key_set import EncryptionKeys, KeySet
-from waystation.project_file import TRIGGERS_ENV, WEB_IDENTITY_ENV, find_identity_file, find_setting
+from waystation.project_file import TRIGGERS_ENV, WEB_IDENTITY_ENV, find_identity_file, find_setting, read_quotas
 from waystation.storage import (
     ENCRYPTION_VARIABLE,
     Blobs,
     ObjectFiles,
+    QuotaStore,
     describe_place,
     find_cipher,
     offloading,
@@ -181,6 +182,7 @@ async def web(
             temporal_ui=temporal_ui,
             artifacts=artifacts,
             limits=Limits(visibility_per_s=visibility_rate),
+            usage=QuotaStore(quotas.store) if (quotas := read_quotas(None)) else None,
             triggers=read_triggers(Path(hooks)) if (hooks := triggers or find_setting(TRIGGERS_ENV)) else {},
         )
         _check_urls(url, **{"--temporal-ui": temporal_ui})

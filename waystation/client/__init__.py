@@ -23,6 +23,7 @@ from waystation.client.invocation_handle import (
 )
 from waystation.client.invocation_list import STATUSES, InvocationEntry, Invocations, fold_called, read_entry
 from waystation.client.recorded_stores import find_store_differences
+from waystation.client.schedules import ScheduledStart, Schedules, make_times
 from waystation.client.search_attributes import (
     SEARCH_ATTRIBUTE_TYPES,
     SearchAttributeMonitor,
@@ -79,6 +80,8 @@ __all__ = [
     "PartialTextReader",
     "PreparedFork",
     "Pruned",
+    "ScheduledStart",
+    "Schedules",
     "ScopedState",
     "SearchAttributeMonitor",
     "Sent",
@@ -106,6 +109,7 @@ __all__ = [
     "has_search_attributes",
     "is_address_configured",
     "is_quotable",
+    "make_times",
     "new_events",
     "parse_session_id",
     "prune_stores",

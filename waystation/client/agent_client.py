@@ -42,6 +42,7 @@ from waystation.client.invocation_handle import (
     start_invocation,
 )
 from waystation.client.invocation_list import Invocations
+from waystation.client.schedules import Schedules
 from waystation.client.search_attributes import REMEDY, find_missing, make_start_attributes, suffices
 from waystation.client.session_handle import Session
 from waystation.client.session_management import (
@@ -55,7 +56,7 @@ from waystation.client.session_management import (
 from waystation.client.token_encryption import Token, TokenEncrypter, TokenEncryption
 from waystation.client.user_deletion import DeletedUser, UsageStore, UserDeletion, UserStore
 from waystation.core import ids, summary
-from waystation.core.approval import CLIENT_IDENTITY_ENV, PendingCall
+from waystation.core.approval import CLIENT_IDENTITY_ENV, PendingCall, TokenSigner
 from waystation.core.budget import Budget
 from waystation.core.contract import (
     DEFAULT_APP,
@@ -121,6 +122,8 @@ class AgentClient:
         self.invocations = Invocations(temporal)
         self.sessions = Sessions(temporal)
         self._state = ScopedState(temporal)
+        self.schedules = Schedules(temporal)
+        """Schedules that start invocations."""
         self.forks = Forks(self)
         """Forks: invocations that continue from an event of another invocation."""
         self.held = HeldInvocations(self)
@@ -297,6 +300,7 @@ class AgentClient:
         id: str | None = None,
         policy: SchedulePolicy | None = None,
         priority: int | None = None,
+        token: TokenSigner | None = None,
         **fields: Any,
     ) -> ScheduleHandle:
         """Create a Temporal schedule that starts an invocation at the times in `spec`, and return its handle.
@@ -309,11 +313,13 @@ class AgentClient:
             policy: The schedule's policy, for example what happens while the previous invocation is still running. By
                 default, a start is then skipped.
             priority: The priority of each invocation; see `start`.
-            fields: Other fields of the invocation's input, such as `state`, `user_id`, `budget` or `tenant`. A `token`
-                is not possible, because it names a single invocation.
+            token: A function that signs for the person who triggers the invocations, such as
+                `waystation.approvers.identity.Gateway.signer`. A provider's token is not possible, because it expires.
+            fields: Other fields of the invocation's input, such as `state`, `user_id`, `budget` or `tenant`.
 
         Raises:
             InvalidInput: A field is not valid.
+            InvalidConfiguration: No key is configured for encrypting the token.
             UserForgotten: The data of the user is being deleted.
             ScheduleAlreadyRunningError: A schedule with this ID exists.
             UnknownAgent: Workers have announced their agents in this namespace, but none has announced this one.
@@ -325,6 +331,11 @@ class AgentClient:
         except ValidationError as error:
             raise InvalidInput(f"The invocation's input is not valid: {describe_faults(error)}.") from None
         await check_owner(self, schedule_id, started.app_key, started.user_id)
+        if token is not None:
+            started = started.model_copy(update={"schedule": schedule_id})
+            place = {"namespace": self.temporal.namespace, "approval_id": schedule_id}
+            encrypted = self.token_encryption.encrypt(token, **place, answer=started.request())
+            started = started.model_copy(update={"token": encrypted})
         searchable = await self.searchable(started.tenant)
         action = ScheduleActionStartWorkflow(
             WORKFLOW,

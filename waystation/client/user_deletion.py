@@ -7,16 +7,17 @@ from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from typing import Protocol
 
-from temporalio.client import Client, ScheduleDescription, WorkflowExecution
+from temporalio.client import Client, WorkflowExecution
 from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.client.approvals import is_quotable
+from waystation.client.schedules import read_input
 from waystation.client.search_attributes import TENANT, USER, has_search_attributes
 from waystation.client.session_management import AT_A_TIME, MAX_ROUNDS, delete_run, delete_runs, stop_runs
 from waystation.core import ids
-from waystation.core.contract import MAX_KEYWORD, SEARCH_USER, TASK_TIMEOUT, WORKFLOW, InvocationInput
-from waystation.core.errors import ScopeNameTooLong, WaystationError
+from waystation.core.contract import MAX_KEYWORD, SEARCH_USER, TASK_TIMEOUT
+from waystation.core.errors import ScopeNameTooLong
 from waystation.core.payload import JsonObject
 from waystation.core.scope_state import SCOPE_WORKFLOW, user_scope
 from waystation.history import (
@@ -276,7 +277,8 @@ class UserDeletion:
         try:
             async for listed in await self.temporal.list_schedules():
                 handle = self.temporal.get_schedule_handle(listed.id)
-                if await self._is_for_user(await handle.describe()):
+                started = await read_input(self.temporal, await handle.describe())
+                if started and started.user_id == self.user_id and self._includes(started.app_key):
                     deleted.schedules.append(listed.id)
                     if not self.dry_run:
                         await handle.delete()
@@ -284,17 +286,6 @@ class UserDeletion:
             if error.status not in _NOT_LISTED:
                 raise
             deleted.left.append(f"schedules: the server does not list them ({error.message})")
-
-    async def _is_for_user(self, description: ScheduleDescription) -> bool:
-        action = description.raw_description.schedule.action.start_workflow
-        if action.workflow_type.name != WORKFLOW:
-            return False
-        try:
-            [value] = await self.temporal.data_converter.decode(action.input.payloads)
-            started = InvocationInput.model_validate(value)
-        except (ValueError, RuntimeError, WaystationError):  # not a valid input, or not readable by this client
-            return False
-        return started.user_id == self.user_id and self._includes(started.app_key)
 
     async def _delete_stored(self, name: str, store: UserStore | None, left: list[str]) -> int:
         """Delete what a store has in the user's apps and in those that it lists. Return how many items."""

@@ -8,8 +8,10 @@ from waystation.web.invocation_api import InvocationApi
 from waystation.web.invocation_pages import InvocationPages
 from waystation.web.paths import API_V1
 from waystation.web.route_table import RouteRow, check_both
+from waystation.web.schedule_api import ScheduleApi
 from waystation.web.session_api import SessionApi
 from waystation.web.session_pages import SessionPages
+from waystation.web.spending_api import SpendingApi
 from waystation.web.typed_routes import EVENTS, TypedRoute
 
 
@@ -44,6 +46,22 @@ def make_invocation_rows(api: InvocationApi, invocations: InvocationPages) -> li
         RouteRow("POST", f"{one}/give-up", TypedRoute(api.give_up_invocation), "operator", operate),
         RouteRow("POST", f"{one}/forks", TypedRoute(api.fork_invocation, codes=created[:1]), "operator", operate),
         RouteRow("POST", f"{one}/stop", TypedRoute(api.stop_invocation), "author", stop),
+    ]
+
+
+def make_schedule_rows(api: ScheduleApi, spending: SpendingApi) -> list[RouteRow]:
+    """Return the rows for schedules and budgets."""
+    path, created = f"{API_V1}/schedules", (HTTPStatus.CREATED, HTTPStatus.OK)
+    see, change = api.check_visible, api.check_changeable
+    return [
+        RouteRow("GET", path, TypedRoute(api.list_schedules), "login"),
+        RouteRow("POST", path, TypedRoute(api.create_schedule, codes=created), "author"),
+        RouteRow("GET", f"{path}/{{id}}", TypedRoute(api.read_schedule), "viewer", see),
+        RouteRow("POST", f"{path}/{{id}}/pause", TypedRoute(api.pause_schedule), "author", change),
+        RouteRow("POST", f"{path}/{{id}}/unpause", TypedRoute(api.unpause_schedule), "author", change),
+        RouteRow("POST", f"{path}/{{id}}/trigger", TypedRoute(api.trigger_schedule), "author", api.check_own),
+        RouteRow("POST", f"{path}/{{id}}/delete", TypedRoute(api.delete_schedule), "author", change),
+        RouteRow("GET", f"{API_V1}/budgets", TypedRoute(spending.read_budgets), "login"),
     ]
 
 

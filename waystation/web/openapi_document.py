@@ -14,7 +14,7 @@ from waystation.web.http_responses import PROBLEM, ProblemDocument, render_page
 from waystation.web.list_query import MAX_FILTER_CHARS, ListQuery
 from waystation.web.paths import API_V1, root
 from waystation.web.route_table import RouteRow
-from waystation.web.typed_routes import JSON, KEY_HEADER, MAX_KEY_CHARS, Query, TypedRoute
+from waystation.web.typed_routes import JSON, KEY_HEADER, KEY_PATTERN, MAX_KEY_CHARS, Query, TypedRoute
 
 PAGE, DOCUMENT = API_V1, f"{API_V1}/openapi.json"
 REF = "#/components/schemas/{model}"
@@ -89,7 +89,7 @@ def _list_parameters(row: RouteRow, route: TypedRoute) -> Iterator[JsonObject]:
             yield {"name": name, "in": "query", "required": False, "schema": schema}
     if route.is_keyed:
         text = "The same request with the same key has an effect only once, and gets the same response."
-        schema = {"type": "string", "minLength": 1, "maxLength": MAX_KEY_CHARS}
+        schema = {"type": "string", "minLength": 1, "maxLength": MAX_KEY_CHARS, "pattern": KEY_PATTERN}
         yield {"name": KEY_HEADER, "in": "header", "required": False, "schema": schema, "description": text}
 
 

@@ -21,7 +21,7 @@ from waystation.client import AgentClient
 from waystation.core.errors import WaystationError
 from waystation.web.access import Access
 from waystation.web.agent_pages import AgentPages
-from waystation.web.api_routes import make_call_rows, make_invocation_rows, make_session_rows
+from waystation.web.api_routes import make_call_rows, make_invocation_rows, make_schedule_rows, make_session_rows
 from waystation.web.approval_pages import ApprovalPages
 from waystation.web.call_api import CallApi
 from waystation.web.completion_route import CompletionRoute
@@ -38,9 +38,11 @@ from waystation.web.limits import Limits
 from waystation.web.openapi_document import make_document_rows
 from waystation.web.pending_list import PendingList
 from waystation.web.route_table import RouteRow, build_routes, make_table
+from waystation.web.schedule_api import ScheduleApi
 from waystation.web.session_api import SessionApi
 from waystation.web.session_pages import SessionPages
 from waystation.web.shared_reads import SharedReads
+from waystation.web.spending_api import SpendingApi
 from waystation.web.starter import Starter
 from waystation.web.trigger_route import TriggerRoute
 from waystation.web.web_settings import WebSettings
@@ -88,6 +90,7 @@ def create_app(client: AgentClient, settings: WebSettings, access: Access | None
     table += make_call_rows(CallApi(client, approvals.answers, calls, invocations, limits), approvals.answers)
     table += make_invocation_rows(InvocationApi(client, invocations, starter), invocations)
     table += make_session_rows(SessionApi(sessions, invocations, starter), sessions)
+    table += make_schedule_rows(ScheduleApi(client, starter), SpendingApi(settings.usage))
     table += make_document_rows(table)
     before = [make_cors(origins)] if origins else []
     app = build_app(

@@ -87,13 +87,25 @@ class Starter:
         person, tenant = identify_starter(login), tenant_of(login)
         if key:
             # People cannot choose an invocation's ID. Otherwise, they could occupy the IDs that other people need.
-            names = [person, options.get("app", DEFAULT_APP), agent, key, *([tenant] if tenant else [])]
-            options.setdefault("id", f"{agent}-{digest(names)}")
+            options.setdefault("id", make_own_id(login, options.get("app", DEFAULT_APP), agent, key))
         owner: dict[str, Any] = {"user_id": user_id or person, "requester": person, "tenant": tenant}
         token = self._gatekeeper.make_signer(login)
         invocation = await self._client.start(agent, message, **owner, token=token, **options)
         log.info("invocation.started", invocation_id=invocation.id, by=login.subject, existed=invocation.existed)
         return invocation
+
+    async def schedule(self, login: Login, agent: str, message: str | JsonObject, *, id: str, **options: Any) -> None:
+        """Create a schedule that starts invocations in the name of this person, who is verified if a gateway can sign.
+
+        Raises:
+            ScheduleAlreadyRunningError: A schedule with this ID exists.
+        """
+        check_state(login, options.get("state") or {})
+        person = identify_starter(login)
+        options |= {"user_id": person, "requester": person, "tenant": tenant_of(login)}
+        options["token"] = self._gatekeeper.make_schedule_signer(login)
+        await self._client.schedule(agent, message, id=id, **options)
+        log.info("schedule.created", schedule_id=id, by=login.subject)
 
     def session(
         self, login: Login, session_id: str, *, agent: str, app: str = DEFAULT_APP, user_id: str | None = None
@@ -122,6 +134,12 @@ class Starter:
         fork = await self._client.forks.start(source, event, **changes, requester=person, token=token)
         log.info("invocation.forked", invocation_id=fork.id, by=login.subject, source=source)
         return fork
+
+
+def make_own_id(login: Login, app: str, agent: str, key: str) -> str:
+    """Return the ID of what a person starts with a key. No other person can make the same."""
+    names = [identify_starter(login), app, agent, key]
+    return f"{agent}-{digest([*names, tenant_of(login)] if tenant_of(login) else names)}"
 
 
 def check_state(login: Login, state: JsonObject) -> None:

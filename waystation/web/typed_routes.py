@@ -5,6 +5,7 @@ A handler takes the request and, by name, a `body`, a `query` and the idempotenc
 """
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from typing import Annotated, Any, ClassVar, TypeVar, cast, get_type_hints
@@ -25,6 +26,8 @@ JSON = "application/json"
 EVENTS = "text/event-stream"
 KEY_HEADER = "Idempotency-Key"
 MAX_KEY_CHARS = 200
+KEY_PATTERN = r"^[!-~]([ -~]*[!-~])?$"
+"""Printable characters of ASCII, because clients encode others differently. HTTP removes spaces at both ends."""
 
 
 class Body(Recorded):
@@ -154,7 +157,7 @@ async def read_body(request: Request, kind: type[BodyType]) -> BodyType:
 
 def _read_key(request: Request) -> str | None:
     key = request.headers.get(KEY_HEADER)
-    if key is not None and not (0 < len(key) <= MAX_KEY_CHARS and key.isprintable()):
-        text = f"{KEY_HEADER} must have 1 to {MAX_KEY_CHARS} printable characters."
+    if key is not None and not (len(key) <= MAX_KEY_CHARS and re.fullmatch(KEY_PATTERN, key)):
+        text = f"{KEY_HEADER} must have 1 to {MAX_KEY_CHARS} printable characters of ASCII."
         raise RequestRefused(HTTPStatus.BAD_REQUEST, "InvalidRequest", text)
     return key

@@ -12,6 +12,7 @@ from waystation.web.limits import Limits
 
 if TYPE_CHECKING:
     from waystation.artifacts import BaseArtifactService
+    from waystation.storage import QuotaStore
     from waystation.web.triggers import Trigger
 
 
@@ -47,6 +48,8 @@ class WebSettings:
     """Address of the Temporal Web UI that pages link to."""
     artifacts: "str | Path | BaseArtifactService" = Stores().artifacts
     """The folder, object store or service where workers store artifacts."""
+    usage: "QuotaStore | None" = None
+    """The workers' store of what tenants and users have used."""
     triggers: "Mapping[str, Trigger]" = field(default_factory=dict)
     """The triggers with which signed requests of other systems start agents, by name; see
     `waystation.web.triggers.read_triggers`."""

@@ -11,8 +11,10 @@ from tests.server.conftest import Serve
 from tests.server.identity.test_deciding import client_of
 from tests.server.workflows.outside import Till, approve_and_finish, failure, until_call, until_waiting, waiting
 from tests.unit.identity.conftest import Installation
-from waystation.client import Invocation
-from waystation.core.approval import ApprovalPolicy
+from waystation.approvers import Gatekeeper
+from waystation.approvers.permissions import Person
+from waystation.client import Invocation, make_times
+from waystation.core.approval import ApprovalPolicy, Verified
 from waystation.core.errors import NotAllowed
 from waystation.core.payload import JsonObject
 from waystation.testing import AgentEnvironment
@@ -162,3 +164,36 @@ async def test_a_forged_reply_that_names_another_requester_gets_nothing_paid(
             with pytest.raises(NotAllowed, match="not verified"):
                 await client_of(env, there).invocation(hers.id).approve("fc-1", token=there.provider.token(ZOE))
             assert await settled(hers, till)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "changes"),
+    [
+        ("", {}),
+        ("-2026-11-30T09:00:00Z", {"message": "pay Zoë"}),
+        ("-2026-11-30T09:00:00Z", {"user_id": "zoe"}),
+        ("-2026-11-30T09:00:00Z", {"schedule": None}),
+    ],
+    ids=["another ID", "message", "user", "no schedule"],
+)
+async def test_the_token_of_a_schedule_proves_nothing_for_other_requests(
+    serve: Serve, there: Installation, attacker: Attacker, suffix: str, changes: JsonObject
+) -> None:
+    """Zoë copies Bob's token from a schedule into a start with another ID or other content."""
+    till = Till()
+    keeper = Gatekeeper.from_file(there.folder / "gateway.toml", "default", interface="web")
+    signer = keeper.make_schedule_signer(Person(BOB, Verified(subject=BOB)))
+    async with serve(payer(till, OTHERS), identity=there.worker, verify=False) as env:
+        queue = env.client.task_queue
+        id = f"weekly-{queue}"
+        await env.client.schedule(
+            "payer", "pay", make_times(None, 604_800.0), id=id, user_id=BOB, requester=BOB, token=signer
+        )
+        schedule = await env.client.schedules.read(id)
+        assert schedule is not None
+        stolen = schedule.input.model_dump(mode="json", exclude_defaults=True) | changes
+        started = f"{id}{suffix}" if suffix else f"other-{queue}"
+        handle = await attacker.temporal.start_workflow("AgentInvocation", stolen, id=started, task_queue=queue)
+        error = await failure(env.client.invocation(handle.id))
+        await env.client.temporal.get_schedule_handle(id).delete()
+    assert (error.type, till.paid) == ("NotAllowed", [])

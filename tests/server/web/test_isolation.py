@@ -88,12 +88,17 @@ Read = Callable[[Member, Member], Awaitable[object]]
 
 
 def page(path: str, way: str) -> Read:
-    """Open a page about an invocation or a call of the other tenant."""
+    """Open a page about an invocation a call or a schedule of the other tenant."""
 
     async def read(me: Member, other: Member) -> object:
-        return await me.open(name_in(path, other.invocations[way]))
+        return await me.open(name_in(path, other.invocations[find_way(path, way)]))
 
     return read
+
+
+def find_way(path: str, way: str) -> str:
+    """Return which invocation a route is asked about: for a schedule, the one that it has started."""
+    return "schedule" if "/schedules/" in path else way
 
 
 def name_in(path: str, invocation: Invocation) -> str:
@@ -102,6 +107,8 @@ def name_in(path: str, invocation: Invocation) -> str:
     id = invocation.id + ("/fc-1" if page.startswith(("/approvals", "/calls")) else "")
     if page.startswith("/sessions"):
         id = id.rpartition("/")[0]
+    if page.startswith("/schedules"):
+        id = id[: -len("-2026-11-30T09:00:00Z")]
     has_artifact = page.endswith(("/artifact", "/artifacts/content"))
     return path.replace("{id}", quote(id, safe="")) + ("?name=secret.txt" if has_artifact else "")
 
@@ -178,9 +185,13 @@ async def answer(me: Member, other: Member) -> object:
 
 async def change(me: Member, other: Member) -> dict[tuple[str, str], str]:
     """Send each request that changes something of the other tenant. Return the outcomes."""
-    http, invocation = me.browser.http, other.invocations["session"]
+    http, started = me.browser.http, other.invocations
     csrf = (await me.browser.fields("/approvals"))["csrf"]
-    return {(method, path): await ask(http, method, name_in(path, invocation), csrf) for method, path in CHANGES}
+
+    async def send(method: str, path: str) -> str:
+        return await ask(http, method, name_in(path, started[find_way(path, "session")]), csrf)
+
+    return {(method, path): await send(method, path) for method, path in CHANGES}
 
 
 ROUTES = [row for row in EXPECTED if "{id}" in row[1] and "/api/sessions" not in row[1]]
@@ -230,7 +241,6 @@ async def begin(client: AgentClient, tenant: str | None, name: str) -> dict[str,
     schedule = await client.schedule("clerk", asks, WEEKLY, id=f"{name}-{tenant}-weekly", **names)
     await schedule.trigger()
     scheduled = await until(lambda: find_action(schedule), "the scheduled invocation")
-    await schedule.delete()
     started = await client.start("clerk", asks, **names)
     sent = await (await session.send(asks)).invocation()
     invocations = {"start": started, "schedule": client.invocation(scheduled), "session": sent}
@@ -289,5 +299,7 @@ async def test_each_kind_of_data_is_read_only_by_its_own_tenant(
                 assert other.is_shown_in(await read(me, other)) is (me is other), (kind, me.tenant, other.tenant)
         for me, other in foreign:
             assert await change(me, other) == dict.fromkeys(CHANGES, "N")
+        for tenant in tenants:
+            await client.temporal.get_schedule_handle(f"{name}-{tenant}-weekly").delete()
         for invocation in (started for of in invocations_of.values() for started in of.values()):
             await invocation.handle.terminate()

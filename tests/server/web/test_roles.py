@@ -20,6 +20,7 @@ from tests.server.workflows.outside import Till, until
 from tests.unit.identity.conftest import Installation
 from waystation.approvers import ROLES
 from waystation.approvers.identity.identity_file import GrantSection
+from waystation.client import make_times
 from waystation.client.agent_client import AgentClient
 from waystation.core.approval import ApprovalPolicy
 from waystation.web.access import Access
@@ -126,6 +127,17 @@ PAGES = {
         ("POST", f"/api/v1/sessions/{{id}}/{part}"): ("POST", "/sessions/{id}")
         for part in ("messages", "state", "artifacts", "close")
     },
+    ("GET", "/api/v1/schedules"): ("GET", "/invocations"),
+    ("POST", "/api/v1/schedules"): ("POST", "/api/invocations"),
+    ("GET", "/api/v1/schedules/{id}"): ("GET", "/invocations/{id}"),
+    **{
+        ("POST", f"/api/v1/schedules/{{id}}/{part}"): ("POST", "/invocations/{id}/retry")
+        for part in ("pause", "unpause", "delete")
+    },
+    # Only requesters who are authors, too.
+    ("POST", "/api/v1/schedules/{id}/trigger"): ("POST", "/sessions/{id}"),
+    # This server has no quota file.
+    ("GET", "/api/v1/budgets"): ("GET", "/api/sessions/{id}/events"),
 }
 """The routes of the JSON API, each with the route of a page that admits the same people."""
 EXPECTED = {row: EXPECTED[page] for row, page in PAGES.items()} | EXPECTED
@@ -158,17 +170,21 @@ async def test_each_route_admits_exactly_the_roles_of_the_table(
         user = DANA if who == "requester" else ERIN
         invocation, call = await begun(env.client, "payer", user_id=user)
         session = await env.client.session(agent="payer", session_id=f"s-{invocation.id}", user_id=user).create()
+        times = make_times(None, 604_800.0)
+        schedule = await env.client.schedule("payer", "Pay.", times, id=f"s-{invocation.id}", user_id=user)
         http = me.http if me else stranger
         csrf = (await me.fields("/approvals"))["csrf"] if me else ""
         outcomes = {}
         for method, path in EXPECTED:
             kind = path.removeprefix("/api/v1").partition("/{")[0]
-            id = {"/approvals": call, "/calls": call, "/sessions": session.id}.get(kind, invocation.id)
+            ids = {"/approvals": call, "/calls": call, "/sessions": session.id, "/schedules": schedule.id}
+            id = ids.get(kind, invocation.id)
             exact = path.replace("{id}", quote(id, safe="")) + ("/style.css" if path == "/static" else "")
             outcomes[method, path] = await ask(http, method, exact, csrf)
         assert outcomes == {row: letters[PEOPLE.index(who)] for row, letters in EXPECTED.items()}
         own = {(row.method, row.path) for row in web.table if row.role != "machine"}  # their URLs prove who calls
         assert own == set(EXPECTED)
+        await schedule.delete()
         for handle in (invocation.handle, session.handle):
             with contextlib.suppress(RPCError):  # people who may stop it have done so
                 await handle.terminate()

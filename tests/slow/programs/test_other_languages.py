@@ -21,6 +21,9 @@ from temporalio.worker import Worker
 from tests.documents import blocks, how_to, section
 from tests.server.approvals.asking import asker
 from tests.server.conftest import Serve
+from tests.server.web.desk import payer
+from tests.server.web.sites import TOKEN, site
+from tests.server.workflows.outside import Till
 from waystation import ActivityTool, Agent
 from waystation.testing import ScriptedModel, calls, responses, says
 from waystation.worker import AgentService
@@ -221,3 +224,18 @@ async def test_a_workflow_in_go_runs_an_agent_through_nexus(serve: Serve, tmp_pa
         ):
             text = await env.temporal.execute_workflow("Returns", "It broke.", id="returns-go", task_queue="returns-go")
     assert text == "Send a label."
+
+
+@pytest.mark.parametrize("language", ["go", "java"])
+async def test_a_program_starts_an_agent_over_http(serve: Serve, tmp_path: Path, language: str) -> None:
+    """The programs of the page on HTTP need no library. They print what the agent waits for."""
+    [source] = blocks(how_to("call-agents-over-http"), language)
+    command, name = {"go": (("go", "run"), "main.go"), "java": (("java",), "StartPayer.java")}[language]
+    (tmp_path / name).write_text(source)
+    async with serve(payer(Till(), {"amount": 5}), verify=False) as env, site(env.client) as web:
+        environment = os.environ | {"WAYSTATION_URL": web.url, "WAYSTATION_WEB_TOKEN": TOKEN}
+        process = await asyncio.create_subprocess_exec(
+            need(command[0]), *command[1:], tmp_path / name, env=environment, stdout=subprocess.PIPE
+        )
+        out, _ = await process.communicate()
+    assert b"waiting" in out

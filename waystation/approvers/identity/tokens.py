@@ -42,6 +42,10 @@ LIFETIME_S = TOKEN_LIFETIME_S
 """How long an envelope is valid, in seconds. The answer must reach a worker in this time. The token inside has its own
 expiry. Tokens from the gateway are valid for the same time.
 """
+SCHEDULE_LIFETIME_S = 10 * 365 * 86_400.0
+"""How long the token of a schedule is valid, in seconds. It states who asked for the schedule, which stays true.
+Withdrawing the gateway's key ends it.
+"""
 MAX_JWT_CHARS = 16_000
 MAX_NONCE_CHARS = 100
 LEEWAY_S = 60.0
@@ -128,7 +132,7 @@ class Gateway:
             "sub": subject,
             "roles": list(roles),
             "iat": now,
-            "exp": now + int(LIFETIME_S),
+            "exp": now + int(lifetime_of(answer)),
             BINDING: {"namespace": namespace, "call": approval_id, "answer": answer_digest(answer)},
         }
         algorithm = _SIGNATURES[self._key.curve_name]
@@ -188,12 +192,17 @@ class Sealer:
             "call": approval_id,
             "answer": answer_digest(answer),
             "jti": nonce or secrets.token_urlsafe(16),
-            "exp": int(self._clock() + LIFETIME_S),
+            "exp": int(self._clock() + lifetime_of(answer)),
         }
         algorithms = [algorithm_of(self._key), ENCRYPTION]
         return jwe.encrypt_compact(
             {"alg": algorithms[0], "enc": ENCRYPTION}, encode(content), self._key, algorithms=algorithms
         )
+
+
+def lifetime_of(answer: Answer | Request | Mapping[str, Any]) -> float:
+    """Return how long the token of an answer or request is valid, in seconds."""
+    return SCHEDULE_LIFETIME_S if isinstance(answer, Request) and answer.lasting else LIFETIME_S
 
 
 def algorithm_of(key: ECKey | OKPKey | OctKey) -> str:
@@ -231,7 +240,7 @@ def open_envelope(
         raise NotAllowed("The token's envelope lacks `token` or `jti`, or one is not a valid string. See the contract.")
     if not is_time(until):
         raise NotAllowed("The token's envelope lacks `exp`, a number of seconds since 1970. See the contract.")
-    if until > now + LIFETIME_S + LEEWAY_S:
+    if until > now + lifetime_of(answer) + LEEWAY_S:
         raise NotAllowed("The token's envelope expires more than a day from now (`exp`). See the contract.")
     bound = answer_digest(answer)
     kind, place = ("a request", "invocation") if isinstance(answer, Request) else ("an answer", "call")

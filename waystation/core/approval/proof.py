@@ -35,6 +35,8 @@ class Request:
     """The content of an invocation's start or of a session message. The sender's token is valid only for it."""
 
     content: JsonObject
+    lasting: bool = False
+    """Whether this is the request for a schedule, whose token must be valid for as long as the schedule."""
 
 
 class SignedRequest(Recorded):

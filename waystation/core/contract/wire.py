@@ -230,6 +230,8 @@ class InvocationInput(Recorded):
     """Proof of the requester's identity, encrypted for the workers."""
     signed_request: SignedRequest | None = None
     """The verified requesters of a called agent or a fork. Accepted only from a parent workflow."""
+    schedule: str | None = Field(default=None, max_length=MAX_NAME_CHARS)
+    """ID of the schedule for which `token` was made, or None if it was made for this invocation."""
     unknown: UnknownOutcome | None = None
     """The call about which this invocation only asks operators. Accepted only from a parent workflow."""
     tenant: TenantName | None = None
@@ -271,7 +273,20 @@ class InvocationInput(Recorded):
         if self.session:
             return message_request(self.message, self.session.message_id)
         engine_fields = {"token", "signed_request", "standing", "session", "carried", "traceparent", "unknown"}
-        return Request(content=self.model_dump(mode="json", exclude_defaults=True, exclude=engine_fields))
+        content = self.model_dump(mode="json", exclude_defaults=True, exclude=engine_fields)
+        return Request(content=content, lasting=self.schedule is not None)
+
+    def receiver(self, invocation_id: str) -> str:
+        """Return the ID for which the token of an invocation with this input must have been made.
+
+        A schedule starts invocations whose IDs are its own followed by the time.
+        """
+        if self.fork:
+            return invocation_id
+        if self.session:
+            return self.session.id
+        is_scheduled = self.schedule is not None and invocation_id.startswith(f"{self.schedule}-")
+        return self.schedule if is_scheduled and self.schedule else invocation_id
 
 
 def message_request(message: str | JsonObject, message_id: str | None) -> Request:

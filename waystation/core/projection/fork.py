@@ -152,7 +152,8 @@ def _check_inherited_approvals(log: Log) -> None:
 
 
 def _input(source: InvocationInput, given: InvocationInput) -> InvocationInput:
-    own = ("message", "metadata", "requester", "token", "signed_request", "streaming", "text_interval_s", "cut_after")
+    who = "requester", "token", "signed_request", "schedule"
+    own = "message", "metadata", *who, "streaming", "text_interval_s", "cut_after"
     budget = source.budget if given.budget == Budget() else given.budget
     return source.model_copy(update={name: getattr(given, name) for name in own} | {"standing": (), "budget": budget})
 
