@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from temporalio import workflow
-from temporalio.common import RawValue
+from temporalio.common import RawValue, WorkflowIDReusePolicy
 from temporalio.exceptions import FailureError
 from temporalio.workflow import ChildWorkflowCancellationType, ParentClosePolicy
 
@@ -67,6 +67,8 @@ class OutgoingEvents:
                     task_timeout=TASK_TIMEOUT,
                     cancellation_type=ChildWorkflowCancellationType.ABANDON,
                     parent_close_policy=ParentClosePolicy.ABANDON,
+                    # Whatever holds the ID, such as the delivery of an end that did not last, loses it.
+                    id_reuse_policy=WorkflowIDReusePolicy.TERMINATE_IF_RUNNING,
                     static_summary=event.event,
                 )
             finally:
