@@ -156,6 +156,20 @@ def parse_names(claims: JsonObject, claim: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
+def is_of_client(claims: JsonObject) -> bool:
+    """Return whether a token was evidently issued to a client itself, as by the grant `client_credentials`.
+
+    RFC 9068 makes the client the subject; Auth0, Microsoft and Keycloak have marks of their own.
+    """
+    clients = [claims.get(name) for name in ("client_id", "azp", "appid")]
+    return (
+        claims.get("sub") in [client for client in clients if client is not None]
+        or claims.get("gty") == "client-credentials"
+        or claims.get("idtyp") == "app"
+        or str(claims.get("preferred_username", "")).startswith("service-account-")
+    )
+
+
 class WorkerIdentity:
     """Verifies the identity of approvers. It has keys that decrypt envelopes, but no key that can sign answers."""
 
@@ -235,4 +249,7 @@ class WorkerIdentity:
         binding = {"namespace": namespace, "call": approval_id, "answer": envelope.answer}
         if (BINDING in claims or issuer.bound) and claims.get(BINDING) != binding:
             raise NotAllowed("The token was signed for another answer or request.")
-        return issuer.identify(claims), envelope.nonce
+        who = issuer.identify(claims)
+        if is_of_client(claims):  # its roles are not those of a person, so that a policy has to name its subject
+            who = who.model_copy(update={"roles": (), "is_program": True})
+        return who, envelope.nonce
