@@ -68,6 +68,8 @@ async def test_the_model_receives_that_the_call_ran(serve: Serve) -> None:
         question = await asked(env, invocation)
         assert (question.tool, question.args, question.kind) == ("pay", {"amount": 5}, "unknown")
         assert bank.keys[0] in question.hint
+        with pytest.raises(InvalidAnswer, match="but not 'start_again'"):
+            await invocation.answer("start_again", "fc-2", by="olga")
         await env.client.approvals.answer(question.approval_id, "ran", response={"paid": 5}, by="olga")
         request = await wait_for_model_calls(model, 3)
         await invocation.respond({"ok": True}, "fc-2")
