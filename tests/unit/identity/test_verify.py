@@ -236,7 +236,9 @@ async def test_a_token_of_a_program_has_no_roles(there: Installation) -> None:
     assert (who.subject, who.roles, who.is_program) == ("robot", (), True)
     assert "is_program" not in who.model_dump()
     for claims in ({"azp": "inbox"}, {"client_id": "inbox"}, {}):
-        person, _ = await there.verify(there.seal(there.provider.token("dana@example.com", roles=["finance"], **claims)))
+        person, _ = await there.verify(
+            there.seal(there.provider.token("dana@example.com", roles=["finance"], **claims))
+        )
         assert (person.roles, person.is_program) == (("finance",), False)
 
 
