@@ -31,6 +31,7 @@ from waystation.core.log import (
     START,
     Began,
     CallModel,
+    CallRef,
     Cancel,
     CancelRequested,
     Ended,
@@ -46,6 +47,7 @@ from waystation.core.log import (
     begin_entry,
     is_working,
     next_step,
+    responses,
 )
 from waystation.core.payload import JsonObject, encode
 from waystation.core.projection import Carried, entries_to_json, parse_carried
@@ -332,8 +334,10 @@ class AgentInvocation:
 
         Return whether there were any.
         """
-        effects = [] if self._stopped_effects else self._scheduler.effects()
-        if not effects or not workflow.patched(ids.ASKS_OUTCOMES):
+        calls = self._log.state.calls
+        refs = (ref for ref in self._scheduler.in_flight if isinstance(ref, CallRef))
+        effects = [str(ref) for ref in refs if responses.matters(calls[ref.function_call_id])]
+        if self._stopped_effects or not effects or not workflow.patched(ids.ASKS_OUTCOMES):
             return False
         self._stopped_effects = True
         await workflow.wait(self._scheduler.stop(effects), timeout=CANCEL_GRACE_S)

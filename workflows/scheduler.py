@@ -289,11 +289,6 @@ class Scheduler:
             self._writer.note_command()
         return running
 
-    def effects(self) -> list[str]:
-        """Return the IDs of the calls in flight about which operators are asked if their outcome is unknown."""
-        calls = self._writer.log.state.calls
-        return [str(ref) for ref in self.in_flight if isinstance(ref, CallRef) and responses.matters(calls[ref.function_call_id])]
-
     def stop_unwanted(self) -> None:
         """Cancel work in flight that belongs to stopped agents."""
         unwanted = self._writer.log.state.runs.unwanted
