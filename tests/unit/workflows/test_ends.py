@@ -16,7 +16,7 @@ async def test_a_cancellation_replaces_the_end_that_is_being_announced(monkeypat
     log, sent = log_of(user_message("go")), list[Any]()
     events = OutgoingEvents(LogWriter(log), lambda: None)
     monkeypatch.setattr(module, "now", lambda: 5.0)
-    monkeypatch.setattr(events, "send", lambda: sent.extend(log.state.outgoing) or log.state.outgoing.clear())
+    monkeypatch.setattr(events, "send", lambda: sent.append(log.state.outgoing.pop()) if log.state.outgoing else None)
     log.state.endpoints = {"ended": ("billing",)}
     for step in (Finish(), Finish(), Cancel()):
         await events.announce_end(step)
