@@ -25,7 +25,8 @@ which you can try them at `/api/v1`. [Call agents over HTTP](../how-to/call-agen
 - **Errors** are `application/problem+json` documents, as RFC 9457 defines them. Their `type` is `urn:waystation:error:`
   and a name, which the [catalogue of errors](errors.md) explains. Some names are only used here: `NotLoggedIn`,
   `ForeignForm` (a request with a cookie came from another site), `InvalidRequest`, `TooMany`, `Busy`, `NoServer`
-  (Temporal does not answer), `TookTooLong`, `InvocationEnded`, `UnknownArtifact`, `UnknownSchedule` and `NoQuotas`.
+  (Temporal does not answer), `TookTooLong`, `InvocationEnded`, `AsksOperators` (a question to operators is answered,
+  not stopped), `UnknownArtifact`, `UnknownSchedule` and `NoQuotas`.
 - **Access** is that of the pages: [roles](http.md#access), tenants, and 404 for everything that the caller may not see.
 - **IDs** in paths are single segments: write `/` as `%2F`.
 - **Requests** take at most 55 seconds. `wait_s` holds a request until something changes.

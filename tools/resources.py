@@ -123,6 +123,10 @@ class Lifespans:
         except LifespanFailed as error:
             if not ready.done():
                 ready.set_exception(error)
+        finally:
+            if not ready.done():  # no block may wait for what has failed in another way
+                error = LifespanFailed("The lifespan of an app was canceled while it opened its resources.")
+                ready.cancel() if stop.is_set() else ready.set_exception(error)
 
 
 async def _enter(stack: AsyncExitStack, name: str, lifespan: Lifespan) -> Resources:

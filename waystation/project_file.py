@@ -43,10 +43,12 @@ QUOTAS_ENV = "WAYSTATION_QUOTAS"
 CHANNELS_ENV = "WAYSTATION_CHANNELS"
 TRIGGERS_ENV = "WAYSTATION_TRIGGERS"
 WEB_IDENTITY_ENV = "WAYSTATION_WEB_IDENTITY"
-_SECRET = re.compile(r"(secret|passw(or)?d|token|api_?key|private_?key)(_file)?$|^urls$", re.IGNORECASE)
+_SECRET = re.compile(r"(secret|passw(or)?d|token|key)(_file)?$|^urls$", re.IGNORECASE)
 """Matches the names of keys whose values are secrets, or refer to them. Addresses of channels contain tokens."""
-_SECRET_VALUE = re.compile(r"://[^/@\s]*:[^/@\s]+@|[?&](password|token|secret|sig)=|-----BEGIN", re.IGNORECASE)
-"""Matches URLs with a password, and PEM."""
+_SECRET_VALUE = re.compile(
+    r"://[^/@\s]*:[^/@\s]+@|(^|[?&\s])\w*(passw(or)?d|token|secret|sig|api_?key|access_key)=|-----BEGIN", re.IGNORECASE
+)
+"""Matches URLs and connection strings with a password, and PEM."""
 
 
 class Setting(NamedTuple):
@@ -286,12 +288,16 @@ def load_project(place: str | Path | None = HERE) -> Project | None:
         return None
     if not os.path.isdir(named):
         return Project.read(Path(named).absolute())
-    with suppress(FileNotFoundError):  # the current folder was deleted
+    try:
         folder = Path(named).absolute()
-        for file in (parent / PROJECT_FILE for parent in (folder, *folder.parents)):
-            if os.path.lexists(file):
-                check_owner(file)
-                return Project.read(file)
+    except FileNotFoundError:  # the current folder was deleted
+        return None
+    for file in (parent / PROJECT_FILE for parent in (folder, *folder.parents)):
+        if os.path.lexists(file):
+            if not os.path.isfile(file):  # without its settings, a program might ask nobody for proof
+                raise InvalidConfiguration(file, "", f"is not a file. Remove it, or use `{NO_PROJECT}` instead.")
+            check_owner(file)
+            return Project.read(file)
     return None
 
 

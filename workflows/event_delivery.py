@@ -26,9 +26,13 @@ class AgentEventDelivery:
         """Deliver the event to all endpoints, and return their names.
 
         Raises:
-            ApplicationError: The event did not reach an endpoint before the time for retries was over.
+            ApplicationError: The event did not reach an endpoint before the time for retries was over, or another
+                workflow than its invocation started this one.
         """
-        event = OutgoingEvent.model_validate_json(input_data(params))
+        event, parent = OutgoingEvent.model_validate_json(input_data(params)), workflow.info().parent
+        # The signature vouches for the event, so only the invocation itself may have it delivered.
+        if parent is None or parent.workflow_id != event.invocation_id:
+            raise ApplicationError("Only an invocation delivers its events.", type="NotAllowed", non_retryable=True)
         problems = await asyncio.gather(*(_deliver(event, name) for name in event.endpoints))
         if failed := [problem for problem in problems if problem]:
             raise ApplicationError(f"Not delivered to {', '.join(failed)}.", type="NotDelivered", non_retryable=True)

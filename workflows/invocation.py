@@ -31,6 +31,7 @@ from waystation.core.log import (
     START,
     Began,
     CallModel,
+    CallRef,
     Cancel,
     CancelRequested,
     Ended,
@@ -46,6 +47,7 @@ from waystation.core.log import (
     begin_entry,
     is_working,
     next_step,
+    responses,
 )
 from waystation.core.payload import JsonObject, encode
 from waystation.core.projection import Carried, entries_to_json, parse_carried
@@ -207,7 +209,7 @@ class AgentInvocation:
         self._complete = False
         """Whether results have arrived in this workflow task. They come last, so all of the task's input has been
         processed."""
-        self._stopped_for_flush = False
+        self._stopped_for_flush = self._stopped_effects = False
 
     @workflow.run
     async def run(self, params: RawValue) -> RawValue:
@@ -264,7 +266,8 @@ class AgentInvocation:
                             trace(self._log, over=False)
                         await self._change()
                     case Finish() | Fail() if (
-                        await self._flush_scopes()
+                        await self._stop_effects()
+                        or await self._flush_scopes()
                         or await self._scheduler.wait_for_notifications()
                         or await self._scheduler.wait_for_questions()
                         or await self._scheduler.events.announce_end(step)
@@ -325,6 +328,20 @@ class AgentInvocation:
             if self._writer.fault:
                 raise self._writer.fault
         return waited
+
+    async def _stop_effects(self) -> bool:
+        """Stop the calls in flight whose outcome operators may have to find out, so that the log receives it.
+
+        Return whether there were any.
+        """
+        calls = self._log.state.calls
+        refs = (ref for ref in self._scheduler.in_flight if isinstance(ref, CallRef))
+        effects = [str(ref) for ref in refs if responses.matters(calls[ref.function_call_id])]
+        if self._stopped_effects or not effects or not workflow.patched(ids.ASKS_OUTCOMES):
+            return False
+        self._stopped_effects = True
+        await workflow.wait(self._scheduler.stop(effects), timeout=CANCEL_GRACE_S)
+        return True
 
     async def _stop_children(self) -> None:
         """Cancel the called agents that the server does not cancel when this run ends."""

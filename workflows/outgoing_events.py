@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from temporalio import workflow
-from temporalio.common import RawValue
+from temporalio.common import RawValue, WorkflowIDReusePolicy
 from temporalio.exceptions import FailureError
 from temporalio.workflow import ChildWorkflowCancellationType, ParentClosePolicy
 
@@ -27,7 +27,8 @@ class OutgoingEvents:
         self._writer, self._note_arrival = writer, note_arrival
         self.starting = 0
         """Number of deliveries that have not started."""
-        self.is_end_announced = False
+        self.announced_end: str | None = None
+        """The status of the end that was announced last, unless the invocation has continued since."""
         self._deliveries: list[asyncio.Task[None]] = []
 
     def send(self) -> None:
@@ -47,9 +48,9 @@ class OutgoingEvents:
         """
         status = "failed" if isinstance(step, Fail) else "completed" if isinstance(step, Finish) else "cancelled"
         reason = step.failure.error_type if isinstance(step, Fail) else None
-        if not self.is_end_announced:
+        if self.announced_end != status:  # a cancellation may arrive while the delivery of another end starts
             announce(self._writer.log.state, now(), "ended", "ended", status=status, reason=reason)
-            self.is_end_announced = True
+            self.announced_end = status
         self.send()
         if not self.starting:
             return False
@@ -67,6 +68,8 @@ class OutgoingEvents:
                     task_timeout=TASK_TIMEOUT,
                     cancellation_type=ChildWorkflowCancellationType.ABANDON,
                     parent_close_policy=ParentClosePolicy.ABANDON,
+                    # Whatever holds the ID, such as the delivery of an end that did not last, loses it.
+                    id_reuse_policy=WorkflowIDReusePolicy.TERMINATE_IF_RUNNING,
                     static_summary=event.event,
                 )
             finally:

@@ -142,7 +142,7 @@ class Scheduler:
         """Call an agent's model, or run the agent's callbacks."""
         log, state = self._writer.log, self._writer.log.state
         number, agent = state.steps + 1, state.runs[step.turn].agent
-        self.events.is_end_announced = False
+        self.events.announced_end = None
         position = self._writer.position()
         called = ModelCalled(number, step.turn, step.wrap_up is not None)
         self._writer.record(ModelCallRef(number, step.turn, called.wrap_up), called)

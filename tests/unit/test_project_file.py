@@ -87,6 +87,19 @@ def test_a_link_of_another_user_is_refused(write: Write, tmp_path: Path, monkeyp
         load_project(tmp_path)
 
 
+@pytest.mark.parametrize("kind", ["folder", "pipe", "link"])
+def test_what_is_not_a_file_is_an_error(tmp_path: Path, kind: str) -> None:
+    """A project whose settings cannot be read is not taken for none, and a pipe does not stop the program."""
+    make: dict[str, Callable[[Path], None]] = {
+        "folder": Path.mkdir,
+        "pipe": os.mkfifo,
+        "link": lambda path: path.symlink_to(tmp_path / "gone.toml"),
+    }
+    make[kind](tmp_path / "waystation.toml")
+    with pytest.raises(InvalidConfiguration, match="is not a file"):
+        load_project(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
@@ -111,6 +124,10 @@ def test_an_unknown_key_is_an_error_with_the_nearest_name(write: Write, text: st
         (f'[server]\napi_key = "~{KEY}"', "server.api_key: line 2"),
         ('[stores]\nmemory = "postgresql://app:hunter2@db/waystation"', "stores.memory: line 2"),
         ('[stores]\nmemory = "postgresql://db/waystation?password=hunter2"', "stores.memory: line 2"),
+        ('[stores]\nmemory = "postgresql://db/waystation?user=app&sslpassword=hunter2"', "stores.memory: line 2"),
+        ('[stores]\nmemory = "host=db password=hunter2"', "stores.memory: line 2"),
+        ('[stores]\npayloads = "s3://store?aws_secret_access_key=hunter2"', "stores.payloads: line 2"),
+        ('[identity.workers.completion]\nkey = "hunter2"', "identity.workers.completion.key: line 2"),
         (f'[encryption]\nkeys = "{KEY}"', "encryption.keys: line 2"),
         ('[notifications.channels.desk]\nurls = ["slack://T1/B1/hunter2"]', "notifications.channels.desk.urls: line 2"),
         ('[web]\ntoken = "hunter2"', "web.token: line 2"),

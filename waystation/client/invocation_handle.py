@@ -370,8 +370,8 @@ class Invocation:
             InvalidConfiguration: No key is configured for encrypting the token.
         """
         await self.started()
-        if action == "start_again":
-            maker = await describe_workflow(self.client.temporal, self.id.rpartition("/")[0])
+        if action == "start_again" and (maker_id := self.id.rpartition("/")[0]):  # others are refused by a worker
+            maker = await describe_workflow(self.client.temporal, maker_id)
             if maker is None or maker.status is not WorkflowExecutionStatus.RUNNING:
                 raise errors.InvalidAnswer(
                     "The invocation that made the call has ended, so the call cannot start again. If it did not run, "

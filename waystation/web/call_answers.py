@@ -113,7 +113,7 @@ class CallView:
     def with_version(self, version: str) -> PendingCall:
         """Return the call with the parts of a form's `version`."""
         digest, run, question = [*version.split(" "), "", ""][:3]
-        return self.as_shown(digest, run=run, question=int(question) if question.isdecimal() else None)
+        return self.as_shown(digest, run=run, question=int(question[:9]) if question.isdecimal() else None)
 
     def as_shown(self, digest: str | None, *, run: str = "", question: int | None = None) -> PendingCall:
         """Return the call as it was shown to a person. A missing digest or run keeps its current value.

@@ -115,7 +115,7 @@ class Shown(Body):
 
     digest: str | None = None
     """The digest of the call as it was shown. The answer counts only if the call has not changed since."""
-    question: int | None = None
+    question: int | None = Field(default=None, strict=True)
     """The question of the call as it was shown. The answer counts only for this question."""
 
 

@@ -10,7 +10,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import ExitStack, aclosing
+from contextlib import ExitStack, aclosing, suppress
 from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
@@ -317,13 +317,14 @@ class InvocationActions:
         """Perform one of `ACTIONS` on the invocation in the path. Return its ID, and whether this changed anything.
 
         Raises:
-            Refused: The invocation does not exist, or has ended.
+            Refused: The invocation does not exist, has ended, or only asks operators about a call.
         """
         invocation, described = await self._find(request)
         if described.status is not WorkflowExecutionStatus.RUNNING:
             raise RequestRefused(HTTPStatus.CONFLICT, "InvocationEnded", f"{described.id!r} has already ended.")
         match action:
             case "stop":
+                await _check_stoppable(invocation)
                 await invocation.cancel()
                 changed = True
             case "retry":
@@ -395,6 +396,21 @@ async def _read_log(invocation: Invocation) -> Log:
         return await invocation.log()
     except ForeignHistory as error:
         raise RequestRefused(HTTPStatus.NOT_FOUND, "UnknownInvocation", str(error)) from None
+
+
+async def _check_stoppable(invocation: Invocation) -> None:
+    """Check that an invocation does not only ask operators whether a call took effect.
+
+    It belongs to the same user as the call, who could otherwise end the question before an operator has seen it.
+
+    Raises:
+        Refused: It does.
+    """
+    with suppress(ForeignHistory, StoreFailed):  # what cannot be read can be stopped, too
+        started = (await invocation.log()).state.input
+        if started and started.unknown:
+            text = "Operators are asked here whether a call took effect. Answer the question instead of stopping it."
+            raise RequestRefused(HTTPStatus.CONFLICT, "AsksOperators", text)
 
 
 def format_events(events: Sequence[Event], start: int) -> JsonObject:

@@ -280,3 +280,37 @@ async def test_an_unverified_machine_cannot_pose_as_one_of_two_people(serve: Ser
         for name in ("dana", "sam"):
             await invocation.approve("fc-1", by=name)
         await invocation.result()
+
+
+async def test_no_progress_uses_up_the_final_answer(serve: Serve, people: People) -> None:
+    """A machine chooses the ID of its progress, and may choose any."""
+    claims = Claims()
+    async with (
+        serve(assessor(claims.assess), identity=people.identity) as env,
+        site(env.client, gatekeeper=gatekeeper(people)) as web,
+    ):
+        invocation = await until_waiting(env.client.start("assessor", "go"))
+        url = f"{web.url}/completions/{claims.token()}"
+        for id in ("completion", "0"):
+            told = await post(url, {"response": {"step": id}, "final": False, "answer_id": id})
+            assert told.status_code == 200
+        assert (await post(url, {"response": PAID})).status_code == 200
+        await invocation.result()
+
+
+async def test_a_machine_that_repeats_its_url_does_not_publish_it(serve: Serve, people: People) -> None:
+    """Systems often send a callback back in what they report, and everybody may read a history."""
+    claims = Claims()
+    async with (
+        serve(assessor(claims.assess), identity=people.identity) as env,
+        site(env.client, gatekeeper=gatekeeper(people)) as web,
+    ):
+        invocation = await until_waiting(env.client.start("assessor", "go"))
+        url = f"{web.url}/completions/{claims.token()}"
+        for final in (False, True):
+            sent = {"response": {"callback": url, claims.token(): 1}, "final": final}
+            assert (await post(url, sent)).status_code == 200
+        await invocation.result()
+        log, history = await invocation.log(), (await invocation.handle.fetch_history()).to_json()
+    responses = [part["response"] for event in log.state.events for part in event.function_responses()]
+    assert claims.token() not in json.dumps([history, responses])

@@ -19,7 +19,7 @@ from tests.unit.notices.conftest import channels
 from waystation.activities.notifications import Channels
 from waystation.client.agent_client import Invocation
 from waystation.core import ids
-from waystation.core.contract import ActivityOptions, Retries, Settings, WorkflowSettings
+from waystation.core.contract import EVENT_WORKFLOW, ActivityOptions, Retries, Settings, WorkflowSettings
 from waystation.core.payload import JsonObject
 from waystation.testing import says
 
@@ -133,3 +133,34 @@ async def test_an_invocation_that_is_held_before_its_first_reply_is_reported(
     assert held.body["type"] == "waystation.invocation.held"
     assert held.body["data"]["reason"] == "model_unavailable"
     assert ended.body["data"]["status"] == "cancelled"
+
+
+async def test_an_event_that_no_invocation_announced_is_not_delivered(
+    serve: Serve, receiver: WebhookReceiver, tmp_path: Path
+) -> None:
+    """Endpoints trust the signature, so nobody else can have an event signed by starting its delivery."""
+    async with serve(speaks("clerk"), channels=channels(tmp_path, endpoint(tmp_path, receiver)), settings=QUICK) as env:
+        about: JsonObject = {"invocation_id": "inv-of-another", "agent": "clerk", "app": "waystation", "user_id": "ada"}
+        forged = {"event": "ended", "endpoints": ["billing"], "key": "ended", "time": 1.0, "status": "completed"}
+        delivery = await env.temporal.start_workflow(
+            EVENT_WORKFLOW, about | forged, id="inv-of-another/event:ended", task_queue=env.client.task_queue
+        )
+        with pytest.raises(WorkflowFailureError) as failed:
+            await delivery.result()
+    assert "NotAllowed" in str(failed.value.cause)
+    assert receiver.requests == []
+
+
+async def test_a_delivery_whose_id_is_taken_is_made_all_the_same(
+    serve: Serve, receiver: WebhookReceiver, tmp_path: Path
+) -> None:
+    """A workflow that holds the ID, such as an earlier delivery after a reset, does not swallow the event."""
+    file = channels(tmp_path, endpoint(tmp_path, receiver))
+    async with serve(speaks("clerk", says("Hello.")), channels=file) as env:
+        id = f"{env.client.task_queue}-taken"
+        taken = ids.event_delivery(id, "ended")
+        await env.temporal.start_workflow(EVENT_WORKFLOW, {}, id=taken, task_queue="nobody-polls-this")
+        invocation = await env.client.start("clerk", "hello", id=id)
+        await invocation.result()
+        [ended] = await received(receiver)
+    assert ended.body["data"]["status"] == "completed"

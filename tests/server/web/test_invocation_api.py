@@ -7,8 +7,10 @@ from tests.server.web.desk import payer
 from tests.server.web.sites import site
 from tests.server.web.test_call_api import name_of, post
 from tests.server.workflows.outside import Till, until
+from tests.server.workflows.test_unknown_outcomes import Bank, asked
+from tests.server.workflows.test_unknown_outcomes import payer as payer_once
 from waystation.agents import Agent
-from waystation.testing import ScriptedModel, says
+from waystation.testing import ScriptedModel, calls, says
 
 INVOCATIONS = "/api/v1/invocations"
 
@@ -79,3 +81,16 @@ async def test_the_token_of_a_server_for_several_people_starts_nothing(serve: Se
     async with serve(agent) as env, site(env.client, names=["web.example"]) as web, web.program() as program:
         refused = await post(program, INVOCATIONS, {"agent": "talker", "message": "hi"})
         assert (refused.status_code, name_of(refused)) == (403, "NotAllowed")
+
+
+async def test_the_question_to_operators_is_answered_and_not_stopped(serve: Serve) -> None:
+    """Otherwise, the person whose call it is about could end the question before an operator has seen it."""
+    bank = Bank(lost=1)
+    agent, _ = payer_once(bank, calls(("pay", {"amount": 5})), says("Unknown."))
+    async with serve(agent, verify=False) as env, site(env.client) as web, web.program() as program:
+        invocation = await env.client.start("agent", "go")
+        question = await asked(env, invocation)
+        stopped = await post(program, f"{INVOCATIONS}/{quote(question.invocation_id, safe='')}/stop", {})
+        assert (stopped.status_code, name_of(stopped)) == (409, "AsksOperators")
+        await env.client.approvals.answer(question.approval_id, "not_run", by="olga")
+        await env.client.invocation(question.invocation_id).result()

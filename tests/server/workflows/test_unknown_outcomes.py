@@ -5,13 +5,14 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from temporalio.client import WorkflowFailureError
 
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import cut, tool_responses, until, wait_for_model_calls
 from tests.server.workflows.test_continuing import start_with_cuts
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
-from waystation.core.approval import PendingCall
+from waystation.core.approval import ApprovalPolicy, PendingCall
 from waystation.core.errors import InvalidAnswer
 from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
 from waystation.tools.function_tool import FunctionTool
@@ -68,6 +69,8 @@ async def test_the_model_receives_that_the_call_ran(serve: Serve) -> None:
         question = await asked(env, invocation)
         assert (question.tool, question.args, question.kind) == ("pay", {"amount": 5}, "unknown")
         assert bank.keys[0] in question.hint
+        with pytest.raises(InvalidAnswer, match="but not 'start_again'"):
+            await invocation.answer("start_again", "fc-2", by="olga")
         await env.client.approvals.answer(question.approval_id, "ran", response={"paid": 5}, by="olga")
         request = await wait_for_model_calls(model, 3)
         await invocation.respond({"ok": True}, "fc-2")
@@ -128,3 +131,18 @@ async def test_an_answer_reaches_an_invocation_that_continued_as_new(serve: Serv
         assert (await invocation.result()).text == "Done."
     assert bank.keys == [f"{invocation.id}/fc-1"] * 2
     assert {"paid": 5} in tool_responses(request)
+
+
+async def test_operators_are_asked_about_a_call_that_the_end_of_its_invocation_stops(serve: Serve) -> None:
+    """The invocation fails, because another call expired, while the payment is on its way."""
+    bank, strict = Bank(lost=1), ApprovalPolicy(on_expiry="fail", deadline=timedelta(seconds=1))
+    pay = FunctionTool(bank.pay, effect="once", cancel_within=timedelta(seconds=1))
+    tools = [pay, LongRunningFunctionTool(ask, approval=strict)]
+    async with serve(Agent(name="agent", model=ScriptedModel(PAY_AND_ASK), tools=tools)) as env:
+        invocation = await env.client.start("agent", "go")
+        with pytest.raises(WorkflowFailureError):
+            await invocation.result()
+        question = await asked(env, invocation)
+        assert bank.keys[0] in question.hint
+        await env.client.approvals.answer(question.approval_id, "ran", by="olga")
+    assert len(bank.keys) == 1

@@ -97,3 +97,24 @@ def test_a_flood_of_ignored_answers_adds_a_bounded_number_of_events() -> None:
     for number in range(MAX_IGNORED_EVENTS + 30):
         log.append(parse_ref(f"s{number + 1}!"), 1_002, AnswerIgnored("UnknownCall", "No such call."))
     assert (log.state.ignored, len(log.state.events) - before) == (MAX_IGNORED_EVENTS + 30, MAX_IGNORED_EVENTS)
+
+
+@pytest.mark.parametrize(
+    ("policy", "action", "is_named"),
+    [
+        ({"quorum": 2}, "approve", False),
+        ({"verified": True}, "approve", False),
+        ({"approvers": ("ann",)}, "waive", False),
+        ({"approvers": ("robot",)}, "approve", True),
+        ({"approvers": ("ann",), "operators": ("robot",)}, "waive", True),
+    ],
+)
+def test_a_program_counts_only_where_a_policy_names_it(policy: JsonObject, action: Any, is_named: bool) -> None:
+    """The provider vouches for it, but it is none of the people of a quorum."""
+    who = Verified(subject="robot", is_program=True)
+    answer = Answer(function_call_id="fc-1", action=action)
+    if is_named:
+        assert check_answer(pending(policy), answer, 1_003, who).id == "fc-1"
+    else:
+        with pytest.raises(NotAllowed, match=r"'robot' is a program"):
+            check_answer(pending(policy), answer, 1_003, who)

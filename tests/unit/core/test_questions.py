@@ -4,9 +4,9 @@ import pytest
 
 from tests.unit.core.story import answered, log_of, model_calls, tool_returned, user_message
 from tests.unit.core.test_asking import request_confirmation, request_login
-from waystation.core.approval import Answer, Verification, Verified
+from waystation.core.approval import Answer, Verification, Verified, parse_answer
 from waystation.core.contract import EventActions, ToolConfirmation
-from waystation.core.errors import AlreadyAnswered
+from waystation.core.errors import AlreadyAnswered, InvalidAnswer
 from waystation.core.log import (
     AnswerVerified,
     Log,
@@ -112,3 +112,10 @@ def test_an_answer_can_name_its_question() -> None:
     log.append(parse_ref("fc-1"), 1_011, tool_returned("fc-1", {"status": "pending"}, final=False))
     (pending,) = log.state.pending()
     check_answer(log, named.model_copy(update={"question": pending.question}), 1_012)
+
+
+@pytest.mark.parametrize("question", ["true", '"1"', "1.0"])
+def test_the_number_of_a_question_is_an_integer(question: str) -> None:
+    """Nothing else is read as the first question."""
+    with pytest.raises(InvalidAnswer, match="question"):
+        parse_answer(f'{{"function_call_id": "fc-1", "action": "approve", "question": {question}}}'.encode())

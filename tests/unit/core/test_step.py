@@ -17,7 +17,20 @@ from tests.unit.core.story import (
 )
 from waystation.core.budget import Budget
 from waystation.core.contract import EventActions
-from waystation.core.log import CallModel, Cancel, CancelRequested, Finish, Perform, Wait, next_step
+from waystation.core.log import (
+    CallLost,
+    CallModel,
+    CallRef,
+    Cancel,
+    CancelRequested,
+    Failure,
+    Finish,
+    Perform,
+    Wait,
+    next_step,
+    parse_details,
+)
+from waystation.core.projection import TOOL_OUTCOME, target_entry
 
 
 def test_a_message_is_sent_to_the_model() -> None:
@@ -273,3 +286,12 @@ def test_temporary_state_never_leaves_the_invocation() -> None:
     log = log_of(user_message("go"), model_calls("a"), tool_returned("fc-1", {}, state={"temp:x": 1, "y": 2}))
     assert log.state.session.values == {"temp:x": 1, "y": 2}
     assert log.state.result().state_delta == {"y": 2}
+
+
+def test_the_error_of_a_tool_cannot_pose_as_a_report_of_endpoints() -> None:
+    """An activity of the user may fail with details of any form and size, which no history has to carry."""
+    hostile = parse_details([{"endpoints": {"ended": ["billing"]}}], is_over=False)
+    failure = Failure.model_validate({"kind": "error", **hostile})
+    for lost in (target_entry(CallRef("fc-1"), failure), TOOL_OUTCOME.to_entry(CallRef("fc-1"), failure)):
+        assert isinstance(lost, CallLost)
+        assert lost.failure.endpoints == {}

@@ -243,6 +243,18 @@ async def test_an_unknown_critical_header_is_refused(there: Installation, name: 
     assert "unsupported extension" in await refusal(there, there.seal(token))
 
 
+async def test_a_token_of_a_program_has_no_roles(there: Installation) -> None:
+    """A client's own token, which it may send without any interface, must not count as that of a person."""
+    who, _ = await there.verify(there.seal(there.provider.token("robot", roles=["finance"], azp="robot")))
+    assert (who.subject, who.roles, who.is_program) == ("robot", (), True)
+    assert "is_program" not in who.model_dump()
+    for claims in ({"azp": "inbox"}, {"client_id": "inbox"}, {}):
+        person, _ = await there.verify(
+            there.seal(there.provider.token("dana@example.com", roles=["finance"], **claims))
+        )
+        assert (person.roles, person.is_program) == (("finance",), False)
+
+
 async def test_a_short_rsa_key_of_a_provider_is_refused(tmp_path: Path, own_openid: FakeOpenId) -> None:
     """A key that is too short is refused, because its signatures can be forged."""
     with warnings.catch_warnings():

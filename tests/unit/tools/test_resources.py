@@ -62,6 +62,21 @@ async def test_a_lifespan_that_fails_closes_the_others_and_names_the_cause() -> 
     assert [step for step, _ in steps] == ["open db", "close db"]
 
 
+async def test_a_lifespan_that_is_canceled_does_not_leave_its_worker_waiting() -> None:
+    """Libraries raise this error when their own time limits are over, and no one cancels the worker."""
+
+    @asynccontextmanager
+    async def canceled() -> AsyncIterator[dict[str, Any]]:
+        if True:
+            raise asyncio.CancelledError
+        yield {}
+
+    async with asyncio.timeout(10):
+        with pytest.raises(LifespanFailed, match="was canceled"):
+            async with Lifespans(lambda: {"shop": canceled}).opened():
+                pytest.fail("The block must not run.")
+
+
 async def test_a_user_that_gives_up_while_resources_open_stops_the_opening() -> None:
     """A worker that is canceled during its start leaves nothing open, and another one can start afterward."""
     steps: Steps = []

@@ -9,7 +9,7 @@ from waystation.approvers.identity.admission import Admission
 from waystation.approvers.identity.identity_file import Configuration, OidcSection
 from waystation.approvers.identity.keys import IssuerKeys
 from waystation.approvers.identity.tokens import MAX_JWT_CHARS, parse_part
-from waystation.approvers.identity.verification import Issuer
+from waystation.approvers.identity.verification import Issuer, is_of_client
 from waystation.core.approval import Verified
 from waystation.core.errors import AuthorizationFailed, InvalidConfiguration, NotAllowed
 from waystation.core.payload import JsonObject
@@ -112,7 +112,7 @@ class BearerTokens:
         until, name = float(claims["exp"]), claims.get("name")
         if is_machine := claims.get("sub") in self._machines:
             who = self._machine_issuer.identify(claims)
-        elif _is_of_client(claims):
+        elif is_of_client(claims):
             raise NotAllowed(
                 "The token belongs to a program and not to a person. Add its subject to `machines` in the section "
                 "[oidc] of this server's identity file."
@@ -138,17 +138,3 @@ def _scopes_of(claims: JsonObject) -> set[str]:
     found = (claims.get(name) for name in ("scope", "scp"))
     lists = (value.split() if isinstance(value, str) else value for value in found)
     return {scope for value in lists if isinstance(value, list) for scope in value if isinstance(scope, str)}
-
-
-def _is_of_client(claims: JsonObject) -> bool:
-    """Return whether a token was evidently issued to a client itself, as by the grant `client_credentials`.
-
-    RFC 9068 makes the client the subject; Auth0, Microsoft and Keycloak have marks of their own.
-    """
-    clients = [claims.get(name) for name in ("client_id", "azp", "appid")]
-    return (
-        claims.get("sub") in [client for client in clients if client is not None]
-        or claims.get("gty") == "client-credentials"
-        or claims.get("idtyp") == "app"
-        or str(claims.get("preferred_username", "")).startswith("service-account-")
-    )

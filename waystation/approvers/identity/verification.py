@@ -156,6 +156,20 @@ def parse_names(claims: JsonObject, claim: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
+def is_of_client(claims: JsonObject) -> bool:
+    """Return whether a token was evidently issued to a client itself, as by the grant `client_credentials`.
+
+    RFC 9068 makes the client the subject; Auth0, Microsoft and Keycloak have marks of their own.
+    """
+    clients = [claims.get(name) for name in ("client_id", "azp", "appid")]
+    return (
+        claims.get("sub") in [client for client in clients if client is not None]
+        or claims.get("gty") == "client-credentials"
+        or claims.get("idtyp") == "app"
+        or str(claims.get("preferred_username", "")).startswith("service-account-")
+    )
+
+
 class WorkerIdentity:
     """Verifies the identity of approvers. It has keys that decrypt envelopes, but no key that can sign answers."""
 
@@ -237,4 +251,7 @@ class WorkerIdentity:
             raise NotAllowed("The token was signed for another answer or request.")
         # A gateway names the trigger that requests an invocation. No token lets a machine answer.
         is_signed_request = BINDING in claims and isinstance(answer, Request)
-        return issuer.identify(claims, may_be_machine=is_signed_request), envelope.nonce
+        who = issuer.identify(claims, may_be_machine=is_signed_request)
+        if is_of_client(claims):  # its roles are not those of a person, so that a policy has to name its subject
+            who = who.model_copy(update={"roles": (), "is_program": True})
+        return who, envelope.nonce

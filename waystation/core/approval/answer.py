@@ -29,7 +29,7 @@ class Answer(Recorded):
     by: str | None = None
     """The sender's name. This is an unverified claim."""
     digest: str | None = None
-    question: int | None = None
+    question: int | None = Field(default=None, strict=True)
     """Number of the question that is answered, as in the pending call. The answer does not count for another question.
     By default, the question that is open when the answer arrives."""
     run: str | None = None

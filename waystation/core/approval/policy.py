@@ -63,6 +63,8 @@ class Verified(Recorded):
     tenant: str | None = Field(default=None, exclude=True)
     """The person's tenant: empty if the token names none, or None if the issuer has no `tenant_claim`. The tenant is
     checked when the identity is verified, and is not recorded."""
+    is_program: bool = Field(default=False, exclude=True)
+    """Whether the token was issued to a program itself. Checked when the identity is verified, and not recorded."""
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -305,6 +305,9 @@ def check_authority(call: CallState, answer: Answer, who: Verified | None, reque
     _check_kind(call, policy, name, row)
     if policy.must_verify and who is None:
         raise NotAllowed(f"Call {call.id!r} only accepts answers with a verified identity. Send a `token`.")
+    named = policy.operators if row.operators_only else policy.asked(call.level)
+    if who and who.is_program and who.subject not in named:
+        raise NotAllowed(f"{name!r} is a program, so it may {answer.action} only calls whose policy names it.")
     if row.operators_only:
         if who and policy.must_verify and not who.is_among(policy.operators):
             raise NotAllowed(

@@ -164,13 +164,18 @@ def unknown_effect(attempts: int, subject: str = "it") -> str:
     return f"Whether {subject} took effect is unknown; {repeated}."
 
 
-def is_unknown(call: CallState, outcome: ToolOutcome) -> bool:
-    """Return whether it matters, and is unknown, whether a call took effect: it may run only once, or was approved.
+def matters(call: CallState) -> bool:
+    """Return whether somebody has to know whether a call took effect: it may run only once, or was approved.
 
     A called agent reports about its own calls. A long-running call still waits for an answer.
     """
-    matters = call.call.effect == "once" or call.gate == "passed" or call.call.standing is not None
-    return matters and call.call.kind == "function" and outcome.error_type in UNKNOWN_OUTCOMES
+    is_guarded = call.call.effect == "once" or call.gate == "passed" or call.call.standing is not None
+    return is_guarded and call.call.kind == "function"
+
+
+def is_unknown(call: CallState, outcome: ToolOutcome) -> bool:
+    """Return whether it matters, and is unknown, whether a call took effect."""
+    return matters(call) and outcome.error_type in UNKNOWN_OUTCOMES
 
 
 def found(call: CallState, found: JsonObject) -> JsonObject:

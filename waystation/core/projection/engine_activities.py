@@ -128,7 +128,8 @@ def _found(ref: OutcomeRef, result: InvocationResult) -> OutcomeFound:
 
 
 def _lost_call(ref: CallRef, failure: Failure) -> CallLost:
-    return CallLost(ref.function_call_id, failure, ref.run)
+    # Only model calls report endpoints. The details of an error of the user's code may look like a report.
+    return CallLost(ref.function_call_id, failure.model_copy(update={"endpoints": {}}), ref.run)
 
 
 def _lost_verification(ref: VerificationRef, failure: Failure) -> AnswerVerified:
