@@ -125,8 +125,8 @@ class Lifespans:
                 ready.set_exception(error)
         finally:
             if not ready.done():  # no block may wait for what has failed in another way
-                error = LifespanFailed("The lifespan of an app was canceled while it opened its resources.")
-                ready.cancel() if stop.is_set() else ready.set_exception(error)
+                canceled = LifespanFailed("The lifespan of an app was canceled while it opened its resources.")
+                ready.cancel() if stop.is_set() else ready.set_exception(canceled)
 
 
 async def _enter(stack: AsyncExitStack, name: str, lifespan: Lifespan) -> Resources:
