@@ -4,7 +4,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, ClassVar
 
 import structlog
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, StrictBool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -26,7 +26,7 @@ class CompletionBody(Recorded):
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     response: JsonObject
-    final: bool = True
+    final: StrictBool = True
     """Whether the response closes the call. If not, it reports progress."""
     answer_id: str | None = Field(default=None, min_length=1, max_length=200)
     """For progress: an ID that the machine chooses. By default, the same progress counts once."""
