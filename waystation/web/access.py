@@ -40,13 +40,13 @@ link to a call lasts at most as long."""
 STATE_S = 600
 """How long a person may take to log in at the provider."""
 HOST_S = 300.0
-"""How long an event stream lasts for a person whom the host has logged in. Its browser then connects again, so that the
+"""How long an event stream lasts for a person that the host has logged in. Its browser then connects again, so that the
 host is asked whether the person is still logged in."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostPerson:
-    """A person whom the application around this one, the host, has logged in.
+    """A person that the application around this one, the host, has logged in.
 
     Set `verified` only if the host has proved who the person is, not for a name that a browser or another service sent.
     Then the gateway in the identity file signs the person's answers, and workers count them as those of `subject`, with
@@ -62,7 +62,7 @@ class HostPerson:
 
 
 FindPerson = Callable[[Request], Awaitable[HostPerson | None] | HostPerson | None]
-"""Returns the person whom the host has logged in, or None. It is called for each request, except those with an access
+"""Returns the person that the host has logged in, or None. It is called for each request, except those with an access
 token, those of other sites, and those for public files."""
 
 
@@ -100,7 +100,7 @@ class Access:
             is_local: Whether only this machine can reach the server. If so, and if there is no provider, programs with
                 the access token have all roles, and answer calls that do not require a verified identity. Otherwise,
                 they have only the role `viewer`.
-            find_person: Returns the person whom the host has logged in. With it, nobody logs in here.
+            find_person: Returns the person that the host has logged in. With it, nobody logs in here.
             login_url: Where the host logs people in. The parameter `next` is added.
             logout_url: Where the host logs people out.
 
@@ -151,7 +151,7 @@ class Access:
         return visit if visit is not None and scope["path"] == format_call_path(visit.only) else None
 
     async def _ask_host(self, request: Request) -> Login | None:
-        """Return the login of the person whom the host has logged in. All of the person's requests share its forms."""
+        """Return the login of the person that the host has logged in. All of the person's requests share its forms."""
         assert self.find_person is not None
         found = self.find_person(request)
         person = await found if inspect.isawaitable(found) else found
@@ -165,7 +165,7 @@ class Access:
             verified=person.verified,
             roles=frozenset(person.roles),
             until=time.time() + HOST_S,
-            vouched=False,  # the gateway signs only for people whom the host has verified
+            vouched=False,  # the gateway signs only for people that the host has verified
             logout_url=self._logout_url,
         )
 

@@ -40,7 +40,7 @@ class Login(Person):
     over: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
     """Set when the person logs out, or when newer logins displace this one."""
     logout_url: str | None = None
-    """Where a person whom the host has logged in logs out, or an empty string. None if that is here."""
+    """Where a person that the host has logged in logs out, or an empty string. None if that is here."""
     is_admitted: Callable[[], bool] = field(default=lambda: True, repr=False)
     """Returns whether the person may still use the server. It is asked from time to time."""
     _seen: FIFOCache[str, bool] = field(default_factory=lambda: FIFOCache(MAX_FORMS), repr=False)

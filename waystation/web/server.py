@@ -161,7 +161,7 @@ def make_access(
         check_provider(gatekeeper, allow_any_account=settings.allow_any_account)
         if announce is None and gatekeeper.oidc is None:
             raise NotSafeToServe(
-                "Nobody could log in. Set `find_person` in the settings, which returns the person whom your "
+                "Nobody could log in. Set `find_person` in the settings, which returns the person that your "
                 "application has logged in, or `identity`, with a file that has the section [oidc]."
             )
     return Access(

@@ -46,7 +46,7 @@ class HmacSection(ConfigurationTable):
     header: str
     """The header with the signature: one or more parts that are separated by commas."""
     prefix: str = ""
-    """What precedes a signature, such as `sha256=` or `v1=`. Parts without it are ignored."""
+    """The text before a signature, such as `sha256=` or `v1=`. Parts without it are ignored."""
     algorithm: Literal["sha256", "sha384", "sha512"] = "sha256"
     timestamp: str | None = Field(default=None, min_length=1)
     """The header with the time of the delivery, in seconds since 1970, or what precedes the time if it is a part of

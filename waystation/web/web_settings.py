@@ -31,7 +31,7 @@ class WebSettings:
     person: str | None = None
     """Name recorded for the person who uses the printed login link. Defaults to the operating system user."""
     find_person: FindPerson | None = None
-    """Returns the person whom the application around this one, the host, has logged in. With it, this application has
+    """Returns the person that the application around this one, the host, has logged in. With it, this application has
     no logins of its own, and the section `[oidc]` of the identity file counts only for access tokens."""
     login_url: str = ""
     """Where the host logs people in. The page to return to is added as the parameter `next`."""

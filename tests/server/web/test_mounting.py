@@ -36,10 +36,13 @@ def browser(web: Site, cookie: str = "dana") -> httpx.AsyncClient:
     return httpx.AsyncClient(base_url=origin, headers=headers, timeout=30, cookies={"host": cookie})
 
 
-async def crawl(http: httpx.AsyncClient) -> Mapping[str, str]:
-    """Open all pages that links lead to, and return the responses by path. Each link must stay below the mount."""
+async def crawl(http: httpx.AsyncClient, *first: str) -> Mapping[str, str]:
+    """Open pages that links lead to, and return the responses by path. Each link must stay below the mount.
+
+    The first paths come before those of other tests, which use the same server.
+    """
     pages: dict[str, str] = {}
-    rest = [f"{ROOT}/"]
+    rest = [*first, f"{ROOT}/"]
     while rest:
         path = rest.pop(0)
         if path.partition("?")[0] in {page.partition("?")[0] for page in pages} or len(pages) > 60:
@@ -59,14 +62,14 @@ async def crawl(http: httpx.AsyncClient) -> Mapping[str, str]:
 async def test_all_links_stay_below_the_mount(serve: Serve, host: str) -> None:
     """A crawl finds the pages of a call, a chat and an invocation, and the static files; no link leaves the mount."""
     async with serve(payer(Till(), {"amount": 5}), verify=False) as env, mounted(env.client, host) as web:
-        _, approval_id = await begun(env.client, "payer")
+        invocation, approval_id = await begun(env.client, "payer")
         session = env.client.session(agent="payer", session_id=f"on-{host}", user_id="dana")
         await session.send("Hello")
+        call_page, chat_page = f"{ROOT}{path_of(approval_id)}", f"{ROOT}/sessions/{quote(session.id, safe='')}"
         async with browser(web) as http:
-            pages = await crawl(http)
+            pages = await crawl(http, call_page, chat_page, f"{ROOT}/invocations/{quote(invocation.id, safe='')}")
             document = (await http.get(f"{ROOT}/api/v1/openapi.json")).json()
-            call = await http.get(f"{ROOT}{path_of(approval_id)}")
-    call_page, chat_page = f"{ROOT}{path_of(approval_id)}", f"{ROOT}/sessions/{quote(session.id, safe='')}"
+            call = await http.get(call_page)
     assert {call_page, chat_page, f"{ROOT}/static/style.css", f"{ROOT}/static/call.js"} <= set(pages)
     assert any(path.endswith("/timeline") for path in pages)
     assert document["servers"] == [{"url": ROOT}]
@@ -153,7 +156,7 @@ async def test_who_has_left_the_host_is_a_stranger(serve: Serve) -> None:
 
 
 async def test_people_of_the_host_see_only_their_own_invocations(serve: Serve) -> None:
-    """Without roles, a person whom the host has verified sees an invocation of this person, and none of others."""
+    """Without roles, a person that the host has verified sees an invocation of this person, and none of others."""
     async with serve(payer(Till(), {"amount": 5}), verify=False) as env, mounted(env.client) as web:
         invocation, _ = await begun(env.client, "payer", user_id="ivan")
         async with browser(web, "ivan") as ivan, browser(web, "erin") as erin:

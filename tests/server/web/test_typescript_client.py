@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from uuid import uuid4
 
 from docs.typescript_client import PACKAGE, TYPES, describe_origin
 from tests.documents import blocks
@@ -87,6 +88,7 @@ async def test_the_documented_program_starts_approves_and_follows(serve: Serve, 
     till = Till()
     async with serve(payer(till, {"amount": 5})) as env, site(env.client) as web:
         program = EXAMPLE.replace("@waystation/client", "./index.ts").replace("http://127.0.0.1:8288", web.url)
+        program = program.replace("order-42", uuid4().hex)  # other pages use this key, too
         lines = (await run(tmp_path, program, WAYSTATION_WEB_TOKEN=TOKEN)).splitlines()
     assert (lines[-1].split()[0], till.paid) == ("end", [5])
 

@@ -83,7 +83,7 @@ def test_a_row_says_what_the_answer_did(row: ActionSpec) -> None:
 def test_the_page_of_a_call_has_a_button_for_each_action(action: str) -> None:
     """People can send each of these answers from the page, without a command line."""
     page = (ROOT / "waystation/web/templates/answers.html").read_text()
-    assert f'name="action" value="{action}"' in page or f'formaction="{{{{ path }}}}/{action}"' in page
+    assert f'name="action" value="{action}"' in page or f'formaction="{{{{ root() }}}}{{{{ path }}}}/{action}"' in page
 
 
 @pytest.mark.parametrize(

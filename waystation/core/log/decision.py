@@ -316,10 +316,9 @@ def check_authority(call: CallState, answer: Answer, who: Verified | None, reque
         return
     if answer.action == "view":
         return
-    approvers = policy.asked(call.level)
-    if approvers and not (who.is_among(approvers) if who else name in approvers):
+    if named and not (who.is_among(named) if who else name in named):
         person = repr(name) if name else "A sender without a name in `by`"
-        raise NotAllowed(f"{person} may not answer call {call.id!r}. Its approvers: {_join_names(approvers)}.")
+        raise NotAllowed(f"{person} may not answer call {call.id!r}. Its approvers: {_join_names(named)}.")
     if policy.not_requester and requesters is None and row.advances:
         raise NotAllowed(
             f"The requester may not answer call {call.id!r}, but the requester is not verified: the invocation was "
