@@ -250,8 +250,8 @@ class _ToolRun:
             raise ValueError("People answer this call. Only a tool with `answered_by=External(…)` has completion URLs.")
         if self.proofs.completions is None:
             raise ValueError(
-                "This worker has no key for completion URLs. Start it with --identity FILE, whose section [completion] "
-                "names the key (`waystation identity init` writes one)."
+                "This worker has no key for completion URLs. Start it with --identity FILE. The "
+                "section [completion] of the file names the key (`waystation identity init` writes one)."
             )
         # The deadline counts from when the function returns.
         lifetime = lifetime or timedelta(seconds=(call.call.deadline_s or DEFAULT_DEADLINE_S) + DEFAULT_TIMEOUT_S)
