@@ -25,9 +25,9 @@ PEERS := verification/differential
 NODE := tests/node
 NPM := PATH="$(CURDIR)/.venv/bin:$$PATH" npm
 NPM_OPTIONS := --ignore-scripts --no-audit --no-fund --loglevel error
-EXTRAS := $(addprefix --extra ,embedded auth kms mcp openapi langchain web identity notify postgres telemetry openai anthropic litellm migrate)
+EXTRAS := $(addprefix --extra ,embedded auth kms mcp openapi langchain web identity notify postgres telemetry openai anthropic litellm migrate ag-ui a2a slack)
 # What the container image has.
-IMAGE_EXTRAS := $(addprefix --extra ,auth encryption kms mcp openapi web identity notify postgres telemetry openai anthropic)
+IMAGE_EXTRAS := $(addprefix --extra ,auth encryption kms mcp openapi web identity notify postgres telemetry openai anthropic ag-ui a2a slack)
 # A lock has hashes and no names of hosts, and is the same on all platforms. The file and what it locks follow.
 COMPILE := @$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--custom-compile-command "make lock" pyproject.toml --output-file
