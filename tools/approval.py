@@ -4,7 +4,7 @@ If user code, such as a predicate, raises an exception, the call needs approval.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from waystation.core.approval import ApprovalPolicy, default_hint
@@ -42,9 +42,9 @@ class RequiredApproval:
     """The question to ask the approver before the call runs, or None if the call does not need confirmation."""
     policy: ApprovalPolicy | None = None
     """The policy for every question about the call, or None if anyone may answer."""
-    rule: ApprovalRule | None = None
+    rule: ApprovalRule | None = field(default=None, compare=False)
     """The rule that requires it, or None if the tool itself does."""
-    shadows: tuple[ApprovalRule, ...] = ()
+    shadows: tuple[ApprovalRule, ...] = field(default=(), compare=False)
     """The matching rules that are only evaluated."""
 
 

@@ -20,7 +20,7 @@ from waystation.cli.command_context import (
     translate_file_errors,
 )
 from waystation.cli.command_execution import AsyncCommand, create_command_group
-from waystation.cli.output import Output, write_error
+from waystation.cli.output import Output
 from waystation.core.log import Log
 from waystation.presentation import terminal
 from waystation.presentation.tables import make_table
@@ -70,8 +70,7 @@ async def try_policies(
     async with aclosing(await _read(ctx, sources, filters)) as logs:
         async for log in logs:
             if isinstance(log, UnreadableHistory):
-                report.unreadable[log.reason] += 1
-                write_error(f"{log.source}: {log.problem}")
+                report.add_unreadable(log)
                 continue
             report.histories += 1
             async for call in trial.try_log(log):
@@ -146,12 +145,15 @@ def _write_report(out: Output, report: TrialReport) -> None:
         f"{report.calls:,} calls in {report.histories:,} invocations; people were asked about {report.asked:,} of "
         f"them, and would now be asked about {report.asks:,}."
     )
-    _write_rules(out, "rule", report.rules)
+    if report.rules:
+        _write_rules(out, "rule", report.rules)
     if report.shadows:
         _write_rules(out, "rule in shadow mode", report.shadows)
     if report.let_through.calls:
         out.line("Calls that people were asked about, and that would now run without asking:")
         _write_rules(out, "", {"no rule asks": report.let_through})
+    for problem in report.problems[:3]:
+        out.line(terminal.escape(problem), style="red")
     for what, reasons in (("histories could not be read", report.unreadable), ("calls were not tried", report.untried)):
         for reason, count in reasons.items():
             out.line(f"{count:,} {what}: {terminal.escape(reason)}", style="red")

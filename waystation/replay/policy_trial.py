@@ -6,7 +6,7 @@ Author code that decides about calls runs on the recorded arguments and the stat
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from statistics import median
 
 from waystation.activities import Contexts
@@ -20,6 +20,7 @@ from waystation.core.conversation import Conversation
 from waystation.core.errors import UnknownAgent
 from waystation.core.log import CallState, Log
 from waystation.core.payload import JsonObject
+from waystation.replay.history_logs import UnreadableHistory
 from waystation.tools import collect_failures
 from waystation.tools.approval import RequiredApproval, find_required_approval
 
@@ -45,7 +46,7 @@ class TriedCall:
     asks: bool
     """Whether a person would be asked now."""
     rule: str = ""
-    """What asks now: a rule, or the tool's own setting. Empty if nothing does."""
+    """The rule that asks now, or the tool's own setting. Empty if nothing does."""
     shadows: tuple[str, ...] = ()
     """The rules in shadow mode that match now, and those that matched when the call was recorded."""
     elsewhere: bool = False
@@ -75,7 +76,7 @@ class RuleReport:
     elsewhere: int = 0
     """Those about which other people were asked."""
     decisions: Counter[str] = field(default_factory=Counter)
-    """What people decided about those that they were asked about."""
+    """The decisions of people about those that they were asked about."""
     failures: Counter[str] = field(default_factory=Counter)
     """How often author code raised an error, by its type, or did not end."""
     waits_s: list[float] = field(default_factory=list, repr=False)
@@ -97,9 +98,15 @@ class RuleReport:
 
     def to_json(self) -> JsonObject:
         """Return the JSON that `--json` prints."""
-        waited_s = median(self.waits_s) if self.waits_s else None
-        values = {name: value for name, value in asdict(self).items() if name != "waits_s"}
-        return {**values, "median_wait_s": waited_s}
+        return {
+            "calls": self.calls,
+            "new": self.new,
+            "elsewhere": self.elsewhere,
+            "decisions": dict(self.decisions),
+            "failures": dict(self.failures),
+            "median_wait_s": median(self.waits_s) if self.waits_s else None,
+            "links": self.links,
+        }
 
 
 @dataclass(slots=True)
@@ -111,7 +118,9 @@ class TrialReport:
     asked: int = 0
     asks: int = 0
     unreadable: Counter[str] = field(default_factory=Counter)
-    """The histories that could not be tried, by reason."""
+    """The histories that could not be read, by the type of the error."""
+    problems: list[str] = field(default_factory=list)
+    """Sentences about the first of them, up to `MAX_LINKS`."""
     untried: Counter[str] = field(default_factory=Counter)
     """The calls that could not be tried, by reason."""
     rules: dict[str, RuleReport] = field(default_factory=dict)
@@ -134,6 +143,12 @@ class TrialReport:
         for name in call.shadows:
             self.shadows.setdefault(f"{call.agent}: {name}", RuleReport()).add(call)
 
+    def add_unreadable(self, history: UnreadableHistory) -> None:
+        """Count a history that could not be read."""
+        self.unreadable[history.reason] += 1
+        if len(self.problems) < MAX_LINKS:
+            self.problems.append(f"{history.source}: {history.problem}")
+
     @property
     def failures(self) -> int:
         """How often author code failed."""
@@ -154,6 +169,7 @@ class TrialReport:
             "asked": self.asked,
             "asks": self.asks,
             "unreadable": dict(self.unreadable),
+            "problems": self.problems,
             "untried": dict(self.untried),
             "rules": {name: report.to_json() for name, report in self.rules.items()},
             "shadows": {name: report.to_json() for name, report in self.shadows.items()},
