@@ -9,7 +9,6 @@ from typing import Annotated, Any
 from xml.etree import ElementTree
 
 import typer
-from rich.table import Column
 
 from waystation.apps.registry import discover
 from waystation.cli.command_context import (
@@ -23,7 +22,6 @@ from waystation.cli.command_execution import AsyncCommand, create_command_group
 from waystation.cli.output import Output
 from waystation.core.log import Log
 from waystation.presentation import terminal
-from waystation.presentation.tables import make_table
 from waystation.presentation.text_safety import format_duration
 from waystation.replay.history_logs import UnreadableHistory, list_files, read_files, read_namespace
 from waystation.replay.policy_suggestions import MIN_SUPPORT, Suggestion, SuggestionMaker
@@ -145,13 +143,13 @@ def _write_report(out: Output, report: TrialReport) -> None:
         f"{report.calls:,} calls in {report.histories:,} invocations; people were asked about {report.asked:,} of "
         f"them, and would now be asked about {report.asks:,}."
     )
-    if report.rules:
-        _write_rules(out, "rule", report.rules)
-    if report.shadows:
-        _write_rules(out, "rule in shadow mode", report.shadows)
+    for name, rule in report.rules.items():
+        _write_rule(out, name, f"asks about {rule.calls:,} calls", rule)
+    for name, rule in report.shadows.items():
+        _write_rule(out, name, f"in shadow mode: would ask about {rule.calls:,} calls", rule)
     if report.let_through.calls:
-        out.line("Calls that people were asked about, and that would now run without asking:")
-        _write_rules(out, "", {"no rule asks": report.let_through})
+        text = f"{report.let_through.calls:,} calls that people were asked about would run"
+        _write_rule(out, "no rule asks", text, report.let_through)
     for problem in report.problems[:3]:
         out.line(terminal.escape(problem), style="red")
     for what, reasons in (("histories could not be read", report.unreadable), ("calls were not tried", report.untried)):
@@ -159,20 +157,29 @@ def _write_report(out: Output, report: TrialReport) -> None:
             out.line(f"{count:,} {what}: {terminal.escape(reason)}", style="red")
 
 
-def _write_rules(out: Output, title: str, rules: dict[str, RuleReport]) -> None:
-    numbers = ("calls", "new", "other people", "approved", "rejected", "edited", "expired", "failed")
-    columns = (
-        Column(title, overflow="fold", ratio=3),
-        *(Column(name, justify="right") for name in numbers),
-        Column("median wait", justify="right"),
-        Column("for example", overflow="fold", ratio=2),
-    )
-    rows = []
-    for name, rule in rules.items():
-        values = rule.to_json()
-        decided = [rule.decisions[action] for action in ("approve", "reject", "edit", "expired")]
-        counts = [rule.calls, rule.new, rule.elsewhere, *decided, rule.failures.total()]
-        wait_s = values["median_wait_s"]
-        wait = format_duration(wait_s) if wait_s is not None else ""
-        rows.append((terminal.escape(name), *map(str, counts), wait, terminal.escape(", ".join(rule.links[:3]))))
-    out.table(make_table(columns, rows))
+def _write_rule(out: Output, name: str, text: str, rule: RuleReport) -> None:
+    new = f"; {rule.new:,} of them ran without a question" if rule.new else ""
+    others = f"; {rule.elsewhere:,} were for other people" if rule.elsewhere else ""
+    decided = [f"{count:,} {DECIDED.get(action, action)}" for action, count in rule.decisions.most_common()]
+    wait_s = rule.to_json()["median_wait_s"]
+    facts = {
+        "calls": f"{text}{new}{others}",
+        "people": ", ".join(decided) + (f"; median wait {format_duration(wait_s)}" if wait_s is not None else ""),
+        "failed": ", ".join(f"{kind}: {count:,} times" for kind, count in rule.failures.items()),
+        "see": ", ".join(rule.links[:3]),
+    }
+    out.line()
+    out.line(terminal.escape(name), style="bold")
+    out.facts([(label, terminal.escape(value)) for label, value in facts.items() if value])
+
+
+DECIDED: Mapping[str, str] = {
+    "approve": "approved",
+    "reject": "rejected",
+    "edit": "edited",
+    "respond": "answered",
+    "waive": "waived",
+    "cancel": "closed",
+    "open": "still open",
+}
+"""How the report names decisions. Others have their own name."""
