@@ -40,7 +40,7 @@ async def read(*names: str) -> list[Log | UnreadableHistory]:
 
 def clerk(tool: Callable[..., object] | FunctionTool = pay, *rules: ApprovalRule) -> Registry:
     """An agent with the name and the tool of the recorded one."""
-    model = ScriptedModel([says("done")])
+    model = ScriptedModel(says("done"))
     return Registry.of(Agent(name="clerk", model=model, tools=[tool], approval_rules=list(rules)))
 
 
