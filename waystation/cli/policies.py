@@ -1,11 +1,10 @@
 """The command `waystation policy test`: try policies on recorded calls before they count."""
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import aclosing
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 from xml.etree import ElementTree
 
 import typer
@@ -19,14 +18,13 @@ from waystation.cli.command_context import (
     translate_file_errors,
 )
 from waystation.cli.command_execution import AsyncCommand, create_command_group
+from waystation.cli.history_sources import HistorySources, OnlyAgent, ReadLimit, Since, Until, read_logs
 from waystation.cli.output import Output
-from waystation.core.log import Log
 from waystation.presentation import terminal
 from waystation.presentation.text_safety import format_duration
-from waystation.replay.history_logs import UnreadableHistory, list_files, read_files, read_namespace
+from waystation.replay.history_logs import UnreadableHistory
 from waystation.replay.policy_suggestions import MIN_SUPPORT, Suggestion, SuggestionMaker
 from waystation.replay.policy_trial import LIMIT_S, OBJECTIONS, PolicyTrial, RuleReport, TrialReport
-from waystation.storage import Blobs, offloading
 
 policy = create_command_group("Try approval policies on recorded calls before they count.")
 
@@ -35,16 +33,11 @@ policy = create_command_group("Try approval policies on recorded calls before th
 async def try_policies(
     ctx: CommandContext,
     agents: Annotated[list[Path], typer.Option("--agents", metavar="DIR", help="Folder with the agents to try.")],
-    sources: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            metavar="FILE|DIR...", help="History files, or folders of them. Default: the invocations in the namespace."
-        ),
-    ] = None,
-    agent: Annotated[str | None, typer.Option(help="Only invocations of this root agent.")] = None,
-    since: Annotated[datetime | None, typer.Option(metavar="TIME", help="Only invocations started since then.")] = None,
-    until: Annotated[datetime | None, typer.Option(metavar="TIME", help="Only invocations started before.")] = None,
-    limit: Annotated[int | None, typer.Option(metavar="N", min=1, help="Read at most this many invocations.")] = None,
+    sources: HistorySources = None,
+    agent: OnlyAgent = None,
+    since: Since = None,
+    until: Until = None,
+    limit: ReadLimit = None,
     bound: Annotated[
         float, typer.Option("--bound", metavar="SECONDS", min=0.01, help="How long the rules may take for one call.")
     ] = LIMIT_S,
@@ -64,8 +57,7 @@ async def try_policies(
     if problems:
         raise CommandProblem(Exit.USAGE, "\n".join(map(str, problems)))
     report, trial, maker = TrialReport(), PolicyTrial(registry, limit_s=bound), SuggestionMaker()
-    filters = {"agent": agent, "since": _in_utc(since), "until": _in_utc(until), "limit": limit}
-    async with aclosing(await _read(ctx, sources, filters)) as logs:
+    async with aclosing(await read_logs(ctx, sources, agent=agent, since=since, until=until, limit=limit)) as logs:
         async for log in logs:
             if isinstance(log, UnreadableHistory):
                 report.add_unreadable(log)
@@ -96,25 +88,6 @@ def _format_suggestion(each: Suggestion) -> str:
         f"{each.agent}: `{each.tool}` could ask {each.condition}: people approved {each.approved} of the {each.calls} "
         f"calls that would then run ({low:.1%} to {high:.1%}).{exceptions}"
     )
-
-
-async def _read(
-    ctx: CommandContext, sources: Sequence[Path] | None, filters: Mapping[str, Any]
-) -> AsyncGenerator[Log | UnreadableHistory]:
-    if not sources:
-        return read_namespace(await ctx.connect(), **filters)
-    if any(filters.values()):
-        raise CommandProblem(Exit.USAGE, "--agent, --since, --until and --limit select invocations of the namespace.")
-    try:
-        files = list_files(sources)
-    except FileNotFoundError as error:
-        raise CommandProblem(Exit.USAGE, f"{str(error.args[0])!r} does not exist.") from None
-    blobs = Blobs(ctx.target.store)
-    return read_files(files, offloading(blobs), blobs.get)
-
-
-def _in_utc(time: datetime | None) -> datetime | None:
-    return time.replace(tzinfo=UTC) if time and time.tzinfo is None else time
 
 
 def format_junit(report: TrialReport) -> bytes:

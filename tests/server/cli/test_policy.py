@@ -49,7 +49,8 @@ async def test_a_change_of_a_policy_is_tried_on_what_people_decided(
     async with serve(Agent(name="policy_payer", model=model, tools=[tool], approval_rules=[shadow])) as env:
         invocation = await until_waiting(env.client.start("policy_payer", "pay"), "fc-1", "fc-2")
         for call in await invocation.pending():
-            await invocation.answer("reject" if call.args["amount"] == 50 else "approve", call.function_call_id)
+            action = "reject" if call.args["amount"] == 50 else "approve"
+            await invocation.answer(action, call.function_call_id, by="dana")
         await invocation.result()
         options = "--agents", str(tmp_path), "--json", "--junit", str(tmp_path / "junit.xml")
         live = await waystation(env, "policy", "test", *options, "--agent", "policy_payer")
@@ -66,3 +67,5 @@ async def test_a_change_of_a_policy_is_tried_on_what_people_decided(
         offline = await command("policy", "test", str(saved), *options)
         assert offline.err == ""
         assert (offline.code, offline.records) == (1, live.records)
+        (habit,) = (await waystation(env, "audit", "approvers", "--agent", "policy_payer", "--json")).records
+        assert (habit["answers"], habit["approvals"], habit["verified"]) == (2, 1, False)
