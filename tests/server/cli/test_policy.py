@@ -8,6 +8,7 @@ from tests.server.cli.conftest import Command
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import until_waiting
 from waystation.agents import Agent
+from waystation.core.actions import Action
 from waystation.core.approval import ApprovalPolicy
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools import ApprovalRule, FunctionTool
@@ -49,7 +50,7 @@ async def test_a_change_of_a_policy_is_tried_on_what_people_decided(
     async with serve(Agent(name="policy_payer", model=model, tools=[tool], approval_rules=[shadow])) as env:
         invocation = await until_waiting(env.client.start("policy_payer", "pay"), "fc-1", "fc-2")
         for call in await invocation.pending():
-            action = "reject" if call.args["amount"] == 50 else "approve"
+            action: Action = "reject" if call.args["amount"] == 50 else "approve"
             await invocation.answer(action, call.function_call_id, by="dana")
         await invocation.result()
         options = "--agents", str(tmp_path), "--json", "--junit", str(tmp_path / "junit.xml")
