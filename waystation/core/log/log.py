@@ -382,6 +382,8 @@ def _note_flush(state: InvocationState, now: float, flushed: ScopesFlushed) -> N
 
 
 def _join(state: InvocationState, now: float, body: MessageJoined) -> None:
+    if body.requester and body.requester not in state.requesters:
+        state.approvals.joined_requesters += (body.requester,)
     parts = user_content(body.message)["parts"]
     active = reversed(state.runs.at_work())
     run = next(
