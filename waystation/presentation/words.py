@@ -186,8 +186,7 @@ def describe(entry: Entry, log: Log) -> Fact:
         case AnswerIgnored() as refused:
             return Fact("ignored", _ignored(refused))
         case MessageJoined(requester=requester):
-            sender = terminal.escape(requester) if requester else "the user"
-            return Fact("message", f"{sender} sent another message")
+            return Fact("message", f"{terminal.escape(requester or 'the user')} sent another message")
         case DeadlinePassed():
             return Fact("deadline", "the deadline passed without an answer", True)
         case ReminderDue(_, number):

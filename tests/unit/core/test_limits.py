@@ -33,7 +33,7 @@ def test_a_message_of_a_conversation_has_at_most_400_000_bytes() -> None:
 
 
 def test_messages_of_at_most_ten_other_requesters_join_an_invocation() -> None:
-    """The message of one more starts another invocation, and those who have joined already may go on."""
+    """The message of one more starts another invocation. Those who have joined already may send more."""
     names = [f"person-{number}" for number in range(MAX_JOINED_REQUESTERS)]
     log = log_of(
         user_message("hi", user_id="ann", session_id="s", session=SessionLink(number=1)),

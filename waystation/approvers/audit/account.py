@@ -266,14 +266,7 @@ class _Accountant:
                 return {"kind": "given_up" if isinstance(body, GivenUp) else "cancel_requested"}
             case Ended():
                 return {"kind": "ended", "status": body.status}
-            case (
-                ModelCalled()
-                | ModelReplied()
-                | ModelLost()
-                | ScopesFlushed()
-                | ForkRefused()
-                | Held()
-            ):
+            case ModelCalled() | ModelReplied() | ModelLost() | ScopesFlushed() | ForkRefused() | Held():
                 raise AssertionError("entries of this kind do not appear in an account")
             case _:
                 assert_never(body)

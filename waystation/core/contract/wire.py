@@ -255,7 +255,7 @@ class InvocationInput(Recorded):
 
     @property
     def requesters(self) -> tuple[str, ...]:
-        """The requesters whom the input names. A policy with `not_requester` bars them from answering."""
+        """The requesters that the input names. A policy with `not_requester` bars them from answering."""
         return tuple(name for name in (self.requester, self.user_id, *self.joined_requesters) if name)
 
     def for_child(self) -> "InvocationInput":

@@ -360,7 +360,7 @@ class InvocationState:
 
     @property
     def requesters(self) -> tuple[str, ...]:
-        """The requesters whom the input and joined messages name."""
+        """The requesters that the input and joined messages name."""
         return (*self.input.requesters, *self.approvals.joined_requesters) if self.input else ()
 
     def pending(self) -> list[PendingCall]:
