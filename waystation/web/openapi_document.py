@@ -18,6 +18,8 @@ from waystation.web.typed_routes import JSON, KEY_HEADER, KEY_PATTERN, MAX_KEY_C
 
 PAGE, DOCUMENT = API_V1, f"{API_V1}/openapi.json"
 REF = "#/components/schemas/{model}"
+QUOTABLE = r"""^[^'"\\\x00-\x1f\x7f]*$"""
+"""The filters that the server searches for cannot contain quotation marks, backslashes or control characters."""
 
 
 def make_document(table: Sequence[RouteRow]) -> JsonObject:
@@ -26,7 +28,7 @@ def make_document(table: Sequence[RouteRow]) -> JsonObject:
     inputs: list[Any] = [(ProblemDocument, "serialization", TypeAdapter(ProblemDocument))]
     for _, route in routes:
         inputs += [(route, "validation", TypeAdapter(route.body))] if route.body else []
-        inputs += [(route, "serialization", route.reply)] if route.reply else []
+        inputs += [(route, "serialization", reply)] if (reply := route.reply or route.data) else []
     schemas, definitions = TypeAdapter.json_schemas(inputs, ref_template=REF)
     paths: dict[str, JsonObject] = {}
     for row, route in routes:
@@ -34,7 +36,8 @@ def make_document(table: Sequence[RouteRow]) -> JsonObject:
         if route.body:
             content = {JSON: {"schema": schemas[route, "validation"]}}
             operation["requestBody"] = {"required": True, "content": content}
-        good = {route.media: {"schema": schemas[route, "serialization"] if route.reply else {"type": "string"}}}
+        good: JsonObject = {"schema": schemas[route, "serialization"] if route.reply else {"type": "string"}}
+        good = {route.media: good | ({"x-event-data": schemas[route, "serialization"]} if route.data else {})}
         bad = {PROBLEM: {"schema": schemas[ProblemDocument, "serialization"]}}
         operation["responses"] = {
             **{f"{code.value}": {"description": code.phrase, "content": good} for code in route.codes},
@@ -104,4 +107,5 @@ def _list_fields(kind: type[Query] | type[ListQuery]) -> Iterator[tuple[str, Jso
             values = list(dict.fromkeys([*choices, field.default]))
             yield field.name, {"type": "string", "enum": values, "default": field.default}
         else:
-            yield field.name, {"type": "string", "maxLength": MAX_FILTER_CHARS, "default": field.default}
+            pattern = {"pattern": QUOTABLE} if field.name in kind.quoted else {}
+            yield field.name, {"type": "string", "maxLength": MAX_FILTER_CHARS, "default": field.default, **pattern}
