@@ -14,10 +14,11 @@ from waystation.web.http_responses import PROBLEM, ProblemDocument, render_page
 from waystation.web.list_query import MAX_FILTER_CHARS, ListQuery
 from waystation.web.paths import API_V1, root
 from waystation.web.route_table import RouteRow
-from waystation.web.typed_routes import JSON, KEY_HEADER, KEY_PATTERN, MAX_KEY_CHARS, Query, TypedRoute
+from waystation.web.typed_routes import EVENTS, JSON, KEY_HEADER, KEY_PATTERN, MAX_KEY_CHARS, Query, TypedRoute
 
 PAGE, DOCUMENT = API_V1, f"{API_V1}/openapi.json"
 REF = "#/components/schemas/{model}"
+ANY_TEXT = {"type": "string"}
 QUOTABLE = r"""^[^'"\\\x00-\x1f\x7f]*$"""
 """The filters that the server searches for cannot contain quotation marks, backslashes or control characters."""
 
@@ -36,8 +37,8 @@ def make_document(table: Sequence[RouteRow]) -> JsonObject:
         if route.body:
             content = {JSON: {"schema": schemas[route, "validation"]}}
             operation["requestBody"] = {"required": True, "content": content}
-        good: JsonObject = {"schema": schemas[route, "serialization"] if route.reply else {"type": "string"}}
-        good = {route.media: good | ({"x-event-data": schemas[route, "serialization"]} if route.data else {})}
+        schema = schemas.get((route, "serialization"))
+        good = {route.media: _describe_stream(schema) if route.media == EVENTS else {"schema": schema or ANY_TEXT}}
         bad = {PROBLEM: {"schema": schemas[ProblemDocument, "serialization"]}}
         operation["responses"] = {
             **{f"{code.value}": {"description": code.phrase, "content": good} for code in route.codes},
@@ -55,6 +56,13 @@ def make_document(table: Sequence[RouteRow]) -> JsonObject:
         "components": {"schemas": definitions.get("$defs", {}), "securitySchemes": schemes},
         "security": [{name: []} for name in schemes],
     }
+
+
+def _describe_stream(data: JsonObject | None) -> JsonObject:
+    """Return what OpenAPI 3.2 has for streams. Tools that only know 3.1 ignore it."""
+    content = {"contentMediaType": JSON} | ({"contentSchema": data} if data else {})
+    fields = {"event": ANY_TEXT, "id": ANY_TEXT, "data": {**ANY_TEXT, **content}}
+    return {"itemSchema": {"type": "object", "properties": fields, "required": ["data"]}}
 
 
 def make_document_rows(table: Sequence[RouteRow]) -> list[RouteRow]:
@@ -85,8 +93,8 @@ def _describe(row: RouteRow, route: TypedRoute) -> JsonObject:
 
 def _list_parameters(row: RouteRow, route: TypedRoute) -> Iterator[JsonObject]:
     for name in [part[1:-1] for part in row.path.split("/") if part.startswith("{")]:
-        text = "Write `/` as `%2F`."
-        yield {"name": name, "in": "path", "required": True, "schema": {"type": "string"}, "description": text}
+        about = {"description": "Write `/` as `%2F`.", "example": "payer-1/fc-1"}
+        yield {"name": name, "in": "path", "required": True, "schema": ANY_TEXT, **about}
     if route.query is not None:
         for name, schema in _list_fields(route.query):
             yield {"name": name, "in": "query", "required": False, "schema": schema}

@@ -9,19 +9,29 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
-import jsonschema
 import pytest
 
 from tests.server.conftest import Serve
 from tests.server.web.desk import begun, payer
-from tests.server.web.sites import TOKEN, Site, site
+from tests.server.web.sites import TOKEN, site
 from tests.server.workflows.outside import Till
 from waystation.core.payload import JsonObject
 from waystation.storage import QuotaStore
 
 PROGRAM = Path(sys.executable).with_name("schemathesis")
 CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
-OPTIONS = ("--phases", "fuzzing", "--max-time", "60", "--max-examples", "6", "--no-shrink", "--seed", "1", "--no-color")
+OPTIONS = (
+    "--phases",
+    "fuzzing",
+    "--max-time",
+    "120",
+    "--max-examples",
+    "6",
+    "--no-shrink",
+    "--seed",
+    "1",
+    "--no-color",
+)
 API = "/api/v1"
 
 
@@ -53,25 +63,14 @@ async def create_objects(program: httpx.AsyncClient, call: str, invocation: str)
     return {"calls": [call], "invocations": [invocation], "sessions": sessions, "schedules": schedules}
 
 
-def find_operations(har: Path, statuses: range) -> set[str]:
-    """Return what was requested below a tag and an ID and answered with one of these statuses, as `TAG/REST`."""
+def find_successful(har: Path) -> set[str]:
+    """Return the operations on an ID that have succeeded at least once, without the ID."""
     found = set()
     for entry in json.loads(har.read_text())["log"]["entries"]:
         tag, *rest = urlsplit(entry["request"]["url"]).path.removeprefix(f"{API}/").split("/")
-        if rest and entry["response"]["status"] in statuses:
-            found.add("/".join([entry["request"]["method"], tag, *rest[1:]]))
+        if rest and entry["response"]["status"] < 300:
+            found.add(f"{entry['request']['method']} {'/'.join([tag, *rest[1:]])}")
     return found
-
-
-async def check_first_event(web: Site) -> None:
-    """Check the first event of the stream of calls against the schema in the document."""
-    async with web.program() as program:
-        document = (await program.get(f"{API}/openapi.json")).json()
-        content = document["paths"][f"{API}/calls/events"]["get"]["responses"]["200"]["content"]["text/event-stream"]
-        async with program.stream("GET", f"{API}/calls/events") as response:
-            lines = response.aiter_lines()
-            data = next(filter(None, [line.partition("data: ")[2] async for line in lines if line.startswith("data")]))
-        jsonschema.validate(json.loads(data), {**content["x-event-data"], "components": document["components"]})
 
 
 @pytest.mark.timeout(600)
@@ -92,8 +91,8 @@ async def test_each_response_to_generated_requests_is_as_documented(serve: Serve
             stderr=subprocess.STDOUT,
         )
         out, _ = await process.communicate()
-    print(out.decode())
-    print(sorted(find_operations(tmp_path / "report.har", range(200, 300))))
-    print(sorted(find_operations(tmp_path / "report.har", range(300, 600))))
     assert process.returncode == 0, out.decode()
-    assert "Tested: " in out.decode()
+    successful = find_successful(tmp_path / "report.har")
+    assert {f"GET {tag}" for tag in ("calls", "invocations", "sessions", "schedules")} <= successful
+    assert "GET invocations/events/stream" in successful
+    assert len(successful) > 15
