@@ -74,7 +74,8 @@ const cut = new Waystation({ url, token, fetch: cutFirst(resumed) });
 const ids: string[] = [];
 for await (const { id: each } of cut.stream('/api/v1/invocations/{id}/events/stream', { path: { id } })) ids.push(each);
 const report = await (await waystation.request('get', '/api/v1/invocations/{id}/report', { path: { id } })).text();
-console.log(JSON.stringify({ names, sent, existed, resumed, waits, connections, ids, report: report.includes('</html>') }));
+const page = report.includes('</html>');
+console.log(JSON.stringify({ names, sent, existed, resumed, waits, connections, ids, report: page }));
 """
 
 
