@@ -31,7 +31,6 @@ from waystation.core.log import (
     START,
     Began,
     CallModel,
-    CallRef,
     Cancel,
     CancelRequested,
     Ended,
@@ -47,7 +46,6 @@ from waystation.core.log import (
     begin_entry,
     is_working,
     next_step,
-    responses,
 )
 from waystation.core.payload import JsonObject, encode
 from waystation.core.projection import Carried, entries_to_json, parse_carried
@@ -334,13 +332,12 @@ class AgentInvocation:
 
         Return whether there were any.
         """
-        calls = self._log.state.calls
-        refs = (ref for ref in self._scheduler.in_flight if isinstance(ref, CallRef))
-        effects = [str(ref) for ref in refs if responses.matters(calls[ref.function_call_id])]
+        effects = [str(ref) for ref in self._scheduler.list_effects()]
         if self._stopped_effects or not effects or not workflow.patched(ids.ASKS_OUTCOMES):
             return False
         self._stopped_effects = True
         await workflow.wait(self._scheduler.stop(effects), timeout=CANCEL_GRACE_S)
+        self._scheduler.ask_about_unstopped()
         return True
 
     async def _stop_children(self) -> None:
@@ -369,6 +366,7 @@ class AgentInvocation:
         if running := self._scheduler.stop():
             await workflow.wait(running, timeout=CANCEL_GRACE_S)
         self._scheduler.ask_operators()
+        self._scheduler.ask_about_unstopped()
         await self._scheduler.wait_for_questions()
         await self._flush_scopes()
         await self._scheduler.events.announce_end(Cancel())
