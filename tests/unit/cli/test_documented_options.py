@@ -12,6 +12,7 @@ GROUPS = {
     "audit": ("export", "verify"),
     "encryption": ("keys", "delete-keys"),
     "identity": ("init",),
+    "policy": ("test",),
     "server": ("stop",),
     "session": ("show", "close", "delete"),
     "store": ("prune",),
