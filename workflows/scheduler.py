@@ -590,7 +590,7 @@ async def _call_agent(
         depth=started.depth + 1,
         origin=started.family or log.invocation_id,
         requester=started.requester,
-        joined_requesters=(*started.joined_requesters, *state.approvals.joined_requesters),
+        joined_requesters=state.joined_requesters,
         signed_request=state.signed_request,
         standing=_in_force(log),
         tenant=started.tenant,

@@ -255,8 +255,8 @@ class InvocationInput(Recorded):
 
     @property
     def requesters(self) -> tuple[str, ...]:
-        """The requesters that the input names. A policy with `not_requester` bars them from answering."""
-        return tuple(name for name in (self.requester, self.user_id, *self.joined_requesters) if name)
+        """The `requester`, if set, and the `user_id`. A policy with `not_requester` bars both from answering."""
+        return tuple(name for name in (self.requester, self.user_id) if name)
 
     def for_child(self) -> "InvocationInput":
         """Return the input for an invocation of a session, without what follows from its parent workflow."""
