@@ -31,6 +31,7 @@ from waystation.core.log import (
     START,
     Began,
     CallModel,
+    CallRef,
     Cancel,
     CancelRequested,
     Ended,
@@ -46,6 +47,7 @@ from waystation.core.log import (
     begin_entry,
     is_working,
     next_step,
+    responses,
 )
 from waystation.core.payload import JsonObject, encode
 from waystation.core.projection import Carried, entries_to_json, parse_carried
@@ -159,6 +161,12 @@ class SessionReporter:
         """Signal the end of the invocation if the session might no longer be its parent workflow."""
         if (link := _link(log)) and self._parked:
             await _tell(link, CHILD_ENDED_SIGNAL, {"invocation": link.number})
+
+
+def _find_effects(log: Log, scheduler: Scheduler) -> list[CallRef]:
+    """Return the calls in flight whose outcome operators may have to find out."""
+    refs = [ref for ref in scheduler.in_flight if isinstance(ref, CallRef)]
+    return [ref for ref in refs if responses.matters(log.state.calls[ref.function_call_id])]
 
 
 def _link(log: Log) -> SessionLink | None:
@@ -332,12 +340,12 @@ class AgentInvocation:
 
         Return whether there were any.
         """
-        effects = [str(ref) for ref in self._scheduler.list_effects()]
+        effects = [str(ref) for ref in _find_effects(self._log, self._scheduler)]
         if self._stopped_effects or not effects or not workflow.patched(ids.ASKS_OUTCOMES):
             return False
         self._stopped_effects = True
         await workflow.wait(self._scheduler.stop(effects), timeout=CANCEL_GRACE_S)
-        self._scheduler.ask_about_unstopped()
+        self._scheduler.ask_operators(_find_effects(self._log, self._scheduler))
         return True
 
     async def _stop_children(self) -> None:
@@ -366,7 +374,7 @@ class AgentInvocation:
         if running := self._scheduler.stop():
             await workflow.wait(running, timeout=CANCEL_GRACE_S)
         self._scheduler.ask_operators()
-        self._scheduler.ask_about_unstopped()
+        self._scheduler.ask_operators(_find_effects(self._log, self._scheduler))
         await self._scheduler.wait_for_questions()
         await self._flush_scopes()
         await self._scheduler.events.announce_end(Cancel())

@@ -201,40 +201,28 @@ class Scheduler:
         approvals.due.clear()
         self.events.send()
 
-    def ask_operators(self) -> None:
-        """Ask operators about calls whose outcome is unknown, and follow the invocations that ask them already."""
-        for function_call_id, number in self._writer.log.state.unknown.items():
-            ref = OutcomeRef(function_call_id, number)
-            if ref not in self.questions and workflow.patched(ids.ASKS_OUTCOMES):
-                self._ask_about(ref)
+    def ask_operators(self, unstopped: Sequence[CallRef] = ()) -> None:
+        """Ask operators about calls whose outcome is unknown, and follow the invocations that ask them already.
 
-    def list_effects(self) -> list[CallRef]:
-        """Return the calls in flight whose outcome operators may have to find out."""
-        calls = self._writer.log.state.calls
-        refs = (ref for ref in self.in_flight if isinstance(ref, CallRef))
-        return [ref for ref in refs if responses.matters(calls[ref.function_call_id])]
-
-    def ask_about_unstopped(self) -> None:
-        """Ask operators about calls that have ignored their cancellation, because the log will not have their outcome.
-
-        Call this only when the invocation ends.
+        With `unstopped`, ask about these instead: the invocation ends, and they have ignored their cancellation.
         """
-        for call_ref in self.list_effects():
-            ref = OutcomeRef(call_ref.function_call_id, call_ref.run)
-            call = self._writer.log.state.calls[ref.function_call_id]
-            is_effect = stage_of(call) in ("tool", "target")
-            if is_effect and ref not in self.questions and workflow.patched(ids.ASKS_UNSTOPPED):
-                self._ask_about(ref)
-
-    def _ask_about(self, ref: OutcomeRef) -> None:
-        run_id = self._carried.get(str(ref))
-        if run_id is None:
-            self._starting.add(ref)
-            asking = self._ask(ref)
+        if unstopped:
+            calls, effects = self._writer.log.state.calls, ("tool", "target")
+            unstopped = [ref for ref in unstopped if stage_of(calls[ref.function_call_id]) in effects]
+            ignored = [OutcomeRef(ref.function_call_id, ref.run) for ref in unstopped]
+            asked = [ref for ref in ignored if ref not in self.questions and workflow.patched(ids.ASKS_UNSTOPPED)]
         else:
-            self.children[str(ref)] = run_id
-            asking = _follow_question(self._writer.log, ref, run_id, self._writer.position())
-        self._begin(ref, asking, self.questions)
+            unknown = [OutcomeRef(*each) for each in self._writer.log.state.unknown.items()]
+            asked = [ref for ref in unknown if ref not in self.questions and workflow.patched(ids.ASKS_OUTCOMES)]
+        for ref in asked:
+            run_id = self._carried.get(str(ref))
+            if run_id is None:
+                self._starting.add(ref)
+                asking = self._ask(ref)
+            else:
+                self.children[str(ref)] = run_id
+                asking = _follow_question(self._writer.log, ref, run_id, self._writer.position())
+            self._begin(ref, asking, self.questions)
 
     async def wait_for_questions(self) -> bool:
         """Wait until the invocations that ask operators have started. Return whether that took a while."""
@@ -590,7 +578,7 @@ async def _call_agent(
         depth=started.depth + 1,
         origin=started.family or log.invocation_id,
         requester=started.requester,
-        joined_requesters=state.joined_requesters,
+        joined_requesters=state.approvals.joined_requesters,
         signed_request=state.signed_request,
         standing=_in_force(log),
         tenant=started.tenant,

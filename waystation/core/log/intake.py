@@ -98,7 +98,7 @@ def decide_signal(log: Log, name: str, payloads: Sequence[bytes], now: float) ->
         joined = parse_joined_message(payloads)
     except InvalidAnswer as error:
         return AnswerIgnored("InvalidAnswer", str(error))
-    names = {*log.state.joined_requesters, joined.requester}
+    names = {*log.state.approvals.joined_requesters, joined.requester}
     if len(names) > MAX_JOINED_REQUESTERS and joined.requester not in log.state.requesters:
         return AnswerIgnored("InvalidAnswer", TOO_MANY_REQUESTERS)
     return joined

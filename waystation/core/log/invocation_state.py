@@ -192,7 +192,7 @@ class ApprovalState:
     due: list[DueNotification] = field(default_factory=list)
     """Notifications that have not been scheduled yet."""
     joined_requesters: tuple[str, ...] = ()
-    """Requesters of messages that joined the invocation, except those that its input names."""
+    """Requesters of messages that joined the invocation or its callers, except those that its input names."""
 
 
 class Share(NamedTuple):
@@ -361,12 +361,7 @@ class InvocationState:
     @property
     def requesters(self) -> tuple[str, ...]:
         """The requesters that the input and joined messages name. Policies with `not_requester` bar them all."""
-        return (*self.input.requesters, *self.joined_requesters) if self.input else ()
-
-    @property
-    def joined_requesters(self) -> tuple[str, ...]:
-        """The requesters of messages that joined the invocation or its callers."""
-        return (*(self.input.joined_requesters if self.input else ()), *self.approvals.joined_requesters)
+        return (*self.input.requesters, *self.approvals.joined_requesters) if self.input else ()
 
     def pending(self) -> list[PendingCall]:
         """Return the pending calls in the form that approvers see."""
@@ -375,7 +370,8 @@ class InvocationState:
     def pending_call(self, call: CallState) -> PendingCall:
         """Return a call that is or was pending in the form that approvers see."""
         assert self.input is not None
-        return call.pending(self.invocation_id, self.input, self.joined_requesters, self.signed_request, self.run)
+        joined = self.approvals.joined_requesters
+        return call.pending(self.invocation_id, self.input, joined, self.signed_request, self.run)
 
     def performing(self) -> list[CallState]:
         """Return the calls that are running or due to run, except those on hold until more budget is granted."""

@@ -263,6 +263,7 @@ def _reduce(state: InvocationState, ref: EntryRef, now: float, body: Body) -> No
 def _begin(state: InvocationState, now: float, started: InvocationInput) -> None:
     state.input = started
     state.approvals.standing = started.standing
+    state.approvals.joined_requesters = started.joined_requesters
     state.signed_request = started.signed_request
     state.session.values = dict(started.state)
     if any(map(is_scoped, started.state)):
