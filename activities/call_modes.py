@@ -20,7 +20,7 @@ MAX_QUICK_BYTES = 32_000
 """Maximum size of the result of a local activity. A call with a larger result runs again as an ordinary activity."""
 MAX_STARTS = 4
 """How many times the tool of a held call may start; with effect `once`, it may start only once. There is a limit
-because the tool may crash the worker."""
+because the tool may crash the worker. The tool's `retries` are added."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +40,13 @@ class CallMode:
     reports_missing: bool = True
     """Whether the model receives an error if the agent's toolsets no longer list the tool. If not, the ordinary
     activity decides."""
+    is_held: bool = False
     starts: int = 0
     """For a held call: how many attempts have started the tool."""
 
     def find_lost_start(self, call: CallState) -> ToolOutcome | None:
         """Return the outcome of a held call that lost its worker, or None if the tool may start."""
-        if self.starts < (1 if self.params.effect == "once" else MAX_STARTS):
+        if self.starts < (1 if self.params.effect == "once" else MAX_STARTS + self.params.retries):
             return None
         text = f"The worker running `{call.name}` was lost. {responses.unknown_effect(self.starts)}"
         return error_outcome(call, text, "OutcomeUnknown")
@@ -62,6 +63,10 @@ class CallMode:
         Raises:
             ApplicationError: Another activity has to run the call.
         """
+
+    def hold(self, reason: HoldReason, text: str) -> ApplicationError:
+        """Return the error for a call whose tool only reads and waits for something outside."""
+        return activity_failure("tool_call.held", "CallHeld", text, hold=reason, hold_after=1)
 
     def fail(self, hold: HoldReason, kind: str, text: str, *, has_begun: bool = False) -> ApplicationError:
         """Return the error for a call that this worker cannot run. `has_begun` is whether the tool ran in part.
@@ -120,7 +125,8 @@ def choose_mode(params: ToolCallInput, heart: Heartbeater) -> CallMode:
     heart.pause()  # until the start is noted, because a heartbeat would overwrite the number of starts
     details = info.heartbeat_details
     starts = int(details[-1][STARTS]) if details else 0
-    return HeldMode(params, heart, attempt=1, is_single=False, retries_tool=True, waits=False, starts=starts)
+    about: JsonObject = {"is_single": False, "retries_tool": True, "waits": False, "is_held": True}
+    return HeldMode(params, heart, attempt=1, starts=starts, **about)
 
 
 def error_outcome(call: CallState, text: str, error_type: str) -> ToolOutcome:

@@ -112,6 +112,8 @@ class Contexts:
         is_aborted: Callable[[], bool],
         heart: Heartbeater,
         make_completion_url: Callable[[timedelta | None], str] | None = None,
+        *,
+        is_held: bool = False,
     ) -> ToolContext:
         """Return the context for a tool that runs in its activity.
 
@@ -126,6 +128,7 @@ class Contexts:
             tool_confirmation=ToolConfirmation.model_validate(confirmation) if confirmation else None,
             heartbeat=heart.record,
             is_aborted=is_aborted,
+            is_held=is_held,
             make_completion_url=make_completion_url,
             # The tool should not be stopped while it waits for a store.
             store_retry_s=min(retry_s, params.timeout_s / 2) if params.timeout_s else retry_s,

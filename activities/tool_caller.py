@@ -48,7 +48,13 @@ from waystation.core.naming import with_article
 from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, copy_json
 from waystation.core.projection import HELD_TOOL
 from waystation.tools import BaseTool, BaseToolset, ToolContext
-from waystation.tools.outcome import FailedAfterEffect, convert_result, create_not_stored_outcome, create_ran_outcome
+from waystation.tools.outcome import (
+    CallHeld,
+    FailedAfterEffect,
+    convert_result,
+    create_not_stored_outcome,
+    create_ran_outcome,
+)
 from waystation.tools.places import find_author_line
 from waystation.tools.services import NO_SERVICES, Services
 
@@ -236,7 +242,13 @@ class _ToolRun:
 
     def context(self, attempt: int) -> ToolContext:
         return self.contexts.call(
-            self.call, self.mode.params, attempt, lambda: self.aborted, self.mode.heart, self._make_completion_url
+            self.call,
+            self.mode.params,
+            attempt,
+            lambda: self.aborted,
+            self.mode.heart,
+            self._make_completion_url,
+            is_held=self.mode.is_held,
         )
 
     def _make_completion_url(self, lifetime: timedelta | None) -> str:
@@ -428,6 +440,8 @@ class _ToolRun:
         attempt = running.result()
         if attempt.raised is None:
             return attempt
+        if isinstance(attempt.raised, CallHeld) and self.mode.params.effect == "read":
+            raise self.mode.hold(attempt.raised.reason, str(attempt.raised)) from None
         if isinstance(attempt.raised, FailedAfterEffect):
             about, failed = "its result or its changes cannot be recorded", attempt.raised
             fatal = tool.on_error == "raise"

@@ -46,6 +46,7 @@ from waystation.tools.native_tool import NativeTool as NativeTool
 from waystation.tools.native_tool import refuse_bypass as refuse_bypass
 from waystation.tools.openapi_tool.openapi_spec_parser.openapi_toolset import OpenAPIToolset as OpenAPIToolset
 from waystation.tools.openapi_tool.openapi_spec_parser.rest_api_tool import RestApiTool as RestApiTool
+from waystation.tools.outcome import CallHeld as CallHeld
 from waystation.tools.output_schema import SetModelResponseTool as SetModelResponseTool
 from waystation.tools.places import find_author_line as find_author_line
 from waystation.tools.predicates import call_predicate as call_predicate

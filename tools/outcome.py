@@ -13,7 +13,8 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from waystation.core.contract import NO_ACTIONS, ToolOutcome
-from waystation.core.errors import NotJson
+from waystation.core.errors import NotJson, WaystationError
+from waystation.core.log import HoldReason
 from waystation.core.naming import describe_errors
 from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, decode, encode, repair_json, to_plain_json, with_notes
 from waystation.core.secrets import mask
@@ -95,6 +96,24 @@ def create_failure_outcome(error: BaseException, *, context: ToolContext, durati
     if isinstance(error, TypeError | AttributeError):  # for instance, a coroutine was used instead of its result
         error = context.not_awaited() or error
     return _make_recordable(_build_error(describe_error(error), error_type_of(error)), context, duration_s)
+
+
+class OutcomeUnknown(WaystationError, ConnectionError):
+    """The connection was lost after the request was sent, so the service may have processed the request.
+
+    Find out whether the service has processed the request before you repeat it.
+    """
+
+
+class CallHeld(Exception):
+    """A tool that only reads waits for something outside. Its call is held, so that operators see the reason.
+
+    A tool whose `tool_context.is_held` is true must not raise it, because its call is held already.
+    """
+
+    def __init__(self, reason: HoldReason, problem: str) -> None:
+        self.reason = reason
+        super().__init__(problem)
 
 
 class FailedAfterEffect(Exception):

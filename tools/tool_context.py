@@ -538,6 +538,8 @@ class ToolContext(_ArtifactContext, _MemoryContext, _CredentialContext):
     """ADK's name for the same number."""
     tool_confirmation: Final[ToolConfirmation | None] = None
     """The approver's answer about this call, or None if no approver was asked."""
+    is_held: Final[bool] = False
+    """Whether the call is held, so that operators see why it waits."""
 
     def __init__(
         self,
@@ -546,6 +548,7 @@ class ToolContext(_ArtifactContext, _MemoryContext, _CredentialContext):
         tool_confirmation: ToolConfirmation | None = None,
         heartbeat: Callable[..., None] | None = None,
         is_aborted: Callable[[], bool] | None = None,
+        is_held: bool = False,
         make_completion_url: Callable[[timedelta | None], str] | None = None,
         **about: Any,
     ) -> None:
@@ -559,7 +562,7 @@ class ToolContext(_ArtifactContext, _MemoryContext, _CredentialContext):
         self._completion_urls: tuple[str, ...] = ()
         self.lacks_credential: Final = threading.Event()
         """Set while Waystation obtains the tool's credential, and if that failed. The tool's own work has not begun."""
-        vars(self).update(attempt=attempt, attempt_count=attempt, tool_confirmation=tool_confirmation)
+        vars(self).update(attempt=attempt, attempt_count=attempt, tool_confirmation=tool_confirmation, is_held=is_held)
 
     @property
     def state(self) -> State:

@@ -282,7 +282,7 @@ class ModelCaller:
                     contexts=contexts,
                     hooks=hooks,
                     approvals=await self._approvals(root.rules_of(agent), tools.values(), log, params, signed),
-                    model=meter.wrap(model) if meter else model,
+                    model=meter.wrap(model) if meter and not model.is_free else model,
                     request=request,
                     tools=tools,
                     changing=[] if params.wrap_up else request_processors(agent, tools),
@@ -353,7 +353,8 @@ def _check_kind(agent: BaseAgent, work: AgentRun) -> None:
 
 def _check_prices(budget: Budget, agent: LlmAgent) -> None:
     """Raise ModelRefused if a budget limits the cost, and a model that may answer has no price."""
-    for name in model_names(agent) if budget.max_cost else ():
+    is_free = getattr(agent.declared_model, "is_free", False)
+    for name in model_names(agent) if budget.max_cost and not is_free else ():
         if not (budget.price([name]) or _table_prices(budget, name)):
             raise ModelRefused(_NO_PRICE.format(name))
 

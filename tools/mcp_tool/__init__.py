@@ -7,13 +7,13 @@ except ModuleNotFoundError as error:
 
 from waystation.tools.mcp_tool.mcp_session_manager import (
     McpConnectionError,
-    OutcomeUnknown,
     SseConnectionParams,
     StdioConnectionParams,
     StreamableHTTPConnectionParams,
 )
 from waystation.tools.mcp_tool.mcp_tool import McpCallFailed, MCPTool, McpTool
 from waystation.tools.mcp_tool.mcp_toolset import MCPToolset, McpToolset
+from waystation.tools.outcome import OutcomeUnknown
 
 __all__ = [
     "MCPTool",

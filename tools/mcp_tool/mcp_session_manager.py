@@ -36,7 +36,7 @@ from pydantic import BaseModel, Field, ValidationError
 from waystation.core.errors import NotJson, WaystationError
 from waystation.core.naming import with_article
 from waystation.core.payload import decode_leniently, encode, repair_json, with_notes
-from waystation.tools.outcome import MAX_RESULT_BYTES, TooLarge, has_more_values
+from waystation.tools.outcome import MAX_RESULT_BYTES, OutcomeUnknown, TooLarge, has_more_values
 
 log = structlog.get_logger(__name__)
 
@@ -351,13 +351,6 @@ class McpConnectionError(WaystationError, ConnectionError):
     """The server is unreachable, or the connection was lost.
 
     Check that the MCP server runs and can be reached from the worker.
-    """
-
-
-class OutcomeUnknown(McpConnectionError):
-    """The connection was lost after the request was sent, so the server may have processed the request.
-
-    Find out whether the server has processed the request before you repeat it.
     """
 
 

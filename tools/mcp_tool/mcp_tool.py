@@ -14,8 +14,8 @@ from waystation.core.contract import Effect
 from waystation.core.payload import JsonObject
 from waystation.tools import BaseTool, ReadonlyContext, ToolContext, cacheable, declaration
 from waystation.tools.authorization import PENDING
-from waystation.tools.mcp_tool.mcp_session_manager import OPAQUE, McpSessions, OutcomeUnknown
-from waystation.tools.outcome import FailedAfterEffect, TooLarge
+from waystation.tools.mcp_tool.mcp_session_manager import OPAQUE, McpSessions
+from waystation.tools.outcome import FailedAfterEffect, OutcomeUnknown, TooLarge
 
 HeadersFor = Callable[[ReadonlyContext], Awaitable[Mapping[str, str] | None]]
 """Returns the request headers for a context, or None after asking the user for a missing credential."""

@@ -26,6 +26,8 @@ class BaseLlm(abc.ABC):  # noqa: B024  # subclasses define one of two methods
     """The model name in requests if an agent's model object has no name. Empty for the name of its class."""
     is_service: ClassVar[bool] = False
     """Whether instances call a service, so that `--model demo` replaces them."""
+    is_free: ClassVar[bool] = False
+    """Whether calls of instances use nothing that a budget or a quota limits."""
 
     def __new__(cls, *_: object, **__: object) -> Self:
         """Create an instance.

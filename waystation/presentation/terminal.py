@@ -45,6 +45,7 @@ HOLDS = {
     "rate_limited": "the model's rate limit is reached",
     "budget_exhausted": "the budget of the tenant or the user is used up",
     "worker_stopped": "a worker stopped before it started a call",
+    "remote_waits": "a remote agent waits for an authorization on its side",
 }
 """Descriptions of the reasons why invocations are held."""
 

@@ -3,10 +3,11 @@
 from waystation.core.conversation import prompt
 from waystation.core.conversation.compaction import ConversationView, SummaryRange, estimate
 from waystation.core.conversation.conversation import Conversation, Transcript
-from waystation.core.conversation.prompt import BEGIN
+from waystation.core.conversation.prompt import BEGIN, END
 
 __all__ = [
     "BEGIN",
+    "END",
     "Conversation",
     "ConversationView",
     "SummaryRange",

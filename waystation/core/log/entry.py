@@ -26,6 +26,7 @@ HoldReason = Literal[
     "rate_limited",
     "budget_exhausted",
     "worker_stopped",
+    "remote_waits",
 ]
 """Why an invocation is held. Other programs depend on these values."""
 
