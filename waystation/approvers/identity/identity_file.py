@@ -29,6 +29,7 @@ Use: TypeAlias = Literal["sig", "enc"]
 _PURPOSES: Mapping[Use, tuple[str, str]] = {"sig": ("Ed25519", "signatures"), "enc": ("X25519", "encryption")}
 """For each use, the curve that is accepted in addition to EC keys, and the name of the use in error messages."""
 
+IssuerKind: TypeAlias = Literal["chat"]
 Name = Annotated[str, Field(min_length=1, max_length=1_000)]
 OneOrMore = Annotated[tuple[Name, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)]
 
@@ -74,6 +75,8 @@ class IssuerSection(ClaimsSection):
     """The file or URL of the issuer's keys. By default, the URL is found by OpenID Connect Discovery."""
     bound: bool = False
     """Whether each token must be bound to one answer, as the tokens from `waystation web` are."""
+    kind: IssuerKind | None = None
+    """`chat` for the gateway of a chat. Policies can refuse answers that it signs."""
 
 
 class GatewaySection(ConfigurationTable):
@@ -82,6 +85,8 @@ class GatewaySection(ConfigurationTable):
     signing_key: Name
     issuer: Name
     audience: Name = DEFAULT_AUDIENCE
+    kind: IssuerKind | None = None
+    """`chat` for the key of `waystation chat-approvals`. Other commands then refuse to use it."""
 
 
 class LinksSection(ConfigurationTable):
