@@ -164,7 +164,9 @@ class OidcLogin:
         ):
             raise AuthorizationFailed("The provider's token belongs to another login. Log in again.")
         name = claims.get("name")
-        return LoggedIn(who, name[:200] if isinstance(name, str) else None, login.next, roles, self.admission.select(claims))
+        return LoggedIn(
+            who, name[:200] if isinstance(name, str) else None, login.next, roles, self.admission.select(claims)
+        )
 
     async def _fetch_id_token(self, code: str, login: _PendingLogin) -> str:
         """Exchange an authorization code for an ID token."""
