@@ -182,7 +182,8 @@ def _make_field(name: str, field: Field, action: Action) -> JsonObject:
     options = [{"text": _plain(_clip(text, LABEL_CHARS)), "value": value} for value, text in field.choices]
     if options and len(options) <= 100 and all(len(option["value"]) <= LABEL_CHARS for option in options):
         element: JsonObject = {"type": "static_select", "options": options}
-        element |= {"initial_option": option for option in options if option["value"] == field.value}
+        initial = next((option for option in options if option["value"] == field.value), None)
+        element |= {"initial_option": initial} if initial else {}
     else:
         element = {"type": "plain_text_input", "multiline": field.kind in ("lines", "json")}
         element |= {"initial_value": field.value} if field.value else {}
