@@ -5,6 +5,7 @@ import contextlib
 import json
 import re
 import socket
+import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -30,7 +31,7 @@ from waystation.approvers.gatekeeper import CHAT
 from waystation.approvers.identity import WorkerIdentity
 from waystation.client import AgentClient
 from waystation.core.approval import ApprovalPolicy
-from waystation.core.ids import parse_approval
+from waystation.core.errors import NotAllowed
 from waystation.interfaces.slack.slack_app import SlackApp, create_server
 from waystation.interfaces.slack.slack_settings import SlackSettings
 from waystation.web.server import configure, make_access
@@ -39,6 +40,12 @@ from waystation.web.web_settings import WebSettings
 CHANNEL = "C0FINANCE"
 DANA_IN_SLACK, ERIN_IN_SLACK = "U0DANA", "U0ERIN"
 FINANCE = ApprovalPolicy(approvers=("role:finance",))
+
+
+@pytest.fixture
+def openid(own_openid: FakeOpenId) -> FakeOpenId:
+    """Run an identity provider."""
+    return own_openid
 
 
 @pytest.fixture
@@ -126,9 +133,7 @@ class Desk:
         await self.click("more", user)
 
         async def complete() -> list[dict[str, Any]]:
-            return [
-                modal for modal in self.slack.modals.values() if "Loading" not in json.dumps(modal, ensure_ascii=False)
-            ]
+            return [modal for modal in self.slack.modals.values() if modal.get("callback_id") == "answer"]
 
         return (await until(complete, "the modal") or [])[-1]
 
@@ -215,3 +220,253 @@ async def test_a_linked_person_approves_with_a_click(serve: Serve, there: Instal
             "kind": "chat",
         }
         assert max(case.desk.slack.acknowledged_s) < 3
+
+
+async def test_links_need_both_sides(serve: Serve, there: Installation, openid: FakeOpenId) -> None:
+    """A code counts only for the user who was linked, only once, and only if it is right the first time."""
+    async with shown_call(serve, there, openid) as case:
+        code = await case.desk.begin_link(DANA_IN_SLACK, DANA)
+        await case.desk.type_code(ERIN_IN_SLACK, code)
+        await case.desk.until_whisper(ERIN_IN_SLACK, "The code is wrong")
+        await case.desk.type_code(DANA_IN_SLACK, "AAAA-AAAA")
+        await case.desk.until_whisper(DANA_IN_SLACK, "The code is wrong")
+        case.desk.slack.whispers.clear()
+        await case.desk.type_code(DANA_IN_SLACK, code)
+        await case.desk.until_whisper(DANA_IN_SLACK, "The code is wrong")
+        await case.desk.click("answer:approve")
+        assert case.till.paid == []
+
+
+async def test_requests_that_slack_did_not_just_send_are_refused(
+    serve: Serve, there: Installation, openid: FakeOpenId
+) -> None:
+    """Forged, old, repeated and foreign requests reach no handler."""
+    async with shown_call(serve, there, openid) as case:
+        slack, url = case.desk.slack, case.desk.url
+        button = slack.buttons()["answer:approve"]
+
+        def click(**options: str) -> dict[str, Any]:
+            return slack.make_click(button, DANA_IN_SLACK, **options)
+
+        statuses = [
+            (await slack.send(url, click(), secret="another")).status_code,
+            (await slack.send(url, click(), age_s=301)).status_code,
+            (await slack.send(url, click(), age_s=-301)).status_code,
+            (await slack.send(url, click(team="T0OTHER", user_team="T0OTHER"))).status_code,
+            (await slack.send(url, click(user_team="T0OTHER"))).status_code,
+        ]
+        assert statuses == [401, 401, 401, 403, 403]
+        request = sign(click())
+        tampered = request[0].replace(b"answer%3Aapprove", b"answer%3Areject"), request[1]
+        assert tampered[0] != request[0]
+        assert (await slack.send_again(url, tampered)).status_code == 401
+        assert (await slack.send_again(url, request)).status_code == 200
+        assert (await slack.send_again(url, request)).status_code == 409
+        await case.desk.until_whisper(DANA_IN_SLACK, "Link your account")
+        assert len(slack.whispers) == 1
+        assert case.till.paid == []
+
+
+async def test_one_of_two_simultaneous_clicks_counts(serve: Serve, there: Installation, openid: FakeOpenId) -> None:
+    """The other person alone learns who was faster."""
+    async with shown_call(serve, there, openid) as case:
+        await case.desk.link(DANA_IN_SLACK, DANA)
+        await case.desk.link(ERIN_IN_SLACK, ERIN)
+        buttons = case.desk.slack.buttons()
+        slack = case.desk.slack
+        slack.whispers.clear()
+        clicks = [
+            (slack.make_click(buttons[f"answer:{action}"], user))
+            for action, user in (("approve", DANA_IN_SLACK), ("reject", ERIN_IN_SLACK))
+        ]
+        await asyncio.gather(*(slack.send(case.desk.url, click) for click in clicks))
+        await case.invocation.result()
+
+        async def refused() -> list[dict[str, Any]]:
+            return slack.whispers
+
+        await until(refused, "a refusal")
+        (whisper,) = slack.whispers
+        assert (whisper["user"] == ERIN_IN_SLACK) == (case.till.paid == [5])
+
+
+async def test_the_message_shows_the_quorum_and_answers_from_elsewhere(
+    serve: Serve, there: Installation, openid: FakeOpenId
+) -> None:
+    """A second click of the same person does not count. An operator's answer elsewhere removes the buttons."""
+    policy = ApprovalPolicy(approvers=("role:finance",), quorum=2)
+    async with shown_call(serve, there, openid, policy) as case:
+        await case.desk.link(DANA_IN_SLACK, DANA)
+        await case.desk.click("answer:approve")
+        await case.desk.until_shown("2 approvals; so far dana@example.com")
+        await case.desk.click("answer:approve")
+        await case.desk.until_whisper(DANA_IN_SLACK, "already")
+        token = there.sealer
+        proof = there.provider.token(ERIN, roles=["finance"])
+        await case.invocation.approve(
+            "fc-1",
+            by=ERIN,
+            token=lambda **about: token.seal(proof, **about),
+            digest=(await case.invocation.pending())[0].digest,
+        )
+        await case.invocation.result()
+        await case.desk.until_shown("This call was approved by erin@example.com (identity verified).")
+        assert case.till.paid == [5]
+
+
+async def test_people_edit_and_comment_in_a_modal(serve: Serve, there: Installation, openid: FakeOpenId) -> None:
+    """The modal has the fields of the arguments. An invalid value is reported to the person only."""
+    async with shown_call(serve, there, openid) as case:
+        slack = case.desk.slack
+        await case.desk.link(DANA_IN_SLACK, DANA)
+        modal = await case.desk.open_modal()
+        values = {"action": "edit", "comment": "Only 3.", "value.amount": "three"}
+        await slack.send(case.desk.url, slack.make_submission(modal, DANA_IN_SLACK, **values))
+        await case.desk.until_whisper(DANA_IN_SLACK, "amount: Enter a")
+        await slack.send(case.desk.url, slack.make_submission(modal, DANA_IN_SLACK, **{**values, "value.amount": "3"}))
+        await case.invocation.result()
+        await case.desk.until_shown("approved with other arguments")
+        assert case.till.paid == [3]
+
+
+async def test_every_click_asks_the_identity_file_and_the_link_again(
+    serve: Serve, there: Installation, openid: FakeOpenId
+) -> None:
+    """A person whom the file no longer admits is refused, and so is one who has removed the link."""
+    file = there.folder / "chat.toml"
+    before = file.read_text()
+    async with shown_call(serve, there, openid) as case:
+        await case.desk.link(DANA_IN_SLACK, DANA)
+        admission = case.desk.app.links._admission
+        file.write_text(before + '\n[oidc.require]\nroles = ["board"]\n')
+        admission._looked_at = -100.0  # it looks again every 10 s
+        await case.desk.click("answer:approve")
+        await case.desk.until_whisper(DANA_IN_SLACK, "none of the roles that this server requires")
+        file.write_text(before + " \n")
+        admission._looked_at = -100.0
+        openid.subject = DANA
+        async with browser(case.desk.url) as http:
+            page = await http.get((await logged_in(http, openid, "/")).headers["location"])
+            assert "U0DANA" in page.text
+            await Browser(http).send("/unlink", hidden(page.text))
+        case.desk.slack.whispers.clear()
+        await case.desk.click("answer:approve")
+        await case.desk.until_whisper(DANA_IN_SLACK, "Link your account")
+        assert case.till.paid == []
+
+
+async def test_a_policy_can_refuse_chats(serve: Serve, there: Installation, openid: FakeOpenId) -> None:
+    """The message then has no buttons, and workers refuse what the gateway of the chat has signed."""
+    policy = ApprovalPolicy(approvers=("role:finance",), chat=False)
+    async with shown_call(serve, there, openid, policy) as case:
+        slack = case.desk.slack
+        assert set(slack.buttons()) == {"open"}
+        call = (await case.invocation.pending())[0]
+        gateway = case.desk.app._answers._answers._gatekeeper
+        token = gateway.gateway.signer(DANA, ["finance"])
+
+        def seal(**about: Any) -> str:
+            return str(there.sealer.seal(token(**about), **about))
+
+        with pytest.raises(NotAllowed, match="does not accept answers from a chat"):
+            await case.invocation.approve("fc-1", by=DANA, token=seal, digest=call.digest)
+        assert case.till.paid == []
+
+
+async def test_a_message_for_other_arguments_does_not_count(
+    serve: Serve, there: Installation, openid: FakeOpenId
+) -> None:
+    """The button carries the digest of the call that the message showed."""
+    async with shown_call(serve, there, openid) as case:
+        await case.desk.link(DANA_IN_SLACK, DANA)
+        button = case.desk.slack.buttons()["answer:approve"]
+        value = json.loads(button["value"])
+        other = {**value, "version": "0" * 64 + value["version"][value["version"].index(" ") :]}
+        changed = {**button, "value": json.dumps(other)}
+        await case.desk.slack.send(case.desk.url, case.desk.slack.make_click(changed, DANA_IN_SLACK))
+        await case.desk.until_whisper(DANA_IN_SLACK, "digest")
+        assert case.till.paid == []
+
+
+async def test_text_from_the_model_is_never_markup(serve: Serve, there: Installation, openid: FakeOpenId) -> None:
+    """Slack accepts the longest texts, and shows mentions, links and invisible characters as they are."""
+    text = "<!channel> *pay* <https://evil.example|bank> :x: \u202e" + "long " * 500
+    async with shown_call(serve, there, openid, FINANCE, {"amount": 5, "note": text}) as case:
+        shown = case.desk.slack.message["blocks"]
+        assert "<!channel> *pay* <https://evil.example|bank> :x: \\\\u202e" in json.dumps(shown)
+        assert '"mrkdwn"' not in json.dumps(shown)
+        assert "evil" not in case.desk.slack.message["text"]
+
+
+async def test_after_an_outage_the_pending_calls_are_posted_once(
+    serve: Serve, there: Installation, openid: FakeOpenId
+) -> None:
+    """Neither an outage of Slack nor one of this process loses a call or a link, or repeats a message."""
+    till, queue = Till(), f"slack-{there.folder.parent.name}"
+    agent = payer(till, {"amount": 5}, approval=asking(queue))
+    async with serve(agent, identity=there.worker, verify=False, task_queue=queue) as env, FakeSlack() as slack:
+        slack.error = "internal_error"
+        async with desk(env.client, there, slack, openid, runs=False) as first:
+            invocation, id = await begun(env.client, "payer")
+            await until_listed(env.client, id)
+            await first.app.board.sync()
+            assert (slack.messages, set(slack.calls)) == ({}, {"chat.postMessage"})
+        slack.error = ""
+        async with desk(env.client, there, slack, openid, runs=False) as second:
+            await second.app.board.sync()
+            await second.link(DANA_IN_SLACK, DANA)
+        async with desk(env.client, there, slack, openid, runs=False) as third:
+            await third.app.board.sync()
+            assert len(slack.messages) == 1
+            await third.click("answer:approve")
+            await invocation.result()
+        assert till.paid == [5]
+
+
+async def test_a_message_that_was_never_stored_still_works(
+    serve: Serve, there: Installation, openid: FakeOpenId
+) -> None:
+    """A process that was lost after posting posts again. A click on the first message closes both."""
+    async with shown_call(serve, there, openid) as case:
+        slack = case.desk.slack
+        await case.desk.link(DANA_IN_SLACK, DANA)
+        button, place = slack.buttons()["answer:approve"], (CHANNEL, "1.000001")
+        slack.messages[place] = dict(slack.message)
+        await slack.send(case.desk.url, slack.make_click(button, DANA_IN_SLACK, place=place))
+        await case.invocation.result()
+
+        async def closed() -> bool:
+            return slack.text().count("This call was approved by") == 2
+
+        await until(closed, "both messages")
+
+
+async def test_reminders_are_those_of_the_policy(serve: Serve, there: Installation, openid: FakeOpenId) -> None:
+    """However many were missed, people are reminded once."""
+    policy = ApprovalPolicy(approvers=("role:finance",), reminders=(timedelta(hours=1), timedelta(hours=2)))
+    async with shown_call(serve, there, openid, policy) as case:
+        board = case.desk.app.board
+        board._clock = lambda: time.time() + 3 * 3600
+        for _ in range(2):
+            await board.sync()
+        assert len(case.desk.slack.replies) == 1
+
+
+async def test_a_removed_message_is_posted_again(serve: Serve, there: Installation, openid: FakeOpenId) -> None:
+    """This happens when the call changes while it is open."""
+    policy = ApprovalPolicy(approvers=("role:finance",), quorum=2)
+    async with shown_call(serve, there, openid, policy) as case:
+        await case.desk.link(DANA_IN_SLACK, DANA)
+        click = case.desk.slack.make_click(case.desk.slack.buttons()["answer:approve"], DANA_IN_SLACK)
+        case.desk.slack.messages.clear()
+        await case.desk.slack.send(case.desk.url, click)
+        await case.desk.until_shown("so far dana@example.com")
+
+
+async def until_listed(client: AgentClient, id: str) -> None:
+    """Wait until visibility lists a call."""
+
+    async def find() -> bool:
+        return id in [call.approval_id async for call in client.approvals.each()]
+
+    await until(find, id)

@@ -1,7 +1,5 @@
 """The pages on which people link and unlink their accounts of a chat."""
 
-from http import HTTPStatus
-
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -41,7 +39,7 @@ class AccountPages:
         """Show the code that the user has to type in the chat."""
         await read_form(request)
         account, code = await self._links.confirm(request.path_params["ticket"], request.state.login)
-        return self._render(request, account=account, code=code)
+        return self._render(request, account=account, one_time_code=code)
 
     async def unlink(self, request: Request) -> Response:
         """Remove a link."""
@@ -51,7 +49,5 @@ class AccountPages:
 
     def _render(self, request: Request, **values: object) -> Response:
         login = request.state.login
-        defaults: dict[str, object] = {"accounts": None, "account": None, "code": ""}
-        return render_page(
-            "chat_accounts.html", code=HTTPStatus.OK, login=login, chat=self._chat, **{**defaults, **values}
-        )
+        defaults: dict[str, object] = {"accounts": None, "account": None, "one_time_code": ""}
+        return render_page("chat_accounts.html", login=login, chat=self._chat, **{**defaults, **values})
