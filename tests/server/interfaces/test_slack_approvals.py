@@ -384,7 +384,7 @@ async def test_a_message_for_other_arguments_does_not_count(
         other = {**value, "version": "0" * 64 + value["version"][value["version"].index(" ") :]}
         changed = {**button, "value": json.dumps(other)}
         await case.desk.slack.send(case.desk.url, case.desk.slack.make_click(changed, DANA_IN_SLACK))
-        await case.desk.until_whisper(DANA_IN_SLACK, "digest")
+        await case.desk.until_whisper(DANA_IN_SLACK, "different arguments")
         assert case.till.paid == []
 
 
