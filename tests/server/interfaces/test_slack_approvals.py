@@ -205,9 +205,12 @@ async def test_a_linked_person_approves_with_a_click(serve: Serve, there: Instal
     """The audit names the interface, the person and the proof, and the message shows the decision without buttons."""
     async with shown_call(serve, there, openid) as case:
         await case.desk.link(DANA_IN_SLACK, DANA)
+        late = case.desk.slack.make_click(case.desk.slack.buttons()["answer:reject"], DANA_IN_SLACK)
         await case.desk.click("answer:approve")
         await case.invocation.result()
         await case.desk.until_shown("This call was approved by dana@example.com (identity verified).")
+        await case.desk.slack.send(case.desk.url, late)
+        await case.desk.until_whisper(DANA_IN_SLACK, "This call was approved by dana@example.com")
         assert set(case.desk.slack.buttons()) == set()
         assert case.till.paid == [5]
         account = await gather_invocation(case.env.client, case.invocation.id)

@@ -15,6 +15,7 @@ from http import HTTPStatus
 import structlog
 from pydantic import BaseModel
 
+from waystation.approvers import sees_tenant
 from waystation.approvers.identity.admission import Admission
 from waystation.core.approval import Verified
 from waystation.core.errors import NotAllowed
@@ -123,9 +124,14 @@ class AccountLinks:
         return Login(account.name, verified=who, roles=self._admission.check(account.claims, who))
 
     async def list_accounts(self, login: Login) -> list[Account]:
-        """Return the accounts that a person may unlink: their own or, for operators, all."""
+        """Return the accounts that a person may unlink: their own or, for operators, all of their tenant."""
         accounts = await self._store.find_all(ACCOUNT, Account)
-        return [account for account in accounts if "operator" in login.roles or _is_own(login, account)]
+        is_operator = "operator" in login.roles
+        return [
+            account
+            for account in accounts
+            if _is_own(login, account) or (is_operator and sees_tenant(login, account.tenant))
+        ]
 
     async def unlink(self, id: str, login: Login) -> None:
         """Remove a link that a person may remove, if there is such a link."""

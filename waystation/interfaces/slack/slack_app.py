@@ -65,7 +65,7 @@ class SlackApp:
         assert gatekeeper.oidc is not None
         self._workspace, self._url = settings.workspace, url.rstrip("/")
         self._store = ChatStore(settings.place)
-        slack = AsyncWebClient(settings.secret("bot_token"), base_url=settings.api)
+        slack = AsyncWebClient(settings.secret("bot_token"), base_url=settings.api, retry_handlers=[])
         self._messenger = SlackMessenger(slack, settings.inbox)
         services = WebServices.of(client, gatekeeper, web)
         self.links = AccountLinks(self._store, gatekeeper.oidc.admission, days=settings.link_days)
