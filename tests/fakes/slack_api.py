@@ -46,7 +46,7 @@ class FakeSlack:
     """A workspace. Change the fields at any time."""
 
     error: str = ""
-    """With which all requests fail, such as `ratelimited`."""
+    """With which all requests fail, such as `ratelimited`. `unreadable` stands for a page of a broken proxy."""
     channels: set[str] = field(default_factory=lambda: {"C0FINANCE"})
     messages: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
     whispers: list[dict[str, Any]] = field(default_factory=list)
@@ -73,6 +73,8 @@ class FakeSlack:
                 return JSONResponse({"ok": False, "error": "invalid_auth"})
             if self.error == "ratelimited":
                 return JSONResponse({"ok": False, "error": self.error}, 429, {"Retry-After": "30"})
+            if self.error == "unreadable":
+                return Response("<html>", 503, media_type="application/json")
             is_json = request.headers.get("content-type", "").startswith("application/json")
             args = await request.json() if is_json else dict(await request.form())
             args = {

@@ -32,7 +32,7 @@ class AccountPages:
         return self._render(request, accounts=await self._links.list_accounts(request.state.login))
 
     async def ask(self, request: Request) -> Response:
-        """Show which user of the chat would be linked to whom, and ask for confirmation."""
+        """Show the user of the chat and the person, and ask whether to link them."""
         return self._render(request, account=await self._links.read(request.path_params["ticket"]))
 
     async def confirm(self, request: Request) -> Response:

@@ -1,4 +1,4 @@
-"""What happens when people click in Slack, and the web server for Slack's requests and for linking accounts.
+"""Handle the clicks of people in Slack, and serve the pages on which they link their accounts.
 
 Slack signs each request, and Bolt verifies the signature and its age. The server acknowledges a request before it does
 the work, because Slack waits for 3 s.

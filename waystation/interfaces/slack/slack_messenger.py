@@ -6,6 +6,7 @@ from typing import Any
 import aiohttp
 from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
+from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
 from waystation.core.payload import JsonObject
 from waystation.interfaces.chat.message_board import ChatFailed
@@ -59,7 +60,9 @@ async def _send(method: Callable[..., Awaitable[Any]], **fields: Any) -> Any:
     try:
         return await method(**fields)
     except SlackApiError as error:
-        reason = str(error.response.get("error") or "unknown")
+        # A body that is not JSON comes as the response of the HTTP client, which has no fields.
+        fields = error.response.data if isinstance(error.response, AsyncSlackResponse) else {}
+        reason = str(fields.get("error")) if isinstance(fields, dict) and "error" in fields else "unreadable"
         wait = str(error.response.headers.get("Retry-After", "0"))
         retry_after_s = float(wait) if wait.isdecimal() else 0.0
         raise ChatFailed(reason, retry_after_s=retry_after_s, is_gone=reason == "message_not_found") from None
