@@ -5,6 +5,7 @@ import contextlib
 import json
 import re
 import socket
+import sys
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ import uvicorn
 from tests.fakes.openid import FakeOpenId
 from tests.fakes.slack_api import BOT_TOKEN, SIGNING_SECRET, TEAM, FakeSlack, sign
 from tests.paths import write_secret
+from tests.programs import undisturbed
 from tests.server.conftest import Serve
 from tests.server.web.desk import begun, payer
 from tests.server.web.logins import DANA, ERIN, browser, logged_in
@@ -138,19 +140,25 @@ class Desk:
         return (await until(complete, "the modal") or [])[-1]
 
 
-@contextlib.asynccontextmanager
-async def desk(
-    client: AgentClient, there: Installation, slack: FakeSlack, openid: FakeOpenId, *, runs: bool = True
-) -> AsyncIterator[Desk]:
-    """Serve chat approvals. If `runs` is false, messages change only in explicit rounds and after clicks."""
+def write_settings(there: Installation, slack: FakeSlack, queue: str) -> Path:
+    """Write the settings of Slack, with one channel that is named like the task queue."""
     write_secret(there.folder / "bot-token", BOT_TOKEN)
     write_secret(there.folder / "signing-secret", SIGNING_SECRET)
     file = there.folder / "slack.toml"
     file.write_text(
         f'workspace = "{TEAM}"\nbot_token = "bot-token"\nsigning_secret = "signing-secret"\napi = "{slack.api}"\n'
         f'inbox = "https://approvals.example.com"\nstore = "chat.sqlite"\ndefault = []\n'
-        f'[channels.{client.task_queue}]\nid = "{CHANNEL}"\n'
+        f'[channels.{queue}]\nid = "{CHANNEL}"\n'
     )
+    return file
+
+
+@contextlib.asynccontextmanager
+async def desk(
+    client: AgentClient, there: Installation, slack: FakeSlack, openid: FakeOpenId, *, runs: bool = True
+) -> AsyncIterator[Desk]:
+    """Serve chat approvals. If `runs` is false, messages change only in explicit rounds and after clicks."""
+    file = write_settings(there, slack, client.task_queue)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         url = f"http://127.0.0.1:{listening.getsockname()[1]}"
         keeper = Gatekeeper.from_file(there.folder / "chat.toml", "default", interface="slack", command=CHAT)
@@ -473,3 +481,47 @@ async def until_listed(client: AgentClient, id: str) -> None:
         return id in [call.approval_id async for call in client.approvals.each()]
 
     await until(find, id)
+
+
+async def test_the_command_serves_until_it_is_stopped(serve: Serve, there: Installation, openid: FakeOpenId) -> None:
+    """The process posts the call, verifies clicks, and ends with SIGTERM."""
+    queue = f"slack-{there.folder.parent.name}"
+    agent = payer(Till(), {"amount": 5}, approval=asking(queue))
+    async with serve(agent, identity=there.worker, verify=False, task_queue=queue) as env, FakeSlack() as slack:
+        await begun(env.client, "payer")
+        options = ["--slack", write_settings(there, slack, queue), "--identity", there.folder / "chat.toml"]
+        options += ["--url", "http://127.0.0.1", "--port", "0"]
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "waystation", "--address", env.server.address, "chat-approvals"),
+            *map(str, options),
+            stderr=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            env=undisturbed(),
+        )
+        try:
+            assert process.stderr is not None
+            async with asyncio.timeout(60):
+                while not (found := re.search(r"Serving at (\S+);", (await process.stderr.readline()).decode())):
+                    assert not process.stderr.at_eof()
+
+            async def posted() -> bool:
+                return bool(slack.messages)
+
+            await until(posted, "the message")
+            click = slack.make_click(slack.buttons()["answer:approve"], DANA_IN_SLACK)
+            assert (await slack.send(found[1], click, secret="another")).status_code == 401
+            assert (await slack.send(found[1], click)).status_code == 200
+            await until_whispered(slack, "Link your account")
+        finally:
+            process.terminate()
+            await process.communicate()
+        assert process.returncode == 0
+
+
+async def until_whispered(slack: FakeSlack, text: str) -> None:
+    """Wait until Slack has shown a text to one user."""
+
+    async def find() -> bool:
+        return text in json.dumps(slack.whispers)
+
+    await until(find, text)
