@@ -323,9 +323,18 @@ async def _serve(
     from waystation.web.exposure import NotSafeToServe
     from waystation.web.server import WebUnavailable, serve
 
-    out, place = ctx.out, {"host": host, "port": port, "gatekeeper": gatekeeper}
+    out = ctx.out
     try:
-        await serve(create, settings, namespace=namespace, announce=out.line, remark=out.remark, **place)
+        await serve(
+            create,
+            settings,
+            namespace=namespace,
+            announce=out.line,
+            remark=out.remark,
+            host=host,
+            port=port,
+            gatekeeper=gatekeeper,
+        )
     except (WebUnavailable, NotSafeToServe) as error:
         raise CommandProblem(Exit.USAGE, str(error)) from None
     return Exit.OK

@@ -30,7 +30,7 @@ from tests.unit.identity.conftest import Installation, installed
 from waystation.approvers import Gatekeeper
 from waystation.approvers.audit import gather_invocation
 from waystation.approvers.gatekeeper import CHAT
-from waystation.approvers.identity import WorkerIdentity
+from waystation.approvers.identity import Configuration, Gateway, WorkerIdentity
 from waystation.client import AgentClient
 from waystation.core.approval import ApprovalPolicy
 from waystation.core.errors import NotAllowed
@@ -111,7 +111,7 @@ class Desk:
         async def opened() -> set[str]:
             return set(self.slack.modals) - before
 
-        (id,) = await until(opened, "the modal") or ()
+        (id,) = await until(opened, "the modal")
         await self.slack.send(self.url, self.slack.make_submission(self.slack.modals[id], user, code=code))
 
     async def until_whisper(self, user: str, text: str) -> dict[str, Any]:
@@ -256,7 +256,7 @@ async def test_requests_that_slack_did_not_just_send_are_refused(
         slack, url = case.desk.slack, case.desk.url
         button = slack.buttons()["answer:approve"]
 
-        def click(**options: str) -> dict[str, Any]:
+        def click(**options: Any) -> dict[str, Any]:
             return slack.make_click(button, DANA_IN_SLACK, **options)
 
         statuses = [
@@ -373,8 +373,8 @@ async def test_a_policy_can_refuse_chats(serve: Serve, there: Installation, open
         slack = case.desk.slack
         assert set(slack.buttons()) == {"open"}
         call = (await case.invocation.pending())[0]
-        gateway = case.desk.app._answers._answers._gatekeeper
-        token = gateway.gateway.signer(DANA, ["finance"])
+        gateway = Gateway.of(Configuration.read(there.folder / "chat.toml"))
+        token = gateway.signer(DANA, ["finance"])
 
         def seal(**about: Any) -> str:
             return str(there.sealer.seal(token(**about), **about))

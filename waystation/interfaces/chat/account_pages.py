@@ -1,9 +1,12 @@
 """The pages on which people link and unlink their accounts of a chat."""
 
+from collections.abc import Sequence
+
 from starlette.requests import Request
 from starlette.responses import Response
 
 from waystation.interfaces.chat.account_links import AccountLinks
+from waystation.interfaces.chat.chat_store import Account
 from waystation.web.forms import read_form
 from waystation.web.http_responses import redirect, render_page
 from waystation.web.route_table import RouteRow
@@ -47,7 +50,19 @@ class AccountPages:
         await self._links.unlink(form.get("id", ""), request.state.login)
         return redirect("/")
 
-    def _render(self, request: Request, **values: object) -> Response:
-        login = request.state.login
-        defaults: dict[str, object] = {"accounts": None, "account": None, "one_time_code": ""}
-        return render_page("chat_accounts.html", login=login, chat=self._chat, **{**defaults, **values})
+    def _render(
+        self,
+        request: Request,
+        *,
+        accounts: Sequence[Account] | None = None,
+        account: Account | None = None,
+        one_time_code: str = "",
+    ) -> Response:
+        return render_page(
+            "chat_accounts.html",
+            login=request.state.login,
+            chat=self._chat,
+            accounts=accounts,
+            account=account,
+            one_time_code=one_time_code,
+        )

@@ -61,8 +61,8 @@ async def _send(method: Callable[..., Awaitable[Any]], **fields: Any) -> Any:
         return await method(**fields)
     except SlackApiError as error:
         # A body that is not JSON comes as the response of the HTTP client, which has no fields.
-        fields = error.response.data if isinstance(error.response, AsyncSlackResponse) else {}
-        reason = str(fields.get("error")) if isinstance(fields, dict) and "error" in fields else "unreadable"
+        known = isinstance(error.response, AsyncSlackResponse)
+        reason = str(error.response.get("error")) if known else "unreadable"
         wait = str(error.response.headers.get("Retry-After", "0"))
         retry_after_s = float(wait) if wait.isdecimal() else 0.0
         raise ChatFailed(reason, retry_after_s=retry_after_s, is_gone=reason == "message_not_found") from None
