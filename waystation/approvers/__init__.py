@@ -15,6 +15,7 @@ from waystation.approvers.permissions import (
     sees_call,
     sees_everything,
     sees_invocation,
+    sees_tenant,
     why_not,
 )
 
@@ -28,5 +29,6 @@ __all__ = [
     "sees_call",
     "sees_everything",
     "sees_invocation",
+    "sees_tenant",
     "why_not",
 ]

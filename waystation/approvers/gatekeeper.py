@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("waystation.approvers")
 
+CHAT = "chat-approvals"
+"""The command whose gateway signs for the people of a chat."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Gatekeeper:
@@ -64,6 +67,10 @@ class Gatekeeper:
 
         configuration = Configuration.read(file)
         envelope, oidc = configuration.envelope, configuration.oidc
+        kind = configuration.gateway.kind if configuration.gateway else None
+        if (kind == "chat") != (command == CHAT):
+            # With the key of `waystation web`, policies could not tell the answers of a chat from others.
+            raise configuration.fault("gateway.kind", f'must be "chat" for `waystation {CHAT}`, and only for it.')
         # With access tokens, each person brings a proof that workers can verify without the gateway's key.
         brings_proofs = oidc is not None and oidc.resource is not None
         if (

@@ -1,5 +1,6 @@
 """The commands that run and set up workers and web servers."""
 
+import asyncio
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -38,6 +39,7 @@ from waystation.worker_keys import WorkerKeys
 if TYPE_CHECKING:
     from starlette.applications import Starlette
 
+    from waystation.approvers import Gatekeeper
     from waystation.web.access import Access
     from waystation.web.web_settings import WebSettings
     from waystation.worker import StatusServer
@@ -216,6 +218,52 @@ def _create_status_server(address: str) -> "StatusServer":
         raise CommandProblem(Exit.USAGE, f"--metrics: {error}.") from None
 
 
+async def chat_approvals(
+    ctx: CommandContext,
+    settings: Annotated[
+        Path, typer.Option("--slack", metavar="FILE", help="File with the workspace, the secrets and the channels.")
+    ],
+    url: Annotated[
+        str, typer.Option(metavar="URL", help="URL at which Slack and people's browsers reach this server.")
+    ],
+    host: Host = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on, or 0 for any free port.", min=0, max=65_535)] = 8290,
+    allow_host: AllowHost = None,
+    identity: Identity = None,
+    allow_any_account: AllowAnyAccount = False,
+) -> Exit:
+    """Post pending calls to Slack, where people answer them with buttons.
+
+    Each person links the Slack account once, by logging in through the provider in the identity file. Run one process
+    per workspace.
+    """
+    try:
+        from waystation.approvers.gatekeeper import CHAT, Gatekeeper
+        from waystation.interfaces.slack.slack_app import SlackApp, create_server
+        from waystation.interfaces.slack.slack_settings import SlackSettings
+        from waystation.web.web_settings import WebSettings
+    except ModuleNotFoundError as error:
+        text = f"`waystation chat-approvals` needs {error.name!r}. Install it with: pip install 'waystation[slack]'"
+        raise CommandProblem(Exit.USAGE, text) from None
+    _check_urls(url)
+    client = await ctx.connect()
+    namespace = client.temporal.namespace
+    file = identity or find_identity_file(WEB_IDENTITY_ENV)
+    if file is None:
+        raise CommandProblem(Exit.USAGE, "Pass --identity with the file for chats: `waystation identity init DIR`.")
+    gatekeeper = Gatekeeper.from_file(file, namespace, interface="slack", command=CHAT)
+    if gatekeeper.oidc is None:
+        raise CommandProblem(Exit.USAGE, f"{file} has no section [oidc], with which people prove who they are.")
+    web = WebSettings(url=url, hosts=allow_host or (), allow_any_account=allow_any_account)
+    app = SlackApp(client, gatekeeper, SlackSettings.read(settings), web, url)
+    board = asyncio.create_task(app.board.run())
+    try:
+        create = partial(create_server, app, names=web.names)
+        return await _serve(ctx, create, web, namespace, host=host, port=port, gatekeeper=gatekeeper)
+    finally:
+        board.cancel()
+
+
 async def codec_server(
     ctx: CommandContext,
     host: Host = "127.0.0.1",
@@ -270,13 +318,23 @@ async def _serve(
     *,
     host: str,
     port: int,
+    gatekeeper: "Gatekeeper | None" = None,
 ) -> Exit:
     from waystation.web.exposure import NotSafeToServe
     from waystation.web.server import WebUnavailable, serve
 
     out = ctx.out
     try:
-        await serve(create, settings, namespace=namespace, announce=out.line, remark=out.remark, host=host, port=port)
+        await serve(
+            create,
+            settings,
+            namespace=namespace,
+            announce=out.line,
+            remark=out.remark,
+            host=host,
+            port=port,
+            gatekeeper=gatekeeper,
+        )
     except (WebUnavailable, NotSafeToServe) as error:
         raise CommandProblem(Exit.USAGE, str(error)) from None
     return Exit.OK

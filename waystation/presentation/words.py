@@ -421,6 +421,8 @@ def list_terms(call: PendingCall, *, options: bool = True) -> Iterator[tuple[str
     needs = (("a verified identity", "--token-file", policy.must_verify), ("a comment", "--comment", policy.comment))
     if needed := [f"{text} ({option})" if options else text for text, option, is_needed in needs if is_needed]:
         yield "requires", ", ".join(needed)
+    if not policy.chat:
+        yield "refused", "answers from a chat"
     if policy.actions is not None:
         yield "actions", ", ".join(policy.actions)
 

@@ -281,7 +281,13 @@ class Access:
         state = request.cookies.get(f"{self._cookie}-state")
         result = await self.gatekeeper.oidc.finish(dict(request.query_params), state)
         until = time.time() + LOGIN_S
-        login = Login(result.name or result.who.subject, verified=result.who, until=until, roles=result.roles)
+        login = Login(
+            result.name or result.who.subject,
+            verified=result.who,
+            until=until,
+            roles=result.roles,
+            claims=result.claims,
+        )
         return self._enter(request, login, result.next)
 
     async def open_link(self, request: Request) -> Response:

@@ -4,8 +4,9 @@ import asyncio
 import contextlib
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from cachetools import FIFOCache, TLRUCache
 
@@ -43,6 +44,8 @@ class Login(Person):
     """Where a person that the host has logged in logs out, or an empty string. None if that is here."""
     is_admitted: Callable[[], bool] = field(default=lambda: True, repr=False)
     """Returns whether the person may still use the server. It is asked from time to time."""
+    claims: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """For a login through the provider: the claims that decided whether the person is admitted."""
     _seen: FIFOCache[str, bool] = field(default_factory=lambda: FIFOCache(MAX_FORMS), repr=False)
     """The calls that this person has viewed, by approval ID."""
     _forms: FIFOCache[tuple[str, str], FormUse] = field(default_factory=lambda: FIFOCache(MAX_FORMS), repr=False)

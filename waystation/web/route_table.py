@@ -187,7 +187,7 @@ def _build(row: RouteRow) -> BaseRoute:
 
 def _protect(row: RouteRow, handler: Handler) -> Handler:
     async def handle(request: Request) -> Response:
-        if row.accepts and row.role != "public":
+        if row.accepts and row.role not in ("public", "machine"):
             check_same_origin(request)
         await _check(row, request)
         return await handler(request)

@@ -184,6 +184,7 @@ async def serve(
     remark: Callable[[str], None],
     host: str,
     port: int,
+    gatekeeper: Gatekeeper | None = None,
 ) -> None:
     """Run a web server until the process receives SIGINT or SIGTERM.
 
@@ -196,6 +197,7 @@ async def serve(
         remark: Called with a sentence that contains the address that the server listens on.
         host: Address to listen on.
         port: Port to listen on, or 0 for any free port.
+        gatekeeper: Identifies people. By default, the one of the identity file in the settings.
 
     Raises:
         CannotServe: The port is taken, or a library is missing.
@@ -203,7 +205,7 @@ async def serve(
             is too short.
         InvalidConfiguration: The identity file is invalid.
     """
-    gatekeeper = _load_gatekeeper(settings.identity, namespace)
+    gatekeeper = gatekeeper or _load_gatekeeper(settings.identity, namespace)
     has_provider = gatekeeper.oidc is not None
     check_host(host, names=settings.names, provider=has_provider)
     check_provider(gatekeeper, allow_any_account=settings.allow_any_account)

@@ -115,6 +115,11 @@ class Admission:
             self._require("domains", require.domains, self._domains(claims))
         return self.roles_of(who, groups)
 
+    def select(self, claims: JsonObject) -> JsonObject:
+        """Return the claims that `check` reads."""
+        names = ("email", "email_verified", "hd", self._section.groups_claim.partition(".")[0])
+        return {name: claims[name] for name in (*names, self._section.groups_claim) if name in claims}
+
     def roles_of(self, who: Verified, groups: Sequence[str] = ()) -> frozenset[str]:
         """Return the web roles that are granted to a person.
 

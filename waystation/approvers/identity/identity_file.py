@@ -29,6 +29,7 @@ Use: TypeAlias = Literal["sig", "enc"]
 _PURPOSES: Mapping[Use, tuple[str, str]] = {"sig": ("Ed25519", "signatures"), "enc": ("X25519", "encryption")}
 """For each use, the curve that is accepted in addition to EC keys, and the name of the use in error messages."""
 
+IssuerKind: TypeAlias = Literal["chat"]
 Name = Annotated[str, Field(min_length=1, max_length=1_000)]
 OneOrMore = Annotated[tuple[Name, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)]
 
@@ -74,6 +75,8 @@ class IssuerSection(ClaimsSection):
     """The file or URL of the issuer's keys. By default, the URL is found by OpenID Connect Discovery."""
     bound: bool = False
     """Whether each token must be bound to one answer, as the tokens from `waystation web` are."""
+    kind: IssuerKind | None = None
+    """`chat` for the gateway of a chat. Policies can refuse answers that it signs."""
 
 
 class GatewaySection(ConfigurationTable):
@@ -82,6 +85,8 @@ class GatewaySection(ConfigurationTable):
     signing_key: Name
     issuer: Name
     audience: Name = DEFAULT_AUDIENCE
+    kind: IssuerKind | None = None
+    """`chat` for the key of `waystation chat-approvals`. Other commands then refuse to use it."""
 
 
 class LinksSection(ConfigurationTable):
@@ -276,6 +281,7 @@ def parse_key(text: str) -> Key:
 
 
 GATEWAY = "https://approvals.example.com"
+CHAT_GATEWAY = "https://chat-approvals.example.com"
 _PRIVATE, _PUBLIC = 0o600, 0o644
 
 WORKERS = f"""\
@@ -291,6 +297,14 @@ issuer = "{GATEWAY}"
 audience = "waystation"
 jwks = "gateway-jwks.json"
 bound = true
+
+# `waystation chat-approvals`, where approvers answer in Slack. Policies with `chat=False` refuse its answers.
+# [[issuers]]
+# issuer = "{CHAT_GATEWAY}"
+# audience = "waystation"
+# jwks = "chat-jwks.json"
+# bound = true
+# kind = "chat"
 
 # An identity provider, for approvers who answer with their own tokens.
 # [[issuers]]
@@ -347,6 +361,23 @@ key = "completion.key"
 # approver = ["role:finance"]           # answers calls without a policy
 """
 
+CHAT = f"""\
+# The gateway of a chat: `waystation chat-approvals --identity chat.toml`
+# Only this process may read chat-signing.json: it signs answers in the name of everyone with a linked account.
+
+[gateway]
+signing_key = "chat-signing.json"
+issuer = "{CHAT_GATEWAY}"               # as in workers.toml
+audience = "waystation"
+kind = "chat"
+
+[envelope]
+public_key = "envelope-public.json"
+
+# Where people log in once to link their account of the chat: the section of gateway.toml.
+# [oidc]
+"""
+
 CLIENTS = """\
 # Programs that answer with an approver's token: AgentClient.connect(identity="clients.toml"), or
 # WAYSTATION_CLIENT_IDENTITY=clients.toml waystation approve …
@@ -363,16 +394,19 @@ def write_examples(folder: Path) -> list[Path]:
         InvalidConfiguration: One of the files already exists, or the folder is not writable.
     """
     envelope = ECKey.generate_key("P-256", {"use": "enc"}, auto_kid=True)
-    gateway = ECKey.generate_key("P-256", {"use": "sig"}, auto_kid=True)
+    gateway, chat = (ECKey.generate_key("P-256", {"use": "sig"}, auto_kid=True) for _ in range(2))
     files: list[tuple[str, int, bytes]] = [
         ("envelope-private.json", _PRIVATE, _encode_jwk(envelope, private=True)),
         ("envelope-public.json", _PUBLIC, _encode_jwk(envelope, private=False)),
         ("gateway-signing.json", _PRIVATE, _encode_jwk(gateway, private=True)),
         ("gateway-jwks.json", _PUBLIC, encode({"keys": [gateway.as_dict(private=False)]})),
+        ("chat-signing.json", _PRIVATE, _encode_jwk(chat, private=True)),
+        ("chat-jwks.json", _PUBLIC, encode({"keys": [chat.as_dict(private=False)]})),
         ("links.key", _PRIVATE, secrets.token_urlsafe(48).encode()),
         ("completion.key", _PRIVATE, secrets.token_urlsafe(48).encode()),
         ("workers.toml", _PUBLIC, WORKERS.encode()),
         ("gateway.toml", _PUBLIC, WEB.encode()),
+        ("chat.toml", _PUBLIC, CHAT.encode()),
         ("clients.toml", _PUBLIC, CLIENTS.encode()),
     ]
     if existing := [name for name, _, _ in files if (folder / name).exists()]:

@@ -8,7 +8,8 @@ import hmac
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cachetools import TTLCache
 
@@ -54,6 +55,8 @@ class LoggedIn(NamedTuple):
     """The path that the browser requested before the login started."""
     roles: frozenset[str] = frozenset()
     """The person's roles in the web application."""
+    claims: Mapping[str, Any] = MappingProxyType({})
+    """The claims with which `Admission.check` can repeat its decision."""
 
 
 class _PendingLogin(NamedTuple):
@@ -161,7 +164,9 @@ class OidcLogin:
         ):
             raise AuthorizationFailed("The provider's token belongs to another login. Log in again.")
         name = claims.get("name")
-        return LoggedIn(who, name[:200] if isinstance(name, str) else None, login.next, roles)
+        return LoggedIn(
+            who, name[:200] if isinstance(name, str) else None, login.next, roles, self.admission.select(claims)
+        )
 
     async def _fetch_id_token(self, code: str, login: _PendingLogin) -> str:
         """Exchange an authorization code for an ID token."""

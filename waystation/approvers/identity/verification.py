@@ -47,10 +47,16 @@ class Issuer:
     """A trusted issuer and the requirements for its tokens."""
 
     def __init__(
-        self, section: ClaimsSection, audience: Sequence[str], keys: IssuerKeys, *, bound: bool = False
+        self,
+        section: ClaimsSection,
+        audience: Sequence[str],
+        keys: IssuerKeys,
+        *,
+        bound: bool = False,
+        kind: str | None = None,
     ) -> None:
         """Create an issuer. If `bound` is true, each of its tokens must be bound to one answer."""
-        self.section, self.audience, self.keys, self.bound = section, audience, keys, bound
+        self.section, self.audience, self.keys, self.bound, self.kind = section, audience, keys, bound, kind
         # Ignore unknown header fields, because some providers add a certificate or custom fields.
         self._registry = JWSRegistry(algorithms=section.algorithms, strict_check_header=False)
         self._registry.max_header_length, self._registry.max_payload_length = 8_000, MAX_JWT_CHARS
@@ -117,6 +123,7 @@ class Issuer:
             roles=parse_names(claims, self.section.roles_claim),
             issuer=self.section.issuer,
             tenant=self._tenant(claims),
+            kind=self.kind,
         )
 
     def _tenant(self, claims: JsonObject) -> str | None:
@@ -209,6 +216,7 @@ class WorkerIdentity:
                 section.audience,
                 IssuerKeys.of(configuration, f"issuers.{number}", section.issuer, section.jwks),
                 bound=section.bound,
+                kind=section.kind,
             )
             for number, section in enumerate(sections)
         ]

@@ -53,6 +53,11 @@ def normalize_person(name: str) -> str:
     return spelled.strip().removeprefix("mailto:").strip()
 
 
+def _is_none(value: object) -> bool:
+    """Return whether a field is left out. Older clients cannot read null."""
+    return value is None
+
+
 class Verified(Recorded):
     """An identity that was verified by an identity provider or a trusted gateway."""
 
@@ -65,6 +70,8 @@ class Verified(Recorded):
     checked when the identity is verified, and is not recorded."""
     is_program: bool = Field(default=False, exclude=True)
     """Whether the token was issued to a program itself. Checked when the identity is verified, and not recorded."""
+    kind: str | None = Field(default=None, exclude_if=_is_none)
+    """The kind of the issuer in the workers' identity file: `chat` if it signs for the people of a chat, or None."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -87,11 +94,6 @@ class Notice:
     after: timedelta
     escalates: bool = False
     notify: tuple[str, ...] | None = None
-
-
-def _is_none(value: object) -> bool:
-    """Return whether a field is left out. Older clients cannot read null."""
-    return value is None
 
 
 class Authored(Recorded):
@@ -171,11 +173,14 @@ class ApprovalPolicy(Authored):
     notify: tuple[str, ...] | None = Field(default=None, exclude_if=_is_none)
     """Channels to notify when a call is waiting, as named in the workers' configuration. If None, the workers' default
     channels are notified; if empty, nobody is."""
+    chat: bool = Field(default=True, exclude_if=lambda value: value is True)
+    """Whether people may answer in a chat, such as Slack. If not, only answers with a verified identity from another
+    issuer count."""
 
     @property
     def must_verify(self) -> bool:
         """Whether only answers with a verified identity count."""
-        matters = bool(self.approvers) or self.not_requester or self.quorum > 1
+        matters = bool(self.approvers) or self.not_requester or self.quorum > 1 or not self.chat
         return matters if self.verified is None else self.verified
 
     @property
@@ -231,7 +236,7 @@ class ApprovalPolicy(Authored):
     def satisfies(self, other: "ApprovalPolicy") -> bool:
         """Return whether approvals that meet this policy also meet the other one.
 
-        The approvers, the quorum, the verification of identities and `not_requester` are compared.
+        The approvers, the quorum, the verification of identities, `not_requester` and `chat` are compared.
         """
         approvers = self.asked(len(self.escalation))
         return (
@@ -239,6 +244,7 @@ class ApprovalPolicy(Authored):
             and self.quorum >= other.quorum
             and self.must_verify >= other.must_verify
             and self.not_requester >= other.not_requester
+            and self.chat <= other.chat
         )
 
     def alike(self, args: JsonObject) -> JsonObject:
@@ -270,6 +276,8 @@ class ApprovalPolicy(Authored):
         roles = [who for who in (*self.approvers, *(w for e in self.escalation for w in e.to)) if who.startswith(ROLE)]
         if self.verified is False and roles:
             raise ValueError(f"{roles[0]!r} cannot be checked for an unverified answer; omit `verified`")
+        if self.verified is False and not self.chat:
+            raise ValueError("`chat=False` cannot be checked for an unverified answer; omit `verified`")
         if self.quorum > 1 and self.actions is not None and "approve" not in self.actions:
             raise ValueError("a `quorum` above 1 requires approvals, but `actions` does not include 'approve'")
         if self.actions is not None and not any(ACTIONS[action].decides for action in self.actions):

@@ -119,6 +119,8 @@ def satisfies_policy(
     approvers, people = policy.asked(len(policy.escalation)), set[str]()
     for approval in approvals:
         who = approval.who
+        if who.kind == "chat" and not policy.chat:
+            continue
         if approval.action == "waive":
             if who.is_among(policy.operators):
                 return True

@@ -304,6 +304,8 @@ def check_authority(call: CallState, answer: Answer, who: Verified | None, reque
     _check_kind(call, policy, name, row)
     if policy.must_verify and who is None:
         raise NotAllowed(f"Call {call.id!r} only accepts answers with a verified identity. Send a `token`.")
+    if who and who.kind == "chat" and not policy.chat:
+        raise NotAllowed(f"Call {call.id!r} does not accept answers from a chat. Answer it in the inbox.")
     named = policy.operators if row.operators_only else policy.asked(call.level)
     if who and who.is_program and who.subject not in named:
         raise NotAllowed(f"{name!r} is a program, so it may {answer.action} only calls whose policy names it.")

@@ -72,7 +72,7 @@ def create_question(state: InvocationState, function_call_id: str) -> Invocation
     policy, channels = call.policy, state.approvals.operators or state.approvals.channels
     people: JsonObject = {}
     if policy and policy.must_verify:  # even if the policy has no operators, no one else may answer
-        people = {"approvers": policy.operators, "operators": policy.operators, "verified": True}
+        people = {"approvers": policy.operators, "operators": policy.operators, "verified": True, "chat": policy.chat}
     copied = ("user_id", "session_id", "app", "tenant", "requester", "traceparent")
     return InvocationInput(
         agent=call.agent,
