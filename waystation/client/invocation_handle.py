@@ -370,13 +370,8 @@ class Invocation:
             InvalidConfiguration: No key is configured for encrypting the token.
         """
         await self.started()
-        if action == "start_again" and (maker_id := self.id.rpartition("/")[0]):  # others are refused by a worker
-            maker = await describe_workflow(self.client.temporal, maker_id)
-            if maker is None or maker.status is not WorkflowExecutionStatus.RUNNING:
-                raise errors.InvalidAnswer(
-                    "The invocation that made the call has ended, so the call cannot start again. If it did not run, "
-                    "answer with `not_run`."
-                )
+        if action == "start_again":
+            await self._check_can_start_again()
         call_id = function_call_id or await _find_only_pending(self)
         if token is not None and not (isinstance(token, str) and is_encrypted(token)):
             fields = await _name_call(self, call_id, fields)
@@ -407,6 +402,16 @@ class Invocation:
             if not is_not_found(error):
                 raise
         return _receive_late_answer(await self.log(), parse_answer(encode(answer)))
+
+    async def _check_can_start_again(self) -> None:
+        """Check that the invocation that made the call runs. A worker refuses to start other calls again."""
+        if maker_id := self.id.rpartition("/")[0]:
+            maker = await describe_workflow(self.client.temporal, maker_id)
+            if maker is None or maker.status is not WorkflowExecutionStatus.RUNNING:
+                raise errors.InvalidAnswer(
+                    "The invocation that made the call has ended, so the call cannot start again. If it did not run, "
+                    "answer with `not_run`."
+                )
 
     async def cancel(self) -> None:
         """Request cancellation of the invocation. Running tools are notified."""
@@ -536,16 +541,23 @@ async def start_invocation(
         if is_unmapped(error):
             await wait_until_accepted(client.temporal, search_attributes_of(started))
             return await start(True)
-        if is_invalid and (length := len(id.encode())) > MAX_ID_BYTES:
-            raise InvalidInput(
-                f"The ID {id[:40]!r}… has {length:,} bytes; the server accepts {MAX_ID_BYTES:,}. Use shorter names."
-            ) from None
-        if error.status not in _REFUSALS or (size := len(encode(params))) <= INLINE_LIMIT:
-            raise
-        raise InvalidInput(
+        if refusal := _explain_refused_start(error, id, params):
+            raise refusal from None
+        raise
+
+
+def _explain_refused_start(error: RPCError, id: str, params: JsonObject) -> InvalidInput | None:
+    """Return the error that explains why the server refused an invocation, or None if that is not known."""
+    if error.status is RPCStatusCode.INVALID_ARGUMENT and (length := len(id.encode())) > MAX_ID_BYTES:
+        return InvalidInput(
+            f"The ID {id[:40]!r}… has {length:,} bytes; the server accepts {MAX_ID_BYTES:,}. Use shorter names."
+        )
+    if error.status in _REFUSALS and (size := len(encode(params))) > INLINE_LIMIT:
+        return InvalidInput(
             f"The input has {size:,} bytes. Without a store for large payloads, the server's limit is "
             f"{INLINE_LIMIT:,}. Connect with the workers' store: `AgentClient.connect(store=...)`."
-        ) from None
+        )
+    return None
 
 
 def make_priority(app_key: str, user_id: str, priority: int | None = None) -> Priority:
