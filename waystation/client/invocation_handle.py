@@ -371,7 +371,7 @@ class Invocation:
         """
         await self.started()
         if action == "start_again":
-            await self._check_can_start_again()
+            await _check_maker_runs(self)
         call_id = function_call_id or await _find_only_pending(self)
         if token is not None and not (isinstance(token, str) and is_encrypted(token)):
             fields = await _name_call(self, call_id, fields)
@@ -402,16 +402,6 @@ class Invocation:
             if not is_not_found(error):
                 raise
         return _receive_late_answer(await self.log(), parse_answer(encode(answer)))
-
-    async def _check_can_start_again(self) -> None:
-        """Check that the invocation that made the call runs. A worker refuses to start other calls again."""
-        if maker_id := self.id.rpartition("/")[0]:
-            maker = await describe_workflow(self.client.temporal, maker_id)
-            if maker is None or maker.status is not WorkflowExecutionStatus.RUNNING:
-                raise errors.InvalidAnswer(
-                    "The invocation that made the call has ended, so the call cannot start again. If it did not run, "
-                    "answer with `not_run`."
-                )
 
     async def cancel(self) -> None:
         """Request cancellation of the invocation. Running tools are notified."""
@@ -483,6 +473,17 @@ async def check_owner(client: ClientContext, id: str, app_key: str, user_id: str
     """
     with suppress(RPCError):
         await check_start(client.temporal, id, Owner(app_key, user_id))
+
+
+async def _check_maker_runs(invocation: Invocation) -> None:
+    """Check that the invocation that made a call runs, so that the call can start again. A worker refuses others."""
+    if maker_id := invocation.id.rpartition("/")[0]:
+        maker = await describe_workflow(invocation.client.temporal, maker_id)
+        if maker is None or maker.status is not WorkflowExecutionStatus.RUNNING:
+            raise errors.InvalidAnswer(
+                "The invocation that made the call has ended, so the call cannot start again. If it did not run, "
+                "answer with `not_run`."
+            )
 
 
 async def start_invocation(
