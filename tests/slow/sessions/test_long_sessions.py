@@ -228,6 +228,6 @@ async def test_a_conversation_over_the_threshold_is_summarized_repeatedly(serve:
     assert max(talk.sizes) < 1_000
     assert talk.shown[2] == ["m1", "heard m1", "m2", "heard m2", "m3"]
     assert talk.shown[3] == ["summary 1", "heard m3", "m4"]
-    assert talk.shown[-1][0] == f"summary {len(talk.summarised)}"
-    assert [text.count("summary 1") for text in talk.summarised[:2]] == [0, 1]
+    assert talk.shown[-1][0] == f"summary {len(talk.summarized)}"
+    assert [text.count("summary 1") for text in talk.summarized[:2]] == [0, 1]
     assert [line for line in words(events) if "summary" not in line] == texts_of_messages(9)
