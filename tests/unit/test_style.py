@@ -54,7 +54,7 @@ BANNED = {
     r"(?<!there )(is|are) no (?!longer|more|less|one)[a-z]+": "is not a",
     r'(?<=""")(what|whose|whom|of what|of which) ': "a noun or a verb first",
     r"(colour|behaviour|favour|licence|centre)\w*": "American spelling",
-    r"(?!recognise url)\w*(authoris|recognis|summaris|normalis|initialis|serialis|organis|categoris)\w+": "American spelling",
+    r"(?!recognise url)\w*(author|recogn|summar|normal|initial|serial|organ|categor)is\w+": "American spelling",
 }
 """Phrases of an earlier dialect in lower case, each with what to write instead. At most 25."""
 
