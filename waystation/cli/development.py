@@ -73,7 +73,11 @@ async def dev(
             f"`waystation dev` does not run on {sys.platform}. Use `waystation worker --embedded --agents DIR --model "
             "demo`, and `waystation chat AGENT` in a second terminal.",
         )
-    folders, watched = _find_folders(ctx, folder)
+    folders, watched = _find_folders(folder)
+    if missing := [str(place) for place in folders if not place.is_dir()]:
+        raise CommandProblem(
+            Exit.USAGE, f"{missing[0]!r} is not a folder with an agent. Create one with: {ctx.target.program} new NAME"
+        )
     started_at, usual = time.time(), are_usual_ports_free()
     server = EmbeddedServer(
         db_filename=db, port=USUAL_PORT if usual else None, ui_port=USUAL_UI_PORT if usual else None, ui=ui
@@ -107,20 +111,12 @@ async def dev(
             await asyncio.to_thread(worker.close)
 
 
-def _find_folders(ctx: CommandContext, folder: Path | None) -> tuple[list[Path], Path]:
-    """Return the folders with agents, and the folder to watch: the project's, if its file names the agents.
-
-    Raises:
-        CommandProblem: There is no such folder.
-    """
-    project, folders, watched = current_project(), [folder or Path()], folder or Path()
+def _find_folders(folder: Path | None) -> tuple[list[Path], Path]:
+    """Return the folders with agents, and the folder to watch: the project's, if its file names the agents."""
+    project = current_project()
     if folder is None and project and (agents := project.get("agents")):
-        folders, watched = [Path(place) for place in agents], project.file.parent
-    if missing := [str(place) for place in folders if not place.is_dir()]:
-        raise CommandProblem(
-            Exit.USAGE, f"{missing[0]!r} is not a folder with an agent. Create one with: {ctx.target.program} new NAME"
-        )
-    return folders, watched
+        return [Path(place) for place in agents], project.file.parent
+    return [folder or Path()], folder or Path()
 
 
 def _target_options(ctx: CommandContext) -> list[str]:

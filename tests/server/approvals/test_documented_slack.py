@@ -24,7 +24,7 @@ from tests.documents import blocks, how_to
 from tests.paths import write_secret
 from tests.server.approvals.asking import payer
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import until
+from tests.steps import wait_until
 from tests.unit.notices.conftest import channels
 
 PAGE = how_to("approve-from-slack")
@@ -121,7 +121,7 @@ async def test_a_click_in_slack_approves_the_call(
             async def posted() -> list[dict[str, Any]]:
                 return slack.posted
 
-            await until(posted, "a message in Slack")
+            await wait_until(posted, "a message in Slack")
             (message,) = slack.posted
             text, buttons = message["blocks"]
             assert text["text"]["text"] == "payer wants to run pay(amount=5). Origin of the tool: declared"

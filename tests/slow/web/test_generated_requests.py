@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.agents import Till
 from tests.server.conftest import Serve
 from tests.server.web.desk import begun, payer
 from tests.server.web.sites import TOKEN, site
-from tests.server.workflows.outside import Till
 from waystation.storage import QuotaStore
 
 PROGRAM = Path(sys.executable).with_name("schemathesis")
