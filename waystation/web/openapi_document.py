@@ -58,7 +58,7 @@ def make_document(table: Sequence[RouteRow]) -> JsonObject:
 
 def make_document_rows(table: Sequence[RouteRow]) -> list[RouteRow]:
     """Return the rows for the document about a table, and for the page on which people try its routes."""
-    # Made when it is first read, because that takes a quarter of a second.
+    # Made when it is first read, because that takes ten times as long as the rest of the application.
     make = functools.cache(lambda: make_document(table))
 
     async def serve_document(_: Request) -> Response:
