@@ -76,11 +76,6 @@ class TemporalTool(BaseTool):
         self.code, self.title, self.hint, self.task_queue, self.retries = code, title, hint, task_queue, retries
         self.timeout, self.heartbeat_timeout, self.deadline = timeout, heartbeat_timeout, deadline
         self.effect, self.require_confirmation, self.approval = effect, require_confirmation, approval
-        self._read_schema(schema)
-        if problems := self.setting_problems():
-            raise InvalidTool(self.name, " ".join(problems))
-
-    def _read_schema(self, schema: Any) -> None:
         self._model: type[BaseModel] | None = None
         self._signature: Signature | None = None
         match schema:
@@ -98,6 +93,8 @@ class TemporalTool(BaseTool):
                 raise InvalidTool(
                     self.name, f"`schema` is {schema!r}; use a pydantic model, a JSON schema or a function."
                 )
+        if problems := self.setting_problems():
+            raise InvalidTool(self.name, " ".join(problems))
 
     def _get_declaration(self) -> JsonObject | None:
         schema = None if self._schema is _NO_ARGUMENTS else self._schema

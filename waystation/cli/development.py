@@ -133,8 +133,9 @@ async def _chat_or_wait(
     serving = asyncio.create_task(worker.keep_serving())
     agents = await worker.wait_until_ready()
     if agent is not None and agent not in agents:
-        places = ", ".join(map(str, folders))
-        raise CommandProblem(Exit.USAGE, f"No agent {agent!r} in {places!r}. Agents: {', '.join(agents)}.")
+        raise CommandProblem(
+            Exit.USAGE, f"No agent {agent!r} in '{', '.join(map(str, folders))}'. Agents: {', '.join(agents)}."
+        )
     if sys.stdin.isatty() and sys.stdout.isatty():
         return await chat(ctx, agent or agents[0], None, DEFAULT_USER, DEFAULT_APP, None, None, json=False)
     stop = asyncio.Event()

@@ -96,10 +96,11 @@ async def fork(
     if not yes:
         _confirm([call for call in state.performing() if call.call.effect != "read"])
     invocation = await prepared.start(token=read_token(token_file))
-    title = f", a fork of {terminal.escape(id)} from its event {event}"
     ctx.out.result(
         {"fork": {"id": invocation.id, "source": id, "event": event}},
-        Text.assemble((terminal.escape(invocation.id), "bold cyan"), title),
+        Text.assemble(
+            (terminal.escape(invocation.id), "bold cyan"), f", a fork of {terminal.escape(id)} from its event {event}"
+        ),
     )
     return await _follow(ctx, invocation, answers, by or login_name(), detach=detach)
 

@@ -127,8 +127,10 @@ async def rerun(
                 edited = await _edit_prompt(out, workshop, recording, event, prompt, write_prompt, edit=edit)
                 if write_prompt:
                     return Exit.OK
-                options = {"instruction": instruction, "model": None if model == DEMO else model}
-                result = await workshop.rerun_model(recording, event, prompt=edited, **options)
+                name = None if model == DEMO else model
+                result = await workshop.rerun_model(
+                    recording, event, prompt=edited, instruction=instruction, model=name
+                )
             else:
                 planned = await workshop.planned(recording, event, call=call, args=arguments)
                 if not yes and (planned.effect != "read" or planned.unapproved):
@@ -182,13 +184,13 @@ def _used_options(ctx: CommandContext, names: Iterable[str]) -> list[str]:
 
 
 def _create_stores(artifacts: str | None, memory: str | None, credentials: str | None) -> Stores:
-    options: dict[str, Any] = {"artifacts": artifacts, "memory": memory, "credentials": credentials}
-    return Stores(**{name: store for name, store in options.items() if store is not None})
+    options = (("artifacts", artifacts), ("memory", memory), ("credentials", credentials))
+    return Stores(**{name: store for name, store in options if store is not None})
 
 
 def _create_sessions(client: AgentClient) -> SessionHistories:
-    keeper = ScopeKeeper(client.temporal, LogCache(client.temporal, client.blobs))
-    return SessionHistories(client.temporal, client.blobs, keeper)
+    cache = LogCache(client.temporal, client.blobs)
+    return SessionHistories(client.temporal, client.blobs, ScopeKeeper(client.temporal, cache))
 
 
 def _confirm(out: Output, planned: PreparedCall, *, unapproved: bool) -> bool:

@@ -542,23 +542,16 @@ async def start_invocation(
         if is_unmapped(error):
             await wait_until_accepted(client.temporal, search_attributes_of(started))
             return await start(True)
-        if refusal := _explain_refused_start(error, id, params):
-            raise refusal from None
-        raise
-
-
-def _explain_refused_start(error: RPCError, id: str, params: JsonObject) -> InvalidInput | None:
-    """Return the error that explains why the server refused an invocation, or None if that is not known."""
-    if error.status is RPCStatusCode.INVALID_ARGUMENT and (length := len(id.encode())) > MAX_ID_BYTES:
-        return InvalidInput(
-            f"The ID {id[:40]!r}… has {length:,} bytes; the server accepts {MAX_ID_BYTES:,}. Use shorter names."
-        )
-    if error.status in _REFUSALS and (size := len(encode(params))) > INLINE_LIMIT:
-        return InvalidInput(
+        if is_invalid and (length := len(id.encode())) > MAX_ID_BYTES:
+            raise InvalidInput(
+                f"The ID {id[:40]!r}… has {length:,} bytes; the server accepts {MAX_ID_BYTES:,}. Use shorter names."
+            ) from None
+        if error.status not in _REFUSALS or (size := len(encode(params))) <= INLINE_LIMIT:
+            raise
+        raise InvalidInput(
             f"The input has {size:,} bytes. Without a store for large payloads, the server's limit is "
             f"{INLINE_LIMIT:,}. Connect with the workers' store: `AgentClient.connect(store=...)`."
-        )
-    return None
+        ) from None
 
 
 def make_priority(app_key: str, user_id: str, priority: int | None = None) -> Priority:

@@ -65,8 +65,9 @@ def make_document_rows(table: Sequence[RouteRow]) -> list[RouteRow]:
         return JSONResponse({**await asyncio.to_thread(make), "servers": [{"url": root() or "/"}]})
 
     async def serve_page(request: Request) -> Response:
-        document = await asyncio.to_thread(make)
-        return render_page("api.html", login=request.state.login, document=document, address=DOCUMENT)
+        return render_page(
+            "api.html", login=request.state.login, document=await asyncio.to_thread(make), address=DOCUMENT
+        )
 
     return [RouteRow("GET", PAGE, serve_page, "login"), RouteRow("GET", DOCUMENT, serve_document, "login")]
 
