@@ -86,15 +86,14 @@ async def fork(
     prepared = await (await ctx.connect()).forks.prepare(
         id, event, message=message, instruction=instruction, model=model, agent=agent, results=results, id=new_id
     )
-    state = prepared.log.state
-    if closed := [call_id for call_id in answers if (call := state.calls.get(call_id)) and call.closed]:
+    if closed := [call.id for call in prepared.log.state.calls.values() if call.closed and call.id in answers]:
         raise CommandProblem(
             Exit.USAGE,
             f"{closed[0]} already has its response at event {event}, so it will not wait in the fork. Remove its "
             "--answer, or fork from an earlier event to answer it again.",
         )
     if not yes:
-        _confirm([call for call in state.performing() if call.call.effect != "read"])
+        _confirm([call for call in prepared.log.state.performing() if call.call.effect != "read"])
     invocation = await prepared.start(token=read_token(token_file))
     ctx.out.result(
         {"fork": {"id": invocation.id, "source": id, "event": event}},

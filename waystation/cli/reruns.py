@@ -5,7 +5,7 @@ import json as json_module
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -127,9 +127,12 @@ async def rerun(
                 edited = await _edit_prompt(out, workshop, recording, event, prompt, write_prompt, edit=edit)
                 if write_prompt:
                     return Exit.OK
-                name = None if model == DEMO else model
                 result = await workshop.rerun_model(
-                    recording, event, prompt=edited, instruction=instruction, model=name
+                    recording,
+                    event,
+                    prompt=edited,
+                    instruction=instruction,
+                    model=None if model == DEMO else model,
                 )
             else:
                 planned = await workshop.planned(recording, event, call=call, args=arguments)

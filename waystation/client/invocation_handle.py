@@ -370,8 +370,13 @@ class Invocation:
             InvalidConfiguration: No key is configured for encrypting the token.
         """
         await self.started()
-        if action == "start_again":
-            await _check_maker_runs(self)
+        if action == "start_again" and (maker_id := self.id.rpartition("/")[0]):  # others are refused by a worker
+            maker = await describe_workflow(self.client.temporal, maker_id)
+            if maker is None or maker.status is not WorkflowExecutionStatus.RUNNING:
+                raise errors.InvalidAnswer(
+                    "The invocation that made the call has ended, so the call cannot start again. If it did not run, "
+                    "answer with `not_run`."
+                )
         call_id = function_call_id or await _find_only_pending(self)
         if token is not None and not (isinstance(token, str) and is_encrypted(token)):
             fields = await _name_call(self, call_id, fields)
@@ -473,17 +478,6 @@ async def check_owner(client: ClientContext, id: str, app_key: str, user_id: str
     """
     with suppress(RPCError):
         await check_start(client.temporal, id, Owner(app_key, user_id))
-
-
-async def _check_maker_runs(invocation: Invocation) -> None:
-    """Check that the invocation that made a call runs, so that the call can start again. A worker refuses others."""
-    if maker_id := invocation.id.rpartition("/")[0]:
-        maker = await describe_workflow(invocation.client.temporal, maker_id)
-        if maker is None or maker.status is not WorkflowExecutionStatus.RUNNING:
-            raise errors.InvalidAnswer(
-                "The invocation that made the call has ended, so the call cannot start again. If it did not run, "
-                "answer with `not_run`."
-            )
 
 
 async def start_invocation(

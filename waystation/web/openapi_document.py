@@ -1,6 +1,5 @@
 """The OpenAPI document of the JSON API, from the typed routes of the route table."""
 
-import asyncio
 import functools
 import inspect
 from collections.abc import Iterator, Sequence
@@ -62,12 +61,10 @@ def make_document_rows(table: Sequence[RouteRow]) -> list[RouteRow]:
     make = functools.cache(lambda: make_document(table))
 
     async def serve_document(_: Request) -> Response:
-        return JSONResponse({**await asyncio.to_thread(make), "servers": [{"url": root() or "/"}]})
+        return JSONResponse({**make(), "servers": [{"url": root() or "/"}]})
 
     async def serve_page(request: Request) -> Response:
-        return render_page(
-            "api.html", login=request.state.login, document=await asyncio.to_thread(make), address=DOCUMENT
-        )
+        return render_page("api.html", login=request.state.login, document=make(), address=DOCUMENT)
 
     return [RouteRow("GET", PAGE, serve_page, "login"), RouteRow("GET", DOCUMENT, serve_document, "login")]
 
