@@ -1,10 +1,10 @@
 """Extensions, which other packages provide as entry points. A package is loaded only when its extension is used.
 
-Each of the five groups below has a protocol, except that models derive from `BaseLlm`. Waystation's own commands,
+Each of the six groups below has a protocol, except that models derive from `BaseLlm`. Waystation's own commands,
 channels, models and stores conform to the same protocols, but are in tables next to the code that uses them. So they
 precede those of other packages, and using them does not read the metadata of all installed packages, which takes 50 ms.
-Its adapters are entry points, too. They are in its `pyproject.toml`, which stands in for package metadata in a source
-tree.
+Its adapters and interfaces are entry points, too. They are in its `pyproject.toml`, which stands in for package
+metadata in a source tree.
 """
 
 import inspect
@@ -32,6 +32,8 @@ STORES = "waystation.stores"
 STORE_KINDS = ("files", "memory", "credentials")
 ADAPTERS = "waystation.adapters"
 """Each is named after the package whose objects it adapts, such as `google.adk`."""
+INTERFACES = "waystation.interfaces"
+"""Each is named after the protocol that `waystation web` then speaks, too. The value is a `WebInterface`."""
 _MUST_BE: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     COMMANDS: (
         "a coroutine function or a typer.Typer",
@@ -39,6 +41,7 @@ _MUST_BE: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     ),
     CHANNELS: ("callable", callable),
     MODELS: ("a subclass of BaseLlm", lambda value: isinstance(value, type) and hasattr(value, "supported_models")),
+    INTERFACES: ("a WebInterface", lambda value: hasattr(value, "make_rows")),
     STORES: ("a StoreScheme", lambda value: any(hasattr(value, f"open_{kind}") for kind in STORE_KINDS)),
 }
 """The requirement for the extensions of each group, and its check."""
@@ -120,6 +123,16 @@ class StoreScheme(Protocol):
         """Return a credential store, which derives from `CredentialStore`."""
 
 
+class WebInterface(Protocol):
+    """Serves another protocol in `waystation web`. A module can be one."""
+
+    def make_rows(self, services: Any, /) -> Sequence[Any]:
+        """Return the rows for the route table, which say who may use each route.
+
+        `services` is a `waystation.web.web_services.WebServices`, whose functions check what people may see and answer.
+        """
+
+
 class FrameworkAdapter(Protocol):
     """Turns objects of another framework into Waystation's. A module can be an adapter."""
 
@@ -172,9 +185,11 @@ def load_extension(entry: metadata.EntryPoint) -> Any:
         if not fits(value):
             raise TypeError(f"it is {with_article(value)}, but must be {must_be}")
     except Exception as error:  # another package's code can raise anything
+        package, remedy = _package_of(entry), "Repair, upgrade or uninstall it"
+        if isinstance(error, ModuleNotFoundError) and entry.extras:
+            remedy = f"Install what it needs with: pip install '{package}[{','.join(entry.extras)}]'"
         raise ExtensionFailed(
-            f"{_describe(entry)}, but loading {entry.value!r} failed: {type(error).__name__}: {error}. "
-            "Repair, upgrade or uninstall it."
+            f"{_describe(entry)}, but loading {entry.value!r} failed: {type(error).__name__}: {error}. {remedy}."
         ) from error
     return value
 
@@ -201,6 +216,19 @@ def find_problems(own: Mapping[str, Callable[[str], bool]]) -> list[str]:
                     f"{_describe(entry)}, but Waystation's own of this name takes precedence. Rename or uninstall it."
                 )
     return problems
+
+
+def load_interfaces(names: Iterable[str]) -> dict[str, WebInterface]:
+    """Return the interfaces with these names.
+
+    Raises:
+        ExtensionFailed: There is no such interface, or it cannot be loaded, for example because its extra is missing.
+    """
+    extensions = find_extensions(INTERFACES)
+    if unknown := sorted(set(names) - set(extensions)):
+        known = ", ".join(sorted(extensions))
+        raise ExtensionFailed(f"No interface is named {unknown[0]!r}. The interfaces are: {known}.")
+    return {name: load_extension(extensions[name]) for name in names}
 
 
 def find_adapters(values: Iterable[object]) -> list[FrameworkAdapter]:

@@ -19,6 +19,7 @@ from waystation.cli.shell_completion import Completion
 from waystation.cli.terminal_input import find_person
 from waystation.client import add_search_attributes, check_search_attributes, delete_tenant_keys, wait_until_accepted
 from waystation.core.contract import SEARCH_ATTRIBUTES, Stores
+from waystation.extensions import load_interfaces
 from waystation.key_set import EncryptionKeys, KeySet
 from waystation.project_file import TRIGGERS_ENV, WEB_IDENTITY_ENV, find_identity_file, find_setting, read_quotas
 from waystation.storage import (
@@ -92,6 +93,10 @@ Host = Annotated[str, typer.Option(help="Address to listen on.")]
 AllowHost = Annotated[
     list[str] | None, typer.Option(metavar="NAME", help="Another host name of the server. Can be repeated.")
 ]
+Interfaces = Annotated[
+    list[str] | None,
+    typer.Option("--interface", metavar="NAME", help="Another protocol to serve, such as `ag-ui`. Can be repeated."),
+]
 AllowOrigin = Annotated[
     list[str] | None,
     typer.Option(
@@ -135,6 +140,7 @@ async def web(
     url: Url = None,
     allow_any_account: AllowAnyAccount = False,
     allow_origin: AllowOrigin = None,
+    interface: Interfaces = None,
     triggers: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help=f"File with the webhooks that start agents. Default: ${TRIGGERS_ENV}."),
@@ -183,6 +189,7 @@ async def web(
             artifacts=artifacts,
             limits=Limits(visibility_per_s=visibility_rate),
             usage=QuotaStore(quotas.store) if (quotas := read_quotas(None)) else None,
+            interfaces=load_interfaces(interface or ()),
             triggers=read_triggers(Path(hooks)) if (hooks := triggers or find_setting(TRIGGERS_ENV)) else {},
         )
         _check_urls(url, **{"--temporal-ui": temporal_ui})

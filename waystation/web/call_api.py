@@ -272,7 +272,7 @@ class CallApi:
         answered call has the recorded `answer`.
         """
         view = await self._answers.find(request)
-        (outcome,) = await self._send(request.state.login, {view.id: (view, body)}, body, key)
+        (outcome,) = await self.answer(request.state.login, {view.id: (view, body)}, body, key)
         if isinstance(outcome, RefusedAnswer):
             more = outcome.model_dump(mode="json", exclude={"problem"})
             status, kind = HTTPStatus(outcome.problem.status), outcome.problem.type.rpartition(":")[2]
@@ -287,11 +287,12 @@ class CallApi:
         self._answers.check_count(body.calls)
         views = await self._answers.view_all(login, list(shown))
         chosen = {id: (view, shown[id]) for id, view in zip(shown, views, strict=True)}
-        return Outcomes(outcomes=tuple(await self._send(login, chosen, body, key)))
+        return Outcomes(outcomes=tuple(await self.answer(login, chosen, body, key)))
 
-    async def _send(
+    async def answer(
         self, login: Login, chosen: Chosen, body: AnswerFields, key: str | None
     ) -> Sequence[Accepted | Unconfirmed | RefusedAnswer]:
+        """Send the same answer to chosen calls, and return the outcome of each."""
         refused: dict[str, Exception] = {}
         sent: list[tuple[CallView, PendingCall | str]] = []
         for id, (view, seen) in chosen.items():

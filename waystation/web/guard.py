@@ -5,7 +5,7 @@ network, put the server behind a proxy that terminates TLS.
 """
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from http import HTTPStatus
 from urllib.parse import urlsplit
@@ -54,16 +54,19 @@ class Guard:
         names: Sequence[str] = (),
         limits: Limits,
         public: Collection[str],
+        bodies: Mapping[str, Collection[str]] | None = None,
         origins: Sequence[str] = (),
         with_cookies: bool = True,
     ) -> None:
         """Create the middleware.
 
-        `public` contains the paths that do not require a login, and `origins` the other sites whose pages may send
-        requests. If `with_cookies` is false, these pages need a token, even if the person has logged in to this server.
+        `public` contains the paths that do not require a login, `bodies` the content types that are accepted below the
+        paths of other protocols, and `origins` the other sites whose pages may send requests. If `with_cookies` is
+        false, these pages need a token, even if the person has logged in to this server.
         """
         self._app, self._access, self._limits, self._public = app, access, limits, public
         self._origins, self._with_cookies = origins, with_cookies
+        self._bodies = {**dict.fromkeys((API, ENCODE, DECODE, COMPLETIONS, HOOKS), (JSON,)), **(bodies or {})}
         self._names = [name.lower() for name in (*LOOPBACK, *names)]
         rate = partial(RequestRate, per_s=limits.window_s, clients=limits.counted)
         self._login_rate, self._post_rate = rate(limits.login_attempts), rate(limits.posts)
@@ -121,7 +124,7 @@ class Guard:
             return None
         if is_post:
             self._check_origin(headers)
-            self._check_content(headers, JSON if path.startswith((API, ENCODE, DECODE, COMPLETIONS, HOOKS)) else FORM)
+            self._check_content(headers, self._find_accepted(path), is_needed=scope["method"] != "DELETE")
         if is_login:
             return None
         if is_post:
@@ -170,16 +173,20 @@ class Guard:
             text = "This form came from a page on another site, so nothing was done. Use the pages of this server."
             raise RequestRefused(HTTPStatus.FORBIDDEN, "ForeignForm", text)
 
-    def _check_content(self, headers: Headers, kind: str) -> None:
+    def _find_accepted(self, path: str) -> Collection[str]:
+        """Return the content types that a path accepts: those of the longest prefix, or forms."""
+        return self._bodies.get(max(filter(path.startswith, self._bodies), key=len, default=""), (FORM,))
+
+    def _check_content(self, headers: Headers, accepted: Collection[str], *, is_needed: bool) -> None:
         """Check a body's size and content type.
 
         Raises:
-            Refused: The body is too large, or has another content type than `kind`.
+            Refused: The body is too large, or its content type is not accepted.
         """
-        if headers.get("content-type", "").partition(";")[0].strip().lower() != kind:
-            raise RequestRefused(
-                HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "InvalidRequest", f"The content type must be {kind}."
-            )
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind not in accepted and (is_needed or kind):
+            text = f"The content type must be {' or '.join(accepted)}."
+            raise RequestRefused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "InvalidRequest", text)
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > self._limits.body_bytes:
             raise too_large(self._limits.body_bytes)

@@ -6,7 +6,7 @@ The application is built from this table, so a route cannot exist without a requ
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Literal
+from typing import Literal, get_args
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -26,9 +26,12 @@ from waystation.web.json_api import JsonApi
 from waystation.web.paths import CALLBACK, COMPLETIONS, HOOKS, LINK, LOGIN, LOGOUT, STATIC
 from waystation.web.session_pages import SessionPages
 from waystation.web.trigger_route import TriggerRoute
+from waystation.web.typed_routes import check_same_origin
 
 Handler = Callable[[Request], Awaitable[Response]]
 Check = Callable[[Request], Awaitable[None]]
+Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
+METHODS: tuple[Method, ...] = get_args(Method)
 Requirement = Literal["public", "login", "machine"] | Role
 """`public` admits everybody. `login` admits people who are logged in; the handler shows only what they may see.
 `machine` admits requests without a login, whose URL or signature proves what they may do; the handler verifies it.
@@ -41,7 +44,7 @@ FILES: list[str | tuple[str, str]] = [("waystation.web", "static"), ("waystation
 class RouteRow:
     """A route and its requirement."""
 
-    method: Literal["GET", "POST"]
+    method: Method
     path: str
     handler: Handler | StaticFiles
     role: Requirement
@@ -49,6 +52,9 @@ class RouteRow:
     """Checks access to the object in the path instead of `role`: even without the role, people may see what they
     requested, and answer calls that name them. None for a route without such an object.
     """
+    accepts: tuple[str, ...] = ()
+    """For a route of a protocol: the content types of its requests. A change with a cookie then needs no form, but has
+    to come from a page of this server."""
 
 
 def make_table(
@@ -181,6 +187,8 @@ def _build(row: RouteRow) -> BaseRoute:
 
 def _protect(row: RouteRow, handler: Handler) -> Handler:
     async def handle(request: Request) -> Response:
+        if row.accepts and row.role != "public":
+            check_same_origin(request)
         await _check(row, request)
         return await handler(request)
 

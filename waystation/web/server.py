@@ -22,8 +22,6 @@ from waystation.core.errors import WaystationError
 from waystation.web.access import Access
 from waystation.web.agent_pages import AgentPages
 from waystation.web.api_routes import make_call_rows, make_invocation_rows, make_schedule_rows, make_session_rows
-from waystation.web.approval_pages import ApprovalPages
-from waystation.web.call_api import CallApi
 from waystation.web.completion_route import CompletionRoute
 from waystation.web.connection_limits import make_protocol
 from waystation.web.exposure import NotSafeToServe, check_host, check_provider
@@ -32,19 +30,15 @@ from waystation.web.guard import Guard
 from waystation.web.http_responses import STATUSES, RequestRefused, format_refusal, to_refused
 from waystation.web.inbox_pages import InboxPages
 from waystation.web.invocation_api import InvocationApi
-from waystation.web.invocation_pages import InvocationPages
 from waystation.web.json_api import JsonApi
 from waystation.web.limits import Limits
 from waystation.web.openapi_document import make_document_rows
-from waystation.web.pending_list import PendingList
-from waystation.web.route_table import RouteRow, build_routes, make_table
+from waystation.web.route_table import METHODS, RouteRow, build_routes, make_table
 from waystation.web.schedule_api import ScheduleApi
 from waystation.web.session_api import SessionApi
-from waystation.web.session_pages import SessionPages
-from waystation.web.shared_reads import SharedReads
 from waystation.web.spending_api import SpendingApi
-from waystation.web.starter import Starter
 from waystation.web.trigger_route import TriggerRoute
+from waystation.web.web_services import WebServices
 from waystation.web.web_settings import WebSettings
 
 PROXIES = "FORWARDED_ALLOW_IPS"  # environment variable of uvicorn
@@ -71,27 +65,25 @@ def create_app(client: AgentClient, settings: WebSettings, access: Access | None
         InvalidConfiguration: The identity file is invalid.
     """
     access = access or make_access(settings, _load_gatekeeper(settings.identity, client.temporal.namespace))
-    limits = settings.limits
-    reads = SharedReads(limits.visibility_per_s)
-    client = reads.limit(client)
-    temporal_ui, origins = settings.temporal_ui, settings.origins
-    invocations = InvocationPages(client, limits, reads, temporal_ui=temporal_ui)
-    calls = PendingList(client, reads)
-    inbox = InboxPages(client, calls, invocations, limits)
-    approvals = ApprovalPages(client, access.gatekeeper, limits, calls, temporal_ui=temporal_ui)
-    starter = Starter(client, access.gatekeeper)
+    limits, origins = settings.limits, settings.origins
+    services = WebServices.of(client, access.gatekeeper, settings)
+    client, invocations, approvals = services.client, services.invocations, services.approvals
+    starter, sessions = services.starter, services.sessions
+    inbox = InboxPages(client, services.pending, invocations, limits)
     api = JsonApi(client, invocations, starter)
-    sessions = SessionPages(client, approvals, starter, settings.artifacts, reads)
     forks, agents = ForkPages(client, invocations, starter), AgentPages(client, starter)
     key = access.gatekeeper.completions
     completions = CompletionRoute(client, key) if key else None
     hooks = TriggerRoute(starter, settings.triggers, limits) if settings.triggers else None
     table = make_table(access, invocations, inbox, approvals, api, forks, agents, sessions, completions, hooks)
-    table += make_call_rows(CallApi(client, approvals.answers, calls, invocations, limits), approvals.answers)
+    api_services = services.named("api")
+    table += make_call_rows(api_services.calls, api_services.approvals.answers)
     table += make_invocation_rows(InvocationApi(client, invocations, starter), invocations)
     table += make_session_rows(SessionApi(sessions, invocations, starter), sessions)
     table += make_schedule_rows(ScheduleApi(client, starter), SpendingApi(settings.usage))
     table += make_document_rows(table)
+    for name, interface in settings.interfaces.items():
+        table += interface.make_rows(services.named(name))
     before = [make_cors(origins)] if origins else []
     app = build_app(
         table, access, names=settings.names, limits=limits, before=before, origins=origins, with_cookies=False
@@ -105,8 +97,9 @@ def make_cors(origins: Sequence[str]) -> Middleware:
     return Middleware(
         CORSMiddleware,
         allow_origins=origins,
-        allow_methods=["GET", "POST"],
-        allow_headers=["Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID"],
+        allow_methods=METHODS,
+        # Any header: protocols have their own, such as `MCP-Protocol-Version`, and without cookies none is dangerous.
+        allow_headers=["*"],
         expose_headers=["WWW-Authenticate"],
     )
 
@@ -123,12 +116,14 @@ def build_app(
 ) -> Starlette:
     """Return an application with the routes of a table, whose requests pass `before` and the `Guard`."""
     public = {row.path for row in table if row.role == "public"}
+    bodies = {row.path.partition("{")[0]: row.accepts for row in table if row.accepts}
     guard = Middleware(
         Guard,
         access=access,
         names=names,
         limits=limits,
         public=public,
+        bodies=bodies,
         origins=origins,
         with_cookies=with_cookies,
     )

@@ -87,7 +87,7 @@ class TypedRoute:
             Refused: A cookie came from an unknown page, a parameter is invalid, or the request took too long.
             InvalidInput: The body is invalid.
         """
-        _check_same_origin(request)
+        check_same_origin(request)
         values: dict[str, Any] = {}
         if self.query is not None or request.query_params:
             values["query"] = parse_query(self.query or Query, request.query_params)
@@ -114,7 +114,7 @@ def set_status(request: Request, code: HTTPStatus) -> None:
     request.state.code = code
 
 
-def _check_same_origin(request: Request) -> None:
+def check_same_origin(request: Request) -> None:
     """Check that a change with a cookie comes from this server's pages. The guard has refused other sites.
 
     Raises:

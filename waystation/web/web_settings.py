@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from waystation.core.contract import Stores
+from waystation.extensions import WebInterface
 from waystation.web.access import FindPerson
 from waystation.web.limits import Limits
 
@@ -53,6 +54,8 @@ class WebSettings:
     triggers: "Mapping[str, Trigger]" = field(default_factory=dict)
     """The triggers with which signed requests of other systems start agents, by name; see
     `waystation.web.triggers.read_triggers`."""
+    interfaces: Mapping[str, WebInterface] = field(default_factory=dict)
+    """The interfaces for other protocols, by name; see `waystation.extensions.load_interfaces`."""
     limits: Limits = field(default_factory=Limits)
     """Limits on what the application accepts and shows."""
 
