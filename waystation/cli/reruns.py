@@ -5,7 +5,7 @@ import json as json_module
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -187,8 +187,8 @@ def _used_options(ctx: CommandContext, names: Iterable[str]) -> list[str]:
 
 
 def _create_stores(artifacts: str | None, memory: str | None, credentials: str | None) -> Stores:
-    options = (("artifacts", artifacts), ("memory", memory), ("credentials", credentials))
-    return Stores(**{name: store for name, store in options if store is not None})
+    options: dict[str, Any] = {"artifacts": artifacts, "memory": memory, "credentials": credentials}
+    return Stores(**{name: store for name, store in options.items() if store is not None})
 
 
 def _create_sessions(client: AgentClient) -> SessionHistories:
