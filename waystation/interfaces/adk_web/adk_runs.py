@@ -1,0 +1,219 @@
+"""ADK's routes that send a message to an agent, or answer its calls, and return the events that follow."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+import structlog
+from google.genai import types
+from pydantic import ValidationError
+from sse_starlette import ServerSentEvent
+from starlette.requests import Request
+from starlette.responses import Response
+from temporalio.service import RPCError
+
+from waystation.client import Invocation, Session, new_events, stream_logs
+from waystation.core import ids
+from waystation.core.contract import parts_of
+from waystation.core.errors import InvalidInput, WaystationError
+from waystation.core.payload import JsonObject, describe_faults
+from waystation.interfaces.adk_web.adk_bodies import RunBody
+from waystation.interfaces.adk_web.adk_events import to_adk_event
+from waystation.interfaces.adk_web.adk_sessions import AdkSessions
+from waystation.interfaces.adk_web.path_names import check_user
+from waystation.runners.session_turns import find_question, is_parked, to_answer
+from waystation.web.call_answers import CallView, unknown_call
+from waystation.web.call_api import AnswerBody, Unconfirmed
+from waystation.web.http_responses import RequestRefused
+from waystation.web.invocation_pages import format_json
+from waystation.web.session_api import CONFIRM_WITHIN
+from waystation.web.typed_routes import HOLD_S, read_key
+from waystation.web.web_services import WebServices
+
+log = structlog.get_logger("waystation.web")
+
+RESULT_S = HOLD_S - 5
+"""How long `/run` waits for the agent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """The part of an invocation that one request follows."""
+
+    invocation: Invocation
+    start: int
+    """The index of the first event to return."""
+    length: int = 0
+    """The number of entries that the log had before the request."""
+
+
+class AdkRuns:
+    """The handlers of `/run` and `/run_sse`."""
+
+    def __init__(self, services: WebServices, sessions: AdkSessions) -> None:
+        self._services, self._sessions = services, sessions
+
+    async def run(self, request: Request, body: RunBody) -> list[JsonObject]:
+        """Return the events up to the agent's reply, or to a call that waits for a person."""
+        turn, events = await self._begin(request, body), list[JsonObject]()
+        with self._services.invocations.open_stream(request.state.login):
+            try:
+                async with asyncio.timeout(RESULT_S), aclosing(follow(turn, partial=False)) as found:
+                    async for event in found:
+                        events.append(event)
+            except TimeoutError:
+                text = (
+                    f"The agent has not finished within {RESULT_S:g} seconds and continues. Read the session, or send "
+                    "this `invocationId` without a message."
+                )
+                id = turn.invocation.id
+                raise RequestRefused(HTTPStatus.GATEWAY_TIMEOUT, "TookTooLong", text, invocationId=id) from None
+        return events
+
+    async def stream(self, request: Request, body: RunBody) -> Response:
+        """Stream these events as they are recorded and, with `streaming`, text while it is generated.
+
+        If the client disconnects, the agent continues.
+        """
+        turn = await self._begin(request, body)
+        return self._services.invocations.respond(request.state.login, self._stream(turn, body.streaming))
+
+    async def _stream(self, turn: Turn, partial: bool) -> AsyncGenerator[ServerSentEvent]:
+        try:
+            async with aclosing(follow(turn, partial=partial)) as events:
+                async for event in events:
+                    for piece in split_artifacts(event):
+                        yield ServerSentEvent(format_json(piece))
+        except (RPCError, WaystationError) as error:
+            log.warning("stream.broken", invocation_id=turn.invocation.id, error_type=type(error).__name__)
+            text = "The connection to the agent was lost. It continues; load the session again to see what it did."
+            yield ServerSentEvent(format_json({"error": text}))
+
+    async def _begin(self, request: Request, body: RunBody) -> Turn:
+        """Send the message, or the answers.
+
+        Raises:
+            RequestRefused: The session does not exist, or a call cannot be answered.
+            InvalidInput: The message is not valid.
+            SessionRefused: The session does not accept the message.
+        """
+        check_user(request, body.user_id)
+        self._services.invocations.open_stream(request.state.login).close()  # before the message counts
+        session = await self._sessions.find(request, body.app_name, body.session_id)
+        message = {**(body.new_message or {}), "role": "user"}
+        responses = parse_responses(message)
+        if responses:
+            return await self._answer(request, session, responses)
+        if message.get("parts"):
+            sent = await self._services.starter.send(
+                request.state.login,
+                session,
+                message,
+                message_id=read_key(request),
+                state=body.state_delta,
+                metadata=body.custom_metadata,
+                streaming=body.streaming,
+                create=False,
+                confirm_within=CONFIRM_WITHIN,
+            )
+            return Turn(sent, 1)
+        if not (body.invocation_id or "").startswith(f"{session.id}/"):
+            raise InvalidInput("The request has no `newMessage`, and no `invocationId` of this session to follow.")
+        return Turn(self._services.client.invocation(str(body.invocation_id)), 0)
+
+    async def _answer(self, request: Request, session: Session, responses: Sequence[types.FunctionResponse]) -> Turn:
+        """Answer the calls of one invocation. Nothing is sent unless all of them can be answered."""
+        login, found = request.state.login, list[tuple[CallView, AnswerBody]]()
+        for response in responses:
+            approval_id = ids.requesting_call(response.id or "")
+            if not approval_id.startswith(f"{session.id}/"):
+                raise unknown_call(response.id or "")
+            view = await self._services.approvals.answers.view(login, approval_id)
+            found.append((view, make_answer(response, view, wakes=response is responses[-1])))
+        if len({view.log.invocation_id for view, _ in found}) > 1:
+            raise InvalidInput("The function responses belong to several invocations. Send a message for each one.")
+        for view, answer in found:
+            self._services.approvals.answers.check(login, view, answer.action)
+        for view, answer in found:
+            outcome = await self._services.calls.answer_one(login, view, answer, None)
+            if isinstance(outcome, Unconfirmed):
+                raise RequestRefused(HTTPStatus.SERVICE_UNAVAILABLE, "AnswerUnconfirmed", outcome.detail)
+        recorded = found[0][0].log
+        return Turn(
+            self._services.client.invocation(recorded.invocation_id), recorded.state.event_count, recorded.length
+        )
+
+
+def parse_responses(message: JsonObject) -> list[types.FunctionResponse]:
+    """Return the function responses in a message.
+
+    Raises:
+        InvalidInput: They are not valid, or there are other parts, too.
+    """
+    parts = message.get("parts") or ()
+    if not (isinstance(parts, list) and all(isinstance(part, dict) for part in parts)):
+        raise InvalidInput("`newMessage` must be an object with a list of `parts`, each an object.")
+    found = parts_of(message, "functionResponse") + parts_of(message, "function_response")
+    if found and len(found) < len(parts):
+        raise InvalidInput(
+            "A message cannot contain both function responses and other parts. The responses answer calls, while other "
+            "parts start a new invocation."
+        )
+    try:
+        return [types.FunctionResponse.model_validate(response) for response in found]
+    except ValidationError as error:
+        raise InvalidInput(f"A function response is invalid: {describe_faults(error)}.") from None
+
+
+def make_answer(response: types.FunctionResponse, view: CallView, *, wakes: bool) -> AnswerBody:
+    """Return the answer that a function response means.
+
+    Raises:
+        InvalidInput: It contains a credential, or neither confirms nor rejects the call.
+    """
+    try:
+        action, fields = to_answer(response, wakes=wakes)
+        call_id = (response.id or "").removeprefix(f"{view.log.invocation_id}/")
+        return AnswerBody(action=action, question=find_question(view.state, call_id), **fields)
+    except ValueError as error:
+        raise InvalidInput(str(error)) from None
+
+
+async def follow(turn: Turn, *, partial: bool) -> AsyncGenerator[JsonObject]:
+    """Yield the events of an invocation in ADK's form, until it has ended or waits for a person.
+
+    The messages and answers of people are left out: their clients have them.
+    """
+    start = turn.start
+    async with aclosing(stream_logs(turn.invocation, partial=partial)) as logs:
+        async for found, pieces in logs:
+            events = new_events(found, start, pieces)
+            start = max(start, len(found.state.events))
+            is_over = found.state.outcome.ended or (found.length > turn.length and is_parked(found))
+            for event in events:  # the log may grow while the client handles an event
+                if event.author != "user" and not event.actions.compaction:
+                    yield to_adk_event(event)
+            if is_over:
+                return
+
+
+def split_artifacts(event: JsonObject) -> list[JsonObject]:
+    """Return an event as ADK's server streams it: files after the content, because its front end shows them twice."""
+    files = event["actions"].get("artifactDelta")
+    if not files or not (event.get("content") or {}).get("parts"):
+        return [event]
+    content = {**event, "actions": {**event["actions"], "artifactDelta": {}}}
+    return [content, {key: value for key, value in event.items() if key != "content"}]
+
+
+async def refuse_live(_request: Request) -> Any:
+    """Refuse audio and video.
+
+    Raises:
+        RequestRefused: Always.
+    """
+    text = "Agents of Waystation do not process live audio and video. Send messages to `/run_sse`."
+    raise RequestRefused(HTTPStatus.NOT_IMPLEMENTED, "NotSupported", text)
