@@ -23,13 +23,16 @@ __all__ = ["make_rows"]
 
 ACCEPTED = (JSON, "")
 """Clients also create sessions without a body."""
+_DEV = "/dev/apps/{app}"
 UNSUPPORTED: dict[str, Any] = {
-    "eval-sets": {"evalSetIds": []},
-    "eval_sets": [],
-    "eval-results": {"evalResultIds": []},
-    "eval_results": [],
-    "metrics-info": {"metricsInfo": []},
-    "tests": [],
+    "/config/telemetry": {"telemetry": False},
+    f"{_DEV}/eval-sets": {"evalSetIds": []},
+    f"{_DEV}/eval_sets": [],
+    f"{_DEV}/eval-results": {"evalResultIds": []},
+    f"{_DEV}/eval_results": [],
+    f"{_DEV}/metrics-info": {"metricsInfo": []},
+    f"{_DEV}/tests": [],
+    f"{_DEV}/builder": "",
 }
 """What the front end asks for and Waystation does not have, with the response of ADK's server that has none."""
 
@@ -40,7 +43,7 @@ def make_rows(services: WebServices) -> Sequence[RouteRow]:
     runs, artifacts, debugging = AdkRuns(services, sessions), AdkArtifacts(services, sessions), AdkDebugging(sessions)
     graphs = AdkGraphs(services, debugging)
     own = "/apps/{app}/users/{user}/sessions"
-    one, dev = f"{own}/{{session}}", "/dev/apps/{app}"
+    one = f"{own}/{{session}}"
     files = f"{one}/artifacts"
     return [
         make_row("GET", "/list-apps", graphs.list_apps, "author"),
@@ -61,13 +64,13 @@ def make_rows(services: WebServices) -> Sequence[RouteRow]:
         make_row("GET", f"{files}/{{name:path}}/versions/{{version}}", artifacts.load),
         make_row("GET", f"{files}/{{name:path}}/versions", artifacts.list_versions),
         make_row("GET", f"{files}/{{name:path}}", artifacts.load),
-        make_row("GET", f"{dev}/users/{{user}}/sessions/{{session}}/events/{{event:path}}/graph", graphs.draw_event),
-        make_row("GET", f"{dev}/graph", graphs.draw, "author"),
-        make_row("GET", f"{dev}/build_graph", graphs.describe, "author"),
-        make_row("GET", f"{dev}/build_graph_image", graphs.draw_levels, "author"),
-        make_row("GET", f"{dev}/debug/trace/session/{{session}}", debugging.read_session_trace),
-        make_row("GET", f"{dev}/debug/trace/{{event:path}}", debugging.read_event_trace),
-        *(make_row("GET", f"{dev}/{name}", _answer(content)) for name, content in UNSUPPORTED.items()),
+        make_row("GET", f"{_DEV}/users/{{user}}/sessions/{{session}}/events/{{event:path}}/graph", graphs.draw_event),
+        make_row("GET", f"{_DEV}/graph", graphs.draw, "author"),
+        make_row("GET", f"{_DEV}/build_graph", graphs.describe, "author"),
+        make_row("GET", f"{_DEV}/build_graph_image", graphs.draw_levels, "author"),
+        make_row("GET", f"{_DEV}/debug/trace/session/{{session}}", debugging.read_session_trace),
+        make_row("GET", f"{_DEV}/debug/trace/{{event:path}}", debugging.read_event_trace),
+        *(make_row("GET", path, _answer(content)) for path, content in UNSUPPORTED.items()),
         *make_front_end_rows(),
     ]
 
