@@ -4,11 +4,12 @@ Recorded IDs count the calls of one invocation. Clients match calls with respons
 send a response with nothing but this ID. So calls have their approval IDs here, and no response reaches another call.
 """
 
-from typing import Any
-
 from waystation.core import contract, ids
 from waystation.core.payload import JsonObject
 from waystation.events import Event
+
+CALLS = ("functionCall", "functionResponse")
+MAPS = ("requestedToolConfirmations", "requestedAuthConfigs")
 
 
 def to_adk_event(recorded: contract.Event) -> JsonObject:
@@ -19,43 +20,25 @@ def to_adk_event(recorded: contract.Event) -> JsonObject:
 
 def qualify_calls(event: JsonObject) -> JsonObject:
     """Return an event of ADK's form with the approval IDs of calls instead of their IDs."""
-    invocation = event["invocationId"]
-
-    def qualify(id: str) -> str:
-        return ids.approval(invocation, id)
-
-    content, actions = event.get("content") or {}, dict(event.get("actions") or {})
-    parts = [
-        {key: _qualify_call(value, qualify) if key in CALLS else value for key, value in part.items()}
-        for part in content.get("parts") or ()
-    ]
-    for name in ("requestedToolConfirmations", "requestedAuthConfigs"):
-        if name in actions:
-            actions[name] = {qualify(id): value for id, value in actions[name].items()}
-    qualified = {**event, "actions": actions}
-    if content:
-        qualified["content"] = {**content, "parts": parts}
-    if "longRunningToolIds" in event:
-        qualified["longRunningToolIds"] = list(map(qualify, event["longRunningToolIds"]))
-    return qualified
+    invocation, event = event["invocationId"], {**event, "actions": {**event["actions"]}}
+    for name in MAPS:
+        named = event["actions"].get(name) or {}
+        event["actions"][name] = {ids.approval(invocation, id): value for id, value in named.items()}
+    if called := event.get("longRunningToolIds"):
+        event["longRunningToolIds"] = [ids.approval(invocation, id) for id in called]
+    if content := event.get("content"):
+        event["content"] = {**content, "parts": [_qualify(part, invocation) for part in content.get("parts") or ()]}
+    return event
 
 
-CALLS = ("functionCall", "functionResponse")
-REQUESTED = "originalFunctionCall"
-"""The argument of a request for a confirmation that contains the call."""
-
-
-def _qualify_call(call: JsonObject, qualify: Any) -> JsonObject:
-    qualified = {**call, "id": qualify(call["id"])} if call.get("id") else call
-    args = call.get("args") or {}
-    if call.get("name", "").startswith("adk_request_"):
-        args = {
-            key: _qualify_call(value, qualify)
-            if key == REQUESTED and isinstance(value, dict)
-            else qualify(value)
-            if key == "functionCallId"
-            else value
-            for key, value in args.items()
-        }
-        qualified = {**qualified, "args": args}
+def _qualify(part: JsonObject, invocation: str) -> JsonObject:
+    """Return a part, or the arguments of a request for a confirmation or a credential, with approval IDs."""
+    qualified = dict(part)
+    for name in (*CALLS, "originalFunctionCall"):
+        if isinstance(call := part.get(name), dict):
+            call = {**call, "id": ids.approval(invocation, call["id"])} if call.get("id") else call
+            is_request = str(call.get("name")).startswith("adk_request_") and isinstance(call.get("args"), dict)
+            qualified[name] = {**call, "args": _qualify(call["args"], invocation)} if is_request else call
+    if isinstance(id := part.get("functionCallId"), str):
+        qualified["functionCallId"] = ids.approval(invocation, id)
     return qualified

@@ -1,13 +1,11 @@
 """ADK's routes that send a message to an agent, or answer its calls, and return the events that follow."""
 
-import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
-import structlog
 from google.genai import types
 from pydantic import ValidationError
 from sse_starlette import ServerSentEvent
@@ -17,26 +15,20 @@ from temporalio.service import RPCError
 
 from waystation.client import Invocation, Session, new_events, stream_logs
 from waystation.core import ids
-from waystation.core.contract import parts_of
 from waystation.core.errors import InvalidInput, WaystationError
-from waystation.core.payload import JsonObject, describe_faults
-from waystation.interfaces.adk_web.adk_bodies import RunBody
+from waystation.core.payload import JsonObject, encode
 from waystation.interfaces.adk_web.adk_events import to_adk_event
+from waystation.interfaces.adk_web.adk_routes import RunBody, check_user
 from waystation.interfaces.adk_web.adk_sessions import AdkSessions
-from waystation.interfaces.adk_web.path_names import check_user
 from waystation.runners.session_turns import find_question, is_parked, to_answer
 from waystation.web.call_answers import CallView, unknown_call
 from waystation.web.call_api import AnswerBody, Unconfirmed
 from waystation.web.http_responses import RequestRefused
 from waystation.web.invocation_pages import format_json
+from waystation.web.paths import format_call_path, root
 from waystation.web.session_api import CONFIRM_WITHIN
-from waystation.web.typed_routes import HOLD_S, read_key
+from waystation.web.typed_routes import read_key
 from waystation.web.web_services import WebServices
-
-log = structlog.get_logger("waystation.web")
-
-RESULT_S = HOLD_S - 5
-"""How long `/run` waits for the agent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,20 +50,10 @@ class AdkRuns:
 
     async def run(self, request: Request, body: RunBody) -> list[JsonObject]:
         """Return the events up to the agent's reply, or to a call that waits for a person."""
-        turn, events = await self._begin(request, body), list[JsonObject]()
+        turn = await self._begin(request, body)
         with self._services.invocations.open_stream(request.state.login):
-            try:
-                async with asyncio.timeout(RESULT_S), aclosing(follow(turn, partial=False)) as found:
-                    async for event in found:
-                        events.append(event)
-            except TimeoutError:
-                text = (
-                    f"The agent has not finished within {RESULT_S:g} seconds and continues. Read the session, or send "
-                    "this `invocationId` without a message."
-                )
-                id = turn.invocation.id
-                raise RequestRefused(HTTPStatus.GATEWAY_TIMEOUT, "TookTooLong", text, invocationId=id) from None
-        return events
+            async with aclosing(follow(turn, partial=False)) as events:
+                return [event async for event in events]
 
     async def stream(self, request: Request, body: RunBody) -> Response:
         """Stream these events as they are recorded and, with `streaming`, text while it is generated.
@@ -87,8 +69,7 @@ class AdkRuns:
                 async for event in events:
                     for piece in split_artifacts(event):
                         yield ServerSentEvent(format_json(piece))
-        except (RPCError, WaystationError) as error:
-            log.warning("stream.broken", invocation_id=turn.invocation.id, error_type=type(error).__name__)
+        except (RPCError, WaystationError):
             text = "The connection to the agent was lost. It continues; load the session again to see what it did."
             yield ServerSentEvent(format_json({"error": text}))
 
@@ -136,6 +117,10 @@ class AdkRuns:
         if len({view.log.invocation_id for view, _ in found}) > 1:
             raise InvalidInput("The function responses belong to several invocations. Send a message for each one.")
         for view, answer in found:
+            if view.pending.policy and view.pending.policy.digest:
+                page = f"{root()}{format_call_path(view.id)}"
+                text = f"A function response does not prove what was shown. Answer the call at {page}"
+                raise RequestRefused(HTTPStatus.CONFLICT, "DigestMismatch", text)
             self._services.approvals.answers.check(login, view, answer.action)
         for view, answer in found:
             outcome = await self._services.calls.answer_one(login, view, answer, None)
@@ -153,19 +138,16 @@ def parse_responses(message: JsonObject) -> list[types.FunctionResponse]:
     Raises:
         InvalidInput: They are not valid, or there are other parts, too.
     """
-    parts = message.get("parts") or ()
-    if not (isinstance(parts, list) and all(isinstance(part, dict) for part in parts)):
-        raise InvalidInput("`newMessage` must be an object with a list of `parts`, each an object.")
-    found = parts_of(message, "functionResponse") + parts_of(message, "function_response")
-    if found and len(found) < len(parts):
-        raise InvalidInput(
-            "A message cannot contain both function responses and other parts. The responses answer calls, while other "
-            "parts start a new invocation."
-        )
+    parts = message.get("parts") or []
     try:
-        return [types.FunctionResponse.model_validate(response) for response in found]
-    except ValidationError as error:
-        raise InvalidInput(f"A function response is invalid: {describe_faults(error)}.") from None
+        content = [types.Part.model_validate_json(encode(part)) for part in parts]
+    except (TypeError, ValidationError):
+        raise InvalidInput("`newMessage` must be a genai Content: an object with a list of `parts`.") from None
+    found = [part.function_response for part in content if part.function_response]
+    if found and len(found) < len(parts):
+        text = "Function responses answer calls, while other parts start an invocation. Send them separately."
+        raise InvalidInput(text)
+    return found
 
 
 def make_answer(response: types.FunctionResponse, view: CallView, *, wakes: bool) -> AnswerBody:
@@ -176,16 +158,17 @@ def make_answer(response: types.FunctionResponse, view: CallView, *, wakes: bool
     """
     try:
         action, fields = to_answer(response, wakes=wakes)
-        call_id = (response.id or "").removeprefix(f"{view.log.invocation_id}/")
-        return AnswerBody(action=action, question=find_question(view.state, call_id), **fields)
     except ValueError as error:
         raise InvalidInput(str(error)) from None
+    call_id = (response.id or "").removeprefix(f"{view.log.invocation_id}/")
+    return AnswerBody(action=action, question=find_question(view.state, call_id), **fields)
 
 
 async def follow(turn: Turn, *, partial: bool) -> AsyncGenerator[JsonObject]:
     """Yield the events of an invocation in ADK's form, until it has ended or waits for a person.
 
-    The messages and answers of people are left out: their clients have them.
+    The messages and answers of people are left out, because their clients have them, and so is what ADK does not have:
+    summaries, and the ends of partial texts.
     """
     start = turn.start
     async with aclosing(stream_logs(turn.invocation, partial=partial)) as logs:
@@ -194,7 +177,8 @@ async def follow(turn: Turn, *, partial: bool) -> AsyncGenerator[JsonObject]:
             start = max(start, len(found.state.events))
             is_over = found.state.outcome.ended or (found.length > turn.length and is_parked(found))
             for event in events:  # the log may grow while the client handles an event
-                if event.author != "user" and not event.actions.compaction:
+                is_marker = event.actions.compaction or (event.partial and not event.content)
+                if event.author != "user" and not is_marker:
                     yield to_adk_event(event)
             if is_over:
                 return

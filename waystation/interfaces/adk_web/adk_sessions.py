@@ -1,41 +1,33 @@
-"""ADK's routes for sessions, which are those of the person who is logged in."""
+"""ADK's routes for the sessions of the person who is logged in, and for their files."""
 
 import time
 import uuid
 from http import HTTPStatus
 from typing import Any
 
-import structlog
+from google.genai import types
+from pydantic import ValidationError
 from starlette.requests import Request
 
 from waystation.client import Session, SessionEntry
+from waystation.core import ids
 from waystation.core.contract import DEFAULT_APP
-from waystation.core.errors import InvalidInput, MessageUnconfirmed, SessionExists, UnknownAgent, UnknownSession
-from waystation.core.payload import JsonObject
-from waystation.interfaces.adk_web.adk_bodies import CreateBody, StateBody
+from waystation.core.errors import InputValidationError, InvalidInput, SessionExists, UnknownAgent
+from waystation.core.payload import JsonObject, describe_faults, encode
 from waystation.interfaces.adk_web.adk_events import qualify_calls
-from waystation.interfaces.adk_web.path_names import get_name
+from waystation.interfaces.adk_web.adk_routes import ArtifactBody, CreateBody, CreateNamedBody, StateBody, get_name
 from waystation.sessions.recorded_session_service import read_session
 from waystation.web.http_responses import RequestRefused
-from waystation.web.session_pages import CONFIRM_WITHIN, SCANNED
+from waystation.web.session_pages import SCANNED
 from waystation.web.starter import check_state, identify_starter, tenant_of
-from waystation.web.typed_routes import Body
 from waystation.web.web_services import WebServices
-
-log = structlog.get_logger("waystation.web")
 
 LISTED = 100
 """Maximum number of sessions of an app to list. The latest are listed."""
 
 
-class StateOnly(Body):
-    """The body that is itself the state of a session."""
-
-    model_config = {"extra": "allow"}
-
-
 class AdkSessions:
-    """The handlers for sessions."""
+    """The handlers for sessions and artifacts."""
 
     def __init__(self, services: WebServices) -> None:
         self._services = services
@@ -46,9 +38,8 @@ class AdkSessions:
         Raises:
             RequestRefused: The person has no such session, or has deleted it.
         """
-        login = request.state.login
-        session = self._services.starter.session(login, session_id, agent=app)
-        place = await self._services.sessions.find(login, session.id)
+        session = self._services.starter.session(request.state.login, session_id, agent=app)
+        place = request.state.place = await self._services.sessions.find(request.state.login, session.id)
         if place.refuses or place.entry.agent not in ("", app):
             raise RequestRefused(HTTPStatus.NOT_FOUND, "UnknownSession", f"Session not found: {session_id}")
         return session
@@ -59,11 +50,10 @@ class AdkSessions:
 
     async def list_sessions(self, request: Request) -> list[JsonObject]:
         """List the latest sessions with an agent, without their events and state."""
-        login, app, client = request.state.login, get_name(request, "app"), self._services.client
-        owner = DEFAULT_APP, identify_starter(login), tenant_of(login)
-        found: list[SessionEntry] = []
-        read = 0
-        async for entry in client.sessions.list(tenant=tenant_of(login)):
+        app, client, tenant = get_name(request, "app"), self._services.client, tenant_of(request.state.login)
+        owner = DEFAULT_APP, identify_starter(request.state.login), tenant
+        found, read = list[SessionEntry](), 0
+        async for entry in client.sessions.list(tenant=tenant):
             read += 1
             is_own = (entry.app, entry.user_id, entry.tenant) == owner and entry.agent in ("", app)
             if is_own and entry.status == "open":
@@ -71,47 +61,32 @@ class AdkSessions:
             if len(found) == LISTED or read == SCANNED:
                 break
         ids = tuple(entry.id for entry in found)
-        activities = await self._services.reads.read(("activities", ids), lambda: client.sessions.find_activities(ids))
-        user = get_name(request, "user")
-        return [
-            {
-                **describe_session(app, user, entry.session_id),
-                "lastUpdateTime": (activities[entry.id].last_at or entry.started_at).timestamp(),
-            }
-            for entry in reversed(found)
-        ]
+        latest = await self._services.reads.read(("activities", ids), lambda: client.sessions.find_activities(ids))
+        times = [(latest[entry.id].last_at or entry.started_at).timestamp() for entry in found]
+        listed = [_describe(request, entry.session_id, at) for entry, at in zip(found, times, strict=True)]
+        return listed[::-1]
 
     async def read(self, request: Request) -> JsonObject:
         """Return a session with its state and its events."""
-        return await self._describe(request, await self.find_named(request))
-
-    async def _describe(self, request: Request, session: Session) -> JsonObject:
-        try:
-            found = await read_session(session)
-        except UnknownSession as error:
-            raise RequestRefused(HTTPStatus.NOT_FOUND, "UnknownSession", str(error)) from None
-        names = {"app_name": get_name(request, "app"), "user_id": get_name(request, "user")}
-        content: JsonObject = found.model_copy(update=names).model_dump(mode="json", by_alias=True, exclude_none=True)
-        content["events"] = list(map(qualify_calls, content["events"]))
-        return content
+        session = await self.find_named(request)
+        content = (await read_session(session)).model_dump(mode="json", by_alias=True, exclude_none=True)
+        names = {"appName": get_name(request, "app"), "userId": get_name(request, "user")}
+        return {**content, **names, "events": list(map(qualify_calls, content["events"]))}
 
     async def create(self, request: Request, body: CreateBody) -> JsonObject:
         """Create a session with an ID of the client's choice, or a random one."""
         if body.events:
-            text = (
-                "A session cannot begin with `events`: its history contains what has happened. Send messages instead."
-            )
+            text = "A session cannot begin with `events`: its history contains only what has happened. Send messages."
             raise RequestRefused(HTTPStatus.BAD_REQUEST, "InvalidRequest", text)
         return await self._create(request, body.session_id or str(uuid.uuid4()), body.state or {})
 
-    async def create_named(self, request: Request, body: StateOnly) -> JsonObject:
+    async def create_named(self, request: Request, body: CreateNamedBody) -> JsonObject:
         """Create a session with the ID in the path. The body is its state."""
         return await self._create(request, get_name(request, "session"), body.model_extra or {})
 
     async def _create(self, request: Request, session_id: str, state: JsonObject) -> JsonObject:
-        login, app = request.state.login, get_name(request, "app")
-        check_state(login, state)
-        session = self._services.starter.session(login, session_id, agent=app)
+        check_state(request.state.login, state)
+        session = self._services.starter.session(request.state.login, session_id, agent=get_name(request, "app"))
         try:
             await session.create(state)
         except UnknownAgent as error:
@@ -119,38 +94,79 @@ class AdkSessions:
         except SessionExists:
             text = f"Session with id {session_id} already exists. An ID stays in use after its session was deleted."
             raise RequestRefused(HTTPStatus.CONFLICT, "SessionExists", text) from None
-        user = get_name(request, "user")
-        return {**describe_session(app, user, session_id), "state": state, "lastUpdateTime": time.time()}
+        return {**_describe(request, session_id, time.time()), "state": state}
 
     async def change_state(self, request: Request, body: StateBody) -> JsonObject:
         """Change the state that the next invocation starts with. Return the session with the change."""
-        session, delta = await self.find_named(request), body.state_delta
-        if shared := next((key for key in delta if key.startswith(("user:", "app:"))), None):
+        if shared := next((key for key in body.state_delta if key.startswith(("user:", "app:"))), None):
             text = f"{shared!r} cannot be changed here. Pass it as `stateDelta` with a message, or change it in a tool."
             raise InvalidInput(text)
-        await session.change_state(delta)
-        described = await self._describe(request, session)
-        return described | {"state": {**described["state"], **_without_temp(delta)}}
+        await (await self.find_named(request)).change_state(body.state_delta)
+        found = await self.read(request)
+        kept = {key: value for key, value in body.state_delta.items() if not key.startswith("temp:")}
+        return {**found, "state": {**found["state"], **kept}}
 
-    async def delete(self, request: Request) -> Any:
+    async def delete(self, request: Request) -> None:
         """Close a session, so that these routes no longer have it. Its history is kept, and open calls stay open."""
         try:
-            session = await self.find_named(request)
-            await session.close(confirm_within=CONFIRM_WITHIN)
-        except RequestRefused as refused:
-            if refused.status != HTTPStatus.NOT_FOUND:
-                raise
-        except MessageUnconfirmed:
+            await self.find_named(request)
+        except RequestRefused:  # there is no such session
+            return
+        if not await self._services.sessions.end(request):
             text = "No worker has confirmed that the session is closed. It may still be closed later; read it again."
-            raise RequestRefused(HTTPStatus.SERVICE_UNAVAILABLE, "MessageUnconfirmed", text) from None
-        else:
-            log.info("session.closed", session_id=session.id, by=request.state.login.subject)
+            raise RequestRefused(HTTPStatus.SERVICE_UNAVAILABLE, "MessageUnconfirmed", text)
+
+    async def list_artifacts(self, request: Request) -> list[str]:
+        """List the names of the files of a session, and of those of its user."""
+        names: list[str] = await self._call(request, "list_artifact_keys")
+        return names
+
+    async def list_versions(self, request: Request) -> list[int]:
+        """List the numbers of the versions of a file."""
+        versions: list[int] = await self._call(request, "list_versions", filename=get_name(request, "name"))
+        return versions
+
+    async def load_artifact(self, request: Request) -> JsonObject:
+        """Return the content of a file as a genai Part, by default of its latest version."""
+        named = str(request.path_params.get("version") or request.query_params.get("version") or "latest")
+        if named != "latest" and not (named.isascii() and named.isdecimal() and len(named) < 10):
+            raise InvalidInput("The version must be a number, or `latest`.")
+        version = None if named == "latest" else int(named)
+        part = await self._call(request, "load_artifact", filename=get_name(request, "name"), version=version)
+        if part is None:
+            raise RequestRefused(HTTPStatus.NOT_FOUND, "UnknownArtifact", "Artifact not found")
+        content: JsonObject = part.model_dump(mode="json", by_alias=True, exclude_none=True)
+        return content
+
+    async def save_artifact(self, request: Request, body: ArtifactBody) -> JsonObject:
+        """Save a new version of a file, and describe it without its place in the store."""
+        try:
+            part = types.Part.model_validate_json(encode(body.artifact))
+        except ValidationError as error:
+            raise InvalidInput(f"`artifact` is not a genai Part: {describe_faults(error)}.") from None
+        data = part.text if part.inline_data is None else part.inline_data.data or b""
+        if data is None:
+            raise InvalidInput(
+                "`artifact` has neither `text` nor `inlineData`. Files that are elsewhere are not saved."
+            )
+        session, store = await self.find_named(request), self._services.sessions.open_artifacts()
+        mime = part.inline_data.mime_type if part.inline_data else None
+        version = await session.save_artifact(body.filename, data, artifacts=store, mime_type=mime)
+        saved = await self._call(request, "get_artifact_version", filename=body.filename, version=version)
+        described: JsonObject = saved.model_dump(mode="json", by_alias=True, exclude={"canonical_uri"})
+        return described
+
+    async def _call(self, request: Request, method: str, **arguments: Any) -> Any:
+        """Call a method of the artifact service for the session that the path names."""
+        names = (await self.find_named(request)).given
+        scope = ids.stored_names(names.app_key, names.user_id, names.session_id)
+        try:
+            return await getattr(self._services.sessions.open_artifacts(), method)(**scope, **arguments)
+        except InputValidationError as error:
+            raise InvalidInput(str(error)) from None
 
 
-def describe_session(app: str, user: str, session_id: str) -> JsonObject:
-    """Return a session without content, as ADK describes it."""
-    return {"id": session_id, "appName": app, "userId": user, "state": {}, "events": []}
-
-
-def _without_temp(state: JsonObject) -> JsonObject:
-    return {key: value for key, value in state.items() if not key.startswith("temp:")}
+def _describe(request: Request, session_id: str, updated_at: float) -> JsonObject:
+    """Return a session without its content, as ADK describes it."""
+    names = {"appName": get_name(request, "app"), "userId": get_name(request, "user")}
+    return {"id": session_id, **names, "state": {}, "events": [], "lastUpdateTime": updated_at}

@@ -1,7 +1,5 @@
 """The browser front end of google-adk, served from the installed package without importing it."""
 
-import base64
-import hashlib
 from collections.abc import Sequence
 from http import HTTPStatus
 from importlib.util import find_spec
@@ -20,10 +18,10 @@ from waystation.web.paths import root
 from waystation.web.route_table import RouteRow
 
 PLACE = "/dev-ui"
-_HANDLER = base64.b64encode(hashlib.sha256(b"this.media='all'").digest()).decode()
 FRONT_END_POLICY = (
-    # The page has one inline handler, which loads its style sheet, and draws graphs with WebAssembly.
-    f"default-src 'none'; script-src 'self' 'wasm-unsafe-eval' 'unsafe-hashes' 'sha256-{_HANDLER}'; "
+    # WebAssembly draws graphs. The hash is that of the only inline handler, which loads a style sheet.
+    "default-src 'none'; script-src 'self' 'wasm-unsafe-eval' 'unsafe-hashes' "
+    "'sha256-MhtPZXr7+LpJUY5qtMutB+qWfQtMaPccfe7QXtCcEYc='; "
     # Its fonts and icons are not in the package.
     "style-src 'self' 'unsafe-inline'; font-src 'self' data: https://fonts.gstatic.com; "
     "img-src 'self' data: blob:; media-src 'self' data: blob:; connect-src 'self'; "
