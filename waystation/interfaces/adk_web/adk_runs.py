@@ -87,6 +87,8 @@ class AdkRuns:
         message = {**(body.new_message or {}), "role": "user"}
         responses = parse_responses(message)
         if responses:
+            if body.state_delta:
+                raise InvalidInput("A waiting invocation keeps its state. Send `stateDelta` with a new message.")
             return await self._answer(request, session, responses)
         if message.get("parts"):
             sent = await self._services.starter.send(
