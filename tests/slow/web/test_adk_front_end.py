@@ -1,6 +1,5 @@
 """google-adk's own browser front end on durable agents. Its files come from the environment with google-adk."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from tests.paths import ROOT
 from tests.server.conftest import Serve
 from tests.server.streams.held import Held
 from tests.server.web.browsers import opened
-from tests.server.web.sites import page_of, path_of, site
+from tests.server.web.sites import path_of, site
 from tests.server.workflows.outside import Till
 from waystation.agents import Agent
 from waystation.extensions import load_interfaces
@@ -22,16 +21,15 @@ from waystation.tools.function_tool import FunctionTool
 from waystation.tools.long_running_tool import LongRunningFunctionTool
 
 KNOWN = ("prism-dark.css", "ERR_NAME_NOT_RESOLVED", "ERR_INTERNET_DISCONNECTED", "409 (Conflict)", "status of 404")
-"""What the front end complains about anywhere: a file that its package lacks, fonts on another site, and refusals."""
+"""Complaints that the front end has anywhere: a file that its package lacks, fonts on another site, and refusals."""
 
 
 @pytest.fixture(autouse=True)
-def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Serve the front end of the other environment."""
     found = [*ROOT.glob(".venv-adk/lib/python3*/site-packages/google/adk/cli/browser")]
     assert found, "google-adk is missing; run `make test-full`, or `make .venv-adk/.stamp` once."
     monkeypatch.setattr(front_end, "find_front_end", lambda: Path(found[0]))
-    yield
 
 
 def helper(till: Till, model: Held) -> Agent:
@@ -159,6 +157,12 @@ async def test_sessions_are_listed_and_text_is_streamed(serve: Serve, chromium: 
         await page.goto("/dev-ui/?app=helper")
         await say(page, "Hello.")
         await page.get_by_text("Good morning.").wait_for()
-        model.go_on.set()
+        async with page.expect_response("**/debug/trace/session/*"):  # after the end of the stream
+            model.go_on.set()
+        await page.get_by_role("button", name="New Session").click()
+        await page.get_by_text("Good morning.").wait_for(state="hidden")
+        await page.get_by_text("NEW SESSION").click()
+        await page.screenshot(path="/tmp/adkweb/7-list.png")
+        await page.locator(".session-item").first.click()
+        await page.get_by_text("Good morning.").wait_for()
         assert find_complaints(complaints) == []
-        assert page_of

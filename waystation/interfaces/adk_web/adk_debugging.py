@@ -39,7 +39,7 @@ class AdkDebugging:
         return name, agents
 
     async def list_apps(self, request: Request) -> object:
-        """List the agents that workers have announced, each of which is an app."""
+        """List the agents that workers have announced. Each is an app."""
         found = await self._services.client.agents.describe()
         if request.query_params.get("detailed") != "true":
             return list(found)

@@ -1,4 +1,4 @@
-"""What the handlers of ADK's routes share: bodies and names of requests, and refusals in ADK's form."""
+"""Bodies and names in requests to ADK's routes, and refusals in ADK's form, which all handlers share."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -58,13 +58,13 @@ class CreateNamedBody(Body):
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="allow")
 
 
-class StateBody(AdkBody):
+class StateDeltaBody(AdkBody):
     """A change of a session's state."""
 
     state_delta: JsonObject
 
 
-class ArtifactBody(AdkBody):
+class SavedPartBody(AdkBody):
     """A file to save."""
 
     filename: str = Field(min_length=1, max_length=500)

@@ -15,7 +15,13 @@ from waystation.core.contract import DEFAULT_APP
 from waystation.core.errors import InputValidationError, InvalidInput, SessionExists, UnknownAgent
 from waystation.core.payload import JsonObject, describe_faults, encode
 from waystation.interfaces.adk_web.adk_events import qualify_calls
-from waystation.interfaces.adk_web.adk_routes import ArtifactBody, CreateBody, CreateNamedBody, StateBody, get_name
+from waystation.interfaces.adk_web.adk_routes import (
+    CreateBody,
+    CreateNamedBody,
+    SavedPartBody,
+    StateDeltaBody,
+    get_name,
+)
 from waystation.sessions.recorded_session_service import read_session
 from waystation.web.http_responses import RequestRefused
 from waystation.web.session_pages import SCANNED
@@ -96,7 +102,7 @@ class AdkSessions:
             raise RequestRefused(HTTPStatus.CONFLICT, "SessionExists", text) from None
         return {**_describe(request, session_id, time.time()), "state": state}
 
-    async def change_state(self, request: Request, body: StateBody) -> JsonObject:
+    async def change_state(self, request: Request, body: StateDeltaBody) -> JsonObject:
         """Change the state that the next invocation starts with. Return the session with the change."""
         if shared := next((key for key in body.state_delta if key.startswith(("user:", "app:"))), None):
             text = f"{shared!r} cannot be changed here. Pass it as `stateDelta` with a message, or change it in a tool."
@@ -138,7 +144,7 @@ class AdkSessions:
         content: JsonObject = part.model_dump(mode="json", by_alias=True, exclude_none=True)
         return content
 
-    async def save_artifact(self, request: Request, body: ArtifactBody) -> JsonObject:
+    async def save_artifact(self, request: Request, body: SavedPartBody) -> JsonObject:
         """Save a new version of a file, and describe it without its place in the store."""
         try:
             part = types.Part.model_validate_json(encode(body.artifact))

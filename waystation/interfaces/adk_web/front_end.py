@@ -27,7 +27,7 @@ FRONT_END_POLICY = (
     "img-src 'self' data: blob:; media-src 'self' data: blob:; connect-src 'self'; "
     "form-action 'none'; base-uri 'self'; frame-ancestors 'none'"
 )
-"""What the front end needs beyond the policy of other pages. It sends nothing to other sites."""
+"""The policy of the front end, which needs more than other pages. It sends nothing to other sites."""
 
 
 class FrontEndFiles(StaticFiles):
