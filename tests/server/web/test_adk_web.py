@@ -218,7 +218,10 @@ async def test_people_have_only_their_own_sessions(serve: Serve, there: Installa
         stolen = await run(olga.http, "payer", name, respond(events, confirmed=True))
         assert (stolen.status_code, stolen.json()["title"]) == (404, "Unknown call")
         followed = {"newMessage": None, "invocationId": events[0]["invocationId"]}
+        assert (await run(dana.http, "payer", name, **followed)).json() == events
         assert (await run(olga.http, "payer", name, **followed)).status_code == 422
+        unknown = {**followed, "invocationId": f"{followed['invocationId']}99"}
+        assert (await run(dana.http, "payer", name, **unknown)).status_code == 422
         assert (await viewer.http.post(path_to("payer", name), headers=SAME_SITE)).status_code == 403
         assert (
             await dana.http.delete(path_to("payer", name, "olga@example.com"), headers=SAME_SITE)

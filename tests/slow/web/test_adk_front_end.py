@@ -162,7 +162,6 @@ async def test_sessions_are_listed_and_text_is_streamed(serve: Serve, chromium: 
         await page.get_by_role("button", name="New Session").click()
         await page.get_by_text("Good morning.").wait_for(state="hidden")
         await page.get_by_text("NEW SESSION").click()
-        await page.screenshot(path="/tmp/adkweb/7-list.png")
         await page.locator(".session-item").first.click()
         await page.get_by_text("Good morning.").wait_for()
         assert find_complaints(complaints) == []

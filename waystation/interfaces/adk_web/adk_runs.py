@@ -17,6 +17,7 @@ from waystation.client import Invocation, Session, new_events, stream_logs
 from waystation.core import ids
 from waystation.core.errors import InvalidInput, WaystationError
 from waystation.core.payload import JsonObject, encode
+from waystation.history import describe_workflow
 from waystation.interfaces.adk_web.adk_events import to_adk_event
 from waystation.interfaces.adk_web.adk_routes import RunBody, check_user
 from waystation.interfaces.adk_web.adk_sessions import AdkSessions
@@ -103,9 +104,10 @@ class AdkRuns:
                 confirm_within=CONFIRM_WITHIN,
             )
             return Turn(sent, 1)
-        if not (body.invocation_id or "").startswith(f"{session.id}/"):
+        client, id = self._services.client, body.invocation_id or ""
+        if not id.startswith(f"{session.id}/") or await describe_workflow(client.temporal, id) is None:
             raise InvalidInput("The request has no `newMessage`, and no `invocationId` of this session to follow.")
-        return Turn(self._services.client.invocation(str(body.invocation_id)), 0)
+        return Turn(client.invocation(id), 0)
 
     async def _answer(self, request: Request, session: Session, responses: Sequence[types.FunctionResponse]) -> Turn:
         """Answer the calls of one invocation. Nothing is sent unless all of them can be answered."""
