@@ -33,7 +33,7 @@ from waystation.web.web_services import WebServices
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class FollowedTurn:
     """The part of an invocation that one request follows."""
 
     invocation: Invocation
@@ -64,7 +64,7 @@ class AdkRuns:
         turn = await self._begin(request, body)
         return self._services.invocations.respond(request.state.login, self._stream(turn, body.streaming))
 
-    async def _stream(self, turn: Turn, partial: bool) -> AsyncGenerator[ServerSentEvent]:
+    async def _stream(self, turn: FollowedTurn, partial: bool) -> AsyncGenerator[ServerSentEvent]:
         try:
             async with aclosing(follow(turn, partial=partial)) as events:
                 async for event in events:
@@ -74,7 +74,7 @@ class AdkRuns:
             text = "The connection to the agent was lost. It continues; load the session again to see what it did."
             yield ServerSentEvent(format_json({"error": text}))
 
-    async def _begin(self, request: Request, body: RunBody) -> Turn:
+    async def _begin(self, request: Request, body: RunBody) -> FollowedTurn:
         """Send the message, or the answers.
 
         Raises:
@@ -103,13 +103,15 @@ class AdkRuns:
                 create=False,
                 confirm_within=CONFIRM_WITHIN,
             )
-            return Turn(sent, 1)
+            return FollowedTurn(sent, 1)
         client, id = self._services.client, body.invocation_id or ""
         if not id.startswith(f"{session.id}/") or await describe_workflow(client.temporal, id) is None:
             raise InvalidInput("The request has no `newMessage`, and no `invocationId` of this session to follow.")
-        return Turn(client.invocation(id), 0)
+        return FollowedTurn(client.invocation(id), 0)
 
-    async def _answer(self, request: Request, session: Session, responses: Sequence[types.FunctionResponse]) -> Turn:
+    async def _answer(
+        self, request: Request, session: Session, responses: Sequence[types.FunctionResponse]
+    ) -> FollowedTurn:
         """Answer the calls of one invocation. Nothing is sent unless all of them can be answered."""
         login, found = request.state.login, list[tuple[CallView, AnswerBody]]()
         for response in responses:
@@ -131,7 +133,7 @@ class AdkRuns:
             if isinstance(outcome, Unconfirmed):
                 raise RequestRefused(HTTPStatus.SERVICE_UNAVAILABLE, "AnswerUnconfirmed", outcome.detail)
         recorded = found[0][0].log
-        return Turn(
+        return FollowedTurn(
             self._services.client.invocation(recorded.invocation_id), recorded.state.event_count, recorded.length
         )
 
@@ -168,7 +170,7 @@ def make_answer(response: types.FunctionResponse, view: CallView, *, wakes: bool
     return AnswerBody(action=action, question=find_question(view.state, call_id), **fields)
 
 
-async def follow(turn: Turn, *, partial: bool) -> AsyncGenerator[JsonObject]:
+async def follow(turn: FollowedTurn, *, partial: bool) -> AsyncGenerator[JsonObject]:
     """Yield the events of an invocation in ADK's form, until it has ended or waits for a person.
 
     The messages and answers of people are left out, because their clients have them, and so is what ADK does not have:
