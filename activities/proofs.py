@@ -96,7 +96,7 @@ class CompletionUrls(Protocol):
 
 def may_need_verified_approval(tool: BaseTool, rules: Sequence[ApprovalRule]) -> bool:
     """Return whether a policy with verified approvers can apply to a tool."""
-    policies = (tool.approval, *(rule.policy for rule in rules if rule.names(tool.name)))
+    policies = (tool.approval, *(rule.policy for rule in rules if not rule.shadow and rule.names(tool.name)))
     return any(policy is not None and policy.must_verify for policy in policies)
 
 

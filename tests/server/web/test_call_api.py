@@ -14,6 +14,7 @@ from tests.server.web.logins import DANA, ERIN, gatekeeper, person
 from tests.server.web.sites import Browser, site
 from tests.server.workflows.outside import Till, until
 from tests.unit.identity.conftest import Installation
+from waystation.approvers.audit import gather_invocation
 from waystation.core.approval import ApprovalPolicy
 
 CALLS = "/api/v1/calls"
@@ -152,6 +153,9 @@ async def test_an_approver_answers_with_a_verified_identity_and_the_digest_that_
         read = (await fay.http.get(path_to(id))).json()
         assert (read["answer"]["by"], read["answer"]["verified"]) == ("fay@example.com", True)
         assert till.paid == [5]
+        audit = (await gather_invocation(env.client, invocation.id)).by_invocation[invocation.id]
+        (decided,) = [line for line in audit if line["kind"] == "decided"]
+        assert (decided["interface"], decided["verified"]["subject"]) == ("api", "fay@example.com")
 
 
 @pytest.mark.parametrize(

@@ -216,6 +216,7 @@ class _Accountant:
             tool=call.name,
             decision=answer.action,
             by=answer.by,
+            interface=answer.interface,
             **_identity_fields(call.decided_by),
             **(self._content_fields("args", call.args) if answer.action == "edit" else {}),
         )

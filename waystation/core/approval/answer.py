@@ -28,6 +28,9 @@ class Answer(Recorded):
     comment: str | None = None
     by: str | None = None
     """The sender's name. This is an unverified claim."""
+    interface: str | None = Field(default=None, max_length=60)
+    """The interface through which the person answered, such as `web`. A verified token covers it; otherwise it is a
+    claim as well."""
     digest: str | None = None
     question: int | None = Field(default=None, strict=True)
     """Number of the question that is answered, as in the pending call. The answer does not count for another question.
