@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx2 as httpx
 import pytest
@@ -156,6 +157,9 @@ async def test_a_call_is_confirmed_once(serve: Serve) -> None:
         late = await run(program, "payer", name, respond(events, confirmed=False), streaming=False)
         assert (late.status_code, late.headers["content-type"][:17]) == (409, "text/event-stream")
         assert "was already answered" in read_stream(late)[0]["error"]
+        invocation = id.rpartition("/")[0]
+        audit = (await program.get(f"/api/v1/invocations/{quote(invocation, safe='')}/audit")).json()
+        assert [each["interface"] for each in audit["invocations"][invocation] if each["kind"] == "decided"] == ["adk"]
         assert till.paid == [5]
 
 
