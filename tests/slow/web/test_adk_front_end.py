@@ -88,6 +88,7 @@ async def test_a_person_works_with_an_agent_in_adks_front_end(serve: Serve, chro
         site(env.client, interfaces=load_interfaces(["adk"]), artifacts=env.services.artifacts) as web,
         opened(chromium, web) as (page, complaints),
     ):
+        page.set_default_timeout(60_000)  # the front end has nine megabytes
         await page.goto("/dev-ui/?app=helper")
         await say(page, "Note milk.")
         await page.get_by_text("Noted milk.").wait_for()
@@ -126,6 +127,7 @@ async def test_a_call_has_one_answer_in_the_front_end_and_the_inbox(serve: Serve
         opened(chromium, web) as (page, complaints),
         web.browser() as inbox,
     ):
+        page.set_default_timeout(60_000)  # the front end has nine megabytes
         await page.goto("/dev-ui/?app=helper")
         for number, text in enumerate(("Paid.", "already answered"), 1):
             await say(page, "Pay.")
@@ -154,6 +156,7 @@ async def test_sessions_are_listed_and_text_is_streamed(serve: Serve, chromium: 
         opened(chromium, web) as (page, complaints),
     ):
         await page.add_init_script("localStorage.setItem('adk-use-sse', 'true')")
+        page.set_default_timeout(60_000)  # the front end has nine megabytes
         await page.goto("/dev-ui/?app=helper")
         await say(page, "Hello.")
         await page.get_by_text("Good morning.").wait_for()
