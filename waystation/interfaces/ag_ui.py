@@ -127,7 +127,7 @@ async def encode_events(events: AsyncGenerator[BaseEvent]) -> AsyncGenerator[Ser
     """Yield events as server-sent events."""
     async with aclosing(events):
         async for event in events:
-            yield ServerSentEvent(event.model_dump_json(by_alias=True))
+            yield ServerSentEvent(event.model_dump_json(by_alias=True), sep="\n")  # other ends of lines are not allowed
 
 
 class Run:
@@ -160,7 +160,8 @@ class Run:
             await self._thread.read()
             await self._give_answers()
             if self._input.resume or self._added:
-                await self._thread.read()
+                # The logs stay as they were, so that the run streams the results of the answers.
+                await self._thread.read_calls(list(self._thread.logs.values()))
             self._check_problems()
             if self._props.cancel:
                 await self._cancel()
@@ -326,7 +327,8 @@ class Run:
     def _is_over(self, current: Log) -> bool:
         """Return whether only calls are left that wait for this person, and that the client does not show already."""
         own = {call.view.id for call in self._thread.own}
-        return bool(own) and own != set(self._props.seen) and is_idle(current, self._thread.calls)
+        is_new = bool(own) and own != set(self._props.seen) and not self._props.cancel
+        return is_new and is_idle(current, self._thread.calls)
 
     def _conclude(self, ended: Log, read: int) -> RunFinishedEvent | RunErrorEvent:
         outcome, usage = ended.state.outcome, count_tokens(ended, read)

@@ -226,8 +226,8 @@ def diff_states(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[JsonObje
     return patch
 
 
-def count_tokens(log: Log, start: int = 0) -> list[TokenUsage]:
-    """Return the usage of each model since an entry of the log. That of called agents has no model."""
+def count_tokens(log: Log, start: int = 0) -> list[TokenUsage] | None:
+    """Return the usage of each model since an entry of the log, if any. That of called agents has no model."""
     used: dict[str | None, Usage] = {}
     for entry in log.entries[start:]:
         if isinstance(entry.body, ModelReplied):
@@ -240,7 +240,7 @@ def count_tokens(log: Log, start: int = 0) -> list[TokenUsage]:
         else:
             continue
         used[model] = used.get(model, NO_USAGE) + found
-    return [_format_usage(model, usage) for model, usage in used.items() if usage != NO_USAGE]
+    return [_format_usage(model, usage) for model, usage in used.items() if usage != NO_USAGE] or None
 
 
 def _format_usage(model: str | None, usage: Usage) -> TokenUsage:
