@@ -104,7 +104,7 @@ class RunQuery(Body):
 
 
 class RunProps(Body):
-    """What only clients of Waystation ask for."""
+    """Requests that only clients of Waystation make."""
 
     seen: tuple[str, ...] = ()
     """The interrupts and pending tool calls that the client shows. The run stays open until these change."""
@@ -119,7 +119,7 @@ def make_rows(services: WebServices) -> Sequence[RouteRow]:
         query, input, props = parse_request(dict(request.query_params), await request.body())
         login, agent = request.state.login, request.path_params["agent"]
         session = services.starter.session(login, input.thread_id, agent=agent, app=query.app)
-        run = Run(services, login, session, input, props, is_strict=query.strict)
+        run = AgUiRun(services, login, session, input, props, is_strict=query.strict)
         # Done before the response begins, so that it does not depend on whether the client stays.
         await run.begin()
         return services.invocations.respond(login, encode_events(run.stream()))
@@ -153,8 +153,8 @@ async def encode_events(events: AsyncGenerator[BaseEvent]) -> AsyncGenerator[Ser
             yield ServerSentEvent(event.model_dump_json(by_alias=True), sep="\n")  # other ends of lines are not allowed
 
 
-class Thread:
-    """What has happened in a thread, and what waits there, from the point of view of its person and one client."""
+class AgUiThread:
+    """A thread with the calls that wait there, from the point of view of its person and one client."""
 
     def __init__(self, services: WebServices, login: Login, session: Session, tools: set[str]) -> None:
         """Create a thread. `tools` are those that the client can run."""
@@ -289,7 +289,7 @@ def is_idle(log: Log, calls: Sequence[OpenCall]) -> bool:
     return all(any(call.view.id.startswith(place) for call in calls) for place in below)
 
 
-class Run:
+class AgUiRun:
     """One run of AG-UI in a thread."""
 
     def __init__(
@@ -304,7 +304,7 @@ class Run:
     ) -> None:
         self._services, self._login, self._session = services, login, session
         self._input, self._props, self._is_strict = input, props, is_strict
-        self._thread = Thread(services, login, session, {tool.name for tool in input.tools or ()})
+        self._thread = AgUiThread(services, login, session, {tool.name for tool in input.tools or ()})
         self._sent: dict[str, Invocation] = {}
         self._added: list[Message] = []
         """The messages of this input that have counted. No event may contain them yet."""
