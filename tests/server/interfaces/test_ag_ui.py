@@ -125,7 +125,10 @@ async def test_refused_answers_interrupt_again_in_words(serve: Serve) -> None:
             resolve(interrupt, approved=True, editedArgs={"amount": 1}),
         ):
             problems.append((await client.interrupt(PAY, resume=[entry]))["metadata"]["problem"])
-        print(problems)
+        digest, form, edits = problems
+        assert "different arguments" in digest
+        assert "responseSchema" in form
+        assert "edit" in edits
         entry = {"interruptId": "session/someone/else/1/fc-1", "status": "resolved", "payload": {"approved": True}}
         assert outcome(await client.run(PAY, resume=[entry])) == ("RUN_ERROR", "UnknownCall")
         assert till.paid == []

@@ -8,7 +8,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 from playwright.async_api import Browser, BrowserContext, Page
 
-from tests.paths import EXAMPLES, ROOT
+from tests.paths import EXAMPLES
 from tests.server.conftest import Serve
 from tests.server.interfaces.test_ag_ui import AG_UI
 from tests.server.web.sites import TOKEN, site
@@ -29,7 +29,7 @@ PARTIAL = """() => {
 class QuietHandler(SimpleHTTPRequestHandler):
     """Serves files without a log."""
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the name in the base class
+    def log_message(self, format: str, *args: object) -> None:
         """Log nothing."""
 
 
@@ -40,9 +40,11 @@ def static_files() -> Iterator[str]:
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def payer(till: Till) -> Agent:
@@ -90,7 +92,6 @@ async def test_two_tabs_stream_reload_and_approve_edited_arguments(serve: Serve,
             other = await opened(context, page.url, complaints)
             for each in (page, other):
                 await each.get_by_text("Pay 5 €").wait_for()
-            await page.screenshot(path=ROOT / "build" / "front-end.png")
             await page.fill(".interrupt textarea", '{"amount": 7}')
             await page.get_by_role("button", name="Approve").click()
             for each in (page, other):
