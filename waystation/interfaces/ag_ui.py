@@ -366,7 +366,10 @@ class AgUiRun:
             for message in self._input.messages
             if isinstance(message, ToolMessage) and message.tool_call_id in pending
         }
-        given |= {entry.interrupt_id: entry for entry in self._input.resume or ()}
+        entries = self._input.resume or []
+        if len({entry.interrupt_id for entry in entries}) < len(entries):
+            raise InvalidInput("The `resume` answers the same interrupt twice. Send one entry for each.")
+        given |= {entry.interrupt_id: entry for entry in entries}
         answers.check_count(list(given))
         if strangers := [id for id in given if not any(id.startswith(f"{own}/") for own in self._thread.logs)]:
             raise unknown_call(strangers[0])

@@ -46,6 +46,7 @@ from ag_ui.core import (
 from waystation.core import ids
 from waystation.core.budget import NO_USAGE, Usage
 from waystation.core.contract import PARTIAL, Event, text_of
+from waystation.core.errors import InvalidInput
 from waystation.core.log import REQUEST_CONFIRMATION, REQUEST_CREDENTIAL, ChildReturned, Log, ModelReplied
 from waystation.core.log.invocation_state import TEMPORARY
 from waystation.core.payload import JsonObject, encode
@@ -133,9 +134,16 @@ def name_result(tool_call_id: str) -> str:
 
 
 def parse_content(message: UserMessage) -> JsonObject:
-    """Return a user's message as a content of the Gemini API."""
+    """Return a user's message as a content of the Gemini API, without the parts that it cannot use.
+
+    Raises:
+        InvalidInput: Nothing is left.
+    """
     given = [TextPart(text=message.content)] if isinstance(message.content, str) else message.content
-    return {"role": "user", "parts": [part for part in map(_parse_part, given) if part]}
+    parts = [part for part in map(_parse_part, given) if part]
+    if not parts:
+        raise InvalidInput("The message has neither text nor data. Files elsewhere are not fetched.")
+    return {"role": "user", "parts": parts}
 
 
 def _make_messages(log: Log, event: Event, id: str) -> Iterator[Message]:
@@ -215,7 +223,7 @@ class RunEvents:
     state: JsonObject
     """The state that the client has."""
     is_stale: bool = False
-    """Whether the client has text that turned out not to count, so that it needs all messages again."""
+    """Whether the client needs all messages again, for example because text turned out not to count."""
     _texts: dict[str, str] = field(default_factory=dict)
     """The text sent so far of each message that is not complete."""
     _steps: list[str] = field(default_factory=list)
@@ -276,12 +284,8 @@ class RunEvents:
         """Yield the events that give a whole message to the client, or the rest of one whose text was streamed."""
         subagent = message.subagent_run_id
         match message:
-            case UserMessage():
-                yield TextMessageStartEvent(message_id=message.id, role="user")
-                if isinstance(message.content, str):
-                    yield TextMessageContentEvent(message_id=message.id, delta=message.content)
-                yield TextMessageEndEvent(message_id=message.id)
-                self.is_stale = self.is_stale or not isinstance(message.content, str)
+            case UserMessage():  # from another client, and perhaps with files
+                self.is_stale = True
             case AssistantMessage():
                 yield from self._send_text(message)
                 for call in message.tool_calls or ():

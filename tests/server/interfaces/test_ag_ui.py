@@ -237,3 +237,25 @@ async def test_questions_are_answered_with_their_schema(serve: Serve) -> None:
         interrupt = await client.interrupt(PAY)
         assert "response" in interrupt["responseSchema"]["properties"]
         assert outcome(await client.run(resume=[resolve(interrupt, response={"because": "so"})])) == SUCCESS
+
+
+async def test_invalid_input_is_refused_in_words(serve: Serve) -> None:
+    """What is not a run is refused before it starts; what a session refuses is an error of the run."""
+    url = {"type": "url", "value": "http://example.com/a.png"}
+    odd = {**PAY, "content": [{"type": "image", "source": url}]}
+    async with serve(payer(Till(), {"amount": 5})) as env, site(env.client, interfaces=AG_UI) as web:
+        client = Client(web)
+        assert outcome(await client.run({**PAY, "id": "m" * 101})) == ("RUN_ERROR", "InvalidInput")
+        assert outcome(await client.run(odd)) == ("RUN_ERROR", "InvalidInput")
+        assert outcome(await Client(web, "nobody").run(PAY)) == ("RUN_ERROR", "UnknownAgent")
+        interrupt = await client.interrupt(PAY)
+        twice = [resolve(interrupt, approved=True), resolve(interrupt, approved=False)]
+        assert outcome(await client.run(resume=twice)) == ("RUN_ERROR", "InvalidInput")
+        body = {"threadId": "t", "runId": "r", "messages": []}
+        async with web.program() as http:
+            for wrong in ({}, {**body, "threadId": ""}, {**body, "messages": [{"role": "user"}]}):
+                response = await http.post("/agui/payer", json=wrong)
+                assert response.status_code == 422, response.text
+            form = await http.post("/agui/payer", content="threadId=t", headers={"Content-Type": "text/plain"})
+            assert form.status_code == 415
+        await client.run(resume=[resolve(interrupt, approved=False)])

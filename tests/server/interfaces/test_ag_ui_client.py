@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from examples.payments.agent import demo_model, root_agent
+from tests.documents import blocks, how_to
 from tests.paths import ROOT
 from tests.server.conftest import Serve
 from tests.server.interfaces.test_ag_ui import AG_UI, chooser
@@ -64,10 +66,10 @@ console.log(JSON.stringify({ own: call.id === id, name: call.function.name, text
 
 
 async def run(folder: Path, program: str, url: str) -> dict[str, Any]:
-    """Run a program beside the packages, and return what it prints."""
+    """Run a program beside the packages, and return the JSON that it prints."""
     (folder / "node_modules").symlink_to(ROOT / ".node" / "node_modules")
     file = folder / "program.mjs"
-    file.write_text(PRELUDE + program)
+    file.write_text(program)
     pipe, environment = asyncio.subprocess.PIPE, os.environ | {"TOKEN": TOKEN}
     arguments = [NODE, file, url, f"agui-{uuid4().hex}"]
     process = await asyncio.create_subprocess_exec(*arguments, env=environment, stdout=pipe, stderr=pipe)
@@ -81,7 +83,7 @@ async def test_the_client_edits_and_denies_calls_and_reads_the_thread_again(serv
     """Each call starts once and gets one result, and a client without memory finds the same messages."""
     till = Till()
     async with serve(payer(till, {"amount": 5}, {"amount": 6})) as env, site(env.client, interfaces=AG_UI) as web:
-        result = await run(tmp_path, PAY, web.url)
+        result = await run(tmp_path, PRELUDE + PAY, web.url)
     assert till.paid == [7]
     assert result.pop("uncovered").startswith("Thread has 2 pending interrupt(s)")
     assert sorted(result.pop("starts")) == sorted(result.pop("results"))
@@ -97,7 +99,7 @@ async def test_the_client_edits_and_denies_calls_and_reads_the_thread_again(serv
 async def test_the_client_runs_a_tool_that_the_agent_declares(serve: Serve, tmp_path: Path) -> None:
     """The run leaves the call to the client, and its result reaches the model in the next run."""
     async with serve(chooser()) as env, site(env.client, interfaces=AG_UI) as web:
-        result = await run(tmp_path, CHOOSE, web.url)
+        result = await run(tmp_path, PRELUDE + CHOOSE, web.url)
     assert result == {
         "own": True,
         "name": "pick_color",
@@ -105,3 +107,15 @@ async def test_the_client_runs_a_tool_that_the_agent_declares(serve: Serve, tmp_
         "results": ['{"color": "red"}'],
         "outcome": {"type": "success"},
     }
+
+
+async def test_the_documented_client_approves(serve: Serve, tmp_path: Path) -> None:
+    """The program of the page pays with the example and its demo model."""
+    [program] = blocks(how_to("use-ag-ui"), "js")
+    program = program.replace("'order-42'", "process.argv[3]").replace("http://127.0.0.1:8288", "${process.argv[2]}")
+    program = program.replace("'${process.argv[2]}/agui/payments_agent'", "`${process.argv[2]}/agui/payments_agent`")
+    program = f"const token = process.env.TOKEN;{program}console.log(JSON.stringify(agent.messages.at(-1)));"
+    async with serve(root_agent, model=demo_model) as env, site(env.client, interfaces=AG_UI) as web:
+        message = await run(tmp_path, program, web.url)
+    assert "500" in message["content"]
+    assert "Rose" in message["content"]
