@@ -240,7 +240,7 @@ async def test_questions_are_answered_with_their_schema(serve: Serve) -> None:
 
 
 async def test_invalid_input_is_refused_in_words(serve: Serve) -> None:
-    """What is not a run is refused before it starts; what a session refuses is an error of the run."""
+    """Malformed requests are refused before a run starts; refusals of the session are errors of the run."""
     url = {"type": "url", "value": "http://example.com/a.png"}
     odd = {**PAY, "content": [{"type": "image", "source": url}]}
     async with serve(payer(Till(), {"amount": 5})) as env, site(env.client, interfaces=AG_UI) as web:

@@ -192,7 +192,7 @@ def test_results_of_tools_are_objects() -> None:
 
 
 def test_files_are_data_and_never_addresses() -> None:
-    """What lies elsewhere is left out, so that a message cannot make this server or a model fetch it."""
+    """Files elsewhere are left out, so that a message cannot make this server or a model fetch them."""
     source = {"type": "data", "value": "AA==", "mimeType": "image/png"}
     parts = [{"type": "text", "text": "Look"}, {"type": "image", "source": source}]
     parts.append({"type": "image", "source": {"type": "url", "value": "http://169.254.169.254/"}})
