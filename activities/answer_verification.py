@@ -163,7 +163,7 @@ class AnswerVerifier:
                 if log.state.input and not who.may_access(log.state.input.tenant):
                     raise NotAllowed(f"{who.subject!r} does not belong to the tenant of call {call.id!r}.")
             # Check authority before the values: an unauthorized sender must not learn which values would be valid.
-            requesters: Sequence[str] | None = log.state.input.requesters if log.state.input else ()
+            requesters: Sequence[str] | None = log.state.requesters
             if call.policy and call.policy.not_requester and call.policy.must_verify:
                 requesters = await self._proofs.find_requesters(log)
             check_authority(call, answer, verification.who, requesters)

@@ -301,7 +301,7 @@ def _create_webhook_target(section: WebhookSection, /, *, file: Path, key: str) 
         raise InvalidConfiguration(file, key, _MISSING_PACKAGE.format(name=error.name)) from None
     if not is_private_url(section.url):
         raise InvalidConfiguration(
-            file, f"{key}.url", "is not an https URL. Notifications must not be sent over plain HTTP."
+            file, f"{key}.url", "is not an https URL. What is sent must not travel over plain HTTP."
         )
     key_bytes = read_webhook_key(file, f"{key}.secret_file", section.secret_file)
     return [functools.partial(_post_to_webhook, section.url, Webhook(key_bytes))]

@@ -96,7 +96,7 @@ class CompletionUrls(Protocol):
 
 def may_need_verified_approval(tool: BaseTool, rules: Sequence[ApprovalRule]) -> bool:
     """Return whether a policy with verified approvers can apply to a tool."""
-    policies = (tool.approval, *(rule.policy for rule in rules if rule.names(tool.name)))
+    policies = (tool.approval, *(rule.policy for rule in rules if not rule.shadow and rule.names(tool.name)))
     return any(policy is not None and policy.must_verify for policy in policies)
 
 
@@ -396,7 +396,7 @@ class ProofFactory:
     async def find_requesters(self, log: Log, signed: SignedRequest | None = None) -> tuple[str, ...] | None:
         """Return the names of the requesters of the calling invocation, or None if the requesters are not verified.
 
-        The names are the verified subjects and those that the input of the invocation claims.
+        The names are the verified subjects and those that the input of the invocation and joined messages claim.
 
         Args:
             log: The invocation's log.
@@ -405,8 +405,8 @@ class ProofFactory:
         Raises:
             RPCError: The server cannot be reached.
         """
-        signed, started = signed or log.state.signed_request, log.state.input
-        if started is None or signed is None or not signed.subjects:
+        signed = signed or log.state.signed_request
+        if signed is None or not signed.subjects:
             return None
         info, place = activity.info(), (signed.invocation_id, signed.run)
         if not self._is_authentic(signed, info.namespace):
@@ -414,7 +414,7 @@ class ProofFactory:
         run_id = info.workflow_run_id or ""
         if self._keys and self._logs and not await _has_ancestor(self._logs, log.invocation_id, run_id, place):
             return None
-        return (*signed.subjects, *started.requesters)
+        return (*signed.subjects, *log.state.requesters)
 
     def _is_authentic(self, signed: SignedRequest, namespace: str) -> bool:
         return self._keys is None or self._keys.verifies(signed.mac, signed.claims(namespace))

@@ -72,6 +72,8 @@ def _list_operations(document: dict[str, Any]) -> Iterator[str]:
             codes = [code for code in operation["responses"] if code != "default"]
             ((media, content),) = operation["responses"][codes[0]]["content"].items()
             kind = _name_type(content["schema"]) if media == "application/json" else f"`{media}`"
+            event = content.get("itemSchema", {}).get("properties", {}).get("data", {})
+            kind += f" of {_name_type(event['contentSchema'])}" if "contentSchema" in event else ""
             yield f"- Response ({', '.join(codes)}): {kind}\n"
 
 

@@ -27,7 +27,6 @@ from waystation.tools.function_tool import ArgumentsRejected as ArgumentsRejecte
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.functions import Signature as Signature
 from waystation.tools.functions import argument_mistakes as argument_mistakes
-from waystation.tools.functions import call_predicate as call_predicate
 from waystation.tools.functions import doc_of as doc_of
 from waystation.tools.functions import invoke as invoke
 from waystation.tools.functions import name_of as name_of
@@ -49,6 +48,9 @@ from waystation.tools.openapi_tool.openapi_spec_parser.openapi_toolset import Op
 from waystation.tools.openapi_tool.openapi_spec_parser.rest_api_tool import RestApiTool as RestApiTool
 from waystation.tools.output_schema import SetModelResponseTool as SetModelResponseTool
 from waystation.tools.places import find_author_line as find_author_line
+from waystation.tools.predicates import call_predicate as call_predicate
+from waystation.tools.predicates import collect_failures as collect_failures
+from waystation.tools.predicates import report_failure as report_failure
 from waystation.tools.preload_memory_tool import preload_memory_tool as preload_memory
 from waystation.tools.request_input_tool import RequestInputTool as RequestInputTool
 from waystation.tools.request_input_tool import request_input

@@ -4,10 +4,8 @@ If user code, such as a predicate, raises an exception, the call needs approval.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
-
-import structlog
 
 from waystation.core.approval import ApprovalPolicy, default_hint
 from waystation.core.contract import Confirmation
@@ -25,11 +23,9 @@ from waystation.tools import (
     declaration_key,
     declare,
     exit_loop,
-    find_author_line,
+    report_failure,
 )
 from waystation.tools.memoize import memoize
-
-log = structlog.get_logger(__name__)
 
 _TEXTS = frozenset({"title", "description"})
 _OF_SCHEMAS = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
@@ -46,6 +42,10 @@ class RequiredApproval:
     """The question to ask the approver before the call runs, or None if the call does not need confirmation."""
     policy: ApprovalPolicy | None = None
     """The policy for every question about the call, or None if anyone may answer."""
+    rule: ApprovalRule | None = field(default=None, compare=False)
+    """The rule that requires it, or None if the tool itself does."""
+    shadows: tuple[ApprovalRule, ...] = field(default=(), compare=False)
+    """The matching rules that are only evaluated."""
 
 
 async def find_required_approval(
@@ -53,15 +53,18 @@ async def find_required_approval(
 ) -> RequiredApproval:
     """Return the approval that a call needs. The tool's own policy takes precedence over the first matching rule."""
     confirmation = await _own_confirmation(tool, args, context)
-    if tool.approval is not None and (confirmation is not None or tool.is_answered_by_people):
-        return RequiredApproval(confirmation, tool.approval)
     effect = tool.effect_when(confirmed=confirmation is not None)
-    for rule in rules if is_subject_to_rules(tool) else ():
-        if rule.names(tool.name) and rule.is_about(effect) and await _matches_arguments(rule, tool, args, context):
+    about = [rule for rule in rules if is_subject_to_rules(tool) and rule.names(tool.name) and rule.is_about(effect)]
+    shadows = [rule for rule in about if rule.shadow and await _matches_arguments(rule, tool, args, context)]
+    required = RequiredApproval(confirmation, tool.approval, shadows=tuple(shadows))
+    if tool.approval is not None and (confirmation is not None or tool.is_answered_by_people):
+        return required
+    for rule in about:
+        if not rule.shadow and await _matches_arguments(rule, tool, args, context):
             if confirmation is None and not tool.is_answered_by_people:
                 confirmation = _default_confirmation(tool)
-            return RequiredApproval(confirmation, rule.policy)
-    return RequiredApproval(confirmation, tool.approval)
+            return replace(required, confirmation=confirmation, policy=rule.policy, rule=rule)
+    return required
 
 
 def is_subject_to_rules(tool: BaseTool) -> bool:
@@ -80,13 +83,7 @@ async def _own_confirmation(tool: BaseTool, args: JsonObject, context: ToolConte
             else Confirmation(hint=to_plain_json(found.hint), payload=to_plain_json(found.payload))
         )
     except Exception as error:  # noqa: BLE001  # user code
-        # Log only the error's type, because its message may quote arguments.
-        log.warning(
-            "confirmation_predicate.failed",
-            tool=tool.name,
-            error_type=type(error).__name__,
-            place=find_author_line(error),
-        )
+        report_failure("confirmation_predicate.failed", tool.name, error)
         return _default_confirmation(tool)
 
 
@@ -95,9 +92,7 @@ def _default_confirmation(tool: BaseTool) -> Confirmation:
     try:
         return Confirmation(hint=to_plain_json(tool.confirmation_hint()))
     except Exception as error:  # noqa: BLE001  # user code
-        log.warning(
-            "confirmation_hint.failed", tool=tool.name, error_type=type(error).__name__, place=find_author_line(error)
-        )
+        report_failure("confirmation_hint.failed", tool.name, error)
         return Confirmation(hint=default_hint(tool.name))
 
 
@@ -116,9 +111,7 @@ async def _matches_arguments(rule: ApprovalRule, tool: BaseTool, args: JsonObjec
             return True
         return await call_predicate(rule.when, seen, context)
     except Exception as error:  # noqa: BLE001  # user code
-        log.warning(
-            "approval_rule.failed", tool=tool.name, error_type=type(error).__name__, place=find_author_line(error)
-        )
+        report_failure("approval_rule.failed", tool.name, error)
         return True
 
 

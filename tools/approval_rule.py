@@ -60,6 +60,23 @@ class ApprovalRule:
     """Limits by argument name. A call matches if it passes any of these arguments with a value that exceeds the limit
     or is not a number.
     """
+    name: str | None = None
+    """A name for reports. By default, it is made from the conditions."""
+    shadow: bool = False
+    """Whether the rule is only tried: its matches are recorded with the calls, and nobody is asked."""
+
+    @property
+    def label(self) -> str:
+        """The name, or the conditions in one line."""
+        over = " or ".join(f"{name} over {limit:g}" for name, limit in (self.over or {}).items())
+        parts = (
+            f"tools {', '.join(self.tools or ())}" if self.tools else "",
+            f"effects {', '.join(self.effects or ())}" if self.effects else "",
+            f"effects but {', '.join(self.unless_effect or ())}" if self.unless_effect else "",
+            over,
+            f"when {getattr(self.when, '__name__', 'a function')}" if self.when else "",
+        )
+        return self.name or "; ".join(filter(None, parts)) or "all calls"
 
     def names(self, tool: str) -> bool:
         """Return whether the rule applies to a tool with this name."""

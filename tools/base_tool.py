@@ -18,7 +18,7 @@ from waystation.core.approval import LONGEST, ApprovalPolicy, External, default_
 from waystation.core.contract import MIN_HEARTBEAT_INTERVAL, Confirmation, Effect
 from waystation.core.errors import AuthoringError, InvalidTool, NotJson
 from waystation.core.payload import JsonObject, copy_json, decode, encode, to_plain_json
-from waystation.tools import ToolContext, call_predicate, find_author_line
+from waystation.tools import ToolContext, call_predicate, report_failure
 from waystation.tools.json_schema import find_mistakes, json_schema, on_vertex, schema_problem
 from waystation.tools.memoize import memoize
 
@@ -138,13 +138,7 @@ class BaseTool:
         try:
             return await call_predicate(self.require_confirmation, seen, tool_context)
         except Exception as error:  # noqa: BLE001  # user code; an approver decides when it fails
-            # Log only the error's type, because its message may quote arguments.
-            log.warning(
-                "confirmation_predicate.failed",
-                tool=self.name,
-                error_type=type(error).__name__,
-                place=find_author_line(error),
-            )
+            report_failure("confirmation_predicate.failed", self.name, error)
             return True
 
     async def confirmation_for(self, args: JsonObject, tool_context: ToolContext) -> Confirmation | None:

@@ -517,11 +517,6 @@ def _add_output(output: Any, yielded: Any) -> Any:
     return yielded.model_dump() if is_model else yielded
 
 
-async def call_predicate(function: Callable[..., Any], arguments: Mapping[str, Any], context: ToolContext) -> bool:
-    """Call a user-supplied predicate with the arguments it accepts, and return its decision."""
-    return bool(await invoke(function, Signature(function, name_of(function)).bind_from(arguments, context)))
-
-
 async def invoke(function: Callable[..., Any], bound: inspect.BoundArguments) -> Any:
     """Call a sync or async function and return its result. A sync function runs in a thread with our contextvars."""
     if _is_kind(inspect.isasyncgenfunction, function):

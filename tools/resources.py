@@ -10,6 +10,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import structlog
@@ -21,6 +22,8 @@ log = structlog.get_logger("waystation.worker")
 
 Lifespan = Callable[[], AbstractAsyncContextManager[Mapping[str, Any]]]
 """A function without parameters whose async context manager yields the resources by name."""
+LIFESPAN_LIMIT = timedelta(seconds=60)
+"""How long a lifespan may take to open its resources, and again to close them, if its app sets no other limit."""
 _PASSWORD = re.compile(r"(?<=//)[^/@\s]+(?=@)")
 
 
@@ -65,10 +68,11 @@ NO_RESOURCES = Resources()
 class Lifespans:
     """The resources of a worker, which are open while at least one `opened` block runs."""
 
-    def __init__(self, list_lifespans: Callable[[], Mapping[str, Lifespan]]) -> None:
-        """Create lifespans that are not entered yet. `list_lifespans` returns those to enter, by the name of an agent.
+    def __init__(self, list_lifespans: Callable[[], Mapping[str, tuple[Lifespan, timedelta]]]) -> None:
+        """Create lifespans that are not entered yet.
 
-        A function that several apps have is entered once.
+        `list_lifespans` returns those to enter, each with its limit, by the name of an agent. A function that several
+        apps have is entered once.
         """
         self._list_lifespans, self._users = list_lifespans, 0
         self._opened: dict[Lifespan, Resources] = {}
@@ -114,9 +118,9 @@ class Lifespans:
         try:
             async with AsyncExitStack() as stack:
                 stack.callback(self._opened.clear)
-                for name, lifespan in self._list_lifespans().items():
+                for name, (lifespan, limit) in self._list_lifespans().items():
                     if lifespan not in self._opened:
-                        self._opened[lifespan] = await _enter(stack, name, lifespan)
+                        self._opened[lifespan] = await _enter(stack, name, lifespan, limit)
                 if not ready.done():
                     ready.set_result(None)
                 await stop.wait()
@@ -129,21 +133,30 @@ class Lifespans:
                 ready.cancel() if stop.is_set() else ready.set_exception(canceled)
 
 
-async def _enter(stack: AsyncExitStack, name: str, lifespan: Lifespan) -> Resources:
-    async def leave() -> None:
-        try:
-            await context.__aexit__(None, None, None)
-        except Exception as error:  # noqa: BLE001  # from user code; the worker has ended
-            log.warning("lifespan.failed", agent=name, problem=_describe(error))
+async def _enter(stack: AsyncExitStack, name: str, lifespan: Lifespan, limit: timedelta) -> Resources:
+    within = f"its resources within {limit.total_seconds():g} s"
 
+    async def leave() -> None:
+        closing = asyncio.timeout(limit.total_seconds())
+        try:
+            async with closing:
+                await context.__aexit__(None, None, None)
+        except Exception as error:  # noqa: BLE001  # from user code; the worker has ended
+            log.warning("lifespan.failed", agent=name, problem=_describe(error, closing, f"closed {within}"))
+
+    opening = asyncio.timeout(limit.total_seconds())
     try:
         context = lifespan()
-        resources = Resources(await context.__aenter__())
+        async with opening:
+            resources = Resources(await context.__aenter__())
     except Exception as error:  # user code raises anything
-        raise LifespanFailed(f"The lifespan of the app of {name!r} failed: {_describe(error)}") from error
+        problem = _describe(error, opening, f"opened {within}")
+        raise LifespanFailed(f"The lifespan of the app of {name!r} failed: {problem}") from error
     stack.push_async_callback(leave)
     return resources
 
 
-def _describe(error: Exception) -> str:
+def _describe(error: Exception, limit: asyncio.Timeout, done: str) -> str:
+    if limit.expired():
+        return f"it has not {done}. Repair what it waits for, or raise the `lifespan_limit` of the App."
     return _PASSWORD.sub("…", f"{type(error).__name__} at {find_author_line(error)}: {error}")

@@ -21,7 +21,7 @@ from waystation.core.contract import NO_ACTIONS, EventActions, ToolConfirmation
 from waystation.core.errors import StoreFailed, WaystationError
 from waystation.core.naming import with_article
 from waystation.core.payload import JsonObject, to_plain_json
-from waystation.core.secrets import mask
+from waystation.core.secrets import mask, token_parts
 from waystation.storage import retrying
 from waystation.tools import NO_SERVICES, ReadonlyContext, Services, State
 
@@ -597,8 +597,8 @@ class ToolContext(_ArtifactContext, _MemoryContext, _CredentialContext):
         if self._make_completion_url is None:
             raise ValueError("There is no completion URL here. Only a tool that a worker runs can have one.")
         url = self._make_completion_url(lifetime)
-        # Also mask the token alone, which a tool may have taken out of the URL.
-        self._completion_urls = (*self._completion_urls, url, url.rpartition("/")[2])
+        # Also mask the token and its parts, which a tool may have taken out of the URL.
+        self._completion_urls = (*self._completion_urls, url, *token_parts(url.rpartition("/")[2]))
         return url
 
     def secrets_given(self) -> Iterator[str]:

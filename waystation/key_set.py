@@ -130,12 +130,13 @@ class EncryptionKeys(KeySet):
         """Read the keys from a file, or from an environment variable if `source` is `env:NAME`.
 
         Raises:
-            InvalidConfiguration: The keys cannot be read. The message names the variable that has `source`.
+            InvalidConfiguration: The keys cannot be read. The message ends with the variable that has `source`.
         """
         try:
             return super().read(source)
         except InvalidConfiguration as error:
-            raise InvalidConfiguration(cls.variable, "", str(error)) from None
+            problem = f"{error.problem} `{cls.variable}` has this value."
+            raise InvalidConfiguration(error.file, error.key, problem) from None
 
     def derive(self, purpose: bytes) -> dict[bytes, bytes]:
         """Return a key of 32 bytes for a single purpose for each key ID, the one for new data first."""

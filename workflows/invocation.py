@@ -163,6 +163,12 @@ class SessionReporter:
             await _tell(link, CHILD_ENDED_SIGNAL, {"invocation": link.number})
 
 
+def _find_effects(log: Log, scheduler: Scheduler) -> list[CallRef]:
+    """Return the calls in flight whose outcome operators may have to find out."""
+    refs = [ref for ref in scheduler.in_flight if isinstance(ref, CallRef)]
+    return [ref for ref in refs if responses.matters(log.state.calls[ref.function_call_id])]
+
+
 def _link(log: Log) -> SessionLink | None:
     # A fork only reads the session of its source; the fork is not part of that session.
     started = log.state.input
@@ -334,13 +340,12 @@ class AgentInvocation:
 
         Return whether there were any.
         """
-        calls = self._log.state.calls
-        refs = (ref for ref in self._scheduler.in_flight if isinstance(ref, CallRef))
-        effects = [str(ref) for ref in refs if responses.matters(calls[ref.function_call_id])]
+        effects = [str(ref) for ref in _find_effects(self._log, self._scheduler)]
         if self._stopped_effects or not effects or not workflow.patched(ids.ASKS_OUTCOMES):
             return False
         self._stopped_effects = True
         await workflow.wait(self._scheduler.stop(effects), timeout=CANCEL_GRACE_S)
+        self._scheduler.ask_operators(_find_effects(self._log, self._scheduler))
         return True
 
     async def _stop_children(self) -> None:
@@ -369,6 +374,7 @@ class AgentInvocation:
         if running := self._scheduler.stop():
             await workflow.wait(running, timeout=CANCEL_GRACE_S)
         self._scheduler.ask_operators()
+        self._scheduler.ask_operators(_find_effects(self._log, self._scheduler))
         await self._scheduler.wait_for_questions()
         await self._flush_scopes()
         await self._scheduler.events.announce_end(Cancel())

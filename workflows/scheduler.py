@@ -201,19 +201,28 @@ class Scheduler:
         approvals.due.clear()
         self.events.send()
 
-    def ask_operators(self) -> None:
-        """Ask operators about calls whose outcome is unknown, and follow the invocations that ask them already."""
-        for function_call_id, number in self._writer.log.state.unknown.items():
-            ref = OutcomeRef(function_call_id, number)
-            if ref not in self.questions and workflow.patched(ids.ASKS_OUTCOMES):
-                run_id = self._carried.get(str(ref))
-                if run_id is None:
-                    self._starting.add(ref)
-                    asking = self._ask(ref)
-                else:
-                    self.children[str(ref)] = run_id
-                    asking = _follow_question(self._writer.log, ref, run_id, self._writer.position())
-                self._begin(ref, asking, self.questions)
+    def ask_operators(self, unstopped: Sequence[CallRef] = ()) -> None:
+        """Ask operators about calls whose outcome is unknown, and follow the invocations that ask them already.
+
+        With `unstopped`, ask about these instead: the invocation ends, and they have ignored their cancellation.
+        """
+        if unstopped:
+            calls, effects = self._writer.log.state.calls, ("tool", "target")
+            unstopped = [ref for ref in unstopped if stage_of(calls[ref.function_call_id]) in effects]
+            ignored = [OutcomeRef(ref.function_call_id, ref.run) for ref in unstopped]
+            asked = [ref for ref in ignored if ref not in self.questions and workflow.patched(ids.ASKS_UNSTOPPED)]
+        else:
+            unknown = [OutcomeRef(*each) for each in self._writer.log.state.unknown.items()]
+            asked = [ref for ref in unknown if ref not in self.questions and workflow.patched(ids.ASKS_OUTCOMES)]
+        for ref in asked:
+            run_id = self._carried.get(str(ref))
+            if run_id is None:
+                self._starting.add(ref)
+                asking = self._ask(ref)
+            else:
+                self.children[str(ref)] = run_id
+                asking = _follow_question(self._writer.log, ref, run_id, self._writer.position())
+            self._begin(ref, asking, self.questions)
 
     async def wait_for_questions(self) -> bool:
         """Wait until the invocations that ask operators have started. Return whether that took a while."""
@@ -569,6 +578,7 @@ async def _call_agent(
         depth=started.depth + 1,
         origin=started.family or log.invocation_id,
         requester=started.requester,
+        joined_requesters=state.approvals.joined_requesters,
         signed_request=state.signed_request,
         standing=_in_force(log),
         tenant=started.tenant,

@@ -237,6 +237,8 @@ class SessionInvocations:
             if handle and (number, join) not in self._sent:
                 self._sent.add((number, join))
                 params: JsonObject = {"message": message.message, "join": join}
+                if message.requester:
+                    params["requester"] = message.requester
                 if message.token:
                     params |= {"token": message.token, "message_id": message.message_id}
                 self._begin(self._deliver(handle, number, params))

@@ -216,7 +216,7 @@ class Annotator:
         except ValueError as error:
             return _answer(call, dict(ArgumentsRejected.wrong(tool.name, [str(error)])))
         required = await find_required_approval(tool, args, context, self.approvals.rules)
-        check = required != RequiredApproval() or may_need_verified_approval(tool, self.approvals.rules)
+        check = bool(required.confirmation or required.policy) or may_need_verified_approval(tool, self.approvals.rules)
         update = {
             "target": tool.target(check=check),
             "after": self.hooks.has("after_tool_callback", "on_tool_error_callback"),
@@ -237,6 +237,7 @@ class Annotator:
                 "args": None if encode(args) == encode(original) else to_recordable(args),
                 "confirmation": confirmation.shortened(tool.name) if confirmation else None,
                 "approval": required.policy,
+                "shadows": tuple(rule.label for rule in required.shadows),
                 "machine_policy": machine.policy(has_key=self.approvals.has_completion_key) if machine else None,
                 "declared": parameters_digest(tool) if asks else None,
                 "tool_origin": origin if asks or origin != DECLARED else None,

@@ -249,13 +249,14 @@ async def test_a_response_of_the_servers_http_api_is_a_history(tmp_path: Path) -
 def test_workflows_record_only_known_markers() -> None:
     """Readers attribute other markers to newer versions."""
     sources = "".join(path.read_text() for path in sorted((ROOT / "workflows").glob("*.py")))
-    changes = {"ids.ASKS_OUTCOMES", "ids.CANCEL_STARTED", "ids.FILLED", "ids.FLUSH_BEFORE_PARKING", "ids.JOIN_IN_ORDER"}
+    changes = {"ids.CANCEL_STARTED", "ids.FILLED", "ids.FLUSH_BEFORE_PARKING", "ids.JOIN_IN_ORDER"}
+    changes |= {"ids.ASKS_OUTCOMES", "ids.ASKS_UNSTOPPED"}
     assert set(re.findall(r"workflow\.patched\((.+?)\)", sources)) == {"mark", *changes}
     created_by = {"ids.not_found", "ids.unsearchable", "ids.uncached", "ids.unseen", "mark"}
     assert set(re.findall(r"[ (]observe\((\S+?)[(,]", sources)) == created_by
     arrivals = (ids.arrival(1, "fc-1", late=late) for late in (True, False))
     numbered = (ids.not_found(1), ids.unsearchable(1), ids.uncached(1), ids.unseen(1), *arrivals)
     known = ids.CANCEL_STARTED, ids.FILLED, ids.FLUSH_BEFORE_PARKING, ids.JOIN_IN_ORDER, ids.READ_BEFORE_START
-    changed = (*known, ids.ASKS_OUTCOMES)
+    changed = (*known, ids.ASKS_OUTCOMES, ids.ASKS_UNSTOPPED)
     assert all(map(ids.is_known_mark, (*numbered, *changed)))
     assert not ids.is_known_mark("another-1")

@@ -27,7 +27,9 @@ class Gatekeeper:
     """Answers for the people of one interface, with the parts of an identity configuration. Each part is optional."""
 
     interface: str
-    """The name of the interface, which is also the command that starts it. Logs and errors contain it."""
+    """The name of the interface. Answers are recorded with it."""
+    command: str = "web"
+    """The command that starts the interface. Errors name it."""
     gateway: "Gateway | None" = None
     sealer: "Sealer | None" = None
     oidc: "OidcLogin | None" = None
@@ -37,7 +39,13 @@ class Gatekeeper:
 
     @classmethod
     def from_file(
-        cls, file: str | Path, namespace: str, *, interface: str, clock: Callable[[], float] = time.time
+        cls,
+        file: str | Path,
+        namespace: str,
+        *,
+        interface: str,
+        command: str = "web",
+        clock: Callable[[], float] = time.time,
     ) -> "Gatekeeper":
         """Read an identity configuration.
 
@@ -64,13 +72,14 @@ class Gatekeeper:
             and (configuration.links is None or (envelope and envelope.private_key))
         ):
             raise configuration.make_missing_section_error(
-                "gateway", f"`waystation {interface}` finds no settings in this file; pass gateway.toml"
+                "gateway", f"`waystation {command}` finds no settings in this file; pass gateway.toml"
             )
         if oidc is not None and configuration.gateway is None and not brings_proofs:
             raise configuration.make_missing_section_error("gateway", "workers verify logins with its key")
         login = OidcLogin.of(configuration, clock=clock) if oidc else None
         return cls(
             interface=interface,
+            command=command,
             gateway=Gateway.of(configuration, clock=clock) if configuration.gateway else None,
             sealer=Sealer.of(configuration, clock=clock) if configuration.gateway or brings_proofs else None,
             oidc=login,
@@ -119,7 +128,7 @@ class Gatekeeper:
         if who is None and call.policy is not None and call.policy.must_verify:
             return (
                 "This call accepts only answers with a verified identity, and this server cannot verify yours. "
-                f"Its operator can set that up with `waystation {self.interface} --identity FILE`."
+                f"Its operator can set that up with `waystation {self.command} --identity FILE`."
             )
         answer = Answer(function_call_id=state.id, action=action, by=person.name or None)
         try:
@@ -145,7 +154,7 @@ class Gatekeeper:
         kept = "wake", "payload"  # for which `False` is a value
         fields = {key: value for key, value in fields.items() if value not in (None, "", False) or key in kept}
         token = self.make_signer(person) if self.identify(person) else None
-        fields |= {"by": person.subject or None, "token": token}
+        fields |= {"by": person.subject or None, "token": token, "interface": self.interface}
         outcomes = [outcome async for outcome in approvals.answer_all(calls, action, **fields)]
         for outcome in outcomes:
             if outcome.receipt is not None:

@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from datetime import timedelta
 from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -10,7 +11,7 @@ from waystation.agents import ApprovalRule, BaseAgent, ContextCacheConfig
 from waystation.apps import BaseEventsSummarizer
 from waystation.extensions import adapt_plugins
 from waystation.plugins import BasePlugin, wrong_callbacks
-from waystation.tools.resources import Lifespan
+from waystation.tools.resources import LIFESPAN_LIMIT, Lifespan
 
 _NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_-]*")
 
@@ -72,6 +73,8 @@ class App(BaseModel):
     lifespan: Lifespan | None = None
     """Opens resources that tools share, such as a database pool. A function without parameters, decorated with
     `contextlib.asynccontextmanager`, that yields a dictionary, which tools read from `tool_context.resources`."""
+    lifespan_limit: timedelta = Field(default=LIFESPAN_LIMIT, gt=timedelta(0))
+    """How long the lifespan may take to open its resources, and again to close them."""
     resumability_config: ResumabilityConfig | None = None
     """Has no effect, because all invocations can be resumed."""
 

@@ -18,6 +18,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -60,7 +61,7 @@ from waystation.tools import (
     is_subject_to_rules,
 )
 from waystation.tools.json_schema import json_schema
-from waystation.tools.resources import Lifespan
+from waystation.tools.resources import LIFESPAN_LIMIT, Lifespan
 
 _ADK = "; replace `google.adk` with `waystation` in the imports, or install `waystation[adk]` to run it as it is."
 _NOT_HERE = "; docs/reference/adk-names.md lists which names of ADK Waystation has."
@@ -101,6 +102,7 @@ class Root:
     """
     lifespan: Lifespan | None = None
     """Opens the resources of the package's `app`."""
+    lifespan_limit: timedelta = LIFESPAN_LIMIT
     without_effect: Sequence[str] = ()
     """Settings of the google-adk App that have no effect."""
     package: str = ""
@@ -164,9 +166,9 @@ class Registry:
         """The root agents by name."""
         return self._roots
 
-    def list_lifespans(self) -> dict[str, Lifespan]:
-        """Return the lifespans of the apps, by the name of the root agent."""
-        return {name: root.lifespan for name, root in self._roots.items() if root.lifespan}
+    def list_lifespans(self) -> dict[str, tuple[Lifespan, timedelta]]:
+        """Return the lifespans of the apps, each with its limit, by the name of the root agent."""
+        return {name: (root.lifespan, root.lifespan_limit) for name, root in self._roots.items() if root.lifespan}
 
     def find_root(self, name: str) -> Root | None:
         """Return the root that is served under a name, or the only one whose agent has it, as in older invocations."""
@@ -212,6 +214,7 @@ def _root(exposed: object, place: str = "", demo_model: BaseLlm | None = None, p
         state_scopes=app.state_scopes
         and (bool(app.plugins or app.approval_rules) or any(map(_agent_may_read_state, tree.values()))),
         lifespan=app.lifespan,
+        lifespan_limit=app.lifespan_limit,
         without_effect=without_effect,
         package=package,
     )

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from contextlib import aclosing
 from pathlib import Path
 from typing import Annotated
 
@@ -10,8 +11,11 @@ import typer
 from waystation.approvers.audit import (
     Accounts,
     Fault,
+    ReviewHabit,
+    ReviewHabits,
     check_subject,
     compare,
+    create_account,
     format_sheet,
     gather_files,
     gather_invocation,
@@ -19,7 +23,9 @@ from waystation.approvers.audit import (
     read_sheet,
     verify_signature,
 )
+from waystation.approvers.audit.review_habits import HASTY_S
 from waystation.cli.command_context import (
+    AsJson,
     CommandContext,
     CommandProblem,
     Exit,
@@ -28,7 +34,11 @@ from waystation.cli.command_context import (
     translate_file_errors,
 )
 from waystation.cli.command_execution import AsyncCommand, create_command_group
+from waystation.cli.history_sources import HistorySources, OnlyAgent, ReadLimit, Since, Until, read_logs
 from waystation.cli.recordings import is_file, translate_source_errors
+from waystation.presentation import terminal
+from waystation.presentation.text_safety import format_duration
+from waystation.replay.history_logs import UnreadableHistory
 from waystation.storage import Blobs, offloading
 
 audit = create_command_group(
@@ -118,6 +128,47 @@ async def verify(
         text += f"\nIt matches the history{f', which has {newer} newer entries' if newer else ''}."
     out.result(record, text)
     return Exit.OK
+
+
+@audit.command(cls=AsyncCommand)
+async def approvers(
+    ctx: CommandContext,
+    sources: HistorySources = None,
+    agent: OnlyAgent = None,
+    since: Since = None,
+    until: Until = None,
+    limit: ReadLimit = None,
+    json: AsJson = False,
+) -> Exit:
+    """Show how people review calls: their approvals, how fast they answer, and whether their comments repeat.
+
+    Everybody who can read the histories can run this, and no page of `waystation web` shows it.
+    """
+    habits = ReviewHabits()
+    async with aclosing(await read_logs(ctx, sources, agent=agent, since=since, until=until, limit=limit)) as logs:
+        async for log in logs:
+            if isinstance(log, UnreadableHistory):
+                ctx.out.remark(f"{log.source}: {log.problem}")
+            else:
+                habits.add(create_account(log, arguments=False))
+    for habit in habits.list():
+        ctx.out.result(habit.to_json(), terminal.escape(_format_habit(habit)))
+    return Exit.OK
+
+
+def _format_habit(habit: ReviewHabit) -> str:
+    values = habit.to_json()
+    name = habit.approver if habit.is_verified else f"{habit.approver} (not verified)"
+    parts = [
+        f"{habit.approvals:,} of {habit.answers:,} approved",
+        f"median wait {format_duration(values['median_wait_s'])}",
+        f"{habit.hasty:,} within {HASTY_S:g} s of opening" if habit.hasty else "",
+        f"{habit.unopened:,} not opened on a page" if habit.unopened else "",
+        f"{values['repeated']:,} times the comment {values['most_frequent_comment']!r}"
+        if values["repeated"] > 1
+        else "",
+    ]
+    return f"{name}, `{habit.tool}`: {'; '.join(filter(None, parts))}"
 
 
 async def _gather(target: ServerTarget, sources: Sequence[str], *, arguments: bool) -> Accounts:

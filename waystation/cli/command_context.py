@@ -360,7 +360,8 @@ def write_waits(out: Output, target: ServerTarget, calls: Sequence[PendingCall])
             ],
         )
         for action in terminal.list_answers(call):
-            out.command(action, target.answer_command(action, call.invocation_id, call.function_call_id))
+            note = " (unless its invocation has ended)" if action == "start-again" else ""
+            out.command(action + note, target.answer_command(action, call.invocation_id, call.function_call_id))
         # A signal cannot replace `authorize`, which saves the credential in the store, and it cannot carry the
         # identity token that a verified answer requires.
         if "approve" in terminal.list_answers(call) and not (call.policy and call.policy.must_verify):

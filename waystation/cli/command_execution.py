@@ -44,7 +44,9 @@ class CommandGroup(TyperGroup):
 
 def create_command_group(help: str) -> typer.Typer:
     """Return a Typer application for a command with subcommands."""
-    return typer.Typer(cls=CommandGroup, add_completion=False, no_args_is_help=True, rich_markup_mode=None, help=help)
+    group = typer.Typer(cls=CommandGroup, add_completion=False, no_args_is_help=True, rich_markup_mode=None, help=help)
+    group.callback()(lambda: None)  # without a callback, Typer would merge the group with an only command
+    return group
 
 
 def create_program(function: Any) -> typer.Typer:

@@ -36,6 +36,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "forks": ("forks", "List the forks of an invocation."),
         "report": ("recordings", "Write a report about an invocation as an HTML page."),
         "audit": ("audits", "Export or verify the record of approvals and answers."),
+        "policy": ("policies", "Try approval policies on recorded calls before they count."),
     },
     "Operate": {
         "worker": ("servers", "Serve agents. `waystation worker --help` lists the options."),

@@ -12,11 +12,6 @@ from waystation.embedded import stop_server
 server = create_command_group("Stop the Temporal server that ADK programs in this folder have started.")
 
 
-@server.callback()
-def _server() -> None:
-    """Do nothing. Without a callback, Typer would merge the group with its only command."""
-
-
 @server.command(cls=AsyncCommand)
 async def stop(
     ctx: CommandContext,

@@ -512,7 +512,8 @@ def show_call(out: Output, call: PendingCall) -> None:
 
 
 def _format_requester(call: PendingCall) -> str:
-    return f"{terminal.escape(call.agent)}, for {terminal.escape(call.requester or call.user_id)}"
+    names = ", ".join([call.requester or call.user_id, *call.joined_requesters])
+    return f"{terminal.escape(call.agent)}, for {terminal.escape(names)}"
 
 
 def ask_for_missing(

@@ -156,6 +156,7 @@ class Session:
         state: Mapping[str, Any] | None = None,
         budget: Budget | None = None,
         metadata: Mapping[str, Any] | None = None,
+        requester: str | None = None,
         token: Token | None = None,
         streaming: bool | timedelta = False,
         agent: str | None = None,
@@ -173,6 +174,8 @@ class Session:
             state: Changes to the session's state, applied when the invocation starts.
             budget: Limits for the invocation.
             metadata: Recorded with the message, but not sent to the model.
+            requester: The person or program that sends the message, if different from the session's user; see
+                `AgentClient.start`.
             token: Proves the sender's identity; see `AgentClient.start`. Each message of the session needs its own.
             streaming: Make the model's text available while it is being generated; see `AgentClient.start`.
             agent: Name of the root agent that handles this message and those after it. By default, the agent does not
@@ -199,6 +202,7 @@ class Session:
             "state": dict(state) if state else None,
             "budget": budget.model_dump(exclude_defaults=True) if budget else None,
             "metadata": dict(metadata) if metadata else None,
+            "requester": requester if requester != self.given.user_id else None,
             **streaming_fields(streaming),
             "agent": agent,
             "traceparent": find_traceparent(),

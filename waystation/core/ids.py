@@ -34,6 +34,8 @@ FILLED = "waystation.filled"
 """The patch marker of runs whose workflow tasks are never empty; see `LogWriter.fill_task`."""
 ASKS_OUTCOMES = "waystation.asks-outcomes"
 """The patch marker of runs that ask operators about calls whose outcome is unknown."""
+ASKS_UNSTOPPED = "waystation.asks-unstopped"
+"""The patch marker of runs that ask operators about calls that ignored their cancellation when the run ended."""
 _PROGRAM = "program."
 _TARGET = ".target"
 CALL_HEADER = "waystation-call"
@@ -73,7 +75,7 @@ def unseen(number: int) -> str:
 def is_known_mark(mark: str) -> bool:
     """Return whether this version of Waystation can create the patch marker."""
     changes = (READ_BEFORE_START, CANCEL_STARTED, JOIN_IN_ORDER, FLUSH_BEFORE_PARKING, FILLED, ASKS_OUTCOMES)
-    is_change = mark in changes
+    is_change = mark in (*changes, ASKS_UNSTOPPED)
     is_observation = mark.startswith((_ARRIVAL, _UNSEARCHABLE, _UNCACHED, _UNSEEN))
     return is_change or is_observation or parse_not_found(mark) is not None
 

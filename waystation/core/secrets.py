@@ -3,10 +3,12 @@
 Histories cannot be edited: once recorded, a secret stays readable to everyone with access to the namespace.
 """
 
+import json
 import re
-from collections.abc import Iterable
+from base64 import b64encode
+from collections.abc import Iterable, Iterator
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 HIDDEN = "<secret>"
 """Placeholder that replaces a masked secret."""
@@ -153,11 +155,31 @@ def _secret_paths(value: Any, path: str, *, named: bool) -> Iterable[str]:
 
 
 def mask(value: Any, secrets: Iterable[str]) -> Any:
-    """Return a JSON value with `secrets` masked, both in strings and in keys, except those that are too short."""
-    maskable = sorted({text for text in secrets if len(text) >= MIN_MASKED_CHARS}, key=len, reverse=True)
+    """Return a JSON value with `secrets` masked, both in strings and in keys, except those that are too short.
+
+    Their usual encodings are masked, too.
+    """
+    forms = {form for text in secrets if len(text) >= MIN_MASKED_CHARS for form in _encode(text)}
+    maskable = sorted(forms, key=len, reverse=True)
     if not maskable:
         return value
     return _masked(value, re.compile("|".join(map(re.escape, maskable))))
+
+
+def _encode(secret: str) -> Iterator[str]:
+    """Yield a secret as it is, percent-encoded, escaped in JSON, hexadecimal, and in a text in Base64."""
+    data = secret.encode(errors="surrogatepass")
+    yield from (secret, quote(data, safe=""), json.dumps(secret)[1:-1], data.hex(), data.hex().upper())
+    for before in range(3):  # in Base64, a text depends on its position modulo 3
+        encoded = b64encode(bytes(before) + data).decode()
+        # Leave out the characters at both ends that also depend on what precedes and follows.
+        text = encoded[-(-before * 8 // 6) : (before + len(data)) * 8 // 6]
+        yield from (text, text.translate(str.maketrans("+/", "-_")))
+
+
+def token_parts(token: str) -> tuple[str, ...]:
+    """Return a signed token and its parts that have secrets. The first one is the same in all tokens of its kind."""
+    return token, *token.split(".")[1:]
 
 
 def _masked(value: Any, pattern: re.Pattern[str]) -> Any:

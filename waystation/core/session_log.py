@@ -16,6 +16,7 @@ from waystation.core.contract import (
     DEFAULT_USER,
     MAX_KEYWORD,
     MAX_NAME_CHARS,
+    MAX_REQUESTER_CHARS,
     SEARCH_AGENT,
     SEARCH_SESSION,
     SEARCH_TENANT,
@@ -58,6 +59,8 @@ class SessionMessage(Recorded):
     text_interval_s: TextInterval | None = None
     agent: str | None = Field(default=None, max_length=MAX_NAME_CHARS)
     """Name of the root agent that handles this message and those after it. If None, the agent does not change."""
+    requester: str | None = Field(default=None, max_length=MAX_REQUESTER_CHARS)
+    """The person or program that sends the message, if not the session's user."""
     token: str | None = Field(default=None, repr=False)
     """Proof of the sender's identity, encrypted for the workers. Requires a `message_id`, so that it counts only
     once."""
@@ -449,6 +452,7 @@ class SessionLog:
             streaming=message.streaming,
             text_interval_s=message.text_interval_s,
             standing=self.standing,
+            requester=message.requester,
             token=message.token,
             session=SessionLink(
                 id=self.id,

@@ -61,6 +61,7 @@ def make_environment(*folders: Path, **filters: Any) -> Environment:
         "hint": words.hint,
         "line": text_safety.format_line,
         "lines": list_lines,
+        "message": format_message,
         "moment": format_moment,
         "money": words.format_money,
         "span": terminal.format_span,
@@ -113,6 +114,14 @@ def format_age(seconds: float, now: float) -> Markup:
 def _make_time(seconds: float, text: str, attributes: Markup = _NO_ATTRIBUTES) -> Markup:
     exact = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
     return Markup('<time datetime="{}"{}>{}</time>').format(exact, attributes, text)
+
+
+def format_message(text: str) -> Markup:
+    """Return a message as HTML, with the text between backticks as code."""
+    pieces = re.split("`([^`]+)`", text)
+    return Markup("").join(
+        Markup("<code>{}</code>").format(piece) if index % 2 else piece for index, piece in enumerate(pieces)
+    )
 
 
 def format_pieces(pieces: Iterable[text_safety.TextPart]) -> Markup:

@@ -185,8 +185,8 @@ def describe(entry: Entry, log: Log) -> Fact:
             return Fact("answer", _answered(submitted, tool, verification.who) if submitted else "the answer counts")
         case AnswerIgnored() as refused:
             return Fact("ignored", _ignored(refused))
-        case MessageJoined():
-            return Fact("message", "the user sent another message")
+        case MessageJoined(requester=requester):
+            return Fact("message", f"{terminal.escape(requester or 'the user')} sent another message")
         case DeadlinePassed():
             return Fact("deadline", "the deadline passed without an answer", True)
         case ReminderDue(_, number):
@@ -412,7 +412,7 @@ def list_terms(call: PendingCall, *, options: bool = True) -> Iterator[tuple[str
     people = ", ".join(terminal.escape(name) for name in policy.asked(call.level)) or anyone
     yield "approver", f"{people}{', after an escalation' if call.level else ''}"
     if policy.not_requester:
-        names = ", ".join(call.verified_requesters) or call.requester or call.user_id
+        names = ", ".join(call.verified_requesters or (call.requester or call.user_id, *call.joined_requesters))
         note = "" if call.requesters else " (not verified, so nobody can approve)"
         yield "excluded", f"{terminal.escape(names)}, the requester{note}"
     if policy.quorum > 1:

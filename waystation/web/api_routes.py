@@ -3,7 +3,7 @@
 from http import HTTPStatus
 
 from waystation.web.call_answers import CallAnswers
-from waystation.web.call_api import CallApi
+from waystation.web.call_api import CallApi, Waits
 from waystation.web.invocation_api import InvocationApi
 from waystation.web.invocation_pages import InvocationPages
 from waystation.web.paths import API_V1
@@ -17,7 +17,7 @@ from waystation.web.typed_routes import EVENTS, TypedRoute
 
 def make_call_rows(calls: CallApi, answers: CallAnswers) -> list[RouteRow]:
     """Return the rows for calls."""
-    path, stream = f"{API_V1}/calls", TypedRoute(calls.stream_calls, media=EVENTS)
+    path, stream = f"{API_V1}/calls", TypedRoute(calls.stream_calls, media=EVENTS, data=Waits)
     answer_call = TypedRoute(calls.answer_call, codes=(HTTPStatus.OK, HTTPStatus.ACCEPTED))
     return [
         RouteRow("GET", path, TypedRoute(calls.list_calls), "login"),

@@ -171,9 +171,7 @@ async def view_call(client: AgentClient, approval_id: str) -> CallView:
                 digests = {call.function_call_id: call.digest for call in recorded}
                 pending = pending.model_copy(update={"digest": digests.get(state.id, pending.digest)})
             return CallView(log, state, pending, standing, str(unread or ""))
-    started = log.state.input
-    names = started.user_id, started.session_id, started.requester
-    pending = state.pending(invocation_id, *names, log.state.signed_request, log.state.run, started.tenant)
+    pending = log.state.pending_call(state)
     if state.asked:
         pending = pending.model_copy(update={"kind": state.asked})
     standing = "expired" if state.expired else "decided" if state.answer else "closed"

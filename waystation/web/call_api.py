@@ -1,6 +1,6 @@
 """The JSON API for pending calls: list and read them, answer one or several, and follow all that wait."""
 
-import secrets
+from collections import Counter
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -8,7 +8,6 @@ from http import HTTPStatus
 from typing import Any, Literal
 
 import structlog
-from cachetools import LRUCache
 from pydantic import Field
 from sse_starlette import ServerSentEvent
 from starlette.requests import Request
@@ -19,7 +18,7 @@ from waystation.client import AgentClient, Outcome
 from waystation.client.approvals import AT_ONCE
 from waystation.core.actions import ACTIONS, Action
 from waystation.core.approval import PendingCall
-from waystation.core.errors import AlreadyAnswered, AnswerRefused, AnswerUnconfirmed
+from waystation.core.errors import AlreadyAnswered, AnswerRefused, AnswerUnconfirmed, InvalidInput
 from waystation.core.log import CallState, allowed_actions
 from waystation.core.payload import JsonObject, digest
 from waystation.web.call_answers import CallAnswers, CallView, Standing, has_decided, problem_of
@@ -65,11 +64,14 @@ class CallList(ReplyBody):
 
 
 class Waits(ReplyBody):
-    """An event of the stream: the calls that wait or have changed, and those that no longer wait."""
+    """An event of the stream: a snapshot of all calls that wait, or what has changed since the previous event."""
 
     calls: tuple[CallEntry, ...]
+    """In a snapshot, all calls. Otherwise, those that are new or different."""
     gone: tuple[str, ...]
-    """The approval IDs of calls that no longer wait. After a reconnection, also those that went in the meantime."""
+    """The approval IDs of calls that no longer wait. Empty in a snapshot: a call that it lacks no longer waits."""
+    complete: bool
+    """Whether all pending calls were read. If not, calls that are missing may still wait."""
 
 
 class RecordedAnswer(ReplyBody):
@@ -193,8 +195,6 @@ class CallApi:
     ) -> None:
         self._client, self._answers, self._calls = client, answers, calls
         self._invocations, self._limits = invocations, limits
-        self._shown: LRUCache[tuple[str, str], frozenset[str]] = LRUCache(limits.streams)
-        """The IDs of the calls that a client of a stream has, by its owner and the ID of the latest event."""
 
     async def list_calls(self, request: Request, query: InboxQuery) -> CallList:
         """List the pending calls that the caller may see. The filters are those of the inbox."""
@@ -212,28 +212,27 @@ class CallApi:
     async def stream_calls(self, request: Request, query: InboxQuery) -> Response:
         """Stream all pending calls that the caller may see and that match the filters.
 
-        The first event is named `snapshot` and has all calls; calls that it lacks no longer wait. Each later event is
-        named `change`, and has the calls that are new or different, and the IDs of those that have gone. A client that
-        connects again sends `Last-Event-ID`, and receives a snapshot with the IDs of the calls that have gone since.
+        The first event is named `snapshot` and has all calls. Each later event is named `change`, and has the calls
+        that are new or different, and the IDs of those that have gone. A client that connects again, to any server,
+        receives another snapshot, and drops the calls that it lacks.
         """
-        login, last = request.state.login, request.headers.get("last-event-id", "")
-        return self._invocations.respond(login, self._follow(login, query, last))
+        login = request.state.login
+        return self._invocations.respond(login, self._follow(login, query))
 
-    async def _follow(self, login: Login, query: InboxQuery, last: str) -> AsyncGenerator[ServerSentEvent]:
+    async def _follow(self, login: Login, query: InboxQuery) -> AsyncGenerator[ServerSentEvent]:
         yield ServerSentEvent(comment="calls follow", retry=RETRY_MS)
-        shown: dict[str, str] = dict.fromkeys(self._shown.get((login.owner, last), ()), "")
+        shown: dict[str, str] = {}
         name = "snapshot"
         try:
             while True:
                 record_reads()
-                calls = (await self._calls.select(login, query, max_age_s=PAUSE_S / 2)).calls
-                found = {call.approval_id: digest(call.model_dump(mode="json")) for call in calls}
-                changed = [call for call in calls if shown.get(call.approval_id) != found[call.approval_id]]
+                selection = await self._calls.select(login, query, max_age_s=PAUSE_S / 2)
+                found = {call.approval_id: digest(call.model_dump(mode="json")) for call in selection.calls}
+                changed = [make_call(c) for c in selection.calls if shown.get(c.approval_id) != found[c.approval_id]]
                 gone = [id for id in shown if id not in found]
                 if name == "snapshot" or changed or gone:
-                    id, waits = secrets.token_urlsafe(12), Waits(calls=tuple(map(make_call, changed)), gone=tuple(gone))
-                    self._shown[login.owner, id] = frozenset(found)
-                    yield ServerSentEvent(waits.model_dump_json(), event=name, id=id)
+                    waits = Waits(calls=tuple(changed), gone=tuple(gone), complete=selection.complete)
+                    yield ServerSentEvent(waits.model_dump_json(), event=name)
                 shown, name = found, "change"
                 await self._calls.wait(PAUSE_S)
         except RPCError as error:
@@ -282,8 +281,11 @@ class CallApi:
         return outcome
 
     async def answer_calls(self, request: Request, body: AnswersBody, key: str | None) -> Outcomes:
-        """Send the same answer to several calls, and return the outcome of each."""
+        """Send the same answer to several calls, and return the outcome of each. No call may be named twice."""
         login, shown = request.state.login, {call.id: call for call in body.calls}
+        if len(shown) < len(body.calls):
+            twice = next(id for id, count in Counter(call.id for call in body.calls).items() if count > 1)
+            raise InvalidInput(f"The request names the call {twice!r} twice. Name it once, as it was shown last.")
         self._answers.check_count(body.calls)
         views = await self._answers.view_all(login, list(shown))
         chosen = {id: (view, shown[id]) for id, view in zip(shown, views, strict=True)}

@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, Response
 from waystation.client import AgentClient
 from waystation.core.errors import AnswerUnconfirmed, InvalidInput, NotAllowed
 from waystation.core.payload import JsonObject, Recorded, parse, repeated_key
-from waystation.core.secrets import mask
+from waystation.core.secrets import mask, token_parts
 from waystation.web.http_responses import RequestRefused
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class CompletionRoute:
             raise InvalidInput(f"The request contains the key {key[:100]!r} twice in one object. Send it only once.")
         try:
             # Systems often repeat their callback in what they report. Histories must not contain it.
-            fields = {**dict(body), "response": mask(body.response, [request.path_params["token"]])}
+            fields = {**dict(body), "response": mask(body.response, token_parts(request.path_params["token"]))}
             receipt = await self._client.approvals.answer(**self._completions.make_answer(grant, **fields))
         except AnswerUnconfirmed as error:
             raise RequestRefused(HTTPStatus.SERVICE_UNAVAILABLE, "AnswerUnconfirmed", str(error)) from None

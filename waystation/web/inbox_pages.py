@@ -57,11 +57,15 @@ class InboxPages:
         selection = await self._calls.select(request.state.login, query)
         size = self._limits.calls_per_page
         calls, page, last = query.cut(selection.calls, size)
+        unknown = 0
+        if template == "inbox.html" and "operator" in request.state.login.roles and not query.unknown:
+            unknown = len((await self._calls.select(request.state.login, InboxQuery(unknown="1"))).calls)
         return render_page(
             template,
             login=request.state.login,
             query=query,
             selection=selection,
+            unknown=unknown,
             calls=calls,
             other_store=self._client.blobs.files.place if self._differences else "",
             messages=await self._invocations.list.details.read_messages(

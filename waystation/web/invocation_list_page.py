@@ -103,6 +103,7 @@ class ListFilters(ListQuery):
         "age": AGES,
         "sort": [f"{sign}{name}" for name in (*SORTS, *DETAIL_SORTS) for sign in ("", "-")],
     }
+    quoted = ("q", "agent", "user")
     not_filters = ("sort", "page", "called")
 
     @property

@@ -25,6 +25,8 @@ class ListQuery:
     choices: ClassVar[Mapping[str, Collection[str]]]
     """The values of the filters that have only some. Other values are refused or, if `ignores_unknown`, ignored."""
     ignores_unknown: ClassVar[bool] = False
+    quoted: ClassVar[Collection[str]] = ()
+    """The filters that are sent to the server in quotation marks, and cannot contain any."""
     not_filters: ClassVar[Collection[str]] = ("sort", "page")
     """The parameters that leave nothing out of the list."""
 

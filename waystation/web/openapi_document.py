@@ -14,10 +14,13 @@ from waystation.web.http_responses import PROBLEM, ProblemDocument, render_page
 from waystation.web.list_query import MAX_FILTER_CHARS, ListQuery
 from waystation.web.paths import API_V1, root
 from waystation.web.route_table import RouteRow
-from waystation.web.typed_routes import JSON, KEY_HEADER, KEY_PATTERN, MAX_KEY_CHARS, Query, TypedRoute
+from waystation.web.typed_routes import EVENTS, JSON, KEY_HEADER, KEY_PATTERN, MAX_KEY_CHARS, Query, TypedRoute
 
 PAGE, DOCUMENT = API_V1, f"{API_V1}/openapi.json"
 REF = "#/components/schemas/{model}"
+ANY_TEXT = {"type": "string"}
+QUOTABLE = r"""^[^'"\\\x00-\x1f\x7f]*$"""
+"""The filters that the server searches for cannot contain quotation marks, backslashes or control characters."""
 
 
 def make_document(table: Sequence[RouteRow]) -> JsonObject:
@@ -26,7 +29,7 @@ def make_document(table: Sequence[RouteRow]) -> JsonObject:
     inputs: list[Any] = [(ProblemDocument, "serialization", TypeAdapter(ProblemDocument))]
     for _, route in routes:
         inputs += [(route, "validation", TypeAdapter(route.body))] if route.body else []
-        inputs += [(route, "serialization", route.reply)] if route.reply else []
+        inputs += [(route, "serialization", reply)] if (reply := route.reply or route.data) else []
     schemas, definitions = TypeAdapter.json_schemas(inputs, ref_template=REF)
     paths: dict[str, JsonObject] = {}
     for row, route in routes:
@@ -34,7 +37,8 @@ def make_document(table: Sequence[RouteRow]) -> JsonObject:
         if route.body:
             content = {JSON: {"schema": schemas[route, "validation"]}}
             operation["requestBody"] = {"required": True, "content": content}
-        good = {route.media: {"schema": schemas[route, "serialization"] if route.reply else {"type": "string"}}}
+        schema = schemas.get((route, "serialization"))
+        good = {route.media: _describe_stream(schema) if route.media == EVENTS else {"schema": schema or ANY_TEXT}}
         bad = {PROBLEM: {"schema": schemas[ProblemDocument, "serialization"]}}
         operation["responses"] = {
             **{f"{code.value}": {"description": code.phrase, "content": good} for code in route.codes},
@@ -52,6 +56,13 @@ def make_document(table: Sequence[RouteRow]) -> JsonObject:
         "components": {"schemas": definitions.get("$defs", {}), "securitySchemes": schemes},
         "security": [{name: []} for name in schemes],
     }
+
+
+def _describe_stream(data: JsonObject | None) -> JsonObject:
+    """Return what OpenAPI 3.2 has for streams. Tools that only know 3.1 ignore it."""
+    content = {"contentMediaType": JSON} | ({"contentSchema": data} if data else {})
+    fields = {"event": ANY_TEXT, "id": ANY_TEXT, "data": {**ANY_TEXT, **content}}
+    return {"itemSchema": {"type": "object", "properties": fields, "required": ["data"]}}
 
 
 def make_document_rows(table: Sequence[RouteRow]) -> list[RouteRow]:
@@ -82,8 +93,8 @@ def _describe(row: RouteRow, route: TypedRoute) -> JsonObject:
 
 def _list_parameters(row: RouteRow, route: TypedRoute) -> Iterator[JsonObject]:
     for name in [part[1:-1] for part in row.path.split("/") if part.startswith("{")]:
-        text = "Write `/` as `%2F`."
-        yield {"name": name, "in": "path", "required": True, "schema": {"type": "string"}, "description": text}
+        about = {"description": "Write `/` as `%2F`.", "example": "payer-1/fc-1"}
+        yield {"name": name, "in": "path", "required": True, "schema": ANY_TEXT, **about}
     if route.query is not None:
         for name, schema in _list_fields(route.query):
             yield {"name": name, "in": "query", "required": False, "schema": schema}
@@ -104,4 +115,5 @@ def _list_fields(kind: type[Query] | type[ListQuery]) -> Iterator[tuple[str, Jso
             values = list(dict.fromkeys([*choices, field.default]))
             yield field.name, {"type": "string", "enum": values, "default": field.default}
         else:
-            yield field.name, {"type": "string", "maxLength": MAX_FILTER_CHARS, "default": field.default}
+            pattern = {"pattern": QUOTABLE} if field.name in kind.quoted else {}
+            yield field.name, {"type": "string", "maxLength": MAX_FILTER_CHARS, "default": field.default, **pattern}

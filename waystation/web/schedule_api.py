@@ -6,7 +6,7 @@ from http import HTTPStatus
 from typing import Annotated
 
 import structlog
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 from starlette.requests import Request
 from temporalio.client import ScheduleAlreadyRunningError, ScheduleHandle
 from temporalio.service import RPCError, RPCStatusCode
@@ -25,6 +25,15 @@ log = structlog.get_logger("waystation.web")
 
 class ScheduleBody(StartBody):
     """A message that starts an invocation at regular times. Set `cron` or `every_s`."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "oneOf": [
+                {"required": [one], "properties": {one: {"type": kind}, other: {"type": "null"}}}
+                for one, kind, other in (("cron", "string", "every_s"), ("every_s", "number", "cron"))
+            ]
+        }
+    )
 
     cron: str | None = Field(default=None, min_length=1, max_length=200)
     """A cron expression such as `0 9 * * 1-5`."""

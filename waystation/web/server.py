@@ -76,7 +76,8 @@ def create_app(client: AgentClient, settings: WebSettings, access: Access | None
     completions = CompletionRoute(client, key) if key else None
     hooks = TriggerRoute(starter, settings.triggers, limits) if settings.triggers else None
     table = make_table(access, invocations, inbox, approvals, api, forks, agents, sessions, completions, hooks)
-    table += make_call_rows(services.calls, approvals.answers)
+    api_services = services.named("api")
+    table += make_call_rows(api_services.calls, api_services.approvals.answers)
     table += make_invocation_rows(InvocationApi(client, invocations, starter), invocations)
     table += make_session_rows(SessionApi(sessions, invocations, starter), sessions)
     table += make_schedule_rows(ScheduleApi(client, starter), SpendingApi(settings.usage))

@@ -124,7 +124,8 @@ class Starter:
     async def send(self, login: Login, session: Session, message: str | JsonObject, **options: Any) -> Sent:
         """Send a message to a session to which the person may send messages."""
         check_state(login, options.get("state") or {})
-        sent = await session.send(message, **options, token=self._gatekeeper.make_signer(login))
+        who: dict[str, Any] = {"requester": identify_starter(login), "token": self._gatekeeper.make_signer(login)}
+        sent = await session.send(message, **options, **who)
         log.info("message.sent", invocation_id=sent.id, session_id=session.id, by=login.subject, status=sent.status)
         return sent
 

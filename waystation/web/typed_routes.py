@@ -65,6 +65,7 @@ class TypedRoute:
         *,
         codes: tuple[HTTPStatus, ...] = (HTTPStatus.OK,),
         media: str = JSON,
+        data: type[ReplyBody] | None = None,
     ) -> None:
         """Read the types of a handler.
 
@@ -72,12 +73,14 @@ class TypedRoute:
             handle: The handler.
             codes: The statuses of its responses. The first is the usual one; see `set_status` for others.
             media: The content type of the response.
+            data: For a stream: the data of its events.
         """
         hints = get_type_hints(handle, include_extras=True)
         self.handle, self.codes, self.media = handle, codes, media
         self.body: type[Body] | None = hints.get("body")
         self.query: type[Query] | type[ListQuery] | None = hints.get("query")
         self.is_keyed = "key" in hints
+        self.data = None if data is None else TypeAdapter(data)
         self.reply: TypeAdapter[Any] | None = None if hints["return"] is Response else TypeAdapter(hints["return"])
 
     async def __call__(self, request: Request) -> Response:

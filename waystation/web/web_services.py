@@ -41,7 +41,7 @@ class WebServices:
         )
 
     def named(self, interface: str) -> "WebServices":
-        """Return the same services for another interface, whose name logs and audits contain."""
+        """Return the same services for another interface, whose name its answers are recorded with."""
         return replace(self, gatekeeper=replace(self.gatekeeper, interface=interface))
 
     @cached_property

@@ -13,7 +13,9 @@ from waystation.core.contract import TASK_TIMEOUT, WORKFLOW, InvocationInput
 from waystation.core.payload import describe_faults
 from waystation.workflows.ports import raw
 
-_ENGINE_FIELDS = frozenset({"carried", "depth", "origin", "root", "session", "signed_request", "standing"})
+_ENGINE_FIELDS = frozenset(
+    {"carried", "depth", "joined_requesters", "origin", "root", "session", "signed_request", "standing"}
+)
 _REFUSED = _ENGINE_FIELDS | {"fork"}
 """Fields that callers may not set. A fork would read a conversation of the namespace."""
 

@@ -255,7 +255,8 @@ async def test_a_revoked_url_ends_and_a_new_one_counts(serve: Serve, people: Peo
         site(env.client, gatekeeper=gatekeeper(people)) as web,
     ):
         invocation = await until_waiting(env.client.start("assessor", "go"))
-        await olga.answer(invocation, "revoke", "fc-1", comment="Leaked.")
+        # The ID does not use up that of the machine's answer.
+        await olga.answer(invocation, "revoke", "fc-1", comment="Leaked.", answer_id="completion")
         refused = await post(f"{web.url}/completions/{claims.token()}", {"response": PAID})
         assert refused.status_code == 403
         assert "revoked" in refused.text

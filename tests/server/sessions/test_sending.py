@@ -75,9 +75,11 @@ async def test_a_joined_message_reaches_the_running_agent(converse: Converse) ->
     async with converse(held.agent()) as session:
         first = await session.send("one")
         await held.asked.wait()
-        second = await session.send("two", when_busy="join")
+        second = await session.send("two", when_busy="join", requester="bob")
         assert (second.status, second.invocation_id) == ("joined", first.invocation_id)
-        await wait_for_joined_messages(await first.invocation())
+        invocation = await first.invocation()
+        await wait_for_joined_messages(invocation)
+        assert "bob" in (await invocation.log()).state.requesters
         held.go.set()
         assert (await first.result()).text == "heard two"
         assert held.seen[-1] == ["one", "heard one", "two"]

@@ -100,6 +100,7 @@ async def test_a_trigger_continues_the_session_of_its_key(serve: Serve, people: 
         session = env.client.session(agent="talker", session_id="hook:desk:7", user_id="ann-of-triggers")
         events = await session.events()
         assert [text_of(event.content) for event in events] == ['"m-1"', "One.", '"m-2"', "Two."]
+        assert {log.state.requesters for log in await session.logs()} == {("machine:hook:desk", "ann-of-triggers")}
         assert len(await session.invocations()) == 2
 
 

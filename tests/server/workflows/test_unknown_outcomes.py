@@ -1,6 +1,7 @@
 """Operators are asked about calls whose outcome is unknown. Their answers reach open invocations."""
 
 import asyncio
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -131,6 +132,29 @@ async def test_an_answer_reaches_an_invocation_that_continued_as_new(serve: Serv
         assert (await invocation.result()).text == "Done."
     assert bank.keys == [f"{invocation.id}/fc-1"] * 2
     assert {"paid": 5} in tool_responses(request)
+
+
+@pytest.mark.slow
+async def test_operators_are_asked_about_a_call_that_ignores_its_cancellation(serve: Serve) -> None:
+    """The invocation waits for the call for a time, and ends without its outcome."""
+    bank, ended, strict = Bank(lost=0), asyncio.Event(), ApprovalPolicy(on_expiry="fail", deadline=timedelta(seconds=1))
+
+    async def pay(amount: int, tool_context: ToolContext) -> dict[str, int]:
+        while not ended.is_set():
+            with suppress(asyncio.CancelledError):
+                await ended.wait()
+        return await bank.pay(amount, tool_context)
+
+    tool = FunctionTool(pay, effect="once", cancel_within=timedelta(seconds=1))
+    tools = [tool, LongRunningFunctionTool(ask, approval=strict)]
+    async with serve(Agent(name="agent", model=ScriptedModel(PAY_AND_ASK), tools=tools)) as env:
+        invocation = await env.client.start("agent", "go")
+        with pytest.raises(WorkflowFailureError):
+            await invocation.result()
+        question = await asked(env, invocation)
+        ended.set()
+        await env.client.approvals.answer(question.approval_id, "ran", by="olga")
+    assert bank.keys == [f"{invocation.id}/fc-1"]
 
 
 async def test_operators_are_asked_about_a_call_that_the_end_of_its_invocation_stops(serve: Serve) -> None:

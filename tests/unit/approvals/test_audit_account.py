@@ -26,12 +26,13 @@ from waystation.core.log import (
     AnswerIgnored,
     AnswerVerified,
     Body,
+    MessageJoined,
     NoticeReport,
     Notified,
     ReminderDue,
     VerificationRequested,
 )
-from waystation.core.payload import JsonObject
+from waystation.core.payload import JsonObject, digest
 from waystation.history import decode_histories, fetch_log, read_history_file
 from waystation.storage import Blobs
 from waystation.storage.driver import offloading
@@ -62,6 +63,16 @@ def test_a_confirmed_call_is_recorded_from_request_to_outcome() -> None:
     assert (one(account, "answered")["by"], one(account, "answered")["comment"]) == ("emil", "fine")
     assert one(account, "decided")["decision"] == started["approved"] == "approve"
     assert one(account, "finished")["response"] == {"paid": 900}
+
+
+def test_an_account_names_who_sent_each_message() -> None:
+    """A message that joined the invocation has a line, and its sender is a requester of the calls that follow."""
+    joined = MessageJoined("pay more", requester="machine:hook:shop")
+    account = create_account(log_of(user_message("pay", user_id="dana"), joined, model_calls("pay", gated=True)))
+    assert kinds(account) == ["began", "joined", "requested"]
+    line, request = one(account, "joined"), one(account, "requested")
+    assert (line["requester"], line["message_digest"]) == ("machine:hook:shop", digest("pay more"))
+    assert (request["requester"], request["joined_requesters"]) == ("dana", ["machine:hook:shop"])
 
 
 def test_an_edited_call_is_recorded_with_both_versions_of_its_arguments() -> None:

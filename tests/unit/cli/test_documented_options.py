@@ -9,9 +9,10 @@ from tests.programs import command, run
 CLI = (DOCS / "reference" / "cli.md").read_text()
 DOCUMENTED = re.findall(r"`([a-z-]+)`", " ".join(re.findall(r"^\| (`.*?) \|", CLI.split("\n## ")[0], re.MULTILINE)))
 GROUPS = {
-    "audit": ("export", "verify"),
+    "audit": ("approvers", "export", "verify"),
     "encryption": ("keys", "delete-keys"),
     "identity": ("init",),
+    "policy": ("test",),
     "server": ("stop",),
     "session": ("show", "close", "delete"),
     "store": ("prune",),

@@ -59,6 +59,11 @@ def call_text(**fields: Any) -> str:
     return stream.getvalue()
 
 
+def test_a_call_of_an_ended_invocation_is_not_simply_offered_to_start_again() -> None:
+    """The command is refused then, so the hint says when."""
+    assert "start-again (unless its invocation has ended)" in call_text(kind="unknown")
+
+
 @pytest.mark.parametrize("width", [80, 120])
 def test_the_list_is_a_table_that_fits_and_ids_can_be_copied(width: int) -> None:
     """Each row has the call, its waiting time, the time left and the approvers."""

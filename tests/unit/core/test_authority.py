@@ -11,6 +11,7 @@ from waystation.core.log import (
     MAX_IGNORED_EVENTS,
     AnswerIgnored,
     Log,
+    MessageJoined,
     MessageRef,
     VerificationRef,
     VerificationRequested,
@@ -52,6 +53,18 @@ def test_an_answer_that_the_policy_excludes_is_refused(policy: JsonObject, answe
     log = pending(policy, *([answered("fc-1", by="ann")] if policy is PAIR else []))
     with pytest.raises(refusal):
         check_answer(log, Answer(function_call_id="fc-1", **answer), 1_003)
+
+
+def test_the_sender_of_a_joined_message_is_a_requester() -> None:
+    """This also holds for calls that were pending before, and for agents that the invocation calls."""
+    log = pending(STRANGERS, MessageJoined("and pay more", requester="bob"), MessageJoined("thanks", requester="eve"))
+    with pytest.raises(NotAllowed):
+        check_answer(log, Answer(function_call_id="fc-1", action="approve", by="Bob"), 1_009)
+    check_answer(log, Answer(function_call_id="fc-1", action="approve", by="dana"), 1_009)
+    [call] = log.state.pending()
+    assert (call.requesters, call.joined_requesters) == (("eve", "user", "bob"), ("bob",))
+    called = log_of(user_message("pay", joined_requesters=call.joined_requesters), model_calls("pay", gated=True))
+    assert called.state.pending()[0].requesters == ("user", "bob")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 """Recognizing secrets in answers, and hiding them from records."""
 
+import base64
 import json
+from urllib.parse import quote
 
 import pytest
 
@@ -14,6 +16,7 @@ from waystation.core.secrets import (
     hide_secrets_at,
     mask,
     secret_keys,
+    token_parts,
 )
 
 
@@ -104,3 +107,26 @@ def test_a_number_of_tokens_is_displayed() -> None:
 def test_a_secret_name_above_a_value_hides_it() -> None:
     """A value inside a field with a secret name is hidden."""
     assert [hide_secrets_at(place, 1) for place in ("args.password", "args.secret.a[0]", "args.to[1]")] == ["…", "…", 1]
+
+
+@pytest.mark.parametrize("before", ["", "x", "xy"])
+def test_masking_recognizes_secrets_in_their_usual_encodings(before: str) -> None:
+    """A tool may encode a text that contains a secret. In Base64, only the ends of the text remain."""
+    secret = 'se/cret"ü~?value'
+    text = f"{before}{secret} and more"
+    encoded = [
+        quote(text, safe=""),
+        json.dumps(text),
+        text.encode().hex(),
+        base64.b64encode(text.encode()).decode(),
+        base64.urlsafe_b64encode(text.encode()).decode(),
+    ]
+    for form in mask(encoded, [secret]):
+        assert HIDDEN in form
+        assert len(form) < len(HIDDEN) + 2.7 * len(f"{before} and more")
+
+
+def test_the_parts_of_a_signed_token_are_masked() -> None:
+    """Its signature alone would be enough, because everything else in it can be guessed."""
+    value = mask(["payload", "header", "signature"], token_parts("header.payload.signature"))
+    assert value == [HIDDEN, "header", HIDDEN]

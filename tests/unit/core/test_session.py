@@ -89,6 +89,17 @@ def test_the_next_message_goes_to_the_agent_that_took_over() -> None:
     assert log.next_agent is None
 
 
+def test_an_invocation_is_requested_by_the_sender_of_its_message() -> None:
+    """The next message has no other sender than the session's user."""
+    log = session(user_id="ann")
+    for requester, requesters in (("machine:hook:shop", ("machine:hook:shop", "ann")), (None, ("ann",))):
+        log.accept(message("x", requester=requester))
+        started = log.start("run")
+        assert started is not None
+        assert started[1].requesters == requesters
+        log.end(started[0], "completed")
+
+
 def test_an_undelivered_joined_message_starts_its_own_invocation() -> None:
     """The invocation of an undelivered message starts before the messages that were already queued."""
     log = session()

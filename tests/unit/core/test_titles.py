@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from waystation.core import summary
-from waystation.core.contract import Call
-from waystation.core.log import CallState
+from waystation.core.contract import Call, InvocationInput
+from waystation.core.log import CallState, InvocationState
 from waystation.core.summary import MAX_TITLE
 
 
@@ -66,6 +66,7 @@ def test_a_title_of_a_long_argument_shows_its_end() -> None:
 def test_the_title_of_a_call_follows_its_current_arguments() -> None:
     """The title shows edited arguments, because a second approver must not read the old ones."""
     call = CallState(call=Call(id="fc-1", title="Pay {amount}"), args={"amount": 5})
-    assert call.pending("i", "u", None).title == "Pay 5"
+    state = InvocationState(input=InvocationInput(agent="payer", message="pay"))
+    assert state.pending_call(call).title == "Pay 5"
     call.args = {"amount": 6}
-    assert call.pending("i", "u", None).title == "Pay 6"
+    assert state.pending_call(call).title == "Pay 6"

@@ -64,7 +64,7 @@ async def test_a_proof_of_the_person_is_sent_instead_of_a_signature(there: Insta
 def test_an_interface_without_keys_names_its_own_command() -> None:
     """The error names the command of the interface, because a reader of the chat cannot restart the web application."""
     call: Any = SimpleNamespace(policy=ApprovalPolicy(approvers=("role:finance",)))
-    problem = Gatekeeper(interface="chat").why_not(Person("erin"), call, call, "approve")
+    problem = Gatekeeper(interface="chat", command="chat").why_not(Person("erin"), call, call, "approve")
     assert "`waystation chat --identity FILE`" in problem
 
 
@@ -90,5 +90,5 @@ async def test_an_accepted_answer_is_logged_with_the_interface(
     assert [(entry["event"], entry["approval_id"], entry["interface"]) for entry in logs] == [
         ("answer.taken", CALL, "chat")
     ]
-    assert [set(fields) for fields in sent] == [{"by", "token"}]
+    assert [set(fields) for fields in sent] == [{"by", "token", "interface"}]
     assert sent[0]["by"] == ERIN.subject

@@ -2,14 +2,16 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from datetime import timedelta
 from typing import Annotated, Any
 
 import pytest
 from pydantic import ValidationError
+from structlog.typing import EventDict
 
 from waystation import Agent, App, FunctionTool, Resource, ToolContext
-from waystation.tools.resources import LifespanFailed, Lifespans, UnknownResource
+from waystation.tools.resources import LIFESPAN_LIMIT, Lifespan, LifespanFailed, Lifespans, UnknownResource
 
 Steps = list[tuple[str, asyncio.Task[Any] | None]]
 
@@ -26,6 +28,11 @@ def lifespan_of(steps: Steps, name: str = "db") -> Callable[[], AbstractAsyncCon
     return lifespan
 
 
+def lifespans_of(*, limit: timedelta = LIFESPAN_LIMIT, **lifespans: Lifespan) -> Lifespans:
+    """Return the lifespans of apps, by the name of the agent."""
+    return Lifespans(lambda: {name: (lifespan, limit) for name, lifespan in lifespans.items()})
+
+
 @asynccontextmanager
 async def broken() -> AsyncIterator[dict[str, Any]]:
     """Fail like a database that is not there."""
@@ -38,7 +45,7 @@ async def test_overlapping_users_share_what_one_task_opens_and_closes() -> None:
     """A function that two apps name is entered once, and the last worker's end closes it in the task that opened it."""
     steps: Steps = []
     shared = lifespan_of(steps)
-    lifespans = Lifespans(lambda: {"shop": shared, "desk": shared})
+    lifespans = lifespans_of(shop=shared, desk=shared)
     first, second = lifespans.opened(), lifespans.opened()
     await first.__aenter__()
     await asyncio.create_task(second.__aenter__())
@@ -54,12 +61,36 @@ async def test_overlapping_users_share_what_one_task_opens_and_closes() -> None:
 async def test_a_lifespan_that_fails_closes_the_others_and_names_the_cause() -> None:
     """The error names the agent, the line and the cause, without a password, and nothing stays open."""
     steps: Steps = []
-    lifespans = Lifespans(lambda: {"desk": lifespan_of(steps), "shop": broken})
+    lifespans = lifespans_of(desk=lifespan_of(steps), shop=broken)
     with pytest.raises(LifespanFailed, match=r"app of 'shop' failed: ConnectionError at .*test_resources.py:\d+") as it:
         async with lifespans.opened():
             pytest.fail("The block must not run.")
     assert "s3cret" not in str(it.value)
     assert [step for step, _ in steps] == ["open db", "close db"]
+
+
+@pytest.mark.parametrize("hangs", ["opened", "closed"])
+async def test_a_lifespan_that_hangs_does_not_keep_its_worker_from_starting_or_stopping(
+    hangs: str, logs: list[EventDict]
+) -> None:
+    """The problem names the limit and the option. What is open already is closed."""
+    steps: Steps = []
+
+    @asynccontextmanager
+    async def hanging() -> AsyncIterator[dict[str, Any]]:
+        if hangs == "opened":
+            await asyncio.Event().wait()
+        yield {}
+        await asyncio.Event().wait()
+
+    lifespans = lifespans_of(limit=timedelta(seconds=0.01), desk=lifespan_of(steps), shop=hanging)
+    problem = f"it has not {hangs} its resources within 0.01 s. Repair"
+    async with asyncio.timeout(10):
+        with pytest.raises(LifespanFailed, match=problem) if hangs == "opened" else nullcontext():
+            async with lifespans.opened():
+                assert hangs == "closed"
+    assert [step for step, _ in steps] == ["open db", "close db"]
+    assert hangs == "opened" or problem in logs[-1]["problem"]
 
 
 async def test_a_lifespan_that_is_canceled_does_not_leave_its_worker_waiting() -> None:
@@ -73,7 +104,7 @@ async def test_a_lifespan_that_is_canceled_does_not_leave_its_worker_waiting() -
 
     async with asyncio.timeout(10):
         with pytest.raises(LifespanFailed, match="was canceled"):
-            async with Lifespans(lambda: {"shop": canceled}).opened():
+            async with lifespans_of(shop=canceled).opened():
                 pytest.fail("The block must not run.")
 
 
@@ -87,7 +118,7 @@ async def test_a_user_that_gives_up_while_resources_open_stops_the_opening() -> 
         await gate.wait()
         yield {}
 
-    lifespans = Lifespans(lambda: {"desk": lifespan_of(steps), "shop": slow})
+    lifespans = lifespans_of(desk=lifespan_of(steps), shop=slow)
     waiting = asyncio.create_task(lifespans.opened().__aenter__())
     while not steps:
         await asyncio.sleep(0)

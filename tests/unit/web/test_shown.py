@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from waystation.presentation import text_safety
+from waystation.presentation.html import format_message
 
 GOLDEN = {
     "right-to-left override": ("a\u202eb", '"a\\u202eb"'),
@@ -106,3 +107,11 @@ def test_a_call_on_one_line_shows_no_secrets_and_no_hidden_characters() -> None:
     assert reads.startswith('pay(to="a\\u202eb", api_key=…, note="xxx')
     assert reads.endswith('xxeve", items=[2], all={…})')
     assert "sk-1" not in reads
+
+
+def test_a_message_shows_code_between_backticks() -> None:
+    """Everything in it is text, also a name that somebody else has chosen."""
+    assert format_message("Set `--identity <FILE>` for <b>.") == (
+        "Set <code>--identity &lt;FILE&gt;</code> for &lt;b&gt;."
+    )
+    assert format_message("a ` b") == "a ` b"

@@ -8,6 +8,7 @@ from waystation.approvers.audit.account import (
     gather_files,
     gather_invocation,
 )
+from waystation.approvers.audit.review_habits import ReviewHabit, ReviewHabits
 from waystation.approvers.audit.sheet import (
     Fault,
     Sheet,
@@ -21,6 +22,8 @@ from waystation.approvers.audit.sheet import (
 __all__ = [
     "Accounts",
     "Fault",
+    "ReviewHabit",
+    "ReviewHabits",
     "Sheet",
     "check_subject",
     "compare",

@@ -72,9 +72,9 @@ from waystation.history import (
 if TYPE_CHECKING:
     from waystation.client import AgentClient
 
-OMITTED = (ModelCalled, ModelReplied, ModelLost, MessageJoined, ScopesFlushed, ForkRefused, Held)
-"""Log entries that do not appear in an account: model calls, users' further messages, saved state, holds, and forks
-that could not be read. Tool calls in a model's reply have their own lines.
+OMITTED = (ModelCalled, ModelReplied, ModelLost, ScopesFlushed, ForkRefused, Held)
+"""Log entries that do not appear in an account: model calls, saved state, holds, and forks that could not be read.
+Tool calls in a model's reply have their own lines.
 """
 CONTENT = frozenset({"args", "payload", "response"})
 """Fields that an account contains as a digest and, unless arguments are omitted, also in full."""
@@ -189,8 +189,7 @@ class _Accountant:
     def _request(self, entry: Entry, call: CallState) -> JsonObject:
         started = self._log.state.input
         assert started is not None
-        names = started.user_id, started.session_id, started.requester
-        pending = call.pending(self._log.invocation_id, *names, self._log.state.signed_request)
+        pending = self._log.state.pending_call(call)
         return self._line(
             entry,
             kind="requested",
@@ -201,6 +200,7 @@ class _Accountant:
             asks_for=pending.kind,
             digest=pending.digest,
             requester=started.requester or started.user_id,
+            joined_requesters=list(pending.joined_requesters) or None,
             verified_requesters=list(pending.verified_requesters) or None,
             user_id=started.user_id,
             deadline=_format_time(pending.deadline),
@@ -216,6 +216,7 @@ class _Accountant:
             tool=call.name,
             decision=answer.action,
             by=answer.by,
+            interface=answer.interface,
             **_identity_fields(call.decided_by),
             **(self._content_fields("args", call.args) if answer.action == "edit" else {}),
         )
@@ -254,6 +255,8 @@ class _Accountant:
             case Notified(call_id, occasion, report):
                 delivery = {"delivered": list(report.delivered), "failed": dict(report.failed)}
                 return {"kind": "notified", "call": call_id, "occasion": occasion, **delivery}
+            case MessageJoined(message, requester=requester):
+                return {"kind": "joined", "requester": requester, "message_digest": digest(message)}
             case DeadlinePassed():
                 return {"kind": "expired", "call": body.function_call_id}
             case CallReturned() | ChildReturned() | CallLost():
@@ -264,15 +267,7 @@ class _Accountant:
                 return {"kind": "given_up" if isinstance(body, GivenUp) else "cancel_requested"}
             case Ended():
                 return {"kind": "ended", "status": body.status}
-            case (
-                ModelCalled()
-                | ModelReplied()
-                | ModelLost()
-                | MessageJoined()
-                | ScopesFlushed()
-                | ForkRefused()
-                | Held()
-            ):
+            case ModelCalled() | ModelReplied() | ModelLost() | ScopesFlushed() | ForkRefused() | Held():
                 raise AssertionError("entries of this kind do not appear in an account")
             case _:
                 assert_never(body)

@@ -23,8 +23,6 @@ PATH = "/completions/"
 """The path of a completion URL. The token follows."""
 ISSUER = "completion URL"
 """The issuer of a machine's verified identity."""
-FINAL = "completion"
-"""The answer ID of every final answer, so that a call takes only one, and a repetition returns its receipt."""
 AUDIENCE = "waystation-completion"
 
 
@@ -98,6 +96,9 @@ class Completions:
             final: Whether the response closes the call.
             answer_id: For progress: an ID that the machine chooses. By default, the same progress counts once.
         """
+        # A call takes only one final answer, and a repetition returns its receipt. No one else can use up this ID.
+        place = f"{grant.namespace} {grant.approval_id} {grant.run}"
+        final_id = f"completion {hmac.digest(self._answer_key.raw_value, place.encode(), 'sha256').hex()[:32]}"
         return {
             "approval_id": grant.approval_id,
             "action": "respond" if final else "progress",
@@ -105,7 +106,7 @@ class Completions:
             "by": f"{MACHINE}{grant.machine}",
             "digest": grant.digest,
             "run": grant.run,
-            "answer_id": FINAL if final else f"progress {answer_id or digest(response)}",  # never the same
+            "answer_id": final_id if final else f"progress {answer_id or digest(response)}",  # never the same
             "token": self.make_signer(grant),
         }
 

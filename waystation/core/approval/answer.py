@@ -28,6 +28,9 @@ class Answer(Recorded):
     comment: str | None = None
     by: str | None = None
     """The sender's name. This is an unverified claim."""
+    interface: str | None = Field(default=None, max_length=60)
+    """The interface through which the person answered, such as `web`. A verified token covers it; otherwise it is a
+    claim as well."""
     digest: str | None = None
     question: int | None = Field(default=None, strict=True)
     """Number of the question that is answered, as in the pending call. The answer does not count for another question.
@@ -85,6 +88,8 @@ class PendingCall(Recorded):
     session_id: str | None = None
     requester: str | None = None
     """The person who triggered the invocation, if different from `user_id`. This is an unverified claim."""
+    joined_requesters: tuple[str, ...] = ()
+    """The senders of messages that joined the invocation, if different from both. This is an unverified claim."""
     verified_requesters: tuple[str, ...] = ()
     """The people who requested the invocation, according to their verified tokens."""
     policy: ApprovalPolicy | None = None
@@ -153,7 +158,8 @@ class PendingCall(Recorded):
         policy = self.policy
         if policy and policy.not_requester and policy.must_verify and not self.verified_requesters:
             return None
-        return tuple(name for name in (*self.verified_requesters, self.requester, self.user_id) if name)
+        names = *self.verified_requesters, self.requester, self.user_id, *self.joined_requesters
+        return tuple(name for name in names if name)
 
 
 def check_size(data: bytes) -> None:

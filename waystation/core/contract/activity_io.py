@@ -124,6 +124,8 @@ class Call(Recorded):
     approval policy takes precedence. If there is neither, the default is 30 days."""
     approval: ApprovalPolicy | None = None
     """The approval policy in force when the call was made, or None if there was none."""
+    shadows: tuple[str, ...] = ()
+    """The rules that are only tried and would have asked about this call, by name."""
     declared: str | None = None
     """Digest of the tool's parameters, without titles and descriptions. It is set if the call is long-running, needs
     confirmation or has an approval policy. The tool activity uses it to check that the tool it is about to run is the

@@ -158,6 +158,8 @@ DEFAULT_USER = "user"
 MAX_NAME_CHARS = 1_000
 """Maximum length of each name in an input, which is also the server's limit for workflow IDs. Memos and activity inputs
 repeat these names and must stay under 2 MB."""
+MAX_REQUESTER_CHARS = 300
+"""Maximum length of the requester of a message. It is also that of a verified subject."""
 AppName: TypeAlias = Annotated[str, Field(max_length=MAX_NAME_CHARS), AfterValidator(ids.check_app)]
 TenantName: TypeAlias = Annotated[str, Field(pattern=f"^{ids.TENANT}$")]
 
@@ -220,6 +222,8 @@ class InvocationInput(Recorded):
     requester: str | None = Field(default=None, max_length=MAX_NAME_CHARS)
     """The person who triggers the invocation, if not `user_id`. A policy with `not_requester` bars both from
     answering."""
+    joined_requesters: tuple[str, ...] = ()
+    """For a called agent: the requesters of messages that joined its callers. Accepted only from a parent workflow."""
     standing: tuple[RememberedApproval, ...] = ()
     """Remembered approvals. Accepted only from a parent workflow."""
     session: SessionLink | None = None
@@ -273,6 +277,7 @@ class InvocationInput(Recorded):
         if self.session:
             return message_request(self.message, self.session.message_id)
         engine_fields = {"token", "signed_request", "standing", "session", "carried", "traceparent", "unknown"}
+        engine_fields |= {"joined_requesters"}
         content = self.model_dump(mode="json", exclude_defaults=True, exclude=engine_fields)
         return Request(content=content, lasting=self.schedule is not None)
 

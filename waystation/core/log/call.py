@@ -13,7 +13,7 @@ from waystation.core.approval import (
     Verified,
     call_digest,
 )
-from waystation.core.contract import Call, Confirmation, ToolOutcome
+from waystation.core.contract import Call, Confirmation, InvocationInput, ToolOutcome
 from waystation.core.payload import JsonObject, encode
 
 DEFAULT_DEADLINE_S = 30 * 24 * 3600.0
@@ -234,12 +234,10 @@ class CallState:
     def pending(
         self,
         invocation_id: str,
-        user_id: str,
-        session_id: str | None,
-        requester: str | None = None,
-        signed_request: SignedRequest | None = None,
-        run: str | None = None,
-        tenant: str | None = None,
+        started: InvocationInput,
+        joined_requesters: tuple[str, ...],
+        signed_request: SignedRequest | None,
+        run: str | None,
     ) -> PendingCall:
         """Return the call in the form that approvers see."""
         asks = self.asks or Confirmation()
@@ -258,9 +256,10 @@ class CallState:
             interim=self.response,
             requested_at=self.requested_at or 0.0,
             deadline=self.deadline or 0.0,
-            user_id=user_id,
-            session_id=session_id,
-            requester=requester,
+            user_id=started.user_id,
+            session_id=started.session_id,
+            requester=started.requester,
+            joined_requesters=joined_requesters,
             verified_requesters=signed_request.subjects if signed_request else (),
             policy=self.policy,
             level=self.level,
@@ -269,7 +268,7 @@ class CallState:
             response_schema=self.call.response_schema,
             tool_origin=origin_of(self),
             run=run,
-            tenant=tenant,
+            tenant=started.tenant,
             progress_at=self.progress_at,
             revoked=self.revoked,
         )

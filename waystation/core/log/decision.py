@@ -175,8 +175,7 @@ def check_answer(
     """
     call = _find_call(log, answer)
     _check_digest(call, answer)
-    started = log.state.input
-    check_authority(call, answer, who, started.requesters if started else ())
+    check_authority(call, answer, who, log.state.requesters)
     if call.expired or (call.deadline is not None and call.deadline <= now):
         raise Expired(f"The deadline of call {call.id!r} has passed; the call was not approved.")
     if not call.answerable:

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import Field, TypeAdapter
 
 from waystation.core.approval import Answer, Verification
 from waystation.core.budget import Used
-from waystation.core.contract import InvocationInput, InvocationResult, ModelReply, ToolOutcome
+from waystation.core.contract import MAX_REQUESTER_CHARS, InvocationInput, InvocationResult, ModelReply, ToolOutcome
 from waystation.core.log.entry_ref import EntryRef
 from waystation.core.log.notification import NoticeReport
 from waystation.core.payload import JsonObject, Recorded
@@ -197,6 +197,8 @@ class MessageJoined:
     """Proof of the sender's identity, encrypted for the workers."""
     message_id: str | None = None
     """ID of the message, if the message has a token."""
+    requester: Annotated[str | None, Field(max_length=MAX_REQUESTER_CHARS)] = None
+    """The person or program that sent the message, if not the session's user."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,10 +28,19 @@ NOT_FOUND = AnswerIgnored(
 )
 """The log entry for a signal whose offloaded content is missing from the store of the worker that received it."""
 
+MAX_JOINED_REQUESTERS = 10
+"""Maximum number of people and programs whose messages join an invocation, in addition to its own requesters. The
+memo repeats their names for each pending call."""
+TOO_MANY_REQUESTERS = (
+    f"Messages of {MAX_JOINED_REQUESTERS} requesters have joined the invocation already. The session starts another "
+    "one with this message."
+)
+
 OF_PARENTS: JsonObject = {
     "standing": (),
     "session": None,
     "signed_request": None,
+    "joined_requesters": (),
     "origin": None,
     "depth": 0,
     "unknown": None,
@@ -86,9 +95,13 @@ def decide_signal(log: Log, name: str, payloads: Sequence[bytes], now: float) ->
     if outcome.ended or log.state.over or outcome.concluded or outcome.cancelled or outcome.failure:
         return AnswerIgnored("InvalidAnswer", "The message arrived after the invocation had ended.")
     try:
-        return parse_joined_message(payloads)
+        joined = parse_joined_message(payloads)
     except InvalidAnswer as error:
         return AnswerIgnored("InvalidAnswer", str(error))
+    names = {*log.state.approvals.joined_requesters, joined.requester}
+    if len(names) > MAX_JOINED_REQUESTERS and joined.requester not in log.state.requesters:
+        return AnswerIgnored("InvalidAnswer", TOO_MANY_REQUESTERS)
+    return joined
 
 
 def parse_joined_message(payloads: Sequence[bytes]) -> MessageJoined:

@@ -191,6 +191,8 @@ class ApprovalState:
     """Channels of operators, or empty if operators are notified through `channels`."""
     due: list[DueNotification] = field(default_factory=list)
     """Notifications that have not been scheduled yet."""
+    joined_requesters: tuple[str, ...] = ()
+    """Requesters of messages that joined the invocation or its callers, except those that its input names."""
 
 
 class Share(NamedTuple):
@@ -356,23 +358,20 @@ class InvocationState:
         """Return the calls that are waiting for an answer, in the same order as `open_calls`."""
         return [call for call in self.open_calls() if call.waiting]
 
+    @property
+    def requesters(self) -> tuple[str, ...]:
+        """The requesters that the input and joined messages name. Policies with `not_requester` bar them all."""
+        return (*self.input.requesters, *self.approvals.joined_requesters) if self.input else ()
+
     def pending(self) -> list[PendingCall]:
         """Return the pending calls in the form that approvers see."""
-        if self.input is None:
-            return []
-        started = self.input
-        return [
-            call.pending(
-                self.invocation_id,
-                started.user_id,
-                started.session_id,
-                started.requester,
-                self.signed_request,
-                self.run,
-                started.tenant,
-            )
-            for call in self.waiting()
-        ]
+        return [self.pending_call(call) for call in self.waiting()] if self.input else []
+
+    def pending_call(self, call: CallState) -> PendingCall:
+        """Return a call that is or was pending in the form that approvers see."""
+        assert self.input is not None
+        joined = self.approvals.joined_requesters
+        return call.pending(self.invocation_id, self.input, joined, self.signed_request, self.run)
 
     def performing(self) -> list[CallState]:
         """Return the calls that are running or due to run, except those on hold until more budget is granted."""

@@ -263,6 +263,7 @@ def _reduce(state: InvocationState, ref: EntryRef, now: float, body: Body) -> No
 def _begin(state: InvocationState, now: float, started: InvocationInput) -> None:
     state.input = started
     state.approvals.standing = started.standing
+    state.approvals.joined_requesters = started.joined_requesters
     state.signed_request = started.signed_request
     state.session.values = dict(started.state)
     if any(map(is_scoped, started.state)):
@@ -382,6 +383,8 @@ def _note_flush(state: InvocationState, now: float, flushed: ScopesFlushed) -> N
 
 
 def _join(state: InvocationState, now: float, body: MessageJoined) -> None:
+    if body.requester and body.requester not in state.requesters:
+        state.approvals.joined_requesters += (body.requester,)
     parts = user_content(body.message)["parts"]
     active = reversed(state.runs.at_work())
     run = next(

@@ -39,6 +39,7 @@ export type Settings = {
 };
 
 const PASSING = new Set([429, 502, 503, 504]);
+const CALLS = '/api/v1/calls/events';
 const MIN_PAUSE_MS = 250;
 const MAX_PAUSE_MS = 10_000;
 
@@ -121,6 +122,23 @@ export class Waystation {
       }
       await pause(pauseMs, given.signal);
       pauseMs = Math.min(pauseMs * 2, MAX_PAUSE_MS);
+    }
+  }
+
+  /**
+   * Yield all calls that wait and match the filters: first, and again after each change. It does not end by itself.
+   *
+   * @throws Problem if the server refuses.
+   */
+  async *followCalls(options: Options<'get', typeof CALLS> = {}): AsyncGenerator<Schemas['CallEntry'][]> {
+    const calls = new Map<string, Schemas['CallEntry']>();
+    for await (const { event, data } of this.stream<Schemas['Waits'], typeof CALLS>(CALLS, options)) {
+      if (event === 'snapshot') {
+        calls.clear();
+      }
+      data.calls.forEach((call) => calls.set(call.id, call));
+      data.gone.forEach((id) => calls.delete(id));
+      yield [...calls.values()];
     }
   }
 
