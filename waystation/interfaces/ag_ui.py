@@ -222,7 +222,7 @@ class AgUiThread:
         interrupts, tool_calls = [], self.tool_calls
         for call in self.own:
             id, pending = self._find_tool_call(call), call.view.pending
-            if call.view.id not in tool_calls:
+            if call.view.id not in tool_calls or call.view.id in problems:
                 subagent = next((each.id for each in subagents if each.name == pending.agent), None)
                 interrupts.append(
                     make_interrupt(

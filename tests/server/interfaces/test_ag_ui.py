@@ -24,14 +24,14 @@ TOOL = {"name": "pick_color", "description": "Ask for a color."}
 Events = list[dict[str, Any]]
 
 
-def chooser() -> Agent:
+def chooser(**options: Any) -> Agent:
     """Return an agent with a tool that its client runs."""
 
     def pick_color() -> None:
         """Ask for a color."""
 
     replies = calls(("pick_color", {})), says("You chose it.")
-    return Agent(name="chooser", model=ScriptedModel(*replies), tools=[LongRunningFunctionTool(pick_color)])
+    return Agent(name="chooser", model=ScriptedModel(*replies), tools=[LongRunningFunctionTool(pick_color, **options)])
 
 
 class Client:
@@ -100,7 +100,7 @@ async def test_a_resume_is_safe_to_repeat_and_covers_what_others_answered(serve:
     till = Till()
     async with serve(payer(till, {"amount": 5})) as env, site(env.client, interfaces=AG_UI) as web:
         client = Client(web)
-        interrupt = await client.interrupt(PAY)
+        interrupt, events = await client.interrupt(PAY), Events()
         for approved in (True, True, False):
             events = await client.run(PAY, resume=[resolve(interrupt, approved=approved)])
             assert outcome(events) == SUCCESS
@@ -212,6 +212,18 @@ async def test_a_tool_without_a_client_asks_a_person(serve: Serve) -> None:
         interrupt = await client.interrupt(PAY, forged)
         assert (interrupt["reason"], [interrupt["id"]]) == ("input_required", pending)
         assert outcome(await client.run(resume=[resolve(interrupt, response={"color": "red"})])) == SUCCESS
+
+
+async def test_a_refused_result_of_a_tool_is_an_interrupt_with_the_problem(serve: Serve) -> None:
+    """A result has to match the tool's schema, as for every other answer, and is never dropped silently."""
+    schema = {"type": "object", "properties": {"color": {"type": "string"}}, "required": ["color"]}
+    async with serve(chooser(response_schema=schema)) as env, site(env.client, interfaces=AG_UI) as web:
+        client = Client(web, "chooser")
+        [id] = (await client.run(PAY, tools=[TOOL]))[-1]["outcome"]["pendingToolCallIds"]
+        result = {"id": "r", "role": "tool", "toolCallId": id, "content": "red"}
+        assert "color" in (await client.interrupt(PAY, result, tools=[TOOL]))["metadata"]["problem"]
+        result["content"] = '{"color": "red"}'
+        assert outcome(await client.run(PAY, result, tools=[TOOL])) == SUCCESS
 
 
 async def test_the_thread_of_another_person_is_another_one(serve: Serve) -> None:

@@ -71,8 +71,8 @@ async def run(folder: Path, program: str, url: str) -> dict[str, Any]:
     file = folder / "program.mjs"
     file.write_text(program)
     pipe, environment = asyncio.subprocess.PIPE, os.environ | {"TOKEN": TOKEN}
-    arguments = [NODE, file, url, f"agui-{uuid4().hex}"]
-    process = await asyncio.create_subprocess_exec(*arguments, env=environment, stdout=pipe, stderr=pipe)
+    thread = f"agui-{uuid4().hex}"
+    process = await asyncio.create_subprocess_exec(NODE, file, url, thread, env=environment, stdout=pipe, stderr=pipe)
     out, err = await process.communicate()
     assert process.returncode == 0, err.decode()
     result: dict[str, Any] = json.loads(out)
