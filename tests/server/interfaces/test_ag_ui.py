@@ -117,6 +117,7 @@ async def test_refused_answers_interrupt_again_in_words(serve: Serve) -> None:
         client = Client(web)
         interrupt = await client.interrupt(PAY)
         assert "editedArgs" not in interrupt["responseSchema"]["properties"]
+        assert interrupt["message"] == "payer waits for an answer about pay."
         stale = {**interrupt, "metadata": {"digest": "0" * 32, "question": 1}}
         problems = []
         for entry in (
