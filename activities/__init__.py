@@ -25,6 +25,7 @@ from waystation.activities.model_choice import (
 )
 from waystation.activities.notifications import Channels, LinkSigner, Notifier, read_channels
 from waystation.activities.proofs import Keys, ProofFactory, TokenVerifier
+from waystation.activities.push_delivery import PushDelivery
 from waystation.activities.scope_delivery import ScopeKeeper
 from waystation.activities.session_history import ConversationReader, SessionHistories
 from waystation.activities.tool_caller import ToolCaller
@@ -48,6 +49,7 @@ __all__ = [
     "Models",
     "Notifier",
     "ProofFactory",
+    "PushDelivery",
     "ScopeKeeper",
     "SessionHistories",
     "TokenVerifier",

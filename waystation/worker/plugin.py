@@ -33,6 +33,7 @@ from waystation.activities import (
     Models,
     Notifier,
     ProofFactory,
+    PushDelivery,
     ScopeKeeper,
     SessionHistories,
     TokenVerifier,
@@ -55,6 +56,7 @@ from waystation.core.projection import (
     CHILD,
     COLLECT,
     DELIVER_EVENT,
+    PUSH,
     FLUSH_SCOPES,
     HELD_TOOL,
     MODEL,
@@ -74,6 +76,7 @@ from waystation.worker.service_setup import create_lasting_services, create_stor
 from waystation.worker.watchdog import Watchdog
 from waystation.workflows.engine_activity import SettingsInterceptor
 from waystation.workflows.event_delivery import AgentEventDelivery
+from waystation.workflows.push_delivery import AgentPushDelivery
 from waystation.workflows.inbox import FIND_PROGRESS
 from waystation.workflows.invocation import AgentInvocation
 from waystation.workflows.ports import data_of, raw
@@ -236,7 +239,7 @@ class WaystationPlugin(SimplePlugin):
         super().__init__(
             "waystation.WaystationPlugin",
             data_converter=self._converter,
-            workflows=[AgentEventDelivery, AgentInvocation, AgentScope, AgentSession] if workflows else [],
+            workflows=[AgentEventDelivery, AgentInvocation, AgentPushDelivery, AgentScope, AgentSession] if workflows else [],
         )
 
     def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
@@ -422,6 +425,7 @@ class WaystationPlugin(SimplePlugin):
             TAKE_OVER: carry_over.take_over,
             NOTIFY: notifier.notify,
             DELIVER_EVENT: notifier.deliver_event,
+            PUSH: PushDelivery(client, self._identity).push,
             VERIFY: AnswerVerifier(self._registry, logs, sessions, **parts).verify,
             HELD_TOOL: tool_caller.call,
             FLUSH_SCOPES: scopes.apply,

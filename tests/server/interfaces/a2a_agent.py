@@ -12,8 +12,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tests.server.web.sites import TOKEN
 from waystation.agents import Agent
-from waystation.models import FunctionModel, LlmRequest, LlmResponse
-from waystation.models.function_model import Reply, latest_turn
+from waystation.models import LlmRequest, LlmResponse
+from waystation.models.function_model import FunctionModel, Reply, latest_turn
 from waystation.testing import calls, says
 from waystation.tools import ToolContext
 from waystation.tools.long_running_tool import LongRunningFunctionTool

@@ -31,7 +31,7 @@ async def test_the_conformance_kit_passes(serve: Serve, tmp_path: Path, monkeypa
         settings = WebSettings(
             interfaces=load_interfaces(["a2a"]), limits=limits, artifacts=env.services.artifacts
         )
-        access = Access(announce=lambda _: None, token=TOKEN, person="dana", gatekeeper=Gatekeeper(), is_local=True, limits=limits)
+        access = Access(announce=lambda _: None, token=TOKEN, person="dana", gatekeeper=Gatekeeper(interface="web"), is_local=True, limits=limits)
         async with front(create_app(env.client, settings, access)) as url:
             command = [".venv/bin/python", "-m", "pytest", "tests/compatibility/", f"--sut-host={url}", "-m", "must", "-q", "-rfs", "--tb=short"]
             process = await asyncio.create_subprocess_exec(*command, cwd=KIT, stdout=asyncio.subprocess.PIPE)

@@ -108,7 +108,7 @@ class TaskReader:
         session = self.open_session(ref)
         if await describe_workflow(self.services.client.temporal, session.id) is None:
             return False
-        return any(turn.get("invocation_id") == ref.invocation_id for turn in await session.invocations())
+        return any(turn.get("id") == ref.invocation_id for turn in await session.invocations())
 
     async def read_calls(self, ref: TaskRef, log: Log) -> list[OpenCall]:
         """Return the open calls of a task that the person may see."""

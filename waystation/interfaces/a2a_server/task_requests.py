@@ -187,6 +187,7 @@ class TaskRequests(RequestHandler):
     ) -> TaskPushNotificationConfig:
         """Have the states of a task sent to a URL."""
         with translate_errors():
+            self._push.check_supported()
             reader = find_reader(context)
             ref, _ = await reader.find(params.task_id)
             return await self._push.create(reader, ref, params)
@@ -196,6 +197,7 @@ class TaskRequests(RequestHandler):
     ) -> TaskPushNotificationConfig:
         """Return one of the person's configurations for a task."""
         with translate_errors():
+            self._push.check_supported()
             reader = find_reader(context)
             ref, _ = await reader.find(params.task_id)
             for config in await self._push.read_all(reader, ref):
@@ -208,6 +210,7 @@ class TaskRequests(RequestHandler):
     ) -> ListTaskPushNotificationConfigsResponse:
         """Return the person's configurations for a task."""
         with translate_errors():
+            self._push.check_supported()
             reader = find_reader(context)
             ref, _ = await reader.find(params.task_id)
             return ListTaskPushNotificationConfigsResponse(configs=await self._push.read_all(reader, ref))
@@ -217,6 +220,7 @@ class TaskRequests(RequestHandler):
     ) -> None:
         """Delete one of the person's configurations. Deleting it again changes nothing."""
         with translate_errors():
+            self._push.check_supported()
             reader = find_reader(context)
             ref, _ = await reader.find(params.task_id)
             await self._push.delete(reader, ref, params.id)
@@ -226,6 +230,8 @@ class TaskRequests(RequestHandler):
     ) -> tuple[TaskRef, Invocation, Log | None]:
         """Do what a message asks for. Return the task, its invocation, and its log if the task existed before."""
         message, log = params.message, None
+        if has_push := params.configuration.HasField("task_push_notification_config"):
+            self._push.check_supported()
         if not message.message_id or not message.parts:
             raise InvalidParamsError(message="The message lacks a `message_id` or `parts`.")
         if message.task_id:
@@ -237,7 +243,7 @@ class TaskRequests(RequestHandler):
             if not reader.is_own(ref):
                 raise InvalidRequestError(message="Only the owner of the task can send it messages.")
         ref, invocation = await self._send(params, reader, message.task_id if log else "")
-        if params.configuration.HasField("task_push_notification_config"):
+        if has_push:
             await self._push.create(reader, ref, params.configuration.task_push_notification_config)
         return ref, invocation, None
 

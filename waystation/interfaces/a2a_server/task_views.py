@@ -41,6 +41,8 @@ ENDED: Mapping[str, TaskState] = {
 """The states of tasks that have ended. All others are failures."""
 REJECTIONS = {"InvalidInput", "UnknownAgent"}
 """Errors of an invocation that has not begun its work."""
+REFUSALS = {"SAFETY", "PROHIBITED_CONTENT", "BLOCKLIST", "SPII", "RECITATION", "IMAGE_SAFETY"}
+"""Error codes of models that refuse a message."""
 TERMINAL = {*ENDED.values(), TaskState.TASK_STATE_FAILED, TaskState.TASK_STATE_REJECTED}
 INTERRUPTED = {TaskState.TASK_STATE_INPUT_REQUIRED, TaskState.TASK_STATE_AUTH_REQUIRED}
 
@@ -104,17 +106,17 @@ def make_task(
     message = None
     if state in INTERRUPTED:
         message = describe_calls(ref, log, calls, person, link)
-    elif state in TERMINAL and (failure := log.state.outcome.failure):
-        message = make_message(ref, f"{log.invocation_id}/failure", [Part(text=failure.message)])
+    elif state in TERMINAL and (problem := find_problem(log)):
+        message = make_message(ref, f"{log.invocation_id}/problem", [Part(text=problem)])
     is_over = state == TaskState.TASK_STATE_COMPLETED
     final = last if is_over and last is not None and last.content else None
     return Task(
         id=ref.task_id,
         context_id=ref.session_id,
         status=TaskStatus(state=state, message=message, timestamp=find_time(log, calls)),
-        artifacts=[*make_response(log, final), *files],
+        artifacts=[*files, *make_response(log, final)],
         history=[each for event in log.state.events if event is not final for each in make_messages(ref, log, event)],
-        metadata=to_struct({EXTENSION: {"invocation_id": ref.invocation_id, "agent": log.state.input.agent}}),
+        metadata=to_struct({EXTENSION: {"invocationId": ref.invocation_id, "agent": log.state.input.agent}}),
     )
 
 
@@ -124,11 +126,22 @@ def find_state(log: Log, calls: Sequence[OpenCall], person: str) -> TaskState:
     if ended := outcome.ended:
         if outcome.failure and outcome.failure.error_type in REJECTIONS:
             return TaskState.TASK_STATE_REJECTED
+        if ended == "completed" and outcome.last_said and outcome.last_said.error_code:
+            is_refused = outcome.last_said.error_code in REFUSALS
+            return TaskState.TASK_STATE_REJECTED if is_refused else TaskState.TASK_STATE_FAILED
         return ENDED.get(ended, TaskState.TASK_STATE_FAILED)
     if calls and is_idle(log, calls):
         is_asked = any(may_continue(call, person) for call in calls)
         return TaskState.TASK_STATE_INPUT_REQUIRED if is_asked else TaskState.TASK_STATE_AUTH_REQUIRED
     return TaskState.TASK_STATE_WORKING
+
+
+def find_problem(log: Log) -> str:
+    """Return why an invocation failed, or an empty string."""
+    outcome = log.state.outcome
+    if outcome.failure:
+        return outcome.failure.message
+    return (outcome.last_said and (outcome.last_said.error_message or outcome.last_said.error_code)) or ""
 
 
 def is_idle(log: Log, calls: Sequence[OpenCall]) -> bool:
@@ -178,10 +191,10 @@ def format_call(call: OpenCall, link: str) -> JsonObject:
         ),
         "actions": list(call.actions),
         "policy": policy.model_dump(mode="json", exclude_defaults=True) if policy else None,
-        "approved_by": list(pending.approved_by),
+        "approvedBy": list(pending.approved_by),
         "missing": max((policy.quorum if policy else 1) - len(pending.approved_by), 0),
         "approvers": list(call.awaited),
-        "response_schema": pending.response_schema,
+        "responseSchema": pending.response_schema,
         "link": f"{link}/approvals/{quote(pending.approval_id, safe='')}",
     }
 
