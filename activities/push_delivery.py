@@ -17,7 +17,16 @@ from waystation.core import ids
 from waystation.core.approval import Request
 from waystation.core.errors import NotAllowed
 from waystation.core.payload import JsonObject, encode
-from waystation.core.push import PUSH_HOSTS, WAITING, PushConfig, PushReport, PushTask, find_push_fault, make_push_request, parse_hosts
+from waystation.core.push import (
+    PUSH_HOSTS,
+    WAITING,
+    PushConfig,
+    PushReport,
+    PushTask,
+    find_push_fault,
+    make_push_request,
+    parse_hosts,
+)
 from waystation.history import describe_workflow
 from waystation.tls import default_ssl_context
 
@@ -93,11 +102,11 @@ class PushDelivery:
             headers = {"content-type": "application/a2a+json", **self._make_headers(task, config)}
             status = {"state": f"TASK_STATE_{state}", "timestamp": datetime.now(UTC).isoformat().replace("+00:00", "Z")}
             update: JsonObject = {"taskId": task.task_id, "contextId": task.context_id, "status": status}
-            options = {"timeout": LIMIT_S, "follow_redirects": False, "verify": default_ssl_context()}
+            body = encode({"statusUpdate": update})
             async with (
                 asyncio.timeout(LIMIT_S),
-                httpx2.AsyncClient(**options) as client,
-                client.stream("POST", config.url, content=encode({"statusUpdate": update}), headers=headers) as response,
+                httpx2.AsyncClient(timeout=LIMIT_S, follow_redirects=False, verify=default_ssl_context()) as client,
+                client.stream("POST", config.url, content=body, headers=headers) as response,
             ):
                 code = response.status_code
         except Exception as error:  # noqa: BLE001  # messages may quote the URL or a header
@@ -116,9 +125,7 @@ class PushDelivery:
         unseal = getattr(self._identity, "unseal", None)
         if unseal is None:
             raise NotAllowed("The workers have no identity configuration.")
-        opened = unseal(
-            config.sealed, namespace=self._client.namespace, place=place, request=make_push_request(place)
-        )
+        opened = unseal(config.sealed, namespace=self._client.namespace, place=place, request=make_push_request(place))
         secrets = json.loads(opened)
         if secrets["url"] != config.url:
             raise NotAllowed("The secrets are for another URL.")

@@ -11,7 +11,16 @@ from temporalio.exceptions import ActivityError, ApplicationError
 
 from waystation.core.payload import JsonObject, encode
 from waystation.core.projection import PUSH
-from waystation.core.push import DELETE_PUSH, LIST_PUSH, MAX_CONFIGS, PUSH_WORKFLOW, PUT_PUSH, PushConfig, PushReport, PushTask
+from waystation.core.push import (
+    DELETE_PUSH,
+    LIST_PUSH,
+    MAX_CONFIGS,
+    PUSH_WORKFLOW,
+    PUT_PUSH,
+    PushConfig,
+    PushReport,
+    PushTask,
+)
 from waystation.workflows.engine_activity import execute_engine_activity
 from waystation.workflows.ports import NO_ARGUMENT, input_data, raw, result_of
 

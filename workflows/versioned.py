@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from temporalio import workflow
 from temporalio.common import RawValue, VersioningBehavior
 
-from waystation.core.push import PUSH_WORKFLOW
 from waystation.core.contract import EVENT_WORKFLOW, SESSION_WORKFLOW, WORKFLOW
+from waystation.core.push import PUSH_WORKFLOW
 from waystation.core.scope_state import SCOPE_WORKFLOW
 from waystation.workflows.event_delivery import AgentEventDelivery
-from waystation.workflows.push_delivery import AgentPushDelivery
 from waystation.workflows.invocation import AgentInvocation
 from waystation.workflows.ports import NO_ARGUMENT
+from waystation.workflows.push_delivery import AgentPushDelivery
 from waystation.workflows.scope import AgentScope
 from waystation.workflows.session import AgentSession
 

@@ -30,7 +30,7 @@ class PushPerson(Recorded):
     def is_asked(self, call: PendingCall) -> bool:
         """Return whether the person may answer a call, as far as names and roles tell. This authorizes nothing."""
         policy = call.policy
-        if policy and policy.not_requester and self.subject in (call.user_id, *call.requesters):
+        if policy and policy.not_requester and self.subject in (call.requesters or ()):
             return False
         asked = policy.asked(call.level) if policy else ()
         return not set(asked).isdisjoint(self.names) if asked else self.is_approver

@@ -25,8 +25,8 @@ from temporalio.service import RPCError, RPCStatusCode
 from waystation.core import ids
 from waystation.core.approval import Origin
 from waystation.core.contract import EVENT_WORKFLOW, MEMO_FORK, SESSION_WORKFLOW, WORKFLOW
-from waystation.core.push import PUSH_WORKFLOW
 from waystation.core.errors import KeyMissing
+from waystation.core.push import PUSH_WORKFLOW
 from waystation.core.scope_state import SCOPE_WORKFLOW
 from waystation.history.history_events import TASK_IN_FLIGHT, EventType, decode_events, find_run_id, get_time_s
 from waystation.storage import describe_missing_key

@@ -10,9 +10,9 @@ from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
 
 from waystation.core import ids
 from waystation.core.contract import DEFAULT_APP, DEFAULT_USER, EVENT_WORKFLOW, SESSION_WORKFLOW, WORKFLOW
-from waystation.core.push import PUSH_WORKFLOW
 from waystation.core.errors import InvalidInput, KeyMissing, UserForgotten
 from waystation.core.payload import Recorded, decode
+from waystation.core.push import PUSH_WORKFLOW
 from waystation.core.scope_state import SCOPE_WORKFLOW, prefix_of
 from waystation.history.history_events import decode_events, get_attributes, read_json_content
 from waystation.history.history_fetch import describe_workflow, fetch_or_none

@@ -61,9 +61,9 @@ class Guard:
     ) -> None:
         """Create the middleware.
 
-        `public` contains the paths and path templates that do not require a login, `bodies` the content types that are accepted below the
-        paths of other protocols, and `origins` the other sites whose pages may send requests. If `with_cookies` is
-        false, these pages need a token, even if the person has logged in to this server.
+        `public` contains the paths and templates of paths that do not require a login, `bodies` the content types that
+        are accepted below the paths of other protocols, and `origins` the other sites whose pages may send requests. If
+        `with_cookies` is false, these pages need a token, even if the person has logged in to this server.
         """
         self._app, self._access, self._limits = app, access, limits
         self._public = [compile_path(path)[0] for path in public]

@@ -56,11 +56,11 @@ from waystation.core.projection import (
     CHILD,
     COLLECT,
     DELIVER_EVENT,
-    PUSH,
     FLUSH_SCOPES,
     HELD_TOOL,
     MODEL,
     NOTIFY,
+    PUSH,
     TAKE_OVER,
     VERIFY,
     EngineActivity,
@@ -76,10 +76,10 @@ from waystation.worker.service_setup import create_lasting_services, create_stor
 from waystation.worker.watchdog import Watchdog
 from waystation.workflows.engine_activity import SettingsInterceptor
 from waystation.workflows.event_delivery import AgentEventDelivery
-from waystation.workflows.push_delivery import AgentPushDelivery
 from waystation.workflows.inbox import FIND_PROGRESS
 from waystation.workflows.invocation import AgentInvocation
 from waystation.workflows.ports import data_of, raw
+from waystation.workflows.push_delivery import AgentPushDelivery
 from waystation.workflows.scope import AgentScope
 from waystation.workflows.session import AgentSession
 from waystation.workflows.versioned import VERSIONED
@@ -239,7 +239,9 @@ class WaystationPlugin(SimplePlugin):
         super().__init__(
             "waystation.WaystationPlugin",
             data_converter=self._converter,
-            workflows=[AgentEventDelivery, AgentInvocation, AgentPushDelivery, AgentScope, AgentSession] if workflows else [],
+            workflows=[AgentEventDelivery, AgentInvocation, AgentPushDelivery, AgentScope, AgentSession]
+            if workflows
+            else [],
         )
 
     def configure_worker(self, config: WorkerConfig) -> WorkerConfig:

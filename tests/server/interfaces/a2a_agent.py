@@ -59,7 +59,9 @@ async def reply(request: LlmRequest) -> Reply:
 
 def make_agent() -> Agent:
     """Return the agent."""
-    data = Agent(name="data_agent", model=FunctionModel(lambda _: says(json.dumps(DATA))), output_schema={"type": "object"})
+    data = Agent(
+        name="data_agent", model=FunctionModel(lambda _: says(json.dumps(DATA))), output_schema={"type": "object"}
+    )
     tools = [save_file, LongRunningFunctionTool(ask)]
     return Agent(name="tck", model=FunctionModel(reply), tools=tools, sub_agents=[data])
 

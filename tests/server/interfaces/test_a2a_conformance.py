@@ -1,7 +1,6 @@
 """The conformance kit of A2A, which is not a package: `WAYSTATION_A2A_TCK` names a clone with its own environment."""
 
 import asyncio
-import json
 import os
 import re
 from pathlib import Path
@@ -28,12 +27,28 @@ async def test_the_conformance_kit_passes(serve: Serve, tmp_path: Path, monkeypa
     monkeypatch.setenv("WAYSTATION_PUSH_HOSTS", "localhost,127.0.0.1,example.com")
     async with serve(make_agent(), verify=False) as env:
         limits = Limits(posts=100_000, posts_of_address=100_000, login_attempts=10_000)
-        settings = WebSettings(
-            interfaces=load_interfaces(["a2a"]), limits=limits, artifacts=env.services.artifacts
+        settings = WebSettings(interfaces=load_interfaces(["a2a"]), limits=limits, artifacts=env.services.artifacts)
+        access = Access(
+            announce=lambda _: None,
+            token=TOKEN,
+            person="dana",
+            gatekeeper=Gatekeeper(interface="web"),
+            is_local=True,
+            limits=limits,
         )
-        access = Access(announce=lambda _: None, token=TOKEN, person="dana", gatekeeper=Gatekeeper(interface="web"), is_local=True, limits=limits)
         async with front(create_app(env.client, settings, access)) as url:
-            command = [".venv/bin/python", "-m", "pytest", "tests/compatibility/", f"--sut-host={url}", "-m", "must", "-q", "-rfs", "--tb=short"]
+            command = [
+                ".venv/bin/python",
+                "-m",
+                "pytest",
+                "tests/compatibility/",
+                f"--sut-host={url}",
+                "-m",
+                "must",
+                "-q",
+                "-rfs",
+                "--tb=short",
+            ]
             process = await asyncio.create_subprocess_exec(*command, cwd=KIT, stdout=asyncio.subprocess.PIPE)
             out, _ = await process.communicate()
     text = out.decode()

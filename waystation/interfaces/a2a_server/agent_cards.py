@@ -38,9 +38,7 @@ def make_card(agent: str, base: str) -> AgentCard:
             AgentInterface(url=url, protocol_binding=binding, protocol_version=version)
             for binding, version in INTERFACES
         ],
-        capabilities=AgentCapabilities(
-            streaming=True, push_notifications=bool(read_hosts()), extended_agent_card=True
-        ),
+        capabilities=AgentCapabilities(streaming=True, push_notifications=bool(read_hosts()), extended_agent_card=True),
         security_schemes={"bearer": SecurityScheme(http_auth_security_scheme=HTTPAuthSecurityScheme(scheme="bearer"))},
         security_requirements=[SecurityRequirement(schemes={"bearer": StringList()})],
         default_input_modes=MODES,

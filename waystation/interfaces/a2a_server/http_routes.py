@@ -57,6 +57,8 @@ class A2aRoutes:
     async def _limit(self, request: Request, response: Response) -> Response:
         """Return a response whose stream counts toward the limits, ends with the login, and waits for its reader."""
         if not isinstance(response, EventSourceResponse):
+            if "a2a+json" not in request.headers.get("accept", "") and "content-type" in response.headers:
+                response.headers["content-type"] = ACCEPTS[0]  # the SDK sends A2A's own type in any case
             return response
         events: Any = response.body_iterator
         try:

@@ -3,6 +3,7 @@
 import json
 import os
 import uuid
+from collections.abc import Sequence
 from datetime import timedelta
 
 from a2a.types import AuthenticationInfo, TaskPushNotificationConfig
@@ -78,8 +79,14 @@ class PushConfigs:
             person=make_person(reader),
         )
         app, tenant = ids.parse_app_key(ref.app_key)
-        names = {"app": app, "user_id": ref.user_id, "tenant": tenant, "context_id": ref.session_id}
-        task = PushTask(invocation_id=ref.invocation_id, task_id=ref.task_id, **names)
+        task = PushTask(
+            invocation_id=ref.invocation_id,
+            task_id=ref.task_id,
+            context_id=ref.session_id,
+            app=app,
+            user_id=ref.user_id,
+            tenant=tenant,
+        )
         await self._update(place, PUT_PUSH, [kept.model_dump(mode="json")], task)
         return make_config(ref, kept.model_dump())
 
@@ -126,7 +133,7 @@ class PushConfigs:
             text = "This server cannot encrypt the token or the credentials for the workers, so it refuses them."
             raise InvalidParamsError(message=text) from None
 
-    async def _update(self, place: str, name: str, args: list[object], task: PushTask | None) -> JsonObject:
+    async def _update(self, place: str, name: str, args: Sequence[object], task: PushTask | None) -> JsonObject:
         temporal = self._client.temporal
 
         async def send(id: str) -> JsonObject:

@@ -3,7 +3,7 @@
 import asyncio
 import base64
 import json
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Collection, Iterable
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -90,9 +90,10 @@ class TaskReader:
         started = log.state.input
         if started is None or started.agent != self.agent:
             raise unknown
-        if not sees_invocation(self.login, started.requesters, started.tenant) and not self.is_own(ref):
-            if not await self.read_calls(ref, log):  # those who are asked see it as long as it waits for them
-                raise unknown
+        is_visible = self.is_own(ref) or sees_invocation(self.login, started.requesters, started.tenant)
+        # Those who are asked see it as long as it waits for them.
+        if not is_visible and not await self.read_calls(ref, log):
+            raise unknown
         return ref, log
 
     async def read_log(self, ref: TaskRef) -> Log | None:
@@ -136,13 +137,15 @@ class TaskReader:
                 if task.status.state in TERMINAL:
                     return
 
-    async def wait(self, ref: TaskRef, invocation: Invocation, limit_s: float) -> Task | None:
-        """Wait until a task has ended or waits for an answer, or for a time. Return the latest version, if any."""
+    async def wait(
+        self, ref: TaskRef, invocation: Invocation, limit_s: float, *, ends: Collection[TaskState]
+    ) -> Task | None:
+        """Wait until a task has a state in `ends`, or for a time. Return the latest version, if any."""
         task: Task | None = None
         with suppress(TimeoutError, ForeignHistory):
             async with asyncio.timeout(limit_s), aclosing(self.follow(ref, invocation)) as tasks:
                 async for task in tasks:
-                    if task.status.state in (*TERMINAL, *INTERRUPTED):
+                    if task.status.state in ends:
                         return task
         return task
 

@@ -48,6 +48,7 @@ from waystation.interfaces.a2a_server.push_configs import PushConfigs
 from waystation.interfaces.a2a_server.task_answers import answer_task, parse_answers
 from waystation.interfaces.a2a_server.task_reads import TaskReader
 from waystation.interfaces.a2a_server.task_views import (
+    INTERRUPTED,
     MESSAGE_ID,
     TERMINAL,
     TaskRef,
@@ -119,14 +120,7 @@ class TaskRequests(RequestHandler):
                 raise TaskNotCancelableError(message="The task has ended.")
             invocation = self._services.client.invocation(ref.invocation_id)
             await invocation.cancel()
-            task: Task | None = None
-            try:
-                async with asyncio.timeout(CANCEL_S), aclosing(reader.follow(ref, invocation)) as tasks:
-                    async for task in tasks:
-                        pass
-            except TimeoutError:
-                pass
-            return task or await reader.read(ref, log)
+            return await reader.wait(ref, invocation, CANCEL_S, ends=TERMINAL) or await reader.read(ref, log)
 
     async def on_message_send(self, params: SendMessageRequest, context: ServerCallContext) -> Task | Message:
         """Send a message, and return the task: when it has ended, when it waits for an answer, or after 55 s."""
@@ -138,7 +132,7 @@ class TaskRequests(RequestHandler):
             if not settings.return_immediately:
                 rest_s = HOLD_S - 2 - (asyncio.get_running_loop().time() - begin)
                 with self._services.invocations.open_stream(reader.login):
-                    task = await reader.wait(ref, invocation, max(rest_s, 0.0))
+                    task = await reader.wait(ref, invocation, max(rest_s, 0.0), ends={*TERMINAL, *INTERRUPTED})
             task = task or await reader.read(ref, log)
             return cut_history(task, settings.history_length if settings.HasField("history_length") else None)
 
@@ -225,9 +219,7 @@ class TaskRequests(RequestHandler):
             ref, _ = await reader.find(params.task_id)
             await self._push.delete(reader, ref, params.id)
 
-    async def _receive(
-        self, params: SendMessageRequest, reader: TaskReader
-    ) -> tuple[TaskRef, Invocation, Log | None]:
+    async def _receive(self, params: SendMessageRequest, reader: TaskReader) -> tuple[TaskRef, Invocation, Log | None]:
         """Do what a message asks for. Return the task, its invocation, and its log if the task existed before."""
         message, log = params.message, None
         if has_push := params.configuration.HasField("task_push_notification_config"):
@@ -259,9 +251,7 @@ class TaskRequests(RequestHandler):
         await answer_task(self._services, reader.login, message, log, calls)
         return True
 
-    async def _send(
-        self, params: SendMessageRequest, reader: TaskReader, task_id: str
-    ) -> tuple[TaskRef, Invocation]:
+    async def _send(self, params: SendMessageRequest, reader: TaskReader, task_id: str) -> tuple[TaskRef, Invocation]:
         """Send a message to the person's session, or to a task that is at work."""
         message, login = params.message, reader.login
         check_role(login, "author")

@@ -23,7 +23,7 @@ from google.protobuf.struct_pb2 import Struct, Value
 
 from waystation.client import parse_session_id
 from waystation.core.actions import ACTIONS
-from waystation.core.contract import Event, text_of
+from waystation.core.contract import Event
 from waystation.core.log import CallState, Log
 from waystation.core.payload import JsonObject, encode
 from waystation.interfaces.open_calls import OpenCall
