@@ -92,6 +92,9 @@ log = structlog.get_logger("waystation.worker")
 Activity = Callable[..., Any]
 
 
+WORKFLOWS: list[type] = [AgentEventDelivery, AgentInvocation, AgentPushDelivery, AgentScope, AgentSession]
+
+
 def _engine_activity(row: EngineActivity[Any], handler: Callable[[Any], Awaitable[bytes]]) -> Activity:
     @activity.defn(name=row.name)
     async def run(params: RawValue) -> RawValue:
@@ -239,9 +242,7 @@ class WaystationPlugin(SimplePlugin):
         super().__init__(
             "waystation.WaystationPlugin",
             data_converter=self._converter,
-            workflows=[AgentEventDelivery, AgentInvocation, AgentPushDelivery, AgentScope, AgentSession]
-            if workflows
-            else [],
+            workflows=WORKFLOWS if workflows else [],
         )
 
     def configure_worker(self, config: WorkerConfig) -> WorkerConfig:

@@ -4,7 +4,9 @@ import asyncio
 import contextlib
 import json
 import socket
-from collections.abc import AsyncIterator
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import uvicorn
 from google.genai import types
@@ -59,9 +61,8 @@ async def reply(request: LlmRequest) -> Reply:
 
 def make_agent() -> Agent:
     """Return the agent."""
-    data = Agent(
-        name="data_agent", model=FunctionModel(lambda _: says(json.dumps(DATA))), output_schema={"type": "object"}
-    )
+    model = FunctionModel(lambda _: says(json.dumps(DATA)))
+    data = Agent(name="data_agent", model=model, output_schema={"type": "object"})
     tools = [save_file, LongRunningFunctionTool(ask)]
     return Agent(name="tck", model=FunctionModel(reply), tools=tools, sub_agents=[data])
 
@@ -87,22 +88,24 @@ class Front:
         headers = [(name, value) for name, value in scope["headers"] if name != b"content-length"]
         headers += [(b"authorization", f"Bearer {TOKEN}".encode()), (b"content-length", str(len(body)).encode())]
         path = f"/a2a/tck{path}" if path.startswith("/.well-known") else path
-        parts = iter([{"type": "http.request", "body": body, "more_body": False}])
+        parts: Iterator[Any] = iter([{"type": "http.request", "body": body, "more_body": False}])
 
-        async def receive_rest() -> dict[str, object]:
+        async def receive_rest() -> Any:
             return next(parts, None) or await receive()
 
         await self._app({**scope, "path": path, "raw_path": path.encode(), "headers": headers}, receive_rest, send)
 
 
 def name_message(body: bytes) -> bytes:
-    """Put the ID of a message before its text."""
+    """Put the ID of a message before its text, and make it unique: the kit starts several tasks with one ID."""
     content = json.loads(body)
     message = (content.get("params") or content).get("message")
     if message and message.get("messageId", "").startswith(("tck-", "test-")):
         for part in message["parts"]:
             if "text" in part:
                 part["text"] = f"{message['messageId']} {part['text']}"
+        if not {"contextId", "taskId"} & set(message):
+            message["messageId"] += f"-{uuid.uuid4().hex}"
     return json.dumps(content).encode()
 
 
