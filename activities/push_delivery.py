@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Protocol
@@ -28,6 +27,7 @@ from waystation.core.push import (
     parse_hosts,
 )
 from waystation.history import describe_workflow
+from waystation.project_file import find_setting
 from waystation.tls import default_ssl_context
 
 events = structlog.get_logger("waystation.activities")
@@ -96,7 +96,7 @@ class PushDelivery:
         """Send a state, and return the problem, which contains no secret, or an empty string."""
         import httpx2
 
-        if find_push_fault(config.url, parse_hosts(os.environ.get(PUSH_HOSTS, ""))):
+        if find_push_fault(config.url, parse_hosts(find_setting(PUSH_HOSTS) or "")):
             return "NotAllowed"
         try:
             headers = {"content-type": "application/a2a+json", **self._make_headers(task, config)}

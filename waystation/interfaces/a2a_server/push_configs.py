@@ -1,7 +1,6 @@
 """Push configurations: where the states of a task are sent. Each task that has one has a workflow that keeps them."""
 
 import json
-import os
 import uuid
 from collections.abc import Sequence
 from datetime import timedelta
@@ -32,6 +31,7 @@ from waystation.core.push import (
 )
 from waystation.interfaces.a2a_server.task_reads import TaskReader
 from waystation.interfaces.a2a_server.task_views import TaskRef
+from waystation.project_file import find_setting
 from waystation.web.starter import identify_starter, tenant_of
 from waystation.web.typed_routes import HOLD_S
 from waystation.web.web_services import WebServices
@@ -41,7 +41,7 @@ QUERY_S = 10.0
 
 def read_hosts() -> frozenset[str]:
     """Return the hosts that push configurations may name."""
-    return parse_hosts(os.environ.get(PUSH_HOSTS, ""))
+    return parse_hosts(find_setting(PUSH_HOSTS) or "")
 
 
 class PushConfigs:
