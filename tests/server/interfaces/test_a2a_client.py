@@ -43,7 +43,8 @@ for await (const event of client.sendMessageStream(send({ text: 'Pay.' }))) {
 const task = await client.getTask({ tenant: '', id });
 const [call] = task.status.message.metadata.waystation.calls;
 const done = await client.sendMessage(send({ data: { action: 'approve', digest: call.digest } }, id));
-console.log(JSON.stringify({ asked: task.status.state, tool: call.tool, streamed: states.length > 0, done: (done.payload?.value ?? done).status.state }));
+const [asked, ended] = [task, done.payload?.value ?? done].map((each) => each.status.state);
+console.log(JSON.stringify({ asked, ended, tool: call.tool, streamed: states.length > 0 }));
 """
 
 
@@ -65,4 +66,4 @@ async def test_the_client_for_javascript_streams_and_approves(serve: Serve, tmp_
         assert process.returncode == 0, err.decode()
     result = json.loads(out)
     assert (result["tool"], result["streamed"], till.paid) == ("pay", True, [5])
-    assert (result["asked"], result["done"]) == (6, 3)  # TASK_STATE_INPUT_REQUIRED, TASK_STATE_COMPLETED
+    assert (result["asked"], result["ended"]) == (6, 3)  # TASK_STATE_INPUT_REQUIRED, TASK_STATE_COMPLETED
