@@ -25,9 +25,9 @@ from waystation.activities.model_choice import (
 )
 from waystation.activities.notifications import Channels, LinkSigner, Notifier, read_channels
 from waystation.activities.proofs import Keys, ProofFactory, TokenVerifier
-from waystation.activities.push_delivery import PushDelivery
 from waystation.activities.scope_delivery import ScopeKeeper
 from waystation.activities.session_history import ConversationReader, SessionHistories
+from waystation.activities.task_pushes import PushDelivery
 from waystation.activities.tool_caller import ToolCaller
 
 __all__ = [

@@ -3,8 +3,6 @@
 It is a workflow of its own, so that neither a slow program nor a lost configuration concerns the invocation.
 """
 
-from datetime import timedelta
-
 from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import ActivityError, ApplicationError
@@ -18,6 +16,7 @@ from waystation.core.push import (
     PUSH_WORKFLOW,
     PUT_PUSH,
     PushConfig,
+    PushDeletion,
     PushReport,
     PushTask,
 )
@@ -27,7 +26,7 @@ from waystation.workflows.ports import NO_ARGUMENT, input_data, raw, result_of
 LONGEST_PAUSE_S, LONGEST_RETRY_S = 30.0, 3_600.0
 ATTEMPTS_AFTER_END = 80
 """How often an end is delivered again, which takes about three days."""
-KEPT_AFTER_END = timedelta(days=1)
+KEPT_AFTER_END_S = 86_400.0
 """How long the configurations of a task that has ended can be read."""
 LOOKS_PER_RUN = 200
 
@@ -57,7 +56,7 @@ class AgentPushDelivery:
             if self._changed:
                 continue
             if report.ended and (not report.failed or attempts >= ATTEMPTS_AFTER_END):
-                if not await self._wait(KEPT_AFTER_END.total_seconds()):
+                if not await self._wait(KEPT_AFTER_END_S):
                     return
                 continue
             longest_s = LONGEST_RETRY_S if report.failed else LONGEST_PAUSE_S
@@ -102,9 +101,11 @@ class AgentPushDelivery:
         return {"id": config.id}
 
     @workflow.update(name=DELETE_PUSH)
-    async def delete_config(self, id: str, subject: str, tenant: str | None) -> JsonObject:
+    async def delete_config(self, params: RawValue = NO_ARGUMENT) -> JsonObject:
         """Delete a configuration of a person, if it exists."""
-        kept = tuple(other for other in self._task.configs if other.id != id or _owner(other) != (subject, tenant))
+        old = PushDeletion.model_validate_json(result_of(params.payload))
+        owner = (old.subject, old.tenant)
+        kept = tuple(other for other in self._task.configs if other.id != old.id or _owner(other) != owner)
         self._task = self._task.model_copy(update={"configs": kept})
         self._changed = True
         return {}

@@ -1,4 +1,4 @@
-"""What push configurations of A2A tasks record, and which URLs they may name. Pure."""
+"""The recorded push configurations of A2A tasks, and the URLs that they may name. Pure."""
 
 from collections.abc import Collection
 from urllib.parse import urlsplit
@@ -44,6 +44,14 @@ class PushConfig(Recorded):
     sealed: str | None = Field(default=None, max_length=40_000, repr=False)
     scheme: str = Field(default="", max_length=100)
     person: PushPerson
+
+
+class PushDeletion(Recorded):
+    """The configuration of a person to delete."""
+
+    id: str
+    subject: str
+    tenant: TenantName | None = None
 
 
 class PushTask(Recorded):

@@ -54,7 +54,7 @@ def waits(task: Any) -> Any:
 
 
 async def test_a_call_is_answered_after_the_server_was_replaced(serve: Serve) -> None:
-    """A task outlives the server that took it. A text is no consent, and an answer counts once."""
+    """A task outlives the server that took it. A text does not count as consent, and an answer counts once."""
     till = Till()
     async with serve(payer(till, {"amount": 5})) as env:
         async with site(env.client, **a2a()) as web, web.program() as program:
@@ -93,7 +93,7 @@ async def test_a_call_for_others_requires_authorization(serve: Serve) -> None:
             2,
             ["waive", "cancel"],
         )
-        said = await call(program, "payer", "SendMessage", message=message("Go on.", taskId=task["id"]))
+        said = await call(program, "payer", "SendMessage", message=message("Continue.", taskId=task["id"]))
         assert "erin, fred" in said["message"]
         answer = {"action": "approve", "digest": waits(task)["digest"]}
         refused = await call(program, "payer", "SendMessage", message=message(answer, taskId=task["id"]))

@@ -23,6 +23,7 @@ from waystation.core.push import (
     PUSH_WORKFLOW,
     PUT_PUSH,
     PushConfig,
+    PushDeletion,
     PushPerson,
     PushTask,
     find_push_fault,
@@ -105,7 +106,8 @@ class PushConfigs:
 
     async def delete(self, reader: TaskReader, ref: TaskRef, id: str) -> None:
         """Delete one of the person's configurations, if it exists."""
-        args = [id, identify_starter(reader.login), tenant_of(reader.login)]
+        subject, tenant = identify_starter(reader.login), tenant_of(reader.login)
+        args = [PushDeletion(id=id, subject=subject, tenant=tenant).model_dump(mode="json")]
         try:
             await self._update(ids.push_delivery(ref.invocation_id), DELETE_PUSH, args, None)
         except RPCError as error:
