@@ -49,8 +49,17 @@ def test_allowed_hosts_receive_states(url: str) -> None:
 def test_a_person_is_asked_as_the_policy_says(policy: ApprovalPolicy | None, is_asked: bool) -> None:
     """An approver is asked unless the policy names others, or excludes the requester."""
     person = PushPerson(subject="dana", names=("dana",), is_approver=True)
-    names = {"function_call_id": "fc-1", "invocation_id": "i", "agent": "a", "tool": "t", "digest": "d"}
     call = PendingCall(
-        **names, args={}, kind="confirmation", requested_at=0.0, deadline=1.0, user_id="dana", policy=policy
+        function_call_id="fc-1",
+        invocation_id="i",
+        agent="a",
+        tool="t",
+        args={},
+        kind="confirmation",
+        digest="d",
+        requested_at=0.0,
+        deadline=1.0,
+        user_id="dana",
+        policy=policy,
     )
     assert person.is_asked(call) is is_asked
