@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 from typing import Any
 from uuid import uuid4
 
+from tests.agents import Till
 from tests.server.conftest import Serve
 from tests.server.web.desk import asker, payer
 from tests.server.web.sites import Site, site
-from tests.server.workflows.outside import Till
 from waystation.agents import Agent
 from waystation.core.approval import ApprovalPolicy
 from waystation.extensions import load_interfaces
