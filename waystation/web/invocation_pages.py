@@ -396,7 +396,7 @@ class _StreamResponse(EventSourceResponse):
 
 
 def _unknown(id: str) -> RequestRefused:
-    text = f"No invocation has the ID {id!r}. An ID is a single path segment: write `/` as %2F."
+    text = f"No invocation has the ID {id!r}. In a URL, write `/` in an ID as %2F."
     return RequestRefused(HTTPStatus.NOT_FOUND, "UnknownInvocation", text)
 
 
