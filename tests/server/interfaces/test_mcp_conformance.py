@@ -6,11 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.paths import ROOT
-from tests.server.conftest import Serve
-from tests.server.interfaces.conformance import conformance_site, make_agents
 
 NODE = Path(sys.executable).with_name("node")
 SUITE = ROOT / ".node" / "node_modules" / "@modelcontextprotocol" / "conformance" / "dist" / "index.js"

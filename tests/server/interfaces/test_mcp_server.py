@@ -1,17 +1,51 @@
 """Agents as tools of MCP clients, driven with the client of the package `mcp`."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp.shared.exceptions import MCPError
+from mcp_types import ElicitResult
 
+from tests.fakes.openid import FakeOpenId
 from tests.server.conftest import Serve
 from tests.server.interfaces.mcp_clients import Person, accepts, ask, connected, start_task
 from tests.server.web.desk import payer
 from tests.server.web.sites import site
 from tests.server.workflows.outside import Till
+from tests.unit.identity.conftest import Installation, installed
+from tests.unit.identity.test_bearer import RESOURCE, write
+from waystation.agents import Agent
+from waystation.approvers import Gatekeeper
+from waystation.approvers.audit import gather_invocation
+from waystation.core.approval import ApprovalPolicy
 from waystation.extensions import load_interfaces
+from waystation.models import LlmRequest, LlmResponse
+from waystation.testing import FunctionModel, calls, responses
+from waystation.tools.long_running_tool import LongRunningFunctionTool
 
 INTERFACES = load_interfaces(["mcp"])
+TABLES = '[oidc.grant]\nauthor = ["role:authors"]\n[envelope]\npublic_key = "envelope-public.json"\n'
+FINANCE = ApprovalPolicy(approvers=("role:finance",), verified=True)
+
+
+@pytest.fixture
+def openid(own_openid: FakeOpenId) -> FakeOpenId:
+    """Return a provider whose tokens are for this server."""
+    own_openid.audience = RESOURCE
+    return own_openid
+
+
+@pytest.fixture
+def there(tmp_path: Path, openid: FakeOpenId) -> Installation:
+    """Return an installation whose workers and web server accept access tokens."""
+    return installed(tmp_path / "identity", openid, {"audience": RESOURCE, "tenant_claim": "org"})
+
+
+def keeper_of(there: Installation) -> Gatekeeper:
+    """Return the gatekeeper of a web server that accepts access tokens."""
+    file = write(there.folder / "tokens.toml", there.provider, 'tenant_claim = "org"', tables=TABLES)
+    return Gatekeeper.from_file(file, "default", interface="web")
 
 
 def site_of(client: Any, **options: Any) -> Any:
@@ -32,7 +66,6 @@ async def test_a_client_without_tasks_calls_an_agent_and_answers_with_a_tool(ser
         assert {"payer", "agent_start", "agent_get", "agent_answer", "agent_cancel"} <= set(tools)
         waiting = await client.call_tool("payer", {"message": "Pay."})
         state = waiting.structured_content
-        assert state, waiting.content
         assert (waiting.is_error, state["status"]) == (False, "waiting")
         [call] = state["calls"]
         assert (call["tool"], call["args"], "approve" in call["actions"]) == ("pay", {"amount": 5}, True)
@@ -80,3 +113,107 @@ async def test_a_task_is_answered_in_part_and_completes(serve: Serve) -> None:
         while (task := await ask(client, "tasks/get", id))["status"] == "working":
             pass
         assert (task["status"], task["result"]["content"][0]["text"], till.paid) == ("completed", "Done.", [5])
+
+
+async def test_a_task_of_another_person_does_not_exist_and_only_an_approver_answers(
+    serve: Serve, there: Installation, openid: FakeOpenId
+) -> None:
+    """The requester's task names who is awaited. The answer of an approver needs no access to the task."""
+    till = Till()
+    agent = payer(till, {"amount": 5}, approval=FINANCE)
+
+    def token(subject: str, role: str, org: str = "acme") -> str:
+        return openid.token(subject, roles=[role], org=org)
+
+    async with (
+        serve(agent, identity=there.worker) as env,
+        site_of(env.client, gatekeeper=keeper_of(there)) as web,
+        connected(web.url, token=token("ann", "authors"), person=Person(), tasks=True) as ann,
+        connected(web.url, token=token("bob", "authors"), person=Person(), tasks=True) as bob,
+        connected(web.url, token=token("ann", "authors", "globex"), person=Person(), tasks=True) as namesake,
+        connected(web.url, token=token("mallory", "finance", "globex")) as mallory,
+        connected(web.url, token=token("erin", "finance")) as erin,
+    ):
+        id = (await start_task(ann, "payer", message="Pay."))["taskId"]
+        while "waits for finance" not in (task := await ask(ann, "tasks/get", id))["statusMessage"]:
+            pass
+        assert (task["status"], f"{web.url}/approvals/" in task["statusMessage"]) == ("working", True)
+        [call] = (await ann.call_tool("agent_get", {"invocation_id": id})).structured_content["calls"]
+        assert call["actions"] == []
+        for other in (bob, namesake):
+            for method in ("tasks/get", "tasks/update", "tasks/cancel"):
+                problems = [await refusal(ask(other, method, each)) for each in (id, f"{id[:-1]}-")]
+                assert problems[0].replace(id, "") == problems[1].replace(f"{id[:-1]}-", "")
+            for tool in ("agent_get", "agent_cancel"):
+                assert (await other.call_tool(tool, {"invocation_id": id})).content[0].text in problems[0]
+        answer = {"call_id": call["call_id"], "action": "approve", "digest": call["digest"]}
+        refused = [(await each.call_tool("agent_answer", answer)).content[0].text for each in (ann, bob, mallory)]
+        assert "does not name you" in refused[0]
+        assert "No call has the ID" in refused[1]
+        assert refused[2] == refused[1]
+        assert (await erin.call_tool("agent_answer", answer)).structured_content["outcome"] == "accepted"
+        while (task := await ask(ann, "tasks/get", id))["status"] == "working":
+            pass
+        assert (task["status"], till.paid) == ("completed", [5])
+        lines = (await gather_invocation(env.client, id)).by_invocation[id]
+        [line] = [line for line in lines if line["kind"] == "decided"]
+        assert (line["interface"], line["verified"]["subject"]) == ("mcp", "erin")
+
+
+async def refusal(request: Any) -> str:
+    """Return the text of the error for invalid parameters that a request gets."""
+    with pytest.raises(MCPError) as caught:
+        await request
+    assert caught.value.error.code == -32602
+    return str(caught.value.error.message)
+
+
+async def test_forms_that_were_closed_or_do_not_fit_answer_nothing(serve: Serve) -> None:
+    """Only `confirm` decides; a declined form is a rejection."""
+    till = Till()
+    async with (
+        serve(payer(till, {"amount": 5})) as env,
+        site_of(env.client) as web,
+        connected(web.url, person=Person(ElicitResult(action="cancel")), tasks=True) as client,
+    ):
+        id = (await start_task(client, "payer", message="Pay."))["taskId"]
+        while (task := await ask(client, "tasks/get", id))["status"] == "working":
+            pass
+        [key] = task["inputRequests"]
+        for response in ({"action": "accept", "content": {"approve": True}}, {"action": "accept"}, {"confirm": True}):
+            await refusal(ask(client, "tasks/update", id, input_responses={key: response}))
+        for responses in ({key: {"action": "cancel"}}, {"0" * 32: {"action": "accept", "content": {"confirm": True}}}):
+            await ask(client, "tasks/update", id, input_responses=responses)
+            assert list((await ask(client, "tasks/get", id))["inputRequests"]) == [key]
+        await ask(client, "tasks/update", id, input_responses={key: {"action": "decline"}})
+        while (task := await ask(client, "tasks/get", id))["status"] == "working":
+            pass
+        assert (task["status"], till.paid) == ("completed", [])
+
+
+def ask_why() -> None:
+    """Ask a person why."""
+
+
+def ask_once(request: LlmRequest) -> LlmResponse | str:
+    """Ask, and repeat the answer."""
+    answers = responses(request)
+    return str(answers[0][1]["result"]) if answers else calls(("ask_why", {}))
+
+
+async def test_a_message_with_its_id_counts_once_and_a_session_continues(serve: Serve) -> None:
+    """A client that lost a result sends the message again; another person's ID is another one."""
+    async with (
+        serve(Agent(name="asker", model=FunctionModel(ask_once), tools=[LongRunningFunctionTool(ask_why)])) as env,
+        site_of(env.client) as web,
+        connected(web.url, person=Person(accepts(result="Because."))) as client,
+    ):
+        start = {"agent": "asker", "message": "Ask.", "message_id": env.client.task_queue}
+        started = [(await client.call_tool("agent_start", start)).structured_content for _ in range(2)]
+        assert started[0]["invocation_id"] == started[1]["invocation_id"]
+        message = {"message": "Ask.", "session": env.client.task_queue, "message_id": "m-1"}
+        first = await client.call_tool("asker", message)
+        assert (first.content[0].text, first.structured_content["status"]) == ("Because.", "completed")
+        again = await client.call_tool("asker", message)
+        assert again.structured_content["invocation_id"] == first.structured_content["invocation_id"]
+        await client.call_tool("agent_cancel", {"invocation_id": started[0]["invocation_id"]})

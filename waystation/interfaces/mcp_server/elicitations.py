@@ -19,6 +19,8 @@ from waystation.web.call_api import AnswerBody
 
 MAX_ARGS_CHARS = 4_000
 """Calls with longer arguments are answered on their page, where people can read them."""
+APPROVED = ("confirmation", "budget")
+"""The kinds of calls that a person approves or rejects. Of the others, only questions have forms."""
 PRIMITIVES = ("string", "number", "integer", "boolean")
 KEYWORDS = ("type", "title", "description", "enum", "minLength", "maxLength", "minimum", "maximum", "default")
 """The keywords of JSON Schema that forms may have. The worker verifies the response against all of them."""
@@ -63,7 +65,7 @@ def read_answers(
 
 
 def _make_schema(call: OpenCall) -> JsonObject | None:
-    if "approve" in call.actions and call.view.pending.kind in ("confirmation", "budget"):
+    if "approve" in call.actions and call.view.pending.kind in APPROVED:
         properties: JsonObject = {"confirm": {"type": "boolean", "title": "Approve"}, "comment": _TEXT}
         needed = ["confirm", "comment"] if words.needs_comment(call.view.pending) else ["confirm"]
         return {"type": "object", "properties": properties, "required": needed}
@@ -97,7 +99,7 @@ def _make_message(call: OpenCall) -> str:
 def _read_answer(call: OpenCall, result: ElicitResult) -> AnswerBody:
     content = dict(result.content or {})
     shown: dict[str, Any] = {"digest": call.view.pending.digest, "question": call.view.pending.question}
-    if "approve" not in call.actions and result.action == "accept":
+    if call.view.pending.kind not in APPROVED and result.action == "accept":
         return AnswerBody(action="respond", response=content, **shown)
     confirmed, comment = content.get("confirm"), content.get("comment")
     if result.action == "decline":

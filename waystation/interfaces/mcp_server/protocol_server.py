@@ -37,6 +37,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 from temporalio.service import RPCError
 
+from waystation.configuration import login_name
 from waystation.core.errors import InvalidInput, WaystationError
 from waystation.core.payload import JsonObject, describe_faults
 from waystation.interfaces.mcp_server.agent_tools import (
@@ -350,9 +351,10 @@ def make_rows(services: WebServices, /) -> Sequence[RouteRow]:
     return [RouteRow("POST", PATH, ProtocolServer(services).serve, "login", accepts=(JSON,))]  # type: ignore[arg-type]  # an ASGI application is a response
 
 
-async def serve_stdio(services: WebServices, login: Login) -> None:
-    """Serve one client over standard input and output, for a person who is not verified."""
-    server = ProtocolServer(services, local=login).server
+async def serve_stdio(services: WebServices) -> None:
+    """Serve one client over standard input and output, for the user of the operating system, who is not verified."""
+    local = Login(login_name() or "", browser=False, vouched=False)
+    server = ProtocolServer(services, local=local).server
     async with stdio_server() as (receiving, sending):
         await server.run(receiving, sending, server.create_initialization_options())
 
