@@ -68,10 +68,10 @@ async def test_a_client_without_tasks_calls_an_agent_and_answers_with_a_tool(ser
         state = waiting.structured_content
         assert (waiting.is_error, state["status"]) == (False, "waiting")
         [call] = state["calls"]
-        assert (call["tool"], call["args"], "approve" in call["actions"]) == ("pay", {"amount": 5}, True)
+        assert (call["tool"], call["args"], "approve" in call["allowed"]) == ("pay", {"amount": 5}, True)
         assert call["link"].startswith(f"{web.url}/approvals/")
         assert state["invocation_id"] in waiting.content[0].text
-        answer = {"call_id": call["call_id"], "action": "approve", "digest": call["digest"]}
+        answer = {"call_id": call["id"], "action": "approve", "digest": call["digest"]}
         assert (await client.call_tool("agent_answer", answer)).structured_content["outcome"] == "accepted"
         ended = await client.call_tool("agent_get", {"invocation_id": state["invocation_id"], "wait_s": 50})
         assert (ended.content[0].text, ended.structured_content["status"], till.paid) == ("Done.", "completed", [5])
@@ -139,14 +139,14 @@ async def test_a_task_of_another_person_does_not_exist_and_only_an_approver_answ
             pass
         assert (task["status"], f"{web.url}/approvals/" in task["statusMessage"]) == ("working", True)
         [call] = (await ann.call_tool("agent_get", {"invocation_id": id})).structured_content["calls"]
-        assert call["actions"] == []
+        assert call["allowed"] == []
         for other in (bob, namesake):
             for method in ("tasks/get", "tasks/update", "tasks/cancel"):
                 problems = [await refusal(ask(other, method, each)) for each in (id, f"{id[:-1]}-")]
                 assert problems[0].replace(id, "") == problems[1].replace(f"{id[:-1]}-", "")
             for tool in ("agent_get", "agent_cancel"):
                 assert (await other.call_tool(tool, {"invocation_id": id})).content[0].text in problems[0]
-        answer = {"call_id": call["call_id"], "action": "approve", "digest": call["digest"]}
+        answer = {"call_id": call["id"], "action": "approve", "digest": call["digest"]}
         refused = [(await each.call_tool("agent_answer", answer)).content[0].text for each in (ann, bob, mallory)]
         assert "does not name you" in refused[0]
         assert "No call has the ID" in refused[1]

@@ -9,18 +9,17 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from waystation.approvers import check_role
-from waystation.core.actions import Action
 from waystation.core.log import Log
 from waystation.core.payload import JsonObject
 from waystation.interfaces.open_calls import OpenCall, find_calls_of
 from waystation.presentation import words
-from waystation.web.call_api import Accepted, AnswerBody, RefusedAnswer, Unconfirmed
+from waystation.web.call_api import Accepted, AnswerBody, RefusedAnswer, Unconfirmed, make_call
 from waystation.web.invocation_api import find_status, wait_until
 from waystation.web.invocation_pages import VisibleInvocation
 from waystation.web.logins import Login
 from waystation.web.paths import format_call_path
 from waystation.web.starter import AgentName
-from waystation.web.typed_routes import HOLD_S, Body, ReplyBody
+from waystation.web.typed_routes import HOLD_S, Body
 from waystation.web.web_services import WebServices
 
 WAIT_S = HOLD_S - 5
@@ -50,10 +49,15 @@ class StartArguments(MessageArguments):
     agent: AgentName
 
 
-class GetArguments(Body):
-    """An invocation to read."""
+class ChosenInvocation(Body):
+    """An invocation to cancel."""
 
     invocation_id: str
+
+
+class GetArguments(ChosenInvocation):
+    """An invocation to read."""
+
     wait_s: WaitSeconds = 0
     """How many seconds to wait while the agent is working."""
 
@@ -62,49 +66,7 @@ class AnswerArguments(AnswerBody):
     """An answer to a call that waits. Send the `digest` that you have shown to the person who answers."""
 
     call_id: str
-
-
-class CancelArguments(Body):
-    """An invocation to cancel."""
-
-    invocation_id: str
-
-
-class WaitingCall(ReplyBody):
-    """A call that waits for a person."""
-
-    call_id: str
-    agent: str
-    tool: str
-    title: str | None
-    args: JsonObject
-    kind: str
-    digest: str
-    question: int | None
-    response_schema: JsonObject | None
-    actions: tuple[Action, ...]
-    """The actions that you may perform. Empty if somebody else has to answer."""
-    waits_for: str
-    deadline: datetime
-    link: str | None
-    """The page on which the call can be answered."""
-
-
-class InvocationState(ReplyBody):
-    """The state of an invocation."""
-
-    invocation_id: str
-    agent: str
-    status: str
-    """`running`, `waiting`, `held`, `completed`, `failed`, `canceled`, `terminated` or `timed_out`."""
-    text: str | None
-    output: JsonObject | None
-    reason: str | None
-    """Why the agent failed or stopped early."""
-    artifacts: dict[str, int]
-    """The files that the agent has saved, each with its latest version."""
-    calls: tuple[WaitingCall, ...]
-    """The calls that wait."""
+    """The `id` of the call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,33 +94,26 @@ class InvocationView:
         return failure.message or failure.error_type if failure else self.log.state.result().reason
 
     @property
-    def created_at(self) -> datetime:
-        """The time of the message. The workflow may have continued as new since."""
-        return self._find_event_time(0)
-
-    @property
-    def changed_at(self) -> datetime:
-        """The time of the latest event."""
-        return self._find_event_time(-1)
-
-    def _find_event_time(self, index: int) -> datetime:
+    def times(self) -> tuple[datetime, datetime]:
+        """The times of the message and of the latest event."""
         events = self.log.state.events
-        return datetime.fromtimestamp(events[index].timestamp, UTC) if events else self.found.described.start_time
+        moments = [datetime.fromtimestamp(event.timestamp, UTC) for event in (*events[:1], *events[-1:])]
+        return (moments[0], moments[-1]) if moments else (self.found.described.start_time,) * 2
 
-    def describe(self, place: str) -> InvocationState:
+    def describe(self, place: str) -> JsonObject:
         """Return the state for a client. `place` is the address of the web application, or an empty string."""
         is_over = self.log.state.outcome.ended is not None
         result = self.log.state.result() if is_over else None
-        return InvocationState(
-            invocation_id=self.found.invocation.id,
-            agent=self.found.input.agent,
-            status=self.status,
-            text=result.text if result else None,
-            output=result.output if result else None,
-            reason=self.reason if is_over else None,
-            artifacts=dict(self.log.state.outcome.artifact_delta),
-            calls=tuple(describe_call(call, place) for call in self.calls),
-        )
+        return {
+            "invocation_id": self.found.invocation.id,
+            "agent": self.found.input.agent,
+            "status": self.status,
+            "text": result.text if result else None,
+            "output": result.output if result else None,
+            "reason": self.reason if is_over else None,
+            "artifacts": dict(self.log.state.outcome.artifact_delta),
+            "calls": [describe_call(call, place) for call in self.calls],
+        }
 
 
 def find_time() -> float:
@@ -166,18 +121,14 @@ def find_time() -> float:
     return asyncio.get_running_loop().time()
 
 
-def describe_call(call: OpenCall, place: str) -> WaitingCall:
-    """Return a call for a client."""
-    pending = call.view.pending
-    names = ("agent", "tool", "title", "args", "kind", "digest", "question", "response_schema")
-    return WaitingCall(
-        **{name: getattr(pending, name) for name in names},
-        call_id=pending.approval_id,
-        actions=call.actions,
-        waits_for=words.format_approvers(pending),
-        deadline=datetime.fromtimestamp(pending.deadline, UTC),
-        link=f"{place}{format_call_path(pending.approval_id)}" if place else None,
-    )
+def describe_call(call: OpenCall, place: str) -> JsonObject:
+    """Return a call as the JSON API shows it, with what the person may do and the page to do it."""
+    return {
+        **make_call(call.view.pending).model_dump(mode="json", exclude_none=True),
+        "allowed": list(call.actions),
+        "waits_for": words.format_approvers(call.view.pending),
+        "link": f"{place}{format_call_path(call.view.id)}" if place else None,
+    }
 
 
 class AgentTools:

@@ -4,7 +4,6 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
@@ -30,7 +29,6 @@ from mcp_types import (
     RequestParams,
     TextContent,
     Tool,
-    ToolAnnotations,
 )
 from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
@@ -44,9 +42,8 @@ from waystation.interfaces.mcp_server.agent_tools import (
     WAIT_S,
     AgentTools,
     AnswerArguments,
-    CancelArguments,
+    ChosenInvocation,
     GetArguments,
-    InvocationState,
     InvocationView,
     MessageArguments,
     StartArguments,
@@ -54,20 +51,28 @@ from waystation.interfaces.mcp_server.agent_tools import (
 )
 from waystation.interfaces.mcp_server.elicitations import make_forms, read_answers
 from waystation.version import waystation_version
-from waystation.web.call_api import AnswerBody, RefusedAnswer, Unconfirmed
+from waystation.web.call_api import Accepted, RefusedAnswer, Unconfirmed
 from waystation.web.http_responses import RequestRefused, to_refused
 from waystation.web.logins import Login
 from waystation.web.paths import root
 from waystation.web.route_table import RouteRow
-from waystation.web.typed_routes import HOLD_S, JSON, BodyType
+from waystation.web.typed_routes import HOLD_S, JSON, Body, BodyType
 from waystation.web.web_services import WebServices
 
 PATH = "/mcp"
 TASKS = "io.modelcontextprotocol/tasks"
 LIST_TTL_MS = 60_000
-POLL_MS = {"running": 2_000}
-"""How often clients should read a task, by its status."""
-POLL_WAITING_MS = 10_000
+POLL_MS, POLL_WAITING_MS = 2_000, 10_000
+"""How often clients should read a task that works, and one that waits for a person."""
+OPEN = ("running", "waiting", "held")
+TASK_ENDS = {
+    "completed": "completed",
+    "failed": "completed",
+    "canceled": "cancelled",
+    "terminated": "failed",
+    "timed_out": "failed",
+}
+"""The status of a task by that of its ended invocation. An agent that fails has completed the task with an error."""
 FORM_S = 600.0
 """How long a call over standard input and output waits for the person of the client."""
 TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -76,7 +81,7 @@ INSTRUCTIONS = (
     "Each agent is a tool. An agent may take long, or wait for a person. Then the result has an `invocation_id` and "
     "the calls that wait; read it again with `agent_get`. Use `agent_answer` only to send what a person has decided."
 )
-PROBLEMS = (RequestRefused, WaystationError, RPCError)
+PROBLEMS = (RequestRefused, WaystationError, RPCError, TimeoutError)
 """The errors that have a text for the client."""
 Context = ServerRequestContext[Any, Any]
 
@@ -93,29 +98,13 @@ class UpdateParams(TaskParams):
     input_responses: dict[str, Any] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class PlainTool:
-    """A tool for clients without the extension for tasks."""
-
-    arguments: type[BaseModel]
-    description: str
-    for_authors: bool = False
-    reads_only: bool = False
-
-
-PLAIN_TOOLS: Mapping[str, PlainTool] = {
-    "agent_start": PlainTool(
-        StartArguments, "Start an agent and return its `invocation_id` at once. Read it with `agent_get`.", True
-    ),
-    "agent_get": PlainTool(
-        GetArguments, "Read the status, the result and the waiting calls of an invocation.", reads_only=True
-    ),
-    "agent_answer": PlainTool(
-        AnswerArguments,
-        "Answer a call that waits for a person, only as that person has decided after reading the call.",
-    ),
-    "agent_cancel": PlainTool(CancelArguments, "Request the cancellation of an invocation.", True),
+PLAIN_TOOLS: Mapping[str, tuple[type[Body], bool, str]] = {
+    "agent_start": (StartArguments, True, "Start an agent and return its `invocation_id` at once."),
+    "agent_get": (GetArguments, False, "Read the status, the result and the waiting calls of an invocation."),
+    "agent_answer": (AnswerArguments, False, "Answer a call as a person has decided who has read it."),
+    "agent_cancel": (ChosenInvocation, True, "Request the cancellation of an invocation."),
 }
+"""The tools for clients without the extension for tasks: arguments, whether only authors may use them, and help."""
 
 
 class ProtocolServer:
@@ -152,14 +141,16 @@ class ProtocolServer:
         login = self._find_login(ctx)
         async with _translate_problems():
             agents = await self.tools.list_agents(login)
-        plain = {name: tool for name, tool in PLAIN_TOOLS.items() if not tool.for_authors or "author" in login.roles}
-        named = {name: text for name, text in agents.items() if TOOL_NAME.fullmatch(name) and name not in PLAIN_TOOLS}
         tools = [
-            _make_tool(name, tool.description, tool.arguments, has_state=name != "agent_answer", reads=tool.reads_only)
-            for name, tool in plain.items()
+            Tool(name=name, description=text, input_schema=arguments.model_json_schema())
+            for name, (arguments, for_authors, text) in PLAIN_TOOLS.items()
+            if "author" in login.roles or not for_authors
         ]
+        schema = MessageArguments.model_json_schema()
         tools += [
-            _make_tool(name, text or f"The agent {name}.", MessageArguments) for name, text in sorted(named.items())
+            Tool(name=name, description=text or f"The agent {name}.", input_schema=schema)
+            for name, text in sorted(agents.items())
+            if TOOL_NAME.fullmatch(name) and name not in PLAIN_TOOLS
         ]
         return ListToolsResult(tools=tools)
 
@@ -169,7 +160,7 @@ class ProtocolServer:
         """Call a tool. Refusals are results, so that a model can read them."""
         login, arguments = self._find_login(ctx), params.arguments or {}
         try:
-            async with _limit_time(None if ctx.session.can_send_request else HOLD_S):
+            async with asyncio.timeout(None if ctx.session.can_send_request else HOLD_S):
                 match params.name:
                     case "agent_start":
                         start = _parse(StartArguments, arguments)
@@ -178,14 +169,15 @@ class ProtocolServer:
                         get = _parse(GetArguments, arguments)
                         view = await self.tools.wait(login, get.invocation_id, find_time() + get.wait_s)
                     case "agent_answer":
-                        return _format_outcome(await self._answer(login, _parse(AnswerArguments, arguments)))
+                        answer = _parse(AnswerArguments, arguments)
+                        return _format_outcome(await self.tools.answer(login, answer.call_id, answer))
                     case "agent_cancel":
-                        view = await self.tools.cancel(login, _parse(CancelArguments, arguments).invocation_id)
+                        view = await self.tools.cancel(login, _parse(ChosenInvocation, arguments).invocation_id)
                     case _:
                         return await self.call_agent(ctx, login, params)
                 return self._make_result(ctx, view)
         except PROBLEMS as error:
-            return _make_result(to_refused(error).message, is_error=True)
+            return _make_result(_explain(error).message, is_error=True)
 
     async def call_agent(self, ctx: Context, login: Login, params: CallToolRequestParams) -> Any:
         """Start an agent, and return a task, its result, a form for the person, or what the client should read later.
@@ -225,10 +217,8 @@ class ProtocolServer:
 
     def makes_task(self, ctx: Context, agent: str) -> bool:
         """Return whether the call of an agent becomes a task: if this request declares the extension."""
-        with suppress(MCPError):
-            require_client_extension(ctx, TASKS)
-            return True
-        return False
+        capabilities = ctx.session.client_capabilities
+        return capabilities is not None and TASKS in (capabilities.extensions or {})
 
     async def _ask_now(self, ctx: Context, login: Login, view: InvocationView) -> CallToolResult:
         """Show forms on a connection with which the server can send requests, as long as the person answers in time."""
@@ -277,8 +267,7 @@ class ProtocolServer:
         return {}
 
     def _find_login(self, ctx: Context) -> Login:
-        login = self._local or ctx.request.state.login  # type: ignore[union-attr]  # HTTP always has a request
-        assert isinstance(login, Login)
+        login: Login = self._local or ctx.request.state.login  # type: ignore[union-attr]  # HTTP always has a request
         return login
 
     def _check_task(self, ctx: Context, params: TaskParams) -> Login:
@@ -293,26 +282,18 @@ class ProtocolServer:
         return self._find_login(ctx)
 
     def _make_task(self, ctx: Context, view: InvocationView) -> JsonObject:
-        """Return the fields of a task. An agent that fails has completed the task with an error."""
-        match view.status:
-            case "completed" | "failed":
-                status, text = "completed", ""
-            case "canceled":
-                status, text = "cancelled", ""
-            case "terminated" | "timed_out":
-                status, text = "failed", ""
-            case _:
-                status, text = "working", _describe_waits(view.describe(self._find_place(ctx)))
-                if _takes_forms(ctx) and make_forms(view.calls):
-                    status = "input_required"
+        """Return the fields of a task."""
+        is_asking = _takes_forms(ctx) and bool(make_forms(view.calls))
+        text = _describe_waits(view.describe(self._find_place(ctx))) if view.status in OPEN else ""
+        created, changed = view.times
         return {
             "taskId": view.found.invocation.id,
-            "status": status,
+            "status": TASK_ENDS.get(view.status, "input_required" if is_asking else "working"),
             **({"statusMessage": text} if text else {}),
-            "createdAt": view.created_at.isoformat(),
-            "lastUpdatedAt": view.changed_at.isoformat(),
+            "createdAt": created.isoformat(),
+            "lastUpdatedAt": changed.isoformat(),
             "ttlMs": None,
-            "pollIntervalMs": POLL_MS.get(view.status, POLL_WAITING_MS),
+            "pollIntervalMs": POLL_WAITING_MS if view.calls else POLL_MS,
         }
 
     async def _answer_forms(self, login: Login, view: InvocationView, responses: Mapping[str, Any]) -> None:
@@ -327,10 +308,6 @@ class ProtocolServer:
             if isinstance(outcome, RefusedAnswer) and outcome.outcome == "refused":
                 raise RequestRefused(HTTPStatus(outcome.problem.status), "AnswerRefused", outcome.problem.detail)
 
-    async def _answer(self, login: Login, arguments: AnswerArguments) -> Any:
-        body = AnswerBody(**{name: value for name, value in arguments if name != "call_id"})
-        return await self.tools.answer(login, arguments.call_id, body)
-
     def _find_place(self, ctx: Context) -> str:
         """Return the address of the web application, or an empty string if there is none."""
         if self.tools.services.settings.url:
@@ -339,11 +316,9 @@ class ProtocolServer:
 
     def _make_result(self, ctx: Context, view: InvocationView) -> CallToolResult:
         state = view.describe(self._find_place(ctx))
-        is_error = state.status in ("failed", "terminated", "timed_out") or (
-            state.status == "completed" and state.reason
-        )
-        text = state.text if state.status == "completed" and not state.reason else _describe_waits(state)
-        return _make_result(text or "", state, is_error=bool(is_error))
+        is_complete = state["status"] == "completed" and not state["reason"]
+        is_error = not is_complete and state["status"] not in (*OPEN, "canceled")
+        return _make_result(state["text"] if is_complete else _describe_waits(state), state, is_error=is_error)
 
 
 def make_rows(services: WebServices, /) -> Sequence[RouteRow]:
@@ -363,22 +338,19 @@ async def serve_stdio(services: WebServices) -> None:
 async def _translate_problems() -> AsyncIterator[None]:
     """Limit the time of a request, and translate errors to those of the protocol."""
     try:
-        async with _limit_time():
+        async with asyncio.timeout(HOLD_S):
             yield
     except PROBLEMS as error:
-        refused = to_refused(error)
+        refused = _explain(error)
         code = INTERNAL_ERROR if refused.status >= HTTPStatus.INTERNAL_SERVER_ERROR else INVALID_PARAMS
         raise MCPError(code=code, message=refused.message) from None
 
 
-@asynccontextmanager
-async def _limit_time(limit_s: float | None = HOLD_S) -> AsyncIterator[None]:
-    try:
-        async with asyncio.timeout(limit_s):
-            yield
-    except TimeoutError:
-        text = f"This took longer than {limit_s:g} seconds. It may still have an effect; read the invocation again."
-        raise RequestRefused(HTTPStatus.GATEWAY_TIMEOUT, "TookTooLong", text) from None
+def _explain(error: Exception) -> RequestRefused:
+    if isinstance(error, TimeoutError):
+        text = f"This took longer than {HOLD_S:g} seconds. It may still have an effect; read the invocation again."
+        return RequestRefused(HTTPStatus.GATEWAY_TIMEOUT, "TookTooLong", text)
+    return to_refused(error)
 
 
 def _parse(kind: type[BodyType], arguments: JsonObject) -> BodyType:
@@ -395,40 +367,26 @@ def _takes_forms(ctx: Context) -> bool:
     return elicitation is not None and (elicitation.form is not None or elicitation.url is None)
 
 
-def _make_tool(
-    name: str, description: str, arguments: type[BaseModel], *, has_state: bool = True, reads: bool = False
-) -> Tool:
-    return Tool(
-        name=name,
-        description=description,
-        input_schema=arguments.model_json_schema(),
-        output_schema=InvocationState.model_json_schema(mode="serialization") if has_state else None,
-        annotations=ToolAnnotations(read_only_hint=True) if reads else None,
-    )
-
-
-def _describe_waits(state: InvocationState) -> str:
+def _describe_waits(state: JsonObject) -> str:
     """Return sentences about an invocation without a complete result: why, and what the client can do."""
-    lines = [f"{state.agent} is {state.status.replace('_', ' ')}."]
-    lines += [state.reason] if state.reason else []
-    lines += [state.text] if state.text else []
-    for call in state.calls:
-        who = "your answer" if call.actions else call.waits_for
-        lines.append(f"The call {call.tool} waits for {who}{f': {call.link}' if call.link else ''}.")
-    if state.status in ("running", "waiting", "held"):
-        lines.append(f"Read it later with agent_get and the invocation_id {state.invocation_id}.")
-    return "\n".join(lines)
+    status = state["status"]
+    lines = [f"{state['agent']} is {status.replace('_', ' ')}.", state["reason"], state["text"]]
+    for call in state["calls"]:
+        who = "your answer" if call["allowed"] else call["waits_for"]
+        link = call["link"]
+        lines.append(f"The call {call['tool']} waits for {who}{f': {link}' if link else ''}.")
+    if status in OPEN:
+        lines.append(f"Read it later with agent_get and the invocation_id {state['invocation_id']}.")
+    return "\n".join(filter(None, lines))
 
 
-def _format_outcome(outcome: Any) -> CallToolResult:
+def _format_outcome(outcome: Accepted | Unconfirmed | RefusedAnswer) -> CallToolResult:
     if isinstance(outcome, RefusedAnswer):
-        return _make_result(outcome.problem.detail, outcome, is_error=True)
-    text = outcome.detail if isinstance(outcome, Unconfirmed) else "The answer counts."
-    return _make_result(text, outcome)
+        return _make_result(outcome.problem.detail, _dump(outcome), is_error=True)
+    return _make_result(outcome.detail if isinstance(outcome, Unconfirmed) else "The answer counts.", _dump(outcome))
 
 
-def _make_result(text: str, content: BaseModel | None = None, *, is_error: bool = False) -> CallToolResult:
-    structured = content.model_dump(mode="json") if content else None
+def _make_result(text: str, structured: JsonObject | None = None, *, is_error: bool = False) -> CallToolResult:
     return CallToolResult(content=[TextContent(text=text)], structured_content=structured, is_error=is_error)
 
 
