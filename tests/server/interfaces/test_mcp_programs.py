@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp_types import ElicitResult
 
+from tests.documents import blocks
 from tests.paths import ROOT
 from tests.server.conftest import Serve
 from tests.server.interfaces.mcp_clients import Person, accepts, ask, connected, start_task
@@ -117,6 +119,18 @@ async def test_over_standard_input_nobody_is_verified(serve: Serve) -> None:
             await client.call_tool("agent_cancel", {"invocation_id": state["invocation_id"]})
     assert (call["allowed"], call.get("link"), person.asked, refused.is_error) == ([], None, [], True)
     assert "verified identity" in refused.content[0].text
+
+
+async def test_the_documented_program_calls_an_agent(serve: Serve) -> None:
+    """It prints what waits, and how to go on."""
+    [program] = blocks((ROOT / "docs" / "how-to" / "serve-agents-over-mcp.md").read_text(), "python")
+    async with serve(payer(Till(), {"amount": 5}), verify=False) as env, site_of(env.client) as web:
+        source = program.replace("http://127.0.0.1:8288", web.url)
+        environment = os.environ | {"WAYSTATION_WEB_TOKEN": TOKEN}
+        out = await asyncio.to_thread(
+            subprocess.check_output, [sys.executable, "-c", source], env=environment, text=True
+        )
+    assert "The call pay waits for your answer" in out
 
 
 async def test_the_client_of_the_typescript_sdk_approves_with_other_arguments(serve: Serve) -> None:
