@@ -110,26 +110,7 @@ class InvocationPages:
         """
         login: Login = request.state.login
         if not sees_everything(login):
-            await self.view(login, get_id(request))
-
-    async def view(self, login: Login, id: str) -> "VisibleInvocation":
-        """Return an invocation that a login may see, whether or not a worker has begun it.
-
-        Raises:
-            Refused: No such invocation exists, or the login may not see it. The two cases look the same.
-        """
-        described = await describe(self._client, id)
-        if described is None:
-            raise _unknown(id)
-        invocation = self._client.invocation(id)
-        try:
-            log = await invocation.log()
-            started = log.state.input or await read_invocation_input(self._client.temporal, described)
-        except (ForeignHistory, UnknownInvocation):
-            raise _unknown(id) from None
-        if not sees_invocation(login, started.requesters, started.tenant):
-            raise _unknown(id)
-        return VisibleInvocation(invocation, described, log, started)
+            await view_invocation(self._client, login, get_id(request))
 
     async def invocation(self, request: Request) -> Response:
         """Serve a page with the events of an invocation."""
@@ -411,6 +392,26 @@ async def describe(client: AgentClient, invocation_id: str) -> WorkflowExecution
             return None
         raise
     return described if described.workflow_type == WORKFLOW else None
+
+
+async def view_invocation(client: AgentClient, login: Login, id: str) -> VisibleInvocation:
+    """Return an invocation that a login may see, whether or not a worker has begun it.
+
+    Raises:
+        Refused: No such invocation exists, or the login may not see it. The two cases look the same.
+    """
+    described = await describe(client, id)
+    if described is None:
+        raise _unknown(id)
+    invocation = client.invocation(id)
+    try:
+        log = await invocation.log()
+        started = log.state.input or await read_invocation_input(client.temporal, described)
+    except (ForeignHistory, UnknownInvocation):
+        raise _unknown(id) from None
+    if not sees_invocation(login, started.requesters, started.tenant):
+        raise _unknown(id)
+    return VisibleInvocation(invocation, described, log, started)
 
 
 def get_id(request: Request) -> str:

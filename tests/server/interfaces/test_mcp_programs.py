@@ -122,7 +122,7 @@ async def test_over_standard_input_nobody_is_verified(serve: Serve) -> None:
 
 
 async def test_the_documented_program_calls_an_agent(serve: Serve) -> None:
-    """It prints what waits, and how to go on."""
+    """It prints what waits, and how to read the result later."""
     [program] = blocks((ROOT / "docs" / "how-to" / "serve-agents-over-mcp.md").read_text(), "python")
     async with serve(payer(Till(), {"amount": 5}), verify=False) as env, site_of(env.client) as web:
         source = program.replace("http://127.0.0.1:8288", web.url)

@@ -1,4 +1,4 @@
-"""What MCP clients do with agents: start, read, answer and cancel invocations, for the person of a request."""
+"""Start, read, answer and cancel invocations for the person of a request of an MCP client."""
 
 import asyncio
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from waystation.interfaces.open_calls import OpenCall, find_calls_of
 from waystation.presentation import words
 from waystation.web.call_api import Accepted, AnswerBody, RefusedAnswer, Unconfirmed, make_call
 from waystation.web.invocation_api import find_status, wait_until
-from waystation.web.invocation_pages import VisibleInvocation
+from waystation.web.invocation_pages import VisibleInvocation, view_invocation
 from waystation.web.logins import Login
 from waystation.web.paths import format_call_path
 from waystation.web.starter import AgentName
@@ -159,7 +159,7 @@ class AgentTools:
 
     async def read(self, login: Login, id: str) -> InvocationView:
         """Return an invocation that the person may see."""
-        found = await self.services.invocations.view(login, id)
+        found = await view_invocation(self.services.client, login, id)
         return InvocationView(found, await find_calls_of(self.services, login, found.log))
 
     async def wait(self, login: Login, id: str, until: float) -> InvocationView:
