@@ -12,11 +12,13 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_types import (
     CallToolRequest,
     CallToolRequestParams,
+    CallToolResult,
     ElicitRequestParams,
     ElicitResult,
     Request,
     RequestParams,
     Result,
+    TextContent,
 )
 from pydantic import ConfigDict
 
@@ -82,6 +84,19 @@ async def ask(
     """Send a request for a task, and return the result."""
     request = TaskRequest(method=method, params=TaskRequestParams(task_id=task_id, **params))
     return await send(client.session, request)
+
+
+async def settle(client: Client, task_id: str) -> dict[str, Any]:
+    """Wait until a task no longer works by itself, and read it."""
+    await client.call_tool("agent_get", {"invocation_id": task_id, "wait_s": 50})
+    return await ask(client, "tasks/get", task_id)
+
+
+def text_of(result: CallToolResult) -> str:
+    """Return the text of the result of a tool."""
+    [content] = result.content
+    assert isinstance(content, TextContent)
+    return content.text
 
 
 async def send(session: ClientSession, request: Any) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from mcp_types import ElicitResult
 from tests.documents import blocks
 from tests.paths import ROOT
 from tests.server.conftest import Serve
-from tests.server.interfaces.mcp_clients import Person, accepts, ask, connected, start_task
+from tests.server.interfaces.mcp_clients import Person, accepts, ask, connected, settle, start_task, text_of
 from tests.server.interfaces.test_mcp_server import FINANCE, site_of
 from tests.server.processes.workers import Process, until
 from tests.server.web.desk import payer
@@ -70,7 +70,7 @@ async def test_a_task_outlives_the_web_server(serve: Serve) -> None:
     till = Till()
     async with serve(payer(till, {"amount": 5})) as env:
         command = command_of(env, "web", "--port", "0", "--interface", "mcp")
-        id, key = "", ""
+        id, task = "", dict[str, Any]()
         for step in ("start", "answer", "read"):
             async with (
                 Process(*command, environment={"WAYSTATION_WEB_TOKEN": TOKEN}) as web,
@@ -79,8 +79,7 @@ async def test_a_task_outlives_the_web_server(serve: Serve) -> None:
                 if step == "start":
                     id = (await start_task(client, "payer", message="Pay."))["taskId"]
                     continue
-                while (task := await ask(client, "tasks/get", id))["status"] == "working":
-                    pass
+                task = await settle(client, id)
                 if step == "answer":
                     [key] = task["inputRequests"]
                     await ask(client, "tasks/update", id, input_responses={key: accepts(confirm=True).model_dump()})
@@ -101,7 +100,7 @@ async def test_over_standard_input_the_local_user_answers_in_a_form(serve: Serve
             answer = {"call_id": call["id"], "action": "approve", "digest": call["digest"]}
             await client.call_tool("agent_answer", answer)
             ended = await client.call_tool("agent_get", {"invocation_id": state["invocation_id"], "wait_s": 50})
-        assert (ended.content[0].text, sorted(till.paid)) == ("Done.", [5, 6])
+        assert (text_of(ended), sorted(till.paid)) == ("Done.", [5, 6])
 
 
 @pytest.mark.slow
@@ -118,7 +117,7 @@ async def test_over_standard_input_nobody_is_verified(serve: Serve) -> None:
             refused = await client.call_tool("agent_answer", answer)
             await client.call_tool("agent_cancel", {"invocation_id": state["invocation_id"]})
     assert (call["allowed"], call.get("link"), person.asked, refused.is_error) == ([], None, [], True)
-    assert "verified identity" in refused.content[0].text
+    assert "verified identity" in text_of(refused)
 
 
 async def test_the_documented_program_calls_an_agent(serve: Serve) -> None:

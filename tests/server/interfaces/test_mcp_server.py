@@ -9,7 +9,7 @@ from mcp_types import ElicitResult
 
 from tests.fakes.openid import FakeOpenId
 from tests.server.conftest import Serve
-from tests.server.interfaces.mcp_clients import Person, accepts, ask, connected, start_task
+from tests.server.interfaces.mcp_clients import Person, accepts, ask, connected, settle, start_task, text_of
 from tests.server.web.desk import payer
 from tests.server.web.sites import site
 from tests.server.workflows.outside import Till
@@ -70,11 +70,11 @@ async def test_a_client_without_tasks_calls_an_agent_and_answers_with_a_tool(ser
         [call] = state["calls"]
         assert (call["tool"], call["args"], "approve" in call["allowed"]) == ("pay", {"amount": 5}, True)
         assert call["link"].startswith(f"{web.url}/approvals/")
-        assert state["invocation_id"] in waiting.content[0].text
+        assert state["invocation_id"] in text_of(waiting)
         answer = {"call_id": call["id"], "action": "approve", "digest": call["digest"]}
         assert (await client.call_tool("agent_answer", answer)).structured_content["outcome"] == "accepted"
         ended = await client.call_tool("agent_get", {"invocation_id": state["invocation_id"], "wait_s": 50})
-        assert (ended.content[0].text, ended.structured_content["status"], till.paid) == ("Done.", "completed", [5])
+        assert (text_of(ended), ended.structured_content["status"], till.paid) == ("Done.", "completed", [5])
         again = await client.call_tool("agent_answer", answer)
         assert (again.is_error, again.structured_content["outcome"]) == (True, "already_answered")
 
@@ -88,7 +88,7 @@ async def test_the_person_of_a_client_answers_in_a_form_while_the_client_waits(s
         connected(web.url, person=person) as client,
     ):
         result = await client.call_tool("payer", {"message": "Pay."})
-        assert (result.content[0].text, till.paid) == ("Done.", [5])
+        assert (text_of(result), till.paid) == ("Done.", [5])
     assert '"amount": 5' in person.asked[0].message
 
 
@@ -103,15 +103,13 @@ async def test_a_task_is_answered_in_part_and_completes(serve: Serve) -> None:
         task = await start_task(client, "payer", message="Pay.")
         assert (task["resultType"], task["ttlMs"]) == ("task", None)
         id = task["taskId"]
-        while (task := await ask(client, "tasks/get", id))["status"] == "working":
-            pass
+        task = await settle(client, id)
         first, second = task["inputRequests"]
         await ask(client, "tasks/update", id, input_responses={first: accepts(confirm=True).model_dump()})
         task = await ask(client, "tasks/get", id)
         assert (task["status"], list(task["inputRequests"])) == ("input_required", [second])
         await ask(client, "tasks/update", id, input_responses={second: accepts(confirm=False).model_dump()})
-        while (task := await ask(client, "tasks/get", id))["status"] == "working":
-            pass
+        task = await settle(client, id)
         assert (task["status"], task["result"]["content"][0]["text"], till.paid) == ("completed", "Done.", [5])
 
 
@@ -135,25 +133,25 @@ async def test_a_task_of_another_person_does_not_exist_and_only_an_approver_answ
         connected(web.url, token=token("erin", "finance")) as erin,
     ):
         id = (await start_task(ann, "payer", message="Pay."))["taskId"]
-        while "waits for finance" not in (task := await ask(ann, "tasks/get", id))["statusMessage"]:
-            pass
-        assert (task["status"], f"{web.url}/approvals/" in task["statusMessage"]) == ("working", True)
+        task = await settle(ann, id)
+        assert f"waits for finance: {web.url}/approvals/" in task["statusMessage"]
+        assert task["status"] == "working"
         [call] = (await ann.call_tool("agent_get", {"invocation_id": id})).structured_content["calls"]
         assert call["allowed"] == []
+        unknown = f"No invocation has the ID {id!r}. In a URL, write `/` in an ID as %2F."
         for other in (bob, namesake):
             for method in ("tasks/get", "tasks/update", "tasks/cancel"):
-                problems = [await refusal(ask(other, method, each)) for each in (id, f"{id[:-1]}-")]
-                assert problems[0].replace(id, "") == problems[1].replace(f"{id[:-1]}-", "")
+                problems = [await refusal(ask(other, method, each)) for each in (id, "no-task")]
+                assert problems == [unknown, unknown.replace(id, "no-task")]
             for tool in ("agent_get", "agent_cancel"):
-                assert (await other.call_tool(tool, {"invocation_id": id})).content[0].text in problems[0]
+                assert text_of(await other.call_tool(tool, {"invocation_id": id})) == unknown
         answer = {"call_id": call["id"], "action": "approve", "digest": call["digest"]}
-        refused = [(await each.call_tool("agent_answer", answer)).content[0].text for each in (ann, bob, mallory)]
+        refused = [text_of(await each.call_tool("agent_answer", answer)) for each in (ann, bob, mallory)]
         assert "does not name you" in refused[0]
         assert "No call has the ID" in refused[1]
         assert refused[2] == refused[1]
         assert (await erin.call_tool("agent_answer", answer)).structured_content["outcome"] == "accepted"
-        while (task := await ask(ann, "tasks/get", id))["status"] == "working":
-            pass
+        task = await settle(ann, id)
         assert (task["status"], till.paid) == ("completed", [5])
         lines = (await gather_invocation(env.client, id)).by_invocation[id]
         [line] = [line for line in lines if line["kind"] == "decided"]
@@ -177,8 +175,7 @@ async def test_forms_that_were_closed_or_do_not_fit_answer_nothing(serve: Serve)
         connected(web.url, person=Person(ElicitResult(action="cancel")), tasks=True) as client,
     ):
         id = (await start_task(client, "payer", message="Pay."))["taskId"]
-        while (task := await ask(client, "tasks/get", id))["status"] == "working":
-            pass
+        task = await settle(client, id)
         [key] = task["inputRequests"]
         for response in ({"action": "accept", "content": {"approve": True}}, {"action": "accept"}, {"confirm": True}):
             await refusal(ask(client, "tasks/update", id, input_responses={key: response}))
@@ -186,8 +183,7 @@ async def test_forms_that_were_closed_or_do_not_fit_answer_nothing(serve: Serve)
             await ask(client, "tasks/update", id, input_responses=responses)
             assert list((await ask(client, "tasks/get", id))["inputRequests"]) == [key]
         await ask(client, "tasks/update", id, input_responses={key: {"action": "decline"}})
-        while (task := await ask(client, "tasks/get", id))["status"] == "working":
-            pass
+        task = await settle(client, id)
         assert (task["status"], till.paid) == ("completed", [])
 
 
@@ -213,7 +209,7 @@ async def test_a_message_with_its_id_counts_once_and_a_session_continues(serve: 
         assert started[0]["invocation_id"] == started[1]["invocation_id"]
         message = {"message": "Ask.", "session": env.client.task_queue, "message_id": "m-1"}
         first = await client.call_tool("asker", message)
-        assert (first.content[0].text, first.structured_content["status"]) == ("Because.", "completed")
+        assert (text_of(first), first.structured_content["status"]) == ("Because.", "completed")
         again = await client.call_tool("asker", message)
         assert again.structured_content["invocation_id"] == first.structured_content["invocation_id"]
         await client.call_tool("agent_cancel", {"invocation_id": started[0]["invocation_id"]})
