@@ -110,7 +110,7 @@ class ConformanceServer(ProtocolServer):
             if not params.input_responses:
                 return InputRequiredResult(input_requests={"name": NAME_FORM})
             [response] = params.input_responses.values()
-            params = params.model_copy(update={"arguments": response.content})  # type: ignore[union-attr]  # a form
+            params = params.model_copy(update={"arguments": response.content, "input_responses": None})  # type: ignore[union-attr]  # a form
         return await super().call_agent(ctx, login, params)
 
 

@@ -89,6 +89,10 @@ async def test_the_person_of_a_client_answers_in_a_form_while_the_client_waits(s
     ):
         result = await client.call_tool("payer", {"message": "Pay."})
         assert (text_of(result), till.paid) == ("Done.", [5])
+        answers = {"0" * 32: accepts(confirm=True)}
+        for state in (None, "no-invocation"):  # an agent that started again could repeat effects
+            with pytest.raises(MCPError):
+                await client.call_tool("payer", {"message": "Pay."}, input_responses=answers, request_state=state)
     assert '"amount": 5' in person.asked[0].message
 
 

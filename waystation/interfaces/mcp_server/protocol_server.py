@@ -188,6 +188,8 @@ class ProtocolServer:
         until = find_time() + WAIT_S
         if params.name not in await self.tools.list_agents(login):
             raise MCPError(code=INVALID_PARAMS, message=f"Unknown tool: {params.name[:100]!r}.")
+        if params.input_responses and params.request_state is None:  # starting the agent again could repeat effects
+            raise MCPError(code=INVALID_PARAMS, message="The responses came without the request state.")
         if params.request_state is None:
             id = await self.start_agent(login, params.name, params.arguments or {})
             if self.makes_task(ctx, params.name):
