@@ -7,12 +7,12 @@ import pytest
 from mcp.shared.exceptions import MCPError
 from mcp_types import ElicitResult, InputResponses
 
+from tests.agents import Till
 from tests.fakes.openid import FakeOpenId
 from tests.server.conftest import Serve
 from tests.server.interfaces.mcp_clients import Person, accepts, ask, connected, settle, start_task, text_of
 from tests.server.web.desk import payer
 from tests.server.web.sites import site
-from tests.server.workflows.outside import Till
 from tests.unit.identity.conftest import Installation, installed
 from tests.unit.identity.test_bearer import RESOURCE, write
 from waystation.agents import Agent
