@@ -108,8 +108,8 @@ def to_refused(error: Exception) -> RequestRefused:
             text = f"{error.detail}."
             if error.status_code == HTTPStatus.NOT_FOUND:
                 text += (
-                    " An invocation ID is a single path segment: write `/` as %2F. Other protocols are served only with "
-                    "`waystation web --interface NAME`."
+                    " An invocation ID is a single path segment: write `/` as %2F. Other protocols are "
+                    "served only with `waystation web --interface NAME`."
                 )
             return RequestRefused(HTTPStatus(error.status_code), "InvalidRequest", text)
         case RPCError():
