@@ -21,7 +21,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Answer pending calls": {
         "pending": ("pending_calls", "List calls that are waiting for a person."),
-        "unknown": ("pending_calls", "List calls of which nobody knows whether they took effect."),
+        "unknown": ("pending_calls", "List calls that may or may not have taken effect."),
         **{row.command: ("pending_calls", row.help) for row in ACTIONS.values() if row.help},
         "authorize": ("pending_calls", "Provide the credential that a call is waiting for."),
     },
