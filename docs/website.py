@@ -24,7 +24,15 @@ STYLE = DOCS / "website.css"
 OUTSIDE = Path("repository")
 """The folder of the site with the files of the repository that pages link to."""
 PROJECT = {name: ROOT / f"{name.upper()}.md" for name in ("contributing", "changelog", "security")}
-_LANGUAGES = {".py": "python", ".toml": "toml", ".yaml": "yaml", ".json": "json", ".service": "ini", "": "text"}
+_LANGUAGES = {
+    ".py": "python",
+    ".toml": "toml",
+    ".yaml": "yaml",
+    ".json": "json",
+    ".service": "ini",
+    ".html": "html",
+    "": "text",
+}
 """The languages in which files are highlighted, by suffix. A page that shows a folder has only files with these."""
 _NOT_SEARCHED = "---\nsearch:\n  exclude: true\n---\n"
 _LINK = re.compile(r"(?<=\]\()(?!https?:|mailto:)([^)#\s]+)")
@@ -162,7 +170,9 @@ class _References(HTMLParser):
 
 def find_problems(site: Path) -> list[str]:
     """Return the links of a built site that lead nowhere, and what its pages load from other hosts."""
-    pages = {path: _References(path.read_text(encoding="utf-8")) for path in sorted(site.rglob("*.html"))}
+    pages = {
+        path: _References(path.read_text(encoding="utf-8")) for path in sorted(site.rglob("*.html")) if path.is_file()
+    }
     problems = []
     for path, page in pages.items():
         name = path.relative_to(site)

@@ -8,6 +8,7 @@ metadata in a source tree.
 """
 
 import inspect
+import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -185,11 +186,15 @@ def load_extension(entry: metadata.EntryPoint) -> Any:
         if not fits(value):
             raise TypeError(f"it is {with_article(value)}, but must be {must_be}")
     except Exception as error:  # another package's code can raise anything
-        package, remedy = _package_of(entry), "Repair, upgrade or uninstall it"
-        if isinstance(error, ModuleNotFoundError) and entry.extras:
-            remedy = f"Install what it needs with: pip install '{package}[{','.join(entry.extras)}]'"
+        # Not `entry.extras`: Python takes an extra with a hyphen for two.
+        if isinstance(error, ModuleNotFoundError) and (extras := re.search(r"\[(.+)\]", entry.value)):
+            raise ExtensionFailed(
+                f"{entry.name!r} needs the package {error.name!r}. Install it with: "
+                f"pip install '{_package_of(entry)}[{extras[1]}]'"
+            ) from error
         raise ExtensionFailed(
-            f"{_describe(entry)}, but loading {entry.value!r} failed: {type(error).__name__}: {error}. {remedy}."
+            f"{_describe(entry)}, but loading {entry.value!r} failed: {type(error).__name__}: {error}. "
+            "Repair, upgrade or uninstall it."
         ) from error
     return value
 

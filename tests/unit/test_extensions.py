@@ -65,6 +65,13 @@ def test_an_extension_that_cannot_be_loaded_names_package_group_and_cause(site: 
         load_extension(find_extensions(GROUP)["slack"])
 
 
+def test_an_extension_whose_extra_is_not_installed_names_the_extra(site: Path) -> None:
+    """The name of an extra may have a hyphen, as the one for AG-UI has."""
+    install(site, "acme", f"[{GROUP}]\nag-ui = acme_missing [ag-ui]\n")
+    with pytest.raises(ExtensionFailed, match=r"^'ag-ui' needs the package 'acme_missing'.*install 'acme\[ag-ui\]'$"):
+        load_extension(find_extensions(GROUP)["ag-ui"])
+
+
 def test_a_source_tree_needs_no_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
     """The entry points of a source tree come from its files, because installed metadata may be older."""
     monkeypatch.setattr(metadata, "entry_points", lambda **_: ())

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from verification.differential.scenario import Json
-from waystation.core.conversation import BEGIN
+from waystation.core.conversation import BEGIN_QUOTE
 from waystation.core.conversation.prompt import PREAMBLE
 from waystation.tools.base_tool import BaseTool, declare
 from waystation.tools.exit_loop_tool import exit_loop
@@ -215,7 +215,7 @@ def introduced(whole: Json, _facts: Any) -> Json:
     """Replace ADK's introduction of quotations from other agents by Waystation's."""
     for content in (content for request in each_request(whole) for content in request["contents"]):
         first = content["parts"][0].get("text", "")
-        if first.startswith("For context:") and BEGIN in first:
+        if first.startswith("For context:") and BEGIN_QUOTE in first:
             content["parts"][0]["text"] = PREAMBLE
     return whole
 

@@ -11,7 +11,7 @@ from typing import Any
 from waystation.agents.llm_agent import LlmAgent
 from waystation.core.approval import ApprovalPolicy
 from waystation.core.contract import Effect, parts_of
-from waystation.core.conversation import BEGIN, END
+from waystation.core.conversation import BEGIN_QUOTE, END_QUOTE
 from waystation.core.payload import JsonObject
 from waystation.models import BaseLlm, LlmRequest, LlmResponse
 from waystation.models.function_model import calls, says
@@ -32,7 +32,7 @@ STARTUP = timedelta(minutes=1)
 MAX_MESSAGE_CHARS = 100_000
 MAX_QUESTION_CHARS = 8_000
 SEND = "send_message"
-_SAID = re.compile(rf"(\[\w+\] said:\n){re.escape(BEGIN)}\n(.*)\n{re.escape(END)}", re.DOTALL)
+_SAID = re.compile(rf"(\[\w+\] said:\n){re.escape(BEGIN_QUOTE)}\n(.*)\n{re.escape(END_QUOTE)}", re.DOTALL)
 
 
 class RemoteA2aAgent(LlmAgent):
@@ -183,7 +183,7 @@ def _list_texts(turn: Sequence[JsonObject]) -> Iterator[str]:
         for text in texts:
             if match := _SAID.fullmatch(text):
                 yield match[1] + match[2]
-            elif not any(BEGIN in other for other in texts):
+            elif not any(BEGIN_QUOTE in other for other in texts):
                 yield text
 
 

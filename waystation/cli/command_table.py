@@ -4,7 +4,7 @@ from waystation.core.actions import ACTIONS
 
 COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Develop agents": {
-        "demo": ("demo", "Watch an agent survive a crash while a call waits for approval."),
+        "demo": ("demo", "Watch an agent survive a crash while a call is pending."),
         "new": ("scaffold", "Create an agent package with a test."),
         "dev": ("development", "Run agents while you write them, and chat with them."),
     },
@@ -21,7 +21,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Answer pending calls": {
         "pending": ("pending_calls", "List calls that are waiting for a person."),
-        "unknown": ("pending_calls", "List calls about which it is unknown whether they took effect."),
+        "unknown": ("pending_calls", "List calls that may or may not have taken effect."),
         **{row.command: ("pending_calls", row.help) for row in ACTIONS.values() if row.help},
         "authorize": ("pending_calls", "Provide the credential that a call is waiting for."),
     },
@@ -42,7 +42,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "worker": ("servers", "Serve agents. `waystation worker --help` lists the options."),
         "web": ("servers", "Serve the web application: inbox, timelines and API."),
         "chat-approvals": ("servers", "Let people answer pending calls in Slack."),
-        "mcp": ("servers", "Serve agents to an MCP client over standard input and output."),
+        "mcp": ("servers", "Serve agents to a local MCP client, which starts this."),
         "codec-server": ("servers", "Decrypt payloads for Temporal's Web UI."),
         "migrate": ("migrations", "Change the imports of a program that was written for ADK."),
         "doctor": ("operations", "Find problems of servers, workers, settings and invocations."),

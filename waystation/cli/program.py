@@ -181,6 +181,7 @@ def options(
         str,
         typer.Option(
             metavar="FILE",
+            show_default=False,
             help="Project file with settings, or `none`. Default: $WAYSTATION_PROJECT, or waystation.toml in this "
             "folder or the nearest one above it.",
         ),

@@ -98,7 +98,11 @@ AllowHost = Annotated[
 ]
 Interfaces = Annotated[
     list[str] | None,
-    typer.Option("--interface", metavar="NAME", help="Another protocol to serve, such as `ag-ui`. Can be repeated."),
+    typer.Option(
+        "--interface",
+        metavar="NAME",
+        help="Another protocol to serve: `a2a`, `ag-ui`, `mcp`, or one that another package adds. Can be repeated.",
+    ),
 ]
 AllowOrigin = Annotated[
     list[str] | None,
@@ -150,7 +154,8 @@ async def web(
     allow_origin: AllowOrigin = None,
     interface: Interfaces = None,
     adk: Annotated[
-        bool, typer.Option("--adk", help="Also serve ADK's `api_server` routes and, at /dev-ui/, its front end.")
+        bool,
+        typer.Option("--adk", help="Also serve the routes of ADK's `api_server`, and its front end at `/dev-ui/`."),
     ] = False,
     triggers: Annotated[
         Path | None,
@@ -182,12 +187,13 @@ async def web(
     """
     with ExitStack() as stack:
         status = stack.enter_context(_create_status_server(metrics)) if metrics else None
-        client = await ctx.connect()
         with _import_web():
             from waystation.web.limits import Limits
             from waystation.web.server import create_app
             from waystation.web.triggers import read_triggers
             from waystation.web.web_settings import WebSettings
+        interfaces = load_interfaces([*(interface or ()), *(["adk"] if adk else [])])
+        client = await ctx.connect()
         settings = WebSettings(
             url=url,
             hosts=allow_host or (),
@@ -200,7 +206,7 @@ async def web(
             artifacts=artifacts,
             limits=Limits(visibility_per_s=visibility_rate),
             usage=QuotaStore(quotas.store) if (quotas := read_quotas(None)) else None,
-            interfaces=load_interfaces([*(interface or ()), *(["adk"] if adk else [])]),
+            interfaces=interfaces,
             triggers=read_triggers(Path(hooks)) if (hooks := triggers or find_setting(TRIGGERS_ENV)) else {},
         )
         _check_urls(url, **{"--temporal-ui": temporal_ui})

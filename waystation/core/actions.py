@@ -155,7 +155,7 @@ ACTIONS: Mapping[str, ActionSpec] = {
         ),
         ActionSpec(
             "claim",
-            help="Claim a call. No one else can answer it until you release it.",
+            help="Claim a call, so that no one else can answer it.",
             effect="claimed",
             done="claimed",
             audited_as="claimed",
@@ -164,7 +164,7 @@ ACTIONS: Mapping[str, ActionSpec] = {
         ),
         ActionSpec(
             "release",
-            help="Release a call that you claimed, so that others can answer it.",
+            help="Release a claimed call, so that others can answer it.",
             effect="released",
             done="released",
             audited_as="released",
@@ -193,7 +193,7 @@ ACTIONS: Mapping[str, ActionSpec] = {
         ),
         ActionSpec(
             "cancel",
-            help="As an operator, close a pending call. Its invocation continues.",
+            help="As an operator, close a call. The invocation continues.",
             effect="closed",
             done="canceled",
             decides=True,

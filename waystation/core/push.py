@@ -64,14 +64,14 @@ class PushTask(Recorded):
     user_id: str = DEFAULT_USER
     tenant: TenantName | None = None
     configs: tuple[PushConfig, ...] = ()
-    sent: dict[str, str] = {}
+    sent: dict[str, str] = Field(default_factory=dict)
     """The last state that each configuration has received, by ID."""
 
 
 class PushReport(Recorded):
     """The result of looking at a task once."""
 
-    sent: dict[str, str] = {}
+    sent: dict[str, str] = Field(default_factory=dict)
     ended: bool = False
     failed: tuple[str, ...] = ()
     """The configurations that did not accept a state."""

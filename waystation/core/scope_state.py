@@ -22,6 +22,8 @@ APPLY_SIGNAL = "apply"
 USER = "user:"
 APP = "app:"
 PREFIXES = (USER, APP)
+TEMPORARY = "temp:"
+"""Prefix of state keys that last only for one invocation."""
 
 MAX_SCOPE_BYTES = 500_000
 """Maximum size of a scope's state. A delta that would make the state grow beyond this is refused. One model reply

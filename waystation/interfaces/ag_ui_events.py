@@ -48,9 +48,8 @@ from waystation.core.budget import NO_USAGE, Usage
 from waystation.core.contract import PARTIAL, Event, text_of
 from waystation.core.errors import InvalidInput
 from waystation.core.log import REQUEST_CONFIRMATION, REQUEST_CREDENTIAL, ChildReturned, Log, ModelReplied
-from waystation.core.log.invocation_state import TEMPORARY
 from waystation.core.payload import JsonObject, encode
-from waystation.core.scope_state import is_scoped
+from waystation.core.scope_state import TEMPORARY, is_scoped
 
 MESSAGE_ID = "ag_ui_message_id"
 """Key in the metadata of an invocation that has the ID which the client gave to its message."""

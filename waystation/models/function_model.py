@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
 from waystation.core.contract import parts_of, text_of
-from waystation.core.conversation import BEGIN
+from waystation.core.conversation import BEGIN_QUOTE
 from waystation.core.payload import JsonObject
 from waystation.models import BaseLlm, LlmRequest
 from waystation.models.llm_response import LlmResponse
@@ -61,7 +61,7 @@ def latest_turn(request: LlmRequest) -> tuple[str, list[tuple[str, JsonObject]]]
     message, results = "", list[tuple[str, JsonObject]]()
     for content in request.contents:
         text, parts = text_of(content), parts_of(content, "functionResponse")
-        if content.get("role") == "user" and text and not parts and BEGIN not in text:
+        if content.get("role") == "user" and text and not parts and BEGIN_QUOTE not in text:
             message, results = text, []
         results += [(part["name"], part["response"]) for part in parts]
     return message, results

@@ -225,7 +225,7 @@ class PolicyTrial:
         try:
             root, agent = self._registry.find(log.state.root, call.agent)
         except UnknownAgent:
-            raise LookupError("its agent is not in these folders") from None
+            raise LookupError("the agent is not in these folders") from None
         tool = tools_of(agent).get(call.name)
         if not isinstance(agent, LlmAgent) or tool is None:
             is_listed = (call.call.tool_origin or "").startswith("toolset:")

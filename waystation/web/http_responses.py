@@ -105,7 +105,12 @@ def to_refused(error: Exception) -> RequestRefused:
         case RequestRefused():
             return error
         case HTTPException():
-            text = f"{error.detail}. An invocation ID is a single path segment: write `/` as %2F."
+            text = f"{error.detail}."
+            if error.status_code == HTTPStatus.NOT_FOUND:
+                text += (
+                    " An invocation ID is a single path segment: write `/` as %2F. Other protocols are "
+                    "served only with `waystation web --interface NAME`."
+                )
             return RequestRefused(HTTPStatus(error.status_code), "InvalidRequest", text)
         case RPCError():
             name = error.status.name

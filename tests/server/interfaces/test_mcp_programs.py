@@ -124,7 +124,7 @@ async def test_the_documented_program_calls_an_agent(serve: Serve) -> None:
     """It prints what waits, and how to read the result later."""
     [program] = blocks((ROOT / "docs" / "how-to" / "serve-agents-over-mcp.md").read_text(), "python")
     async with serve(payer(Till(), {"amount": 5}), verify=False) as env, site_of(env.client) as web:
-        source = program.replace("http://127.0.0.1:8288", web.url)
+        source = program.replace("http://127.0.0.1:8288", web.url).replace("payments_agent", "payer")
         environment = os.environ | {"WAYSTATION_WEB_TOKEN": TOKEN}
         out = await asyncio.to_thread(
             subprocess.check_output, [sys.executable, "-c", source], env=environment, text=True

@@ -113,6 +113,11 @@ REQUIRED = {
     "ToolConfirmation": set[str](),
     "TakenOver": {"input", "snapshot"},
     "ToolOutcome": set[str](),
+    "PushConfig": {"url", "id", "person"},
+    "PushDeletion": {"id", "subject"},
+    "PushPerson": {"subject"},
+    "PushReport": set[str](),
+    "PushTask": {"invocation_id", "context_id", "task_id"},
     "Usage": set[str](),
     "Used": set[str](),
 }  # fmt: skip

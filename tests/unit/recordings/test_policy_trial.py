@@ -139,7 +139,7 @@ async def test_an_agent_or_a_damaged_file_that_is_not_there_fails_the_trial(tmp_
     assert broken.reason == "ForeignHistory"
     assert isinstance(log, Log)
     calls = [call async for call in PolicyTrial(Registry()).try_log(log)]
-    assert {call.untried for call in calls} == {"its agent is not in these folders"}
+    assert {call.untried for call in calls} == {"the agent is not in these folders"}
     assert not report_on(calls).passes
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from waystation.agents.remote_a2a_agent import RelayModel
-from waystation.core.conversation import BEGIN, END
+from waystation.core.conversation import BEGIN_QUOTE, END_QUOTE
 from waystation.core.payload import JsonObject
 from waystation.models import LlmRequest
 from waystation.models.function_model import calls
@@ -85,8 +85,11 @@ async def test_words_of_the_remote_agent_are_never_a_call() -> None:
 
 async def test_calls_of_other_agents_are_not_passed_on() -> None:
     """The remote agent receives what they said, but neither their calls nor the results."""
-    quoted = [f"[desk] said:\n{BEGIN}\nOne moment.\n{END}", f"[desk] called tool `look_up`:\n{BEGIN}\nsecret\n{END}"]
-    contents = [USER, {"role": "user", "parts": [{"text": text} for text in (f"For context {BEGIN}", *quoted)]}]
+    quoted = [
+        f"[desk] said:\n{BEGIN_QUOTE}\nOne moment.\n{END_QUOTE}",
+        f"[desk] called tool `look_up`:\n{BEGIN_QUOTE}\nsecret\n{END_QUOTE}",
+    ]
+    contents = [USER, {"role": "user", "parts": [{"text": text} for text in (f"For context {BEGIN_QUOTE}", *quoted)]}]
     assert await decide(contents) == ("send_message", {"message": "pay 900\n\n[desk] said:\nOne moment."})
 
 

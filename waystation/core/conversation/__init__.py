@@ -3,11 +3,11 @@
 from waystation.core.conversation import prompt
 from waystation.core.conversation.compaction import ConversationView, SummaryRange, estimate
 from waystation.core.conversation.conversation import Conversation, Transcript
-from waystation.core.conversation.prompt import BEGIN, END
+from waystation.core.conversation.prompt import BEGIN_QUOTE, END_QUOTE
 
 __all__ = [
-    "BEGIN",
-    "END",
+    "BEGIN_QUOTE",
+    "END_QUOTE",
     "Conversation",
     "ConversationView",
     "SummaryRange",

@@ -27,12 +27,10 @@ from waystation.core.log.call import CallState
 from waystation.core.log.entry import Endpoints, EndStatus, Failure
 from waystation.core.log.notification import DueNotification, EventKind, OutgoingEvent
 from waystation.core.payload import JsonObject
-from waystation.core.scope_state import ScopeDelta, split, writes_scopes
+from waystation.core.scope_state import TEMPORARY, ScopeDelta, split, writes_scopes
 
 NOBODY = "waystation"
 """Author of an invocation's events if no agent was able to start."""
-TEMPORARY = "temp:"
-"""Prefix of state keys that last only for one invocation."""
 
 
 @dataclass(slots=True)

@@ -35,7 +35,10 @@ DAY_S = 86_400.0
 
 
 class NotLinked(NotAllowed):
-    """The user of the chat has no linked account, or the account has to be linked again."""
+    """The user of the chat has no linked account, or the account has to be linked again.
+
+    Click the button *Log in* of the message, and finish both steps within 10 minutes.
+    """
 
 
 class ExpectedCode(BaseModel):
