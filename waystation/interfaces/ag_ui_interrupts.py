@@ -34,12 +34,6 @@ class ResumePayload(Body):
     comment: str | None = None
 
 
-def may_accept(call: OpenCall, person: str) -> bool:
-    """Return whether a person can let a call continue now. Those who have approved it already wait for others."""
-    is_able = any(ACTIONS[name].accepts and ACTIONS[name].listable for name in call.actions)
-    return is_able and not call.view.unread and person not in call.view.pending.approved_by
-
-
 def make_interrupt(
     call: OpenCall, *, tool_call_id: str, subagent: str | None, link: str, problem: str = ""
 ) -> Interrupt:
