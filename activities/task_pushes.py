@@ -20,7 +20,6 @@ from waystation.core.approval import Request
 from waystation.core.errors import NotAllowed
 from waystation.core.payload import encode
 from waystation.core.push import (
-    ENDS,
     PUSH_HOSTS,
     PushReport,
     PushTask,

@@ -7,7 +7,7 @@ from typing import Any
 from ag_ui.core import ActivityMessage, Interrupt, ResumeEntry, TextPart, ToolMessage
 from pydantic import Field, ValidationError
 
-from waystation.core.actions import ACTIONS, Action
+from waystation.core.actions import Action
 from waystation.core.approval import PendingCall
 from waystation.core.errors import DigestMismatch, InvalidAnswer
 from waystation.core.log import CallState

@@ -175,11 +175,10 @@ async def test_states_are_pushed_with_a_sealed_token(
                 await wait_until(ended, "the end")
                 ref = TaskRef.parse(task["id"])
                 assert ref is not None
-                handle = env.temporal.get_workflow_handle(ids.push_delivery(ref.invocation_id))
+                handle = env.temporal.get_workflow_handle(ids.push_delivery(ref.invocation_id, 0))
                 history = (await handle.fetch_history()).to_json()
                 await call(program, "payer", "DeleteTaskPushNotificationConfig", taskId=task["id"], id="mine")
                 assert await call(program, "payer", "ListTaskPushNotificationConfigs", taskId=task["id"]) == {}
-                await handle.terminate()
     first = receiver.taken[0]
     assert first.body["statusUpdate"]["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
     assert first.headers["x-a2a-notification-token"] == token
