@@ -6,17 +6,15 @@ import json
 import socket
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
-from typing import Protocol
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-import structlog
 from temporalio import activity
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from waystation.activities.activity_attempt import activity_failure
 from waystation.client import read_entry
-from waystation.core.approval import Request
 from waystation.core.errors import NotAllowed
 from waystation.core.payload import encode
 from waystation.core.push import (
@@ -31,7 +29,8 @@ from waystation.history import describe_workflow
 from waystation.project_file import find_setting
 from waystation.tls import default_ssl_context
 
-events = structlog.get_logger("waystation.activities")
+if TYPE_CHECKING:
+    from waystation.approvers.identity import WorkerIdentity
 
 LIMIT_S = 10.0
 LONGEST_PAUSE = timedelta(minutes=5)
@@ -40,21 +39,10 @@ GIVE_UP_AFTER = timedelta(days=3)
 """How long a task's end is sent again."""
 
 
-class SecretOpener(Protocol):
-    """Decrypts secrets; see `waystation.approvers.identity.WorkerIdentity`."""
-
-    def unseal(self, sealed: str, *, namespace: str, place: str, request: Request) -> str:
-        """Return a secret that was encrypted for the workers.
-
-        Raises:
-            NotAllowed: It was encrypted for others, or for another place.
-        """
-
-
 class PushDelivery:
     """Runs the activity `push_task`. Each look at a task is an attempt, so waiting adds no events to the history."""
 
-    def __init__(self, client: Client, identity: SecretOpener | None) -> None:
+    def __init__(self, client: Client, identity: "WorkerIdentity | None") -> None:
         self._client, self._identity = client, identity
 
     async def push(self, task: PushTask) -> bytes:

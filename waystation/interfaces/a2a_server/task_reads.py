@@ -107,7 +107,7 @@ class TaskReader:
         """Return whether it is a task of the agent that the person may see: one's own, or as long as one is asked."""
         started = log.state.input
         if started is None or started.agent != self.agent:
-            return False
+            return started is None and self.is_own(ref)
         is_seen = self.is_own(ref) or sees_invocation(self.login, started.requesters, started.tenant)
         return is_seen or bool(await self.read_calls(ref, log))
 

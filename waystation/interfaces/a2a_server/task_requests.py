@@ -257,11 +257,11 @@ class TaskRequests(RequestHandler):
     async def _answer(self, message: Message, reader: TaskReader, ref: TaskRef, log: Log) -> bool:
         """Answer the calls that a task waits for. Return False if the task waits for none."""
         calls, answers = await reader.read_calls(ref, log), parse_answers(message)
-        if log.state.outcome.ended and not answers:
-            raise UnsupportedOperationError(message="The task has ended. Start another one in the same context.")
         key = make_key(message)
         # The message has been received before if its answer counts.
         is_repeated = not answers and any(key in call.receipts for call in log.state.calls.values())
+        if log.state.outcome.ended and not answers and not is_repeated:
+            raise UnsupportedOperationError(message="The task has ended. Start another one in the same context.")
         if calls and not answers and not is_repeated:
             answers = [make_reply(reader.login, message, log, calls)]
         for answer in answers:
