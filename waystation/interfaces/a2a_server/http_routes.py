@@ -14,7 +14,7 @@ from starlette.routing import Match, Route
 
 from waystation.interfaces.a2a_server.agent_cards import CARD, PREFIX, make_card
 from waystation.interfaces.a2a_server.task_reads import TaskReader
-from waystation.interfaces.a2a_server.task_requests import BASE, READER, TaskRequests
+from waystation.interfaces.a2a_server.task_requests import READER, TaskRequests
 from waystation.web.http_responses import RequestRefused
 from waystation.web.paths import root
 from waystation.web.route_table import RouteRow
@@ -74,13 +74,18 @@ class A2aRoutes:
         response: Response = await route.endpoint(request)
         return response
 
-    def make_rows(self) -> list[RouteRow]:
-        """Return the rows for the route table."""
-        rows = [RouteRow("GET", f"{PLACE}{CARD}", self.serve_card, "public")]
-        for path in (PLACE, f"{PLACE}/{{rest:path}}"):
-            rows += [RouteRow(method, path, self.serve, "login", accepts=ACCEPTS) for method in ("POST", "DELETE")]
-            rows.append(RouteRow("GET", path, self.serve, "login"))
-        return rows
+
+def make_rows(services: WebServices) -> list[RouteRow]:
+    """Return the rows for the route table."""
+    routes = A2aRoutes(services)
+    return [
+        RouteRow("GET", f"{PLACE}{CARD}", routes.serve_card, "public"),
+        *(
+            RouteRow(method, path, routes.serve, "login", accepts=() if method == "GET" else ACCEPTS)
+            for path in (PLACE, f"{PLACE}/{{rest:path}}")
+            for method in ("POST", "DELETE", "GET")
+        ),
+    ]
 
 
 class _ContextBuilder(DefaultServerCallContextBuilder):
@@ -91,8 +96,8 @@ class _ContextBuilder(DefaultServerCallContextBuilder):
 
     def build(self, request: Request) -> ServerCallContext:
         context = super().build(request)
-        context.state[READER] = TaskReader(self._services, request.state.login, request.state.agent)
-        context.state[BASE] = find_base(self._services, request)
+        base = find_base(self._services, request)
+        context.state[READER] = TaskReader(self._services, request.state.login, request.state.agent, base)
         return context
 
 

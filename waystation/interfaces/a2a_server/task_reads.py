@@ -35,7 +35,7 @@ from waystation.web.invocation_list_reader import MOST
 from waystation.web.invocation_pages import describe
 from waystation.web.json_api import ANY_AGENT
 from waystation.web.logins import Login
-from waystation.web.paths import API_V1, root
+from waystation.web.paths import API_V1
 from waystation.web.starter import identify_starter, tenant_of
 from waystation.web.web_services import WebServices
 
@@ -65,12 +65,8 @@ class TaskReader:
     services: WebServices
     login: Login
     agent: str
-
-    @property
-    def link(self) -> str:
-        """The address of this server's pages."""
-        url = self.services.settings.url
-        return url.rstrip("/") if url else root()
+    base: str
+    """The address of this server, without the final slash."""
 
     def open_session(self, ref: TaskRef) -> Session:
         """Return the session of a task."""
@@ -91,17 +87,10 @@ class TaskReader:
             TaskNotFoundError: There is no such task of this agent, or the person may not see it.
         """
         ref = TaskRef.parse(task_id)
-        unknown = TaskNotFoundError(message=f"There is no task {task_id[:100]!r}.")
-        if ref is None:
-            raise unknown
-        log = await self.read_log(ref)
-        if log is None:
-            is_found = self.is_own(ref) and await self._is_queued(ref)
-        else:
-            is_found = await self.may_see(ref, log)
-        if not is_found:
-            raise unknown
-        return ref, log
+        log = await self.read_log(ref) if ref else None
+        if ref and await (self.may_see(ref, log) if log else self._is_queued(ref)):
+            return ref, log
+        raise TaskNotFoundError(message=f"There is no task {task_id[:100]!r}.")
 
     async def may_see(self, ref: TaskRef, log: Log) -> bool:
         """Return whether it is a task of the agent that the person may see: one's own, or as long as one is asked."""
@@ -122,7 +111,7 @@ class TaskReader:
 
     async def _is_queued(self, ref: TaskRef) -> bool:
         session = self.open_session(ref)
-        if await describe_workflow(self.services.client.temporal, session.id) is None:
+        if not self.is_own(ref) or await describe_workflow(self.services.client.temporal, session.id) is None:
             return False
         return any(turn.get("id") == ref.invocation_id for turn in await session.invocations())
 
@@ -133,8 +122,8 @@ class TaskReader:
     async def read(self, ref: TaskRef, log: Log | None, *, with_files: bool = True) -> Task:
         """Return the task as the person sees it now."""
         calls = await self.read_calls(ref, log) if log else []
-        files = await read_files(self.services, self.open_session(ref), log, self.link) if log and with_files else []
-        return make_task(ref, log, calls, person=self.login.subject, files=files, link=self.link)
+        files = await read_files(self.services, self.open_session(ref), log, self.base) if log and with_files else []
+        return make_task(ref, log, calls, person=self.login.subject, files=files, link=self.base)
 
     async def follow(self, ref: TaskRef, invocation: Invocation) -> AsyncGenerator[Task]:
         """Yield the task as it is, and whenever it changes, until it has ended or the person may not see it."""
@@ -174,7 +163,7 @@ class TaskReader:
         entries, tasks = await self._list_entries(params), dict[str, Task]()
         if params.status in EXACT or params.HasField("status_timestamp_after"):
             tasks = await self._read_all(entries, params)
-            entries = [entry for entry in entries if _matches(tasks.get(entry.id), params)]
+            entries = [entry for entry in entries if entry.id in tasks and _matches(tasks[entry.id], params)]
         total = len(entries)
         if params.page_token:
             after = parse_token(params.page_token)
@@ -220,12 +209,9 @@ class TaskReader:
         return tasks
 
 
-def _matches(task: Task | None, params: ListTasksRequest) -> bool:
-    if task is None or (params.status and task.status.state != params.status):
-        return False
-    after = params.status_timestamp_after
-    is_bound = params.HasField("status_timestamp_after")
-    return not is_bound or task.status.timestamp.ToNanoseconds() >= after.ToNanoseconds()
+def _matches(task: Task, params: ListTasksRequest) -> bool:
+    is_match = not params.status or task.status.state == params.status
+    return is_match and task.status.timestamp.ToNanoseconds() >= params.status_timestamp_after.ToNanoseconds()
 
 
 def make_position(entry: InvocationEntry) -> tuple[str, str]:

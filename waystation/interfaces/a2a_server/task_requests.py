@@ -1,7 +1,7 @@
 """The requests of A2A as reads and updates of Temporal. Nothing is in memory between two requests."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Collection, Iterator, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from datetime import timedelta
 from http import HTTPStatus
@@ -72,8 +72,8 @@ from waystation.web.logins import Login
 from waystation.web.typed_routes import HOLD_S
 from waystation.web.web_services import WebServices
 
-READER, BASE = "reader", "base"
-"""Keys in the state of a call: the `TaskReader` of the person, and the address of this server."""
+READER = "reader"
+"""Key in the state of a call: the `TaskReader` of the person."""
 CONFIRM_S, CANCEL_S = 30.0, 10.0
 """How long to wait for a worker to confirm a message, and for a canceled task to end."""
 
@@ -82,28 +82,29 @@ HOW = (
     '{"action": "approve", "digest": "…"}, with the `digest` of the call in the metadata of the task\'s status.'
 )
 
+ERRORS: Mapping[int, type[A2AError]] = {
+    HTTPStatus.NOT_FOUND: TaskNotFoundError,
+    HTTPStatus.UNPROCESSABLE_ENTITY: InvalidParamsError,
+    HTTPStatus.BAD_REQUEST: InvalidParamsError,
+    HTTPStatus.FORBIDDEN: InvalidRequestError,
+    HTTPStatus.CONFLICT: InvalidRequestError,
+    HTTPStatus.TOO_MANY_REQUESTS: InvalidRequestError,
+}
+"""The errors of A2A for the statuses with which the JSON API refuses requests. All others are internal."""
+
 
 @contextmanager
-def translate_errors() -> Iterator[None]:
-    """Convert refusals and other expected errors to those of A2A.
+def serve_person(context: ServerCallContext) -> Iterator[TaskReader]:
+    """Yield the reader for the person whose request it is, and convert expected errors to those of A2A.
 
     Raises:
         A2AError: The request is refused, or the Temporal server does not respond.
     """
     try:
-        yield
+        yield context.state[READER]
     except (RequestRefused, WaystationError, RPCError) as error:
         refused = to_refused(error)
-        match refused.status:
-            case HTTPStatus.NOT_FOUND:
-                kind: type[A2AError] = TaskNotFoundError
-            case HTTPStatus.UNPROCESSABLE_ENTITY | HTTPStatus.BAD_REQUEST:
-                kind = InvalidParamsError
-            case HTTPStatus.FORBIDDEN | HTTPStatus.CONFLICT | HTTPStatus.TOO_MANY_REQUESTS:
-                kind = InvalidRequestError
-            case _:
-                kind = InternalError
-        raise kind(message=refused.message) from None
+        raise ERRORS.get(refused.status, InternalError)(message=refused.message) from None
 
 
 class TaskRequests(RequestHandler):
@@ -114,20 +115,18 @@ class TaskRequests(RequestHandler):
 
     async def on_get_task(self, params: GetTaskRequest, context: ServerCallContext) -> Task | None:
         """Return a task."""
-        with translate_errors():
-            reader = find_reader(context)
+        with serve_person(context) as reader:
             task = await reader.read(*await reader.find(params.id))
             return cut_history(task, params.history_length if params.HasField("history_length") else None)
 
     async def on_list_tasks(self, params: ListTasksRequest, context: ServerCallContext) -> ListTasksResponse:
         """Return a page of the person's tasks."""
-        with translate_errors():
-            return await find_reader(context).read_page(params)
+        with serve_person(context) as reader:
+            return await reader.read_page(params)
 
     async def on_cancel_task(self, params: CancelTaskRequest, context: ServerCallContext) -> Task | None:
         """Cancel a task, and wait a moment for its end, which is when its tools have ended."""
-        with translate_errors():
-            reader = find_reader(context)
+        with serve_person(context) as reader:
             ref, log = await reader.find(params.id)
             check_role(reader.login, "author")
             if log is None:
@@ -140,9 +139,8 @@ class TaskRequests(RequestHandler):
 
     async def on_message_send(self, params: SendMessageRequest, context: ServerCallContext) -> Task | Message:
         """Send a message, and return the task: when it has ended, when it waits for an answer, or after 55 s."""
-        with translate_errors():
-            reader, begin = find_reader(context), asyncio.get_running_loop().time()
-            settings, task = params.configuration, None
+        with serve_person(context) as reader:
+            begin, settings, task = asyncio.get_running_loop().time(), params.configuration, None
             # A request that is refused for its number has sent nothing.
             with self._services.invocations.open_stream(reader.login):
                 ref, invocation, log = await self._receive(params, reader)
@@ -156,8 +154,7 @@ class TaskRequests(RequestHandler):
         self, params: SendMessageRequest, context: ServerCallContext
     ) -> AsyncGenerator[Event]:
         """Send a message, and stream the task until it has ended, or asks the person who sent the message."""
-        with translate_errors():
-            reader = find_reader(context)
+        with serve_person(context) as reader:
             self._services.invocations.open_stream(reader.login).close()  # refuses one too many before it is sent
             ref, invocation, log = await self._receive(params, reader)
             ends = {*TERMINAL, TaskState.TASK_STATE_INPUT_REQUIRED}
@@ -170,15 +167,12 @@ class TaskRequests(RequestHandler):
         self, params: SubscribeToTaskRequest, context: ServerCallContext
     ) -> AsyncGenerator[Event]:
         """Stream a task until it has ended."""
-        with translate_errors():
-            reader = find_reader(context)
+        with serve_person(context) as reader:
             ref, log = await reader.find(params.id)
             if log is not None and log.state.outcome.ended:
                 raise UnsupportedOperationError(message="The task has ended. Read it instead.")
-            invocation = self._services.client.invocation(ref.invocation_id)
-            if log is None:
-                number = int(ref.invocation_id.rpartition("/")[2])
-                invocation = reader.open_session(ref).invocation(number)
+            queued = reader.open_session(ref).invocation(int(ref.invocation_id.rpartition("/")[2]))
+            invocation = self._services.client.invocation(ref.invocation_id) if log else queued
             async for event in stream_task(reader, ref, invocation, await reader.read(ref, log), ends=TERMINAL):
                 yield event
 
@@ -186,27 +180,24 @@ class TaskRequests(RequestHandler):
         self, params: GetExtendedAgentCardRequest, context: ServerCallContext
     ) -> AgentCard:
         """Return the card for people who are logged in."""
-        with translate_errors():
-            agent = find_reader(context).agent
-            agents = (await self._services.client.agents.describe()).get(agent)
+        with serve_person(context) as reader:
+            agents = (await self._services.client.agents.describe()).get(reader.agent)
             if agents is None:
-                raise InvalidParamsError(message=f"There is no agent {agent[:100]!r}.")
-            return extend_card(make_card(agent, context.state[BASE]), agents)
+                raise InvalidParamsError(message=f"There is no agent {reader.agent[:100]!r}.")
+            return extend_card(make_card(reader.agent, reader.base), agents)
 
     async def on_create_task_push_notification_config(
         self, params: TaskPushNotificationConfig, context: ServerCallContext
     ) -> TaskPushNotificationConfig:
         """Have the states of a task sent to a URL."""
-        with translate_errors():
-            reader = find_reader(context)
+        with serve_person(context) as reader:
             return await create_config(reader, await find_own_task(reader, params.task_id), params)
 
     async def on_get_task_push_notification_config(
         self, params: GetTaskPushNotificationConfigRequest, context: ServerCallContext
     ) -> TaskPushNotificationConfig:
         """Return one of the configurations of a task."""
-        with translate_errors():
-            reader = find_reader(context)
+        with serve_person(context) as reader:
             for config in await list_configs(reader, await find_own_task(reader, params.task_id)):
                 if config.id == params.id:
                     return config
@@ -216,8 +207,7 @@ class TaskRequests(RequestHandler):
         self, params: ListTaskPushNotificationConfigsRequest, context: ServerCallContext
     ) -> ListTaskPushNotificationConfigsResponse:
         """Return the configurations of a task."""
-        with translate_errors():
-            reader = find_reader(context)
+        with serve_person(context) as reader:
             configs = await list_configs(reader, await find_own_task(reader, params.task_id))
             return ListTaskPushNotificationConfigsResponse(configs=configs)
 
@@ -225,8 +215,7 @@ class TaskRequests(RequestHandler):
         self, params: DeleteTaskPushNotificationConfigRequest, context: ServerCallContext
     ) -> None:
         """Delete a configuration of a task. Deleting it again changes nothing."""
-        with translate_errors():
-            reader = find_reader(context)
+        with serve_person(context) as reader:
             await delete_config(reader, await find_own_task(reader, params.task_id), params.id)
 
     async def _receive(self, params: SendMessageRequest, reader: TaskReader) -> tuple[TaskRef, Invocation, Log | None]:
@@ -308,12 +297,6 @@ async def stream_task(
             before = task
             if task.status.state in ends:
                 return
-
-
-def find_reader(context: ServerCallContext) -> TaskReader:
-    """Return the reader for the person whose request it is."""
-    reader: TaskReader = context.state[READER]
-    return reader
 
 
 class TaskAnswer(AnswerBody):

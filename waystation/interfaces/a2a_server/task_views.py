@@ -126,12 +126,10 @@ def find_state(log: Log, calls: Sequence[OpenCall], person: str) -> TaskState:
     """Return the state of a task. A task waits only if nothing else of it is in flight."""
     outcome = log.state.outcome
     if ended := outcome.ended:
-        if outcome.failure and outcome.failure.error_type in REJECTIONS:
+        code = outcome.last_said.error_code if ended == "completed" and outcome.last_said else None
+        if code in REFUSALS or (outcome.failure and outcome.failure.error_type in REJECTIONS):
             return TaskState.TASK_STATE_REJECTED
-        if ended == "completed" and outcome.last_said and outcome.last_said.error_code:
-            is_refused = outcome.last_said.error_code in REFUSALS
-            return TaskState.TASK_STATE_REJECTED if is_refused else TaskState.TASK_STATE_FAILED
-        return ENDED.get(ended, TaskState.TASK_STATE_FAILED)
+        return TaskState.TASK_STATE_FAILED if code else ENDED.get(ended, TaskState.TASK_STATE_FAILED)
     if calls and is_idle(log, calls):
         is_asked = any(may_accept(call, person) for call in calls)
         return TaskState.TASK_STATE_INPUT_REQUIRED if is_asked else TaskState.TASK_STATE_AUTH_REQUIRED
