@@ -24,7 +24,9 @@ from waystation.core import ids
 from waystation.core.approval import ApprovalPolicy
 from waystation.core.push import PUSH_WORKFLOW, PushConfig, PushTask
 from waystation.extensions import load_interfaces
+from waystation.history import read_owner
 from waystation.interfaces.a2a_server.task_views import TaskRef
+from waystation.storage import Owner
 from waystation.testing import ScriptedModel, says
 from waystation.web.limits import Limits
 
@@ -192,8 +194,7 @@ async def test_states_are_pushed_with_a_sealed_token(
                 more = [config | {"id": f"more-{number}", "token": ""} for number in (1, 1, 2, 3, 4, 5)]
                 made = [await call(program, "payer", "CreateTaskPushNotificationConfig", **one) for one in more]
                 assert [one.get("code") for one in made] == [None] * 5 + [-32602]
-                found = await env.client.delete_user_data(user_id="dana", dry_run=True)
-                assert {ids.push_delivery(ref.invocation_id, number) for number in range(5)} <= set(found.workflows)
+                assert await read_owner(env.temporal, await handle.describe()) == Owner("waystation", "dana")
                 for one in more:
                     await call(program, "payer", "DeleteTaskPushNotificationConfig", taskId=task["id"], id=one["id"])
                 await call(program, "payer", "DeleteTaskPushNotificationConfig", taskId=task["id"], id="mine")
