@@ -110,8 +110,7 @@ class PushDelivery:
         secrets = json.loads(self._identity.unseal(task.sealed, **names, request=make_push_request(task.place)))
         if secrets["url"] != task.config.url:
             raise NotAllowed("The secrets are for another URL.")
-        headers = {"x-a2a-notification-token": secrets.get("token"), "authorization": secrets.get("authorization")}
-        return {name: value for name, value in headers.items() if value}
+        return dict(secrets["headers"])
 
 
 async def find_address(url: str) -> str:

@@ -65,7 +65,7 @@ def test_a_person_is_asked_as_the_policy_says(policy: ApprovalPolicy | None, sta
         requested_at=0.0,
         deadline=1.0,
         user_id="dana",
-        requesters=("dana",),
+        requester="dana",
         policy=policy,
     )
     assert task.find_state("waiting", [call]) == state

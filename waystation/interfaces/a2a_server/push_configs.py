@@ -155,13 +155,13 @@ def _seal(client: AgentClient, config: TaskPushNotificationConfig, place: str) -
         InvalidParamsError: They cannot be encrypted, so they must not be recorded.
     """
     scheme, credentials = config.authentication.scheme, config.authentication.credentials
-    if not config.token and not credentials:
+    headers = {"x-a2a-notification-token": config.token, "authorization": credentials and f"{scheme} {credentials}"}
+    if not any(headers.values()):
         return None
     # Newlines would add headers.
-    if not (secret := f"{config.token}{credentials}").isprintable() or not secret.isascii():
+    if not all(value.isascii() and value.isprintable() for value in headers.values()):
         raise InvalidParamsError(message="The token or the credentials contain characters that no header can have.")
-    authorization = f"{scheme} {credentials}" if credentials else None
-    secrets = json.dumps({"url": config.url, "token": config.token or None, "authorization": authorization})
+    secrets = json.dumps({"url": config.url, "headers": {name: value for name, value in headers.items() if value}})
     names = {"namespace": client.temporal.namespace, "approval_id": place}
     try:
         return client.token_encryption.encrypt(secrets, **names, answer=make_push_request(place))

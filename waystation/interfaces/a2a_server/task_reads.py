@@ -140,16 +140,16 @@ class TaskReader:
                     return
 
     async def wait(
-        self, ref: TaskRef, invocation: Invocation, limit_s: float, *, ends: Collection[TaskState]
-    ) -> Task | None:
-        """Wait until a task has a state in `ends`, or for a time. Return the latest version, if any."""
+        self, ref: TaskRef, invocation: Invocation, log: Log | None, limit_s: float, *, ends: Collection[TaskState]
+    ) -> Task:
+        """Wait until a task has a state in `ends`, or for a time. Return the latest version that the person may see."""
         task: Task | None = None
         with suppress(TimeoutError, ForeignHistory):
             async with asyncio.timeout(limit_s), aclosing(self.follow(ref, invocation)) as tasks:
                 async for task in tasks:
                     if task.status.state in ends:
-                        return task
-        return task
+                        break
+        return task or await self.read(ref, log)
 
     async def read_page(self, params: ListTasksRequest) -> ListTasksResponse:
         """Return a page of the person's own tasks, latest first.

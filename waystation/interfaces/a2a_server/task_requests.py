@@ -135,19 +135,18 @@ class TaskRequests(RequestHandler):
                 raise TaskNotCancelableError(message="The task has ended.")
             invocation = self._services.client.invocation(ref.invocation_id)
             await invocation.cancel()
-            return await reader.wait(ref, invocation, CANCEL_S, ends=TERMINAL) or await reader.read(ref, log)
+            return await reader.wait(ref, invocation, log, CANCEL_S, ends=TERMINAL)
 
     async def on_message_send(self, params: SendMessageRequest, context: ServerCallContext) -> Task | Message:
         """Send a message, and return the task: when it has ended, when it waits for an answer, or after 55 s."""
         with serve_person(context) as reader:
-            begin, settings, task = asyncio.get_running_loop().time(), params.configuration, None
+            begin, settings = asyncio.get_running_loop().time(), params.configuration
             # A request that is refused for its number has sent nothing.
             with self._services.invocations.open_stream(reader.login):
                 ref, invocation, log = await self._receive(params, reader)
-                if not settings.return_immediately:
-                    rest_s = HOLD_S - 2 - (asyncio.get_running_loop().time() - begin)
-                    task = await reader.wait(ref, invocation, max(rest_s, 0.0), ends={*TERMINAL, *INTERRUPTED})
-            task = task or await reader.read(ref, log)
+                rest_s = HOLD_S - 2 - (asyncio.get_running_loop().time() - begin)
+                limit_s = 0.0 if settings.return_immediately else max(rest_s, 0.0)
+                task = await reader.wait(ref, invocation, log, limit_s, ends={*TERMINAL, *INTERRUPTED})
             return cut_history(task, settings.history_length if settings.HasField("history_length") else None)
 
     async def on_message_send_stream(
