@@ -191,11 +191,13 @@ async def test_states_are_pushed_with_a_sealed_token(
                 handle = env.temporal.get_workflow_handle(ids.push_delivery(ref.invocation_id, 0))
                 history = (await handle.fetch_history()).to_json()
                 # As many again as fit: each counts, and replacing one takes no place of its own.
-                more = [config | {"id": f"more-{number}", "token": ""} for number in (1, 1, 2, 3, 4, 5)]
-                made = [await call(program, "payer", "CreateTaskPushNotificationConfig", **one) for one in more]
+                others: list[dict[str, Any]] = [
+                    config | {"id": f"more-{number}", "token": ""} for number in (1, 1, 2, 3, 4, 5)
+                ]
+                made = [await call(program, "payer", "CreateTaskPushNotificationConfig", **one) for one in others]
                 assert [one.get("code") for one in made] == [None] * 5 + [-32602]
                 assert await read_owner(env.temporal, await handle.describe()) == Owner("waystation", "dana")
-                for one in more:
+                for one in others:
                     await call(program, "payer", "DeleteTaskPushNotificationConfig", taskId=task["id"], id=one["id"])
                 await call(program, "payer", "DeleteTaskPushNotificationConfig", taskId=task["id"], id="mine")
                 assert await call(program, "payer", "ListTaskPushNotificationConfigs", taskId=task["id"]) == {}
@@ -249,8 +251,8 @@ async def test_an_approver_sees_a_task_only_while_it_asks(
 async def test_a_message_over_the_limit_of_held_requests_is_not_sent(serve: Serve) -> None:
     """A person who holds too many requests is refused before the message counts."""
     agent = Agent(name="talker", model=ScriptedModel(says("Hello.")))
-    limits = {"limits": Limits(program_streams=0)}
-    async with serve(agent, verify=False) as env, site(env.client, **limits, **a2a()) as web, web.program() as program:
+    options = a2a() | {"limits": Limits(program_streams=0)}
+    async with serve(agent, verify=False) as env, site(env.client, **options) as web, web.program() as program:
         context = f"a2a-{env.client.task_queue}"
         for method in ("SendMessage", "SendStreamingMessage"):
             refused = await call(program, "talker", method, message=message("Hi.", contextId=context))

@@ -245,7 +245,7 @@ class TaskRequests(RequestHandler):
     async def _answer(self, message: Message, reader: TaskReader, ref: TaskRef, log: Log) -> bool:
         """Answer the calls that a task waits for. Return False if the task waits for none."""
         calls, answers = await reader.read_calls(ref, log), parse_answers(message)
-        key = make_key(message)
+        key = make_key(reader.login, message)
         # The message has been received before if its answer counts.
         is_repeated = not answers and any(key in call.receipts for call in log.state.calls.values())
         if log.state.outcome.ended and not answers and not is_repeated:
@@ -260,7 +260,7 @@ class TaskRequests(RequestHandler):
         """Send a message to the person's session, or to a task that is at work."""
         login = reader.login
         check_role(login, "author")
-        context = known.session_id if known else message.context_id or make_key(message)[:28]
+        context = known.session_id if known else message.context_id or make_key(login, message)[:28]
         session = self._services.starter.session(login, context, agent=reader.agent)
         try:
             sent = await self._services.starter.send(
@@ -371,6 +371,6 @@ def make_reply(login: Login, message: Message, log: Log, calls: Sequence[OpenCal
     )
 
 
-def make_key(message: Message) -> str:
-    """Return the key with which a message that is sent again counts once."""
-    return f"a2a-{digest([message.message_id])}"
+def make_key(login: Login, message: Message) -> str:
+    """Return the key with which a message that its sender sends again counts once."""
+    return f"a2a-{digest([login.subject, message.message_id])}"
