@@ -115,7 +115,7 @@ async def give_up(session: Session, _holds: Holds) -> None:
 
 
 async def push(session: Session, _holds: Holds) -> None:
-    """Have the states of an A2A task pushed, of which the receiver refuses the first, while it waits and ends."""
+    """Have the states of an A2A task pushed while it waits and ends. The receiver refuses the first request."""
     first = await session.send("pay")
     await parked(session, first)
     with WebhookReceiver(statuses=[503]) as receiver, pytest.MonkeyPatch.context() as patch:

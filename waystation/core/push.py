@@ -27,7 +27,7 @@ ENDS = {
 
 
 class PushConfig(Recorded):
-    """What the owner of a task can read about a push configuration."""
+    """The part of a push configuration that its owner can read."""
 
     id: str = Field(min_length=1, max_length=200)
     url: str = Field(max_length=2_000)

@@ -46,7 +46,7 @@ REFUSALS = {"SAFETY", "PROHIBITED_CONTENT", "BLOCKLIST", "SPII", "RECITATION", "
 TERMINAL = {*ENDED.values(), TaskState.TASK_STATE_FAILED, TaskState.TASK_STATE_REJECTED}
 INTERRUPTED = {TaskState.TASK_STATE_INPUT_REQUIRED, TaskState.TASK_STATE_AUTH_REQUIRED}
 MAX_DEPTH = 60
-"""Maximum depth of a value in metadata. A message may have 100 levels, of which an object uses more than one."""
+"""Maximum depth of a value in metadata. A message may have 100 levels, and each object uses several."""
 
 
 @dataclass(frozen=True, slots=True)
