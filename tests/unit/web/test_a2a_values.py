@@ -3,9 +3,13 @@
 from typing import Any
 
 import pytest
+from a2a.server.context import ServerCallContext
+from a2a.utils.errors import InternalError
 from google.protobuf.json_format import ParseDict
 from google.protobuf.struct_pb2 import Struct
+from structlog.testing import capture_logs
 
+from waystation.interfaces.a2a_server.task_requests import READER, serve_person
 from waystation.interfaces.a2a_server.task_views import EXTENSION, TaskRef, to_json
 
 
@@ -41,3 +45,12 @@ def test_every_value_of_a_model_fits_into_metadata(value: Any) -> None:
 def test_only_invocations_of_sessions_are_tasks(id: str) -> None:
     """Sessions, called agents, deliveries and other spellings of an owner have no task ID."""
     assert TaskRef.of(id) is None
+
+
+def test_an_unexpected_error_reveals_nothing() -> None:
+    """The message of an error in our own code, which may quote a token, reaches neither the client nor the log."""
+    context = ServerCallContext(state={READER: None})
+    with capture_logs() as logged, pytest.raises(InternalError) as raised, serve_person(context):
+        raise KeyError("token-1")
+    assert "token-1" not in f"{raised.value.message} {logged}"
+    assert [(line["event"], line["error_type"]) for line in logged] == [("a2a.failed", "KeyError")]

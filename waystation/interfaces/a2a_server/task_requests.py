@@ -1,11 +1,13 @@
 """The requests of A2A as reads and updates of Temporal. Nothing is in memory between two requests."""
 
 import asyncio
+import traceback
 from collections.abc import AsyncGenerator, Collection, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from datetime import timedelta
 from http import HTTPStatus
 
+import structlog
 from a2a.server.context import ServerCallContext
 from a2a.server.events import Event
 from a2a.server.request_handlers import RequestHandler
@@ -72,6 +74,8 @@ from waystation.web.logins import Login
 from waystation.web.typed_routes import HOLD_S
 from waystation.web.web_services import WebServices
 
+events = structlog.get_logger("waystation.web")
+
 READER = "reader"
 """Key in the state of a call: the `TaskReader` of the person."""
 CONFIRM_S, CANCEL_S = 30.0, 10.0
@@ -105,6 +109,11 @@ def serve_person(context: ServerCallContext) -> Iterator[TaskReader]:
     except (RequestRefused, WaystationError, RPCError) as error:
         refused = to_refused(error)
         raise ERRORS.get(refused.status, InternalError)(message=refused.message) from None
+    except A2AError:
+        raise
+    except Exception as error:  # noqa: BLE001  # the SDK would report its message, which may contain anything
+        events.error("a2a.failed", error_type=type(error).__name__, at=traceback.format_tb(error.__traceback__)[-1])
+        raise InternalError(message="The server failed in its own code.") from None
 
 
 class TaskRequests(RequestHandler):
