@@ -6,7 +6,6 @@ import json
 import socket
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from temporalio import activity
@@ -29,9 +28,6 @@ from waystation.history import describe_workflow
 from waystation.project_file import find_setting
 from waystation.tls import default_ssl_context
 
-if TYPE_CHECKING:
-    from waystation.approvers.identity import WorkerIdentity
-
 LIMIT_S = 10.0
 LONGEST_PAUSE = timedelta(minutes=5)
 """The longest pause before a state that was not accepted is sent again."""
@@ -42,7 +38,7 @@ GIVE_UP_AFTER = timedelta(days=3)
 class PushDelivery:
     """Runs the activity `push_task`. Each look at a task is an attempt, so waiting adds no events to the history."""
 
-    def __init__(self, client: Client, identity: "WorkerIdentity | None") -> None:
+    def __init__(self, client: Client, identity: object) -> None:
         self._client, self._identity = client, identity
 
     async def push(self, task: PushTask) -> bytes:
@@ -104,10 +100,11 @@ class PushDelivery:
         """
         if task.sealed is None:
             return {}
-        if self._identity is None:
+        unseal = getattr(self._identity, "unseal", None)  # see `waystation.approvers.identity.WorkerIdentity`
+        if unseal is None:
             raise NotAllowed("The workers have no identity configuration.")
         names = {"namespace": self._client.namespace, "place": task.place}
-        secrets = json.loads(self._identity.unseal(task.sealed, **names, request=make_push_request(task.place)))
+        secrets = json.loads(unseal(task.sealed, **names, request=make_push_request(task.place)))
         if secrets["url"] != task.config.url:
             raise NotAllowed("The secrets are for another URL.")
         return dict(secrets["headers"])
