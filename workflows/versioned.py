@@ -92,10 +92,6 @@ class VersionedEventDelivery(AgentEventDelivery):
 class VersionedPushDelivery(AgentPushDelivery):
     """A delivery of the states of a task that moves to the current build."""
 
-    @workflow.init
-    def __init__(self, params: RawValue) -> None:
-        super().__init__(params)
-
     @workflow.run
     async def run(self, params: RawValue) -> None:
         """Deliver states until the task has ended."""

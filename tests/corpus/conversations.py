@@ -1,22 +1,26 @@
 """Sessions whose histories are kept, with each of their runs and invocations."""
 
+import functools
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 from temporalio.client import WorkflowFailureError
 
 from tests.agents import Gate
 from tests.corpus.machine import without_machine
+from tests.fakes.webhook_receiver import WebhookReceiver
 from tests.server.sessions.conftest import settled_events
 from tests.server.sessions.test_sending import Held
 from tests.server.sessions.test_waiting import parked, paying
 from tests.server.sessions.turnstile import HeldReadings, decided
-from tests.steps import wait_for_joined_messages
+from tests.steps import wait_for_joined_messages, wait_until
 from waystation.agents import Agent
 from waystation.client import Session
+from waystation.core.push import PUSH_HOSTS, PUSH_WORKFLOW, PushConfig, PushTask
 from waystation.embedded import EmbeddedServer
 from waystation.testing import AgentEnvironment, assert_replays
 
@@ -110,7 +114,31 @@ async def give_up(session: Session, _holds: Holds) -> None:
     raise AssertionError("a cancelled session completed")
 
 
+async def push(session: Session, _holds: Holds) -> None:
+    """Have the states of an A2A task pushed while it waits and ends. The receiver refuses the first request."""
+    first = await session.send("pay")
+    await parked(session, first)
+    with WebhookReceiver(statuses=[503]) as receiver, pytest.MonkeyPatch.context() as patch:
+        patch.setenv(PUSH_HOSTS, "127.0.0.1")
+        config = PushConfig(id="mine", url=receiver.url)
+        task = PushTask(invocation_id=first.id, number=0, task_id="task", context_id="context", config=config)
+        client = session.client
+        await client.temporal.start_workflow(
+            PUSH_WORKFLOW, task.model_dump(mode="json"), id=task.place, task_queue=client.task_queue
+        )
+
+        async def taken(count: int) -> bool:
+            return len(receiver.taken) == count
+
+        await wait_until(functools.partial(taken, 1), "the first state")
+        await (await first.invocation()).approve()
+        await first.result()
+        await wait_until(functools.partial(taken, 2), "the end")
+    await _over(session)
+
+
 CONVERSATIONS = {
+    "push": Conversation(push),
     "talk": Conversation(talk),
     "talk-at-length": Conversation(talk_at_length, cut_after=2),
     "interrupt": Conversation(interrupt, held=True),

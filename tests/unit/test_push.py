@@ -1,9 +1,12 @@
 """Push configurations: the URLs that they may name, and who is asked."""
 
+from typing import Any
+
 import pytest
+from pydantic import ValidationError
 
 from waystation.core.approval import ApprovalPolicy, PendingCall
-from waystation.core.push import PushPerson, find_push_fault, parse_hosts
+from waystation.core.push import PushConfig, PushTask, find_push_fault, parse_hosts
 
 HOSTS = parse_hosts(" Hooks.example.com, 127.0.0.1,")
 
@@ -38,17 +41,19 @@ def test_allowed_hosts_receive_states(url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("policy", "is_asked"),
+    ("policy", "state"),
     [
-        (None, True),
-        (ApprovalPolicy(approvers=("dana",), verified=False), True),
-        (ApprovalPolicy(approvers=("erin",), verified=False), False),
-        (ApprovalPolicy(verified=False, not_requester=True), False),
+        (None, "INPUT_REQUIRED"),
+        (ApprovalPolicy(approvers=("dana",), verified=False), "INPUT_REQUIRED"),
+        (ApprovalPolicy(approvers=("erin",), verified=False), "AUTH_REQUIRED"),
+        (ApprovalPolicy(verified=False, not_requester=True), "AUTH_REQUIRED"),
     ],
 )
-def test_a_person_is_asked_as_the_policy_says(policy: ApprovalPolicy | None, is_asked: bool) -> None:
+def test_a_person_is_asked_as_the_policy_says(policy: ApprovalPolicy | None, state: str) -> None:
     """An approver is asked unless the policy names others, or excludes the requester."""
-    person = PushPerson(subject="dana", names=("dana",), is_approver=True)
+    config = PushConfig(id="mine", url="https://hooks.example.com/")
+    names: dict[str, Any] = {"invocation_id": "i", "task_id": "t", "context_id": "c", "user_id": "dana"}
+    task = PushTask(**names, number=0, names=("dana",), is_approver=True, config=config)
     call = PendingCall(
         function_call_id="fc-1",
         invocation_id="i",
@@ -60,6 +65,14 @@ def test_a_person_is_asked_as_the_policy_says(policy: ApprovalPolicy | None, is_
         requested_at=0.0,
         deadline=1.0,
         user_id="dana",
+        requester="dana",
         policy=policy,
     )
-    assert person.is_asked(call) is is_asked
+    assert task.find_state("waiting", [call]) == state
+
+
+@pytest.mark.parametrize("scheme", ["Bearer\r\nX-Admin: 1", "Bearer secret", "Bearer\n", "é"])
+def test_a_scheme_is_one_word(scheme: str) -> None:
+    """A scheme can neither add a header nor carry a secret into the history."""
+    with pytest.raises(ValidationError):
+        PushConfig(id="mine", url="https://hooks.example.com/", scheme=scheme)

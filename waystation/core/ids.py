@@ -154,9 +154,9 @@ def event_delivery(invocation_id: str, key: str) -> str:
     return f"{invocation_id}/event:{key}"
 
 
-def push_delivery(invocation_id: str) -> str:
-    """Return the workflow ID of the deliveries to the push configurations of a task."""
-    return f"{invocation_id}/push"
+def push_delivery(invocation_id: str, number: int) -> str:
+    """Return the workflow ID of the deliveries of a task's states to its `number`th push configuration."""
+    return f"{invocation_id}/push:{number}"
 
 
 def fork(invocation_id: str, number: int) -> str:

@@ -32,11 +32,13 @@ from waystation.replay.recording import Recording
 from waystation.storage import Blobs, offloading
 from waystation.workflows import engine_activity
 from waystation.workflows.engine_activity import SettingsInterceptor
+from waystation.workflows.event_delivery import AgentEventDelivery
 from waystation.workflows.invocation import AgentInvocation
+from waystation.workflows.push_delivery import AgentPushDelivery
 from waystation.workflows.scope import AgentScope
 from waystation.workflows.session import AgentSession
 
-_WORKFLOWS = [AgentInvocation, AgentScope, AgentSession]
+_WORKFLOWS = [AgentInvocation, AgentScope, AgentSession, AgentEventDelivery, AgentPushDelivery]
 _CORE_MESSAGE = re.compile(r'message: "(.+?)", source: "')
 _CORE_EVENT = re.compile(r"HistoryEvent\(id: (\d+), (\w+)\)")
 _MAX_CORE_MESSAGE = 600

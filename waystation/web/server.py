@@ -260,6 +260,8 @@ class _Server(uvicorn.Server):
 async def _run(app: Starlette, listening: socket.socket, *, behind_proxy: bool, ready: Callable[[], None]) -> None:
     # At level DEBUG, sse_starlette would log the events that it sends.
     logging.getLogger("sse_starlette").setLevel(logging.INFO)
+    # The SDK logs what it cannot parse, or, at level DEBUG, everything: texts, arguments and the tokens of programs.
+    logging.getLogger("a2a").setLevel(logging.CRITICAL + 1)
     # After shutting down, uvicorn raises the signal again for the previous handler. Install one that does nothing.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)

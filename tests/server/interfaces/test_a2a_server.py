@@ -6,6 +6,7 @@ from uuid import uuid4
 
 import httpx2 as httpx
 import pytest
+from temporalio.client import WorkflowFailureError
 
 from tests.agents import Till
 from tests.fakes.openid import FakeOpenId
@@ -21,9 +22,13 @@ from waystation.agents import Agent
 from waystation.client.token_encryption import TokenEncryption
 from waystation.core import ids
 from waystation.core.approval import ApprovalPolicy
+from waystation.core.push import PUSH_WORKFLOW, PushConfig, PushTask
 from waystation.extensions import load_interfaces
+from waystation.history import read_owner
 from waystation.interfaces.a2a_server.task_views import TaskRef
+from waystation.storage import Owner
 from waystation.testing import ScriptedModel, says
+from waystation.web.limits import Limits
 
 VERSION = {"A2A-Version": "1.0"}
 
@@ -157,6 +162,14 @@ async def test_states_are_pushed_with_a_sealed_token(
                 for url in ("https://example.com/hook", "http://169.254.169.254/", f"{receiver.url}?key=1"):
                     refused = await call(program, "payer", "CreateTaskPushNotificationConfig", **config | {"url": url})
                     assert refused["code"] == -32602
+                for more in (
+                    {"token": "a\r\nX-Admin: 1"},
+                    {"authentication": {"scheme": "Bearer\r\nX-Admin: 1", "credentials": "c"}},
+                    {"authentication": {"scheme": "Bearer", "credentials": "é"}},
+                    {"id": "x" * 201},
+                ):
+                    refused = await call(program, "payer", "CreateTaskPushNotificationConfig", **config | more)
+                    assert refused["code"] == -32602
                 made = await call(program, "payer", "CreateTaskPushNotificationConfig", **config)
                 assert "token" not in made
                 kept = await call(program, "payer", "ListTaskPushNotificationConfigs", taskId=task["id"])
@@ -175,17 +188,104 @@ async def test_states_are_pushed_with_a_sealed_token(
                 await wait_until(ended, "the end")
                 ref = TaskRef.parse(task["id"])
                 assert ref is not None
-                handle = env.temporal.get_workflow_handle(ids.push_delivery(ref.invocation_id))
+                handle = env.temporal.get_workflow_handle(ids.push_delivery(ref.invocation_id, 0))
                 history = (await handle.fetch_history()).to_json()
+                # As many again as fit: each counts, and replacing one takes no place of its own.
+                others: list[dict[str, Any]] = [
+                    config | {"id": f"more-{number}", "token": ""} for number in (1, 1, 2, 3, 4, 5)
+                ]
+                made = [await call(program, "payer", "CreateTaskPushNotificationConfig", **one) for one in others]
+                assert [one.get("code") for one in made] == [None] * 5 + [-32602]
+                assert await read_owner(env.temporal, await handle.describe()) == Owner("waystation", "dana")
+                for one in others:
+                    await call(program, "payer", "DeleteTaskPushNotificationConfig", taskId=task["id"], id=one["id"])
                 await call(program, "payer", "DeleteTaskPushNotificationConfig", taskId=task["id"], id="mine")
                 assert await call(program, "payer", "ListTaskPushNotificationConfigs", taskId=task["id"]) == {}
-                await handle.terminate()
     first = receiver.taken[0]
     assert first.body["statusUpdate"]["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
     assert first.headers["x-a2a-notification-token"] == token
     assert first.headers["authorization"] == f"Bearer {secret}"
     assert token not in history
     assert secret not in history
+
+
+async def test_an_answer_reaches_only_calls_of_its_task(serve: Serve) -> None:
+    """A message to one task cannot answer a call of another, although the person may answer both."""
+    till = Till()
+    agent = payer(till, {"amount": 5})
+    async with serve(agent, verify=False) as env, site(env.client, **a2a()) as web, web.program() as program:
+        context = f"a2a-{env.client.task_queue}"
+        task = (await call(program, "payer", "SendMessage", message=message("Pay.", contextId=context)))["task"]
+        other = (await call(program, "payer", "SendMessage", message=message("Hi.", contextId=f"{context}-2")))["task"]
+        answer = {"action": "approve", "digest": waits(task)["digest"], "call": waits(task)["call"]}
+        refused = await call(program, "payer", "SendMessage", message=message(answer, taskId=other["id"]))
+        assert "not a call of this task" in refused["message"]
+        await call(program, "payer", "CancelTask", id=task["id"])
+    assert till.paid == []
+
+
+async def test_an_approver_sees_a_task_only_while_it_asks(
+    serve: Serve, there: Installation, openid: FakeOpenId
+) -> None:
+    """Neither reading nor a push configuration shows an approver how a task of somebody else continues."""
+    policy = ApprovalPolicy(approvers=("erin@example.com",), verified=False)
+    agent = payer(Till(), {"amount": 5}, approval=policy)
+    async with (
+        serve(agent, verify=False, identity=there.worker) as env,
+        site(env.client, gatekeeper=gatekeeper(there), **a2a()) as web,
+        person(web.url, openid, "authors") as dana,
+        person(web.url, openid, "approvers", subject="erin@example.com") as erin,
+    ):
+        context = f"a2a-{env.client.task_queue}"
+        task = (await call(dana.http, "payer", "SendMessage", message=message("Pay.", contextId=context)))["task"]
+        assert (await call(erin.http, "payer", "GetTask", id=task["id"]))["id"] == task["id"]
+        config = {"taskId": task["id"], "url": "https://hooks.example.com/"}
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("WAYSTATION_PUSH_HOSTS", "hooks.example.com")
+            refused = await call(erin.http, "payer", "CreateTaskPushNotificationConfig", **config)
+        assert refused["code"] == -32001
+        await call(dana.http, "payer", "CancelTask", id=task["id"])
+        assert (await call(erin.http, "payer", "GetTask", id=task["id"]))["code"] == -32001
+
+
+async def test_a_message_over_the_limit_of_held_requests_is_not_sent(serve: Serve) -> None:
+    """A person who holds too many requests is refused before the message counts."""
+    agent = Agent(name="talker", model=ScriptedModel(says("Hello.")))
+    options = a2a() | {"limits": Limits(program_streams=0)}
+    async with serve(agent, verify=False) as env, site(env.client, **options) as web, web.program() as program:
+        context = f"a2a-{env.client.task_queue}"
+        for method in ("SendMessage", "SendStreamingMessage"):
+            refused = await call(program, "talker", method, message=message("Hi.", contextId=context))
+            assert "limit" in refused["message"]
+        found = await call(program, "talker", "ListTasks", contextId=context, tenant="another")
+    assert found.get("tasks", []) == []
+
+
+@pytest.mark.parametrize("token", ["x", "WyIwMDAxLTAxLTAxVDAwOjAwOjAwIiwgIngiXQ=="])
+async def test_invalid_page_tokens_are_refused(serve: Serve, token: str) -> None:
+    """A token that no page has is an error of the caller."""
+    agent = Agent(name="talker", model=ScriptedModel(says("Hello.")))
+    async with serve(agent, verify=False) as env, site(env.client, **a2a()) as web, web.program() as program:
+        refused = await call(program, "talker", "ListTasks", pageToken=token)
+    assert refused["code"] == -32602
+
+
+async def test_deliveries_that_somebody_starts_send_nothing(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the workflow with the ID of its task and configuration delivers states, and invalid input ends it."""
+    monkeypatch.setenv("WAYSTATION_PUSH_HOSTS", "127.0.0.1")
+    agent = Agent(name="talker", model=ScriptedModel(says("Hello.")))
+    with WebhookReceiver() as receiver:
+        async with serve(agent, verify=False) as env:
+            names: dict[str, Any] = {"task_id": "t", "context_id": "c"}
+            config = PushConfig(id="mine", url=receiver.url)
+            task = PushTask(invocation_id="inv-of-another", number=0, config=config, **names)
+            for number, params in enumerate((task.model_dump(mode="json"), {"invocation_id": 5}, "nonsense")):
+                id = f"{env.client.task_queue}/push:{number}"
+                options: dict[str, Any] = {"id": id, "task_queue": env.client.task_queue}
+                handle = await env.temporal.start_workflow(PUSH_WORKFLOW, params, **options)
+                with pytest.raises(WorkflowFailureError):
+                    await handle.result()
+        assert receiver.requests == []
 
 
 async def test_rest_and_older_clients_reach_the_same_task(serve: Serve) -> None:

@@ -119,8 +119,11 @@ class WorkflowSettings:
         retries=Retries(initial_interval=timedelta(seconds=5), maximum_interval=timedelta(hours=1)),
     )
     """Delivers an event to one endpoint."""
-    push: ActivityOptions = ActivityOptions(start_to_close=_MINUTE, retries=Retries(maximum_attempts=3))
-    """Sends the state of a task to its push configurations. The workflow repeats it."""
+    push: ActivityOptions = ActivityOptions(
+        start_to_close=_MINUTE,
+        retries=Retries(backoff_coefficient=1.5, maximum_interval=timedelta(seconds=30)),
+    )
+    """Sends the next state of a task to a URL. Each look at the task is an attempt."""
     take_over: ActivityOptions = ActivityOptions(
         start_to_close=_MINUTE, heartbeat=timedelta(seconds=10), retries=Retries(maximum_attempts=5)
     )

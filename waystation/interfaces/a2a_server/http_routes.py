@@ -1,7 +1,7 @@
 """The routes of A2A: JSON-RPC, REST and cards, of the protocol's versions 1.0 and 0.3."""
 
 from http import HTTPStatus
-from typing import Any
+from typing import Any, cast
 
 from a2a.server.context import ServerCallContext
 from a2a.server.routes import create_jsonrpc_routes, create_rest_routes
@@ -14,7 +14,7 @@ from starlette.routing import Match, Route
 
 from waystation.interfaces.a2a_server.agent_cards import CARD, PREFIX, make_card
 from waystation.interfaces.a2a_server.task_reads import TaskReader
-from waystation.interfaces.a2a_server.task_requests import BASE, READER, TaskRequests
+from waystation.interfaces.a2a_server.task_requests import READER, TaskRequests
 from waystation.web.http_responses import RequestRefused
 from waystation.web.paths import root
 from waystation.web.route_table import RouteRow
@@ -29,8 +29,8 @@ class A2aRoutes:
 
     def __init__(self, services: WebServices) -> None:
         self._services = services
-        handler, builder = TaskRequests(services), _ContextBuilder(services)
-        options: dict[str, Any] = {"context_builder": builder, "enable_v0_3_compat": True}
+        handler = TaskRequests(services)
+        options: dict[str, Any] = {"context_builder": _ContextBuilder(), "enable_v0_3_compat": True}
         routes = [
             *create_jsonrpc_routes(handler, PLACE, **options),
             *create_rest_routes(handler, path_prefix=PLACE, **options),
@@ -49,9 +49,9 @@ class A2aRoutes:
             match, child = route.matches(scope)
             if match is Match.FULL:
                 inner = Request({**scope, **child}, request.receive)
-                inner.state.login, inner.state.agent = request.state.login, child["path_params"]["agent"]
-                response: Response = await route.endpoint(inner)
-                return await self._limit(request, response)
+                agent, base = child["path_params"]["agent"], find_base(self._services, request)
+                inner.state.reader = TaskReader(self._services, request.state.login, agent, base)
+                return await self._limit(request, await route.endpoint(inner))
         raise RequestRefused(HTTPStatus.NOT_FOUND, "InvalidRequest", "A2A has no method at this path.")
 
     async def _limit(self, request: Request, response: Response) -> Response:
@@ -71,28 +71,28 @@ class A2aRoutes:
         """Serve the public card of an agent."""
         card = make_card(request.path_params["agent"], find_base(self._services, request))
         [route] = create_agent_card_routes(card)
-        response: Response = await route.endpoint(request)
-        return response
+        return cast(Response, await route.endpoint(request))
 
-    def make_rows(self) -> list[RouteRow]:
-        """Return the rows for the route table."""
-        rows = [RouteRow("GET", f"{PLACE}{CARD}", self.serve_card, "public")]
-        for path in (PLACE, f"{PLACE}/{{rest:path}}"):
-            rows += [RouteRow(method, path, self.serve, "login", accepts=ACCEPTS) for method in ("POST", "DELETE")]
-            rows.append(RouteRow("GET", path, self.serve, "login"))
-        return rows
+
+def make_rows(services: WebServices) -> list[RouteRow]:
+    """Return the rows for the route table."""
+    routes = A2aRoutes(services)
+    return [
+        RouteRow("GET", f"{PLACE}{CARD}", routes.serve_card, "public"),
+        *(
+            RouteRow(method, path, routes.serve, "login", accepts=() if method == "GET" else ACCEPTS)
+            for path in (PLACE, f"{PLACE}/{{rest:path}}")
+            for method in ("POST", "DELETE", "GET")
+        ),
+    ]
 
 
 class _ContextBuilder(DefaultServerCallContextBuilder):
     """Adds the person to the context of a call."""
 
-    def __init__(self, services: WebServices) -> None:
-        self._services = services
-
     def build(self, request: Request) -> ServerCallContext:
         context = super().build(request)
-        context.state[READER] = TaskReader(self._services, request.state.login, request.state.agent)
-        context.state[BASE] = find_base(self._services, request)
+        context.state[READER] = request.state.reader
         return context
 
 

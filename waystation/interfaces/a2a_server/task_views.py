@@ -5,6 +5,7 @@ import binascii
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 from urllib.parse import quote
 
 from a2a.types import (
@@ -18,15 +19,14 @@ from a2a.types import (
     TaskStatus,
     TaskStatusUpdateEvent,
 )
-from google.protobuf.json_format import MessageToDict, ParseDict
+from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 from google.protobuf.struct_pb2 import Struct, Value
 
 from waystation.client import parse_session_id
-from waystation.core.actions import ACTIONS
 from waystation.core.contract import Event
 from waystation.core.log import CallState, Log
 from waystation.core.payload import JsonObject, encode
-from waystation.interfaces.open_calls import OpenCall
+from waystation.interfaces.open_calls import OpenCall, is_idle, may_accept
 
 MESSAGE_ID = "a2a_message_id"
 """Key in the metadata of an invocation that has the ID which the client gave to its message."""
@@ -45,6 +45,8 @@ REFUSALS = {"SAFETY", "PROHIBITED_CONTENT", "BLOCKLIST", "SPII", "RECITATION", "
 """Error codes of models that refuse a message."""
 TERMINAL = {*ENDED.values(), TaskState.TASK_STATE_FAILED, TaskState.TASK_STATE_REJECTED}
 INTERRUPTED = {TaskState.TASK_STATE_INPUT_REQUIRED, TaskState.TASK_STATE_AUTH_REQUIRED}
+MAX_DEPTH = 60
+"""Maximum depth of a value in metadata. A message may have 100 levels, and each object uses several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,7 @@ def make_task(
         status=TaskStatus(state=state, message=message, timestamp=find_time(log, calls)),
         artifacts=[*files, *make_response(log, final)],
         history=[each for event in log.state.events if event is not final for each in make_messages(ref, log, event)],
-        metadata=to_struct({EXTENSION: {"invocationId": ref.invocation_id, "agent": log.state.input.agent}}),
+        metadata=ParseDict({EXTENSION: {"invocationId": ref.invocation_id, "agent": log.state.input.agent}}, Struct()),
     )
 
 
@@ -124,14 +126,12 @@ def find_state(log: Log, calls: Sequence[OpenCall], person: str) -> TaskState:
     """Return the state of a task. A task waits only if nothing else of it is in flight."""
     outcome = log.state.outcome
     if ended := outcome.ended:
-        if outcome.failure and outcome.failure.error_type in REJECTIONS:
+        code = outcome.last_said.error_code if ended == "completed" and outcome.last_said else None
+        if code in REFUSALS or (outcome.failure and outcome.failure.error_type in REJECTIONS):
             return TaskState.TASK_STATE_REJECTED
-        if ended == "completed" and outcome.last_said and outcome.last_said.error_code:
-            is_refused = outcome.last_said.error_code in REFUSALS
-            return TaskState.TASK_STATE_REJECTED if is_refused else TaskState.TASK_STATE_FAILED
-        return ENDED.get(ended, TaskState.TASK_STATE_FAILED)
+        return TaskState.TASK_STATE_FAILED if code else ENDED.get(ended, TaskState.TASK_STATE_FAILED)
     if calls and is_idle(log, calls):
-        is_asked = any(may_continue(call, person) for call in calls)
+        is_asked = any(may_accept(call, person) for call in calls)
         return TaskState.TASK_STATE_INPUT_REQUIRED if is_asked else TaskState.TASK_STATE_AUTH_REQUIRED
     return TaskState.TASK_STATE_WORKING
 
@@ -142,20 +142,6 @@ def find_problem(log: Log) -> str:
     if outcome.failure:
         return outcome.failure.message
     return (outcome.last_said and (outcome.last_said.error_message or outcome.last_said.error_code)) or ""
-
-
-def is_idle(log: Log, calls: Sequence[OpenCall]) -> bool:
-    """Return whether an invocation only waits, also in the agents that it called."""
-    if log.state.models_in_flight or log.state.approvals.submitted:
-        return False
-    below = [f"{log.invocation_id}/{call.id}/" for call in log.state.performing()]
-    return all(any(call.view.id.startswith(place) for call in calls) for place in below)
-
-
-def may_continue(call: OpenCall, person: str) -> bool:
-    """Return whether a person can let a call continue. Those who have approved it already wait for others."""
-    is_able = any(ACTIONS[name].accepts and ACTIONS[name].listable for name in call.actions)
-    return is_able and not call.view.unread and person not in call.view.pending.approved_by
 
 
 def find_time(log: Log, calls: Sequence[OpenCall]) -> datetime:
@@ -176,7 +162,7 @@ def describe_call(call: OpenCall, person: str) -> str:
     """Return a line about what a call waits for."""
     pending = call.view.pending
     text = pending.title or pending.hint or f"{pending.agent} asks about {pending.tool}."
-    return text if may_continue(call, person) else f"{text} Waits for: {', '.join(call.awaited) or 'an approver'}."
+    return text if may_accept(call, person) else f"{text} Waits for: {', '.join(call.awaited) or 'an approver'}."
 
 
 def format_call(call: OpenCall, link: str) -> JsonObject:
@@ -186,22 +172,32 @@ def format_call(call: OpenCall, link: str) -> JsonObject:
     return {
         "call": pending.approval_id,
         **pending.model_dump(
-            mode="json",
-            include={"kind", "agent", "tool", "title", "hint", "args", "digest", "question", "payload", "deadline"},
+            mode="json", include={"kind", "agent", "tool", "title", "hint", "digest", "question", "deadline"}
         ),
+        "args": to_json(pending.args),
+        "payload": to_json(pending.payload),
+        "responseSchema": to_json(pending.response_schema),
         "actions": list(call.actions),
         "policy": policy.model_dump(mode="json", exclude_defaults=True) if policy else None,
         "approvedBy": list(pending.approved_by),
         "missing": max((policy.quorum if policy else 1) - len(pending.approved_by), 0),
         "approvers": list(call.awaited),
-        "responseSchema": pending.response_schema,
         "link": f"{link}/approvals/{quote(pending.approval_id, safe='')}",
     }
 
 
+def to_json(value: Any) -> Any:
+    """Return a JSON value that a message can contain: the text of one that is too deep, or has too large a number."""
+    try:
+        ParseDict(value, Value(), max_recursion_depth=MAX_DEPTH)
+    except (ParseError, OverflowError):
+        return encode(value).decode()
+    return value
+
+
 def make_messages(ref: TaskRef, log: Log, event: Event) -> Iterator[Message]:
     """Yield the messages that an event is in the history of a task."""
-    parts = [part for each in (event.content or {}).get("parts") or () if (part := format_part(each))]
+    parts = format_parts(event)
     if event.author == "user" and parts:
         started = log.state.input
         own = started.metadata.get(MESSAGE_ID) if event.index == 0 and started else None
@@ -224,20 +220,23 @@ def make_response(log: Log, final: Event | None) -> Iterator[Artifact]:
     """Yield the artifact with the final response, if there is one."""
     output = log.state.outcome.output
     if final is not None and output is not None:
-        yield Artifact(artifact_id=RESPONSE, name=RESPONSE, parts=[Part(data=to_value(output))])
-    elif final is not None:
-        parts = [part for each in (final.content or {}).get("parts") or () if (part := format_part(each))]
-        if parts:
-            yield Artifact(artifact_id=RESPONSE, name=RESPONSE, parts=parts)
+        yield Artifact(artifact_id=RESPONSE, name=RESPONSE, parts=[Part(data=ParseDict(to_json(output), Value()))])
+    elif final is not None and (parts := format_parts(final)):
+        yield Artifact(artifact_id=RESPONSE, name=RESPONSE, parts=parts)
 
 
 def make_message(
     ref: TaskRef, id: str, parts: Sequence[Part], details: JsonObject | None = None, *, role: Role = Role.ROLE_AGENT
 ) -> Message:
     """Return a message of a task."""
-    metadata = to_struct({EXTENSION: details}) if details else None
+    metadata = ParseDict({EXTENSION: details}, Struct()) if details else None
     names = {"message_id": id, "task_id": ref.task_id, "context_id": ref.session_id}
     return Message(**names, role=role, parts=parts, metadata=metadata)
+
+
+def format_parts(event: Event) -> list[Part]:
+    """Return the parts of an event that a task shows."""
+    return [part for each in (event.content or {}).get("parts") or () if (part := format_part(each))]
 
 
 def format_part(part: JsonObject) -> Part | None:
@@ -269,14 +268,9 @@ def _parse_part(part: Part) -> JsonObject:
         case "url":
             return {"fileData": {"fileUri": part.url, **kind, **name}}
         case "data":
-            return {"text": format_data(part)}
+            return {"text": encode(MessageToDict(part.data)).decode()}
         case _:
             return {"text": part.text}
-
-
-def format_data(part: Part) -> str:
-    """Return the data of a part as JSON text."""
-    return encode(MessageToDict(part.data)).decode()
 
 
 def list_changes(before: Task, after: Task) -> Iterator[TaskStatusUpdateEvent | TaskArtifactUpdateEvent]:
@@ -299,13 +293,3 @@ def cut_history(task: Task, length: int | None) -> Task:
     if length is not None and length < len(task.history):
         del task.history[: len(task.history) - max(length, 0)]
     return task
-
-
-def to_struct(value: JsonObject) -> Struct:
-    """Return a JSON object as a message."""
-    return ParseDict(value, Struct())
-
-
-def to_value(value: JsonObject) -> Value:
-    """Return a JSON value as a message."""
-    return ParseDict(value, Value())
