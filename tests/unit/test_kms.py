@@ -124,7 +124,8 @@ async def test_a_program_without_access_to_the_key_names_variable_key_and_cause(
     monkeypatch.setenv(ENCRYPTION_VARIABLE, str(file))
     ran = await command("--address", "127.0.0.1:1", "pending")
     assert (ran.code, ran.err.count("\n")) == (2, 1), ran.err
-    assert f"{ENCRYPTION_VARIABLE}: {file}: {key['kms']}: " in ran.err
+    assert f"{file}: {key['kms']}: " in ran.err
+    assert f"`{ENCRYPTION_VARIABLE}` has this value" in ran.err
     assert cause in ran.err
 
 
