@@ -4,10 +4,9 @@ A thread is a session of the person who is logged in, and nothing about it is ke
 session, does what its input asks for, and follows the session's open invocations.
 """
 
-import asyncio
 import itertools
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from datetime import timedelta
 from http import HTTPStatus
 from typing import Any
@@ -41,7 +40,7 @@ from starlette.responses import Response
 from temporalio.service import RPCError
 
 from waystation.client import Invocation, Session
-from waystation.client.invocation_handle import PartialTextReader, new_events, stream_logs
+from waystation.client.invocation_handle import new_events
 from waystation.core.contract import DEFAULT_APP
 from waystation.core.errors import AnswerRefused, InvalidInput, UnknownSession, WaystationError
 from waystation.core.log import Log
@@ -65,16 +64,14 @@ from waystation.interfaces.ag_ui_interrupts import (
     make_closed,
     make_interrupt,
     make_wait,
-    may_accept,
     parse_answer,
     parse_result,
     parse_shown,
 )
-from waystation.interfaces.open_calls import OpenCall, find_open_calls
+from waystation.interfaces.open_calls import OpenCall, find_open_calls, is_idle, may_accept, watch
 from waystation.web.call_answers import CallView, unknown_call
 from waystation.web.call_api import AnswerFields, RefusedAnswer, Unconfirmed, make_recorded
 from waystation.web.http_responses import RequestRefused, to_refused
-from waystation.web.inbox_pages import PAUSE_S
 from waystation.web.logins import Login
 from waystation.web.paths import format_call_path, root
 from waystation.web.route_table import RouteRow
@@ -255,40 +252,6 @@ class AgUiThread:
         return (url.rstrip("/") if url else root()) + format_call_path(call.view.id)
 
 
-async def watch(invocation: Invocation) -> AsyncGenerator[tuple[Log, PartialTextReader, bool]]:
-    """Yield the log whenever it grows, with false.
-
-    While called agents run, also yield it from time to time, with true, because their calls wait elsewhere.
-    """
-    async with aclosing(stream_logs(invocation, partial=True)) as logs:
-        latest: tuple[Log, PartialTextReader] | None = None
-        coming = asyncio.ensure_future(anext(logs, None))
-        try:
-            while True:
-                has_called = latest is not None and any(
-                    call.call.kind == "agent" for call in latest[0].state.performing()
-                )
-                done, _ = await asyncio.wait((coming,), timeout=PAUSE_S if has_called else None)
-                if done:
-                    if (latest := coming.result()) is None:
-                        return
-                    coming = asyncio.ensure_future(anext(logs, None))
-                if latest is not None:
-                    yield *latest, not done
-        finally:
-            coming.cancel()
-            with suppress(asyncio.CancelledError):
-                await coming
-
-
-def is_idle(log: Log, calls: Sequence[OpenCall]) -> bool:
-    """Return whether an invocation only waits, also in the agents that it called."""
-    if log.state.models_in_flight or log.state.approvals.submitted:
-        return False
-    below = [f"{log.invocation_id}/{call.id}/" for call in log.state.performing()]
-    return all(any(call.view.id.startswith(place) for call in calls) for place in below)
-
-
 class AgUiRun:
     """One run of AG-UI in a thread."""
 
@@ -456,7 +419,7 @@ class AgUiRun:
         if earlier := thread.logs.get(invocation.id):
             start, read = len(earlier.state.events), len(earlier.entries)
             run.messages.take_all(earlier)
-        async with aclosing(watch(invocation)) as updates:
+        async with aclosing(watch(invocation, partial=True)) as updates:
             async for current, pieces, is_polled in updates:
                 thread.logs[invocation.id] = current
                 recorded, start = new_events(current, start, pieces), max(start, len(current.state.events))

@@ -7,7 +7,7 @@ from typing import Any
 from ag_ui.core import ActivityMessage, Interrupt, ResumeEntry, TextPart, ToolMessage
 from pydantic import Field, ValidationError
 
-from waystation.core.actions import ACTIONS, Action
+from waystation.core.actions import Action
 from waystation.core.approval import PendingCall
 from waystation.core.errors import DigestMismatch, InvalidAnswer
 from waystation.core.log import CallState
@@ -32,12 +32,6 @@ class ResumePayload(Body):
     response: JsonObject | None = None
     payload: Any = None
     comment: str | None = None
-
-
-def may_accept(call: OpenCall, person: str) -> bool:
-    """Return whether a person can let a call continue now. Those who have approved it already wait for others."""
-    is_able = any(ACTIONS[name].accepts and ACTIONS[name].listable for name in call.actions)
-    return is_able and not call.view.unread and person not in call.view.pending.approved_by
 
 
 def make_interrupt(

@@ -1,14 +1,18 @@
-"""The calls that wait in a conversation, from the point of view of one person."""
+"""The calls that wait in a conversation, from the point of view of one person, and how to follow what waits."""
 
-from collections.abc import Awaitable, Callable, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 
-from waystation.client import Session
+from waystation.client import Invocation, Session
+from waystation.client.invocation_handle import PartialTextReader, stream_logs
 from waystation.core.actions import ACTIONS, Action
 from waystation.core.approval import PendingCall
 from waystation.core.log import Log, allowed_actions
 from waystation.web.call_answers import CallView
 from waystation.web.http_responses import RequestRefused
+from waystation.web.inbox_pages import PAUSE_S
 from waystation.web.logins import Login
 from waystation.web.pending_list import InboxQuery
 from waystation.web.web_services import WebServices
@@ -81,3 +85,43 @@ def find_actions(services: WebServices, login: Login, view: CallView) -> tuple[A
         for name, row in ACTIONS.items()
         if row.decides and name in accepted and not answers.why_not(login, view, name)
     )
+
+
+def may_accept(call: OpenCall, person: str) -> bool:
+    """Return whether a person can let a call continue now. Those who have approved it already wait for others."""
+    is_able = any(ACTIONS[name].accepts and ACTIONS[name].listable for name in call.actions)
+    return is_able and not call.view.unread and person not in call.view.pending.approved_by
+
+
+async def watch(invocation: Invocation, *, partial: bool) -> AsyncGenerator[tuple[Log, PartialTextReader, bool]]:
+    """Yield the log whenever it grows and, with `partial`, whenever a model has generated more text, with false.
+
+    While called agents run, also yield it from time to time, with true, because their calls wait elsewhere.
+    """
+    async with aclosing(stream_logs(invocation, partial=partial)) as logs:
+        latest: tuple[Log, PartialTextReader] | None = None
+        coming = asyncio.ensure_future(anext(logs, None))
+        try:
+            while True:
+                has_called = latest is not None and any(
+                    call.call.kind == "agent" for call in latest[0].state.performing()
+                )
+                done, _ = await asyncio.wait((coming,), timeout=PAUSE_S if has_called else None)
+                if done:
+                    if (latest := coming.result()) is None:
+                        return
+                    coming = asyncio.ensure_future(anext(logs, None))
+                if latest is not None:
+                    yield *latest, not done
+        finally:
+            coming.cancel()
+            with suppress(asyncio.CancelledError):
+                await coming
+
+
+def is_idle(log: Log, calls: Sequence[OpenCall]) -> bool:
+    """Return whether an invocation only waits, also in the agents that it called."""
+    if log.state.models_in_flight or log.state.approvals.submitted:
+        return False
+    below = [f"{log.invocation_id}/{call.id}/" for call in log.state.performing()]
+    return all(any(call.view.id.startswith(place) for call in calls) for place in below)
