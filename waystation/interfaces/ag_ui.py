@@ -103,15 +103,15 @@ class RunProps(Body):
     """Whether to cancel what runs in the thread."""
 
 
-class RunInput(RunAgentInput):
-    """The body of a request."""
-
-    forwarded_props: Annotated[RunProps, BeforeValidator(lambda value: select_props(value))] = RunProps()
-
-
 def select_props(value: Any) -> Any:
     """Return what only this server understands of what a front end forwards to its agent."""
     return (value.get(OURS) if isinstance(value, dict) else None) or {}
+
+
+class RunInput(RunAgentInput):
+    """The body of a request."""
+
+    forwarded_props: Annotated[RunProps, BeforeValidator(select_props)] = RunProps()
 
 
 def make_rows(services: WebServices) -> Sequence[RouteRow]:
