@@ -231,7 +231,7 @@ class RunEvents:
     """The sub-agents that this run has announced and not closed. A called agent has no `Subagent`."""
 
     def make_snapshot(self, messages: Sequence[Message]) -> MessagesSnapshotEvent:
-        """Return the event with all messages, of which the caller gives the complete ones."""
+        """Return the event with all messages. The caller gives the complete ones."""
         self.is_stale = False
         self._known = {message.id for message in messages if not isinstance(message, ActivityMessage)}
         texts = [text for id, text in self._texts.items() if id not in self._known]

@@ -95,7 +95,7 @@ def test_streamed_text_is_completed_by_its_event() -> None:
 
 
 def test_a_snapshot_keeps_the_text_of_another_attempt() -> None:
-    """The text goes on after the snapshot, so the client needs what was sent before it."""
+    """The text continues after the snapshot, so the client needs what was sent before it."""
     log, run = log_of(user_message("Hi"), model_replied("Hello")), run_of()
     list(run.feed(log, [piece(log, "Good"), piece(log, void=True), piece(log, "Hel")]))
     snapshot = run.make_snapshot([])
