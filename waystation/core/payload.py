@@ -62,7 +62,7 @@ class Recorded(BaseModel):
         return self.__pydantic_serializer__.to_json(self, exclude_defaults=True)
 
 
-RecordedType = TypeVar("RecordedType", bound=Recorded)
+ModelType = TypeVar("ModelType", bound=BaseModel)
 
 
 def encode(value: object) -> bytes:
@@ -128,8 +128,8 @@ def describe_faults(error: ValidationError) -> str:
 
 
 def parse(
-    kind: type[RecordedType], data: bytes, refused: Callable[[str], Exception], *, what: str, send: str
-) -> RecordedType:
+    kind: type[ModelType], data: bytes, refused: Callable[[str], Exception], *, what: str, send: str
+) -> ModelType:
     """Parse JSON from an untrusted sender. Error messages do not repeat any of its content.
 
     Args:

@@ -6,10 +6,10 @@ session, does what its input asks for, and follows the session's open invocation
 
 import itertools
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from datetime import timedelta
 from http import HTTPStatus
-from typing import Any
+from typing import Annotated, Any
 
 import structlog
 from ag_ui.core import (
@@ -19,7 +19,6 @@ from ag_ui.core import (
     CustomEvent,
     Interrupt,
     Message,
-    MessagesSnapshotEvent,
     ResumeEntry,
     RunAgentInput,
     RunErrorEvent,
@@ -33,7 +32,7 @@ from ag_ui.core import (
     ToolMessage,
     UserMessage,
 )
-from pydantic import ValidationError
+from pydantic import BeforeValidator
 from sse_starlette import ServerSentEvent
 from starlette.requests import Request
 from starlette.responses import Response
@@ -44,24 +43,19 @@ from waystation.client.invocation_handle import new_events
 from waystation.core.contract import DEFAULT_APP
 from waystation.core.errors import AnswerRefused, InvalidInput, UnknownSession, WaystationError
 from waystation.core.log import Log
-from waystation.core.payload import JsonObject, decode_foreign, describe_faults, digest, repeated_key
+from waystation.core.payload import JsonObject, digest
 from waystation.interfaces.ag_ui_events import (
     MESSAGE_ID,
-    PROGRESS,
     InvocationMessages,
     RunEvents,
     Subagent,
     count_tokens,
-    find_state,
     make_messages,
     name_result,
     parse_content,
     select_state,
-    show_activity,
 )
 from waystation.interfaces.ag_ui_interrupts import (
-    AWAITED,
-    make_closed,
     make_interrupt,
     make_wait,
     parse_answer,
@@ -70,13 +64,13 @@ from waystation.interfaces.ag_ui_interrupts import (
 )
 from waystation.interfaces.open_calls import OpenCall, find_open_calls, is_idle, may_accept, watch
 from waystation.web.call_answers import CallView, unknown_call
-from waystation.web.call_api import AnswerFields, RefusedAnswer, Unconfirmed, make_recorded
+from waystation.web.call_api import Accepted, AnswerBody, Unconfirmed, make_recorded
 from waystation.web.http_responses import RequestRefused, to_refused
 from waystation.web.logins import Login
 from waystation.web.paths import format_call_path, root
 from waystation.web.route_table import RouteRow
 from waystation.web.starter import AppName
-from waystation.web.typed_routes import JSON, Body
+from waystation.web.typed_routes import JSON, Body, Query, parse_query, read_body
 from waystation.web.web_services import WebServices
 
 log = structlog.get_logger("waystation.interfaces")
@@ -92,7 +86,7 @@ ANSWERED = "waystation:answered"
 """Name of the event about an interrupt that has been answered already."""
 
 
-class RunQuery(Body):
+class RunQuery(Query):
     """How a run is handled."""
 
     app: AppName = DEFAULT_APP
@@ -109,14 +103,27 @@ class RunProps(Body):
     """Whether to cancel what runs in the thread."""
 
 
+def select_props(value: Any) -> Any:
+    """Return what only this server understands of what a front end forwards to its agent."""
+    return (value.get(OURS) if isinstance(value, dict) else None) or {}
+
+
+class RunInput(RunAgentInput):
+    """The body of a request."""
+
+    forwarded_props: Annotated[RunProps, BeforeValidator(select_props)] = RunProps()
+
+
 def make_rows(services: WebServices) -> Sequence[RouteRow]:
     """Return the routes of the interface."""
 
     async def run(request: Request) -> Response:
-        query, input, props = parse_request(dict(request.query_params), await request.body())
-        login, agent = request.state.login, request.path_params["agent"]
-        session = services.starter.session(login, input.thread_id, agent=agent, app=query.app)
-        run = AgUiRun(services, login, session, input, props, is_strict=query.strict)
+        query = parse_query(RunQuery, request.query_params)
+        assert isinstance(query, RunQuery)
+        input, login = await read_body(request, RunInput), request.state.login
+        services.invocations.open_stream(login).close()  # before the messages and answers count
+        session = services.starter.session(login, input.thread_id, agent=request.path_params["agent"], app=query.app)
+        run = AgUiRun(services, login, session, input, is_strict=query.strict)
         # Done before the response begins, so that it does not depend on whether the client stays.
         await run.begin()
         return services.invocations.respond(login, encode_events(run.stream()))
@@ -124,30 +131,11 @@ def make_rows(services: WebServices) -> Sequence[RouteRow]:
     return [RouteRow("POST", "/agui/{agent}", run, "author", accepts=(JSON,))]
 
 
-def parse_request(params: JsonObject, data: bytes) -> tuple[RunQuery, RunAgentInput, RunProps]:
-    """Parse the parameters and the body of a request.
-
-    Raises:
-        InvalidInput: They are not those of a run, or the body has a repeated key.
-    """
-    try:
-        input = RunAgentInput.model_validate(decode_foreign(data))
-        forwarded = input.forwarded_props if isinstance(input.forwarded_props, dict) else {}
-        props, query = RunProps.model_validate(forwarded.get(OURS) or {}), RunQuery.model_validate(params)
-    except ValidationError as error:
-        raise InvalidInput(f"The input is invalid: {describe_faults(error)}.") from None
-    except ValueError:
-        raise InvalidInput("The input is not JSON; send a `RunAgentInput` of AG-UI.") from None
-    if (key := repeated_key(data)) is not None:
-        raise InvalidInput(f"The input contains the key {key[:100]!r} twice in the same object. Send it only once.")
-    return query, input, props
-
-
 async def encode_events(events: AsyncGenerator[BaseEvent]) -> AsyncGenerator[ServerSentEvent]:
     """Yield events as server-sent events."""
     async with aclosing(events):
         async for event in events:
-            yield ServerSentEvent(event.model_dump_json(by_alias=True), sep="\n")  # other ends of lines are not allowed
+            yield ServerSentEvent(event.model_dump_json(by_alias=True))
 
 
 class AgUiThread:
@@ -158,8 +146,9 @@ class AgUiThread:
         self._services, self._login, self._session, self._tools = services, login, session, tools
         self.logs: dict[str, Log] = {}
         """The log of each invocation, by ID."""
+        self.state: JsonObject = {}
         self.calls: list[OpenCall] = []
-        self._waits: dict[str, ActivityMessage] = {}
+        self._waits: list[ActivityMessage] = []
 
     @property
     def running(self) -> list[str]:
@@ -185,61 +174,44 @@ class AgUiThread:
 
     async def read(self) -> None:
         """Read the session."""
-        try:
-            logs = await self._session.logs(last=MAX_INVOCATIONS)
-        except UnknownSession:  # it begins with its first message
-            logs = []
-        self.logs = {log.invocation_id: log for log in logs}
-        await self.read_calls(logs)
+        with suppress(UnknownSession):  # it begins with its first message
+            self.logs = {log.invocation_id: log for log in await self._session.logs(last=MAX_INVOCATIONS)}
+            self.state = select_state(await self._session.state())
+        await self.read_calls(list(self.logs.values()))
 
-    async def read_state(self) -> JsonObject:
-        """Return the state of the session."""
-        if running := self.running:
-            return find_state(self.logs[running[0]])
-        try:
-            return select_state(await self._session.state())
-        except UnknownSession:
-            return {}
-
-    async def read_calls(self, logs: Sequence[Log]) -> list[ActivityMessage]:
-        """Read the calls that wait in invocations, and return the activities of those for others that have changed."""
+    async def read_calls(self, logs: Sequence[Log]) -> bool:
+        """Read the calls that wait in invocations, and return whether those for others have changed."""
         self.calls = await find_open_calls(self._services, self._login, self._session, logs)
-        own, waits = self.own, dict[str, ActivityMessage]()
-        for call in self.calls:
-            if call not in own:
-                wait = make_wait(call, tool_call_id=self._find_tool_call(call), link=self._format_link(call))
-                waits[wait.id] = wait
-        closed = [make_closed(wait) for id, wait in self._waits.items() if id not in waits]
-        changed = [wait for id, wait in waits.items() if wait != self._waits.get(id)]
-        self._waits = waits
-        return [*closed, *changed]
+        before, own = self._waits, self.own
+        self._waits = [
+            make_wait(call, tool_call_id=self._find_tool_call(call), link=self._format_link(call))
+            for call in self.calls
+            if call not in own
+        ]
+        return self._waits != before
 
     def make_interrupts(self, subagents: Sequence[Subagent], problems: dict[str, str]) -> list[Interrupt]:
         """Return the interrupts for the calls that wait for the person, with the problems of refused answers."""
-        interrupts, tool_calls = [], self.tool_calls
-        for call in self.own:
-            id, pending = self._find_tool_call(call), call.view.pending
-            if call.view.id not in tool_calls or call.view.id in problems:
-                subagent = next((each.id for each in subagents if each.name == pending.agent), None)
-                interrupts.append(
-                    make_interrupt(
-                        call,
-                        tool_call_id=id,
-                        subagent=subagent if pending.invocation_id in self.logs else id,
-                        link=self._format_link(call),
-                        problem=problems.get(call.view.id, ""),
-                    )
-                )
-        return interrupts
+        ids, tool_calls = {each.name: each.id for each in reversed(subagents)}, self.tool_calls
+        return [
+            make_interrupt(
+                call,
+                tool_call_id=self._find_tool_call(call),
+                subagent=ids.get(call.view.pending.agent)
+                if call.view.pending.invocation_id in self.logs
+                else self._find_tool_call(call),
+                link=self._format_link(call),
+                problem=problems.get(call.view.id, ""),
+            )
+            for call in self.own
+            if call.view.id not in tool_calls or call.view.id in problems
+        ]
 
-    def make_snapshot(self, added: Sequence[Message] = ()) -> MessagesSnapshotEvent:
+    def make_messages(self, added: Sequence[Message] = ()) -> list[Message]:
         """Return all messages, with those of the client that no event contains yet."""
         messages = [message for log in self.logs.values() for message in make_messages(log)]
         known = {message.id for message in messages}
-        messages += [message for message in added if message.id not in known]
-        # The official client then removes those of our activities that are missing here.
-        metadata = {"@ag-ui/client": {"authoritativeActivityTypes": [AWAITED, PROGRESS]}}
-        return MessagesSnapshotEvent(messages=[*messages, *self._waits.values()], metadata=metadata)
+        return [*messages, *(message for message in added if message.id not in known), *self._waits]
 
     def _find_tool_call(self, call: OpenCall) -> str:
         """Return the ID of the call of this thread that waits, or that called the agent whose call waits."""
@@ -260,13 +232,12 @@ class AgUiRun:
         services: WebServices,
         login: Login,
         session: Session,
-        input: RunAgentInput,
-        props: RunProps,
+        input: RunInput,
         *,
         is_strict: bool,
     ) -> None:
         self._services, self._login, self._session = services, login, session
-        self._input, self._props, self._is_strict = input, props, is_strict
+        self._input, self._props, self._is_strict = input, input.forwarded_props, is_strict
         self._thread = AgUiThread(services, login, session, {tool.name for tool in input.tools or ()})
         self._sent: dict[str, Invocation] = {}
         self._added: list[Message] = []
@@ -284,7 +255,9 @@ class AgUiRun:
             if self._input.resume or self._added:
                 # The logs stay as they were, so that the run streams the results of the answers.
                 await self._thread.read_calls(list(self._thread.logs.values()))
-            self._check_problems()
+            own = {call.view.id for call in self._thread.own}
+            if problems := [problem for id, problem in self._problems.items() if id not in own]:
+                raise RequestRefused(HTTPStatus.CONFLICT, "AnswerRefused", " ".join(problems))
             if self._props.cancel:
                 await self._cancel()
             await self._send_messages()
@@ -305,16 +278,20 @@ class AgUiRun:
             return
         thread, client = self._thread, self._services.client
         try:
-            state, snapshot = await thread.read_state(), thread.make_snapshot(self._added)
-            known = {message.id for message in snapshot.messages}
-            for event in (StateSnapshotEvent(snapshot=state), snapshot, *self._covered):
+            run = RunEvents(thread.state)
+            for event in (
+                StateSnapshotEvent(snapshot=run.state),
+                run.make_snapshot(thread.make_messages(self._added)),
+                *self._covered,
+            ):
                 yield event
-            started = [Invocation.from_id(client, id) for id in thread.running]
-            for invocation in (*started, *(each for id, each in self._sent.items() if id not in thread.logs)):
-                async with aclosing(self._follow(invocation, known, state)) as events:
+            started = {id: Invocation.from_id(client, id) for id in thread.running}
+            queued = {id: sent for id, sent in self._sent.items() if id not in thread.logs}
+            for id, invocation in (started | queued).items():
+                async with aclosing(self._follow(invocation, run)) as events:
                     async for event in events:
                         yield event
-                if not thread.logs[invocation.id].state.outcome.ended:
+                if not thread.logs[id].state.outcome.ended:
                     break
             yield self._end
         except (RPCError, WaystationError) as error:
@@ -348,15 +325,14 @@ class AgUiRun:
     async def _give_answer(self, view: CallView, given: ResumeEntry | ToolMessage) -> None:
         if view.standing == "open":
             try:
-                fields = parse_result(given) if isinstance(given, ToolMessage) else parse_answer(given, view.pending)
-                outcome = await self._send_answer(view, fields, given.metadata)
-            except AnswerRefused as error:
+                outcome = await self._send_answer(view, given)
+            except (AnswerRefused, RequestRefused) as error:
                 self._problems[view.id] = str(error)
+                view = await self._services.approvals.answers.view(self._login, view.id)
+            else:
+                if isinstance(outcome, Unconfirmed):
+                    raise RequestRefused(HTTPStatus.ACCEPTED, "AnswerUnconfirmed", outcome.detail)
                 return
-            if outcome is None:
-                return
-            self._problems[view.id] = outcome.problem.detail
-            view = await self._services.approvals.answers.view(self._login, view.id)
         is_abandoned = isinstance(given, ResumeEntry) and given.status == "cancelled"
         if view.standing == "expired" and not is_abandoned:
             self._problems[view.id] = view.decision
@@ -364,26 +340,17 @@ class AgUiRun:
             self._problems.pop(view.id, None)
             self._covered.append(make_covered(view))
 
-    async def _send_answer(
-        self, view: CallView, fields: AnswerFields, metadata: JsonObject | None
-    ) -> RefusedAnswer | None:
-        """Send an answer, and return its refusal, if any. Repeated by the same person, it counts once."""
-        shown = parse_shown(metadata, view.state, fields.action)
-        key = digest([self._login.subject, fields.model_dump(mode="json"), shown.model_dump(mode="json")])
-        [outcome] = await self._services.calls.answer(self._login, {view.id: (view, shown)}, fields, f"ag-ui-{key}")
-        if isinstance(outcome, Unconfirmed):
-            raise RequestRefused(HTTPStatus.ACCEPTED, "AnswerUnconfirmed", outcome.detail)
-        return outcome if isinstance(outcome, RefusedAnswer) else None
-
-    def _check_problems(self) -> None:
-        """Check that the person can still answer the calls whose answers were refused; their interrupts say why.
+    async def _send_answer(self, view: CallView, given: ResumeEntry | ToolMessage) -> Accepted | Unconfirmed:
+        """Send an answer. Repeated by the same person, it counts once.
 
         Raises:
-            Refused: An answer was refused whose call does not wait for the person.
+            AnswerRefused: The answer does not have the form that the call needs.
+            RequestRefused: It does not count.
         """
-        own = {call.view.id for call in self._thread.own}
-        if refused := [problem for id, problem in self._problems.items() if id not in own]:
-            raise RequestRefused(HTTPStatus.CONFLICT, "AnswerRefused", " ".join(refused))
+        fields = parse_result(given) if isinstance(given, ToolMessage) else parse_answer(given, view.pending)
+        body = AnswerBody(**dict(fields), **dict(parse_shown(given.metadata, view.state)))
+        key = digest([self._login.subject, body.model_dump(mode="json")])
+        return await self._services.calls.answer_one(self._login, view, body, f"ag-ui-{key}")
 
     async def _cancel(self) -> None:
         for id in self._thread.running:
@@ -413,33 +380,28 @@ class AgUiRun:
             self._sent[sent.id] = sent
             self._added.append(message)
 
-    async def _follow(self, invocation: Invocation, known: set[str], state: JsonObject) -> AsyncGenerator[BaseEvent]:
+    async def _follow(self, invocation: Invocation, run: RunEvents) -> AsyncGenerator[BaseEvent]:
         """Yield events until the invocation has ended, or waits for this person."""
-        thread, run, start, read, waits = self._thread, RunEvents(InvocationMessages(), known, state), 0, 0, None
-        if earlier := thread.logs.get(invocation.id):
-            start, read = len(earlier.state.events), len(earlier.entries)
-            run.messages.take_all(earlier)
+        thread, before = self._thread, self._thread.logs.get(invocation.id)
+        start, read = (len(before.state.events), len(before.entries)) if before else (0, 0)
+        run.messages, previous, waits = InvocationMessages(before), None, None
         async with aclosing(watch(invocation, partial=True)) as updates:
             async for current, pieces, is_polled in updates:
                 thread.logs[invocation.id] = current
+                if (previous and current is not previous) or len(current.state.events) < start:  # it has been reset
+                    run.messages, start, run.is_stale = InvocationMessages(current), len(current.state.events), True
+                previous = current
                 recorded, start = new_events(current, start, pieces), max(start, len(current.state.events))
                 for event in run.feed(current, recorded):  # the log may grow in the meantime
                     yield event
+                if is_polled or waits != (waits := current.state.pending()):
+                    run.is_stale = await thread.read_calls([current]) or run.is_stale
                 if run.is_stale:
-                    run.is_stale, snapshot = False, thread.make_snapshot(self._added)
-                    known.update(message.id for message in snapshot.messages)
-                    yield snapshot
-                pending = current.state.pending()
-                if is_polled or pending != waits:
-                    waits = pending
-                    for activity in await thread.read_calls([current]):
-                        yield show_activity(activity)
+                    yield run.make_snapshot(thread.make_messages(self._added))
                 if start == len(current.state.events) and self._is_over(current):
                     interrupts = thread.make_interrupts(run.messages.active, self._problems)
                     for event in run.end(interrupts):
                         yield event
-                    yield StateSnapshotEvent(snapshot=run.state)
-                    yield thread.make_snapshot(self._added)
                     outcome: RunFinishedOutcome = RunFinishedSuccessOutcome(pending_tool_call_ids=thread.tool_calls)
                     if interrupts:
                         outcome = RunFinishedInterruptOutcome(interrupts=interrupts)

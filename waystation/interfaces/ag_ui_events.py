@@ -7,21 +7,17 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 from ag_ui.core import (
     ActivityMessage,
-    ActivitySnapshotEvent,
     AssistantMessage,
-    AudioPart,
     BaseEvent,
-    ContentPart,
     DataSource,
-    DocumentPart,
     FunctionCall,
-    ImagePart,
     Interrupt,
     Message,
+    MessagesSnapshotEvent,
     StateDeltaEvent,
     StepFinishedEvent,
     StepStartedEvent,
@@ -40,7 +36,7 @@ from ag_ui.core import (
     ToolCallStartEvent,
     ToolMessage,
     UserMessage,
-    VideoPart,
+    aggregate_token_usage,
 )
 
 from waystation.core import ids
@@ -55,8 +51,8 @@ MESSAGE_ID = "ag_ui_message_id"
 """Key in the metadata of an invocation that has the ID which the client gave to its message."""
 PROGRESS = "waystation:progress"
 """The type of an activity with the latest interim response of a call."""
-_MediaPart: TypeAlias = ImagePart | AudioPart | VideoPart | DocumentPart
-_MEDIA: Mapping[str, type[_MediaPart]] = {"image": ImagePart, "audio": AudioPart, "video": VideoPart}
+AWAITED = "waystation:awaited"
+"""The type of an activity about a call that waits for other people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +64,19 @@ class Subagent:
     branch: str | None
 
 
-@dataclass(slots=True)
 class InvocationMessages:
     """Turns the events of one invocation into messages, in order."""
 
-    active: list[Subagent] = field(default_factory=list)
-    """The sub-agents at work after the latest event."""
-    _runs: Counter[str] = field(default_factory=Counter)
-    _entries: int = 0
-    _replies: dict[bytes, list[int]] = field(default_factory=dict)
-    """The numbers of model calls by their content, of replies without an event so far."""
+    def __init__(self, log: Log | None = None) -> None:
+        """Begin after the events of a log, or with the first event."""
+        self.active: list[Subagent] = []
+        """The sub-agents at work after the latest event."""
+        self._runs: Counter[str] = Counter()
+        self._entries = 0
+        self._replies: dict[bytes, list[int]] = {}
+        """The numbers of model calls by their content, of replies without an event so far."""
+        if log is not None:
+            self.take_all(log)
 
     def take(self, log: Log, event: Event) -> list[Message]:
         """Return the messages for the next event of the log."""
@@ -138,8 +137,16 @@ def parse_content(message: UserMessage) -> JsonObject:
     Raises:
         InvalidInput: Nothing is left.
     """
-    given = [TextPart(text=message.content)] if isinstance(message.content, str) else message.content
-    parts = [part for part in map(_parse_part, given) if part]
+    if isinstance(message.content, str):
+        return {"role": "user", "parts": [{"text": message.content}]}
+    # Models could not read what other places have, and this server does not fetch it.
+    parts: list[JsonObject] = [
+        {"text": part.text}
+        if isinstance(part, TextPart)
+        else {"inlineData": {"mimeType": part.source.mime_type, "data": part.source.value}}
+        for part in message.content
+        if isinstance(part, TextPart) or isinstance(part.source, DataSource)
+    ]
     if not parts:
         raise InvalidInput("The message has neither text nor data. Files elsewhere are not fetched.")
     return {"role": "user", "parts": parts}
@@ -151,7 +158,7 @@ def _make_messages(log: Log, event: Event, id: str) -> Iterator[Message]:
     if event.author == "user" and parts and not event.function_responses():
         is_first = event.index == 0 and started is not None
         own = started.metadata.get(MESSAGE_ID) if is_first and started else None
-        yield UserMessage(id=str(own or event.id), content=_format_parts(parts))
+        yield UserMessage.model_validate({"id": str(own or event.id), "role": "user", "content": _format_parts(parts)})
         return
     text = text_of(event.content) or (event.error_message if not parts else "") or ""
     calls = [
@@ -189,45 +196,47 @@ def _is_below(branch: str | None, parent: str | None) -> bool:
     return parent is None or f"{branch}.".startswith(f"{parent}.")
 
 
-def _format_parts(parts: Sequence[JsonObject]) -> str | list[ContentPart]:
+def _format_parts(parts: Sequence[JsonObject]) -> str | list[JsonObject]:
     if all("text" in part for part in parts):
         return "".join(part["text"] for part in parts)
     return [shown for part in parts if (shown := _format_part(part))]
 
 
-def _format_part(part: JsonObject) -> ContentPart | None:
+def _format_part(part: JsonObject) -> JsonObject | None:
     if data := part.get("inlineData"):
-        kind = _MEDIA.get(data["mimeType"].partition("/")[0], DocumentPart)
-        return kind(source=DataSource(value=data["data"], mime_type=data["mimeType"]))
-    return TextPart(text=part["text"]) if part.get("text") else None
-
-
-def _parse_part(part: ContentPart) -> JsonObject | None:
-    if isinstance(part, TextPart):
-        return {"text": part.text}
-    source = part.source
-    # Models could not read what other places have, and this server does not fetch it.
-    is_data = isinstance(source, DataSource)
-    return {"inlineData": {"mimeType": source.mime_type, "data": source.value}} if is_data else None
+        mime_type = data.get("mimeType") or "application/octet-stream"
+        kind = mime_type.partition("/")[0]
+        source = {"type": "data", "value": data.get("data") or "", "mimeType": mime_type}
+        return {"type": kind if kind in ("image", "audio", "video") else "document", "source": source}
+    return {"type": "text", "text": part["text"]} if part.get("text") else None
 
 
 @dataclass(slots=True)
 class RunEvents:
     """Turns the growth of one invocation into the events of a run."""
 
-    messages: InvocationMessages
-    """Has taken the events that the client knows already."""
-    known: set[str]
-    """IDs of the messages that the client has."""
     state: JsonObject
     """The state that the client has."""
+    messages: InvocationMessages = field(default_factory=InvocationMessages)
+    """Has taken the events of the invocation that the client knows already."""
     is_stale: bool = False
     """Whether the client needs all messages again, for example because text turned out not to count."""
-    _texts: dict[str, str] = field(default_factory=dict)
-    """The text sent so far of each message that is not complete."""
+    _known: set[str] = field(default_factory=set)
+    """IDs of the messages that the client has."""
+    _texts: dict[str, AssistantMessage] = field(default_factory=dict)
+    """The messages that are not complete, with the text sent so far."""
     _steps: list[str] = field(default_factory=list)
     _open: dict[str, Subagent | None] = field(default_factory=dict)
     """The sub-agents that this run has announced and not closed. A called agent has no `Subagent`."""
+
+    def make_snapshot(self, messages: Sequence[Message]) -> MessagesSnapshotEvent:
+        """Return the event with all messages. The caller gives the complete ones."""
+        self.is_stale = False
+        self._known = {message.id for message in messages if not isinstance(message, ActivityMessage)}
+        texts = [text for id, text in self._texts.items() if id not in self._known]
+        # The official client then removes those of our activities that are missing here.
+        metadata = {"@ag-ui/client": {"authoritativeActivityTypes": [AWAITED, PROGRESS]}}
+        return MessagesSnapshotEvent(messages=[*messages, *texts], metadata=metadata)
 
     def feed(self, log: Log, events: Iterable[Event]) -> Iterator[BaseEvent]:
         """Yield the events of AG-UI for new text and new events of the log, then for changes of its state."""
@@ -235,12 +244,8 @@ class RunEvents:
             if event.partial:
                 yield from self._stream_text(log, event)
                 continue
-            messages = self.messages.take(log, event)
-            yield from self._close_subagents()
-            for message in messages:
-                if message.id not in self.known:
-                    self.known.add(message.id)
-                    yield from self._announce(message.subagent_run_id)
+            for message in self.messages.take(log, event):
+                if message.id not in self._known:
                     yield from self._send(log, message)
         yield from self._change_steps(find_steps(log))
         state = find_state(log)
@@ -265,26 +270,26 @@ class RunEvents:
         facts = (event.custom_metadata or {})[PARTIAL]
         id, text = name_reply(log.invocation_id, facts["model_call"]), "".join(_texts_of(event))
         sent = self._texts.get(id)
+        before = (sent and sent.content) or ""
         if facts.get("void"):
             if sent is not None:
                 del self._texts[id]
                 self.is_stale = True
                 yield TextMessageEndEvent(message_id=id)
-        elif text and facts["offset"] == len(sent or "") and id not in self.known:  # else the reader has missed a part
+        elif text and facts["offset"] == len(before) and id not in self._known:  # else the reader has missed a part
             subagent = self.messages.find_subagent(log, event)
-            yield from self._close_subagents()
-            yield from self._announce(subagent)
+            message = AssistantMessage(id=id, name=event.author, content=before + text, subagent_run_id=subagent)
+            yield from self._switch(subagent)
             if sent is None:
-                yield _start_text(id, event.author, subagent)
-            self._texts[id] = (sent or "") + text
+                yield _start_text(message)
+            self._texts[id] = message
             yield TextMessageContentEvent(message_id=id, delta=text)
 
     def _send(self, log: Log, message: Message) -> Iterator[BaseEvent]:
         """Yield the events that give a whole message to the client, or the rest of one whose text was streamed."""
         subagent = message.subagent_run_id
+        yield from self._switch(subagent)
         match message:
-            case UserMessage():  # from another client, and perhaps with files
-                self.is_stale = True
             case AssistantMessage():
                 yield from self._send_text(message)
                 for call in message.tool_calls or ():
@@ -312,43 +317,34 @@ class RunEvents:
                     yield SubagentFinishedEvent(subagent_run_id=message.tool_call_id)
                 fields = message.model_dump(include={"tool_call_id", "content", "subagent_run_id"})
                 yield ToolCallResultEvent(message_id=message.id, **fields)
-            case ActivityMessage():
-                yield show_activity(message)
-                self.known.discard(message.id)  # each progress replaces the one before
+            case _:  # from another client, and perhaps with files; or progress, which replaces the one before
+                self.is_stale = True
 
     def _send_text(self, message: AssistantMessage) -> Iterator[BaseEvent]:
         text, sent = message.content or "", self._texts.pop(message.id, None)
+        before = (sent and sent.content) or ""
         if sent is None and text:
-            yield _start_text(message.id, message.name, message.subagent_run_id)
-        rest = text.removeprefix(sent or "")
-        if sent and not text.startswith(sent):  # a callback has replaced the text
-            rest, self.is_stale = "", True
-        if rest:
+            yield _start_text(message)
+        if not text.startswith(before):  # a callback has replaced the text
+            self.is_stale = True
+        elif rest := text.removeprefix(before):
             yield TextMessageContentEvent(message_id=message.id, delta=rest)
         if text or sent is not None:
             yield TextMessageEndEvent(message_id=message.id)
 
-    def _announce(self, id: str | None) -> Iterator[BaseEvent]:
+    def _switch(self, id: str | None) -> Iterator[BaseEvent]:
+        """Close the sub-agents whose work is over, and announce the one that works now."""
+        for over in [id for id, each in self._open.items() if each and each not in self.messages.active]:
+            del self._open[over]
+            yield SubagentFinishedEvent(subagent_run_id=over)
         if id and id not in self._open:
             self._open[id] = found = next(each for each in self.messages.active if each.id == id)
             yield SubagentStartedEvent(subagent_run_id=id, name=found.name)
-
-    def _close_subagents(self) -> Iterator[BaseEvent]:
-        over = [id for id, each in self._open.items() if each and each not in self.messages.active]
-        for id in over:
-            del self._open[id]
-            yield SubagentFinishedEvent(subagent_run_id=id)
 
     def _change_steps(self, steps: list[str]) -> Iterator[BaseEvent]:
         yield from (StepFinishedEvent(step_name=name) for name in self._steps if name not in steps)
         yield from (StepStartedEvent(step_name=name) for name in steps if name not in self._steps)
         self._steps = steps
-
-
-def show_activity(message: ActivityMessage) -> ActivitySnapshotEvent:
-    """Return the event that shows an activity."""
-    fields = message.model_dump(include={"activity_type", "content", "subagent_run_id"})
-    return ActivitySnapshotEvent(message_id=message.id, **fields)
 
 
 def find_steps(log: Log) -> list[str]:
@@ -372,31 +368,25 @@ def select_state(values: JsonObject) -> JsonObject:
 
 def diff_states(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[JsonObject]:
     """Return the JSON Patch that turns one state into another, key by key."""
-    patch: list[JsonObject] = []
-    for key in {**old, **new}:
-        path = "/" + key.replace("~", "~0").replace("/", "~1")
-        if key not in new:
-            patch.append({"op": "remove", "path": path})
-        elif key not in old or old[key] != new[key]:
-            patch.append({"op": "replace" if key in old else "add", "path": path, "value": new[key]})
-    return patch
+    paths = {key: "/" + key.replace("~", "~0").replace("/", "~1") for key in {**old, **new}}
+    return [
+        {"op": "add", "path": path, "value": new[key]} if key in new else {"op": "remove", "path": path}
+        for key, path in paths.items()
+        if key not in new or key not in old or old[key] != new[key]
+    ]
 
 
 def count_tokens(log: Log, start: int = 0) -> list[TokenUsage] | None:
     """Return the usage of each model since an entry of the log, if any. That of called agents has no model."""
-    used: dict[str | None, Usage] = {}
+    used: list[TokenUsage] = []
     for entry in log.entries[start:]:
         if isinstance(entry.body, ModelReplied):
             reply = entry.body.reply
-            model = reply.model_version or reply.model
             summary = reply.compaction.usage if reply.compaction else None
-            found = (reply.usage or NO_USAGE) + summary
+            used.append(_format_usage(reply.model_version or reply.model, (reply.usage or NO_USAGE) + summary))
         elif isinstance(entry.body, ChildReturned):
-            model, found = None, entry.body.result.usage
-        else:
-            continue
-        used[model] = used.get(model, NO_USAGE) + found
-    return [_format_usage(model, usage) for model, usage in used.items() if usage != NO_USAGE] or None
+            used.append(_format_usage(None, entry.body.result.usage))
+    return [usage for usage in aggregate_token_usage(used) if usage.total_tokens] or None
 
 
 def _format_usage(model: str | None, usage: Usage) -> TokenUsage:
@@ -411,8 +401,10 @@ def _format_usage(model: str | None, usage: Usage) -> TokenUsage:
     )
 
 
-def _start_text(id: str, author: str | None, subagent: str | None) -> BaseEvent:
-    return TextMessageStartEvent(message_id=id, role="assistant", name=author, subagent_run_id=subagent)
+def _start_text(message: AssistantMessage) -> BaseEvent:
+    return TextMessageStartEvent(
+        message_id=message.id, role="assistant", name=message.name, subagent_run_id=message.subagent_run_id
+    )
 
 
 def _texts_of(event: Event) -> Iterator[str]:

@@ -7,18 +7,16 @@ from typing import Any
 from ag_ui.core import ActivityMessage, Interrupt, ResumeEntry, TextPart, ToolMessage
 from pydantic import Field, ValidationError
 
-from waystation.core.actions import Action
 from waystation.core.approval import PendingCall
 from waystation.core.errors import DigestMismatch, InvalidAnswer
 from waystation.core.log import CallState
 from waystation.core.payload import JsonObject, describe_faults
+from waystation.interfaces.ag_ui_events import AWAITED
 from waystation.interfaces.open_calls import OpenCall
 from waystation.presentation import words
 from waystation.web.call_api import AnswerFields, Shown
 from waystation.web.typed_routes import Body
 
-AWAITED = "waystation:awaited"
-"""The type of an activity about a call that waits for other people."""
 REASONS = {"confirmation": "tool_call", "long_running": "input_required"}
 ABANDONED = "Abandoned without an answer."
 
@@ -65,23 +63,22 @@ def make_interrupt(
 
 def make_schema(call: OpenCall) -> JsonObject:
     """Return the schema of the payloads that this person may answer with. It offers nothing that the call refuses."""
-    fields: JsonObject = {"comment": {"type": "string"}}
-    if {"approve", "reject"} & set(call.actions):
-        fields["approved"] = {"type": "boolean"}
-    if "edit" in call.actions:
-        fields["editedArgs"] = {"type": "object", "description": "All arguments of the call, not only changed ones."}
-    pending = call.view.pending
-    if pending.kind == "confirmation" and pending.payload is not None:
-        fields["payload"] = {"default": pending.payload}
-    if "respond" in call.actions:
-        fields["response"] = pending.response_schema or {"type": "object"}
-    elif pending.kind != "confirmation":
-        fields["response"] = {"type": "object"}
-    required = [["approved"]] if "respond" not in call.actions else [["response"], ["approved"]]
+    pending, actions = call.view.pending, set(call.actions)
+    is_question, is_answerable = pending.kind == "confirmation", "respond" in actions
+    edited: JsonObject = {"type": "object", "description": "All arguments of the call, not only changed ones."}
+    response: JsonObject = (is_answerable and pending.response_schema) or {"type": "object"}
+    offered = {
+        "comment": ({"type": "string"}, True),
+        "approved": ({"type": "boolean"}, bool({"approve", "reject"} & actions)),
+        "editedArgs": (edited, "edit" in actions),
+        "payload": ({"default": pending.payload}, is_question and pending.payload is not None),
+        "response": (response, is_answerable or not is_question),
+    }
+    required = ["response", "approved"] if is_answerable else ["approved"]
     return {
         "type": "object",
-        "properties": fields,
-        "anyOf": [{"required": names} for names in required],
+        "properties": {name: schema for name, (schema, is_offered) in offered.items() if is_offered},
+        "anyOf": [{"required": [name]} for name in required],
         "additionalProperties": False,
     }
 
@@ -90,7 +87,6 @@ def make_wait(call: OpenCall, *, tool_call_id: str, link: str) -> ActivityMessag
     """Return the activity for a call that waits for others."""
     pending = call.view.pending
     content = {
-        "status": "waiting",
         "toolCallId": tool_call_id,
         "agent": pending.agent,
         "tool": pending.tool,
@@ -100,11 +96,6 @@ def make_wait(call: OpenCall, *, tool_call_id: str, link: str) -> ActivityMessag
         "link": link,
     }
     return ActivityMessage(id=f"{pending.approval_id}/wait", activity_type=AWAITED, content=content)
-
-
-def make_closed(wait: ActivityMessage) -> ActivityMessage:
-    """Return the activity for a call that waits no longer."""
-    return wait.model_copy(update={"content": {**wait.content, "status": "closed"}})
 
 
 def parse_answer(entry: ResumeEntry, call: PendingCall) -> AnswerFields:
@@ -133,19 +124,17 @@ def parse_answer(entry: ResumeEntry, call: PendingCall) -> AnswerFields:
 
 def parse_result(message: ToolMessage) -> AnswerFields:
     """Return the answer that the result of a tool gives, which the client has run."""
-    if isinstance(message.content, str):
-        text = message.content
-    else:
-        text = "".join(part.text for part in message.content if isinstance(part, TextPart))
+    content = message.content
+    text = content if isinstance(content, str) else "".join(part.text for part in content if isinstance(part, TextPart))
     try:
         value = json.loads(text)
     except ValueError:
         value = text
-    response = value if isinstance(value, dict) else {"result": value}
-    return AnswerFields(action="respond", response={**response, "error": message.error} if message.error else response)
+    error = {"error": message.error} if message.error else {}
+    return AnswerFields(action="respond", response=(value if isinstance(value, dict) else {"result": value}) | error)
 
 
-def parse_shown(metadata: JsonObject | None, state: CallState, action: Action) -> Shown:
+def parse_shown(metadata: JsonObject | None, state: CallState) -> Shown:
     """Return the version of a call that an answer is for, as the client repeats it from the metadata.
 
     A client that repeats nothing may have seen the first version, and asked its person about the first question.
@@ -154,8 +143,10 @@ def parse_shown(metadata: JsonObject | None, state: CallState, action: Action) -
         DigestMismatch: The call has changed since.
         InvalidAnswer: The metadata is invalid.
     """
-    given = {name: metadata[name] for name in Shown.model_fields if name in metadata} if metadata else {}
-    if not given.get("digest") and (state.waits > 1 or state.requested is not None):
+    given = {
+        name: value for name, value in (metadata or {}).items() if name in Shown.model_fields and value is not None
+    }
+    if len(given) < len(Shown.model_fields) and (state.waits > 1 or state.requested is not None):
         raise DigestMismatch(
             "The call has changed since it first waited. Repeat `digest` and `question` of its metadata."
         )

@@ -353,7 +353,7 @@ class _StreamResponse(EventSourceResponse):
 
     def __init__(
         self,
-        content: AsyncGenerator[ServerSentEvent],
+        content: AsyncGenerator[bytes],
         *,
         login: Login,
         ending: anyio.Event,
@@ -466,8 +466,8 @@ def _draw_timeline(report: Report, described: WorkflowExecutionDescription) -> J
     return timeline.draw(spans, report.recording.events)
 
 
-async def _until(ending: anyio.Event, events: AsyncGenerator[ServerSentEvent]) -> AsyncGenerator[ServerSentEvent]:
-    """Yield events until there are no more or `ending` is set. After a shutdown, the client reconnects."""
+async def _until(ending: anyio.Event, events: AsyncGenerator[ServerSentEvent]) -> AsyncGenerator[bytes]:
+    """Yield encoded events until there are no more or `ending` is set. After a shutdown, the client reconnects."""
 
     async def stop(scope: anyio.CancelScope) -> None:
         await ending.wait()
@@ -482,7 +482,8 @@ async def _until(ending: anyio.Event, events: AsyncGenerator[ServerSentEvent]) -
                 tasks.cancel_scope.cancel()
             if event is None:
                 return
-            yield event
+            # `sep` of the response does not apply to events, and some clients know only one end of lines.
+            yield event.encode().replace(b"\r\n", b"\n")
 
 
 def parse_number(text: str | None, name: str) -> int:

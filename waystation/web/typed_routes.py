@@ -53,7 +53,7 @@ class ReplyBody(BaseModel):
     model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
 
-BodyType = TypeVar("BodyType", bound=Body)
+BodyType = TypeVar("BodyType", bound=BaseModel)
 
 
 class TypedRoute:

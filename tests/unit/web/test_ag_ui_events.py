@@ -15,13 +15,12 @@ from tests.unit.core.story import (
     user_message,
 )
 from waystation.core.budget import Usage
-from waystation.core.contract import Event, ModelReply, Piece
+from waystation.core.contract import Event, InvocationInput, ModelReply, Piece
 from waystation.core.errors import DigestMismatch, InvalidAnswer
-from waystation.core.log import Log, ModelReplied
+from waystation.core.log import Began, Log, ModelReplied
 from waystation.core.payload import JsonObject
 from waystation.interfaces.ag_ui_events import (
     MESSAGE_ID,
-    InvocationMessages,
     RunEvents,
     count_tokens,
     diff_states,
@@ -36,7 +35,7 @@ PAY = model_calls("pay", gated=True, args={"amount": 5})
 
 def run_of() -> RunEvents:
     """Return a run whose client knows nothing."""
-    return RunEvents(InvocationMessages(), set(), {})
+    return RunEvents({})
 
 
 def brief(events: list[BaseEvent]) -> list[str]:
@@ -95,6 +94,24 @@ def test_streamed_text_is_completed_by_its_event() -> None:
     assert not run.is_stale
 
 
+def test_a_snapshot_keeps_the_text_of_another_attempt() -> None:
+    """The text continues after the snapshot, so the client needs what was sent before it."""
+    log, run = log_of(user_message("Hi"), model_replied("Hello")), run_of()
+    list(run.feed(log, [piece(log, "Good"), piece(log, void=True), piece(log, "Hel")]))
+    snapshot = run.make_snapshot([])
+    assert [message.content for message in snapshot.messages] == ["Hel"]
+    rest = brief(list(run.feed(log, [log.state.events[1]])))
+    assert rest == ["TEXT_MESSAGE_CONTENT lo", "TEXT_MESSAGE_END"]
+
+
+def test_files_of_other_clients_need_no_type() -> None:
+    """The API accepts files without a type, and the thread shows them."""
+    file = {"role": "user", "parts": [{"inlineData": {"data": "AA=="}}]}
+    [message] = make_messages(log_of(Began(InvocationInput(agent="ag", message=file))))
+    [part] = message.model_dump()["content"]
+    assert (part["type"], part["source"]["mime_type"]) == ("document", "application/octet-stream")
+
+
 @pytest.mark.parametrize("last", ["void", "other text"])
 def test_text_that_does_not_count_needs_a_snapshot(last: str) -> None:
     """Another attempt, or a callback that replaced the text, makes the client's copy wrong."""
@@ -127,7 +144,7 @@ def test_the_state_changes_by_patches_and_is_that_of_the_session() -> None:
     assert select_state({"a": 1, "user:b": 2, "app:c": 3, "temp:d": 4}) == {"a": 1}
     assert diff_states({"a": 1, "b/~": 2, "c": None}, {"a": 1, "c": 3, "d": None}) == [
         {"op": "remove", "path": "/b~1~0"},
-        {"op": "replace", "path": "/c", "value": 3},
+        {"op": "add", "path": "/c", "value": 3},
         {"op": "add", "path": "/d", "value": None},
     ]
 
@@ -174,13 +191,14 @@ def test_only_explicit_payloads_count(payload: Any, kind: str, action: str | Non
 def test_a_changed_call_needs_the_digest_of_what_was_shown() -> None:
     """A client that repeats nothing has seen the first version, if at all."""
     state = log_of(user_message("Pay."), PAY).state.calls["fc-1"]
-    assert parse_shown(None, state, "approve").digest is None
+    assert parse_shown(None, state).digest is None
     state.waits = 2
-    with pytest.raises(DigestMismatch):
-        parse_shown({"question": 3}, state, "approve")
-    assert parse_shown({"digest": "d", "question": 3}, state, "approve").question == 3
+    for metadata in ({"question": 3}, {"digest": "d"}, {"digest": "d", "question": None}):
+        with pytest.raises(DigestMismatch):
+            parse_shown(metadata, state)
+    assert parse_shown({"digest": "d", "question": 3}, state).question == 3
     with pytest.raises(InvalidAnswer):
-        parse_shown({"digest": "d", "question": "3"}, state, "approve")
+        parse_shown({"digest": "d", "question": "3"}, state)
 
 
 def test_results_of_tools_are_objects() -> None:
