@@ -190,10 +190,9 @@ class ProtocolServer:
                 view = await self.tools.read(login, await self.tools.start(login, arguments.agent, arguments))
             case GetArguments():
                 view = await self.tools.wait(login, arguments.invocation_id, find_time() + arguments.wait_s)
-            case ChosenInvocation():
-                view = await self.tools.cancel(login, arguments.invocation_id)
             case _:
-                raise NotImplementedError(params.name)
+                assert isinstance(arguments, ChosenInvocation)
+                view = await self.tools.cancel(login, arguments.invocation_id)
         return self._make_result(ctx, view)
 
     async def call_agent(self, ctx: Context, login: Login, params: CallToolRequestParams) -> Any:
