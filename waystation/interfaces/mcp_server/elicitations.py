@@ -35,7 +35,7 @@ def make_forms(calls: Sequence[OpenCall]) -> dict[str, tuple[OpenCall, ElicitReq
     forms = {}
     for call in calls:
         pending = call.view.pending
-        if (schema := _make_schema(call)) and (message := _make_message(call)):
+        if (schema := make_schema(call)) and (message := _make_message(call)):
             key = digest([pending.approval_id, pending.run, pending.question, pending.digest])
             forms[key] = call, ElicitRequest(params=ElicitRequestFormParams(message=message, requested_schema=schema))
     return forms
@@ -64,7 +64,8 @@ def read_answers(
     return answers
 
 
-def _make_schema(call: OpenCall) -> JsonObject | None:
+def make_schema(call: OpenCall) -> JsonObject | None:
+    """Return the schema of the form for a call, or None if the call is answered on its page."""
     if "approve" in call.actions and call.view.pending.kind in APPROVED:
         properties: JsonObject = {"confirm": {"type": "boolean", "title": "Approve"}, "comment": _TEXT}
         needed = ["confirm", "comment"] if words.needs_comment(call.view.pending) else ["confirm"]

@@ -312,7 +312,7 @@ class ProtocolServer:
             "createdAt": created.isoformat(),
             "lastUpdatedAt": changed.isoformat(),
             "ttlMs": None,
-            "pollIntervalMs": _find_poll_ms(view),
+            "pollIntervalMs": find_poll_ms(view),
         }
 
     async def _answer_forms(self, login: Login, view: InvocationView, responses: Mapping[str, Any]) -> None:
@@ -386,7 +386,7 @@ def _takes_forms(ctx: Context) -> bool:
     return elicitation is not None and (elicitation.form is not None or elicitation.url is None)
 
 
-def _find_poll_ms(view: InvocationView) -> int:
+def find_poll_ms(view: InvocationView) -> int:
     """Return when to read a task again. A person's requests are limited, so old tasks are read less often."""
     age_ms = (datetime.now(UTC) - view.times[1]).total_seconds() * 1_000
     return int(min(MAX_POLL_MS, max(POLL_WAITING_MS if view.calls else POLL_MS, age_ms / 10)))
