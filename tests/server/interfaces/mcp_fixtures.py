@@ -171,7 +171,7 @@ async def call_fixture(ctx: Any, params: CallToolRequestParams) -> CallToolResul
     if params.name == "test_missing_capability":
         capabilities = ctx.session.client_capabilities
         if capabilities is None or capabilities.sampling is None:
-            data = {"requiredCapabilities": {"sampling": {}}}
+            data: JsonObject = {"requiredCapabilities": {"sampling": {}}}
             raise MCPError(code=MISSING_REQUIRED_CLIENT_CAPABILITY, message="The tool needs `sampling`.", data=data)
     if params.name == "test_tool_with_progress":
         for progress in (0, 50, 100):
@@ -189,7 +189,7 @@ def ask(ctx: Any, params: CallToolRequestParams) -> CallToolResult | InputRequir
         wanted = {key: each for key, each in wanted.items() if getattr(declared, CAPABILITIES[each.method], None)}
     if set(wanted) <= set(responses):
         if at + 1 < len(rounds):
-            return InputRequiredResult(input_requests=rounds[at + 1], request_state=make_state(at + 1))
+            return InputRequiredResult(input_requests=dict(rounds[at + 1]), request_state=make_state(at + 1))
         shown = {key: each.model_dump(mode="json") for key, each in responses.items() if key in wanted}
         return CallToolResult(content=[say(f"state-ok {shown}")])
     has_state = len(rounds) > 1 or "state" in params.name or "multiple" in params.name
