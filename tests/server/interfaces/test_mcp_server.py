@@ -228,7 +228,7 @@ async def test_the_form_of_an_edited_call_is_another_one(serve: Serve) -> None:
     ):
         id = (await start_task(client, "payer", message="Pay."))["taskId"]
         [shown] = (await settle(client, id))["inputRequests"]
-        await env.client.invocation(id).edit("fc-1", args={"amount": 900}, by="mallory")
+        await env.client.invocation(id).answer("edit", "fc-1", args={"amount": 900}, by="mallory")
         [changed] = (await ask(client, "tasks/get", id))["inputRequests"]
         assert changed != shown
         await ask(client, "tasks/update", id, input_responses={shown: accepts(confirm=True).model_dump()})
