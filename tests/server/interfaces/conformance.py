@@ -9,9 +9,25 @@ from typing import Any
 
 import uvicorn
 from mcp.server.mcpserver.server import require_client_extension
-from mcp_types import CallToolRequestParams, ElicitRequest, ElicitRequestFormParams, InputRequiredResult
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp_types import (
+    CallToolRequestParams,
+    CompleteRequestParams,
+    ElicitRequest,
+    ElicitRequestFormParams,
+    GetPromptRequestParams,
+    InputRequiredResult,
+    ListToolsResult,
+    PaginatedRequestParams,
+    ReadResourceRequestParams,
+    SetLevelRequestParams,
+    SubscribeRequestParams,
+    UnsubscribeRequestParams,
+)
+from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from tests.server.interfaces import mcp_fixtures
 from tests.server.web.sites import TOKEN
 from waystation.agents import Agent
 from waystation.client import AgentClient
@@ -24,9 +40,10 @@ from waystation.testing import FunctionModel, calls, responses, user_text
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.tool_context import ToolContext
 from waystation.web.access import Access
+from waystation.web.guard import JSON
 from waystation.web.limits import Limits
 from waystation.web.logins import Login
-from waystation.web.route_table import RouteRow
+from waystation.web.route_table import Method, RouteRow
 from waystation.web.server import configure, create_app
 from waystation.web.web_services import WebServices
 from waystation.web.web_settings import WebSettings
@@ -91,8 +108,38 @@ CLIENT: list[AgentClient] = []
 """The client of the tool that ends its workflow."""
 
 
+SERVERS: list["ConformanceServer"] = []
+"""The server of the interface."""
+
+
 class ConformanceServer(ProtocolServer):
-    """The server of the interface with the rules of the suite for some of its tools."""
+    """The server of the interface with the rules of the suite for some of its tools, and with its fixtures."""
+
+    def __init__(self, services: WebServices) -> None:
+        super().__init__(services)
+        self.sessions = StreamableHTTPSessionManager(self.server)
+        """Older revisions send forms and requests for a model to the client, for which they need sessions."""
+        for method, params, handler in (
+            ("prompts/list", PaginatedRequestParams, mcp_fixtures.list_prompts),
+            ("prompts/get", GetPromptRequestParams, mcp_fixtures.get_prompt),
+            ("resources/list", PaginatedRequestParams, mcp_fixtures.list_resources),
+            ("resources/templates/list", PaginatedRequestParams, mcp_fixtures.list_templates),
+            ("resources/read", ReadResourceRequestParams, mcp_fixtures.read_resource),
+            ("completion/complete", CompleteRequestParams, mcp_fixtures.complete),
+            ("resources/subscribe", SubscribeRequestParams, mcp_fixtures.accept),
+            ("resources/unsubscribe", UnsubscribeRequestParams, mcp_fixtures.accept),
+            ("logging/setLevel", SetLevelRequestParams, mcp_fixtures.accept),
+        ):
+            self.server.add_request_handler(method, params, handler)  # type: ignore[arg-type]  # each has its own params
+
+    async def serve(self, request: Request) -> ASGIApp:
+        """Serve a request in a session of the protocol."""
+        return self.sessions.handle_request
+
+    async def list_tools(self, ctx: Any, params: PaginatedRequestParams | None) -> ListToolsResult:
+        """List the fixtures, too."""
+        listed = await super().list_tools(ctx, params)
+        return listed.model_copy(update={"tools": [*listed.tools, *mcp_fixtures.make_tools()]})
 
     async def start_agent(self, login: Login, agent: str, arguments: JsonObject) -> str:
         """Send the arguments to the agent as JSON."""
@@ -105,7 +152,9 @@ class ConformanceServer(ProtocolServer):
         return agent != "greet" and super().makes_task(ctx, agent)
 
     async def call_agent(self, ctx: Any, login: Login, params: CallToolRequestParams) -> Any:
-        """`test_tool_with_task` asks for a name before it starts."""
+        """`test_tool_with_task` asks for a name before it starts. Fixtures start no agent."""
+        if params.name in mcp_fixtures.TOOLS:
+            return await mcp_fixtures.call_fixture(ctx, params)
         if params.name == "test_tool_with_task":
             if not params.input_responses:
                 return InputRequiredResult(input_requests={"name": NAME_FORM})
@@ -119,7 +168,10 @@ class ConformanceInterface:
 
     def make_rows(self, services: WebServices, /) -> Sequence[RouteRow]:
         """Return the route."""
-        return [RouteRow("POST", "/mcp", ConformanceServer(services).serve, "login", accepts=("application/json",))]  # type: ignore[arg-type]  # an ASGI application is a response
+        server = ConformanceServer(services)
+        SERVERS[:] = [server]
+        rows: list[tuple[Method, tuple[str, ...]]] = [("GET", ()), ("POST", (JSON,)), ("DELETE", (JSON, ""))]
+        return [RouteRow(method, "/mcp", server.serve, "login", accepts=accepts) for method, accepts in rows]  # type: ignore[arg-type]  # an ASGI application is a response
 
 
 def add_token(app: ASGIApp) -> ASGIApp:
@@ -141,11 +193,12 @@ async def conformance_site(client: AgentClient) -> AsyncIterator[str]:
     app = create_app(client, settings, Access(announce=lambda _: None, token=TOKEN, person="dana", limits=limits))
     config = configure(app, limits=limits)
     config.app = add_token(app)
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        server = uvicorn.Server(config)
-        serving = asyncio.create_task(server._serve([listening]))
-        try:
-            yield f"http://127.0.0.1:{listening.getsockname()[1]}/mcp"
-        finally:
-            server.should_exit = True
-            await serving
+    async with SERVERS[0].sessions.run():
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            server = uvicorn.Server(config)
+            serving = asyncio.create_task(server._serve([listening]))
+            try:
+                yield f"http://127.0.0.1:{listening.getsockname()[1]}/mcp"
+            finally:
+                server.should_exit = True
+                await serving

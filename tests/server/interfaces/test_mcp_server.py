@@ -13,6 +13,7 @@ from tests.server.conftest import Serve
 from tests.server.interfaces.mcp_clients import Person, accepts, ask, connected, settle, start_task, text_of
 from tests.server.web.desk import payer
 from tests.server.web.sites import site
+from tests.steps import wait_until
 from tests.unit.identity.conftest import Installation, installed
 from tests.unit.identity.test_bearer import RESOURCE, write
 from waystation.agents import Agent
@@ -21,7 +22,8 @@ from waystation.approvers.audit import gather_invocation
 from waystation.core.approval import ApprovalPolicy
 from waystation.extensions import load_interfaces
 from waystation.models import LlmRequest, LlmResponse
-from waystation.testing import FunctionModel, calls, responses
+from waystation.testing import FunctionModel, ScriptedModel, calls, responses, says
+from waystation.tools import AgentTool
 from waystation.tools.long_running_tool import LongRunningFunctionTool
 
 INTERFACES = load_interfaces(["mcp"])
@@ -189,6 +191,76 @@ async def test_forms_that_were_closed_or_do_not_fit_answer_nothing(serve: Serve)
         await ask(client, "tasks/update", id, input_responses={key: {"action": "decline"}})
         task = await settle(client, id)
         assert (task["status"], till.paid) == ("completed", [])
+
+
+async def test_an_answer_counts_only_for_what_was_shown(serve: Serve) -> None:
+    """A model has to name the digest of the call. Forms of one invocation do not answer another one."""
+    till = Till()
+    async with (
+        serve(payer(till, *[{"amount": 5}] * 2)) as env,
+        site_of(env.client) as web,
+        connected(web.url, person=Person(), tasks=True) as client,
+    ):
+        tasks = [(await start_task(client, "payer", message="Pay."))["taskId"] for _ in range(2)]
+        keys = [list((await settle(client, id))["inputRequests"]) for id in tasks]
+        assert not set(keys[0]) & set(keys[1])
+        yes = accepts(confirm=True).model_dump()
+        await ask(client, "tasks/update", tasks[1], input_responses=dict.fromkeys(keys[0], yes))
+        call = (await client.call_tool("agent_get", {"invocation_id": tasks[0]})).structured_content["calls"][0]
+        answer = {"call_id": call["id"], "action": "approve"}
+        for more, problem in (({}, "digest"), ({"digest": ""}, "digest"), ({"digest": "0" * 64}, "changed")):
+            refused = await client.call_tool("agent_answer", {**answer, **more})
+            assert (refused.is_error, problem in text_of(refused)) == (True, True), text_of(refused)
+        for id, shown in zip(tasks, keys, strict=True):
+            assert list((await ask(client, "tasks/get", id))["inputRequests"]) == shown
+            await ask(client, "tasks/cancel", id)
+        assert till.paid == []
+
+
+async def test_the_form_of_an_edited_call_is_another_one(serve: Serve) -> None:
+    """An answer to the form that was shown before is ignored."""
+    till = Till()
+    policy = ApprovalPolicy(quorum=2)
+    async with (
+        serve(payer(till, {"amount": 5}, approval=policy), verify=False) as env,
+        site_of(env.client) as web,
+        connected(web.url, person=Person(), tasks=True) as client,
+    ):
+        id = (await start_task(client, "payer", message="Pay."))["taskId"]
+        [shown] = (await settle(client, id))["inputRequests"]
+        await env.client.invocation(id).answer("edit", "fc-1", args={"amount": 900}, by="mallory")
+        [changed] = (await ask(client, "tasks/get", id))["inputRequests"]
+        assert changed != shown
+        await ask(client, "tasks/update", id, input_responses={shown: accepts(confirm=True).model_dump()})
+        [call] = (await client.call_tool("agent_get", {"invocation_id": id})).structured_content["calls"]
+        assert ("dana" in call["approved_by"], till.paid) == (False, [])
+        await ask(client, "tasks/cancel", id)
+
+
+async def test_a_call_of_a_called_agent_has_a_form(serve: Serve) -> None:
+    """One with arguments that are too long to be read in a form has a link."""
+    till, model = Till(), ScriptedModel(calls(("payer", {"request": "Pay."})), says("Paid."))
+    paying = payer(till, {"amount": 5}, {"amount": 6, "note": "x" * 4_000})
+    async with (
+        serve(Agent(name="boss", model=model, tools=[AgentTool(paying)])) as env,
+        site_of(env.client) as web,
+        connected(web.url, person=Person(), tasks=True) as client,
+    ):
+        id = (await start_task(client, "boss", message="Pay."))["taskId"]
+
+        async def find_calls() -> Any:
+            state = (await client.call_tool("agent_get", {"invocation_id": id})).structured_content
+            return state["calls"] if len(state["calls"]) == 2 else None
+
+        waiting = await wait_until(find_calls, "the calls of the called agent")
+        [key] = (await ask(client, "tasks/get", id))["inputRequests"]
+        await ask(client, "tasks/update", id, input_responses={key: accepts(confirm=True).model_dump()})
+        [long] = [call for call in waiting if "note" in call["args"]]
+        assert long["link"].startswith(f"{web.url}/approvals/")
+        answer = {"call_id": long["id"], "action": "reject", "digest": long["digest"]}
+        await client.call_tool("agent_answer", answer)
+        assert (await settle(client, id))["status"] == "completed"
+        assert till.paid == [5]
 
 
 def ask_why() -> None:

@@ -1,12 +1,15 @@
 """ADK's `api_server` routes over HTTP, without google-adk."""
 
 import json
+import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import httpx2 as httpx
 import pytest
+from temporalio.service import RPCError
 
 from tests.agents import Till
 from tests.fakes.openid import FakeOpenId
@@ -20,11 +23,14 @@ from tests.server.web.test_tenants_of_people import member, tenants_installed
 from tests.steps import wait_until
 from tests.unit.identity.conftest import Installation
 from waystation.agents import Agent
+from waystation.client import AgentDetails
 from waystation.core.approval import ApprovalPolicy
 from waystation.core.payload import JsonObject
 from waystation.extensions import load_interfaces
 from waystation.interfaces.adk_web import front_end
-from waystation.testing import says
+from waystation.interfaces.adk_web.adk_debugging import draw_agents
+from waystation.testing import ScriptedModel, calls, says
+from waystation.tools import AgentTool, ToolContext
 
 OPTIONS: dict[str, Any] = {"interfaces": load_interfaces(["adk"])}
 SAME_SITE = {"Sec-Fetch-Site": "same-origin"}
@@ -135,7 +141,10 @@ async def test_state_and_files_are_exchanged(serve: Serve) -> None:
         found = [(await program.get(each)).json() for each in (f"{path}/artifacts", f"{file}/versions")]
         assert found == [["a/b c.txt"], [0]]
         for each in (file, f"{file}?version=0", f"{file}/versions/0", f"{file}/versions/latest"):
-            assert (await program.get(each)).json() == part
+            loaded = await program.get(each)
+            assert loaded.json() == part
+            sent = [loaded.headers[name] for name in ("content-type", "x-content-type-options")]
+            assert sent == ["application/json", "nosniff"]  # never a document that a browser could run
         assert [(await program.get(f"{file}/versions/{each}")).status_code for each in ("7", "x")] == [404, 422]
 
 
@@ -151,7 +160,7 @@ async def test_a_call_is_confirmed_once(serve: Serve) -> None:
         name = (await program.post(path_to("payer"))).json()["id"]
         events = (await run(program, "payer", name, HELLO)).json()
         answer = respond(events, confirmed=True, payload={"amount": 5})
-        id = answer["functionResponse"]["id"].removesuffix("-confirmation")
+        id = answer["functionResponse"]["id"].partition("-confirmation~")[0]
         assert "This call is waiting" in (await inbox.page(path_of(id))).text
         assert texts((await run(program, "payer", name, answer)).json()) == ["Done."]
         assert "This call was approved by dana" in (await inbox.page(path_of(id))).text
@@ -178,6 +187,133 @@ async def test_a_question_is_answered_in_the_inbox_or_by_a_client(serve: Serve) 
         ids = {each["id"] for part in parts for key, each in part.items() if key.startswith("function")}
         assert ids == {answer["functionResponse"]["id"]}
         assert answer["functionResponse"]["id"] == f"{asked[0]['invocationId']}/fc-1"
+
+
+def book(tool_context: ToolContext) -> dict[str, str]:
+    """Book a trip, which a person confirms twice."""
+    confirmed = tool_context.state.get("confirmed", 0) + bool(tool_context.tool_confirmation)
+    tool_context.state["confirmed"] = confirmed
+    if confirmed < 2:
+        tool_context.request_confirmation(hint=f"Step {confirmed + 1}")
+    return {"status": "booked" if confirmed == 2 else "asked"}
+
+
+async def test_an_answer_to_an_earlier_request_does_not_count_for_the_next_one(serve: Serve) -> None:
+    """Requests of one call have different IDs. A response without the ID of a request confirms nothing."""
+    model = ScriptedModel(calls(("book", {})), says("Asked."), says("Asked again."), says("Booked."))
+    async with (
+        serve(Agent(name="agency", model=model, tools=[book]), verify=False) as env,
+        site(env.client, **OPTIONS) as web,
+        web.program() as program,
+    ):
+        name = (await program.post(path_to("agency"))).json()["id"]
+        first = respond((await run(program, "agency", name, HELLO)).json(), confirmed=True)
+        second = respond((await run(program, "agency", name, first)).json(), confirmed=True)
+        late = await run(program, "agency", name, first)
+        assert late.status_code == 409, late.text
+        plain, _, number = second["functionResponse"]["id"].partition("-confirmation~")
+        for id in (plain, f"{plain}-confirmation", f"{plain}-confirmation~{number}0"):
+            guessed = {"functionResponse": {**second["functionResponse"], "id": id}}
+            assert (await run(program, "agency", name, guessed)).status_code == 404, id
+        events = (await program.get(path_to("agency", name))).json()["events"]
+        parts = [part for event in events for part in event["content"]["parts"]]
+        answered = [
+            part["functionResponse"]["id"] for part in parts if "confirmed" in str(part.get("functionResponse"))
+        ]
+        assert answered == [first["functionResponse"]["id"]]
+        assert "Booked." in texts((await run(program, "agency", name, second)).json())
+
+
+async def test_several_responses_are_sent_together_or_not_at_all(serve: Serve) -> None:
+    """If one call was answered elsewhere, the other one stays open."""
+    till = Till()
+    async with (
+        serve(payer(till, {"amount": 5}, {"amount": 6}), verify=False) as env,
+        site(env.client, **OPTIONS) as web,
+        web.program() as program,
+    ):
+        name = (await program.post(path_to("payer"))).json()["id"]
+        events = (await run(program, "payer", name, HELLO)).json()
+        ids = [id for event in events for id in event.get("longRunningToolIds", ())]
+        answer = respond(events, confirmed=True)["functionResponse"]
+        both = [{"functionResponse": {**answer, "id": id}} for id in ids]
+        invocation = env.client.session(agent="payer", session_id=name, user_id="dana").invocation(1)
+        await invocation.reject("fc-2", by="erin")
+        refused = await run(program, "payer", name, *both)
+        assert (refused.status_code, "Nothing was sent" in refused.json()["detail"]) == (409, True)
+        assert [call.function_call_id for call in await invocation.pending()] == ["fc-1"]
+        assert texts((await run(program, "payer", name, both[0])).json()) == ["Done."]
+        many = await run(program, "payer", name, *both * 26)
+        assert (many.status_code, till.paid) == (422, [5])
+
+
+async def test_calls_and_invocations_of_called_agents_do_not_belong_to_the_session(serve: Serve) -> None:
+    """They are answered in the inbox."""
+    till, model = Till(), ScriptedModel(calls(("payer", {"request": "Pay."})), says("Paid."))
+    boss = Agent(name="boss", model=model, tools=[AgentTool(payer(till, {"amount": 5}))])
+    async with serve(boss, verify=False) as env, site(env.client, **OPTIONS) as web, web.program() as program:
+        name = (await program.post(path_to("boss"))).json()["id"]
+        session = env.client.session(agent="boss", session_id=name, user_id="dana")
+        sent = await session.send("Pay.")
+        child = env.client.invocation(f"{sent.id}/fc-1")
+
+        async def waits() -> bool:
+            with suppress(RPCError):
+                return bool(await child.pending())
+            return False
+
+        await wait_until(waits, "the call of the called agent")
+        answer = {"name": "adk_request_confirmation", "response": {"confirmed": True}}
+        for number in range(1, 5):
+            part = {"functionResponse": {**answer, "id": f"{child.id}/fc-1-confirmation~{number}"}}
+            assert (await run(program, "boss", name, part)).status_code == 404
+        followed = {"newMessage": None, "invocationId": child.id}
+        assert ((await run(program, "boss", name, **followed)).status_code, till.paid) == (422, [])
+        await session.cancel()
+
+
+@pytest.mark.parametrize("name", ["a/b", "a%2Fb", "a~~b", "..", "a~1/2/fc-1"])
+async def test_any_name_of_a_session_is_its_own(serve: Serve, name: str) -> None:
+    """Names are escaped, so none reaches another session, and calls are answered."""
+    async with serve(asker("Why?"), verify=False) as env, site(env.client, **OPTIONS) as web, web.program() as program:
+        name = f"{name} {env.client.task_queue}"
+        assert (await program.post(path_to("asker"), json={"sessionId": name})).json()["id"] == name
+        asked = (await run(program, "asker", name, HELLO)).json()
+        assert texts((await run(program, "asker", name, respond(asked, result="because"))).json()) == ["Done."]
+        assert (await program.get(path_to("asker", quote(name, safe="")))).json()["id"] == name
+        for other in (quote(name, safe=""), name.partition(" ")[0], unquote(name)):
+            if other != name:
+                assert (await run(program, "asker", other, HELLO)).status_code == 404
+
+
+async def test_only_operators_change_the_state_of_an_app(serve: Serve, there: Installation, openid: FakeOpenId) -> None:
+    """There are four ways to send state. A refusal of `/run_sse` is an event, because the front end shows no other."""
+    async with (
+        serve(talker(), verify=False) as env,
+        site(env.client, gatekeeper=gatekeeper(there), **OPTIONS) as web,
+        person(web.url, openid, "authors") as author,
+        person(web.url, openid, "viewers", subject="vera@example.com") as viewer,
+    ):
+        name, state = f"own-{env.client.task_queue}", {"app:rate": 1, "user:size": 2}
+        assert (await author.http.post(path_to("talker", name), headers=SAME_SITE)).status_code == 200
+        delta = await run(author.http, "talker", name, HELLO, stateDelta=state)
+        created = await author.http.post(path_to("talker"), json={"state": state}, headers=SAME_SITE)
+        named = await author.http.post(path_to("talker", f"{name}-2"), json=state, headers=SAME_SITE)
+        changed = await author.http.patch(path_to("talker", name), json={"stateDelta": state}, headers=SAME_SITE)
+        assert [each.status_code for each in (delta, created, named, changed)] == [403, 403, 403, 422]
+        assert (await author.http.get(path_to("talker", name))).json()["state"] == {}
+        refused = await run(viewer.http, "talker", name, HELLO, streaming=True)
+        assert (refused.status_code, "role" in read_stream(refused)[0]["error"]) == (403, True)
+        await env.client.session(agent="talker", session_id=name, user_id=DANA).cancel()
+
+
+async def test_names_of_tools_stay_names_in_a_graph() -> None:
+    """A name of a toolset's tool comes from another server."""
+    name = 'pay"] evil [label="\\" URL="javascript:alert(1)'
+    graph = draw_agents({"boss": AgentDetails(tools=(name,))})
+    quoted = '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    assert f'"boss" -> {quoted} [' in graph
+    assert "evil" not in re.sub(r'"(?:[^"\\]|\\.)*"', "", graph)
 
 
 async def test_policies_count_for_clients_of_adk(serve: Serve, there: Installation, openid: FakeOpenId) -> None:
@@ -255,6 +391,9 @@ async def test_the_same_person_in_another_tenant_is_somebody_else(
         await wait_until(listed, "the session")
         assert name not in (await other.http.get(path_to("talker"))).text
         assert (await other.http.get(path_to("talker", name))).status_code == 404
+        assert (await other.http.post(path_to("talker", name), headers=SAME_SITE)).status_code == 200  # another one
+        await run(own.http, "talker", name, HELLO)
+        assert (await other.http.get(path_to("talker", name))).json()["events"] == []
 
 
 async def test_browsers_send_changes_only_from_our_pages(serve: Serve) -> None:

@@ -8,6 +8,9 @@ import platform
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from starlette.requests import Request
+
+from waystation.approvers import Role
 from waystation.interfaces.adk_web.adk_debugging import AdkDebugging
 from waystation.interfaces.adk_web.adk_routes import AdkRoute
 from waystation.interfaces.adk_web.adk_runs import AdkRuns, refuse_live
@@ -15,7 +18,7 @@ from waystation.interfaces.adk_web.adk_sessions import AdkSessions
 from waystation.interfaces.adk_web.front_end import make_front_end_rows
 from waystation.version import waystation_version
 from waystation.web.guard import JSON
-from waystation.web.route_table import Method, Requirement, RouteRow
+from waystation.web.route_table import Method, RouteRow
 from waystation.web.web_services import WebServices
 
 __all__ = ["make_rows"]
@@ -70,9 +73,14 @@ def make_rows(services: WebServices) -> Sequence[RouteRow]:
     ]
 
 
-def make_row(method: Method, path: str, handle: Callable[..., Awaitable[Any]], role: Requirement = "login") -> RouteRow:
+def make_row(method: Method, path: str, handle: Callable[..., Awaitable[Any]], role: Role | None = None) -> RouteRow:
     """Return a row. Without a role, everybody who is logged in may use it: it has only what belongs to the person."""
-    return RouteRow(method, path, AdkRoute(handle), role, accepts=() if method == "GET" else ACCEPTED)
+    accepted = () if method == "GET" else ACCEPTED
+    return RouteRow(method, path, AdkRoute(handle, role), role or "login", leave_to_route, accepted)
+
+
+async def leave_to_route(_request: Request) -> None:
+    """Check nothing: the route checks the role, because clients of ADK show only refusals in its own form."""
 
 
 def _answer(content: Any) -> Callable[..., Awaitable[Any]]:

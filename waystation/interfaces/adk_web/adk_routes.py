@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from temporalio.service import RPCError
 
+from waystation.approvers import Role, check_role
 from waystation.core.contract import DEFAULT_USER
 from waystation.core.payload import JsonObject
 from waystation.web.http_responses import PROBLEM, STATUSES, RequestRefused, make_problem, to_refused
@@ -75,15 +76,17 @@ class SavedPartBody(AdkBody):
 class AdkRoute:
     """A handler that takes the request and, by name, a `body`. It returns what becomes JSON, or a response."""
 
-    def __init__(self, handle: Callable[..., Awaitable[Any]]) -> None:
-        hints = get_type_hints(handle)
+    def __init__(self, handle: Callable[..., Awaitable[Any]], role: Role | None) -> None:
+        hints, self._role = get_type_hints(handle), role
         self._handle, self._body, self._streams = handle, hints.get("body"), hints["return"] is Response
 
     async def __call__(self, request: Request) -> Response:
         """Serve a request, whose path may name the person as `user` or by subject."""
         try:
             async with asyncio.timeout(HOLD_S):
-                check_user(request, request.path_params.get("user", DEFAULT_USER))
+                if self._role:
+                    check_role(request.state.login, self._role)
+                check_user(request, unquote(request.path_params.get("user", DEFAULT_USER)))
                 values = {"body": await read_body(request, self._body)} if self._body else {}
                 reply = await self._handle(request, **values)
         except TimeoutError:
@@ -115,6 +118,6 @@ def check_user(request: Request, user: str) -> None:
     Raises:
         RequestRefused: It is somebody else, whether or not there is such a person.
     """
-    if unquote(user) not in (DEFAULT_USER, identify_starter(request.state.login)):
+    if user not in (DEFAULT_USER, identify_starter(request.state.login)):
         text = f"There is no such user here. Write {DEFAULT_USER!r} for the person who is logged in."
         raise RequestRefused(HTTPStatus.NOT_FOUND, "UnknownUser", text)

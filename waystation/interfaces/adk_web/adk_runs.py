@@ -14,14 +14,15 @@ from starlette.responses import Response
 from temporalio.service import RPCError
 
 from waystation.client import Invocation, Session, new_events, stream_logs
-from waystation.core import ids
+from waystation.core import contract, ids
 from waystation.core.errors import InvalidInput, WaystationError
+from waystation.core.log import question_of
 from waystation.core.payload import JsonObject, encode
 from waystation.history import describe_workflow
-from waystation.interfaces.adk_web.adk_events import to_adk_event
+from waystation.interfaces.adk_web.adk_events import parse_request_id, to_adk_event
 from waystation.interfaces.adk_web.adk_routes import RunBody, check_user
 from waystation.interfaces.adk_web.adk_sessions import AdkSessions
-from waystation.runners.session_turns import find_question, is_parked, to_answer
+from waystation.runners.session_turns import is_parked, to_answer
 from waystation.web.call_answers import CallView, unknown_call
 from waystation.web.call_api import AnswerBody, Unconfirmed
 from waystation.web.http_responses import RequestRefused
@@ -105,21 +106,28 @@ class AdkRuns:
             )
             return FollowedTurn(sent, 1)
         client, id = self._services.client, body.invocation_id or ""
-        if not id.startswith(f"{session.id}/") or await describe_workflow(client.temporal, id) is None:
+        if not is_turn(session, id) or await describe_workflow(client.temporal, id) is None:
             raise InvalidInput("The request has no `newMessage`, and no `invocationId` of this session to follow.")
         return FollowedTurn(client.invocation(id), 0)
 
     async def _answer(
         self, request: Request, session: Session, responses: Sequence[types.FunctionResponse]
     ) -> FollowedTurn:
-        """Answer the calls of one invocation. Nothing is sent unless all of them can be answered."""
+        """Answer the calls of one invocation. Nothing is sent unless all of them can be answered.
+
+        Calls of called agents are not events of the session, so they are answered elsewhere.
+        """
         login, found = request.state.login, list[tuple[CallView, AnswerBody]]()
+        self._services.approvals.answers.check_count(responses)
         for response in responses:
-            approval_id = ids.requesting_call(response.id or "")
-            if not approval_id.startswith(f"{session.id}/"):
+            approval_id, number = parse_request_id(response.id or "")
+            if not is_turn(session, approval_id.rpartition("/")[0]):
                 raise unknown_call(response.id or "")
             view = await self._services.approvals.answers.view(login, approval_id)
-            found.append((view, make_answer(response, view, wakes=response is responses[-1])))
+            if len(responses) > 1 and view.standing != "open":
+                text = f"{view.decision} Nothing was sent. Send the other function responses without this one."
+                raise RequestRefused(HTTPStatus.CONFLICT, "AlreadyAnswered", text)
+            found.append((view, make_answer(response, view, number, wakes=response is responses[-1])))
         if len({view.log.invocation_id for view, _ in found}) > 1:
             raise InvalidInput("The function responses belong to several invocations. Send a message for each one.")
         for view, answer in found:
@@ -128,10 +136,18 @@ class AdkRuns:
                 text = f"A function response does not prove what was shown. Answer the call at {page}"
                 raise RequestRefused(HTTPStatus.CONFLICT, "DigestMismatch", text)
             self._services.approvals.answers.check(login, view, answer.action)
-        for view, answer in found:
-            outcome = await self._services.calls.answer_one(login, view, answer, None)
-            if isinstance(outcome, Unconfirmed):
-                raise RequestRefused(HTTPStatus.SERVICE_UNAVAILABLE, "AnswerUnconfirmed", outcome.detail)
+        problems = list[RequestRefused]()
+        for view, answer in found:  # the last answer wakes the agent, so it is sent even if another one came too late
+            try:
+                outcome = await self._services.calls.answer_one(login, view, answer, None)
+            except RequestRefused as refused:
+                problems.append(refused)
+            else:
+                if isinstance(outcome, Unconfirmed):
+                    status = HTTPStatus.SERVICE_UNAVAILABLE
+                    problems.append(RequestRefused(status, "AnswerUnconfirmed", outcome.detail))
+        if problems:
+            raise problems[0]
         recorded = found[0][0].log
         return FollowedTurn(
             self._services.client.invocation(recorded.invocation_id), recorded.state.event_count, recorded.length
@@ -144,30 +160,48 @@ def parse_responses(message: JsonObject) -> list[types.FunctionResponse]:
     Raises:
         InvalidInput: They are not valid, or there are other parts, too.
     """
+    text = "`newMessage` must be a genai Content: an object with a list of `parts`."
     parts = message.get("parts") or []
-    try:
-        content = [types.Part.model_validate_json(encode(part)) for part in parts]
-    except (TypeError, ValidationError):
-        raise InvalidInput("`newMessage` must be a genai Content: an object with a list of `parts`.") from None
-    found = [part.function_response for part in content if part.function_response]
+    if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
+        raise InvalidInput(text)
+    found = [each for part in parts if (each := part.get("functionResponse") or part.get("function_response"))]
     if found and len(found) < len(parts):
         text = "Function responses answer calls, while other parts start an invocation. Send them separately."
         raise InvalidInput(text)
-    return found
+    try:
+        return [types.FunctionResponse.model_validate_json(encode(each)) for each in found]
+    except (TypeError, ValidationError):
+        raise InvalidInput(text) from None
 
 
-def make_answer(response: types.FunctionResponse, view: CallView, *, wakes: bool) -> AnswerBody:
-    """Return the answer that a function response means.
+def is_turn(session: Session, invocation_id: str) -> bool:
+    """Return whether an invocation handles a message of a session. Those of called agents do not."""
+    above, _, number = invocation_id.rpartition("/")
+    return above == session.id and number.isdecimal()
+
+
+def make_answer(response: types.FunctionResponse, view: CallView, number: str, *, wakes: bool) -> AnswerBody:
+    """Return the answer that a function response means. `number` is that of the event with the request.
 
     Raises:
+        RequestRefused: The call made no such request.
         InvalidInput: It contains a credential, or neither confirms nor rejects the call.
     """
+    requests = [event.id for event in view.log.state.events if is_request(event, view.state.id)]
+    asked = f"{view.log.invocation_id}/e{number}"
+    if (asked in requests) != str(response.name).startswith("adk_request_"):
+        raise unknown_call(response.id or "")
+    question = 2 * requests.index(asked) + 1 if number else question_of(view.state)
     try:
         action, fields = to_answer(response, wakes=wakes)
     except ValueError as error:
         raise InvalidInput(str(error)) from None
-    call_id = (response.id or "").removeprefix(f"{view.log.invocation_id}/")
-    return AnswerBody(action=action, question=find_question(view.state, call_id), **fields)
+    return AnswerBody(action=action, question=question, **fields)
+
+
+def is_request(event: contract.Event, call_id: str) -> bool:
+    """Return whether an event asks for a confirmation or a credential for a call."""
+    return any(call["id"] != call_id == ids.requesting_call(call["id"]) for call in event.function_calls())
 
 
 async def follow(turn: FollowedTurn, *, partial: bool) -> AsyncGenerator[JsonObject]:

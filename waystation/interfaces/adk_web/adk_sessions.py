@@ -61,7 +61,7 @@ class AdkSessions:
         found, read = list[SessionEntry](), 0
         async for entry in client.sessions.list(tenant=tenant):
             read += 1
-            is_own = (entry.app, entry.user_id, entry.tenant) == owner and entry.agent in ("", app)
+            is_own = (entry.app, entry.user_id, entry.tenant) == owner and entry.agent == app
             if is_own and entry.status == "open":
                 found.append(entry)
             if len(found) == LISTED or read == SCANNED:
@@ -77,7 +77,8 @@ class AdkSessions:
         session = await self.find_named(request)
         content = (await read_session(session)).model_dump(mode="json", by_alias=True, exclude_none=True)
         names = {"appName": get_name(request, "app"), "userId": get_name(request, "user")}
-        return {**content, **names, "events": list(map(qualify_calls, content["events"]))}
+        requests = dict[str, str]()
+        return {**content, **names, "events": [qualify_calls(event, requests) for event in content["events"]]}
 
     async def create(self, request: Request, body: CreateBody) -> JsonObject:
         """Create a session with an ID of the client's choice, or a random one."""

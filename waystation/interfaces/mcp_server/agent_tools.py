@@ -63,10 +63,12 @@ class GetArguments(ChosenInvocation):
 
 
 class AnswerArguments(AnswerBody):
-    """An answer to a call that waits. Send the `digest` that you have shown to the person who answers."""
+    """An answer to a call that waits."""
 
     call_id: str
     """The `id` of the call."""
+    digest: str = Field(min_length=1)
+    """The `digest` of the call as you have shown it to the person. If the call has changed since, nothing counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,9 +166,8 @@ class AgentTools:
 
     async def wait(self, login: Login, id: str, until: float) -> InvocationView:
         """Return an invocation as soon as it no longer works by itself, or at a time of the loop."""
-        with self.services.invocations.open_stream(login):
-            while (view := await self.read(login, id)).status == "running" and (rest_s := until - find_time()) > 0:
-                await wait_until(lambda log: find_status(log) != "running", view.found.invocation, min(rest_s, LOOK_S))
+        while (view := await self.read(login, id)).status == "running" and (rest_s := until - find_time()) > 0:
+            await wait_until(lambda log: find_status(log) != "running", view.found.invocation, min(rest_s, LOOK_S))
         return view
 
     async def answer(self, login: Login, id: str, answer: AnswerBody) -> Accepted | Unconfirmed | RefusedAnswer:

@@ -35,7 +35,7 @@ def make_forms(calls: Sequence[OpenCall]) -> dict[str, tuple[OpenCall, ElicitReq
     forms = {}
     for call in calls:
         pending = call.view.pending
-        if (schema := _make_schema(call)) and (message := _make_message(call)):
+        if (schema := make_schema(call)) and (message := _make_message(call)):
             key = digest([pending.approval_id, pending.run, pending.question, pending.digest])
             forms[key] = call, ElicitRequest(params=ElicitRequestFormParams(message=message, requested_schema=schema))
     return forms
@@ -64,7 +64,8 @@ def read_answers(
     return answers
 
 
-def _make_schema(call: OpenCall) -> JsonObject | None:
+def make_schema(call: OpenCall) -> JsonObject | None:
+    """Return the schema of the form for a call, or None if the call is answered on its page."""
     if "approve" in call.actions and call.view.pending.kind in APPROVED:
         properties: JsonObject = {"confirm": {"type": "boolean", "title": "Approve"}, "comment": _TEXT}
         needed = ["confirm", "comment"] if words.needs_comment(call.view.pending) else ["confirm"]
@@ -75,12 +76,21 @@ def _make_schema(call: OpenCall) -> JsonObject | None:
     if schema is None:
         return {"type": "object", "properties": {"result": _TEXT}, "required": ["result"]}
     properties = schema.get("properties") or {}
-    if not properties or any(
-        not isinstance(part, dict) or part.get("type") not in PRIMITIVES for part in properties.values()
-    ):
+    needed = list(schema.get("required") or ())
+    if not properties or not set(needed) <= set(properties) or not all(map(_is_primitive, properties.values())):
         return None
     fields = {name: {key: part[key] for key in KEYWORDS if key in part} for name, part in properties.items()}
-    return {"type": "object", "properties": fields, "required": list(schema.get("required") or ())}
+    return {"type": "object", "properties": fields, "required": needed}
+
+
+def _is_primitive(part: Any) -> bool:
+    """Return whether a form can have a field for this part of a schema. Its choices must be strings."""
+    return (
+        isinstance(part, dict)
+        and part.get("type") in PRIMITIVES
+        and (part["type"] == "string" or "enum" not in part)
+        and all(isinstance(choice, str) for choice in part.get("enum") or ())
+    )
 
 
 _TEXT = {"type": "string"}

@@ -4,6 +4,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any
 
@@ -32,7 +33,7 @@ from mcp_types import (
 )
 from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from temporalio.service import RPCError
 
 from waystation.configuration import login_name
@@ -53,6 +54,7 @@ from waystation.interfaces.mcp_server.elicitations import make_forms, read_answe
 from waystation.version import waystation_version
 from waystation.web.call_api import Accepted, RefusedAnswer, Unconfirmed
 from waystation.web.http_responses import RequestRefused, to_refused
+from waystation.web.invocation_pages import STALLED_S
 from waystation.web.logins import Login
 from waystation.web.paths import root
 from waystation.web.route_table import RouteRow
@@ -62,8 +64,8 @@ from waystation.web.web_services import WebServices
 PATH = "/mcp"
 TASKS = "io.modelcontextprotocol/tasks"
 LIST_TTL_MS = 60_000
-POLL_MS, POLL_WAITING_MS = 2_000, 10_000
-"""How often clients should read a task that works, and one that waits for a person."""
+POLL_MS, POLL_WAITING_MS, MAX_POLL_MS = 2_000, 10_000, 60_000
+"""How often clients should read a task that works, and one that waits for a person. Those of old tasks are longer."""
 OPEN = ("running", "waiting", "held")
 TASK_ENDS = {
     "completed": "completed",
@@ -127,12 +129,24 @@ class ProtocolServer:
         self.server.add_request_handler("tasks/cancel", TaskParams, self.cancel_task)
 
     async def serve(self, request: Request) -> ASGIApp:
-        """Serve a request. A session manager of its own keeps nothing in memory, and needs no lifespan."""
+        """Serve a request. A session manager of its own keeps nothing in memory, and needs no lifespan.
+
+        A response counts as an open stream of the person, until the client has read it or takes too long.
+
+        Raises:
+            RequestRefused: The server, or this person, has too many open streams.
+        """
+        stream = self.tools.services.invocations.open_stream(request.state.login)
 
         async def respond(scope: Scope, receive: Receive, send: Send) -> None:
-            manager = StreamableHTTPSessionManager(self.server, stateless=True)
-            async with manager.run():
-                await manager.handle_request(scope, receive, send)
+            async def send_in_time(message: Message) -> None:
+                async with asyncio.timeout(STALLED_S):
+                    await send(message)
+
+            with stream:
+                manager = StreamableHTTPSessionManager(self.server, stateless=True)
+                async with manager.run():
+                    await manager.handle_request(scope, receive, send_in_time)
 
         return respond
 
@@ -158,32 +172,35 @@ class ProtocolServer:
         self, ctx: Context, params: CallToolRequestParams
     ) -> CallToolResult | InputRequiredResult | Any:
         """Call a tool. Refusals are results, so that a model can read them."""
-        login, arguments = self._find_login(ctx), params.arguments or {}
+        login = self._find_login(ctx)
+        call = self._call_plain_tool if params.name in PLAIN_TOOLS else self.call_agent
         try:
-            async with asyncio.timeout(None if ctx.session.can_send_request else HOLD_S):
-                match params.name:
-                    case "agent_start":
-                        start = _parse(StartArguments, arguments)
-                        view = await self.tools.read(login, await self.tools.start(login, start.agent, start))
-                    case "agent_get":
-                        get = _parse(GetArguments, arguments)
-                        view = await self.tools.wait(login, get.invocation_id, find_time() + get.wait_s)
-                    case "agent_answer":
-                        answer = _parse(AnswerArguments, arguments)
-                        return _format_outcome(await self.tools.answer(login, answer.call_id, answer))
-                    case "agent_cancel":
-                        view = await self.tools.cancel(login, _parse(ChosenInvocation, arguments).invocation_id)
-                    case _:
-                        return await self.call_agent(ctx, login, params)
-                return self._make_result(ctx, view)
+            async with asyncio.timeout(HOLD_S):
+                result = await call(ctx, login, params)
+            return await self._ask_now(ctx, login, result) if isinstance(result, InvocationView) else result
         except PROBLEMS as error:
             return _make_result(_explain(error).message, is_error=True)
+
+    async def _call_plain_tool(self, ctx: Context, login: Login, params: CallToolRequestParams) -> CallToolResult:
+        arguments = _parse(PLAIN_TOOLS[params.name][0], params.arguments or {})
+        match arguments:
+            case AnswerArguments():
+                return _format_outcome(await self.tools.answer(login, arguments.call_id, arguments))
+            case StartArguments():
+                view = await self.tools.read(login, await self.tools.start(login, arguments.agent, arguments))
+            case GetArguments():
+                view = await self.tools.wait(login, arguments.invocation_id, find_time() + arguments.wait_s)
+            case _:
+                assert isinstance(arguments, ChosenInvocation)
+                view = await self.tools.cancel(login, arguments.invocation_id)
+        return self._make_result(ctx, view)
 
     async def call_agent(self, ctx: Context, login: Login, params: CallToolRequestParams) -> Any:
         """Start an agent, and return a task, its result, a form for the person, or what the client should read later.
 
-        A client that answers a form calls again with the state, which is the ID of the invocation. Like any ID from a
-        client, it only leads to what the person may see.
+        An invocation is returned as it is if the server can send its forms to the client now. Other clients that answer
+        a form call again with the state, which is the ID of the invocation. Like any ID from a client, it only leads to
+        what the person may see.
         """
         until = find_time() + WAIT_S
         if params.name not in await self.tools.list_agents(login):
@@ -209,7 +226,7 @@ class ProtocolServer:
         if not _takes_forms(ctx) or not (forms := make_forms(view.calls)):
             return self._make_result(ctx, view)
         if ctx.session.can_send_request:
-            return await self._ask_now(ctx, login, view)
+            return view
         requests: dict[str, InputRequest] = {key: request for key, (_, request) in forms.items()}
         return InputRequiredResult(input_requests=requests, request_state=view.found.invocation.id)
 
@@ -295,7 +312,7 @@ class ProtocolServer:
             "createdAt": created.isoformat(),
             "lastUpdatedAt": changed.isoformat(),
             "ttlMs": None,
-            "pollIntervalMs": POLL_WAITING_MS if view.calls else POLL_MS,
+            "pollIntervalMs": find_poll_ms(view),
         }
 
     async def _answer_forms(self, login: Login, view: InvocationView, responses: Mapping[str, Any]) -> None:
@@ -367,6 +384,12 @@ def _takes_forms(ctx: Context) -> bool:
     capabilities = ctx.session.client_capabilities
     elicitation = capabilities.elicitation if capabilities else None
     return elicitation is not None and (elicitation.form is not None or elicitation.url is None)
+
+
+def find_poll_ms(view: InvocationView) -> int:
+    """Return when to read a task again. A person's requests are limited, so old tasks are read less often."""
+    age_ms = (datetime.now(UTC) - view.times[1]).total_seconds() * 1_000
+    return int(min(MAX_POLL_MS, max(POLL_WAITING_MS if view.calls else POLL_MS, age_ms / 10)))
 
 
 def _describe_waits(state: JsonObject) -> str:
