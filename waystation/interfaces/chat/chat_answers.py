@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any
 
 from waystation.core.errors import AnswerRefused, AuthorizationFailed, IdentityUnavailable, NotAllowed, StoreFailed
 from waystation.interfaces.chat.account_links import AccountLinks
@@ -12,6 +11,7 @@ from waystation.web.approval_pages import parse_answer
 from waystation.web.call_answers import CallAnswers, CallView, problem_of
 from waystation.web.forms import Form, InvalidForm
 from waystation.web.http_responses import RequestRefused
+from waystation.web.logins import Login
 
 REFUSALS = (
     AnswerRefused,
@@ -43,8 +43,8 @@ class ChatAnswers:
     def __init__(self, answers: CallAnswers, links: AccountLinks) -> None:
         self._answers, self._links = answers, links
 
-    async def view(self, user: Account, shown: ShownCall) -> CallView:
-        """Return an open call for a user who wants to answer it.
+    async def read(self, user: Account, shown: ShownCall) -> tuple[Login, CallView]:
+        """Return who a user is, and an open call that this person may answer, if it is still as it was shown.
 
         Raises:
             Exception: One of `REFUSALS`.
@@ -57,7 +57,7 @@ class ChatAnswers:
             raise NotAllowed("The call has changed since this message was posted. Read the call again.")
         if problem := self._answers.why_not(login, view, "reject"):
             raise NotAllowed(problem)
-        return view
+        return login, view
 
     async def answer(self, user: Account, shown: ShownCall, make_form: MakeForm, *, answer_id: str) -> None:
         """Send the answer in the form that a call leads to. Return once a worker has confirmed that it counts.
@@ -65,14 +65,10 @@ class ChatAnswers:
         Raises:
             Exception: One of `REFUSALS`.
         """
-        login = await self._links.identify(user)
-        view = await self._answers.view(login, shown.id)
-        if view.standing != "open":
-            raise NotAllowed(view.decision)
+        login, view = await self.read(user, shown)
         action, fields = parse_answer(make_form(view), view)
+        self._answers.check(login, view, action, comment=fields["comment"], digest=view.pending.digest)
         call = view.with_version(shown.version)
-        comment: Any = fields["comment"]
-        self._answers.check(login, view, action, comment=comment, digest=call.digest)
         (outcome,) = await self._answers.send(login, [(view, call)], action, answer_id=answer_id, **fields)
         status, problem = problem_of(outcome)
         if problem:

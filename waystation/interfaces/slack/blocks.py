@@ -22,10 +22,17 @@ BLOCK_CHARS, HEADER_CHARS, LABEL_CHARS, BUTTON_CHARS = 3_000, 150, 75, 2_000
 """Slack's limits for a block of text, a header, the labels of buttons and options, and the value of a button."""
 ID_CHARS, LONG_CHARS = 255, 500
 """Slack's limit for IDs, and ours for descriptions of fields."""
-MAX_PARTS = 8
-"""Maximum number of blocks with arguments. Longer arguments have to be read, and the call answered, in the inbox."""
+MAX_PARTS = 2
+"""Maximum number of blocks with arguments. Longer arguments have to be read, and the call answered, in the inbox.
+
+Slack refuses messages whose blocks have together more than about 13,000 characters.
+"""
+TEXT_CHARS = 1_500
+"""Maximum length of other texts in a message."""
 MAX_FORM_FIELDS = 40
 DIRECT: tuple[Action, ...] = ("approve", "reject")
+OFFERED: tuple[Action, ...] = (*DIRECT, "edit", "respond")
+"""The answers that people can give with buttons, and in a modal."""
 ANSWER, MORE, LINK, CODE = "answer", "more", "link", "code"
 """The `action_id` of buttons, and the `callback_id` of modals."""
 NOTICE = "A call is waiting for approval."
@@ -34,29 +41,35 @@ NOTICE = "A call is waiting for approval."
 
 def make_message(view: CallView, inbox: str) -> list[JsonObject]:
     """Return the blocks of a message about a call, whether or not it is still open."""
-    call = view.pending
+    call, is_open = view.pending, view.standing == "open"
     title = _clip(text_safety.format_line(call.title or call.tool, HEADER_CHARS), HEADER_CHARS)
     agent, tool, person = map(text_safety.format_line, (call.agent, call.tool, call.requester or call.user_id))
     lines = [f"{agent} calls {tool}, for {person}."]
-    if hint := words.hint(call):
-        lines.append(str(text_safety.format_text(hint)))
-    if view.standing == "open":
+    if is_open:
         lines.append(f"waits for: {words.format_approvers(call)}")
         lines += [f"{label}: {text}" for label, text in words.list_terms(call, options=False)]
         lines.append(f"time left: {words.format_time_left(call)} when this was posted or changed")
-    arguments = _format_arguments(view)
-    remarks = list(arguments.remarks)
-    parts = list(_split(str(arguments)))
-    is_complete = len(parts) <= MAX_PARTS and not view.unread
-    blocks: list[JsonObject] = [{"type": "header", "text": _plain(title)}, _section("\n".join(lines))]
-    blocks += [_preformatted(part) for part in parts[:MAX_PARTS]]
+    if hint := words.hint(call):
+        lines.append(str(text_safety.format_text(hint)))
+    arguments = text_safety.format_value(call.args, head=MAX_PARTS * BLOCK_CHARS + 1, tail=0)
+    text, remarks = str(arguments), list(arguments.remarks)
+    is_complete = len(text) <= MAX_PARTS * BLOCK_CHARS and not view.unread
     if not is_complete:
         remarks.append("These are not the complete arguments. Open the call in the inbox to read and answer it.")
-    if remarks:
-        blocks.append({"type": "context", "elements": [_plain(_clip(" ".join(remarks), BLOCK_CHARS))]})
-    if view.standing != "open":
-        return [*blocks, _section(view.decision)]
+    parts = [text[start : start + BLOCK_CHARS] for start in range(0, len(text), BLOCK_CHARS)]
+    blocks: list[JsonObject] = [{"type": "header", "text": _plain(title)}, make_section("\n".join(lines), TEXT_CHARS)]
+    blocks += [_preformatted(part) for part in parts[:MAX_PARTS]]
+    blocks += [make_section(" ".join(remarks), TEXT_CHARS)] if remarks else []
+    if not is_open:
+        return [*blocks, make_section(view.decision, TEXT_CHARS)]
     return [*blocks, {"type": "actions", "elements": list(_make_buttons(view, inbox, is_complete=is_complete))}]
+
+
+def make_short_message(view: CallView, inbox: str) -> list[JsonObject]:
+    """Return the blocks of a message without anything from the call, for one that Slack does not show."""
+    text = "Slack cannot show this call. Open it in the inbox." if view.standing == "open" else "This call is decided."
+    buttons = list(_make_buttons(view, inbox, is_complete=False))
+    return [make_section(text), {"type": "actions", "elements": buttons}]
 
 
 def _make_buttons(view: CallView, inbox: str, *, is_complete: bool) -> Iterator[JsonObject]:
@@ -74,16 +87,13 @@ def _make_buttons(view: CallView, inbox: str, *, is_complete: bool) -> Iterator[
 
 def find_fields(view: CallView) -> dict[Action, list[tuple[str, Field]]]:
     """Return the actions that a modal can offer, each with the names and the fields of its values."""
-    found: dict[Action, list[tuple[str, Field]]] = {}
-    for action in view.decisions:
-        if action in DIRECT:
-            found[action] = []
-        elif action == "edit":
-            found[action] = [(field.name, field) for field in forms.make_argument_fields(view.pending.args)]
-        elif action == "respond":
-            fields = [(field.name, field) for field in view.response_fields()]
-            found[action] = fields or [("response", Field("response", "lines"))]
-    return {action: fields for action, fields in found.items() if _fits(fields)}
+    fields: dict[Action, list[tuple[str, Field]]] = {action: [] for action in view.decisions}
+    if "edit" in fields:
+        fields["edit"] = [(field.name, field) for field in forms.make_argument_fields(view.pending.args)]
+    if "respond" in fields:
+        named = [(field.name, field) for field in view.response_fields()]
+        fields["respond"] = named or [("response", Field("response", "lines"))]
+    return {action: named for action, named in fields.items() if action in OFFERED and _fits(named)}
 
 
 def _fits(fields: list[tuple[str, Field]]) -> bool:
@@ -116,7 +126,7 @@ def make_modal(view: CallView, reference: JsonObject) -> JsonObject:
 
 def make_notice(text: str) -> JsonObject:
     """Return a modal with a text."""
-    return {"type": "modal", "title": _plain("Waystation"), "close": _plain("Close"), "blocks": [_section(text)]}
+    return {"type": "modal", "title": _plain("Waystation"), "close": _plain("Close"), "blocks": [make_section(text)]}
 
 
 def make_code_modal(channel: str) -> JsonObject:
@@ -127,7 +137,7 @@ def make_code_modal(channel: str) -> JsonObject:
         "callback_id": CODE,
         "title": _plain("Link your account"),
         "submit": _plain("Link"),
-        "private_metadata": json.dumps({"channel": channel}),
+        "private_metadata": channel,
         "blocks": [_input(CODE, "The code that the page in your browser shows", entry)],
     }
 
@@ -137,7 +147,7 @@ def make_link_request(text: str, url: str) -> list[JsonObject]:
     host = urlsplit(url).netloc
     buttons = [_button(LINK, "Log in", url=url, style="primary"), _button(CODE, "Enter code")]
     text = f"{text} Log in at {host}, and then enter the code that the page shows. This message works for 10 minutes."
-    return [_section(text), {"type": "actions", "elements": buttons}]
+    return [make_section(text), {"type": "actions", "elements": buttons}]
 
 
 def read_user(body: JsonObject) -> Account:
@@ -198,12 +208,13 @@ def _input(block_id: str, label: str, element: JsonObject, *, optional: bool = F
     return {"type": "input", "block_id": block_id, "label": _plain(label), "element": element, "optional": optional}
 
 
+def make_section(text: str, length: int = BLOCK_CHARS) -> JsonObject:
+    """Return a block with a text."""
+    return {"type": "section", "text": _plain(_clip(text, length))}
+
+
 def _button(action_id: str, text: str, **fields: Any) -> JsonObject:
     return {"type": "button", "action_id": action_id, "text": _plain(text), **fields}
-
-
-def _section(text: str) -> JsonObject:
-    return {"type": "section", "text": _plain(_clip(text, BLOCK_CHARS))}
 
 
 def _preformatted(text: str) -> JsonObject:
@@ -213,16 +224,6 @@ def _preformatted(text: str) -> JsonObject:
 
 def _plain(text: str) -> JsonObject:
     return {"type": "plain_text", "text": text or " ", "emoji": False}  # with `emoji`, `:x:` would become a picture
-
-
-def _format_arguments(view: CallView) -> text_safety.SafeText:
-    limit = MAX_PARTS * BLOCK_CHARS
-    return text_safety.format_value(view.pending.args, head=limit + 1, tail=0)
-
-
-def _split(text: str) -> Iterator[str]:
-    for start in range(0, len(text), BLOCK_CHARS):
-        yield text[start : start + BLOCK_CHARS]
 
 
 def _clip(text: str, length: int) -> str:
