@@ -34,9 +34,9 @@ from waystation.core.errors import InvalidAnswer, NotAllowed
 from waystation.core.payload import JsonObject, decode, encode, parse
 
 BINDING = "waystation"
+"""The claim that binds a signed token to one answer."""
 KIND = "waystation_kind"
 """The claim with the kind of the gateway. Workers refuse the token if they list its issuer without that kind."""
-"""The claim that binds a signed token to one answer."""
 AGREEMENT, ENCRYPTION = "ECDH-ES", "A256GCM"
 SHARED = "dir"
 """The algorithm of envelopes that are encrypted with a key that sender and workers share."""
