@@ -323,7 +323,8 @@ _WORDS: dict[Trouble, str] = {
 
 
 def _find_trouble(error: Exception) -> Trouble:
-    cause = error.__cause__ or error
+    # What `asyncio.timeout` raises is caused by the cancellation.
+    cause = error if isinstance(error, TimeoutError) else error.__cause__ or error
     if isinstance(cause, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout | httpx.UnsupportedProtocol):
         return "unreachable"
     if isinstance(cause, httpx.HTTPStatusError):

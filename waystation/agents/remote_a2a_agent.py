@@ -11,7 +11,7 @@ from typing import Any
 from waystation.agents.llm_agent import LlmAgent
 from waystation.core.approval import ApprovalPolicy
 from waystation.core.contract import Effect, parts_of
-from waystation.core.conversation import BEGIN, END
+from waystation.core.conversation import BEGIN, END, PREAMBLE
 from waystation.core.payload import JsonObject
 from waystation.models import BaseLlm, LlmRequest, LlmResponse
 from waystation.models.function_model import calls, says
@@ -190,11 +190,10 @@ def _list_texts(turn: Sequence[JsonObject]) -> Iterator[str]:
     calling = [i for i, each in enumerate(turn) if any(call["name"] == SEND for call in parts_of(each, "functionCall"))]
     for content in turn[calling[-1] + 1 if calling else 0 :]:
         texts = [part["text"] for part in content["parts"] if part.get("text") and content["role"] == "user"]
-        for text in texts:
-            if match := _SAID.fullmatch(text):
-                yield match[1] + match[2]
-            elif not any(BEGIN in other for other in texts):
-                yield text
+        if texts[:1] == [PREAMBLE]:
+            yield from (match[1] + match[2] for match in map(_SAID.fullmatch, texts) if match)
+        else:
+            yield from texts
 
 
 def _format_answer(response: JsonObject) -> str:
