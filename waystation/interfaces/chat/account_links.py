@@ -11,17 +11,22 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
+from typing import Any
 
 import structlog
 from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import Response
 
 from waystation.approvers import sees_tenant
 from waystation.approvers.identity.admission import Admission
 from waystation.core.approval import Verified
 from waystation.core.errors import NotAllowed
 from waystation.interfaces.chat.chat_store import Account, ChatStore
-from waystation.web.http_responses import RequestRefused
+from waystation.web.forms import read_form
+from waystation.web.http_responses import RequestRefused, redirect, render_page
 from waystation.web.logins import Login
+from waystation.web.route_table import RouteRow
 
 log = structlog.get_logger("waystation.interfaces")
 
@@ -36,6 +41,8 @@ USED = (
     "the chat, or answer a call there to get another one."
 )
 ACCOUNT, LINK = "account", "link"
+ACCOUNTS = "/accounts"
+"""The path of the pages."""
 PERSON = ("subject", "roles", "issuer", "tenant")
 """What an account stores of the verified person."""
 
@@ -160,3 +167,44 @@ def _matches(secret: str, link: UnfinishedLink) -> bool:
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+class AccountPages:
+    """The pages. Nothing changes before the person sends a form."""
+
+    def __init__(self, links: AccountLinks, *, chat: str) -> None:
+        """Create the pages. `chat` is the name of the chat, as people know it."""
+        self._links, self._chat = links, chat
+
+    def make_rows(self) -> list[RouteRow]:
+        """Return the rows of the route table."""
+        return [
+            RouteRow("GET", "/", self.index, "login"),
+            RouteRow("POST", "/unlink", self.unlink, "login"),
+            RouteRow("GET", f"{ACCOUNTS}/{{ticket}}", self.ask, "login"),
+            RouteRow("POST", f"{ACCOUNTS}/{{ticket}}", self.confirm, "login"),
+        ]
+
+    async def index(self, request: Request) -> Response:
+        """List the accounts that the person may unlink."""
+        return self._render(request, accounts=await self._links.list_accounts(request.state.login))
+
+    async def ask(self, request: Request) -> Response:
+        """Show the user of the chat and the person, and ask whether to link them."""
+        return self._render(request, account=await self._links.read(request.path_params["ticket"]))
+
+    async def confirm(self, request: Request) -> Response:
+        """Show the code that the user has to type in the chat."""
+        await read_form(request)
+        account, code = await self._links.confirm(request.path_params["ticket"], request.state.login)
+        return self._render(request, account=account, one_time_code=code)
+
+    async def unlink(self, request: Request) -> Response:
+        """Remove a link."""
+        form = await read_form(request)
+        await self._links.unlink(form.get("id", ""), request.state.login)
+        return redirect("/")
+
+    def _render(self, request: Request, **content: Any) -> Response:
+        empty = {"accounts": (), "account": None, "one_time_code": ""}
+        return render_page("chat_accounts.html", login=request.state.login, chat=self._chat, **{**empty, **content})

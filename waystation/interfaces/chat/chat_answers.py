@@ -1,7 +1,5 @@
 """Answer calls for the users of a chat, by the rules of the web application."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from http import HTTPStatus
 
 from waystation.core.errors import AnswerRefused, AuthorizationFailed, IdentityUnavailable, NotAllowed, StoreFailed
@@ -24,18 +22,6 @@ REFUSALS = (
 )
 """Errors whose messages are for the person who clicked."""
 
-MakeForm = Callable[[CallView], Form]
-"""Returns what a person filled in, for the call that it is about."""
-
-
-@dataclass(frozen=True, slots=True)
-class ShownCall:
-    """A call as a message or a modal showed it."""
-
-    id: str
-    version: str
-    """The digest, the run and the question; see `CallView.version`."""
-
 
 class ChatAnswers:
     """Reads and answers calls for the users of a chat. Each time, the person is identified again."""
@@ -43,32 +29,34 @@ class ChatAnswers:
     def __init__(self, answers: CallAnswers, links: AccountLinks) -> None:
         self._answers, self._links = answers, links
 
-    async def read(self, user: Account, shown: ShownCall) -> tuple[Login, CallView]:
+    async def read(self, user: Account, id: str, version: str) -> tuple[Login, CallView]:
         """Return who a user is, and an open call that this person may answer, if it is still as it was shown.
+
+        The version is that of the `CallView` that was shown.
 
         Raises:
             Exception: One of `REFUSALS`.
         """
         login = await self._links.identify(user)
-        view = await self._answers.view(login, shown.id)
+        view = await self._answers.view(login, id)
         if view.standing != "open":
             raise NotAllowed(view.decision)
-        if view.version != shown.version:
+        if view.version != version:
             raise NotAllowed("The call has changed since this message was posted. Read the call again.")
         if problem := self._answers.why_not(login, view, "reject"):
             raise NotAllowed(problem)
         return login, view
 
-    async def answer(self, user: Account, shown: ShownCall, make_form: MakeForm, *, answer_id: str) -> None:
-        """Send the answer in the form that a call leads to. Return once a worker has confirmed that it counts.
+    async def answer(self, user: Account, id: str, version: str, form: Form, *, answer_id: str) -> None:
+        """Send the answer in a form. Return once a worker has confirmed that it counts.
 
         Raises:
             Exception: One of `REFUSALS`.
         """
-        login, view = await self.read(user, shown)
-        action, fields = parse_answer(make_form(view), view)
+        login, view = await self.read(user, id, version)
+        action, fields = parse_answer(form, view)
         self._answers.check(login, view, action, comment=fields["comment"], digest=view.pending.digest)
-        call = view.with_version(shown.version)
+        call = view.with_version(version)
         (outcome,) = await self._answers.send(login, [(view, call)], action, answer_id=answer_id, **fields)
         status, problem = problem_of(outcome)
         if problem:

@@ -8,7 +8,6 @@ import asyncio
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from http import HTTPStatus
 from math import inf
 from typing import Any, Protocol
@@ -57,27 +56,6 @@ class Messenger(Protocol):
         """Point people to a message again."""
 
 
-@dataclass(frozen=True)
-class ChannelRoutes:
-    """Which channels show a call. The names are those that policies use in `notify`."""
-
-    channels: Mapping[str, str]
-    """The ID of each channel in the chat."""
-    default: Sequence[str]
-
-    def find(self, call: PendingCall) -> list[str]:
-        """Return the IDs of a call's channels, including those of its past escalations."""
-        policy = call.policy
-        # The policy of a call with an unknown outcome names the channels of the workers' file.
-        named = policy.notify if policy and call.kind != "unknown" else None
-        past = [notice for notice in policy.notices() if notice.escalates][: call.level] if policy else []
-        names = [
-            *(self.default if named is None else named),
-            *(name for notice in past for name in notice.notify or ()),
-        ]
-        return list(dict.fromkeys(self.channels[name] for name in names if name in self.channels))
-
-
 class MessageBoard:
     """The messages about pending calls."""
 
@@ -86,12 +64,14 @@ class MessageBoard:
         client: AgentClient,
         store: ChatStore,
         messenger: Messenger,
-        routes: ChannelRoutes,
         *,
+        channels: Mapping[str, str],
+        default: Sequence[str],
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._client, self._store, self._messenger, self._routes = client, store, messenger, routes
-        self._clock = clock
+        """Create the board. `channels` has the IDs of channels by the names that policies use in `notify`."""
+        self._client, self._store, self._messenger = client, store, messenger
+        self._channels, self._default, self._clock = channels, default, clock
         self._paused: dict[str, float] = {}
         """Until when channels get no requests."""
         self._failed: dict[str, float] = {}
@@ -129,7 +109,7 @@ class MessageBoard:
         calls = {call.approval_id: call for page in pages for call in page.calls}
         messages = {message.id: message for message in await self._store.find_all(MESSAGE, Message)}
         for call in sorted(calls.values(), key=lambda call: call.requested_at):
-            for channel in self._routes.find(call):
+            for channel in self._find_channels(call):
                 message = Message(approval_id=call.approval_id, channel=channel)
                 messages.setdefault(message.id, message)
         for message in sorted(messages.values(), key=lambda message: self._failed.get(message.id, 0.0)):
@@ -140,6 +120,16 @@ class MessageBoard:
             except Exception:
                 self._failed[message.id] = self._clock()
                 raise
+
+    def _find_channels(self, call: PendingCall) -> list[str]:
+        """Return the IDs of a call's channels, including those of its past escalations."""
+        policy = call.policy
+        # The policy of a call with an unknown outcome names the channels of the workers' file.
+        named = policy.notify if policy and call.kind != "unknown" else None
+        past = [notice for notice in policy.notices() if notice.escalates][: call.level] if policy else []
+        names = list(self._default if named is None else named)
+        names += [name for notice in past for name in notice.notify or ()]
+        return list(dict.fromkeys(self._channels[name] for name in names if name in self._channels))
 
     async def _update(self, message: Message, call: PendingCall | None) -> None:
         """Show a call, which is None if it is no longer listed, in its message, and send a reminder if one is due."""

@@ -11,17 +11,16 @@ from urllib.parse import urlsplit
 
 from waystation.core.actions import Action
 from waystation.core.payload import JsonObject
+from waystation.core.secrets import has_named_secret
 from waystation.interfaces.chat.chat_store import Account
 from waystation.presentation import text_safety, words
 from waystation.web import forms
 from waystation.web.call_answers import CallView
-from waystation.web.forms import Field, Form
+from waystation.web.forms import Form
 from waystation.web.paths import format_call_path
 
-BLOCK_CHARS, HEADER_CHARS, LABEL_CHARS, BUTTON_CHARS = 3_000, 150, 75, 2_000
-"""Slack's limits for a block of text, a header, the labels of buttons and options, and the value of a button."""
-ID_CHARS, LONG_CHARS = 255, 500
-"""Slack's limit for IDs, and ours for descriptions of fields."""
+BLOCK_CHARS, HEADER_CHARS, BUTTON_CHARS = 3_000, 150, 2_000
+"""Slack's limits for a block of text, a header, and the value of a button."""
 MAX_PARTS = 2
 """Maximum number of blocks with arguments. Longer arguments have to be read, and the call answered, in the inbox.
 
@@ -29,10 +28,7 @@ Slack refuses messages whose blocks have together more than about 13,000 charact
 """
 TEXT_CHARS = 1_500
 """Maximum length of other texts in a message."""
-MAX_FORM_FIELDS = 40
 DIRECT: tuple[Action, ...] = ("approve", "reject")
-OFFERED: tuple[Action, ...] = (*DIRECT, "edit", "respond")
-"""The answers that people can give with buttons, and in a modal."""
 ANSWER, MORE, LINK, CODE = "answer", "more", "link", "code"
 """The `action_id` of buttons, and the `callback_id` of modals."""
 NOTICE = "A call is waiting for approval."
@@ -80,39 +76,37 @@ def _make_buttons(view: CallView, inbox: str, *, is_complete: bool) -> Iterator[
         for action in DIRECT if not words.needs_comment(view.pending) else ():
             if action in view.decisions:
                 yield _button(f"{ANSWER}:{action}", action.capitalize(), value=value, style=styles[action])
-        if find_fields(view):
+        if list_offered(view):
             yield _button(MORE, "More…", value=value)
     yield _button("open", "Open in the inbox", url=f"{inbox.rstrip('/')}{format_call_path(view.id)}")
 
 
-def find_fields(view: CallView) -> dict[Action, list[tuple[str, Field]]]:
-    """Return the actions that a modal can offer, each with the names and the fields of its values."""
-    fields: dict[Action, list[tuple[str, Field]]] = {action: [] for action in view.decisions}
-    if "edit" in fields:
-        fields["edit"] = [(field.name, field) for field in forms.make_argument_fields(view.pending.args)]
-    if "respond" in fields:
-        named = [(field.name, field) for field in view.response_fields()]
-        fields["respond"] = named or [("response", Field("response", "lines"))]
-    return {action: named for action, named in fields.items() if action in OFFERED and _fits(named)}
-
-
-def _fits(fields: list[tuple[str, Field]]) -> bool:
-    fits = (len(name) <= ID_CHARS and len(field.value) <= BLOCK_CHARS for name, field in fields)
-    return len(fields) <= MAX_FORM_FIELDS and all(fits)
+def list_offered(view: CallView) -> list[Action]:
+    """Return the answers that people can give in the modal. Others need the forms of the inbox."""
+    offers = {
+        "approve": True,
+        "reject": True,
+        "edit": len(_format_editable(view)) <= BLOCK_CHARS and not has_named_secret(view.pending.args),
+        "respond": not view.response_fields(),
+    }
+    return [action for action in view.decisions if offers.get(action)]
 
 
 def make_modal(view: CallView, reference: JsonObject) -> JsonObject:
-    """Return the modal with which a person comments, edits or responds. Its fields are those of the web application."""
-    offered = find_fields(view)
+    """Return the modal with which a person comments, edits or responds."""
+    offered, lines = list_offered(view), {"type": "plain_text_input", "multiline": True}
     if not offered:
         return make_notice("Answer this call in the inbox.")
     options = [{"text": _plain(action.capitalize()), "value": action} for action in offered]
-    inputs: list[JsonObject] = [
+    inputs = [
         _input("action", "Answer", {"type": "radio_buttons", "options": options}),
-        _input("comment", "Comment", {"type": "plain_text_input", "multiline": True}, optional=True),
+        _input("comment", "Comment", lines, optional=True),
     ]
-    for action, fields in offered.items():
-        inputs += [_make_field(name, field, action) for name, field in fields]
+    if "edit" in offered:
+        args = {**lines, "initial_value": _format_editable(view)}
+        inputs.append(_input("args", "Arguments, if you edit them", args, optional=True))
+    if "respond" in offered:
+        inputs.append(_input("response", "Response, if you respond", lines, optional=True))
     return {
         "type": "modal",
         "callback_id": ANSWER,
@@ -171,40 +165,12 @@ def read_form(state: JsonObject) -> Form:
     return Form(values)
 
 
-def complete_form(form: Form, view: CallView) -> Form:
-    """Return a form whose edited arguments are one JSON object, as `parse_answer` expects them.
-
-    Raises:
-        InvalidForm: An argument is invalid. The message names it.
-    """
-    if form.get("action") != "edit":
-        return form
-    try:
-        args = forms.parse_fields(forms.make_argument_fields(view.pending.args), form)
-    except forms.InvalidForm as error:
-        problems = [f"{field.key}: {field.error}" for field in error.fields or () if field.error]
-        raise forms.InvalidForm(" ".join(problems) or str(error)) from None
-    return Form({**form, "args": json.dumps(args)})
-
-
-def _make_field(name: str, field: Field, action: Action) -> JsonObject:
-    label = text_safety.format_line(f"{field.key} (for {action.capitalize()})", LABEL_CHARS)
-    options = [{"text": _plain(_clip(text, LABEL_CHARS)), "value": value} for value, text in field.choices]
-    if options and len(options) <= 100 and all(len(option["value"]) <= LABEL_CHARS for option in options):
-        element: JsonObject = {"type": "static_select", "options": options}
-        initial = next((option for option in options if option["value"] == field.value), None)
-        element |= {"initial_option": initial} if initial else {}
-    else:
-        element = {"type": "plain_text_input", "multiline": field.kind in ("lines", "json")}
-        element |= {"initial_value": field.value} if field.value else {}
-    text = "Leave empty to keep the secret value." if field.secret else field.text
-    block = _input(name, label, element, optional=True)
-    return {**block, "hint": _plain(text_safety.format_line(text, LONG_CHARS))} if text else block
+def _format_editable(view: CallView) -> str:
+    return forms.format_json(view.pending.args)
 
 
 def _input(block_id: str, label: str, element: JsonObject, *, optional: bool = False) -> JsonObject:
     element = {**element, "action_id": "value"}
-    label = _clip(label, LABEL_CHARS)
     return {"type": "input", "block_id": block_id, "label": _plain(label), "element": element, "optional": optional}
 
 

@@ -25,11 +25,10 @@ from starlette.responses import Response
 from waystation.approvers import Gatekeeper
 from waystation.client import AgentClient
 from waystation.core.payload import JsonObject
-from waystation.interfaces.chat.account_links import AccountLinks, NotLinked
-from waystation.interfaces.chat.account_pages import ACCOUNTS, AccountPages
-from waystation.interfaces.chat.chat_answers import REFUSALS, ChatAnswers, MakeForm, ShownCall
+from waystation.interfaces.chat.account_links import ACCOUNTS, AccountLinks, AccountPages, NotLinked
+from waystation.interfaces.chat.chat_answers import REFUSALS, ChatAnswers
 from waystation.interfaces.chat.chat_store import Account, ChatStore
-from waystation.interfaces.chat.message_board import ChannelRoutes, ChatFailed, MessageBoard
+from waystation.interfaces.chat.message_board import ChatFailed, MessageBoard
 from waystation.interfaces.slack import blocks
 from waystation.interfaces.slack.slack_messenger import SlackMessenger
 from waystation.interfaces.slack.slack_settings import SlackSettings
@@ -71,8 +70,9 @@ class SlackApp:
         self._messenger = SlackMessenger(slack, settings.inbox)
         services = WebServices.of(client, gatekeeper, web)
         self.links = AccountLinks(self._store, gatekeeper.oidc.admission)
-        routes = ChannelRoutes(settings.channels, settings.default)
-        self.board = MessageBoard(services.client, self._store, self._messenger, routes)
+        self.board = MessageBoard(
+            services.client, self._store, self._messenger, channels=settings.channels, default=settings.default
+        )
         self._answers = ChatAnswers(services.approvals.answers, self.links)
         self._bolt = AsyncApp(client=slack, signing_secret=settings.secret("signing_secret"))
         self._bolt.middleware(self._admit)
@@ -112,21 +112,20 @@ class SlackApp:
     async def _click(self, ack: Any, body: JsonObject, action: JsonObject) -> None:
         await ack()
         form = Form({"action": action["action_id"].partition(":")[2]})
-        await self._answer(body, _read_reference(body, action), lambda _: form)
+        await self._answer(body, _read_reference(body, action), form)
 
     async def _submit(self, ack: Any, body: JsonObject, view: JsonObject) -> None:
         await ack()
-        form = blocks.read_form(view["state"])
-        await self._answer(body, json.loads(view["private_metadata"]), lambda call: blocks.complete_form(form, call))
+        await self._answer(body, json.loads(view["private_metadata"]), blocks.read_form(view["state"]))
 
-    async def _answer(self, body: JsonObject, reference: JsonObject, make_form: MakeForm) -> None:
+    async def _answer(self, body: JsonObject, reference: JsonObject, form: Form) -> None:
         """Answer the call in a reference, and show a refusal to the person only. The board shows the outcome."""
-        user, shown = blocks.read_user(body), ShownCall(reference["id"], reference["version"])
-        id = hashlib.sha256(f"{user.id} {body['trigger_id']}".encode()).hexdigest()[:40]
+        user, id = blocks.read_user(body), reference["id"]
+        answer_id = hashlib.sha256(f"{user.id} {body['trigger_id']}".encode()).hexdigest()[:40]
         try:
-            await self._answers.answer(user, shown, make_form, answer_id=f"slack-{id}")
+            await self._answers.answer(user, id, reference["version"], form, answer_id=f"slack-{answer_id}")
         except REFUSALS as refused:
-            log.info("answer.refused", approval_id=shown.id, user=user.id, kind=type(refused).__name__)
+            log.info("answer.refused", approval_id=id, user=user.id, kind=type(refused).__name__)
             await self._refuse(user, reference["channel"], refused)
 
     async def _open_modal(self, ack: Any, body: JsonObject, action: JsonObject, client: AsyncWebClient) -> None:
@@ -135,7 +134,7 @@ class SlackApp:
         opened = await client.views_open(trigger_id=body["trigger_id"], view=blocks.make_notice("Loading…"))
         user, reference = blocks.read_user(body), _read_reference(body, action)
         try:
-            _, call = await self._answers.read(user, ShownCall(reference["id"], reference["version"]))
+            _, call = await self._answers.read(user, reference["id"], reference["version"])
             modal = blocks.make_modal(call, reference)
         except REFUSALS as refused:
             modal = blocks.make_notice(str(refused))
