@@ -33,7 +33,7 @@ from waystation.approvers.audit import gather_invocation
 from waystation.approvers.gatekeeper import CHAT
 from waystation.approvers.identity import Configuration, Gateway, WorkerIdentity
 from waystation.client import AgentClient
-from waystation.core.approval import ApprovalPolicy, PendingCall
+from waystation.core.approval import ApprovalPolicy
 from waystation.core.errors import NotAllowed
 from waystation.interfaces.chat.chat_store import ChatStore
 from waystation.interfaces.chat.message_board import ChatFailed, MessageBoard
@@ -356,8 +356,9 @@ async def test_people_edit_and_comment_in_a_modal(serve: Serve, there: Installat
 @pytest.mark.parametrize("args", [{"note": "x" * 3_000}, {"password": "x"}], ids=["long", "secret"])
 def test_what_a_modal_cannot_show_is_edited_in_the_inbox(args: dict[str, Any]) -> None:
     """Slack limits the length of a field, and everyone who may click would see a secret."""
-    call = PendingCall.model_construct(args=args, response_schema=None)
-    view = SimpleNamespace(pending=call, decisions=("approve", "reject", "edit"), response_fields=tuple)
+    view = SimpleNamespace(
+        pending=SimpleNamespace(args=args), decisions=("approve", "reject", "edit"), response_fields=tuple
+    )
     assert list_offered(cast(CallView, view)) == ["approve", "reject"]
 
 

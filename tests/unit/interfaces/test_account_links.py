@@ -1,6 +1,5 @@
 """An account of a chat is linked by the person on both sides only."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -22,22 +21,20 @@ def login(subject: str) -> Login:
     return Login(subject, verified=Verified(subject=subject, issuer=ISSUER))
 
 
-@dataclass
 class Linking:
     """The links of one chat."""
 
-    links: AccountLinks
-    store: ChatStore
-    now: float = 1_000.0
+    def __init__(self, place: Path) -> None:
+        self.now = 1_000.0
+        self.store = ChatStore(place, clock=lambda: self.now)
+        admission = Admission(OidcSection(issuer=ISSUER, client_id="c"))
+        self.links = AccountLinks(self.store, admission, clock=lambda: self.now)
 
 
 @pytest.fixture
 def linking(tmp_path: Path) -> Linking:
     """Return links in an empty store."""
-    store = ChatStore(tmp_path / "chat.sqlite", clock=lambda: linking.now)
-    admission = Admission(OidcSection(issuer=ISSUER, client_id="c"))
-    linking = Linking(AccountLinks(store, admission, clock=lambda: linking.now), store)
-    return linking
+    return Linking(tmp_path / "chat.sqlite")
 
 
 async def test_a_user_has_one_unfinished_link(linking: Linking) -> None:
