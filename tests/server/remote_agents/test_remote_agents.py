@@ -92,7 +92,7 @@ async def test_people_answer_the_question_of_a_remote_agent(serve: Serve, remote
         invocation = await env.client.start("desk", "go")
         [call] = await until(lambda: list_pending(env.client.approvals, invocation))
         assert call.args == {"message": "The remote agent 'billing' asks: Which month?"}
-        with pytest.raises(InvalidAnswer, match="accepts reject, respond"):
+        with pytest.raises(InvalidAnswer, match="but not 'progress'"):
             await env.client.approvals.progress(call.approval_id, {"news": "soon"}, wake=True)
         await env.client.invocation(call.invocation_id).respond({"result": "work in May"}, call.function_call_id)
         assert await answer_of(invocation) == {"result": "Done: work in May"}

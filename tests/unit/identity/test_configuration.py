@@ -150,7 +150,7 @@ def test_private_files_are_private_and_public_ones_contain_no_secret(tmp_path: P
     """The files have their modes when they are created."""
     files = write_examples(tmp_path / "new")
     modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in files}
-    secret = {"envelope-private.json", "gateway-signing.json", "links.key", "completion.key"}
+    secret = {"envelope-private.json", "gateway-signing.json", "chat-signing.json", "links.key", "completion.key"}
     assert {name for name, mode in modes.items() if mode == 0o600} == secret
     for file in files:
         if file.name not in secret and file.suffix == ".json":

@@ -61,7 +61,7 @@ async def test_tickets_and_codes_of_others_do_not_count(linking: Linking) -> Non
 
 
 async def test_neither_secret_counts_in_place_of_the_other(linking: Linking) -> None:
-    """The secret of the URL is no code, and the code does not open the page again."""
+    """The secret of the URL does not count as a code, and the code does not open the page again."""
     ticket = await linking.links.begin(DANA)
     with pytest.raises(NotLinked):
         await linking.links.finish(DANA, ticket.partition(".")[2])

@@ -44,7 +44,7 @@ ACCOUNT, LINK = "account", "link"
 ACCOUNTS = "/accounts"
 """The path of the pages."""
 PERSON = ("subject", "roles", "issuer", "tenant")
-"""What an account stores of the verified person."""
+"""The fields of the verified person that an account stores."""
 
 
 class NotLinked(NotAllowed):
