@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse, Response
+from starlette.routing import compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from waystation.presentation import text_safety
@@ -24,8 +25,9 @@ from waystation.web.shared_reads import current_age_s, record_reads
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 FORM = "application/x-www-form-urlencoded"
 JSON = "application/json"
+POLICY = "Content-Security-Policy"
 HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    POLICY: "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -60,11 +62,12 @@ class Guard:
     ) -> None:
         """Create the middleware.
 
-        `public` contains the paths that do not require a login, `bodies` the content types that are accepted below the
-        paths of other protocols, and `origins` the other sites whose pages may send requests. If `with_cookies` is
-        false, these pages need a token, even if the person has logged in to this server.
+        `public` contains the paths and templates of paths that do not require a login, `bodies` the content types that
+        are accepted below the paths of other protocols, and `origins` the other sites whose pages may send requests. If
+        `with_cookies` is false, these pages need a token, even if the person has logged in to this server.
         """
-        self._app, self._access, self._limits, self._public = app, access, limits, public
+        self._app, self._access, self._limits = app, access, limits
+        self._public = [compile_path(path)[0] for path in public]
         self._origins, self._with_cookies = origins, with_cookies
         self._bodies = {**dict.fromkeys((API, ENCODE, DECODE, COMPLETIONS, HOOKS), (JSON,)), **(bodies or {})}
         self._names = [name.lower() for name in (*LOOPBACK, *names)]
@@ -88,7 +91,10 @@ class Guard:
         async def answer(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
+                own_policy = headers.get(POLICY)
                 headers.update(HEADERS)
+                if own_policy:  # that of the files of a front end from another package
+                    headers[POLICY] = own_policy
                 if age_s := current_age_s():
                     headers["Age"] = str(age_s)
                 await body.drain()
@@ -112,7 +118,7 @@ class Guard:
         path, address, headers = scope["path"], (scope.get("client") or ("",))[0], Headers(scope=scope)
         if not self._is_own(headers.get("host", "")):
             return PlainTextResponse(self._unknown_name(headers.get("host", "")), HTTPStatus.BAD_REQUEST)
-        is_login, is_static = path in self._public, path.startswith(f"{STATIC}/")
+        is_login, is_static = any(known.match(path) for known in self._public), path.startswith(f"{STATIC}/")
         with_cookies = self._with_cookies or headers.get("origin") not in self._origins
         with_tokens = not (is_login or is_static)
         login = await self._access.find_login(scope, with_cookies=with_cookies, with_tokens=with_tokens)
@@ -185,7 +191,7 @@ class Guard:
         """
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind not in accepted and (is_needed or kind):
-            text = f"The content type must be {' or '.join(accepted)}."
+            text = f"The content type must be {' or '.join(filter(None, accepted))}."
             raise RequestRefused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "InvalidRequest", text)
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > self._limits.body_bytes:

@@ -12,12 +12,12 @@ import pytest
 from playwright.async_api import Browser as Chromium
 
 import waystation.web
+from tests.agents import Till
 from tests.server.conftest import Serve
 from tests.server.web.browsers import opened
 from tests.server.web.desk import begun, payer
 from tests.server.web.mounts import HOSTS, PEOPLE, ROOT, mounted
 from tests.server.web.sites import Browser, Site, hidden, path_of
-from tests.server.workflows.outside import Till
 from waystation.approvers import Gatekeeper
 from waystation.core.approval import Verified
 from waystation.testing import People
@@ -105,7 +105,8 @@ async def test_a_person_chats_and_answers_below_the_mount(serve: Serve, chromium
             await page.get_by_role("link", name="More answers").wait_for()
             chat = page.url
             await page.goto(f"{web.url}/approvals")
-            await page.locator("a.call-link[href*=session]").click()
+            session = urlsplit(chat).path.rpartition("/")[2]
+            await page.locator(f'a.call-link[href*="{session}"]').click()
             await page.get_by_role("button", name="Approve", exact=True).click()
             await page.get_by_text("approved").first.wait_for()
             answered = page.url
