@@ -12,6 +12,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar
 
@@ -83,6 +84,15 @@ class RemoteAgentFailed(WaystationError):
         super().__init__(problem)
 
 
+@dataclass
+class Connection:
+    """A connection for one call. The client is there as soon as the card was read."""
+
+    http: httpx.AsyncClient
+    context: ToolContext
+    client: Client | None = None
+
+
 class RemoteAgent:
     """A remote agent. Its public methods are tools."""
 
@@ -108,6 +118,10 @@ class RemoteAgent:
         self._url = agent_card.strip() if isinstance(agent_card, str) and "://" in agent_card else ""
         if not self._url:
             self.card = agent_card if isinstance(agent_card, AgentCard) else _read_card(agent_card)
+        place = auth[0].get("in") if isinstance(auth[0], dict) else getattr(auth[0], "in_", None)
+        if place in ("query", "cookie"):
+            text = f"The credential of the agent {name!r} would be sent in a {place}, which A2A clients cannot do"
+            raise ValueError(f"{text}; use a scheme that sends it in a header.")
         for url in [interface.url for interface in self.card.supported_interfaces] if self.card else [self._url]:
             if not _ADDRESS.fullmatch(url):
                 text = f"The address {url!r} of the agent {name!r} is not allowed"
@@ -123,23 +137,24 @@ class RemoteAgent:
             role=Role.ROLE_USER,
             parts=[Part(text=message)],
         )
-        async with self._open(tool_context) as client:
-            if client is None:
+        async with self._open(tool_context) as connection:
+            if connection is None:
                 return PENDING
 
-            async def request(call: ClientCallContext) -> Any:
+            async def request(client: Client, call: ClientCallContext) -> Any:
                 [reply] = [reply async for reply in client.send_message(SendMessageRequest(message=sent), context=call)]
                 return reply
 
             for pause in SEND_AGAIN_AFTER_S:
                 try:
-                    reply = await self._request(tool_context, request, self._timeout_s)
+                    reply = await self._request(connection, request, self._timeout_s)
                     if reply.HasField("message"):
                         return {"state": "completed", **await _read_parts(reply.message.parts, tool_context)}
                     task = await _read_task(self._check(reply.task, task_id), tool_context)
                     return {**task, "until": round(time.time() + self._task_limit_s)}
                 except RemoteAgentFailed as error:
-                    if error.trouble in ("lost", "garbled") and not self._repeatable:
+                    was_sent = connection.client is not None and error.trouble in ("lost", "garbled")
+                    if was_sent and not self._repeatable:
                         raise OutcomeUnknown(str(error)) from None
                     if error.trouble != "unreachable" or pause is None:
                         raise
@@ -149,29 +164,32 @@ class RemoteAgent:
     async def wait_for_task(self, task_id: str, tool_context: ToolContext, until: float = 0) -> JsonObject | str:
         """Wait until a task of the remote agent ends, or needs something."""
         until = until or time.time() + self._task_limit_s  # an operator who answers for a lost call may leave it out
-        async with self._open(tool_context) as client:
-            if client is None:
+        async with self._open(tool_context) as connection:
+            if connection is None:
                 return PENDING
             try:
-                return await self._wait(client, task_id, until, tool_context)
+                return await self._wait(connection, task_id, until)
             except asyncio.CancelledError:
                 if not _is_interrupted():
-                    await self._cancel(client, task_id, tool_context, CANCEL_LIMIT_S)
+                    await self._cancel(connection, task_id, CANCEL_LIMIT_S)
                 raise
 
     async def cancel_task(self, task_id: str, tool_context: ToolContext) -> JsonObject | str:
         """Cancel a task of the remote agent."""
-        async with self._open(tool_context) as client:
-            if client is None:
+        async with self._open(tool_context) as connection:
+            if connection is None:
                 return PENDING
-            await self._cancel(client, task_id, tool_context, POLL_LIMIT_S)
+            await self._cancel(connection, task_id, POLL_LIMIT_S)
         return {"state": "canceled", "task_id": task_id}
 
-    async def _wait(self, client: Client, task_id: str, until: float, context: ToolContext) -> JsonObject:
-        request, pause, bad = GetTaskRequest(id=task_id, history_length=1), min(1.0, self._poll_interval_s), 0
+    async def _wait(self, connection: Connection, task_id: str, until: float) -> JsonObject:
+        context, pause, bad = connection.context, min(1.0, self._poll_interval_s), 0
+        request = GetTaskRequest(id=task_id, history_length=1)
         while True:
             try:
-                task = await self._request(context, lambda call: client.get_task(request, context=call), POLL_LIMIT_S)
+                task = await self._request(
+                    connection, lambda client, call: client.get_task(request, context=call), POLL_LIMIT_S
+                )
                 state, bad = _STATES.get(self._check(task, task_id).status.state, "working"), 0
             except RemoteAgentFailed as error:
                 bad, state = (bad + 1 if error.trouble in ("garbled", "refused") else 0), "working"
@@ -186,16 +204,16 @@ class RemoteAgent:
                 if state not in (*RUNNING, "auth_required") or (context.is_held and state != "auth_required"):
                     return {**await _read_task(task, context), "until": until}
             if time.time() > until:
-                await self._cancel(client, task_id, context, POLL_LIMIT_S)
+                await self._cancel(connection, task_id, POLL_LIMIT_S)
                 text = f"The task of the remote agent {self.name!r} took too long and was canceled."
                 return {"state": "lost", "task_id": task_id, "error": text}
             await asyncio.sleep(pause)
             pause = min(pause * 1.5, self._poll_interval_s)
 
-    async def _cancel(self, client: Client, task_id: str, context: ToolContext, limit_s: float) -> None:
+    async def _cancel(self, connection: Connection, task_id: str, limit_s: float) -> None:
         request = CancelTaskRequest(id=task_id)
         with suppress(RemoteAgentFailed):  # the task may have ended
-            await self._request(context, lambda call: client.cancel_task(request, context=call), limit_s)
+            await self._request(connection, lambda client, call: client.cancel_task(request, context=call), limit_s)
 
     def _check(self, task: Task, expected: str) -> Task:
         if not 0 < len(task.id) <= MAX_ID_CHARS or task.id != (expected or task.id):
@@ -203,21 +221,19 @@ class RemoteAgent:
         return task
 
     @asynccontextmanager
-    async def _open(self, context: ToolContext) -> AsyncIterator[Client | None]:
+    async def _open(self, context: ToolContext) -> AsyncIterator[Connection | None]:
         """Open a connection, or yield None after asking the user for a missing credential."""
-        if (authorization := await authorize(self.name, *self._auth, context, ask=True)) is None:
+        if await authorize(self.name, *self._auth, context, ask=True) is None:
             yield None
             return
         plain, hooks = {"Accept-Encoding": "identity"}, {"response": [_limit]}
         async with httpx.AsyncClient(headers=plain, event_hooks=hooks, timeout=POLL_LIMIT_S) as http:
-            bindings = ["JSONRPC", "HTTP+JSON"]
-            config = ClientConfig(
-                streaming=False, polling=True, httpx_client=http, supported_protocol_bindings=bindings
-            )
-            with _translated(self.name):
-                card = self.card or await self._fetch_card(http, authorization.headers)
-                client = ClientFactory(config).create(card)
-            yield client
+            yield Connection(http, context)
+
+    async def _connect(self, http: httpx.AsyncClient, headers: dict[str, str]) -> Client:
+        bindings = ["JSONRPC", "HTTP+JSON"]
+        config = ClientConfig(streaming=False, polling=True, httpx_client=http, supported_protocol_bindings=bindings)
+        return ClientFactory(config).create(self.card or await self._fetch_card(http, headers))
 
     async def _fetch_card(self, http: httpx.AsyncClient, headers: dict[str, str]) -> AgentCard:
         url = httpx.URL(self._url)
@@ -231,18 +247,21 @@ class RemoteAgent:
         return card
 
     async def _request(
-        self, context: ToolContext, request: Callable[[ClientCallContext], Awaitable[T]], limit_s: float
+        self, connection: Connection, request: Callable[[Client, ClientCallContext], Awaitable[T]], limit_s: float
     ) -> T:
-        """Send a request with a fresh credential.
+        """Send a request with a fresh credential. The first one is preceded by that for the card.
 
         Raises:
             RemoteAgentFailed: There is no acceptable reply.
         """
-        authorization = await authorize(self.name, *self._auth, context, ask=True)
+        authorization = await authorize(self.name, *self._auth, connection.context, ask=True)
         headers = authorization.headers if authorization else {}
         with _translated(self.name):
             async with asyncio.timeout(limit_s):
-                return await request(ClientCallContext(timeout=limit_s, service_parameters=headers))
+                if connection.client is None:
+                    connection.client = await self._connect(connection.http, headers)
+                call = ClientCallContext(timeout=limit_s, service_parameters=headers)
+                return await request(connection.client, call)
 
 
 def find_context_id(context: ToolContext, agent: str) -> str:
@@ -304,7 +323,8 @@ _WORDS: dict[Trouble, str] = {
 
 
 def _find_trouble(error: Exception) -> Trouble:
-    cause = error.__cause__ or error
+    # What `asyncio.timeout` raises is caused by the cancellation.
+    cause = error if isinstance(error, TimeoutError) else error.__cause__ or error
     if isinstance(cause, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout | httpx.UnsupportedProtocol):
         return "unreachable"
     if isinstance(cause, httpx.HTTPStatusError):

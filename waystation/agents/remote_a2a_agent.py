@@ -11,7 +11,7 @@ from typing import Any
 from waystation.agents.llm_agent import LlmAgent
 from waystation.core.approval import ApprovalPolicy
 from waystation.core.contract import Effect, parts_of
-from waystation.core.conversation import BEGIN_QUOTE, END_QUOTE
+from waystation.core.conversation import BEGIN_QUOTE, END_QUOTE, PREAMBLE
 from waystation.core.payload import JsonObject
 from waystation.models import BaseLlm, LlmRequest, LlmResponse
 from waystation.models.function_model import calls, says
@@ -26,12 +26,14 @@ FAILED = "REMOTE_AGENT_FAILED"
 MAX_TASK_LIMIT = timedelta(days=366)
 MAX_INTERRUPTIONS = 200
 """How many workers may be lost or replaced during the wait for one task."""
+MAX_STEPS = 100
+"""How many results the agent may see before it answers. A remote agent could ask, or change its state, for ever."""
 RESENDS = 3
 STARTUP = timedelta(minutes=1)
 """How much longer a message may take than its request: for the card, and for an agent that cannot be reached."""
 MAX_MESSAGE_CHARS = 100_000
 MAX_QUESTION_CHARS = 8_000
-SEND = "send_message"
+SEND, CANCEL = "send_message", "cancel_task"
 _SAID = re.compile(rf"(\[\w+\] said:\n){re.escape(BEGIN_QUOTE)}\n(.*)\n{re.escape(END_QUOTE)}", re.DOTALL)
 
 
@@ -103,11 +105,15 @@ class RemoteA2aAgent(LlmAgent):
         wait = FunctionTool(
             remote.wait_for_task, effect="read", retries=MAX_INTERRUPTIONS, timeout=task_limit + timedelta(hours=1)
         )
+        question = RequestInputTool()
+        question.approval = ApprovalPolicy(
+            actions=("respond", "reject")
+        )  # an interim answer would be sent as the answer
         super().__init__(
             name=name,
             description=description or (remote.card.description if remote.card else ""),
             model=RelayModel(name),
-            tools=[send, wait, RequestInputTool(), FunctionTool(remote.cancel_task, effect="repeatable")],
+            tools=[send, wait, question, FunctionTool(remote.cancel_task, effect="repeatable")],
             # As in ADK, the user's next message goes to the agent that transferred.
             disallow_transfer_to_parent=True,
             disallow_transfer_to_peers=True,
@@ -143,13 +149,17 @@ class RelayModel(BaseLlm):
         named = [part["response"].get("task_id") for part in results if part["name"] != REQUEST_INPUT]
         task = {"task_id": str(task_ids[-1])} if (task_ids := list(filter(None, named))) else {}
         result = results[-1]["response"]
+        if len(results) >= MAX_STEPS and task and results[-1]["name"] != CANCEL:
+            return calls((CANCEL, task))
         if results[-1]["name"] == REQUEST_INPUT:
-            if result.get("status") in ("rejected", "expired", "cancelled"):
-                return calls(("cancel_task", task))
+            if result.get("status") == "rejected" or "error_type" in result:
+                return calls((CANCEL, task))
             return calls((SEND, {"message": unsent or _format_answer(result), **task}))
         match result:
             case {"error": str(problem)}:
                 return _fail(problem)
+            case {"state": "canceled"} if len(results) > MAX_STEPS:
+                return _fail(f"The task of the remote agent took more than {MAX_STEPS} steps, so it was canceled.")
             case {"state": "canceled"}:
                 return _fail("The question of the remote agent was not answered, so its task was canceled.")
             case {"state": state} if state in (*RUNNING, "auth_required") and task:
@@ -180,11 +190,10 @@ def _list_texts(turn: Sequence[JsonObject]) -> Iterator[str]:
     calling = [i for i, each in enumerate(turn) if any(call["name"] == SEND for call in parts_of(each, "functionCall"))]
     for content in turn[calling[-1] + 1 if calling else 0 :]:
         texts = [part["text"] for part in content["parts"] if part.get("text") and content["role"] == "user"]
-        for text in texts:
-            if match := _SAID.fullmatch(text):
-                yield match[1] + match[2]
-            elif not any(BEGIN_QUOTE in other for other in texts):
-                yield text
+        if texts[:1] == [PREAMBLE]:
+            yield from (match[1] + match[2] for match in map(_SAID.fullmatch, texts) if match)
+        else:
+            yield from texts
 
 
 def _format_answer(response: JsonObject) -> str:

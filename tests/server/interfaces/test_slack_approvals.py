@@ -11,7 +11,8 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import pytest
@@ -35,8 +36,12 @@ from waystation.approvers.identity import Configuration, Gateway, WorkerIdentity
 from waystation.client import AgentClient
 from waystation.core.approval import ApprovalPolicy
 from waystation.core.errors import NotAllowed
+from waystation.interfaces.chat.chat_store import ChatStore
+from waystation.interfaces.chat.message_board import ChatFailed, MessageBoard
+from waystation.interfaces.slack.blocks import list_offered
 from waystation.interfaces.slack.slack_app import SlackApp, create_server
 from waystation.interfaces.slack.slack_settings import SlackSettings
+from waystation.web.call_answers import CallView
 from waystation.web.server import configure, make_access
 from waystation.web.web_settings import WebSettings
 
@@ -149,7 +154,7 @@ def write_settings(there: Installation, slack: FakeSlack, queue: str) -> Path:
     file.write_text(
         f'workspace = "{TEAM}"\nbot_token = "bot-token"\nsigning_secret = "signing-secret"\napi = "{slack.api}"\n'
         f'inbox = "https://approvals.example.com"\nstore = "chat.sqlite"\ndefault = []\n'
-        f'[channels.{queue}]\nid = "{CHANNEL}"\n'
+        f'[channels]\n{queue} = "{CHANNEL}"\n'
     )
     return file
 
@@ -173,6 +178,7 @@ async def desk(
         finally:
             if board:
                 board.cancel()
+                await asyncio.wait([board])
             server.should_exit = True
             await asyncio.gather(*tasks)
 
@@ -266,14 +272,19 @@ async def test_requests_that_slack_did_not_just_send_are_refused(
             (await slack.send(url, click(), age_s=-301)).status_code,
             (await slack.send(url, click(team="T0OTHER", user_team="T0OTHER"))).status_code,
             (await slack.send(url, click(user_team="T0OTHER"))).status_code,
+            # From an organization with several workspaces, or from a channel that is shared with another company:
+            (await slack.send(url, {**click(), "team": None, "enterprise": {"id": "E1"}})).status_code,
+            (await slack.send(url, {**click(), "user": {"id": DANA_IN_SLACK}})).status_code,
         ]
-        assert statuses == [401, 401, 401, 403, 403]
+        assert statuses == [401, 401, 401, 403, 403, 403, 403]
         request = sign(click())
         tampered = request[0].replace(b"answer%3Aapprove", b"answer%3Areject"), request[1]
         assert tampered[0] != request[0]
         assert (await slack.send_again(url, tampered)).status_code == 401
         assert (await slack.send_again(url, request)).status_code == 200
-        assert (await slack.send_again(url, request)).status_code == 409
+        async with desk(case.env.client, there, slack, openid, runs=False) as another:
+            for place in (url, another.url):
+                assert (await slack.send_again(place, request)).status_code == 409
         await case.desk.until_whisper(DANA_IN_SLACK, "Link your account")
         assert len(slack.whispers) == 1
         assert case.till.paid == []
@@ -327,18 +338,29 @@ async def test_the_message_shows_the_quorum_and_answers_from_elsewhere(
 
 
 async def test_people_edit_and_comment_in_a_modal(serve: Serve, there: Installation, openid: FakeOpenId) -> None:
-    """The modal has the fields of the arguments. An invalid value is reported to the person only."""
+    """The modal has the arguments as JSON. An invalid value is reported to the person only."""
     async with shown_call(serve, there, openid) as case:
         slack = case.desk.slack
         await case.desk.link(DANA_IN_SLACK, DANA)
         modal = await case.desk.open_modal()
-        values = {"action": "edit", "comment": "Only 3.", "value.amount": "three"}
+        values = {"action": "edit", "comment": "Only 3.", "args": '{"amount": three}'}
         await slack.send(case.desk.url, slack.make_submission(modal, DANA_IN_SLACK, **values))
-        await case.desk.until_whisper(DANA_IN_SLACK, "amount: Enter a")
-        await slack.send(case.desk.url, slack.make_submission(modal, DANA_IN_SLACK, **{**values, "value.amount": "3"}))
+        await case.desk.until_whisper(DANA_IN_SLACK, "not valid JSON")
+        await slack.send(
+            case.desk.url, slack.make_submission(modal, DANA_IN_SLACK, **{**values, "args": '{"amount": 3}'})
+        )
         await case.invocation.result()
         await case.desk.until_shown("approved with other arguments")
         assert case.till.paid == [3]
+
+
+@pytest.mark.parametrize("args", [{"note": "x" * 3_000}, {"password": "x"}], ids=["long", "secret"])
+def test_what_a_modal_cannot_show_is_edited_in_the_inbox(args: dict[str, Any]) -> None:
+    """Slack limits the length of a field, and everyone who may click would see a secret."""
+    view = SimpleNamespace(
+        pending=SimpleNamespace(args=args), decisions=("approve", "reject", "edit"), response_fields=tuple
+    )
+    assert list_offered(cast(CallView, view)) == ["approve", "reject"]
 
 
 async def test_every_click_asks_the_identity_file_and_the_link_again(
@@ -396,7 +418,7 @@ async def test_a_message_for_other_arguments_does_not_count(
         other = {**value, "version": "0" * 64 + value["version"][value["version"].index(" ") :]}
         changed = {**button, "value": json.dumps(other)}
         await case.desk.slack.send(case.desk.url, case.desk.slack.make_click(changed, DANA_IN_SLACK))
-        await case.desk.until_whisper(DANA_IN_SLACK, "different arguments")
+        await case.desk.until_whisper(DANA_IN_SLACK, "The call has changed")
         assert case.till.paid == []
 
 
@@ -408,6 +430,93 @@ async def test_text_from_the_model_is_never_markup(serve: Serve, there: Installa
         assert "<!channel> *pay* <https://evil.example|bank> :x: \\\\u202e" in json.dumps(shown)
         assert '"mrkdwn"' not in json.dumps(shown)
         assert "evil" not in case.desk.slack.message["text"]
+
+
+@pytest.mark.parametrize("note", ["\u202e" * 5_900, '"' * 2_900, "long " * 2_000], ids=["invisible", "quotes", "long"])
+async def test_a_call_that_slack_cannot_show_is_answered_in_the_inbox(
+    serve: Serve, there: Installation, openid: FakeOpenId, note: str
+) -> None:
+    """People do not approve what they cannot read, and the call does not keep others from being posted."""
+    async with shown_call(serve, there, openid, FINANCE, {"amount": 5, "note": note}, {"amount": 6}) as case:
+
+        async def both() -> bool:
+            return len(case.desk.slack.messages) == 2
+
+        await wait_until(both, "both calls")
+        first, second = case.desk.slack.messages.values()
+        assert "answer:approve" not in json.dumps(first) or note.startswith('"')
+        assert "answer:approve" in json.dumps(second)
+
+
+class Failing:
+    """A messenger that can never show one call."""
+
+    def __init__(self) -> None:
+        self.posted: list[Any] = []
+
+    async def post(self, channel: str, view: CallView) -> str:
+        """Post a message."""
+        if view.pending.args["amount"] == 5:
+            raise ChatFailed("fatal_error")
+        self.posted.append(view.pending.args["amount"])
+        return str(len(self.posted))
+
+    async def update(self, channel: str, message: str, view: CallView) -> None:
+        """Do nothing."""
+
+    async def remind(self, channel: str, message: str) -> None:
+        """Do nothing."""
+
+
+async def test_a_call_that_always_fails_does_not_hold_up_others(
+    serve: Serve, there: Installation, openid: FakeOpenId, tmp_path: Path
+) -> None:
+    """After the pause of the channel, a round begins with the others."""
+    queue, now = f"slack-{there.folder.parent.name}", time.time()
+    agent = payer(Till(), {"amount": 5}, {"amount": 6}, approval=asking(queue))
+    async with serve(agent, identity=there.worker, verify=False, task_queue=queue) as env:
+        _, id = await begun(env.client, "payer")
+        await until_listed(env.client, id)
+        messenger, store = Failing(), ChatStore(tmp_path / "chat.sqlite")
+        board = MessageBoard(env.client, store, messenger, channels={queue: CHANNEL}, default=(), clock=lambda: now)
+        for _ in range(2):
+            await board.sync()
+            now += 60
+        assert messenger.posted == [6]
+
+
+async def test_two_processes_post_each_call_once(serve: Serve, there: Installation, openid: FakeOpenId) -> None:
+    """One of them keeps the messages, and the other one continues when it stops."""
+    queue = f"slack-{there.folder.parent.name}"
+    agent = payer(Till(), {"amount": 5}, approval=asking(queue))
+    async with (
+        serve(agent, identity=there.worker, verify=False, task_queue=queue) as env,
+        FakeSlack() as slack,
+        desk(env.client, there, slack, openid) as remaining,
+    ):
+        async with desk(env.client, there, slack, openid) as first:
+            invocation, _ = await begun(env.client, "payer")
+            await first.until_shown('"header"')
+        await remaining.link(DANA_IN_SLACK, DANA)
+        await remaining.click("answer:approve")
+        await invocation.result()
+        await remaining.until_shown("This call was approved by")
+        assert len(slack.messages) == 1
+
+
+async def test_an_answer_in_a_modal_that_was_open_for_too_long_is_refused(
+    serve: Serve, there: Installation, openid: FakeOpenId
+) -> None:
+    """The deadline counts when the form is sent."""
+    policy = ApprovalPolicy(approvers=("role:finance",), deadline=timedelta(seconds=15))
+    async with shown_call(serve, there, openid, policy) as case:
+        slack = case.desk.slack
+        await case.desk.link(DANA_IN_SLACK, DANA)
+        modal = await case.desk.open_modal()
+        await case.invocation.result()
+        await slack.send(case.desk.url, slack.make_submission(modal, DANA_IN_SLACK, action="approve"))
+        await case.desk.until_whisper(DANA_IN_SLACK, "No one answered before the deadline")
+        assert case.till.paid == []
 
 
 async def test_after_an_outage_the_pending_calls_are_posted_once(
@@ -433,24 +542,6 @@ async def test_after_an_outage_the_pending_calls_are_posted_once(
             await third.click("answer:approve")
             await invocation.result()
         assert till.paid == [5]
-
-
-async def test_a_message_that_was_never_stored_still_works(
-    serve: Serve, there: Installation, openid: FakeOpenId
-) -> None:
-    """A process that was lost after posting posts again. A click on the first message closes both."""
-    async with shown_call(serve, there, openid) as case:
-        slack = case.desk.slack
-        await case.desk.link(DANA_IN_SLACK, DANA)
-        button, place = slack.buttons()["answer:approve"], (CHANNEL, "1.000001")
-        slack.messages[place] = dict(slack.message)
-        await slack.send(case.desk.url, slack.make_click(button, DANA_IN_SLACK, place=place))
-        await case.invocation.result()
-
-        async def closed() -> bool:
-            return slack.text().count("This call was approved by") == 2
-
-        await wait_until(closed, "both messages")
 
 
 async def test_reminders_are_those_of_the_policy(serve: Serve, there: Installation, openid: FakeOpenId) -> None:

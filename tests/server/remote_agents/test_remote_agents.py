@@ -15,6 +15,7 @@ from waystation.agents import Agent
 from waystation.agents.remote_a2a_agent import RemoteA2aAgent
 from waystation.client import Approvals
 from waystation.client.agent_client import Invocation
+from waystation.core.errors import InvalidAnswer
 from waystation.core.payload import JsonObject
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools import AgentTool
@@ -85,12 +86,14 @@ async def test_a_conversation_with_a_remote_sub_agent_continues(serve: Serve, re
 
 
 async def test_people_answer_the_question_of_a_remote_agent(serve: Serve, remote: A2aAgent) -> None:
-    """The answer continues the same task."""
+    """The answer continues the same task. An interim answer, which would be sent in its place, is refused."""
     remote.gate.set()
     async with serve(create_desk(remote, "ask Which month?")) as env:
         invocation = await env.client.start("desk", "go")
         [call] = await until(lambda: list_pending(env.client.approvals, invocation))
         assert call.args == {"message": "The remote agent 'billing' asks: Which month?"}
+        with pytest.raises(InvalidAnswer, match="but not 'progress'"):
+            await env.client.approvals.progress(call.approval_id, {"news": "soon"}, wake=True)
         await env.client.invocation(call.invocation_id).respond({"result": "work in May"}, call.function_call_id)
         assert await answer_of(invocation) == {"result": "Done: work in May"}
     first, second = remote.messages

@@ -10,7 +10,7 @@ from waystation.approvers import Gatekeeper
 from waystation.approvers.gatekeeper import CHAT
 from waystation.approvers.identity import Configuration, Gateway, WorkerIdentity
 from waystation.core.approval import Answer, ApprovalPolicy, SignedApproval, Verified, satisfies_policy
-from waystation.core.errors import InvalidConfiguration
+from waystation.core.errors import InvalidConfiguration, NotAllowed
 
 DANA = Verified(subject="dana", roles=("finance",))
 IN_CHAT = DANA.model_copy(update={"kind": "chat"})
@@ -44,19 +44,31 @@ def test_what_was_recorded_before_keeps_its_form() -> None:
     assert "kind" not in DANA.model_dump(mode="json")
 
 
-async def test_workers_learn_the_kind_from_the_issuer(there: Installation) -> None:
-    """The token itself does not say that it comes from a chat."""
+async def answer_in_chat(there: Installation, *, kind: bool) -> Verified:
+    """Verify an answer that the chat has signed, with workers that list its issuer with or without the kind."""
     workers, chat = there.folder / "workers.toml", there.folder / "chat.toml"
     commented = re.search(r"# \[\[issuers\]\]\n(# .*\n)+?# kind = \"chat\"\n", workers.read_text())
     assert commented is not None
-    workers.write_text(workers.read_text().replace(commented[0], commented[0].replace("# ", "")))
+    section = commented[0].replace("# ", "").replace("" if kind else 'kind = "chat"\n', "")
+    workers.write_text(workers.read_text().replace(commented[0], section))
     answer = {"function_call_id": "fc-1", "action": "approve"}
     place = {"namespace": NAMESPACE, "approval_id": "invoice-7/fc-1"}
     token = Gateway.of(Configuration.read(chat)).sign("dana", ["finance"], **place, answer=answer)
     sealed = there.sealer.seal(token, **place, answer=answer)
-    worker = WorkerIdentity.load(workers)
-    who, _ = await worker.verify(sealed, **place, answer=Answer.model_validate(answer))
+    who, _ = await WorkerIdentity.load(workers).verify(sealed, **place, answer=Answer.model_validate(answer))
+    return who
+
+
+async def test_workers_learn_the_kind_from_the_issuer(there: Installation) -> None:
+    """The key that has signed the token decides."""
+    who = await answer_in_chat(there, kind=True)
     assert (who.subject, who.kind, who.issuer) == ("dana", "chat", "https://chat-approvals.example.com")
+
+
+async def test_workers_that_list_the_issuer_of_a_chat_without_its_kind_refuse_it(there: Installation) -> None:
+    """Otherwise, policies with `chat=False` would accept its answers."""
+    with pytest.raises(NotAllowed, match='lacks `kind = "chat"`'):
+        await answer_in_chat(there, kind=False)
 
 
 @pytest.mark.parametrize(("name", "command"), [("chat.toml", "web"), ("gateway.toml", CHAT)])

@@ -1,8 +1,10 @@
 """Requests to a remote agent over real HTTP, and replies that are not to be trusted."""
 
+import asyncio
 import gzip
 import json
 import time
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ import pytest
 from a2a.types import Part
 from google.protobuf import json_format, struct_pb2
 from pydantic import ValidationError
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response, StreamingResponse
 
 from tests.fakes.a2a_agent import A2aAgent, Reply
 from waystation.agents.remote_a2a_agent import RemoteA2aAgent
@@ -97,6 +99,7 @@ async def test_text_data_and_files_of_a_task(remote: A2aAgent) -> None:
 
 
 _ELSEWHERE = b'{"jsonrpc":"2.0","id":1,"result":{"task":{"id":"","status":{"state":"TASK_STATE_WORKING"}}}}'
+CARD = "/.well-known/agent-card.json"
 _SOON = timedelta(seconds=0.01)
 BAD: dict[str, Reply] = {
     "no JSON": lambda _: Response("<html>busy</html>"),
@@ -153,6 +156,34 @@ async def test_an_outage_does_not_end_a_wait(remote: A2aAgent) -> None:
     assert (await wait(remote, task["task_id"]))["text"] == "Done: work on it"
 
 
+async def test_an_outage_of_the_card_does_not_end_a_wait(remote: A2aAgent) -> None:
+    """A worker that takes over reads the card again."""
+    task = await send(remote, "work on it")
+
+    def fail(_: bytes) -> Response:
+        if remote.methods.count(CARD) > 8:
+            remote.replies.clear()
+            remote.gate.set()
+        return Response(status_code=503)
+
+    remote.replies[CARD] = fail
+    assert (await wait(remote, task["task_id"]))["text"] == "Done: work on it"
+
+
+@pytest.mark.parametrize("method", ["SendMessage", CARD])
+async def test_a_reply_that_trickles_is_not_awaited(remote: A2aAgent, method: str) -> None:
+    """The time limit is for the whole message. Without a card, nothing was sent, so nothing is unknown."""
+
+    async def trickle() -> AsyncIterator[bytes]:
+        while True:
+            yield b" "
+            await asyncio.sleep(0.1)
+
+    remote.replies[method] = lambda _: StreamingResponse(trickle())
+    with pytest.raises(RemoteAgentFailed if method == CARD else OutcomeUnknown, match="did not reply"):
+        await send(remote, "work on it", timeout=0.5)
+
+
 async def test_a_task_that_takes_too_long_is_canceled(remote: A2aAgent) -> None:
     """The model learns that the time is over."""
     task = await send(remote, "work on it")
@@ -173,7 +204,7 @@ async def test_a_card_that_points_to_another_host_is_refused() -> None:
     """Nothing is sent there. The author can trust the card by saving it."""
     with A2aAgent() as other, A2aAgent() as remote:
         remote.card_url = f"{other.url}/a2a"
-        remote.replies["/.well-known/agent-card.json"] = lambda _: Response(json_format.MessageToJson(remote.card()))
+        remote.replies[CARD] = lambda _: Response(json_format.MessageToJson(remote.card()))
         with pytest.raises(RemoteAgentFailed, match="another host"):
             await send(remote, "work on it")
         assert other.methods == []
@@ -194,6 +225,13 @@ def test_a_card_that_cannot_be_used_is_refused_at_once(card: Any) -> None:
     """Credentials and messages never leave this machine unencrypted."""
     with pytest.raises(ValueError, match=r"is not allowed|cannot be read"):
         RemoteA2aAgent("billing", card)
+
+
+@pytest.mark.parametrize("place", ["query", "cookie"])
+def test_a_credential_that_would_not_be_sent_is_refused(place: str) -> None:
+    """The remote agent would refuse each message, without a hint at the reason."""
+    with pytest.raises(ValueError, match=f"would be sent in a {place}"):
+        RemoteA2aAgent("billing", "http://localhost:1", auth_scheme={"type": "apiKey", "in": place, "name": "key"})
 
 
 def test_settings_of_adk_that_have_no_meaning_here_are_refused() -> None:

@@ -20,7 +20,7 @@ from joserfc import jwe, jws, jwt
 from joserfc.jwk import ECKey, OctKey, OKPKey
 from joserfc.util import urlsafe_b64decode
 
-from waystation.approvers.identity.identity_file import Configuration
+from waystation.approvers.identity.identity_file import Configuration, IssuerKind
 from waystation.core.approval import (
     MAX_TOKEN_CHARS,
     PLAIN_TOKEN,
@@ -35,6 +35,8 @@ from waystation.core.payload import JsonObject, decode, encode, parse
 
 BINDING = "waystation"
 """The claim that binds a signed token to one answer."""
+KIND = "waystation_kind"
+"""The claim with the kind of the gateway. Workers refuse the token if they list its issuer without that kind."""
 AGREEMENT, ENCRYPTION = "ECDH-ES", "A256GCM"
 SHARED = "dir"
 """The algorithm of envelopes that are encrypted with a key that sender and workers share."""
@@ -99,9 +101,15 @@ class Gateway:
     """
 
     def __init__(
-        self, key: ECKey | OKPKey, *, issuer: str, audience: str, clock: Callable[[], float] = time.time
+        self,
+        key: ECKey | OKPKey,
+        *,
+        issuer: str,
+        audience: str,
+        kind: IssuerKind | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
-        self._key, self._issuer, self._audience, self._clock = key, issuer, audience, clock
+        self._key, self._issuer, self._audience, self._kind, self._clock = key, issuer, audience, kind, clock
         key.ensure_kid()
 
     @classmethod
@@ -113,7 +121,7 @@ class Gateway:
         """
         section = configuration.need(configuration.gateway, "gateway", "its key signs the identity of approvers")
         key = configuration.asymmetric_key("gateway.signing_key", section.signing_key, use="sig", kind="private")
-        return cls(key, issuer=section.issuer, audience=section.audience, clock=clock)
+        return cls(key, issuer=section.issuer, audience=section.audience, kind=section.kind, clock=clock)
 
     def sign(
         self,
@@ -134,6 +142,7 @@ class Gateway:
             "iat": now,
             "exp": now + int(lifetime_of(answer)),
             BINDING: {"namespace": namespace, "call": approval_id, "answer": answer_digest(answer)},
+            **({KIND: self._kind} if self._kind else {}),
         }
         algorithm = _SIGNATURES[self._key.curve_name]
         return jwt.encode({"alg": algorithm, "kid": self._key.kid}, claims, self._key, algorithms=[algorithm])

@@ -15,7 +15,15 @@ from joserfc.jwt import JWTClaimsRegistry
 from waystation.approvers.identity.completions import Completions
 from waystation.approvers.identity.identity_file import ClaimsSection, Configuration
 from waystation.approvers.identity.keys import IssuerKeys
-from waystation.approvers.identity.tokens import BINDING, LEEWAY_S, MAX_JWT_CHARS, SHARED, open_envelope, parse_part
+from waystation.approvers.identity.tokens import (
+    BINDING,
+    KIND,
+    LEEWAY_S,
+    MAX_JWT_CHARS,
+    SHARED,
+    open_envelope,
+    parse_part,
+)
 from waystation.core.approval import MACHINE, ROLE, Answer, Request, Verified
 from waystation.core.errors import NotAllowed
 from waystation.core.payload import JsonObject, decode
@@ -106,6 +114,9 @@ class Issuer:
             NotAllowed: The subject is missing, invalid or an unverified email address, or the claim for roles is
                 invalid.
         """
+        if claims.get(KIND, self.kind) != self.kind:
+            issuer = f"the issuer {self.section.issuer} in the workers' identity file"
+            raise NotAllowed(f'The token comes from a chat, but {issuer} lacks `kind = "chat"`.')
         subject = claims.get(self.section.subject_claim)
         if not isinstance(subject, str) or not 0 < len(subject) <= MAX_SUBJECT_CHARS or not subject.isprintable():
             raise NotAllowed(f"The token's claim {self.section.subject_claim!r} is not a short printable string.")

@@ -1,4 +1,4 @@
-"""The durable store of a chat: linked accounts, unfinished links, posted messages, and requests that have arrived.
+"""The durable store of a chat: linked accounts, unfinished links, posted messages, and what a process has claimed.
 
 A chat keeps nothing else. Everything about calls is read from Temporal.
 """
@@ -28,7 +28,7 @@ _SCHEMA = (
 _PURGE = f"DELETE FROM {_TABLE} WHERE until <= ?"
 _PUT = f"INSERT INTO {_TABLE} VALUES (?, ?, ?, ?) ON CONFLICT (kind, id)"
 _REPLACE = f"{_PUT} DO UPDATE SET value = excluded.value, until = excluded.until"
-_ADD = f"{_PUT} DO NOTHING RETURNING id"
+_CLAIM = f"{_REPLACE} WHERE {_TABLE}.value = excluded.value OR {_TABLE}.until <= ? RETURNING id"
 _LIST = f"SELECT id, value FROM {_TABLE} WHERE kind = ? AND until > ? ORDER BY id"
 _READ = f"SELECT value FROM {_TABLE} WHERE kind = ? AND id = ? AND until > ?"
 _TAKE = f"DELETE FROM {_TABLE} WHERE kind = ? AND id = ? RETURNING value, until"
@@ -57,25 +57,25 @@ class Account(BaseModel):
     @property
     def id(self) -> str:
         """The ID of the user. It is unique among all workspaces."""
-        return f"{self.workspace} {self.user}"
+        return f"{self.workspace}-{self.user}"
 
 
 class Message(BaseModel):
-    """A message about a pending call."""
+    """The message about a call in a channel."""
 
     approval_id: str
     channel: str
-    message: str
-    """The ID of the message in its channel."""
+    message: str = ""
+    """The ID of the message in its channel. Empty until it is posted."""
     version: str = ""
-    """The version of the call that the message shows. Empty if it is unknown."""
+    """The version of the call that the message shows."""
     reminders: int = 0
-    """The number of reminders that were due when the message was last posted or repeated."""
+    """The number of reminders that were due when the message was last posted, changed or repeated."""
 
     @property
     def id(self) -> str:
-        """The ID of the message. It is unique among all channels."""
-        return f"{self.channel} {self.message}"
+        """The channel and the call."""
+        return f"{self.channel} {self.approval_id}"
 
 
 class ChatStore:
@@ -107,11 +107,12 @@ class ChatStore:
         rows = await self._table.do(lambda db: db.run(_TAKE, kind, id))
         return model.model_validate_json(rows[0][0]) if rows and rows[0][1] > self._clock() else None
 
-    async def add_mark(self, kind: str, id: str, *, until: float) -> bool:
-        """Add a row without content. Return whether there was none. Remove all rows that have expired."""
+    async def claim(self, kind: str, id: str, owner: str, *, until: float) -> bool:
+        """Claim an ID, or renew a claim, until a time. Return whether no other owner has it."""
 
-        def add(db: Transaction) -> bool:
-            db.execute(_PURGE, self._clock())
-            return bool(db.run(_ADD, kind, id, "{}", until))
+        def claim(db: Transaction) -> bool:
+            now = self._clock()
+            db.execute(_PURGE, now)
+            return bool(db.run(_CLAIM, kind, id, owner, until, now))
 
-        return await self._table.do(add)
+        return await self._table.do(claim)

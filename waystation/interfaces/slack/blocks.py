@@ -11,20 +11,23 @@ from urllib.parse import urlsplit
 
 from waystation.core.actions import Action
 from waystation.core.payload import JsonObject
+from waystation.core.secrets import has_named_secret
 from waystation.interfaces.chat.chat_store import Account
 from waystation.presentation import text_safety, words
 from waystation.web import forms
 from waystation.web.call_answers import CallView
-from waystation.web.forms import Field, Form
+from waystation.web.forms import Form
 from waystation.web.paths import format_call_path
 
-BLOCK_CHARS, HEADER_CHARS, LABEL_CHARS, BUTTON_CHARS = 3_000, 150, 75, 2_000
-"""Slack's limits for a block of text, a header, the labels of buttons and options, and the value of a button."""
-ID_CHARS, LONG_CHARS = 255, 500
-"""Slack's limit for IDs, and ours for descriptions of fields."""
-MAX_PARTS = 8
-"""Maximum number of blocks with arguments. Longer arguments have to be read, and the call answered, in the inbox."""
-MAX_FORM_FIELDS = 40
+BLOCK_CHARS, HEADER_CHARS, BUTTON_CHARS = 3_000, 150, 2_000
+"""Slack's limits for a block of text, a header, and the value of a button."""
+MAX_PARTS = 2
+"""Maximum number of blocks with arguments. Longer arguments have to be read, and the call answered, in the inbox.
+
+Slack refuses messages whose blocks have together more than about 13,000 characters.
+"""
+TEXT_CHARS = 1_500
+"""Maximum length of other texts in a message."""
 DIRECT: tuple[Action, ...] = ("approve", "reject")
 ANSWER, MORE, LINK, CODE = "answer", "more", "link", "code"
 """The `action_id` of buttons, and the `callback_id` of modals."""
@@ -34,29 +37,35 @@ NOTICE = "A call is waiting for approval."
 
 def make_message(view: CallView, inbox: str) -> list[JsonObject]:
     """Return the blocks of a message about a call, whether or not it is still open."""
-    call = view.pending
+    call, is_open = view.pending, view.standing == "open"
     title = _clip(text_safety.format_line(call.title or call.tool, HEADER_CHARS), HEADER_CHARS)
     agent, tool, person = map(text_safety.format_line, (call.agent, call.tool, call.requester or call.user_id))
     lines = [f"{agent} calls {tool}, for {person}."]
-    if hint := words.hint(call):
-        lines.append(str(text_safety.format_text(hint)))
-    if view.standing == "open":
+    if is_open:
         lines.append(f"waits for: {words.format_approvers(call)}")
         lines += [f"{label}: {text}" for label, text in words.list_terms(call, options=False)]
         lines.append(f"time left: {words.format_time_left(call)} when this was posted or changed")
-    arguments = _format_arguments(view)
-    remarks = list(arguments.remarks)
-    parts = list(_split(str(arguments)))
-    is_complete = len(parts) <= MAX_PARTS and not view.unread
-    blocks: list[JsonObject] = [{"type": "header", "text": _plain(title)}, _section("\n".join(lines))]
-    blocks += [_preformatted(part) for part in parts[:MAX_PARTS]]
+    if hint := words.hint(call):
+        lines.append(str(text_safety.format_text(hint)))
+    arguments = text_safety.format_value(call.args, head=MAX_PARTS * BLOCK_CHARS + 1, tail=0)
+    text, remarks = str(arguments), list(arguments.remarks)
+    is_complete = len(text) <= MAX_PARTS * BLOCK_CHARS and not view.unread
     if not is_complete:
         remarks.append("These are not the complete arguments. Open the call in the inbox to read and answer it.")
-    if remarks:
-        blocks.append({"type": "context", "elements": [_plain(_clip(" ".join(remarks), BLOCK_CHARS))]})
-    if view.standing != "open":
-        return [*blocks, _section(view.decision)]
+    parts = [text[start : start + BLOCK_CHARS] for start in range(0, len(text), BLOCK_CHARS)]
+    blocks: list[JsonObject] = [{"type": "header", "text": _plain(title)}, make_section("\n".join(lines), TEXT_CHARS)]
+    blocks += [_preformatted(part) for part in parts[:MAX_PARTS]]
+    blocks += [make_section(" ".join(remarks), TEXT_CHARS)] if remarks else []
+    if not is_open:
+        return [*blocks, make_section(view.decision, TEXT_CHARS)]
     return [*blocks, {"type": "actions", "elements": list(_make_buttons(view, inbox, is_complete=is_complete))}]
+
+
+def make_short_message(view: CallView, inbox: str) -> list[JsonObject]:
+    """Return the blocks of a message without anything from the call, for one that Slack does not show."""
+    text = "Slack cannot show this call. Open it in the inbox." if view.standing == "open" else "This call is decided."
+    buttons = list(_make_buttons(view, inbox, is_complete=False))
+    return [make_section(text), {"type": "actions", "elements": buttons}]
 
 
 def _make_buttons(view: CallView, inbox: str, *, is_complete: bool) -> Iterator[JsonObject]:
@@ -67,42 +76,37 @@ def _make_buttons(view: CallView, inbox: str, *, is_complete: bool) -> Iterator[
         for action in DIRECT if not words.needs_comment(view.pending) else ():
             if action in view.decisions:
                 yield _button(f"{ANSWER}:{action}", action.capitalize(), value=value, style=styles[action])
-        if find_fields(view):
+        if list_offered(view):
             yield _button(MORE, "More…", value=value)
     yield _button("open", "Open in the inbox", url=f"{inbox.rstrip('/')}{format_call_path(view.id)}")
 
 
-def find_fields(view: CallView) -> dict[Action, list[tuple[str, Field]]]:
-    """Return the actions that a modal can offer, each with the names and the fields of its values."""
-    found: dict[Action, list[tuple[str, Field]]] = {}
-    for action in view.decisions:
-        if action in DIRECT:
-            found[action] = []
-        elif action == "edit":
-            found[action] = [(field.name, field) for field in forms.make_argument_fields(view.pending.args)]
-        elif action == "respond":
-            fields = [(field.name, field) for field in view.response_fields()]
-            found[action] = fields or [("response", Field("response", "lines"))]
-    return {action: fields for action, fields in found.items() if _fits(fields)}
-
-
-def _fits(fields: list[tuple[str, Field]]) -> bool:
-    fits = (len(name) <= ID_CHARS and len(field.value) <= BLOCK_CHARS for name, field in fields)
-    return len(fields) <= MAX_FORM_FIELDS and all(fits)
+def list_offered(view: CallView) -> list[Action]:
+    """Return the answers that people can give in the modal. Others need the forms of the inbox."""
+    offers = {
+        "approve": True,
+        "reject": True,
+        "edit": len(_format_editable(view)) <= BLOCK_CHARS and not has_named_secret(view.pending.args),
+        "respond": not view.response_fields(),
+    }
+    return [action for action in view.decisions if offers.get(action)]
 
 
 def make_modal(view: CallView, reference: JsonObject) -> JsonObject:
-    """Return the modal with which a person comments, edits or responds. Its fields are those of the web application."""
-    offered = find_fields(view)
+    """Return the modal with which a person comments, edits or responds."""
+    offered, lines = list_offered(view), {"type": "plain_text_input", "multiline": True}
     if not offered:
         return make_notice("Answer this call in the inbox.")
     options = [{"text": _plain(action.capitalize()), "value": action} for action in offered]
-    inputs: list[JsonObject] = [
+    inputs = [
         _input("action", "Answer", {"type": "radio_buttons", "options": options}),
-        _input("comment", "Comment", {"type": "plain_text_input", "multiline": True}, optional=True),
+        _input("comment", "Comment", lines, optional=True),
     ]
-    for action, fields in offered.items():
-        inputs += [_make_field(name, field, action) for name, field in fields]
+    if "edit" in offered:
+        args = {**lines, "initial_value": _format_editable(view)}
+        inputs.append(_input("args", "Arguments, if you edit them", args, optional=True))
+    if "respond" in offered:
+        inputs.append(_input("response", "Response, if you respond", lines, optional=True))
     return {
         "type": "modal",
         "callback_id": ANSWER,
@@ -116,7 +120,7 @@ def make_modal(view: CallView, reference: JsonObject) -> JsonObject:
 
 def make_notice(text: str) -> JsonObject:
     """Return a modal with a text."""
-    return {"type": "modal", "title": _plain("Waystation"), "close": _plain("Close"), "blocks": [_section(text)]}
+    return {"type": "modal", "title": _plain("Waystation"), "close": _plain("Close"), "blocks": [make_section(text)]}
 
 
 def make_code_modal(channel: str) -> JsonObject:
@@ -127,7 +131,7 @@ def make_code_modal(channel: str) -> JsonObject:
         "callback_id": CODE,
         "title": _plain("Link your account"),
         "submit": _plain("Link"),
-        "private_metadata": json.dumps({"channel": channel}),
+        "private_metadata": channel,
         "blocks": [_input(CODE, "The code that the page in your browser shows", entry)],
     }
 
@@ -137,7 +141,7 @@ def make_link_request(text: str, url: str) -> list[JsonObject]:
     host = urlsplit(url).netloc
     buttons = [_button(LINK, "Log in", url=url, style="primary"), _button(CODE, "Enter code")]
     text = f"{text} Log in at {host}, and then enter the code that the page shows. This message works for 10 minutes."
-    return [_section(text), {"type": "actions", "elements": buttons}]
+    return [make_section(text), {"type": "actions", "elements": buttons}]
 
 
 def read_user(body: JsonObject) -> Account:
@@ -161,49 +165,22 @@ def read_form(state: JsonObject) -> Form:
     return Form(values)
 
 
-def complete_form(form: Form, view: CallView) -> Form:
-    """Return a form whose edited arguments are one JSON object, as `parse_answer` expects them.
-
-    Raises:
-        InvalidForm: An argument is invalid. The message names it.
-    """
-    if form.get("action") != "edit":
-        return form
-    try:
-        args = forms.parse_fields(forms.make_argument_fields(view.pending.args), form)
-    except forms.InvalidForm as error:
-        problems = [f"{field.key}: {field.error}" for field in error.fields or () if field.error]
-        raise forms.InvalidForm(" ".join(problems) or str(error)) from None
-    return Form({**form, "args": json.dumps(args)})
-
-
-def _make_field(name: str, field: Field, action: Action) -> JsonObject:
-    label = text_safety.format_line(f"{field.key} (for {action.capitalize()})", LABEL_CHARS)
-    options = [{"text": _plain(_clip(text, LABEL_CHARS)), "value": value} for value, text in field.choices]
-    if options and len(options) <= 100 and all(len(option["value"]) <= LABEL_CHARS for option in options):
-        element: JsonObject = {"type": "static_select", "options": options}
-        initial = next((option for option in options if option["value"] == field.value), None)
-        element |= {"initial_option": initial} if initial else {}
-    else:
-        element = {"type": "plain_text_input", "multiline": field.kind in ("lines", "json")}
-        element |= {"initial_value": field.value} if field.value else {}
-    text = "Leave empty to keep the secret value." if field.secret else field.text
-    block = _input(name, label, element, optional=True)
-    return {**block, "hint": _plain(text_safety.format_line(text, LONG_CHARS))} if text else block
+def _format_editable(view: CallView) -> str:
+    return forms.format_json(view.pending.args)
 
 
 def _input(block_id: str, label: str, element: JsonObject, *, optional: bool = False) -> JsonObject:
     element = {**element, "action_id": "value"}
-    label = _clip(label, LABEL_CHARS)
     return {"type": "input", "block_id": block_id, "label": _plain(label), "element": element, "optional": optional}
+
+
+def make_section(text: str, length: int = BLOCK_CHARS) -> JsonObject:
+    """Return a block with a text."""
+    return {"type": "section", "text": _plain(_clip(text, length))}
 
 
 def _button(action_id: str, text: str, **fields: Any) -> JsonObject:
     return {"type": "button", "action_id": action_id, "text": _plain(text), **fields}
-
-
-def _section(text: str) -> JsonObject:
-    return {"type": "section", "text": _plain(_clip(text, BLOCK_CHARS))}
 
 
 def _preformatted(text: str) -> JsonObject:
@@ -213,16 +190,6 @@ def _preformatted(text: str) -> JsonObject:
 
 def _plain(text: str) -> JsonObject:
     return {"type": "plain_text", "text": text or " ", "emoji": False}  # with `emoji`, `:x:` would become a picture
-
-
-def _format_arguments(view: CallView) -> text_safety.SafeText:
-    limit = MAX_PARTS * BLOCK_CHARS
-    return text_safety.format_value(view.pending.args, head=limit + 1, tail=0)
-
-
-def _split(text: str) -> Iterator[str]:
-    for start in range(0, len(text), BLOCK_CHARS):
-        yield text[start : start + BLOCK_CHARS]
 
 
 def _clip(text: str, length: int) -> str:

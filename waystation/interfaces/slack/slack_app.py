@@ -7,6 +7,7 @@ the work, because Slack waits for 3 s.
 import hashlib
 import json
 import re
+import secrets
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
@@ -15,6 +16,7 @@ import structlog
 from slack_bolt.adapter.starlette.async_handler import AsyncSlackRequestHandler
 from slack_bolt.async_app import AsyncApp, AsyncBoltRequest
 from slack_bolt.response import BoltResponse
+from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -23,10 +25,9 @@ from starlette.responses import Response
 from waystation.approvers import Gatekeeper
 from waystation.client import AgentClient
 from waystation.core.payload import JsonObject
-from waystation.interfaces.chat.account_links import AccountLinks, NotLinked
-from waystation.interfaces.chat.account_pages import ACCOUNTS, AccountPages
-from waystation.interfaces.chat.chat_answers import REFUSALS, ChatAnswers, MakeForm, ShownCall
-from waystation.interfaces.chat.chat_store import Account, ChatStore, Message
+from waystation.interfaces.chat.account_links import ACCOUNTS, AccountLinks, AccountPages, NotLinked
+from waystation.interfaces.chat.chat_answers import REFUSALS, ChatAnswers
+from waystation.interfaces.chat.chat_store import Account, ChatStore
 from waystation.interfaces.chat.message_board import ChatFailed, MessageBoard
 from waystation.interfaces.slack import blocks
 from waystation.interfaces.slack.slack_messenger import SlackMessenger
@@ -68,8 +69,10 @@ class SlackApp:
         slack = AsyncWebClient(settings.secret("bot_token"), base_url=settings.api, retry_handlers=[])
         self._messenger = SlackMessenger(slack, settings.inbox)
         services = WebServices.of(client, gatekeeper, web)
-        self.links = AccountLinks(self._store, gatekeeper.oidc.admission, days=settings.link_days)
-        self.board = MessageBoard(services.client, self._store, self._messenger, settings.routes)
+        self.links = AccountLinks(self._store, gatekeeper.oidc.admission)
+        self.board = MessageBoard(
+            services.client, self._store, self._messenger, channels=settings.channels, default=settings.default
+        )
         self._answers = ChatAnswers(services.approvals.answers, self.links)
         self._bolt = AsyncApp(client=slack, signing_secret=settings.secret("signing_secret"))
         self._bolt.middleware(self._admit)
@@ -100,7 +103,8 @@ class SlackApp:
             log.warning("request.of_foreign_workspace", team=team.get("id"), user_team=user.get("team_id"))
             return BoltResponse(status=403)
         (signature,) = req.headers["x-slack-signature"]
-        if not await self._store.add_mark(REQUEST, signature, until=time.time() + AGE_S):
+        until = time.time() + AGE_S
+        if not await self._store.claim(REQUEST, signature, secrets.token_hex(16), until=until):
             log.warning("request.repeated", user=user.get("id"))
             return BoltResponse(status=409)
         return await next()
@@ -108,50 +112,48 @@ class SlackApp:
     async def _click(self, ack: Any, body: JsonObject, action: JsonObject) -> None:
         await ack()
         form = Form({"action": action["action_id"].partition(":")[2]})
-        await self._answer(body, json.loads(action["value"]) | _read_place(body), lambda _: form)
+        await self._answer(body, _read_reference(body, action), form)
 
     async def _submit(self, ack: Any, body: JsonObject, view: JsonObject) -> None:
         await ack()
-        form = blocks.read_form(view["state"])
-        await self._answer(body, json.loads(view["private_metadata"]), lambda call: blocks.complete_form(form, call))
+        await self._answer(body, json.loads(view["private_metadata"]), blocks.read_form(view["state"]))
 
-    async def _answer(self, body: JsonObject, reference: JsonObject, make_form: MakeForm) -> None:
-        """Answer the call in a reference, show the outcome in its messages, and a refusal to the person only."""
-        user, shown = blocks.read_user(body), ShownCall(reference["id"], reference["version"])
-        id = hashlib.sha256(f"{user.id} {body['trigger_id']}".encode()).hexdigest()[:40]
+    async def _answer(self, body: JsonObject, reference: JsonObject, form: Form) -> None:
+        """Answer the call in a reference, and show a refusal to the person only. The board shows the outcome."""
+        user, id = blocks.read_user(body), reference["id"]
+        answer_id = hashlib.sha256(f"{user.id} {body['trigger_id']}".encode()).hexdigest()[:40]
         try:
-            await self._answers.answer(user, shown, make_form, answer_id=f"slack-{id}")
+            await self._answers.answer(user, id, reference["version"], form, answer_id=f"slack-{answer_id}")
         except REFUSALS as refused:
-            log.info("answer.refused", approval_id=shown.id, user=user.id, kind=type(refused).__name__)
+            log.info("answer.refused", approval_id=id, user=user.id, kind=type(refused).__name__)
             await self._refuse(user, reference["channel"], refused)
-        clicked = Message(approval_id=shown.id, channel=reference["channel"], message=reference["message"])
-        await self.board.refresh(shown.id, clicked=clicked)
 
     async def _open_modal(self, ack: Any, body: JsonObject, action: JsonObject, client: AsyncWebClient) -> None:
         await ack()
         # Slack lets a modal open for 3 s after the click only, so it is filled in later.
         opened = await client.views_open(trigger_id=body["trigger_id"], view=blocks.make_notice("Loading…"))
-        reference = json.loads(action["value"]) | _read_place(body)
-        user = blocks.read_user(body)
+        user, reference = blocks.read_user(body), _read_reference(body, action)
         try:
-            call = await self._answers.view(user, ShownCall(reference["id"], reference["version"]))
+            _, call = await self._answers.read(user, reference["id"], reference["version"])
             modal = blocks.make_modal(call, reference)
         except REFUSALS as refused:
             modal = blocks.make_notice(str(refused))
             if isinstance(refused, NotLinked):
                 await self._refuse(user, reference["channel"], refused)
-        view = opened["view"]
-        await client.views_update(view_id=view["id"], hash=view["hash"], view=modal)
+        try:
+            await client.views_update(view_id=opened["view"]["id"], view=modal)
+        except SlackApiError:  # Slack does not show these fields
+            notice = blocks.make_notice("Slack cannot show this call. Answer it in the inbox.")
+            await client.views_update(view_id=opened["view"]["id"], view=notice)
 
     async def _open_code_modal(self, ack: Any, body: JsonObject, client: AsyncWebClient) -> None:
         await ack()
-        await client.views_open(
-            trigger_id=body["trigger_id"], view=blocks.make_code_modal(_read_place(body)["channel"])
-        )
+        modal = blocks.make_code_modal(body["container"]["channel_id"])
+        await client.views_open(trigger_id=body["trigger_id"], view=modal)
 
     async def _link(self, ack: Any, body: JsonObject, view: JsonObject) -> None:
         await ack()
-        user, channel = blocks.read_user(body), json.loads(view["private_metadata"])["channel"]
+        user, channel = blocks.read_user(body), view["private_metadata"]
         try:
             account = await self.links.finish(user, blocks.read_form(view["state"]).get(blocks.CODE, ""))
         except REFUSALS as refused:
@@ -162,7 +164,7 @@ class SlackApp:
 
     async def _refuse(self, user: Account, channel: str, refused: Exception) -> None:
         """Show a refusal to the person who clicked or, if the account is not linked, how to link it."""
-        content = None
+        content: Sequence[JsonObject] = ()
         if isinstance(refused, NotLinked):
             url = f"{self._url}{ACCOUNTS}/{await self.links.begin(user)}"
             content = blocks.make_link_request(str(refused), url)
@@ -177,9 +179,10 @@ async def _acknowledge(ack: Any) -> None:
     await ack()
 
 
-def _read_place(body: JsonObject) -> JsonObject:
-    container = body["container"]
-    return {"channel": container["channel_id"], "message": container["message_ts"]}
+def _read_reference(body: JsonObject, action: JsonObject) -> JsonObject:
+    """Return what a button is about: the ID and the version of the call, and the channel."""
+    reference: JsonObject = json.loads(action["value"])
+    return {**reference, "channel": body["container"]["channel_id"]}
 
 
 def create_server(app: SlackApp, access: Access, *, names: Sequence[str]) -> Starlette:

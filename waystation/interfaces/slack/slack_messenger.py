@@ -1,6 +1,6 @@
 """Post and update messages through Slack's Web API."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import aiohttp
@@ -10,10 +10,12 @@ from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
 from waystation.core.payload import JsonObject
 from waystation.interfaces.chat.message_board import ChatFailed
-from waystation.interfaces.slack.blocks import NOTICE, make_message
+from waystation.interfaces.slack.blocks import NOTICE, make_message, make_section, make_short_message
 from waystation.web.call_answers import CallView
 
 QUIET = {"unfurl_links": False, "unfurl_media": False}
+REFUSED_BLOCKS = ("invalid_blocks", "invalid_blocks_format", "msg_blocks_too_long", "msg_too_long")
+"""The errors of Slack about what a message shows."""
 
 
 class SlackMessenger:
@@ -24,31 +26,33 @@ class SlackMessenger:
 
     async def post(self, channel: str, view: CallView) -> str:
         """Post a message about a call, and return its timestamp, which identifies it in its channel."""
-        blocks = make_message(view, self._inbox)
-        response = await _send(self._client.chat_postMessage, channel=channel, text=NOTICE, blocks=blocks, **QUIET)
+        response = await self._show(self._client.chat_postMessage, view, channel=channel, text=NOTICE, **QUIET)
         return str(response["ts"])
 
     async def update(self, channel: str, message: str, view: CallView) -> None:
         """Show the call in a message as it is now."""
         text = NOTICE if view.standing == "open" else "This call no longer waits."
-        blocks = make_message(view, self._inbox)
-        await _send(self._client.chat_update, channel=channel, ts=message, text=text, blocks=blocks)
+        await self._show(self._client.chat_update, view, channel=channel, ts=message, text=text)
 
     async def remind(self, channel: str, message: str) -> None:
         """Answer a message in its thread, also visible in the channel."""
         text = "This call is still waiting for approval."
         await _send(self._client.chat_postMessage, channel=channel, thread_ts=message, text=text, reply_broadcast=True)
 
-    async def whisper(self, channel: str, user: str, text: str, blocks: list[JsonObject] | None = None) -> None:
-        """Show a text to one user only. Slack does not search it for markup."""
-        section = [{"type": "section", "text": {"type": "plain_text", "text": text[:3_000], "emoji": False}}]
-        await _send(
-            self._client.chat_postEphemeral,
-            channel=channel,
-            user=user,
-            text="Your answer was not sent." if blocks is None else "Link your account.",
-            blocks=blocks or section,
-        )
+    async def whisper(self, channel: str, user: str, text: str, blocks: Sequence[JsonObject] = ()) -> None:
+        """Show a text, or blocks, to one user only. Slack does not search blocks for markup."""
+        notice = "Link your account." if blocks else "About your answer."
+        blocks = blocks or [make_section(text)]
+        await _send(self._client.chat_postEphemeral, channel=channel, user=user, text=notice, blocks=blocks)
+
+    async def _show(self, method: Callable[..., Awaitable[Any]], view: CallView, **fields: Any) -> Any:
+        try:
+            return await _send(method, blocks=make_message(view, self._inbox), **fields)
+        except ChatFailed as error:
+            if str(error) not in REFUSED_BLOCKS:
+                raise
+            # Slack does not document how it counts. No call may keep others from being posted.
+            return await _send(method, blocks=make_short_message(view, self._inbox), **fields)
 
 
 async def _send(method: Callable[..., Awaitable[Any]], **fields: Any) -> Any:

@@ -3,21 +3,13 @@
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, PrivateAttr, StringConstraints
+from pydantic import PrivateAttr, StringConstraints
 
 from waystation.configuration import ConfigurationTable, read_configuration, read_secret
 from waystation.core.errors import InvalidConfiguration
 from waystation.core.secrets import is_private_url
-from waystation.interfaces.chat.message_board import ChannelRoutes
 
 SlackId = Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9]{1,30}$")]
-
-
-class SlackChannel(ConfigurationTable):
-    """A section `[channels.NAME]`."""
-
-    id: SlackId
-    """The ID of the channel in Slack."""
 
 
 class SlackSettings(ConfigurationTable):
@@ -33,16 +25,12 @@ class SlackSettings(ConfigurationTable):
     """The URL of `waystation web`. Messages link there."""
     store: str = ".waystation/chat.sqlite"
     """The SQLite file or the PostgreSQL database with linked accounts and posted messages."""
-    link_days: float = Field(default=30.0, gt=0, le=365)
-    """How long a linked account may answer before the person has to log in again."""
     api: str = "https://slack.com/api/"
     """The URL of Slack's Web API."""
-    channels: dict[str, SlackChannel] = {}
-    """The channels by the names that policies use."""
+    channels: dict[str, SlackId] = {}
+    """The IDs of the channels by the names that policies use."""
     default: tuple[str, ...] = ()
     """The channels for calls whose policy does not name any."""
-    operators: tuple[str, ...] = ()
-    """The channels for calls whose outcome is unknown. Defaults to those in `default`."""
     _file: Path = PrivateAttr(default=Path())
 
     @classmethod
@@ -54,10 +42,9 @@ class SlackSettings(ConfigurationTable):
         """
         settings = read_configuration(file, cls)
         settings._file = file
-        for key in ("default", "operators"):
-            for name in getattr(settings, key):
-                if name not in settings.channels:
-                    raise InvalidConfiguration(file, key, f"names {name!r}, but there is no [channels.{name}].")
+        for name in settings.default:
+            if name not in settings.channels:
+                raise InvalidConfiguration(file, "default", f"names {name!r}, which is not in [channels].")
         for key in ("inbox", "api"):
             if not is_private_url(getattr(settings, key)):
                 raise InvalidConfiguration(file, key, "is not an https URL.")
@@ -76,9 +63,3 @@ class SlackSettings(ConfigurationTable):
     def place(self) -> str:
         """The place of the store. A path is relative to the folder of the file."""
         return self.store if "://" in self.store else str(self._file.parent / self.store)
-
-    @property
-    def routes(self) -> ChannelRoutes:
-        """Which channels show a call."""
-        ids = {name: channel.id for name, channel in self.channels.items()}
-        return ChannelRoutes(channels=ids, default=self.default, operators=self.operators)
