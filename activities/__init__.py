@@ -27,6 +27,7 @@ from waystation.activities.notifications import Channels, LinkSigner, Notifier, 
 from waystation.activities.proofs import Keys, ProofFactory, TokenVerifier
 from waystation.activities.scope_delivery import ScopeKeeper
 from waystation.activities.session_history import ConversationReader, SessionHistories
+from waystation.activities.task_pushes import PushDelivery
 from waystation.activities.tool_caller import ToolCaller
 
 __all__ = [
@@ -48,6 +49,7 @@ __all__ = [
     "Models",
     "Notifier",
     "ProofFactory",
+    "PushDelivery",
     "ScopeKeeper",
     "SessionHistories",
     "TokenVerifier",

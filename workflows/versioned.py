@@ -13,10 +13,12 @@ from temporalio import workflow
 from temporalio.common import RawValue, VersioningBehavior
 
 from waystation.core.contract import EVENT_WORKFLOW, SESSION_WORKFLOW, WORKFLOW
+from waystation.core.push import PUSH_WORKFLOW
 from waystation.core.scope_state import SCOPE_WORKFLOW
 from waystation.workflows.event_delivery import AgentEventDelivery
 from waystation.workflows.invocation import AgentInvocation
 from waystation.workflows.ports import NO_ARGUMENT
+from waystation.workflows.push_delivery import AgentPushDelivery
 from waystation.workflows.scope import AgentScope
 from waystation.workflows.session import AgentSession
 
@@ -81,10 +83,30 @@ class VersionedEventDelivery(AgentEventDelivery):
         return await super().run(params)
 
 
+@workflow.defn(
+    name=PUSH_WORKFLOW,
+    sandboxed=False,
+    failure_exception_types=[ValueError, TypeError],
+    versioning_behavior=VersioningBehavior.AUTO_UPGRADE,
+)
+class VersionedPushDelivery(AgentPushDelivery):
+    """A delivery of the states of a task that moves to the current build."""
+
+    @workflow.init
+    def __init__(self, params: RawValue) -> None:
+        super().__init__(params)
+
+    @workflow.run
+    async def run(self, params: RawValue) -> None:
+        """Deliver states until the task has ended."""
+        await super().run(params)
+
+
 VERSIONED: Mapping[type, type] = {
     AgentInvocation: VersionedInvocation,
     AgentSession: VersionedSession,
     AgentScope: VersionedScope,
     AgentEventDelivery: VersionedEventDelivery,
+    AgentPushDelivery: VersionedPushDelivery,
 }
 """The definitions for workers with worker versioning, by those for other workers."""

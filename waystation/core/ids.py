@@ -154,6 +154,11 @@ def event_delivery(invocation_id: str, key: str) -> str:
     return f"{invocation_id}/event:{key}"
 
 
+def push_delivery(invocation_id: str) -> str:
+    """Return the workflow ID of the deliveries to the push configurations of a task."""
+    return f"{invocation_id}/push"
+
+
 def fork(invocation_id: str, number: int) -> str:
     """Return the default workflow ID for the `number`th fork of an invocation."""
     return f"{invocation_id}{_FORK}{number}"

@@ -26,6 +26,7 @@ from waystation.core import ids
 from waystation.core.approval import Origin
 from waystation.core.contract import EVENT_WORKFLOW, MEMO_FORK, SESSION_WORKFLOW, WORKFLOW
 from waystation.core.errors import KeyMissing
+from waystation.core.push import PUSH_WORKFLOW
 from waystation.core.scope_state import SCOPE_WORKFLOW
 from waystation.history.history_events import TASK_IN_FLIGHT, EventType, decode_events, find_run_id, get_time_s
 from waystation.storage import describe_missing_key
@@ -34,7 +35,7 @@ log = structlog.get_logger("waystation.history")
 
 T = TypeVar("T")
 
-OWNED_TYPES = (WORKFLOW, SESSION_WORKFLOW, SCOPE_WORKFLOW, EVENT_WORKFLOW)
+OWNED_TYPES = (WORKFLOW, SESSION_WORKFLOW, SCOPE_WORKFLOW, EVENT_WORKFLOW, PUSH_WORKFLOW)
 """The types of workflows that belong to users, apps or tenants. All other workflows belong to other programs."""
 READER_AHEAD = "CurrentBranchChangedFailure"
 """Type of the server's error when a reader is ahead of the server. This happens after a failover, or on a busy server

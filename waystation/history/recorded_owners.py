@@ -12,6 +12,7 @@ from waystation.core import ids
 from waystation.core.contract import DEFAULT_APP, DEFAULT_USER, EVENT_WORKFLOW, SESSION_WORKFLOW, WORKFLOW
 from waystation.core.errors import InvalidInput, KeyMissing, UserForgotten
 from waystation.core.payload import Recorded, decode
+from waystation.core.push import PUSH_WORKFLOW
 from waystation.core.scope_state import SCOPE_WORKFLOW, prefix_of
 from waystation.history.history_events import decode_events, get_attributes, read_json_content
 from waystation.history.history_fetch import describe_workflow, fetch_or_none
@@ -35,7 +36,7 @@ async def read_owner(client: Client, execution: WorkflowExecution) -> Owner | No
         StoreFailed: The store of large payloads or of user keys is not available.
         RPCError: The server cannot be reached.
     """
-    if execution.workflow_type not in (WORKFLOW, SESSION_WORKFLOW, EVENT_WORKFLOW):
+    if execution.workflow_type not in (WORKFLOW, SESSION_WORKFLOW, EVENT_WORKFLOW, PUSH_WORKFLOW):
         is_state = execution.workflow_type == SCOPE_WORKFLOW and prefix_of(execution.id)
         return Owner.of_workflow(execution.id) if is_state else None
     try:

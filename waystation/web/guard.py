@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse, Response
+from starlette.routing import compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from waystation.presentation import text_safety
@@ -60,11 +61,12 @@ class Guard:
     ) -> None:
         """Create the middleware.
 
-        `public` contains the paths that do not require a login, `bodies` the content types that are accepted below the
-        paths of other protocols, and `origins` the other sites whose pages may send requests. If `with_cookies` is
-        false, these pages need a token, even if the person has logged in to this server.
+        `public` contains the paths and templates of paths that do not require a login, `bodies` the content types that
+        are accepted below the paths of other protocols, and `origins` the other sites whose pages may send requests. If
+        `with_cookies` is false, these pages need a token, even if the person has logged in to this server.
         """
-        self._app, self._access, self._limits, self._public = app, access, limits, public
+        self._app, self._access, self._limits = app, access, limits
+        self._public = [compile_path(path)[0] for path in public]
         self._origins, self._with_cookies = origins, with_cookies
         self._bodies = {**dict.fromkeys((API, ENCODE, DECODE, COMPLETIONS, HOOKS), (JSON,)), **(bodies or {})}
         self._names = [name.lower() for name in (*LOOPBACK, *names)]
@@ -112,7 +114,7 @@ class Guard:
         path, address, headers = scope["path"], (scope.get("client") or ("",))[0], Headers(scope=scope)
         if not self._is_own(headers.get("host", "")):
             return PlainTextResponse(self._unknown_name(headers.get("host", "")), HTTPStatus.BAD_REQUEST)
-        is_login, is_static = path in self._public, path.startswith(f"{STATIC}/")
+        is_login, is_static = any(known.match(path) for known in self._public), path.startswith(f"{STATIC}/")
         with_cookies = self._with_cookies or headers.get("origin") not in self._origins
         with_tokens = not (is_login or is_static)
         login = await self._access.find_login(scope, with_cookies=with_cookies, with_tokens=with_tokens)

@@ -33,6 +33,7 @@ from waystation.activities import (
     Models,
     Notifier,
     ProofFactory,
+    PushDelivery,
     ScopeKeeper,
     SessionHistories,
     TokenVerifier,
@@ -59,6 +60,7 @@ from waystation.core.projection import (
     HELD_TOOL,
     MODEL,
     NOTIFY,
+    PUSH,
     TAKE_OVER,
     VERIFY,
     EngineActivity,
@@ -77,6 +79,7 @@ from waystation.workflows.event_delivery import AgentEventDelivery
 from waystation.workflows.inbox import FIND_PROGRESS
 from waystation.workflows.invocation import AgentInvocation
 from waystation.workflows.ports import data_of, raw
+from waystation.workflows.push_delivery import AgentPushDelivery
 from waystation.workflows.scope import AgentScope
 from waystation.workflows.session import AgentSession
 from waystation.workflows.versioned import VERSIONED
@@ -87,6 +90,9 @@ if TYPE_CHECKING:
 log = structlog.get_logger("waystation.worker")
 
 Activity = Callable[..., Any]
+
+
+WORKFLOWS: list[type] = [AgentEventDelivery, AgentInvocation, AgentPushDelivery, AgentScope, AgentSession]
 
 
 def _engine_activity(row: EngineActivity[Any], handler: Callable[[Any], Awaitable[bytes]]) -> Activity:
@@ -236,7 +242,7 @@ class WaystationPlugin(SimplePlugin):
         super().__init__(
             "waystation.WaystationPlugin",
             data_converter=self._converter,
-            workflows=[AgentEventDelivery, AgentInvocation, AgentScope, AgentSession] if workflows else [],
+            workflows=WORKFLOWS if workflows else [],
         )
 
     def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
@@ -422,6 +428,7 @@ class WaystationPlugin(SimplePlugin):
             TAKE_OVER: carry_over.take_over,
             NOTIFY: notifier.notify,
             DELIVER_EVENT: notifier.deliver_event,
+            PUSH: PushDelivery(client, self._identity).push,
             VERIFY: AnswerVerifier(self._registry, logs, sessions, **parts).verify,
             HELD_TOOL: tool_caller.call,
             FLUSH_SCOPES: scopes.apply,

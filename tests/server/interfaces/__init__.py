@@ -1,0 +1,1 @@
+"""Tests of interfaces for other protocols, with their official clients."""

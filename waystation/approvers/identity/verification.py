@@ -222,6 +222,17 @@ class WorkerIdentity:
         ]
         return cls(keys, issuers, completions=Completions.of(configuration, clock=clock), clock=clock)
 
+    def unseal(self, sealed: str, *, namespace: str, place: str, request: Request) -> str:
+        """Return a secret that was encrypted for the workers, for this request at this place.
+
+        Raises:
+            NotAllowed: It cannot be decrypted, or is for something else.
+        """
+        opened = open_envelope(
+            sealed, self._envelope_keys, namespace=namespace, approval_id=place, answer=request, now=self._clock()
+        )
+        return opened.token
+
     async def verify(
         self, token: str, *, namespace: str, approval_id: str, answer: Answer | Request
     ) -> tuple[Verified, str]:

@@ -119,6 +119,8 @@ class WorkflowSettings:
         retries=Retries(initial_interval=timedelta(seconds=5), maximum_interval=timedelta(hours=1)),
     )
     """Delivers an event to one endpoint."""
+    push: ActivityOptions = ActivityOptions(start_to_close=_MINUTE, retries=Retries(maximum_attempts=3))
+    """Sends the state of a task to its push configurations. The workflow repeats it."""
     take_over: ActivityOptions = ActivityOptions(
         start_to_close=_MINUTE, heartbeat=timedelta(seconds=10), retries=Retries(maximum_attempts=5)
     )

@@ -52,6 +52,7 @@ from waystation.core.log import (
 from waystation.core.payload import Recorded, decode
 from waystation.core.projection.fork import TakenOver
 from waystation.core.projection.snapshot import Archived, ArchiveInput, ChildInput, ChildOutcome
+from waystation.core.push import PushReport, PushTask
 from waystation.core.scope_state import ScopeDelivery, ScopeReport
 from waystation.core.session_log import Collected, CollectInput, SessionArchiveInput, StoredTranscript
 
@@ -278,7 +279,14 @@ ARCHIVE_SESSION = EngineActivity(
     result=StoredTranscript,
     settings="archive_session",
 )
-# Not in the table below, because invocations do not schedule it.
+PUSH = EngineActivity(
+    name="push_task",
+    description="push the state of a task",
+    input=PushTask,
+    result=PushReport,
+    settings="push",
+)
+# Not in the table below, because invocations do not schedule it. The same applies to `PUSH`.
 DELIVER_EVENT = EngineActivity(
     name="deliver_event",
     description="deliver {event}",
