@@ -42,6 +42,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "worker": ("servers", "Serve agents. `waystation worker --help` lists the options."),
         "web": ("servers", "Serve the web application: inbox, timelines and API."),
         "chat-approvals": ("servers", "Let people answer pending calls in Slack."),
+        "mcp": ("servers", "Serve agents to an MCP client over standard input and output."),
         "codec-server": ("servers", "Decrypt payloads for Temporal's Web UI."),
         "migrate": ("migrations", "Change the imports of a program that was written for ADK."),
         "doctor": ("operations", "Find problems of servers, workers, settings and invocations."),

@@ -14,6 +14,7 @@ import typer
 from temporalio.service import RPCError, RPCStatusCode
 from typer.core import TyperCommand
 
+from waystation.approvers import Gatekeeper
 from waystation.cli.command_context import AsJson, CommandContext, CommandProblem, Exit, missing_extra
 from waystation.cli.command_execution import AsyncCommand, create_command_group
 from waystation.cli.shell_completion import Completion
@@ -132,6 +133,11 @@ AllowAnyAccount = Annotated[
 ]
 
 
+WebUrl = Annotated[
+    str | None, typer.Option(metavar="URL", help="URL of the web application, for links to calls that wait.")
+]
+
+
 async def web(
     ctx: CommandContext,
     host: Host = "127.0.0.1",
@@ -207,6 +213,25 @@ async def web(
             ctx.out.remark(f"Metrics and health checks are at {status.url}.")
         create = partial(create_app, client, settings)
         return await _serve(ctx, create, settings, client.temporal.namespace, host=host, port=port)
+
+
+async def mcp(ctx: CommandContext, url: WebUrl = None) -> Exit:
+    """Serve agents to one MCP client over standard input and output, in the name of the operating system user.
+
+    Clients start this command. It proves nobody's identity, so it cannot answer calls whose policy requires one.
+    """
+    client = await ctx.connect()
+    with _import_web():
+        from waystation.web.web_services import WebServices
+        from waystation.web.web_settings import WebSettings
+    try:
+        from waystation.interfaces.mcp_server import serve_stdio
+    except ModuleNotFoundError as error:
+        raise missing_extra("mcp", error) from None
+    _check_urls(url)
+    services = WebServices.of(client, Gatekeeper(interface="mcp", command="web"), WebSettings(url=url))
+    await serve_stdio(services)
+    return Exit.OK
 
 
 def _create_status_server(address: str) -> "StatusServer":

@@ -6,7 +6,13 @@ from datetime import datetime
 from typing import Any
 
 from pydantic import ValidationError
-from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus, WorkflowHandle
+from temporalio.client import (
+    Client,
+    WorkflowExecution,
+    WorkflowExecutionDescription,
+    WorkflowExecutionStatus,
+    WorkflowHandle,
+)
 
 from waystation.client.search_attributes import PENDING, STATUS
 from waystation.core.approval import PendingCall
@@ -46,13 +52,7 @@ async def describe_invocation(temporal: Client, handle: WorkflowHandle[Any, Any]
             "of an invocation; `waystation list` lists them."
         )
     # Search attributes may be missing, lack the app, and contain only the beginning of a long name.
-    if (recorded := await read_input(temporal, described)) is None:
-        raise UnknownInvocation(handle.id)
-    try:
-        started = InvocationInput.model_validate(recorded)
-    except ValidationError as error:
-        problem = f"The recorded input of {handle.id!r} is not valid: {describe_faults(error)}."
-        raise ForeignHistory(f"{problem} Start the invocation again with a valid input.") from None
+    started = await read_invocation_input(temporal, described)
     return InvocationDescription(
         id=handle.id,
         user_id=started.user_id,
@@ -62,6 +62,22 @@ async def describe_invocation(temporal: Client, handle: WorkflowHandle[Any, Any]
         status=name_status(described, await read_memo(described)),
         started_at=described.start_time,
     )
+
+
+async def read_invocation_input(temporal: Client, described: WorkflowExecutionDescription) -> InvocationInput:
+    """Return the input of an invocation, even if no worker has begun it.
+
+    Raises:
+        UnknownInvocation: The invocation no longer exists.
+        ForeignHistory: The input is not valid.
+    """
+    if (recorded := await read_input(temporal, described)) is None:
+        raise UnknownInvocation(described.id)
+    try:
+        return InvocationInput.model_validate(recorded)
+    except ValidationError as error:
+        problem = f"The recorded input of {described.id!r} is not valid: {describe_faults(error)}."
+        raise ForeignHistory(f"{problem} Start the invocation again with a valid input.") from None
 
 
 def name_status(execution: WorkflowExecution, memo: Mapping[str, Any]) -> str:

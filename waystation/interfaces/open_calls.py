@@ -1,14 +1,16 @@
 """The calls that wait in a conversation, from the point of view of one person."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from waystation.client import Session
 from waystation.core.actions import ACTIONS, Action
+from waystation.core.approval import PendingCall
 from waystation.core.log import Log, allowed_actions
 from waystation.web.call_answers import CallView
 from waystation.web.http_responses import RequestRefused
 from waystation.web.logins import Login
+from waystation.web.pending_list import InboxQuery
 from waystation.web.web_services import WebServices
 
 
@@ -32,11 +34,31 @@ async def find_open_calls(services: WebServices, login: Login, session: Session,
 
     The calls of called agents come from visibility, so they may be missing for a second after they have begun to wait.
     """
+    return await _view_calls(
+        services, login, logs, lambda: services.reads.read(("pending of", session.id), session.pending)
+    )
+
+
+async def find_calls_of(services: WebServices, login: Login, log: Log) -> list[OpenCall]:
+    """Return the open calls of an invocation, and of the agents that it called, which a person may see."""
+
+    async def read_called() -> Sequence[PendingCall]:
+        return (await services.pending.select(login, InboxQuery())).calls
+
+    return await _view_calls(services, login, [log], read_called)
+
+
+async def _view_calls(
+    services: WebServices,
+    login: Login,
+    logs: Sequence[Log],
+    read_called: Callable[[], Awaitable[Sequence[PendingCall]]],
+) -> list[OpenCall]:
     running = [log for log in logs if not log.state.outcome.ended]
     if not running:
         return []
     found = [f"{log.invocation_id}/{call.function_call_id}" for log in running for call in log.state.pending()]
-    called = await services.reads.read(("pending of", session.id), session.pending)
+    called = await read_called()
     found += [
         call.approval_id
         for call in called

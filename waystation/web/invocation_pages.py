@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import ExitStack, aclosing, suppress
 from dataclasses import replace
 from http import HTTPStatus
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
 import anyio
@@ -27,8 +27,9 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.approvers import sees_everything, sees_invocation
 from waystation.client import AgentClient, Invocation, read_entry, stream_events
-from waystation.core.contract import WORKFLOW, Event
-from waystation.core.errors import ForeignHistory, StoreFailed
+from waystation.client.invocation_description import read_invocation_input
+from waystation.core.contract import WORKFLOW, Event, InvocationInput
+from waystation.core.errors import ForeignHistory, StoreFailed, UnknownInvocation
 from waystation.core.log import Log
 from waystation.core.payload import JsonObject
 from waystation.presentation import timeline
@@ -75,6 +76,15 @@ Find = Callable[[Request], Awaitable[tuple[Invocation, WorkflowExecutionDescript
 """Finds the invocation that the path of a request names."""
 
 
+class VisibleInvocation(NamedTuple):
+    """An invocation that a person may see."""
+
+    invocation: Invocation
+    described: WorkflowExecutionDescription
+    log: Log
+    input: InvocationInput
+
+
 class InvocationPages:
     """The pages and event streams for invocations."""
 
@@ -99,15 +109,8 @@ class InvocationPages:
             Refused: No such invocation exists, or the login may not see it. The two cases look the same.
         """
         login: Login = request.state.login
-        if sees_everything(login):
-            return
-        invocation, _ = await self.find(request)
-        try:
-            input = (await invocation.log()).state.input
-        except ForeignHistory:
-            input = None
-        if input is None or not sees_invocation(login, input.requesters, input.tenant):
-            raise _unknown(invocation.id)
+        if not sees_everything(login):
+            await view_invocation(self._client, login, get_id(request))
 
     async def invocation(self, request: Request) -> Response:
         """Serve a page with the events of an invocation."""
@@ -320,6 +323,16 @@ class InvocationActions:
             Refused: The invocation does not exist, has ended, or only asks operators about a call.
         """
         invocation, described = await self._find(request)
+        return described.id, await self.perform(request.state.login, invocation, described, action)
+
+    async def perform(
+        self, login: Login, invocation: Invocation, described: WorkflowExecutionDescription, action: str
+    ) -> bool:
+        """Perform one of `ACTIONS` on an invocation that a login may see. Return whether this changed anything.
+
+        Raises:
+            Refused: The invocation has ended, or only asks operators about a call.
+        """
         if described.status is not WorkflowExecutionStatus.RUNNING:
             raise RequestRefused(HTTPStatus.CONFLICT, "InvocationEnded", f"{described.id!r} has already ended.")
         match action:
@@ -331,8 +344,8 @@ class InvocationActions:
                 changed = bool(await self._client.held.retry(described.id))
             case _:
                 changed = bool(await self._client.held.give_up(described.id))
-        log.info(f"invocation.{ACTIONS[action]}", invocation_id=described.id, by=request.state.login.subject)
-        return described.id, changed
+        log.info(f"invocation.{ACTIONS[action]}", invocation_id=described.id, by=login.subject)
+        return changed
 
 
 class _StreamResponse(EventSourceResponse):
@@ -364,7 +377,7 @@ class _StreamResponse(EventSourceResponse):
 
 
 def _unknown(id: str) -> RequestRefused:
-    text = f"No invocation has the ID {id!r}. An ID is a single path segment: write `/` as %2F."
+    text = f"No invocation has the ID {id!r}. In a URL, write `/` in an ID as %2F."
     return RequestRefused(HTTPStatus.NOT_FOUND, "UnknownInvocation", text)
 
 
@@ -379,6 +392,26 @@ async def describe(client: AgentClient, invocation_id: str) -> WorkflowExecution
             return None
         raise
     return described if described.workflow_type == WORKFLOW else None
+
+
+async def view_invocation(client: AgentClient, login: Login, id: str) -> VisibleInvocation:
+    """Return an invocation that a login may see, whether or not a worker has begun it.
+
+    Raises:
+        Refused: No such invocation exists, or the login may not see it. The two cases look the same.
+    """
+    described = await describe(client, id)
+    if described is None:
+        raise _unknown(id)
+    invocation = client.invocation(id)
+    try:
+        log = await invocation.log()
+        started = log.state.input or await read_invocation_input(client.temporal, described)
+    except (ForeignHistory, UnknownInvocation):
+        raise _unknown(id) from None
+    if not sees_invocation(login, started.requesters, started.tenant):
+        raise _unknown(id)
+    return VisibleInvocation(invocation, described, log, started)
 
 
 def get_id(request: Request) -> str:
