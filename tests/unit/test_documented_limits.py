@@ -18,6 +18,7 @@ from waystation.core.ids import MAX_SESSION_ID_CHARS
 from waystation.core.log import MAX_IGNORED_EVENTS, answers, decision
 from waystation.core.log.call import DEFAULT_DEADLINE_S
 from waystation.core.payload import MAX_VALUE_BYTES
+from waystation.interfaces.ag_ui import MAX_INVOCATIONS
 from waystation.storage import postgres
 from waystation.storage.driver import INLINE_LIMIT
 from waystation.tools.mcp_tool.mcp_session_manager import MAX_TOOLS, MAX_VALUES
@@ -81,6 +82,7 @@ LIMITS = {
         "approvers that": str(policy.MAX_QUORUM),
         "reminders and": str(policy.MAX_NOTICES),
         "remembered approvals": str(remembered.MAX_STANDING),
+        "invocations that a thread": str(MAX_INVOCATIONS),
         "receipts of the answers": str(answers.MAX_RECEIPTS),
         "ignored answers": str(MAX_IGNORED_EVENTS),
         "messages queued": f"{session_log.MAX_QUEUED}, or {size(session_log.MAX_QUEUED_BYTES)}",

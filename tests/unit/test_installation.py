@@ -20,7 +20,9 @@ from waystation.embedded import TemporalNotFound
 from waystation.version import ADK_VERSIONS, find_adk_problem
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-IMAGE_EXTRAS = set(re.findall(r"`(\w+)`", how_to("deploy").split("contains the extras ")[1].split(", in the ver")[0]))
+IMAGE_EXTRAS = set(
+    re.findall(r"`([\w-]+)`", how_to("deploy").split("contains the extras ")[1].split(", in the ver")[0])
+)
 LOCK = (ROOT / "verification" / "differential" / "requirements.lock").read_text()
 
 
@@ -116,7 +118,7 @@ def test_the_installation_page_lists_every_extra_once() -> None:
     """Every extra is in the list, because users could otherwise find it only through an error."""
     page = (ROOT / "docs" / "how-to" / "install.md").read_text()
     rows = re.findall(r"^\| (`.*?`) \|", page.split("## Supported versions")[0], re.MULTILINE)
-    listed = [extra for row in rows for extra in re.findall(r"`(\w+)`", row)]
+    listed = [extra for row in rows for extra in re.findall(r"`([\w-]+)`", row)]
     assert sorted(listed) == sorted(PROJECT["optional-dependencies"])
 
 
