@@ -124,7 +124,7 @@ def make_tokens(openid: FakeOpenId) -> dict[str, str]:
         "namesake": token("ann", roles=["authors"], org="globex"),
         "mallory": token("mallory", roles=["finance", "viewers", "authors"], org="globex"),
         "vera": token("vera", roles=["viewers"], org="acme"),
-        "erin": token("erin", roles=["finance"], org="acme"),
+        "erin": token("erin", roles=["finance", "authors"], org="acme"),
         "robot": token("robot", roles=["finance"], org="acme", azp="robot"),
         "elsewhere": token("ann", roles=["authors"], org="acme", aud="https://elsewhere.example.com"),
         "forged": stranger.token("ann", roles=["authors"], org="acme"),
