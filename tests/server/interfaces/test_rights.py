@@ -227,4 +227,5 @@ async def test_every_interface_gives_the_same_verdicts(serve: Serve, there: Inst
     assert till.paid == [4] * len(INTERFACES)
     decided = [line for audit in audits for line in audit if line["kind"] == "decided"]
     proofs = [(line["interface"], line["verified"]["subject"], line["verified"]["issuer"]) for line in decided]
+    assert len({line["args_digest"] for audit in audits for line in audit if line.get("action") == "edit"}) == 1
     assert proofs == [(interface.name, "ann", openid.url) for interface in INTERFACES.values()]

@@ -4,13 +4,12 @@ from collections.abc import Sequence
 
 from a2a.types import Message
 from a2a.utils.errors import InvalidParamsError, UnsupportedOperationError
-from google.protobuf.json_format import MessageToDict
 from pydantic import ValidationError
 
 from waystation.core.actions import ACTIONS
 from waystation.core.log import Log
 from waystation.core.payload import describe_faults, digest
-from waystation.interfaces.a2a_server.task_views import describe_call, may_continue
+from waystation.interfaces.a2a_server.task_views import describe_call, may_continue, read_data
 from waystation.interfaces.open_calls import OpenCall
 from waystation.web.call_api import AnswerBody, RefusedAnswer, Unconfirmed
 from waystation.web.logins import Login
@@ -37,11 +36,8 @@ def parse_answers(message: Message) -> list[TaskAnswer]:
     """
     answers = []
     for part in message.parts:
-        data = MessageToDict(part.data) if part.WhichOneof("content") == "data" else None
+        data = read_data(part) if part.WhichOneof("content") == "data" else None
         if isinstance(data, dict) and "action" in data:
-            # JSON of A2A has only floating-point numbers.
-            if isinstance(question := data.get("question"), float) and question.is_integer():
-                data["question"] = int(question)
             try:
                 answers.append(TaskAnswer.model_validate(data))
             except ValidationError as error:

@@ -2,9 +2,11 @@
 
 import base64
 import binascii
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 from urllib.parse import quote
 
 from a2a.types import (
@@ -269,14 +271,18 @@ def _parse_part(part: Part) -> JsonObject:
         case "url":
             return {"fileData": {"fileUri": part.url, **kind, **name}}
         case "data":
-            return {"text": format_data(part)}
+            return {"text": encode(read_data(part)).decode()}
         case _:
             return {"text": part.text}
 
 
-def format_data(part: Part) -> str:
-    """Return the data of a part as JSON text."""
-    return encode(MessageToDict(part.data)).decode()
+def read_data(part: Part) -> Any:
+    """Return the data of a part. Its numbers are all floating-point, so whole ones are converted to integers."""
+    return json.loads(json.dumps(MessageToDict(part.data)), parse_float=_parse_number)
+
+
+def _parse_number(text: str) -> int | float:
+    return int(text[:-2]) if text.endswith(".0") else float(text)
 
 
 def list_changes(before: Task, after: Task) -> Iterator[TaskStatusUpdateEvent | TaskArtifactUpdateEvent]:
