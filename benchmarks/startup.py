@@ -10,8 +10,8 @@ from statistics import fmean
 
 from benchmarks.comparison import Plan, in_turns
 from benchmarks.engine import worker_command
-from benchmarks.side import wait_for_pollers
-from benchmarks.table import Row, ratio
+from benchmarks.side import cpu_s, wait_for_pollers
+from benchmarks.table import Row, ratio, ratios
 from waystation.client import connect
 from waystation.embedded import EmbeddedServer
 
@@ -27,7 +27,7 @@ async def startup(plan: Plan) -> list[Row]:
         async with EmbeddedServer() as server:
             client = await connect(address=server.address)
 
-            async def until_polling_s(side: str) -> float:
+            async def until_polling_s(side: str) -> tuple[float, float]:
                 queue = f"startup-{uuid.uuid4().hex[:8]}"
                 floor = [sys.executable, "-m", "benchmarks.side", "benchmarks.floor", server.address, queue, "worker"]
                 command = worker_command(server.address, queue) if side == "engine" else floor
@@ -41,7 +41,7 @@ async def startup(plan: Plan) -> list[Row]:
                 )
                 try:
                     await wait_for_pollers(client, queue, [process])
-                    return time.perf_counter() - started
+                    return time.perf_counter() - started, cpu_s([process.pid])
                 finally:
                     process.kill()
                     process.wait()  # it was killed
@@ -49,6 +49,11 @@ async def startup(plan: Plan) -> list[Row]:
             # The first round compiles.
             starts = 1 if plan.quick else STARTS
             seconds = await in_turns(["floor", "engine"], plan.pairs * starts, until_polling_s, warm_up=1)
-    floor, engine = ([fmean(seconds[side][n :: plan.pairs]) for n in range(plan.pairs)] for side in ("floor", "engine"))
+
+    def means(side: str, kind: int) -> list[float]:
+        return [fmean(start[kind] for start in seconds[side][n :: plan.pairs]) for n in range(plan.pairs)]
+
+    (floor, floor_cpu), (engine, engine_cpu) = ((means(side, 0), means(side, 1)) for side in ("floor", "engine"))
     note = f"from exec to the server's list of pollers, mean of {starts}"
-    return [ratio("start of a worker", floor, engine, goal=1.5, unit_of_sides="s", note=note)]
+    cpu = ratios(floor_cpu, engine_cpu)
+    return [ratio("start of a worker", floor, engine, goal=1.7, cpu=cpu, unit_of_sides="s", note=note)]

@@ -1,9 +1,14 @@
-"""Agents that many tests serve. Each one follows a script, so a test states only its special options."""
+"""Agents that many tests serve, with their models and tools. Each one follows a script, so a test states only its
+special options.
+"""
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from tests.steps import LIMIT_S
 from waystation.agents import Agent, BaseAgent
+from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.long_running_tool import LongRunningFunctionTool
@@ -40,3 +45,51 @@ def model_of(agent: BaseAgent) -> ScriptedModel:
     assert isinstance(agent, Agent)
     assert isinstance(agent.model, ScriptedModel)
     return agent.model
+
+
+class Gate:
+    """Holds callers until the test opens it."""
+
+    def __init__(self) -> None:
+        self._reached, self._opened = asyncio.Event(), asyncio.Event()
+
+    async def passed(self) -> None:
+        """Wait until the gate is open. Tools and models call this."""
+        self._reached.set()
+        await self._opened.wait()
+
+    async def reached(self) -> None:
+        """Wait until a caller waits at the gate. Tests call this."""
+        async with asyncio.timeout(LIMIT_S):
+            await self._reached.wait()
+
+    def open(self) -> None:
+        """Let every caller through."""
+        self._opened.set()
+
+
+class HeldModel(ScriptedModel):
+    """A scripted model with one call that is held at a gate."""
+
+    def __init__(self, *replies: Any, held_call: int) -> None:
+        super().__init__(*replies)
+        self.gate, self._held_call = Gate(), held_call
+
+    async def generate(self, request: LlmRequest, *, on_text: Callable[[str], None] | None = None) -> LlmResponse:
+        """Return the next prepared reply, the held one when the gate is open."""
+        response = await super().generate(request, on_text=on_text)
+        if len(self.requests) == self._held_call:
+            await self.gate.passed()
+        return response
+
+
+class Till:
+    """Tools with a counted side effect."""
+
+    def __init__(self) -> None:
+        self.paid: list[int] = []
+
+    def pay(self, amount: int) -> dict[str, int]:
+        """Pay somebody."""
+        self.paid.append(amount)
+        return {"paid": amount}

@@ -188,5 +188,6 @@ def postgres(postgres_url: str) -> str:
 
     name = f"test_{uuid.uuid4().hex}"
     with psycopg.connect(f"{postgres_url}postgres", autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}".encode())
+        # Copying files takes two thirds of the time of the default strategy.
+        connection.execute(f"CREATE DATABASE {name} STRATEGY file_copy".encode())
     return f"{postgres_url}{name}"

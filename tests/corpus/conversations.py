@@ -8,12 +8,13 @@ from typing import Any
 
 from temporalio.client import WorkflowFailureError
 
+from tests.agents import Gate
 from tests.corpus.machine import without_machine
 from tests.server.sessions.conftest import settled_events
 from tests.server.sessions.test_sending import Held
 from tests.server.sessions.test_waiting import parked, paying
 from tests.server.sessions.turnstile import HeldReadings, decided
-from tests.server.workflows.outside import Gate, wait_for_joined_messages
+from tests.steps import wait_for_joined_messages
 from waystation.agents import Agent
 from waystation.client import Session
 from waystation.embedded import EmbeddedServer

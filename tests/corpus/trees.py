@@ -169,7 +169,7 @@ def needs_login() -> BaseAgent:
 
 def compacted() -> App:
     """Return an agent whose prompts are summarized while a call waits; the second summary replaces the first."""
-    return summarising(
+    return summarizing(
         speaker("clerk", calls(("book", {"days": 3})), *[calls(("count", {}))] * 4, says("I asked."), says("Booked.")),
         *[says(f"Summary {number}.", usage=Usage(total_tokens=3)) for number in range(1, 9)],
     )
@@ -178,10 +178,10 @@ def compacted() -> App:
 def compaction_fails() -> App:
     """Return an agent whose summarizing model refuses."""
     agent = speaker("clerk", *[calls(("count", {}))] * 2, says("Done."))
-    return summarising(agent, *[ModelRefused("quota", status=403)] * 8)
+    return summarizing(agent, *[ModelRefused("quota", status=403)] * 8)
 
 
-def summarising(agent: BaseAgent, *replies: Reply) -> App:
+def summarizing(agent: BaseAgent, *replies: Reply) -> App:
     """Return an app whose threshold is always reached."""
     config = EventsCompactionConfig(
         summarizer=LlmEventSummarizer(ScriptedModel(*replies)), token_threshold=1, event_retention_size=1

@@ -13,7 +13,7 @@ import pytest
 from temporalio.client import WorkflowHandle
 
 from benchmarks.actions import read_actions
-from tests.server.workflows.outside import LATE, until, waiting
+from tests.steps import PATIENT_SETTINGS, wait_for_calls, wait_until
 from waystation.agents import Agent
 from waystation.core.contract import ActivitySettings, Settings, WorkflowSettings
 from waystation.embedded import EmbeddedServer
@@ -37,7 +37,7 @@ async def read_marked(server: EmbeddedServer, marked: WorkflowHandle[Any, Any], 
         counted = await read_actions(server)
         return counted if counted.pop("SignalWorkflowExecution", 0) >= marks else Counter()
 
-    return await until(look, "the published actions")
+    return await wait_until(look, "the published actions")
 
 
 @pytest.fixture
@@ -46,14 +46,14 @@ async def count(payload_store: Path) -> AsyncIterator[Count]:
     async with EmbeddedServer(metrics=True) as server:
 
         async def count(
-            agent: Agent, *, settings: Settings = LATE, decide: bool = False, **options: Any
+            agent: Agent, *, settings: Settings = PATIENT_SETTINGS, decide: bool = False, **options: Any
         ) -> Counter[str]:
             options_of_worker: dict[str, Any] = {"settings": settings, "max_cached_workflows": 10, "verify": False}
             async with serving(agent, server=server, store=payload_store, **options_of_worker) as env:
                 marked = await env.temporal.start_workflow("Nothing", id=f"{uuid.uuid4()}", task_queue="nobody")
                 before = await read_marked(server, marked, 1)
                 invocation = await env.client.start(agent.name, "go", **options)
-                for call in await waiting(invocation, "fc-1") if decide else ():
+                for call in await wait_for_calls(invocation, "fc-1") if decide else ():
                     await invocation.approve(call.function_call_id)
                 await invocation.result()
                 return await read_marked(server, marked, 2) - before

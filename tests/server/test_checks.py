@@ -7,9 +7,9 @@ import pytest
 from temporalio.client import WorkflowHandle, WorkflowHistory
 from temporalio.worker import WorkflowRunner
 
-from tests.agents import payer
+from tests.agents import Till, payer
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Till, approve_and_finish, reject_and_finish, until_waiting
+from tests.steps import approve_and_finish, reject_and_finish, start_and_wait
 from waystation.client.agent_client import Invocation
 from waystation.core.log import Log
 from waystation.testing import Replays, assert_invocation_holds, assert_projection_matches, checks
@@ -33,7 +33,7 @@ class Overtaken(Invocation):
 async def test_progress_between_two_reads_is_not_a_difference(serve: Serve) -> None:
     """Both sides are read again before a difference counts."""
     async with serve(payer(Till().pay)) as env:
-        invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
+        invocation = await start_and_wait(env.client.start("payer", "go"), "fc-1")
         overtaken = Overtaken(env.client, invocation.handle)
         await assert_projection_matches(overtaken)
         assert overtaken.reads == 2
@@ -48,7 +48,7 @@ async def test_a_lasting_difference_is_reported(serve: Serve, monkeypatch: pytes
         return ([] if asked == "events" else {"x": 1}) if asked == name else await query(self, asked, *args)
 
     async with serve(payer(Till().pay)) as env:
-        invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
+        invocation = await start_and_wait(env.client.start("payer", "go"), "fc-1")
         with monkeypatch.context() as patched:
             patched.setattr(WorkflowHandle, "query", wrong)
             with pytest.raises(AssertionError, match="the workflow"):
@@ -93,7 +93,7 @@ async def test_an_invocation_is_replayed_as_requested(
     for name in ("replay", "divergence_of"):
         monkeypatch.setattr(checks, name, noting(getattr(checks, name)))
     async with serve(payer(Till().pay), verify=False) as env:
-        invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
+        invocation = await start_and_wait(env.client.start("payer", "go"), "fc-1")
         await assert_invocation_holds(invocation, replays=replays)
         await invocation.cancel()
     assert used == runners

@@ -10,8 +10,7 @@ import pytest
 from tests.documents import blocks, how_to
 from tests.server.cli.shell import Shell
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import ended, until_waiting, waiting
-from tests.steps import run
+from tests.steps import run, start_and_finish, start_and_wait, wait_for_calls
 from waystation.apps import App
 from waystation.apps.registry import Registry, discover
 from waystation.auth.credential_service.in_memory_credential_service import InMemoryCredentialService
@@ -131,7 +130,7 @@ async def test_approval_policies_apply(serve: Serve, registry: Registry) -> None
     model = ScriptedModel(calls(*invoice_calls), says("Done."))
     async with serve(app_with_plugins(registry, "invoice_agent"), model=model) as env:
         invocation = await env.client.start("invoice_agent", "go")
-        pending = await waiting(invocation, "fc-2", "fc-3", "fc-4")
+        pending = await wait_for_calls(invocation, "fc-2", "fc-3", "fc-4")
         policies = [call.policy for call in pending if call.policy]
         assert [(policy.approvers, policy.quorum) for policy in policies] == [
             ((), 1),
@@ -192,7 +191,7 @@ async def test_workflow_agents_run_in_order(serve: Serve, registry: Registry) ->
         return calls(("exit_loop", {})) if "wrong with it: Better." in instruction else "Vague."
 
     async with serve(app_with_plugins(registry, "article_agent"), model=FunctionModel(reply)) as env:
-        invocation = await ended(env.client.start("article_agent", "bread", user_id="writer"))
+        invocation = await start_and_finish(env.client.start("article_agent", "bread", user_id="writer"))
         assert await invocation.state() == {"history": "Old.", "science": "True.", "draft": "Better."}
 
 
@@ -216,7 +215,7 @@ async def test_callbacks_and_plugins_run(serve: Serve, registry: Registry) -> No
     """A callback answers one call and changes another; a plugin records both."""
     model = ScriptedModel(calls(("search", {"query": " "}), ("search", {"query": "CATS"})), says("Cats."))
     async with serve(app_with_plugins(registry, "archive_agent"), model=model) as env:
-        invocation = await ended(env.client.start("archive_agent", "cats", user_id="archivist"))
+        invocation = await start_and_finish(env.client.start("archive_agent", "cats", user_id="archivist"))
         responses = tool_responses([event async for event in invocation.events()])
         assert await invocation.state() == {"used:search": True, "uses": 1}
     assert responses == [{"error": "Say what to look for."}, {"result": ["something about cats"]}]
@@ -264,7 +263,7 @@ async def test_authentication_waits_for_a_key(
     async with serve(
         app_with_plugins(registry, "reader_agent"), model=model, services=Services(credentials=store)
     ) as env:
-        invocation = await until_waiting(env.client.start("reader_agent", "cats"), "fc-1")
+        invocation = await start_and_wait(env.client.start("reader_agent", "cats"), "fc-1")
         await invocation.authorize(store=store, credential="key-7c1e9a52")
         await invocation.result()
         assert tool_responses([event async for event in invocation.events()])[-1] == answer

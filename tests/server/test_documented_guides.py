@@ -10,7 +10,7 @@ import pytest
 
 from tests.documents import blocks, how_to
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import until, until_waiting
+from tests.steps import start_and_wait, wait_until
 from waystation import Agent, LongRunningFunctionTool
 from waystation.core.payload import JsonObject
 from waystation.models import LlmRequest, LlmResponse
@@ -91,7 +91,7 @@ async def test_a_program_cancels_an_invocation_and_reports_it(
     agent = Agent(name="asker", model=model, tools=[LongRunningFunctionTool(ask)])
     async with serve(agent, task_queue="waystation") as env:
         monkeypatch.setenv("TEMPORAL_ADDRESS", env.server.address)
-        invocation = await until_waiting(env.client.start("asker", "go"))
+        invocation = await start_and_wait(env.client.start("asker", "go"))
         monkeypatch.setattr(sys, "argv", ["cancel.py", invocation.id])
         await load("cancel", text).running
         assert await invocation.pending() == []
@@ -115,7 +115,7 @@ async def test_a_program_creates_a_schedule(serve: Serve, load: Load, monkeypatc
                 actions = (await schedule.describe()).info.recent_actions
                 return [getattr(action.action, "workflow_id", "") for action in actions]
 
-            await until(started, "a start")
+            await wait_until(started, "a start")
             (invocation_id,) = await started()
             assert invocation_id.startswith("morning-report-")
             assert (await env.client.invocation(invocation_id).result()).text == "All is well."

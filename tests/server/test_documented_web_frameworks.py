@@ -13,7 +13,7 @@ from tests.agents import PAY, payer
 from tests.documents import blocks, how_to
 from tests.fakes.openid import FakeOpenId
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import until_waiting
+from tests.steps import start_and_wait
 from tests.unit.identity.test_bearer import RESOURCE, write
 from waystation import Agent, ApprovalPolicy, NotAllowed, load_artifacts
 from waystation.artifacts import ObjectStoreArtifactService
@@ -76,7 +76,7 @@ async def test_an_application_lists_the_calls_of_a_token(
     agent = payer(pay, PAY, approval=ApprovalPolicy(approvers=("role:finance",)))
     async with serve(agent, verify=False) as env:
         list_calls = load("calls", CALLS, env, monkeypatch).list_calls
-        invocation = await until_waiting(env.client.start("payer", "pay 5"))
+        invocation = await start_and_wait(env.client.start("payer", "pay 5"))
         for role, expected in (("finance", [invocation.id]), ("sales", [])):
             found = await list_calls(env.client, own_openid.token("emil", roles=[role]))
             assert [call.invocation_id for call in found if call.invocation_id == invocation.id] == expected

@@ -8,7 +8,7 @@ from tests.fakes.acme_package import acme, install, site
 from tests.programs import command
 from tests.server.approvals.asking import asks_once
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import approve_and_finish, until
+from tests.steps import approve_and_finish, wait_until
 from waystation.activities.notifications import Channels
 from waystation.agents import Agent
 from waystation.artifacts import ObjectStoreArtifactService
@@ -39,7 +39,7 @@ async def test_an_invocation_uses_all_extensions_of_a_package(serve: Serve, acme
         result = await env.client.run("reader", "go")
         assert result.text == "acme-1 has read 1 contents."
         invocation = await env.client.start("writer", "go")
-        await until(lambda: asyncio.to_thread((acme / "pages.log").is_file), "a notification")
+        await wait_until(lambda: asyncio.to_thread((acme / "pages.log").is_file), "a notification")
         await approve_and_finish(invocation)
         for part in ("payloads", "artifacts"):
             assert await ObjectFiles(f"acme://shelf/{part}").below("") != []
@@ -52,7 +52,7 @@ async def test_an_invocation_uses_all_extensions_of_a_package(serve: Serve, acme
             assert ran.code == 0, ran.err
             return ran.out != "reader: 0\n"
 
-        await until(count, "the invocation in visibility")
+        await wait_until(count, "the invocation in visibility")
 
 
 async def test_doctor_lists_extensions_that_cannot_be_used(serve: Serve, acme: Path) -> None:

@@ -19,7 +19,7 @@ from temporalio.client import (
 from tests.server.conftest import Serve
 from tests.server.sessions.conftest import new_session
 from tests.server.sessions.test_client import ask, asking
-from tests.server.workflows.outside import waiting
+from tests.steps import wait_for_calls
 from waystation.agents import Agent
 from waystation.client import connect
 from waystation.client.agent_client import AgentClient
@@ -136,7 +136,7 @@ async def test_a_reader_that_the_server_restarts_continues_in_place(serve: Serve
         async for event in invocation.stream():
             numbers.append(event)
             if event.long_running_tool_ids:
-                await waiting(invocation, "fc-1")
+                await wait_for_calls(invocation, "fc-1")
                 await invocation.approve()
         # Not their times: who reads while the history grows cannot know yet that an empty workflow task will be
         # followed by another at once, together with which a replay takes it.

@@ -18,7 +18,7 @@ from tests.paths import ROOT
 from tests.server.approvals.asking import payer
 from tests.server.encryption.test_encrypted_namespace import asker, restart_with, write_keys
 from tests.server.processes.workers import Process
-from tests.server.workflows.outside import approve_and_finish, until, until_waiting, waiting
+from tests.steps import approve_and_finish, start_and_wait, wait_for_calls, wait_until
 from waystation.core.errors import InvalidAnswer
 from waystation.embedded import EmbeddedServer
 from waystation.history import format_saved_history
@@ -99,7 +99,7 @@ async def test_saved_histories_with_approvals_keep_replaying(
     write_keys(tmp_path / "keys.json", "first")
     monkeypatch.setenv(ENCRYPTION_VARIABLE, str(tmp_path / "keys.json"))
     async with EmbeddedServer() as server, AgentEnvironment(payer(pay), server=server, store=tmp_path / "store") as env:
-        invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
+        invocation = await start_and_wait(env.client.start("payer", "go"), "fc-1")
         with pytest.raises(InvalidAnswer):
             await invocation.answer("edit", "fc-1", args={"amount": "much"})
         if ends:
@@ -123,11 +123,11 @@ async def test_a_worker_without_the_key_holds_an_invocation_until_another_has_it
         restart_with(keys, "first")
         async with AgentEnvironment(agent, **place) as env:
             id = (await env.client.start("asker", "go")).id
-            await waiting(env.client.invocation(id), "fc-1")
+            await wait_for_calls(env.client.invocation(id), "fc-1")
         restart_with(keys, "second")
         async with AgentEnvironment(agent, **place) as env:
             await env.client.invocation(id).approve("fc-1", signal=True)
-            [problem] = await until(lambda: _list_task_failures(env, id), "a failed workflow task")
+            [problem] = await wait_until(lambda: _list_task_failures(env, id), "a failed workflow task")
             assert "encrypted with the key 'first'" in problem
             assert ENCRYPTION_VARIABLE in problem
         restart_with(keys, "second", "first")
@@ -161,7 +161,7 @@ async def test_the_codec_server_decrypts_as_a_process(tmp_path: Path) -> None:
         str(tmp_path / "store"),
     )
     async with Process(*command, environment=switches) as process:
-        [url] = await until(lambda: _find_urls(process), "the address of the server")
+        [url] = await wait_until(lambda: _find_urls(process), "the address of the server")
         with pytest.MonkeyPatch.context() as patch:
             for name in (ENCRYPTION_VARIABLE, USER_KEYS_VARIABLE):
                 patch.setenv(name, switches[name])

@@ -41,9 +41,11 @@ def loaded_by(module: str) -> set[str]:
             {"temporalio", "google.genai", TOOLS, "structlog", "waystation.agents"},
         ),
         ("waystation.workflows.invocation", {"google.genai", TOOLS, ACTIVITIES, "structlog", "waystation.agents"}),
-        ("waystation.tools", {"temporalio", "google.genai", ACTIVITIES, WORKFLOWS}),
         ("waystation.apps.registry", {"temporalio", "google.genai", ACTIVITIES, WORKFLOWS, "waystation.adk"}),
-        ("waystation.client.agent_client", {"google.genai", TOOLS, ACTIVITIES, WORKFLOWS, "joserfc"}),
+        (
+            "waystation.client.agent_client",
+            {"google.genai", TOOLS, ACTIVITIES, WORKFLOWS, "joserfc", "waystation.approvers"},
+        ),
         ("waystation.cli.program", {"temporalio", "google.genai", TOOLS, ACTIVITIES, WORKFLOWS, "joserfc"}),
         ("waystation.approvers", {"temporalio", "google.genai", TOOLS, ACTIVITIES, "starlette", "joserfc", "typer"}),
         ("waystation.identity", {"authlib", "httpx2", "temporalio", "google.genai", TOOLS}),

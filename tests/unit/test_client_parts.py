@@ -1,7 +1,5 @@
 """`AgentClient` is made of parts; its own methods for them only delegate."""
 
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -67,12 +65,6 @@ async def test_sessions_are_listed_by_calling_them_too() -> None:
     assert [entry async for entry in client.sessions.list(agent="a")] == []
     assert len(queries) == 2
     assert len(set(queries)) == 1
-
-
-def test_importing_the_client_package_loads_no_cryptography() -> None:
-    """Only a client that seals or verifies answers loads it, at first use."""
-    code = "import sys, waystation.client; print({'joserfc', 'waystation.approvers'} & set(sys.modules))"
-    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "set()"
 
 
 def test_every_exported_name_exists() -> None:

@@ -32,8 +32,8 @@ def test_the_turn_begins_with_the_users_last_text() -> None:
 
 def test_text_next_to_a_response_is_not_the_users() -> None:
     """Text next to a response is not the user's; an agent without summarization, for example, sends such text."""
-    contents = request(user_text("Summarise!"), answer("summary_agent", {"result": "Short."}, {"text": "Short."}))
-    assert latest_turn(contents) == ("Summarise!", [("summary_agent", {"result": "Short."})])
+    contents = request(user_text("Summarize!"), answer("summary_agent", {"result": "Short."}, {"text": "Short."}))
+    assert latest_turn(contents) == ("Summarize!", [("summary_agent", {"result": "Short."})])
 
 
 def test_the_work_of_another_agent_is_not_the_users_text() -> None:

@@ -1,10 +1,9 @@
 """Rules of CONTRIBUTING.md that a machine can check: names, sizes and words."""
 
 import ast
-import functools
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -33,31 +32,31 @@ MAX_METHODS = 20
 MAX_ATTRIBUTES = 16
 MAX_FUNCTION_LINES = 60
 BANNED = {
-    r"\bwho(m)?ever\b": "anyone who, or the person's role",
-    r"\bwhom\b": "who, or the person's role",
-    r"\bmeanwhile\b": "in the meantime, while",
-    r"\bat hand\b": "current, available",
-    r"\b(is|are|was|were|be|been|being) told\b": "is notified, receives, is asked to",
-    r"\bstand-ins?\b": "fake, scripted",
-    r"\bnoticeboard\b": "visibility",
-    r"\blook(s|ed|ing)? into\b": "verify, check",
-    r"\btak(es?|en|ing) (it|a call|calls|them) on\b": "claim",
-    r"\bgiven back\b": "released, returned",
-    r"\botherwise than\b": "differently from",
-    r"\b(go|goes|went|going) on\b": "continue",
-    r"\bunder way\b": "in flight, in progress",
-    r"\bof which\b": "whose, with",
-    r"\bfor want of\b": "without",
-    r"\bas it stands\b": "unchanged",
-    r"\bbe it\b": "whether",
-    r"\bnobody need\b": "no one needs to",
-    r"\b(hears?|heard) of\b": "learn of, receive",
-    r"(?<!there )\b(is|are) no (?!longer|more|less|one)[a-z]+": "is not a",
-    r'"""(What|Whose|Whom|Of what|Of which) ': "a noun or a verb first",
-    r"\b(colour|behaviour|favour|licence|centre)\w*": "American spelling",
-    r"\b\w+(authoris|recognis|summaris|normalis|initialis|serialis|organis|categoris)\w+": "American spelling",
+    r"who(m)?ever\b": "anyone who, or the person's role",
+    r"whom\b": "who, or the person's role",
+    r"meanwhile\b": "in the meantime, while",
+    r"at hand\b": "current, available",
+    r"(is|are|was|were|be|been|being) told\b": "is notified, receives, is asked to",
+    r"stand-ins?\b": "fake, scripted",
+    r"noticeboard\b": "visibility",
+    r"look(s|ed|ing)? into\b": "verify, check",
+    r"tak(es?|en|ing) (it|a call|calls|them) on\b": "claim",
+    r"given back\b": "released, returned",
+    r"otherwise than\b": "differently from",
+    r"(go|goes|went|going) on\b": "continue",
+    r"under way\b": "in flight, in progress",
+    r"of which\b": "whose, with",
+    r"for want of\b": "without",
+    r"as it stands\b": "unchanged",
+    r"be it\b": "whether",
+    r"nobody need\b": "no one needs to",
+    r"(hears?|heard) of\b": "learn of, receive",
+    r"(?<!there )(is|are) no (?!longer|more|less|one)[a-z]+": "is not a",
+    r'(?<=""")(what|whose|whom|of what|of which) ': "a noun or a verb first",
+    r"(colour|behaviour|favour|licence|centre)\w*": "American spelling",
+    r"(?!recognise url)\w*(author|recogn|summar|normal|initial|serial|organ|categor)is\w+": "American spelling",
 }
-"""Phrases of an earlier dialect, each with what to write instead. At most 25."""
+"""Phrases of an earlier dialect in lower case, each with what to write instead. At most 25."""
 
 
 def test_a_module_name_occurs_once() -> None:
@@ -136,8 +135,7 @@ def test_a_function_fits_on_a_screen() -> None:
     assert long == {}
 
 
-@functools.cache
-def texts() -> Mapping[Path, str]:
+def read_texts() -> dict[Path, str]:
     """Return everything that people read: code, tests, pages and documents."""
     tests = [path for top in ("tests", "verification") for path in (ROOT / top).rglob("*.py") if path not in UNREAD]
     pages = [*(ROOT / "waystation").rglob("*.html"), *(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]
@@ -145,15 +143,30 @@ def texts() -> Mapping[Path, str]:
     return {path.relative_to(ROOT): path.read_text() for path in places if not LINKS & set(path.parents)}
 
 
-@pytest.mark.parametrize("phrase", BANNED)
-def test_a_phrase_of_the_old_dialect_is_not_used(phrase: str) -> None:
-    """The table has a replacement for each phrase."""
-    hits = [
-        (path, text.count("\n", 0, match.start()) + 1, match[0])
-        for path, text in texts().items()
-        for match in re.finditer(phrase, text, re.IGNORECASE)
+def find_phrases(text: str) -> list[str]:
+    """Return the phrases in a text, each with its line and what to write instead."""
+    text, phrases = text.lower(), re.compile(rf"\b(?:{'|'.join(BANNED)})")  # eight times as fast as one after another
+    return [
+        f"line {text.count(chr(10), 0, match.start()) + 1}: {match[0]!r}; instead: {instead}"
+        for match in phrases.finditer(text)
+        for phrase, instead in BANNED.items()
+        if re.compile(phrase).match(text, match.start())
     ]
-    assert hits == [], f"Instead: {BANNED[phrase]}."
+
+
+def test_no_phrase_of_the_old_dialect_is_used() -> None:
+    """The table has a replacement for each phrase."""
+    assert {path: found for path, text in read_texts().items() if (found := find_phrases(text))} == {}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["x\nWhom to ask", "They were told.", '"""What it is."""', "It is no tool.", "The colours.", "It is authorised."],
+)
+def test_a_phrase_is_found_with_its_replacement(text: str) -> None:
+    """Letter case and the place in the text do not matter."""
+    assert find_phrases(text)
+    assert find_phrases("There is no tool. It is no longer pending. It continues, with the colors of the parent.") == []
 
 
 def test_the_list_of_phrases_stays_short() -> None:

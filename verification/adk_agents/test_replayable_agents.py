@@ -10,7 +10,7 @@ import pytest
 from tests.documents import blocks, how_to
 from tests.paths import ROOT
 from tests.server.conftest import verify_tree
-from tests.server.workflows.outside import failure, until_waiting
+from tests.steps import catch_failure, start_and_wait
 from verification.adk_agents.test_served_agents import AdkWorker, check, write
 from waystation.client import AgentClient
 from waystation.embedded import EmbeddedServer
@@ -128,14 +128,14 @@ async def test_a_body_continues_after_a_crash_if_it_takes_the_same_steps(
         async with worker() as process:
             queue = str(process.facts["task_queue"])
             client = await AgentClient.connect(address=server.address, task_queue=queue)
-            invocation = await until_waiting(client.start("story", "Go."), "fc-2-1")
+            invocation = await start_and_wait(client.start("story", "Go."), "fc-2-1")
             await process.kill()
         await invocation.answer("respond", "fc-2-1", response={"status": "allowed"}, signal=True)
         if change:
             (tmp_path / "story" / "agent.py").write_text(source("story", CHANGED[change][0]))
         async with worker():
             if change:
-                failed = await failure(invocation)
+                failed = await catch_failure(invocation)
                 assert (failed.type, failed.message.partition(". ")[0] + ".") == ("BodyChanged", CHANGED[change][1])
             else:
                 result = await invocation.result()
@@ -164,5 +164,5 @@ async def test_bodies_that_cannot_be_replayed_fail_with_the_remedy(
         client = await AgentClient.connect(address=server.address, task_queue=str(process.facts["task_queue"]))
         for name in REFUSED:
             invocation = await client.start(name, "Go.")
-            problems[name] = (await failure(invocation)).message
+            problems[name] = (await catch_failure(invocation)).message
     assert problems == {name: problem for name, (_, problem) in REFUSED.items()}

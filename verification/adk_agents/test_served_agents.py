@@ -13,7 +13,7 @@ from tests.documents import blocks, how_to
 from tests.paths import ROOT
 from tests.programs import undisturbed
 from tests.server.conftest import verify_tree
-from tests.server.workflows.outside import until_waiting, waiting
+from tests.steps import start_and_wait, wait_for_calls
 from verification.differential.conftest import PYTHON
 from waystation.cli.demo import WorkerProcess
 from waystation.client import AgentClient
@@ -189,11 +189,11 @@ async def test_an_unmodified_agent_continues_after_a_crash(
         async with worker() as first:
             queue = str(first.facts["task_queue"])
             client = await AgentClient.connect(address=server.address, task_queue=queue)
-            invocation = await until_waiting(client.start("refunds", "Refund order o-1."), "fc-2")
+            invocation = await start_and_wait(client.start("refunds", "Refund order o-1."), "fc-2")
             await first.kill()
         await invocation.answer("respond", "fc-2", response={"status": "allowed"}, signal=True)
         async with worker():
-            await waiting(invocation, "fc-3")
+            await wait_for_calls(invocation, "fc-3")
             await invocation.answer("approve", "fc-3")
             result = await invocation.result()
             await verify_tree(invocation)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.server.approvals.asking import listed, payer
 from tests.server.conftest import server_at
-from tests.server.workflows.outside import waiting
+from tests.steps import wait_for_calls
 from tests.store_servers import postgres_server
 from tests.tiers import SERVER_ADDRESS, find_cluster
 from verification.cluster.temporal_cluster import Cluster, build_programs, find_postgres, running_cluster
@@ -55,7 +55,7 @@ async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Clu
 
 async def approve_and_finish(invocation: Invocation) -> str:
     """Approve the only call of an invocation, and return the status in which the invocation ends."""
-    await waiting(invocation, "fc-1")
+    await wait_for_calls(invocation, "fc-1")
     await invocation.approve()
     return (await invocation.result()).status
 
@@ -103,7 +103,7 @@ async def test_each_message_has_the_turn_before_it(tmp_path: Path, asks: bool) -
         for _ in range(MESSAGES):
             sent = await session.send("next", when_busy="reject")
             if asks:
-                await waiting(await sent.invocation(), "fc-1")
+                await wait_for_calls(await sent.invocation(), "fc-1")
                 await sent.approve()
             said.append((await sent.result()).text)
         assert said == [str({"turns": turn, "user:turns": turn}) for turn in range(1, MESSAGES + 1)]

@@ -78,29 +78,24 @@ async def dev(
         raise CommandProblem(
             Exit.USAGE, f"{missing[0]!r} is not a folder with an agent. Create one with: {ctx.target.program} new NAME"
         )
-    out, chats, started_at = ctx.out, sys.stdin.isatty() and sys.stdout.isatty(), time.time()
-    usual = are_usual_ports_free()
+    started_at, usual = time.time(), are_usual_ports_free()
     server = EmbeddedServer(
         db_filename=db, port=USUAL_PORT if usual else None, ui_port=USUAL_UI_PORT if usual else None, ui=ui
     )
     async with server:
         ctx.obj = replace(ctx.target, address=server.address, namespace="default")
         demo = model == "demo" or (model is None and not _has_credentials())
-        arguments = ["--agents", *map(str, folders), "--project-file", ctx.target.project_file]
-        arguments += ["--address", server.address, "--namespace", "default"]
-        arguments += ["--task-queue", ctx.target.task_queue, "--allow-overrides", "--log-format", "json"]
-        arguments += ["--drain", "1", *(["--store", ctx.target.store] if ctx.target.store else [])]
-        client = await ctx.connect()
+        arguments = ["--agents", *map(str, folders), *_target_options(ctx), "--allow-overrides", "--drain", "1"]
         worker = DevelopmentWorker(
-            out,
+            ctx.out,
             watched,
-            [*arguments, *(["--model", "demo"] if demo else [])],
-            is_polled_by=partial(is_polled, client),
+            [*arguments, "--log-format", "json", *(["--model", "demo"] if demo else [])],
+            is_polled_by=partial(is_polled, await ctx.connect()),
             started_at=started_at,
         )
         web = asyncio.create_task(_serve_web(ctx, port))
         try:
-            out.facts(
+            ctx.out.facts(
                 [
                     ("server", f"{server.address}, with the data in {db.absolute()}"),
                     *([("Temporal", f"{server.ui_url} shows its workflows")] if ui else []),
@@ -108,17 +103,7 @@ async def dev(
                     ("watching", f"{watched.absolute()}: the worker restarts when a file changes"),
                 ]
             )
-            watching = asyncio.create_task(worker.keep_serving())
-            agents = await worker.wait_until_ready()
-            if agent is not None and agent not in agents:
-                places = ", ".join(map(str, folders))
-                raise CommandProblem(Exit.USAGE, f"No agent {agent!r} in {places!r}. Agents: {', '.join(agents)}.")
-            if chats:
-                return await chat(ctx, agent or agents[0], None, DEFAULT_USER, DEFAULT_APP, None, None, json=False)
-            stop = asyncio.Event()
-            handle_signals(stop.set, "SIGTERM")
-            await asyncio.wait([asyncio.create_task(stop.wait()), watching], return_when=asyncio.FIRST_COMPLETED)
-            return Exit.OK
+            return await _chat_or_wait(ctx, worker, agent, folders)
         finally:
             web.cancel()
             with suppress(asyncio.CancelledError):
@@ -132,6 +117,31 @@ def _find_folders(folder: Path | None) -> tuple[list[Path], Path]:
     if folder is None and project and (agents := project.get("agents")):
         return [Path(place) for place in agents], project.file.parent
     return [folder or Path()], folder or Path()
+
+
+def _target_options(ctx: CommandContext) -> list[str]:
+    """Return the options by which other processes use the same server, task queue, store and project file."""
+    target = ctx.target
+    options = ["--address", str(target.address), "--namespace", "default", "--project-file", target.project_file]
+    return [*options, "--task-queue", target.task_queue, *(["--store", target.store] if target.store else [])]
+
+
+async def _chat_or_wait(
+    ctx: CommandContext, worker: "DevelopmentWorker", agent: str | None, folders: list[Path]
+) -> Exit:
+    """Start the worker, and chat with an agent until the user leaves. Outside a terminal, wait for a signal instead."""
+    serving = asyncio.create_task(worker.keep_serving())
+    agents = await worker.wait_until_ready()
+    if agent is not None and agent not in agents:
+        raise CommandProblem(
+            Exit.USAGE, f"No agent {agent!r} in '{', '.join(map(str, folders))}'. Agents: {', '.join(agents)}."
+        )
+    if sys.stdin.isatty() and sys.stdout.isatty():
+        return await chat(ctx, agent or agents[0], None, DEFAULT_USER, DEFAULT_APP, None, None, json=False)
+    stop = asyncio.Event()
+    handle_signals(stop.set, "SIGTERM")
+    await asyncio.wait([asyncio.create_task(stop.wait()), serving], return_when=asyncio.FIRST_COMPLETED)
+    return Exit.OK
 
 
 def _has_credentials() -> bool:
@@ -295,10 +305,7 @@ def _end_with_parent() -> None:
 
 async def _serve_web(ctx: CommandContext, port: int) -> None:
     """Serve the web application in a process of its own, and write the link for logging in."""
-    store = ["--store", ctx.target.store] if ctx.target.store else []
-    command = [sys.executable, "-m", "waystation.cli", "--address", str(ctx.target.address), *store]
-    command += ["--namespace", "default", "--project-file", ctx.target.project_file]
-    command += ["--task-queue", ctx.target.task_queue, "web", "--port", str(port)]
+    command = [sys.executable, "-m", "waystation.cli", *_target_options(ctx), "web", "--port", str(port)]
     process = await asyncio.create_subprocess_exec(
         *bind_to_this_process(command), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
     )

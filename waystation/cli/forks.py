@@ -28,6 +28,7 @@ from waystation.configuration import login_name
 from waystation.core import summary
 from waystation.core.actions import Action
 from waystation.core.log import CallState
+from waystation.core.payload import JsonObject
 from waystation.presentation import terminal
 
 T = TypeVar("T")
@@ -81,35 +82,43 @@ async def fork(
     waiting for a person wait again. To ask the model again, pass the number of the event before its reply.
     """
     check_on_server(id)
-    client, out = await ctx.connect(), ctx.out
-    results = _parse_pairs("--result", 'CALL=JSON, such as fc-2={"price": 7}', result or (), parse_json_object)
-    answers = _parse_pairs("--answer", "CALL=approve or CALL=reject", answer or (), ACTIONS.__getitem__)
-    if both := sorted(results.keys() & answers.keys()):
-        raise CommandProblem(
-            Exit.USAGE,
-            f"{both[0]} is in both --result and --answer. A call with a result never waits for an answer. Remove one "
-            "of the two options.",
-        )
-    prepared = await client.forks.prepare(
+    results, answers = _parse_calls(result or (), answer or ())
+    prepared = await (await ctx.connect()).forks.prepare(
         id, event, message=message, instruction=instruction, model=model, agent=agent, results=results, id=new_id
     )
-    for call_id in answers:
-        if (call := prepared.log.state.calls.get(call_id)) and call.closed:
-            raise CommandProblem(
-                Exit.USAGE,
-                f"{call_id} already has its response at event {event}, so it will not wait in the fork. Remove its "
-                "--answer, or fork from an earlier event to answer it again.",
-            )
+    if closed := [call.id for call in prepared.log.state.calls.values() if call.closed and call.id in answers]:
+        raise CommandProblem(
+            Exit.USAGE,
+            f"{closed[0]} already has its response at event {event}, so it will not wait in the fork. Remove its "
+            "--answer, or fork from an earlier event to answer it again.",
+        )
     if not yes:
         _confirm([call for call in prepared.log.state.performing() if call.call.effect != "read"])
     invocation = await prepared.start(token=read_token(token_file))
-    out.result(
+    ctx.out.result(
         {"fork": {"id": invocation.id, "source": id, "event": event}},
         Text.assemble(
             (terminal.escape(invocation.id), "bold cyan"), f", a fork of {terminal.escape(id)} from its event {event}"
         ),
     )
     return await _follow(ctx, invocation, answers, by or login_name(), detach=detach)
+
+
+def _parse_calls(results: Sequence[str], answers: Sequence[str]) -> tuple[dict[str, JsonObject], dict[str, Action]]:
+    """Parse the options with responses and with answers, by the IDs of their calls.
+
+    Raises:
+        CommandProblem: An option is not valid, or a call is in both.
+    """
+    responses = _parse_pairs("--result", 'CALL=JSON, such as fc-2={"price": 7}', results, parse_json_object)
+    actions = _parse_pairs("--answer", "CALL=approve or CALL=reject", answers, ACTIONS.__getitem__)
+    if both := sorted(responses.keys() & actions.keys()):
+        raise CommandProblem(
+            Exit.USAGE,
+            f"{both[0]} is in both --result and --answer. A call with a result never waits for an answer. Remove one "
+            "of the two options.",
+        )
+    return responses, actions
 
 
 async def _follow(

@@ -123,21 +123,16 @@ async def run(
 
     Ctrl-C only stops following the invocation; the invocation continues.
     """
-    initial = parse_object("--state", state)
     if id == "":
         raise typer.BadParameter("the ID must not be empty", param_hint="--id")
-    limits = _parse_budget(budget, on_exhausted, prices)
-    out, client = ctx.out, await ctx.connect()
     options: dict[str, Any] = {
-        "state": initial,
-        "user_id": user,
-        "tenant": tenant,
-        "budget": limits,
-        "priority": priority,
+        "state": parse_object("--state", state),
+        "budget": _parse_budget(budget, on_exhausted, prices),
+        "token": read_token(token_file),
+        "streaming": timedelta(seconds=text_interval) if stream and text_interval else stream,
     }
-    token = read_token(token_file)
-    streaming = timedelta(seconds=text_interval) if stream and text_interval else stream
-    invocation = await client.start(agent, message, streaming=streaming, id=id, token=token, **options)
+    out, client = ctx.out, await ctx.connect()
+    invocation = await client.start(agent, message, id=id, user_id=user, tenant=tenant, priority=priority, **options)
     try:
         out.result(
             {"invocation_id": invocation.id, "existed": invocation.existed},

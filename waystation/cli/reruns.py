@@ -5,7 +5,7 @@ import json as json_module
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -104,13 +104,7 @@ async def rerun(
     the command asks for confirmation unless the tool's declared effect is `read`. Nothing is written to the server or
     the history.
     """
-    arguments, out = parse_object("--args", args), ctx.out
-    for_models, for_tools = _used_options(ctx, _FOR_MODELS), _used_options(ctx, _FOR_TOOLS)
-    if for_models and for_tools:
-        raise CommandProblem(
-            Exit.USAGE,
-            f"{for_tools[0]} is for tool calls and {for_models[0]} is for model calls. Use only one of them.",
-        )
+    arguments, kind, out = parse_object("--args", args), _find_kind(ctx), ctx.out
     client = None if is_file(source) else await ctx.connect()
     recording = await read_invocation(ctx, source, called)
     with _translate_errors(out):
@@ -126,15 +120,19 @@ async def rerun(
             conversations=_create_sessions(client) if client else None,
             on_heartbeat=lambda *details: _show_heartbeat(out, details),
         ) as workshop:
-            is_model_call = not find_calls(recording, event) and find_model_call_number(recording, event) is not None
+            if kind is None and not find_calls(recording, event):
+                kind = "model" if find_model_call_number(recording, event) is not None else "tool"
             result: Rerun
-            if for_models or (is_model_call and not for_tools):
+            if kind == "model":
                 edited = await _edit_prompt(out, workshop, recording, event, prompt, write_prompt, edit=edit)
                 if write_prompt:
                     return Exit.OK
-                name = None if model == DEMO else model
                 result = await workshop.rerun_model(
-                    recording, event, prompt=edited, instruction=instruction, model=name
+                    recording,
+                    event,
+                    prompt=edited,
+                    instruction=instruction,
+                    model=None if model == DEMO else model,
                 )
             else:
                 planned = await workshop.planned(recording, event, call=call, args=arguments)
@@ -168,6 +166,21 @@ def _translate_errors(out: Output) -> Iterator[None]:
         raise
 
 
+def _find_kind(ctx: CommandContext) -> Literal["model", "tool"] | None:
+    """Return which kind of call the used options are for, or None if they are for both.
+
+    Raises:
+        CommandProblem: Some are only for one kind, and some only for the other.
+    """
+    for_models, for_tools = _used_options(ctx, _FOR_MODELS), _used_options(ctx, _FOR_TOOLS)
+    if for_models and for_tools:
+        raise CommandProblem(
+            Exit.USAGE,
+            f"{for_tools[0]} is for tool calls and {for_models[0]} is for model calls. Use only one of them.",
+        )
+    return "model" if for_models else "tool" if for_tools else None
+
+
 def _used_options(ctx: CommandContext, names: Iterable[str]) -> list[str]:
     """Return which of the named options were used, in the form that users type."""
     return [f"--{name.replace('_', '-')}" for name in names if ctx.params[name] not in (None, False)]
@@ -179,8 +192,8 @@ def _create_stores(artifacts: str | None, memory: str | None, credentials: str |
 
 
 def _create_sessions(client: AgentClient) -> SessionHistories:
-    keeper = ScopeKeeper(client.temporal, LogCache(client.temporal, client.blobs))
-    return SessionHistories(client.temporal, client.blobs, keeper)
+    cache = LogCache(client.temporal, client.blobs)
+    return SessionHistories(client.temporal, client.blobs, ScopeKeeper(client.temporal, cache))
 
 
 def _confirm(out: Output, planned: PreparedCall, *, unapproved: bool) -> bool:

@@ -149,6 +149,9 @@ async def web(
     allow_any_account: AllowAnyAccount = False,
     allow_origin: AllowOrigin = None,
     interface: Interfaces = None,
+    adk: Annotated[
+        bool, typer.Option("--adk", help="Also serve ADK's `api_server` routes and, at /dev-ui/, its front end.")
+    ] = False,
     triggers: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help=f"File with the webhooks that start agents. Default: ${TRIGGERS_ENV}."),
@@ -197,7 +200,7 @@ async def web(
             artifacts=artifacts,
             limits=Limits(visibility_per_s=visibility_rate),
             usage=QuotaStore(quotas.store) if (quotas := read_quotas(None)) else None,
-            interfaces=load_interfaces(interface or ()),
+            interfaces=load_interfaces([*(interface or ()), *(["adk"] if adk else [])]),
             triggers=read_triggers(Path(hooks)) if (hooks := triggers or find_setting(TRIGGERS_ENV)) else {},
         )
         _check_urls(url, **{"--temporal-ui": temporal_ui})

@@ -257,18 +257,22 @@ class AgentClient:
         try:
             return Invocation(self, await start_invocation(self, invocation_id, params, token=token, priority=priority))
         except WorkflowAlreadyStartedError:
-            handle = self.temporal.get_workflow_handle(invocation_id)
-            given = Owner(ids.app_key(app or DEFAULT_APP, tenant), user_id or DEFAULT_USER)
-            found = await handle.describe()
-            owner = await read_owner(self.temporal, found)
-            key = found.raw_description.workflow_execution_info.priority.fairness_key
-            is_same = owner == given if owner else ids.tenant_of_fairness_key(key) == tenant
-            if found.workflow_type != WORKFLOW or not is_same:
-                raise InvalidInput(
-                    f"The ID {invocation_id!r} is in use by another workflow, or by an invocation of another user, app "
-                    "or tenant. Choose another ID."
-                ) from None
+            owner = Owner(ids.app_key(app or DEFAULT_APP, tenant), user_id or DEFAULT_USER)
+            return await self._find_existing(invocation_id, owner, tenant)
+
+    async def _find_existing(self, invocation_id: str, owner: Owner, tenant: str | None) -> Invocation:
+        """Return an invocation that exists, unless its ID belongs to something else, or to somebody else."""
+        handle = self.temporal.get_workflow_handle(invocation_id)
+        described = await handle.describe()
+        recorded = await read_owner(self.temporal, described)
+        key = described.raw_description.workflow_execution_info.priority.fairness_key
+        is_same = recorded == owner if recorded else ids.tenant_of_fairness_key(key) == tenant
+        if described.workflow_type == WORKFLOW and is_same:
             return Invocation(self, handle, existed=True)
+        raise InvalidInput(
+            f"The ID {invocation_id!r} is in use by another workflow, or by an invocation of another user, app or "
+            "tenant. Choose another ID."
+        ) from None
 
     async def searchable(self, tenant: str | None = None, *, again: bool = False) -> bool | None:
         """Return whether the namespace has the search attributes that an invocation needs.

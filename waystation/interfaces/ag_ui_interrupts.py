@@ -13,6 +13,7 @@ from waystation.core.errors import DigestMismatch, InvalidAnswer
 from waystation.core.log import CallState
 from waystation.core.payload import JsonObject, describe_faults
 from waystation.interfaces.open_calls import OpenCall
+from waystation.presentation import words
 from waystation.web.call_api import AnswerFields, Shown
 from waystation.web.typed_routes import Body
 
@@ -47,7 +48,7 @@ def make_interrupt(
     return Interrupt(
         id=pending.approval_id,
         reason=REASONS.get(pending.kind, f"waystation:{pending.kind}"),
-        message=pending.title or pending.hint or f"{pending.agent} asks about {pending.tool}.",
+        message=pending.title or words.hint(pending) or f"{pending.agent} waits for an answer about {pending.tool}.",
         tool_call_id=tool_call_id,
         subagent_run_id=subagent,
         response_schema=make_schema(call),

@@ -19,6 +19,7 @@ from waystation.core.errors import InvocationError, NotJson
 from waystation.core.log import (
     REQUEST_CONFIRMATION,
     REQUEST_CREDENTIAL,
+    CallState,
     Log,
     Wait,
     count_requests,
@@ -83,7 +84,7 @@ class SessionTurns:
                 belong to several invocations.
             AnswerRefused: A call cannot be answered for another reason.
         """
-        answers = [_to_answer(response, wakes=response is responses[-1]) for response in responses]
+        answers = [to_answer(response, wakes=response is responses[-1]) for response in responses]
         owners: dict[str, Invocation] = {}
         for response in responses:
             if not response.id:
@@ -142,9 +143,7 @@ class SessionTurns:
                     f"Function call {call_id!r} cannot receive another function response: it has its final response, "
                     "or its deadline has passed. Set `will_continue=True` in each response that others will follow."
                 )
-            # The ID of a response says whether it answers the latest request or the call itself.
-            question = question_of(call) if call_id == call.id else 2 * count_requests(call) - 1
-            await invocation.answer(action, call.id, question=question, **fields)
+            await invocation.answer(action, call.id, question=find_question(call, call_id), **fields)
             async for grown in invocation.follow():
                 if len(answered := _answers_to(grown, call_id)) > number:
                     break
@@ -173,7 +172,7 @@ class SessionTurns:
                 async for log, pieces in logs:
                     events = new_events(log, start, pieces)
                     start = max(start, len(log.state.events))
-                    is_over, length = log.state.outcome.ended or _is_parked(log), log.length
+                    is_over, length = log.state.outcome.ended or is_parked(log), log.length
                     for event in events:  # the log may grow while the program handles an event
                         if event.index in own:
                             continue
@@ -210,7 +209,7 @@ def _describe_failure(log: Log) -> InvocationError:
     return InvocationError(f"Invocation {log.invocation_id!r} failed. {reason}")
 
 
-def _is_parked(log: Log) -> bool:
+def is_parked(log: Log) -> bool:
     """Return whether the invocation does nothing before a call is answered."""
     state = log.state
     return (
@@ -219,6 +218,11 @@ def _is_parked(log: Log) -> bool:
         and not is_working(state)
         and state.unflushed() is None
     )
+
+
+def find_question(call: CallState, response_id: str) -> int:
+    """Return the question that a function response answers: its ID names the latest request, or the call itself."""
+    return question_of(call) if response_id == call.id else 2 * count_requests(call) - 1
 
 
 def _is_input(event: Event) -> bool:
@@ -234,7 +238,7 @@ def _answers_to(log: Log, call_id: str) -> list[int]:
     ]
 
 
-def _to_answer(response: types.FunctionResponse, *, wakes: bool) -> tuple[Action, JsonObject]:
+def to_answer(response: types.FunctionResponse, *, wakes: bool) -> tuple[Action, JsonObject]:
     """Return the action and the fields of the answer that a function response means.
 
     Raises:

@@ -117,7 +117,7 @@ class RecordedSessionService(BaseSessionService):
                 if not was_noted:
                     self.run.forget_session(session.id)
                 raise AlreadyExistsError(f"Session with id {session_id} already exists.") from None
-        return await self._read(session, GetSessionConfig())
+        return await read_session(session)
 
     async def start(self, session: client.Session, state: dict[str, Any] | None = None) -> None:
         """Start a session. If the server is still deleting one with the same ID, wait until it has deleted that one.
@@ -167,35 +167,10 @@ class RecordedSessionService(BaseSessionService):
             session = await self.handle(app_name, user_id, session_id)
             with suppress(UnknownSession):  # also if it is deleted while it is read
                 if await self.exists(session):
-                    return await self._read(session, config or GetSessionConfig())
+                    return await read_session(session, config)
             return None
 
         return await BACKGROUND.call(get())
-
-    async def _read(self, session: client.Session, config: GetSessionConfig) -> Session:
-        recorded, state = await session.events(), await session.state()
-        await session.started_invocations.caught_up()
-        counts = count_events(recorded)
-        for invocation_id in session.started_invocations.order:
-            if invocation_id not in session.started_invocations.reported:
-                try:
-                    log = await Invocation.from_id(session.client, invocation_id).log()
-                except UnknownInvocation:  # the server is deleting it
-                    continue
-                if new := log.state.events[counts[invocation_id] :]:
-                    recorded, state = [*recorded, *new], {**state, **log.state.session.values}
-        kept = [event for event in recorded if event.timestamp >= (config.after_timestamp or 0)]
-        if config.num_recent_events is not None:
-            kept = kept[max(len(kept) - config.num_recent_events, 0) :]
-        began = await describe_workflow(session.client.temporal, session.id) if not recorded else None
-        return Session(
-            id=session.given.session_id,
-            app_name=session.given.app,
-            user_id=session.given.user_id,
-            state={key: value for key, value in state.items() if not key.startswith("temp:")},
-            events=[Event.from_recorded(event) for event in kept],
-            last_update_time=began.start_time.timestamp() if began else recorded[-1].timestamp if recorded else 0.0,
-        )
 
     async def list_sessions(self, *, app_name: str, user_id: str | None = None) -> ListSessionsResponse:
         """Return the sessions of an app, least recently started first. A new session may be missing for a second."""
@@ -262,6 +237,38 @@ class RecordedSessionService(BaseSessionService):
 
     async def flush(self) -> None:
         """Do nothing: everything is recorded immediately."""
+
+
+async def read_session(session: client.Session, config: GetSessionConfig | None = None) -> Session:
+    """Return a session with its state and its events so far, also those of invocations that have not ended.
+
+    Raises:
+        UnknownSession: The session does not exist.
+    """
+    config = config or GetSessionConfig()
+    recorded, state = await session.events(), await session.state()
+    await session.started_invocations.caught_up()
+    counts = count_events(recorded)
+    for invocation_id in session.started_invocations.order:
+        if invocation_id not in session.started_invocations.reported:
+            try:
+                log = await Invocation.from_id(session.client, invocation_id).log()
+            except UnknownInvocation:  # the server is deleting it
+                continue
+            if new := log.state.events[counts[invocation_id] :]:
+                recorded, state = [*recorded, *new], {**state, **log.state.session.values}
+    kept = [event for event in recorded if event.timestamp >= (config.after_timestamp or 0)]
+    if config.num_recent_events is not None:
+        kept = kept[max(len(kept) - config.num_recent_events, 0) :]
+    began = await describe_workflow(session.client.temporal, session.id) if not recorded else None
+    return Session(
+        id=session.given.session_id,
+        app_name=session.given.app,
+        user_id=session.given.user_id,
+        state={key: value for key, value in state.items() if not key.startswith("temp:")},
+        events=[Event.from_recorded(event) for event in kept],
+        last_update_time=began.start_time.timestamp() if began else recorded[-1].timestamp if recorded else 0.0,
+    )
 
 
 async def _has_open_invocation(session: client.Session) -> bool:

@@ -271,13 +271,24 @@ class CallApi:
         answered call has the recorded `answer`.
         """
         view = await self._answers.find(request)
-        (outcome,) = await self.answer(request.state.login, {view.id: (view, body)}, body, key)
+        outcome = await self.answer_one(request.state.login, view, body, key)
+        if isinstance(outcome, Unconfirmed):
+            set_status(request, HTTPStatus.ACCEPTED)
+        return outcome
+
+    async def answer_one(
+        self, login: Login, view: CallView, body: AnswerBody, key: str | None
+    ) -> Accepted | Unconfirmed:
+        """Answer a visible call.
+
+        Raises:
+            RequestRefused: The answer does not count.
+        """
+        (outcome,) = await self.answer(login, {view.id: (view, body)}, body, key)
         if isinstance(outcome, RefusedAnswer):
             more = outcome.model_dump(mode="json", exclude={"problem"})
             status, kind = HTTPStatus(outcome.problem.status), outcome.problem.type.rpartition(":")[2]
             raise RequestRefused(status, kind, outcome.problem.detail, **more)
-        if isinstance(outcome, Unconfirmed):
-            set_status(request, HTTPStatus.ACCEPTED)
         return outcome
 
     async def answer_calls(self, request: Request, body: AnswersBody, key: str | None) -> Outcomes:

@@ -25,8 +25,9 @@ from waystation.web.shared_reads import current_age_s, record_reads
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 FORM = "application/x-www-form-urlencoded"
 JSON = "application/json"
+POLICY = "Content-Security-Policy"
 HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    POLICY: "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -90,7 +91,10 @@ class Guard:
         async def answer(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
+                own_policy = headers.get(POLICY)
                 headers.update(HEADERS)
+                if own_policy:  # that of the files of a front end from another package
+                    headers[POLICY] = own_policy
                 if age_s := current_age_s():
                     headers["Age"] = str(age_s)
                 await body.drain()
@@ -187,7 +191,7 @@ class Guard:
         """
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind not in accepted and (is_needed or kind):
-            text = f"The content type must be {' or '.join(accepted)}."
+            text = f"The content type must be {' or '.join(filter(None, accepted))}."
             raise RequestRefused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "InvalidRequest", text)
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > self._limits.body_bytes:

@@ -1,5 +1,6 @@
 """The OpenAPI document of the JSON API, from the typed routes of the route table."""
 
+import functools
 import inspect
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
@@ -67,13 +68,14 @@ def _describe_stream(data: JsonObject | None) -> JsonObject:
 
 def make_document_rows(table: Sequence[RouteRow]) -> list[RouteRow]:
     """Return the rows for the document about a table, and for the page on which people try its routes."""
-    document = make_document(table)
+    # Made when it is first read, because that takes ten times as long as the rest of the application.
+    make = functools.cache(lambda: make_document(table))
 
     async def serve_document(_: Request) -> Response:
-        return JSONResponse({**document, "servers": [{"url": root() or "/"}]})
+        return JSONResponse({**make(), "servers": [{"url": root() or "/"}]})
 
     async def serve_page(request: Request) -> Response:
-        return render_page("api.html", login=request.state.login, document=document, address=DOCUMENT)
+        return render_page("api.html", login=request.state.login, document=make(), address=DOCUMENT)
 
     return [RouteRow("GET", PAGE, serve_page, "login"), RouteRow("GET", DOCUMENT, serve_document, "login")]
 

@@ -120,7 +120,14 @@ class SessionPages:
         Raises:
             Refused: No such session exists, or the login may not see it. The two cases look the same.
         """
-        id, login = get_id(request), request.state.login
+        request.state.place = await self.find(request.state.login, get_id(request))
+
+    async def find(self, login: Login, id: str) -> Place:
+        """Return a session that a login may see, given its workflow ID.
+
+        Raises:
+            Refused: No such session exists, or the login may not see it. The two cases look the same.
+        """
         unknown = RequestRefused(HTTPStatus.NOT_FOUND, "UnknownSession", f"No session has the ID {id!r}.")
         if (names := parse_session_id(id)) is None:
             raise unknown
@@ -131,7 +138,7 @@ class SessionPages:
         if described is None or described.workflow_type != SESSION_WORKFLOW:
             raise unknown
         session = self._client.session(agent=ANY_AGENT, session_id=names[2], user_id=user, app=app, tenant=tenant)
-        request.state.place = Place(session, described, await read_session_entry(described, names))
+        return Place(session, described, await read_session_entry(described, names))
 
     async def check_own(self, request: Request) -> None:
         """Check that a login may send messages to the session in the path.

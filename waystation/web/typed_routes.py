@@ -95,7 +95,7 @@ class TypedRoute:
         if self.query is not None or request.query_params:
             values["query"] = parse_query(self.query or Query, request.query_params)
         if self.is_keyed:
-            values["key"] = _read_key(request)
+            values["key"] = read_key(request)
         if self.body is not None:
             values["body"] = await read_body(request, self.body)
         try:
@@ -158,7 +158,12 @@ async def read_body(request: Request, kind: type[BodyType]) -> BodyType:
     return body
 
 
-def _read_key(request: Request) -> str | None:
+def read_key(request: Request) -> str | None:
+    """Return the idempotency key of a request, or None.
+
+    Raises:
+        RequestRefused: It has other characters, or too many.
+    """
     key = request.headers.get(KEY_HEADER)
     if key is not None and not (len(key) <= MAX_KEY_CHARS and re.fullmatch(KEY_PATTERN, key)):
         text = f"{KEY_HEADER} must have 1 to {MAX_KEY_CHARS} printable characters of ASCII."

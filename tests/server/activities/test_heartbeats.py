@@ -9,9 +9,9 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowFailureError
 
+from tests.agents import Gate
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import LIMIT_S, Gate, until
-from tests.steps import run
+from tests.steps import LIMIT_S, run, wait_until
 from waystation.agents import Agent
 from waystation.testing import ScriptedModel, calls, responses, says
 from waystation.tools.function_tool import FunctionTool
@@ -75,7 +75,7 @@ async def test_what_a_tool_tells_stays_while_the_engine_beats(serve: Serve) -> N
                     seen[moment] = [payload.data for payload in each.heartbeat_details.payloads]
             return len(seen) > 1
 
-        await until(beaten_twice, "two heartbeats with something in them")
+        await wait_until(beaten_twice, "two heartbeats with something in them")
         gate.open()
         await invocation.result()
     assert list(seen.values()) == [[b'"half"']] * len(seen)
@@ -100,7 +100,7 @@ async def test_a_cancellation_arrives_as_soon_as_the_tool_needs_it(serve: Serve)
             pending = (await invocation.handle.describe()).raw_description.pending_activities
             return any(each.HasField("last_heartbeat_time") for each in pending)
 
-        await until(beaten, "the SDK's heartbeat")
+        await wait_until(beaten, "the SDK's heartbeat")
         await invocation.cancel()
         await asyncio.wait_for(cleaned.wait(), LIMIT_S)
         with pytest.raises(WorkflowFailureError):

@@ -11,7 +11,7 @@ from temporalio.client import Client
 
 from tests.server.activities.conftest import Pages
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import waiting
+from tests.steps import wait_for_calls
 from waystation.activities.session_history import TurnReader
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
@@ -45,7 +45,7 @@ async def env(serve: Serve) -> AsyncIterator[AgentEnvironment]:
 
 async def parked(invocation: Invocation, call: str) -> None:
     """Wait until an invocation waits for one call and does nothing else."""
-    await waiting(invocation, call)
+    await wait_for_calls(invocation, call)
     async with asyncio.timeout(20):
         async for log in invocation.follow():
             if [each.id for each in log.state.waiting()] == [call] and not is_working(log.state):

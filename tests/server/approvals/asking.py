@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from tests.server.workflows.outside import until
+from tests.steps import wait_until
 from waystation import Agent, AgentClient, AgentTool, FunctionTool, LongRunningFunctionTool
 from waystation.core.approval import PendingCall
 from waystation.models import LlmRequest, LlmResponse
@@ -46,7 +46,7 @@ async def listed(client: AgentClient, count: int, **filters: Any) -> list[Pendin
         matches = [call async for call in client.approvals.each(**filters)]
         return (matches,) if len(matches) == count else None
 
-    calls_listed = await until(look, f"{count} calls of {filters}")
+    calls_listed = await wait_until(look, f"{count} calls of {filters}")
     assert calls_listed is not None
     return calls_listed[0]
 

@@ -7,9 +7,10 @@ from datetime import timedelta
 
 import pytest
 
+from tests.agents import Till
 from tests.server.approvals.asking import asker, listed, payer
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Till, approve_and_finish, reject_and_finish, until_waiting, waiting
+from tests.steps import approve_and_finish, reject_and_finish, start_and_wait, wait_for_calls
 from waystation.client import Outcome
 from waystation.core.errors import AnswerUnconfirmed, DigestMismatch, UnknownCall
 from waystation.core.payload import JsonObject
@@ -26,7 +27,7 @@ async def test_each_call_has_its_own_result_and_a_refusal_stops_nothing(serve: S
     async with serve(payer(till.pay)) as env:
         started = [await env.client.start("payer", str(n)) for n in range(3)]
         for invocation in started:
-            await waiting(invocation, "fc-1")
+            await wait_for_calls(invocation, "fc-1")
         await started[0].approve()
         names = [f"{each.id}/fc-1" for each in started]
         addresses = [*names, names[2], "no-such/fc-1", "fc-1"]
@@ -83,7 +84,7 @@ async def test_the_number_of_simultaneous_answers_is_limited(serve: Serve) -> No
 async def test_progress_that_is_sent_again_counts_once(serve: Serve) -> None:
     """Progress does not close the call, so its ID identifies the repetition."""
     async with serve(asker()) as env:
-        invocation = await until_waiting(env.client.start("asker", "go"), "fc-1")
+        invocation = await start_and_wait(env.client.start("asker", "go"), "fc-1")
         results = []
         for status in ("50 %", "50 %", "60 %"):
             many = env.client.approvals.answer_all(
@@ -99,7 +100,7 @@ async def test_an_answer_without_a_worker_is_unknown_and_not_failed(serve: Serve
     till = Till()
     async with serve(payer(till.pay), verify=False) as env:
         queue = env.client.task_queue
-        invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
+        invocation = await start_and_wait(env.client.start("payer", "go"), "fc-1")
     name = [f"{invocation.id}/fc-1"]
     many = env.client.approvals.answer_all(name, "approve", confirm_within=timedelta(seconds=0.2))
     [unknown] = [each async for each in many]
@@ -154,8 +155,8 @@ async def test_an_id_of_a_sibling_invocation_answers_nothing_here(serve: Serve) 
     till = Till()
     async with serve(payer(till.pay)) as env:
         one, other = [await env.client.start("payer", n) for n in ("one", "other")]
-        await waiting(one, "fc-1")
-        [before] = await waiting(other, "fc-1")
+        await wait_for_calls(one, "fc-1")
+        [before] = await wait_for_calls(other, "fc-1")
         with pytest.raises(UnknownCall):
             await env.client.approvals.approve(f"{one.id}/{other.id}/fc-1")
         await env.client.approvals.approve(f"{one.id}/fc-1")

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+from tests.agents import Till
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Till, approve_and_finish, reject_and_finish, until_call, waiting
+from tests.steps import approve_and_finish, reject_and_finish, start_and_get_call, wait_for_calls
 from waystation.agents import Agent
 from waystation.core.approval import ApprovalPolicy, call_digest
 from waystation.core.errors import AnswerRefused, DigestMismatch
@@ -62,7 +63,7 @@ async def test_an_answer_with_another_digest_is_refused(serve: Serve) -> None:
         {"origin": "toolset:books"},
     ]
     async with serve(agent) as env:
-        invocation, call = await until_call(env.client.start("payer", "pay"), "fc-1")
+        invocation, call = await start_and_get_call(env.client.start("payer", "pay"), "fc-1")
         assert call.digest == digest_of(displayed)
         for change in changed:
             with pytest.raises(DigestMismatch):
@@ -90,7 +91,7 @@ async def test_arguments_changed_by_a_callback_after_the_approval_do_not_run(ser
 
     agent, model = payer(till, calls(("pay", {"amount": 5})), says("Sorry."), before_tool_callback=greedy)
     async with serve(agent) as env:
-        invocation, call = await until_call(env.client.start("payer", "pay"), "fc-1")
+        invocation, call = await start_and_get_call(env.client.start("payer", "pay"), "fc-1")
         if edited:
             await invocation.answer("edit", "fc-1", args={"amount": 4}, digest=call.digest)
         else:
@@ -113,11 +114,11 @@ async def test_a_repeated_id_of_a_model_is_another_call(serve: Serve) -> None:
     agent, _ = payer(till, *replies)
     async with serve(agent) as env:
         invocation = await env.client.start("payer", "pay")
-        first, second = await waiting(invocation, "fc-1", "fc-2")
+        first, second = await wait_for_calls(invocation, "fc-1", "fc-2")
         assert (first.args, second.args) == ({"amount": 1}, {"amount": 2})
         await invocation.approve("fc-1", digest=first.digest)
         await invocation.reject("fc-2", digest=second.digest)
-        (third,) = await waiting(invocation, "fc-3")
+        (third,) = await wait_for_calls(invocation, "fc-3")
         assert till.paid == [1]
         for old in ("fc-1", "fc-2"):
             with pytest.raises(AnswerRefused):
@@ -137,7 +138,7 @@ async def test_a_repeated_id_of_another_agent_is_another_call(serve: Serve) -> N
     transfer = {"functionCall": {"id": "fc-1", "name": "transfer_to_agent", "args": {"agent_name": "expert"}}}
     agent, _ = payer(till, calls(("pay", {"amount": 5})), reply_of(transfer), sub_agents=[expert])
     async with serve(agent) as env:
-        invocation, first = await until_call(env.client.start("payer", "pay"), "fc-1")
+        invocation, first = await start_and_get_call(env.client.start("payer", "pay"), "fc-1")
         await invocation.approve("fc-1", digest=first.digest)
 
         (other,) = await next_waiting(invocation, "fc-1")
@@ -176,7 +177,7 @@ async def test_a_forged_confirmation_of_a_model_confirms_nothing(serve: Serve) -
     till = Till()
     agent, model = payer(till, reply_of(named("x", {"amount": 5}), *FORGED), says("Done."))
     async with serve(agent) as env:
-        invocation, call = await until_call(env.client.start("payer", "pay"), "fc-1")
+        invocation, call = await start_and_get_call(env.client.start("payer", "pay"), "fc-1")
         assert till.paid == []
         await reject_and_finish(invocation, "fc-1", digest=call.digest)
     assert till.paid == []

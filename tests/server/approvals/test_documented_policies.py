@@ -7,7 +7,7 @@ import pytest
 
 from tests.documents import DOCS, blocks, how_to, section
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import waiting
+from tests.steps import wait_for_calls
 from waystation.agents import ApprovalRule
 from waystation.apps import App
 from waystation.apps.registry import Registry, discover
@@ -53,7 +53,7 @@ async def test_policies(serve: Serve, documented_agents: Registry) -> None:
     )
     async with serve(app_of(documented_agents, "support_agent"), model=model) as env:
         invocation = await env.client.start("support_agent", "go")
-        refund, question = await waiting(invocation, "fc-1", "fc-2")
+        refund, question = await wait_for_calls(invocation, "fc-1", "fc-2")
         await invocation.cancel()
     assert (refund.kind, refund.policy and refund.policy.approvers[0]) == ("confirmation", "role:support-lead")
     assert (question.kind, question.policy and question.policy.approvers) == ("long_running", ("role:legal",))
@@ -66,6 +66,6 @@ async def test_rules(serve: Serve, documented_agents: Registry) -> None:
     model = ScriptedModel(calls(*(("pay", args) for args in paid), ("rate", {"currency": "CHF"})), says("Done."))
     async with serve(app_of(documented_agents, "treasury_agent"), model=model) as env:
         invocation = await env.client.start("treasury_agent", "go")
-        pending = await waiting(invocation, "fc-1", "fc-2", "fc-3")
+        pending = await wait_for_calls(invocation, "fc-1", "fc-2", "fc-3")
         await invocation.cancel()
     assert [call.policy.quorum for call in pending if call.policy] == [2, 2, 1]

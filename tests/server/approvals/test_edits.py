@@ -6,14 +6,14 @@ import pytest
 
 from tests.server.conftest import Serve
 from tests.server.workflows.author_code import pay
-from tests.server.workflows.outside import (
+from tests.steps import (
     answer_and_finish,
     approve_and_finish,
-    quiet,
     reject_and_finish,
-    until_call,
-    until_waiting,
-    waiting,
+    start_and_get_call,
+    start_and_wait,
+    wait_for_calls,
+    wait_until_quiet,
 )
 from waystation.agents import Agent, ApprovalRule, SequentialAgent
 from waystation.client.agent_client import Invocation
@@ -49,7 +49,7 @@ async def test_edited_arguments_are_converted_and_run(serve: Serve) -> None:
     """The record and the digest contain the converted arguments."""
     agent = clerk(FunctionTool(pay, require_confirmation=True), {"amount": 500, "made_up": True})
     async with serve(agent) as env:
-        invocation, call = await until_call(env.client.start("clerk", "go"), "fc-1")
+        invocation, call = await start_and_get_call(env.client.start("clerk", "go"), "fc-1")
         await answer_and_finish(invocation, "edit", "fc-1", args={"amount": "50", "made_up": True}, digest=call.digest)
         log = await invocation.log()
     assert tool_responses(agent) == [
@@ -63,10 +63,10 @@ async def test_invalid_arguments_are_refused_and_the_call_stays_pending(serve: S
     """The sender of an update receives the error; the error of a signal is in the events."""
     agent = clerk(FunctionTool(pay, require_confirmation=True), {"amount": 500})
     async with serve(agent) as env:
-        invocation = await until_waiting(env.client.start("clerk", "go"), "fc-1")
+        invocation = await start_and_wait(env.client.start("clerk", "go"), "fc-1")
         if signal:
             await invocation.answer("edit", "fc-1", args={"amuont": 5}, by="dana", signal=True)
-            await quiet(invocation)
+            await wait_until_quiet(invocation)
             (event,) = [e for e in (await invocation.log()).state.events if e.custom_metadata]
             ignored = (event.custom_metadata or {})["ignored_answer"]
             assert (ignored["reason"], ignored["by"]) == ("InvalidAnswer", "dana")
@@ -76,7 +76,7 @@ async def test_invalid_arguments_are_refused_and_the_call_stays_pending(serve: S
             assert isinstance(error, InvalidAnswer)
             message = str(error)
         assert "do not fit 'pay': it has no parameter 'amuont'; parameter 'amount' is missing" in message
-        await waiting(invocation, "fc-1")
+        await wait_for_calls(invocation, "fc-1")
         await approve_and_finish(invocation, "fc-1")
     assert tool_responses(agent) == [("pay", {"paid": 500})]
 
@@ -90,7 +90,7 @@ async def test_an_edit_cannot_bypass_a_rule(serve: Serve) -> None:
     rules = [ApprovalRule(large, over={"amount": 1000}), ApprovalRule(small, over={"amount": 100})]
     agent = clerk(pay, {"amount": 500}, approval_rules=rules)
     async with serve(agent) as env:
-        invocation = await until_waiting(env.client.start("clerk", "go"), "fc-1")
+        invocation = await start_and_wait(env.client.start("clerk", "go"), "fc-1")
         error = await refused(invocation, {"amount": 5000}, by="dana")
         assert isinstance(error, NotAllowed)
         assert "needs different approvers" in str(error)
@@ -105,7 +105,7 @@ async def test_an_unauthorized_approver_learns_nothing_about_arguments(serve: Se
     policy = ApprovalPolicy(approvers=("dana",), verified=False)
     agent = clerk(FunctionTool(pay, approval=policy), {"amount": 500})
     async with serve(agent) as env:
-        invocation = await until_waiting(env.client.start("clerk", "go"), "fc-1")
+        invocation = await start_and_wait(env.client.start("clerk", "go"), "fc-1")
         error = await refused(invocation, {"amuont": 5}, by="mallory")
         assert isinstance(error, NotAllowed)
         assert "amount" not in str(error)
@@ -137,7 +137,7 @@ async def test_edited_arguments_of_other_tools_match_their_schema(serve: Serve) 
     """Edits of a gated call of a toolset's tool are validated against the tool's schema."""
     agent = clerk(Remotes(), {"count": 1}, "remote", approval_rules=[ApprovalRule(ApprovalPolicy(), tools="rem*")])
     async with serve(agent) as env:
-        invocation = await until_waiting(env.client.start("clerk", "go"), "fc-1")
+        invocation = await start_and_wait(env.client.start("clerk", "go"), "fc-1")
         assert "count: 11 is greater than the maximum of 10" in str(await refused(invocation, {"count": 11}))
         await answer_and_finish(invocation, "edit", "fc-1", args={"count": 9})
     assert tool_responses(agent) == [("remote", {"count": 9, "edited": {"args": {"count": {"from": 1, "to": 9}}}})]
@@ -172,11 +172,11 @@ async def test_after_a_deployment_an_edit_is_refused_with_a_reason(
 ) -> None:
     """The call stays pending and can be rejected."""
     async with serve(clerk(FunctionTool(pay, require_confirmation=True), {"amount": 5}), verify=False) as env:
-        invocation = await until_waiting(env.client.start("clerk", "go"), "fc-1")
-        await quiet(invocation)
+        invocation = await start_and_wait(env.client.start("clerk", "go"), "fc-1")
+        await wait_until_quiet(invocation)
     async with serve(after, task_queue=env.client.task_queue, verify=False):
         error = await refused(invocation, {"amount": 6})
         assert isinstance(error, kind)
         assert problem in str(error)
-        await waiting(invocation, "fc-1")
+        await wait_for_calls(invocation, "fc-1")
         await invocation.cancel()

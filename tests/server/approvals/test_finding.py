@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
+from tests.agents import Till
 from tests.server.approvals.asking import ask, asker, asks_once, boss, ids, listed, payer
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Till, approve_and_finish, ended, refusal, until, until_waiting
+from tests.steps import approve_and_finish, catch_refusal, start_and_finish, start_and_wait, wait_until
 from waystation.agents import Agent
 from waystation.core.contract import MAX_MEMO_CALLS
 from waystation.testing import FunctionModel, calls
@@ -71,7 +72,7 @@ async def test_an_invocation_lists_all_its_calls_although_its_memo_has_no_room_f
     model = FunctionModel(lambda request: calls(*[("ask", {"purpose": str(n)}) for n in range(MAX_MEMO_CALLS + 10)]))
     agent = Agent(name="many", model=model, tools=[LongRunningFunctionTool(ask)])
     async with serve(agent, verify=False) as env:
-        invocation = await until_waiting(
+        invocation = await start_and_wait(
             env.client.start("many", "go", user_id=env.client.task_queue),
             *(f"fc-{n + 1}" for n in range(MAX_MEMO_CALLS + 10)),
         )
@@ -113,16 +114,16 @@ async def test_one_call_is_got_with_large_arguments_and_refused_with_the_reason(
     )
     async with serve(asker(purpose="x" * 3_000), hurried) as env:
         approvals = env.client.approvals
-        invocation = await until_waiting(env.client.start("asker", "go"), "fc-1")
+        invocation = await start_and_wait(env.client.start("asker", "go"), "fc-1")
         assert (await approvals.get(f"{invocation.id}/fc-1")).args == {"purpose": "x" * 3_000}
-        assert await refusal(approvals.get(f"{invocation.id}/fc-2")) == "UnknownCall"
-        assert await refusal(approvals.get("no-such/fc-1")) == "UnknownCall"
-        assert await refusal(approvals.get("fc-1")) == "UnknownCall"
+        assert await catch_refusal(approvals.get(f"{invocation.id}/fc-2")) == "UnknownCall"
+        assert await catch_refusal(approvals.get("no-such/fc-1")) == "UnknownCall"
+        assert await catch_refusal(approvals.get("fc-1")) == "UnknownCall"
         await approvals.reject(f"{invocation.id}/fc-1", by="dana")
         await invocation.result()
-        assert await refusal(approvals.get(f"{invocation.id}/fc-1")) == "AlreadyAnswered"
-        late = await ended(env.client.start("hurried", "go"))
-        assert await refusal(approvals.get(f"{late.id}/fc-1")) == "Expired"
+        assert await catch_refusal(approvals.get(f"{invocation.id}/fc-1")) == "AlreadyAnswered"
+        late = await start_and_finish(env.client.start("hurried", "go"))
+        assert await catch_refusal(approvals.get(f"{late.id}/fc-1")) == "Expired"
 
 
 async def test_a_call_of_an_invocation_that_was_cancelled_waits_no_more(serve: Serve) -> None:
@@ -132,7 +133,7 @@ async def test_a_call_of_an_invocation_that_was_cancelled_waits_no_more(serve: S
         [call] = await listed(env.client, 1, user_id=env.client.task_queue)
         await invocation.cancel()
         await listed(env.client, 0, user_id=env.client.task_queue)
-        await until(lambda: _ended(invocation), "the end")
+        await wait_until(lambda: _ended(invocation), "the end")
         for asked in (env.client.approvals.get, env.client.approvals.approve):
             with pytest.raises(Exception, match="the invocation is cancelled") as refused:
                 await asked(call.approval_id)

@@ -12,7 +12,7 @@ import pytest
 from tests.agents import speaks
 from tests.server.conftest import Serve
 from tests.server.web.sites import site
-from tests.server.workflows.outside import until_waiting
+from tests.steps import start_and_wait
 from waystation import External
 from waystation.agents import Agent
 from waystation.approvers import Gatekeeper
@@ -75,7 +75,7 @@ async def ignored(invocation: Invocation) -> list[tuple[str, str | None]]:
 async def test_people_cannot_answer_for_a_machine(serve: Serve) -> None:
     """Each way of answering is refused with a reason, and a signal is recorded. The machine's answer counts."""
     async with serve(assessor()) as env:
-        invocation = await until_waiting(env.client.start("assessor", "go"))
+        invocation = await start_and_wait(env.client.start("assessor", "go"))
         for action, fields in (("approve", {}), ("reject", {}), ("respond", {"response": PAID}), ("claim", {})):
             with pytest.raises(NotAllowed, match="The machine 'claims' answers call 'fc-1', so people cannot"):
                 await invocation.answer(action, "fc-1", by="dana", **fields)  # type: ignore[arg-type]  # any action
@@ -95,7 +95,7 @@ async def test_people_cannot_answer_for_a_machine(serve: Serve) -> None:
 async def test_an_operator_replaces_a_silent_machine(serve: Serve) -> None:
     """The replacement needs a name and a comment. The model receives exactly the response; the rest is recorded."""
     async with serve(assessor()) as env:
-        invocation = await until_waiting(env.client.start("assessor", "go"))
+        invocation = await start_and_wait(env.client.start("assessor", "go"))
         listed = [call async for call in env.client.approvals.each(machines=True)]
         (call,) = [call for call in listed if call.invocation_id == invocation.id]
         assert (call.machine, call.progress_at) == ("claims", None)
@@ -124,7 +124,7 @@ async def test_an_operator_replaces_a_silent_machine(serve: Serve) -> None:
 async def test_only_calls_of_machines_can_be_replaced(serve: Serve) -> None:
     """People answer other long-running calls, as before."""
     async with serve(assessor(answered_by=None)) as env:
-        invocation = await until_waiting(env.client.start("assessor", "go"))
+        invocation = await start_and_wait(env.client.start("assessor", "go"))
         for action, fields in (("replace", {"response": PAID, "comment": "why"}), ("revoke", {})):
             with pytest.raises(InvalidAnswer, match="accepts"):
                 await invocation.answer(action, "fc-1", by="olga", **fields)  # type: ignore[arg-type]  # any action
@@ -160,7 +160,7 @@ async def test_the_url_is_the_only_proof_and_never_recorded(serve: Serve, people
     """Names prove nothing if workers have the key. The token that the history has is for one answer only."""
     claims = Claims()
     async with serve(assessor(claims.assess), identity=people.identity) as env:
-        invocation = await until_waiting(env.client.start("assessor", "go"))
+        invocation = await start_and_wait(env.client.start("assessor", "go"))
         with pytest.raises(NotAllowed, match="verified identity"):
             await Machine("claims").respond(invocation, PAID)
         for outsider in (people("claims"), people("dana", roles=["waystation-operator"])):
@@ -185,7 +185,7 @@ async def test_an_operator_must_be_one(serve: Serve, people: People) -> None:
     """With verification, only people with the role replace a machine, or revoke its URLs."""
     claims = Claims()
     async with serve(assessor(claims.assess), identity=people.identity) as env:
-        invocation = await until_waiting(env.client.start("assessor", "go"))
+        invocation = await start_and_wait(env.client.start("assessor", "go"))
         fields: JsonObject = {"response": PAID, "comment": "By phone."}
         with pytest.raises(NotAllowed, match="Its operators"):
             await people("dana").answer(invocation, "replace", "fc-1", **fields)
@@ -206,7 +206,7 @@ async def test_a_machine_completes_a_call_over_http(serve: Serve, people: People
         serve(assessor(claims.assess), identity=people.identity) as env,
         site(env.client, gatekeeper=gatekeeper(people)) as web,
     ):
-        invocation = await until_waiting(env.client.start("assessor", "go"))
+        invocation = await start_and_wait(env.client.start("assessor", "go"))
         url = f"{web.url}/completions/{claims.token()}"
         for _ in range(2):
             told = await post(url, {"response": {"step": 1}, "final": False})
@@ -227,7 +227,7 @@ async def test_a_stranger_learns_nothing_at_a_completion_url(serve: Serve, peopl
         serve(assessor(claims.assess), identity=people.identity) as env,
         site(env.client, gatekeeper=gatekeeper(people)) as web,
     ):
-        invocation = await until_waiting(env.client.start("assessor", "go"))
+        invocation = await start_and_wait(env.client.start("assessor", "go"))
         (call,) = await invocation.pending()
         place, keys = CompletionGrant.of(call, "default"), people.identity.completions
         assert keys is not None
@@ -254,7 +254,7 @@ async def test_a_revoked_url_ends_and_a_new_one_counts(serve: Serve, people: Peo
         serve(assessor(claims.assess), identity=people.identity) as env,
         site(env.client, gatekeeper=gatekeeper(people)) as web,
     ):
-        invocation = await until_waiting(env.client.start("assessor", "go"))
+        invocation = await start_and_wait(env.client.start("assessor", "go"))
         # The ID does not use up that of the machine's answer.
         await olga.answer(invocation, "revoke", "fc-1", comment="Leaked.", answer_id="completion")
         refused = await post(f"{web.url}/completions/{claims.token()}", {"response": PAID})
@@ -275,7 +275,7 @@ async def test_an_unverified_machine_cannot_pose_as_one_of_two_people(serve: Ser
     """The name of a machine counts in no quorum."""
     policy = ApprovalPolicy(quorum=2, verified=False)
     async with serve(assessor(answered_by=None, approval=policy)) as env:
-        invocation = await until_waiting(env.client.start("assessor", "go"))
+        invocation = await start_and_wait(env.client.start("assessor", "go"))
         with pytest.raises(NotAllowed, match="is a machine"):
             await invocation.approve("fc-1", by="machine:claims")
         for name in ("dana", "sam"):
@@ -290,7 +290,7 @@ async def test_no_progress_uses_up_the_final_answer(serve: Serve, people: People
         serve(assessor(claims.assess), identity=people.identity) as env,
         site(env.client, gatekeeper=gatekeeper(people)) as web,
     ):
-        invocation = await until_waiting(env.client.start("assessor", "go"))
+        invocation = await start_and_wait(env.client.start("assessor", "go"))
         url = f"{web.url}/completions/{claims.token()}"
         for id in ("completion", "0"):
             told = await post(url, {"response": {"step": id}, "final": False, "answer_id": id})
@@ -306,7 +306,7 @@ async def test_a_machine_that_repeats_its_url_does_not_publish_it(serve: Serve, 
         serve(assessor(claims.assess), identity=people.identity) as env,
         site(env.client, gatekeeper=gatekeeper(people)) as web,
     ):
-        invocation = await until_waiting(env.client.start("assessor", "go"))
+        invocation = await start_and_wait(env.client.start("assessor", "go"))
         url = f"{web.url}/completions/{claims.token()}"
         for final in (False, True):
             sent = {"response": {"callback": url, claims.token(): 1}, "final": final}

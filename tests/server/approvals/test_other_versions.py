@@ -9,9 +9,9 @@ from temporalio.client import WorkflowFailureError
 from temporalio.common import RetryPolicy
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
+from tests.agents import Till
 from tests.server.approvals.asking import payer
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Till
 
 
 @workflow.defn

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from tests.agents import model_of, payer
+from tests.agents import Till, model_of, payer
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Till, answer_and_finish, approve_and_finish, refusal, until_waiting
+from tests.steps import answer_and_finish, approve_and_finish, catch_refusal, start_and_wait
 from waystation.client.agent_client import Invocation
 from waystation.core.approval import ApprovalPolicy
 from waystation.core.payload import JsonObject
@@ -13,7 +13,7 @@ from waystation.testing import AgentEnvironment, responses
 
 async def start_pending(env: AgentEnvironment) -> Invocation:
     """Start the agent, and wait until the call is pending."""
-    return await until_waiting(env.client.start("payer", "pay 5"), "fc-1")
+    return await start_and_wait(env.client.start("payer", "pay 5"), "fc-1")
 
 
 def approval_notes(invocation_events: list[Any]) -> list[JsonObject]:
@@ -29,8 +29,8 @@ async def test_a_claimed_call_is_not_answered_by_others(serve: Serve) -> None:
         await invocation.answer("claim", by="ann")
         (pending,) = await invocation.pending()
         assert pending.claimed_by == "ann"
-        assert await refusal(invocation.approve(by="bob")) == "NotAllowed"
-        assert await refusal(invocation.answer("claim", by="bob")) == "NotAllowed"
+        assert await catch_refusal(invocation.approve(by="bob")) == "NotAllowed"
+        assert await catch_refusal(invocation.answer("claim", by="bob")) == "NotAllowed"
         # Ann may be on holiday.
         await invocation.answer("release", by="bob")
         await approve_and_finish(invocation, by="bob")
@@ -60,7 +60,7 @@ async def test_a_cancelled_call_is_reported_to_the_model_and_does_not_run(serve:
     async with serve(agent) as env:
         invocation = await start_pending(env)
         await answer_and_finish(invocation, "cancel", by="op", comment="out of date")
-        assert await refusal(invocation.approve("fc-1")) == "AlreadyAnswered"
+        assert await catch_refusal(invocation.approve("fc-1")) == "AlreadyAnswered"
     response = {
         "error": "This tool call was cancelled by a person.",
         "error_type": "Withdrawn",
@@ -77,10 +77,13 @@ async def test_a_policy_limits_actions_and_requires_fields(serve: Serve) -> None
     async with serve(payer(till.pay, approval=policy)) as env:
         invocation = await start_pending(env)
         (pending,) = await invocation.pending()
-        assert await refusal(invocation.approve(comment="ok")) == "DigestMismatch"
-        assert await refusal(invocation.approve(digest=pending.digest, comment=" ")) == "InvalidAnswer"
+        assert await catch_refusal(invocation.approve(comment="ok")) == "DigestMismatch"
+        assert await catch_refusal(invocation.approve(digest=pending.digest, comment=" ")) == "InvalidAnswer"
         edited = invocation.answer("edit", args={"amount": 1}, digest=pending.digest, comment="less")
-        assert await refusal(edited) == "InvalidAnswer"
-        assert await refusal(invocation.approve(digest=pending.digest, comment="ok", remember=True)) == "InvalidAnswer"
+        assert await catch_refusal(edited) == "InvalidAnswer"
+        assert (
+            await catch_refusal(invocation.approve(digest=pending.digest, comment="ok", remember=True))
+            == "InvalidAnswer"
+        )
         await approve_and_finish(invocation, digest=pending.digest, comment="ok")
     assert till.paid == [5]

@@ -8,8 +8,14 @@ from pydantic import BaseModel
 
 from tests.server.conftest import Serve
 from tests.server.workflows.author_code import pay
-from tests.server.workflows.outside import answer_and_finish, approve_and_finish, until_call, until_waiting, waiting
-from tests.steps import run
+from tests.steps import (
+    answer_and_finish,
+    approve_and_finish,
+    run,
+    start_and_get_call,
+    start_and_wait,
+    wait_for_calls,
+)
 from waystation.agents import Agent, ApprovalRule
 from waystation.apps import App
 from waystation.client.agent_client import Invocation
@@ -58,7 +64,7 @@ async def test_the_policy_is_recorded_with_the_call(serve: Serve) -> None:
         ("pay", {"amount": 5}), ("order", {"part": "x"}), ("look", {"where": "y"}), tools=[paying, ordering, look]
     )
     async with serve(agent) as env:
-        invocation = await until_waiting(env.client.start("clerk", "go"), "fc-1", "fc-2")
+        invocation = await start_and_wait(env.client.start("clerk", "go"), "fc-1", "fc-2")
         paid, ordered, looked = await recorded(invocation)
         await invocation.answer("approve", "fc-1", comment="ok")
         await invocation.respond({"granted": True}, "fc-2")
@@ -74,7 +80,7 @@ async def test_a_large_response_schema_is_not_in_the_memo(serve: Serve) -> None:
     schema = {"type": "object", "properties": {f"field_{n}": {"type": "string"} for n in range(100)}}
     tool = LongRunningFunctionTool(order, response_schema=schema)
     async with serve(clerk(("order", {"part": "x"}), tools=[tool])) as env:
-        invocation, listed = await until_call(env.client.start("clerk", "go"), "fc-1")
+        invocation, listed = await start_and_get_call(env.client.start("clerk", "go"), "fc-1")
         pending_call = await env.client.approvals.get(listed.approval_id)
         await invocation.cancel()
     assert (list(listed.response_schema or {}), pending_call.response_schema) == (["omitted_bytes"], schema)
@@ -92,7 +98,7 @@ async def test_the_rules_of_an_agent_precede_those_of_its_app(serve: Serve) -> N
     app = App(name="desk", root_agent=agent, approval_rules=[ApprovalRule(by_app, unless_effect="read")])
     async with serve(app) as env:
         invocation = await env.client.start("clerk", "go")
-        first, second = await waiting(invocation, "fc-1", "fc-2")
+        first, second = await wait_for_calls(invocation, "fc-1", "fc-2")
         assert [call.approval for call in await recorded(invocation)] == [by_agent, by_app]
         assert (first.kind, second.kind) == ("confirmation", "confirmation")
         await invocation.approve("fc-1")
@@ -133,7 +139,7 @@ async def test_arguments_changed_by_callbacks_are_displayed_and_run(serve: Serve
         ("pay", {"amount": 149}), tools=[FunctionTool(pay, require_confirmation=True)], before_tool_callback=rounded
     )
     async with serve(agent) as env:
-        invocation, call = await until_call(env.client.start("clerk", "go"), "fc-1")
+        invocation, call = await start_and_get_call(env.client.start("clerk", "go"), "fc-1")
         assert call.args == {"amount": 100}
         await approve_and_finish(invocation, "fc-1", digest=call.digest)
         (called,) = [
@@ -159,7 +165,7 @@ async def test_a_tool_that_asks_displays_its_own_arguments(serve: Serve) -> None
     tool = FunctionTool(book, approval=POLICY, require_confirmation=lambda: False)
     agent = clerk(("book", {"days": 1}), tools=[tool], before_tool_callback=at_least_two)
     async with serve(agent) as env:
-        invocation, call = await until_call(env.client.start("clerk", "go"), "fc-1")
+        invocation, call = await start_and_get_call(env.client.start("clerk", "go"), "fc-1")
         assert (call.hint, call.args) == ("2 days?", {"days": 2})
         await answer_and_finish(invocation, "approve", "fc-1", comment="ok", digest=call.digest)
     assert responses(agent.model.requests[-1])[-1] == ("book", {"booked": 2, "comment": "ok"})  # type: ignore[union-attr]  # as above

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from tests.agents import payer
+from tests.agents import Till, payer
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Till, approve_and_finish, cut, refusal, until_waiting, waiting
+from tests.steps import approve_and_finish, catch_refusal, force_continue_as_new, start_and_wait, wait_for_calls
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core.approval import ApprovalPolicy
@@ -18,7 +18,7 @@ def payer_of(till: Till, **policy: Any) -> Agent:
 
 async def start_pending(env: AgentEnvironment, **params: Any) -> Invocation:
     """Start the agent, and wait until the call is pending."""
-    return await until_waiting(env.client.start("payer", "pay 5", **params), "fc-1")
+    return await start_and_wait(env.client.start("payer", "pay 5", **params), "fc-1")
 
 
 async def test_a_call_waits_until_enough_people_have_approved_it(serve: Serve) -> None:
@@ -27,7 +27,7 @@ async def test_a_call_waits_until_enough_people_have_approved_it(serve: Serve) -
     async with serve(payer_of(till)) as env:
         invocation = await start_pending(env)
         first = await invocation.approve(by="ann")
-        (pending,) = await waiting(invocation, "fc-1")
+        (pending,) = await wait_for_calls(invocation, "fc-1")
         assert (first["approved_by"], first["lacking"]) == (["ann"], 1)
         assert pending.approved_by == ("ann",)
         assert till.paid == []
@@ -43,10 +43,10 @@ async def test_the_editor_is_the_first_to_approve_the_changed_call(serve: Serve)
         (before,) = await invocation.pending()
         await invocation.approve(by="ann")
         edit_receipt = await invocation.answer("edit", "fc-1", by="bob", args={"amount": 4})
-        (after,) = await waiting(invocation, "fc-1")
+        (after,) = await wait_for_calls(invocation, "fc-1")
         assert (after.args, after.approved_by) == ({"amount": 4}, ("bob",))
         assert edit_receipt["digest"] == after.digest != before.digest
-        assert await refusal(invocation.approve(by="ann", digest=before.digest)) == "DigestMismatch"
+        assert await catch_refusal(invocation.approve(by="ann", digest=before.digest)) == "DigestMismatch"
         await approve_and_finish(invocation, by="ann", digest=after.digest)
     assert till.paid == [4]
 
@@ -62,11 +62,11 @@ async def test_votes_survive_continue_as_new(serve: Serve) -> None:
             task_queue=env.client.task_queue,
         )
         invocation = Invocation(env.client, handle)
-        await waiting(invocation, "fc-1")
+        await wait_for_calls(invocation, "fc-1")
         await invocation.approve(by="ann")
-        await cut(invocation)
-        (pending,) = await waiting(invocation, "fc-1")
+        await force_continue_as_new(invocation)
+        (pending,) = await wait_for_calls(invocation, "fc-1")
         assert pending.approved_by == ("ann",)
-        assert await refusal(invocation.approve(by="ann")) == "AlreadyAnswered"
+        assert await catch_refusal(invocation.approve(by="ann")) == "AlreadyAnswered"
         await approve_and_finish(invocation, by="bob")
     assert till.paid == [5]

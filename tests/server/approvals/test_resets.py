@@ -4,8 +4,7 @@ import pytest
 from temporalio.api.enums.v1 import ResetReapplyExcludeType
 
 from tests.server.conftest import Serve
-from tests.server.workflows import outside
-from tests.server.workflows.outside import approve_and_finish, reject_and_finish, until_waiting, waiting
+from tests.steps import approve_and_finish, reject_and_finish, reset_run, start_and_wait, wait_for_calls
 from waystation.agents import Agent
 from waystation.approvers.audit import gather_invocation
 from waystation.client.agent_client import Invocation
@@ -41,7 +40,7 @@ async def reset(
     Its call is pending after the second, and the third processes the answer; `without` lists events that are not sent
     again.
     """
-    await outside.reset(env.temporal, await invocation.history(), task, without=without)
+    await reset_run(env.temporal, await invocation.history(), task, without=without)
     return env.client.invocation(invocation.id)
 
 
@@ -56,7 +55,7 @@ async def test_an_answer_that_a_reset_repeats_has_one_effect(serve: Serve, signa
     """The tool runs again with the same idempotency key without a run ID, so the provider recognizes it."""
     cashier = Cashier()
     async with serve(payer(cashier), tasks_may_fail=True) as env:
-        invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
+        invocation = await start_and_wait(env.client.start("payer", "go"), "fc-1")
         await approve_and_finish(invocation, "fc-1", signal=signal)
         reset_invocation = await reset(env, invocation, 3)
         assert (await reset_invocation.result()).text == "Paid."
@@ -69,10 +68,10 @@ async def test_an_answer_that_precedes_its_question_does_not_count(serve: Serve,
     """The server repeats an answer before the run knows the call, so it is ignored, and the approver is asked again."""
     cashier = Cashier()
     async with serve(payer(cashier), tasks_may_fail=True) as env:
-        invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
+        invocation = await start_and_wait(env.client.start("payer", "go"), "fc-1")
         await approve_and_finish(invocation, "fc-1", signal=signal)
         reset_invocation = await reset(env, invocation, 2)
-        await waiting(reset_invocation, "fc-1")
+        await wait_for_calls(reset_invocation, "fc-1")
         assert cashier.runs == 1
         await reject_and_finish(reset_invocation, "fc-1")
     assert cashier.runs == 1
@@ -82,10 +81,10 @@ async def test_a_reset_may_leave_answers_out(serve: Serve) -> None:
     """`temporal workflow reset --reapply-exclude All` does so, and the approver is asked again."""
     cashier = Cashier()
     async with serve(payer(cashier), tasks_may_fail=True) as env:
-        invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
+        invocation = await start_and_wait(env.client.start("payer", "go"), "fc-1")
         await approve_and_finish(invocation, "fc-1")
         reset_invocation = await reset(env, invocation, 3, without=ANSWERS)
-        await waiting(reset_invocation, "fc-1")
+        await wait_for_calls(reset_invocation, "fc-1")
         assert cashier.runs == 1
         await reject_and_finish(reset_invocation, "fc-1")
     assert cashier.runs == 1
@@ -99,7 +98,7 @@ async def test_a_reader_follows_an_invocation_over_a_reset(serve: Serve) -> None
         async for log in invocation.follow():
             if log.state.pending() and not was_reset:
                 reset_invocation, was_reset = await reset(env, invocation, 2), True
-                await waiting(reset_invocation, "fc-1")
+                await wait_for_calls(reset_invocation, "fc-1")
                 await reset_invocation.approve("fc-1")
         assert log.state.outcome.ended is not None
         assert log.state.result().text == "Paid."
@@ -108,10 +107,10 @@ async def test_a_reader_follows_an_invocation_over_a_reset(serve: Serve) -> None
 async def test_an_audit_names_the_reset(serve: Serve) -> None:
     """An audit names the reset, because the history of the new run alone would look complete."""
     async with serve(payer(Cashier()), tasks_may_fail=True) as env:
-        invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
+        invocation = await start_and_wait(env.client.start("payer", "go"), "fc-1")
         before = (await invocation.handle.describe()).run_id
         reset_invocation = await reset(env, invocation, 2)
-        await waiting(reset_invocation, "fc-1")
+        await wait_for_calls(reset_invocation, "fc-1")
         await approve_and_finish(reset_invocation, "fc-1")
         account = (await gather_invocation(env.client, invocation.id)).by_invocation[invocation.id]
         assert [entry["run_id"] for entry in account if entry["kind"] == "reset"] == [before]

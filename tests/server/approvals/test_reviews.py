@@ -11,13 +11,7 @@ from tests.fakes.openid import FakeOpenId
 from tests.server.approvals.asking import asks_once
 from tests.server.conftest import Serve
 from tests.server.identity import test_deciding as deciding
-from tests.server.workflows.outside import (
-    answer_and_finish,
-    approve_and_finish,
-    reject_and_finish,
-    until_waiting,
-    waiting,
-)
+from tests.steps import answer_and_finish, approve_and_finish, reject_and_finish, start_and_wait, wait_for_calls
 from tests.unit.identity.conftest import Installation, installed
 from waystation.agents import Agent
 from waystation.client.agent_client import AgentClient, Invocation
@@ -64,7 +58,7 @@ ASKER = Agent(name="asker", model=asks_once("ask", {"purpose": "x"}), tools=[RUL
 
 async def start_pending(env: AgentEnvironment, agent: str = "payer") -> Invocation:
     """Return an invocation with a pending call."""
-    return await until_waiting(env.client.start(agent, "go"), "fc-1")
+    return await start_and_wait(env.client.start(agent, "go"), "fc-1")
 
 
 async def reviews(invocation: Invocation) -> list[Verification]:
@@ -112,7 +106,7 @@ async def test_without_a_configuration_a_token_proves_nothing(serve: Serve, ther
         sealed = there.sealer.seal("token", namespace="default", approval_id=f"{invocation.id}/fc-1", answer=answer)
         with pytest.raises(NotAllowed, match="Start them with --identity FILE"):
             await invocation.approve("fc-1", token=sealed)
-        await waiting(invocation, "fc-1")
+        await wait_for_calls(invocation, "fc-1")
         await invocation.cancel()
 
 
@@ -189,7 +183,7 @@ async def test_a_second_approval_does_not_answer_the_call_that_the_first_one_con
         provider.let.set()
         outcomes = await asyncio.gather(first, second, return_exceptions=True)
         assert sorted(type(outcome).__name__ for outcome in outcomes) == ["AlreadyAnswered", "dict"]
-        (call,) = await waiting(invocation, "fc-1")
+        (call,) = await wait_for_calls(invocation, "fc-1")
         assert call.kind == "long_running"
         with pytest.raises(AlreadyAnswered, match="not for the question"):
             await invocation.approve("fc-1", question=1)

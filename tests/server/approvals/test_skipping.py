@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.agents import PAY, payer, speaks
-from tests.server.workflows.outside import Till, until_waiting, waiting
+from tests.agents import PAY, Till, payer, speaks
 from tests.server.workflows.test_continuing import called, family, in_run, start_with_cuts
+from tests.steps import start_and_wait, wait_for_calls
 from waystation.core import ids
 from waystation.core.approval import ApprovalPolicy, Escalation
 from waystation.core.errors import NotAllowed
@@ -60,7 +60,7 @@ async def test_tokens_expire_by_the_same_clock(serve: Open, people: People) -> N
     """A token from before the skip has expired. A new one counts, although the computer's clock is behind it."""
     till, dana = Till(), people("dana")
     async with serve(payer(till.pay, approval=ApprovalPolicy(approvers=("dana",)))) as env:
-        invocation = await until_waiting(env.client.start("payer", "go"))
+        invocation = await start_and_wait(env.client.start("payer", "go"))
         answer = {"function_call_id": "fc-1", "action": "approve", "answer_id": "a-1"}
         old = dana.token(namespace="default", approval_id=ids.approval(invocation.id, "fc-1"), answer=answer)
         await env.skip(days=2)
@@ -98,9 +98,9 @@ async def test_the_time_of_a_caller_stands_still(serve: Open) -> None:
     async with serve(speaks("boss", calls(("helper", {"request": "pay"})), PAY, says("Over."), tools=tools)) as env:
         invocation = await env.client.start("boss", "go")
         await env.skip(days=30)
-        await waiting(invocation, "fc-2")
+        await wait_for_calls(invocation, "fc-2")
         await env.skip(days=4)
-        await waiting(invocation, "fc-2")
+        await wait_for_calls(invocation, "fc-2")
         await env.skip(days=1)
         assert (await invocation.result()).text == "Over."
     assert till.paid == []
@@ -119,7 +119,7 @@ async def test_a_session_catches_up(serve: Open) -> None:
         await first.result()
         await env.skip(days=2)
         second = await session.send("go")
-        [after] = await waiting(second, "fc-1")
+        [after] = await wait_for_calls(second, "fc-1")
         await second.approve()
         await second.result()
     assert after.requested_at - before.requested_at == pytest.approx(5 * DAY.total_seconds(), abs=HOUR_S)
@@ -170,7 +170,7 @@ async def test_a_caller_that_has_continued_as_new_stands_still(serve: Open) -> N
         await in_run(invocation, 3)
         child = await called(invocation, env)
         await env.skip(days=29)
-        await waiting(child, "fc-1")
+        await wait_for_calls(child, "fc-1")
         await env.skip(days=1)
         assert (await child.result()).text == "child done"
         assert (await invocation.result()).status == "completed"

@@ -5,8 +5,9 @@ from typing import Any
 
 from temporalio.service import RPCError
 
+from tests.agents import Till
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Till, reject_and_finish, until, until_waiting, waiting
+from tests.steps import reject_and_finish, start_and_wait, wait_for_calls, wait_until
 from waystation.agents import Agent
 from waystation.core.approval import ApprovalPolicy, RememberedApproval
 from waystation.core.payload import JsonObject
@@ -32,9 +33,9 @@ async def test_a_call_like_one_that_was_approved_runs_unasked(serve: Serve) -> N
     """An equal call runs without another approval; a call with other arguments needs one."""
     till = Till()
     async with serve(clerk(till, pays(5), pays(5), pays(6), says("Done."))) as env:
-        invocation = await until_waiting(env.client.start("clerk", "go"), "fc-1")
+        invocation = await start_and_wait(env.client.start("clerk", "go"), "fc-1")
         await invocation.approve(by="ann", remember=True)
-        await waiting(invocation, "fc-3")
+        await wait_for_calls(invocation, "fc-3")
         assert till.paid == [5, 5]
         await reject_and_finish(invocation, "fc-3")
         log = await invocation.log()
@@ -46,9 +47,9 @@ async def test_an_approval_that_is_not_to_be_remembered_is_not(serve: Serve) -> 
     """An approval covers later calls only if the approver asks for it, even if the policy allows more."""
     till = Till()
     async with serve(clerk(till, pays(5), pays(5), says("Done."))) as env:
-        invocation = await until_waiting(env.client.start("clerk", "go"), "fc-1")
+        invocation = await start_and_wait(env.client.start("clerk", "go"), "fc-1")
         await invocation.approve("fc-1")
-        await waiting(invocation, "fc-2")
+        await wait_for_calls(invocation, "fc-2")
         await reject_and_finish(invocation, "fc-2")
     assert till.paid == [5]
 
@@ -58,9 +59,9 @@ async def test_it_ends_with_its_time(serve: Serve) -> None:
     till = Till()
     agent = clerk(till, pays(5), pays(5), says("Done."), remember=timedelta(microseconds=1))
     async with serve(agent) as env:
-        invocation = await until_waiting(env.client.start("clerk", "go"), "fc-1")
+        invocation = await start_and_wait(env.client.start("clerk", "go"), "fc-1")
         await invocation.approve(remember=True)
-        await waiting(invocation, "fc-2")
+        await wait_for_calls(invocation, "fc-2")
         await reject_and_finish(invocation, "fc-2")
     assert till.paid == [5]
 
@@ -96,7 +97,7 @@ async def waiting_below(env: Any, invocation_id: str) -> None:
         except RPCError:
             return False
 
-    await until(look, f"a call waiting in {invocation_id}")
+    await wait_until(look, f"a call waiting in {invocation_id}")
 
 
 async def test_nobody_starts_an_invocation_with_approvals_of_their_own(serve: Serve) -> None:
@@ -104,7 +105,7 @@ async def test_nobody_starts_an_invocation_with_approvals_of_their_own(serve: Se
     till = Till()
     agent = clerk(till, pays(5), says("Done."))
     async with serve(agent) as env:
-        first = await until_waiting(env.client.start("clerk", "go"), "fc-1")
+        first = await start_and_wait(env.client.start("clerk", "go"), "fc-1")
         await first.approve(remember=True)
         (genuine,) = (await first.log()).state.approvals.standing
         await first.result()
@@ -119,6 +120,6 @@ async def test_nobody_starts_an_invocation_with_approvals_of_their_own(serve: Se
             task_queue=env.client.task_queue,
         )
         invocation = env.client.invocation(handle.id)
-        await waiting(invocation, "fc-1")
+        await wait_for_calls(invocation, "fc-1")
         await reject_and_finish(invocation, "fc-1")
     assert till.paid == [5]

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from tests.agents import payer
+from tests.agents import Till, payer
 from tests.server.workflows.author_code import failure
-from tests.server.workflows.outside import Till, approve_and_finish, refusal, waiting
 from tests.server.workflows.skipping import DAY, SkipTime
+from tests.steps import approve_and_finish, catch_refusal, wait_for_calls
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core.approval import ApprovalPolicy, Escalation
@@ -34,8 +34,8 @@ async def test_an_escalation_adds_approvers(serve_and_skip: SkipTime) -> None:
     async with serve_and_skip(agent, verified) as env:
         invocation = await env.client.start("payer", "pay 5")
         verified.append(invocation)
-        await waiting(invocation, "fc-1")
-        assert await refusal(invocation.approve(by="boss")) == "NotAllowed"
+        await wait_for_calls(invocation, "fc-1")
+        assert await catch_refusal(invocation.approve(by="boss")) == "NotAllowed"
         await env.skip(days=2)
         await approve_and_finish(invocation, by="boss")
         assert await timeline(invocation) == [("ReminderDue", 2.0)]
@@ -50,7 +50,7 @@ async def test_a_chain_of_reminders_and_escalations_ends_with_the_deadline(serve
     async with serve_and_skip(agent, verified) as env:
         invocation = await env.client.start("payer", "pay 5")
         verified.append(invocation)
-        await waiting(invocation, "fc-1")
+        await wait_for_calls(invocation, "fc-1")
         levels = []
         for _ in range(6):
             await env.skip(days=1)
@@ -75,7 +75,7 @@ async def test_a_policy_may_fail_the_invocation_on_expiry(serve_and_skip: SkipTi
     async with serve_and_skip(payer_of(till, on_expiry="fail"), verified) as env:
         invocation = await env.client.start("payer", "pay 5")
         verified.append(invocation)
-        await waiting(invocation, "fc-1")
+        await wait_for_calls(invocation, "fc-1")
         await env.skip(days=8)
         kind, message = await failure(invocation)
     assert (kind, message) == ("Expired", "Nobody answered the call of 'pay' before its deadline.")

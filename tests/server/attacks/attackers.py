@@ -24,8 +24,9 @@ from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle
 from temporalio.common import RawValue, RetryPolicy
 from temporalio.exceptions import ActivityError
 
+from tests.agents import Till
 from tests.server.identity.test_deciding import client_of
-from tests.server.workflows.outside import Till, until, waiting
+from tests.steps import wait_for_calls, wait_until
 from tests.unit.identity.conftest import Installation
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
@@ -117,7 +118,7 @@ class Attacker:
         id = f"child-{uuid.uuid4()}"
         await self.script(parent, {"child": params, "id": id, "task_queue": env.client.task_queue}, id=parent_id)
         invocation = env.client.invocation(id)
-        await until(lambda: started(invocation), "that the child started")
+        await wait_until(lambda: started(invocation), "that the child started")
         return invocation
 
     async def continued(self, env: AgentEnvironment, params: JsonObject, *, type: str) -> Invocation:
@@ -127,7 +128,7 @@ class Attacker:
         async def gone_on() -> bool:
             return (await handle.describe()).run_id != handle.first_execution_run_id
 
-        await until(gone_on, "that the forged run continued as new")
+        await wait_until(gone_on, "that the forged run continued as new")
         return env.client.invocation(handle.id)
 
     async def lie(self, queue: str, activity_type: str, result: JsonObject) -> None:
@@ -190,7 +191,7 @@ async def settled(invocation: Invocation, till: Till) -> list[PendingCall]:
         pending = await invocation.pending()
         return (pending,) if pending else None
 
-    outcome = await until(look, f"that {invocation.id} waits or ends")
+    outcome = await wait_until(look, f"that {invocation.id} waits or ends")
     assert till.paid == [], f"The tool ran: {till.paid}"
     assert outcome is not None
     return outcome[0]
@@ -221,14 +222,14 @@ async def activity_ended(invocation: Invocation, activity_id: str) -> JsonObject
                 return ({"failed": failed.failure.message},)
         return None
 
-    result = await until(look, f"the end of {activity_id}")
+    result = await wait_until(look, f"the end of {activity_id}")
     assert result is not None
     return result[0]
 
 
 async def agree(env: AgentEnvironment, there: Installation, invocation: Invocation, **options: Any) -> None:
     """Approve the first call as both approvers."""
-    await waiting(invocation, "fc-1")
+    await wait_for_calls(invocation, "fc-1")
     for subject in (ANN, BOB):
         token = there.provider.token(subject)
         await client_of(env, there).invocation(invocation.id).approve("fc-1", token=token, **options)

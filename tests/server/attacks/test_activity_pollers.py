@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
+from tests.agents import Till
 from tests.server.attacks.attackers import ANN, BOB, Attacker, activity_ended, agree, payer, recorded_reply, settled
 from tests.server.conftest import Serve
 from tests.server.identity.test_deciding import sealed
-from tests.server.workflows.outside import Till, quiet, until_waiting, waiting
+from tests.steps import start_and_wait, wait_for_calls, wait_until_quiet
 from tests.unit.identity.conftest import Installation
 from waystation.client.agent_client import Invocation
 from waystation.core.contract import ANSWER_SIGNAL
@@ -31,7 +32,7 @@ async def test_a_late_worker_pays_after_both_approvals(serve: Serve, there: Inst
 async def honest_reply(serve: Serve, there: Installation) -> JsonObject:
     """Return a genuine worker's result of the model call, which anyone may read."""
     async with serve(payer(Till()), identity=there.worker, verify=False) as env:
-        invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
+        invocation = await start_and_wait(env.client.start("payer", "go"), "fc-1")
         reply = await recorded_reply(invocation)
         await invocation.handle.terminate()
     return reply
@@ -61,7 +62,7 @@ async def test_a_forged_model_reply_that_names_other_approvers_gets_nothing_paid
     async with serve(payer(till), identity=there.worker, activities=False, verify=False) as env:
         invocation = await env.client.start("payer", "go")
         await attacker.lie(env.client.task_queue, "call_model", reply)
-        await waiting(invocation, "fc-1")
+        await wait_for_calls(invocation, "fc-1")
         answer = await sealed(there, invocation, there.provider.token(EVE))
         await attacker.temporal.get_workflow_handle(invocation.id).signal(ANSWER_SIGNAL, answer)
         shared: dict[str, Any] = {"task_queue": env.client.task_queue, "workflows": False, "verify": False}
@@ -73,7 +74,7 @@ async def test_a_forged_verification_gets_nothing_paid(serve: Serve, there: Inst
     """A forged verification claims that both approvers sent Eve's answer."""
     till = Till()
     async with serve(payer(till), identity=there.worker, verify=False) as env:
-        invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
+        invocation = await start_and_wait(env.client.start("payer", "go"), "fc-1")
     shared: dict[str, Any] = {"task_queue": env.client.task_queue, "verify": False, "identity": there.worker}
     async with serve(payer(till), activities=False, **shared):
         stranger = attacker.temporal.get_workflow_handle(invocation.id)
@@ -93,5 +94,5 @@ async def test_a_forged_verification_gets_nothing_paid(serve: Serve, there: Inst
 async def _decided(invocation: Invocation, till: Till) -> None:
     """Wait until Eve's answer was verified and its effects ended; verify that nothing was paid."""
     await activity_ended(invocation, "r:s1")
-    await quiet(invocation)
+    await wait_until_quiet(invocation)
     assert till.paid == []

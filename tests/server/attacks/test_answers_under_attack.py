@@ -17,12 +17,13 @@ from temporalio.api.workflowservice.v1 import ResetActivityRequest, UpdateActivi
 from temporalio.client import WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 
+from tests.agents import Gate, Till
 from tests.fakes.openid import FakeOpenId
 from tests.server.attacks.attackers import ANN, BOB, Attacker, agree, payer, started
 from tests.server.conftest import Serve
 from tests.server.identity.test_deciding import client_of, sealed
 from tests.server.identity.test_web_page_posts import http_api
-from tests.server.workflows.outside import Gate, Till, quiet, reset, until, until_waiting, waiting
+from tests.steps import reset_run, start_and_wait, wait_for_calls, wait_until, wait_until_quiet
 from tests.unit.identity.conftest import Installation, installed
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
@@ -73,7 +74,7 @@ async def test_one_of_three_racing_answers_counts(
     async with serve(payer(till, EITHER), server=open_server, identity=there.worker, verify=False) as env:
         for order in itertools.permutations((by_signal, by_update, by_http)):
             till.paid.clear()
-            invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
+            invocation = await start_and_wait(env.client.start("payer", "go"), "fc-1")
             answers = [
                 await sealed(there, invocation, there.provider.token(subject), action=action)
                 for subject, action in ((ANN, "approve"), (BOB, "reject"), (ANN, "approve"))
@@ -94,10 +95,10 @@ async def test_a_reset_during_a_verification_counts_the_answer_once(
     till, own = Till(), installed(there.folder.parent / "own", own_openid)
     own_openid.keys_down = True
     async with serve(payer(till, EITHER), identity=own.worker, verify=False) as env:
-        invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
+        invocation = await start_and_wait(env.client.start("payer", "go"), "fc-1")
         await by_signal(env, invocation, await sealed(own, invocation, own_openid.token(ANN)))
-        await until(lambda: _asked(own_openid), "that the provider was asked")
-        await reset(env.temporal, await invocation.history(), 3)
+        await wait_until(lambda: _asked(own_openid), "that the provider was asked")
+        await reset_run(env.temporal, await invocation.history(), 3)
         own_openid.keys_down = False
         reset_invocation = env.client.invocation(invocation.id)
         await reset_invocation.result()
@@ -116,7 +117,7 @@ async def test_a_reset_does_not_spend_an_approval_again(serve: Serve, there: Ins
         await agree(env, there, invocation)
         await invocation.result()
         assert till.paid == [5]
-        await reset(attacker.temporal, await invocation.history(), 3)
+        await reset_run(attacker.temporal, await invocation.history(), 3)
         await at_rest(env.client.invocation(invocation.id))
     assert till.paid == [5]
 
@@ -128,7 +129,7 @@ async def at_rest(invocation: Invocation) -> None:
         description = (await invocation.handle.describe()).raw_description
         return not (description.pending_activities or description.HasField("pending_workflow_task"))
 
-    await until(look, "that the reset run waits or ended")
+    await wait_until(look, "that the reset run waits or ended")
 
 
 @pytest.mark.parametrize("id", ["", 'the "best" id'], ids=["an ID", "an ID that the server cannot find"])
@@ -138,19 +139,19 @@ async def test_an_approval_spent_in_one_reset_run_is_not_spent_in_another(
     """After two resets of a waiting run, the call is approved and paid in the first new run."""
     till = Till()
     async with serve(payer(till, EITHER), identity=there.worker, verify=False) as env:
-        waited = await until_waiting(env.client.start("payer", "go", id=f"{id}{env.client.task_queue}"), "fc-1")
+        waited = await start_and_wait(env.client.start("payer", "go", id=f"{id}{env.client.task_queue}"), "fc-1")
         before = await waited.history()
-        await reset(attacker.temporal, before, 1)
+        await reset_run(attacker.temporal, before, 1)
         paying = env.client.invocation(waited.id)
-        await until(functools.partial(_replaced, paying, before.run_id), "the first reset")
-        await waiting(paying, "fc-1")
+        await wait_until(functools.partial(_replaced, paying, before.run_id), "the first reset")
+        await wait_for_calls(paying, "fc-1")
         answer = await sealed(there, paying, there.provider.token(ANN))
         await by_signal(env, paying, answer)
         await paying.result()
         assert till.paid == [5]  # the control
-        await reset(attacker.temporal, before, 1)
+        await reset_run(attacker.temporal, before, 1)
         reset_invocation = env.client.invocation(waited.id)
-        await waiting(reset_invocation, "fc-1")
+        await wait_for_calls(reset_invocation, "fc-1")
         await by_signal(env, reset_invocation, answer)
         await reset_invocation.result()
         assert await outcome_of(reset_invocation) == "OutcomeUnknown"
@@ -188,7 +189,7 @@ async def test_a_forged_question_does_not_let_a_call_run_twice(
     """While the tool runs, an attacker completes its activity with another question, which the approver accepts."""
     till = SlowTill()
     async with serve(payer(till, EITHER), identity=there.worker, verify=False) as env:
-        invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
+        invocation = await start_and_wait(env.client.start("payer", "go"), "fc-1")
         client = client_of(env, there)
         await client.invocation(invocation.id).approve("fc-1", token=there.provider.token(ANN))
         await till.gate.reached()
@@ -198,7 +199,7 @@ async def test_a_forged_question_does_not_let_a_call_run_twice(
             workflow_id=invocation.id, run_id=None, activity_id="fc-1"
         )
         await running.complete(forged)
-        await waiting(invocation, "fc-1")
+        await wait_for_calls(invocation, "fc-1")
         till.gate.open()
         await client.invocation(invocation.id).approve("fc-1", token=there.provider.token(BOB))
         await invocation.result()
@@ -213,7 +214,7 @@ async def test_a_forged_failure_of_an_activity_does_not_run_its_call_again(
     """While the tool runs, an attacker allows retries, fails the activity, and resets its attempts."""
     till = SlowTill()
     async with serve(payer(till, EITHER), identity=there.worker, verify=False) as env:
-        invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
+        invocation = await start_and_wait(env.client.start("payer", "go"), "fc-1")
         await client_of(env, there).invocation(invocation.id).approve("fc-1", token=there.provider.token(ANN))
         await till.gate.reached()
         service, execution = attacker.temporal.workflow_service, WorkflowExecution(workflow_id=invocation.id)
@@ -256,14 +257,14 @@ async def test_an_answer_to_one_called_agent_counts_for_no_other(serve: Serve, t
         invocation = await env.client.start("boss", "go")
         first, second = (env.client.invocation(ids.child_invocation(invocation.id, call)) for call in ("fc-1", "fc-2"))
         for child in (first, second):
-            await until(functools.partial(started, child), "the called agent")
-            await waiting(child, "fc-1")
+            await wait_until(functools.partial(started, child), "the called agent")
+            await wait_for_calls(child, "fc-1")
         answer = await sealed(there, first, there.provider.token(ANN))
         for other in (second, invocation):
             with pytest.raises(WorkflowUpdateFailedError):
                 await env.temporal.get_workflow_handle(other.id).execute_update(ANSWER_UPDATE, answer)
             await by_signal(env, other, answer)
-            await quiet(other)
+            await wait_until_quiet(other)
         eve = there.provider.token(EVE)
         with pytest.raises(AnswerRefused):
             await client_of(env, there).invocation(first.id).approve("fc-1", token=eve)

@@ -7,7 +7,7 @@ import pytest
 
 from tests.server.attacks.attackers import ANN
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import approve_and_finish, until_waiting
+from tests.steps import approve_and_finish, start_and_wait
 from tests.unit.tools.mcp_calls import LIMIT_S
 from waystation.agents import Agent
 from waystation.models import LlmRequest, LlmResponse
@@ -42,7 +42,7 @@ async def test_a_tool_that_changes_after_its_approval_does_not_run(
     file = tmp_path / "lie"
     file.write_text("")
     async with serve(adder(file), verify=False) as env:
-        invocation = await until_waiting(env.client.start("adder", "go"), "fc-1")
+        invocation = await start_and_wait(env.client.start("adder", "go"), "fc-1")
         queue = env.client.task_queue
     file.write_text(lie)
     async with serve(adder(file), verify=False, task_queue=queue):

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from tests.agents import Till
 from tests.server.attacks.attackers import ANN, BOB, Attacker, agree, payer, settled
 from tests.server.conftest import Serve
 from tests.server.identity.test_deciding import client_of
-from tests.server.workflows.outside import Till, cut, until, waiting
+from tests.steps import force_continue_as_new, wait_for_calls, wait_until
 from tests.tiers import sampled
 from tests.unit.identity.conftest import Installation
 from waystation.client.agent_client import Invocation
@@ -31,8 +32,8 @@ async def waits_in_its_second_run(env: AgentEnvironment, **params: Any) -> Invoc
         task_queue=env.client.task_queue,
     )
     invocation = env.client.invocation(handle.id)
-    await waiting(invocation, "fc-1")
-    await cut(invocation)
+    await wait_for_calls(invocation, "fc-1")
+    await force_continue_as_new(invocation)
     return invocation
 
 
@@ -108,8 +109,8 @@ async def test_a_forged_vote_does_not_count_in_a_later_run(
         params["carried"]["posted"] = []
         params["carried"]["snapshot"]["invocation"]["calls"]["fc-1"]["approved_by"] = {ANN: None}
         invocation = await attacker.continued(env, params, type="AgentInvocation")
-        await waiting(invocation, "fc-1")
-        await until(lambda: _approve(env, there, invocation), "that Bob's approval was answered")
+        await wait_for_calls(invocation, "fc-1")
+        await wait_until(lambda: _approve(env, there, invocation), "that Bob's approval was answered")
         await settled(invocation, till)
 
 

@@ -10,7 +10,7 @@ from tests.server.attacks.attackers import ANN, ARGS, Attacker, pays
 from tests.server.attacks.test_answers_under_attack import at_rest
 from tests.server.attacks.test_spent_approvals import SOLO, approve
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import reset, until_waiting
+from tests.steps import reset_run, start_and_wait
 from tests.unit.identity.conftest import Installation
 from waystation import ActivityTool, Agent, NotAllowed
 
@@ -35,13 +35,13 @@ async def test_a_verified_approval_lets_an_activity_of_the_user_run_once(
     async with serve(agent, identity=there.worker, verify=False) as env:
         tool.task_queue = f"{env.client.task_queue}-users"
         async with Worker(env.temporal, task_queue=tool.task_queue, activities=[pay]):
-            invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
+            invocation = await start_and_wait(env.client.start("payer", "go"), "fc-1")
             with pytest.raises(NotAllowed):
                 await invocation.approve("fc-1", by=ANN)
             assert paid == []
             await approve(env, there, invocation)
             await invocation.result()
             assert paid == [ARGS]
-            await reset(attacker.temporal, await invocation.history(), 3)
+            await reset_run(attacker.temporal, await invocation.history(), 3)
             await at_rest(env.client.invocation(invocation.id))
     assert paid == [ARGS]

@@ -10,9 +10,10 @@ import time
 import pytest
 from temporalio.client import WorkflowFailureError
 
+from tests.agents import Till
 from tests.server.attacks.attackers import ANN, ARGS, Attacker, agree, payer, recorded_reply, settled
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Till, until, until_waiting
+from tests.steps import start_and_wait, wait_until
 from tests.unit.identity.conftest import Installation
 from waystation.agents import Agent
 from waystation.core.payload import JsonObject
@@ -25,7 +26,7 @@ PARENTS = ("Payroll", "AgentSession", "AgentInvocation")
 
 async def forged_approval(env: AgentEnvironment) -> JsonObject:
     """Return a remembered approval for the payment, made of readable parts of another history."""
-    invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
+    invocation = await start_and_wait(env.client.start("payer", "go"), "fc-1")
     (call,) = (await recorded_reply(invocation))["calls"]
     await invocation.handle.terminate()
     terms = {"policy": call["approval"], "schema": call["declared"]}
@@ -125,7 +126,7 @@ async def test_a_parent_that_names_a_foreign_session_does_not_see_it(serve: Serv
             async def is_visible(ended: asyncio.Future[object] = ended) -> bool:
                 return bool(talker.shown) or ended.done()
 
-            await until(is_visible, "that the model was asked, or the invocation ended")
+            await wait_until(is_visible, "that the model was asked, or the invocation ended")
             assert "4711" not in str(talker.shown)
             with contextlib.suppress(WorkflowFailureError):
                 await ended

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from tests.agents import Till
 from tests.server.attacks.attackers import BOB, Attacker, payer, recorded_reply, settled
 from tests.server.conftest import Serve
 from tests.server.identity.test_deciding import client_of
-from tests.server.workflows.outside import Till, approve_and_finish, failure, until_call, until_waiting, waiting
+from tests.steps import approve_and_finish, catch_failure, start_and_get_call, start_and_wait, wait_for_calls
 from tests.unit.identity.conftest import Installation
 from waystation.approvers import Gatekeeper
 from waystation.approvers.permissions import Person
@@ -50,7 +51,7 @@ async def test_a_requester_cannot_approve_under_any_name(serve: Serve, there: In
                 task_queue=env.client.task_queue,
             )
             invocation = env.client.invocation(handle.id)
-            await waiting(invocation, "fc-1")
+            await wait_for_calls(invocation, "fc-1")
             with pytest.raises(NotAllowed):
                 await client_of(env, there).invocation(invocation.id).approve("fc-1", token=there.provider.token(ZOE))
             assert await settled(invocation, till)
@@ -61,7 +62,9 @@ async def test_another_person_approves_the_call_of_a_verified_requester(serve: S
     till = Till()
     async with serve(payer(till, OTHERS), identity=there.worker, verify=False) as env:
         client = client_of(env, there)
-        invocation, call = await until_call(client.start("payer", "go", token=there.provider.token(ZOE)), "fc-1")
+        invocation, call = await start_and_get_call(
+            client.start("payer", "go", token=there.provider.token(ZOE)), "fc-1"
+        )
         assert call.verified_requesters == (ZOE,)
         with pytest.raises(NotAllowed, match="someone else must answer"):
             await invocation.approve("fc-1", token=there.provider.token(ZOE))
@@ -79,7 +82,7 @@ async def start_input(invocation: Invocation) -> JsonObject:
 
 async def bobs(env: AgentEnvironment, there: Installation) -> Invocation:
     """Return an invocation with a pending call whose verified requester is Bob."""
-    return await until_waiting(client_of(env, there).start("payer", "go", token=there.provider.token(BOB)), "fc-1")
+    return await start_and_wait(client_of(env, there).start("payer", "go", token=there.provider.token(BOB)), "fc-1")
 
 
 @pytest.mark.parametrize(
@@ -99,7 +102,7 @@ async def test_a_token_of_another_start_proves_nothing(
         id = bobs_invocation.id if changes else f"{bobs_invocation.id}-again"
         queue = env.client.task_queue
         handle = await attacker.temporal.start_workflow("AgentInvocation", stolen, id=id, task_queue=queue)
-        error = await failure(env.client.invocation(handle.id))
+        error = await catch_failure(env.client.invocation(handle.id))
     assert error.type == ("UnknownAgent" if "agent" in changes else "NotAllowed")
     assert till.paid == []
 
@@ -117,7 +120,7 @@ async def test_a_token_does_not_prove_the_same_start_twice(
         queue = env.client.task_queue
         await attacker.temporal.start_workflow("AgentInvocation", stolen, id=bobs_invocation.id, task_queue=queue)
         restarted = client_of(env, there).invocation(bobs_invocation.id)
-        await waiting(restarted, "fc-1")
+        await wait_for_calls(restarted, "fc-1")
         with pytest.raises(NotAllowed):
             await restarted.approve("fc-1", token=there.provider.token(ZOE))
 
@@ -140,7 +143,7 @@ async def test_a_proof_of_another_invocation_proves_nothing(
                 "AgentInvocation", params, id=f"z-{queue}", task_queue=queue
             )
             hers = env.client.invocation(handle.id)
-        await waiting(hers, "fc-1")
+        await wait_for_calls(hers, "fc-1")
         with pytest.raises(NotAllowed, match="not verified"):
             await client_of(env, there).invocation(hers.id).approve("fc-1", token=there.provider.token(ZOE))
         assert await settled(hers, till)
@@ -160,7 +163,7 @@ async def test_a_forged_reply_that_names_another_requester_gets_nothing_paid(
         reply["signed_request"] |= {} if mac else {"mac": None}
         await attacker.lie(env.client.task_queue, "call_model", reply)
         async with serve(payer(till, OTHERS), task_queue=env.client.task_queue, workflows=False, **shared):
-            await waiting(hers, "fc-1")
+            await wait_for_calls(hers, "fc-1")
             with pytest.raises(NotAllowed, match="not verified"):
                 await client_of(env, there).invocation(hers.id).approve("fc-1", token=there.provider.token(ZOE))
             assert await settled(hers, till)
@@ -194,6 +197,6 @@ async def test_the_token_of_a_schedule_proves_nothing_for_other_requests(
         stolen = schedule.input.model_dump(mode="json", exclude_defaults=True) | changes
         started = f"{id}{suffix}" if suffix else f"other-{queue}"
         handle = await attacker.temporal.start_workflow("AgentInvocation", stolen, id=started, task_queue=queue)
-        error = await failure(env.client.invocation(handle.id))
+        error = await catch_failure(env.client.invocation(handle.id))
         await env.client.temporal.get_schedule_handle(id).delete()
     assert (error.type, till.paid) == ("NotAllowed", [])

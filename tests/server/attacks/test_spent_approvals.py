@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
+from tests.agents import Till
 from tests.programs import run
 from tests.server.attacks.attackers import ANN, BOB, Attacker, agree, payer, settled
 from tests.server.conftest import Serve
 from tests.server.identity.test_deciding import client_of, sealed
-from tests.server.workflows.outside import Till, failure, quiet, until, until_waiting, waiting
+from tests.steps import catch_failure, start_and_wait, wait_for_calls, wait_until, wait_until_quiet
 from tests.unit.identity.conftest import Installation
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
@@ -64,7 +65,7 @@ def asking_inside(till: Till) -> Agent:
 
 async def approve(env: AgentEnvironment, there: Installation, invocation: Invocation, subject: str = ANN) -> None:
     """Approve the first call."""
-    await waiting(invocation, "fc-1")
+    await wait_for_calls(invocation, "fc-1")
     token = there.provider.token(subject)
     await client_of(env, there).invocation(invocation.id).approve("fc-1", token=token)
 
@@ -104,7 +105,7 @@ async def test_a_supplied_result_is_not_the_answer_of_an_approver(serve: Serve, 
     """A call for verified approvers is pending in the fork, whatever result the fork received."""
     till = Till()
     async with serve(asking_first(till), identity=there.worker, verify=False) as env:
-        source = await until_waiting(env.client.start("payer", "go"), "fc-1")
+        source = await start_and_wait(env.client.start("payer", "go"), "fc-1")
         fork_params = {"invocation_id": source.id, "event": 2, "results": {"fc-1": {"approved": True, "by": ANN}}}
         handle = await env.temporal.start_workflow(
             "AgentInvocation",
@@ -119,7 +120,7 @@ async def test_a_fork_needs_the_consent_of_the_worker(serve: Serve) -> None:
     """A worker without `--allow-forks` refuses it and names the option."""
     till = Till()
     async with serve(payer(till, SOLO), settings=Settings(), verify=False) as env:
-        source = await until_waiting(env.client.start("payer", "go"), "fc-1")
+        source = await start_and_wait(env.client.start("payer", "go"), "fc-1")
         handle = await env.temporal.start_workflow(
             "AgentInvocation",
             {"agent": "payer", "message": "go", "fork": {"invocation_id": source.id, "event": 1}},
@@ -132,8 +133,8 @@ async def test_a_fork_needs_the_consent_of_the_worker(serve: Serve) -> None:
             assert not await fork.pending()
             return (await fork.handle.describe()).close_time is not None
 
-        await until(refused, "that the fork was refused")
-        assert "--allow-forks" in (await failure(fork)).message
+        await wait_until(refused, "that the fork was refused")
+        assert "--allow-forks" in (await catch_failure(fork)).message
 
 
 def test_the_consent_to_forks_is_an_option_of_the_worker() -> None:
@@ -180,12 +181,12 @@ async def test_an_answer_does_not_count_in_a_later_invocation_with_the_same_id(
             "AgentInvocation", params, id=id, task_queue=env.client.task_queue
         )
         later = env.client.invocation(id)
-        await waiting(later, "fc-1")
+        await wait_for_calls(later, "fc-1")
         for answer in stolen:
             await handle.signal(ANSWER_SIGNAL, answer)
         await reviewed(later, len(stolen))
         assert till.paid == []
-        assert (await waiting(later, "fc-1"))[0].approved_by == ()
+        assert (await wait_for_calls(later, "fc-1"))[0].approved_by == ()
 
 
 CASES: list[tuple[JsonObject, bool]] = [
@@ -201,7 +202,7 @@ async def test_an_answer_with_a_token_names_the_run_and_the_digest(serve: Serve,
     till = Till()
     async with serve(payer(till, SOLO), identity=there.worker, verify=False) as env:
         for changes, counts in CASES:
-            invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
+            invocation = await start_and_wait(env.client.start("payer", "go"), "fc-1")
             answer = await sealed(there, invocation, there.provider.token(ANN), **changes)
             await invocation.handle.signal(ANSWER_SIGNAL, answer)
             await reviewed(invocation, 1)
@@ -215,15 +216,15 @@ async def reviewed(invocation: Invocation, count: int) -> None:
         kinds = [type(entry.body).__name__ for entry in (await invocation.log()).entries]
         return sum(kind in ("AnswerVerified", "AnswerCounted", "AnswerIgnored") for kind in kinds) >= count
 
-    await until(look, f"{count} answers")
-    await quiet(invocation)
+    await wait_until(look, f"{count} answers")
+    await wait_until_quiet(invocation)
 
 
 async def remember(env: AgentEnvironment, there: Installation, session_id: str, asked_for: Sequence[str]) -> Invocation:
     """Approve a call in a session as both approvers, some of them also for later calls; send the second message."""
     session = env.client.session(agent="payer", session_id=session_id)
     first = await (await session.send("go")).invocation()
-    await waiting(first, "fc-1")
+    await wait_for_calls(first, "fc-1")
     for subject in (ANN, BOB):
         wish = {"remember": True} if subject in asked_for else {}
         token = there.provider.token(subject)

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
+from tests.agents import Till
 from tests.server.attacks.attackers import Attacker, activity_ended, agree, payer, pays, recorded_reply
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Till, until_waiting, waiting
+from tests.steps import start_and_wait, wait_for_calls
 from tests.unit.identity.conftest import Installation
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
@@ -88,7 +89,7 @@ async def test_a_pending_call_does_not_run_at_an_attackers_command(
     till, pay = Till(), await approved_input(serve, there) if approved else PAY
     shared: dict[str, Any] = {"identity": there.worker, "verify": False}
     async with serve(payer(till), **shared) as env:
-        invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
+        invocation = await start_and_wait(env.client.start("payer", "go"), "fc-1")
         mark = (await recorded_reply(invocation))["mark"]
     queue = env.client.task_queue
     async with serve(payer(till), workflows=False, task_queue=queue, **shared):
@@ -106,7 +107,7 @@ async def test_an_approval_is_not_spent_again_at_an_attackers_command(
     async with serve(agent, **shared) as env:
         invocation = await env.client.start("payer", "go")
         await agree(env, there, invocation)
-        await waiting(invocation, "fc-2")
+        await wait_for_calls(invocation, "fc-2")
         assert till.paid == [5]
         scheduled = [e.activity_task_scheduled_event_attributes for e in (await invocation.history()).events]
         (genuine,) = (found.input.payloads[0] for found in scheduled if found.activity_id == "fc-1")

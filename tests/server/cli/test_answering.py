@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from tests.agents import Till
 from tests.server.approvals.asking import ask, asker, boss, listed, payer
 from tests.server.cli.conftest import Command
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Till, until, until_call, until_waiting, waiting
+from tests.steps import start_and_get_call, start_and_wait, wait_for_calls, wait_until
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core.approval import ApprovalPolicy
@@ -50,7 +51,7 @@ async def test_a_call_is_answered_by_its_approval_id(serve: Serve, waystation: C
     """A call can be answered without its invocation; the answer carries the digest of the pending call."""
     till = Till()
     async with serve(payer(till.pay)) as env:
-        invocation, call = await until_call(env.client.start("payer", "go"), "fc-1")
+        invocation, call = await start_and_get_call(env.client.start("payer", "go"), "fc-1")
         ran = await waystation(env, "approve", call.approval_id, "--by", "dana")
         assert (ran.code, ran.out) == (0, f"approved pay(amount=5) [fc-1] of {invocation.id}\n")
         await invocation.result()
@@ -87,9 +88,9 @@ async def test_every_command_exits_with_3_when_the_call_has_its_answer(serve: Se
     """Hazard: a second decision. The second answer is refused with the first answer, and nothing changes."""
     till = Till()
     async with serve(gated(till, require_confirmation=True)) as env:
-        invocation = await until_waiting(env.client.start("payer", "go"), "fc-1", "fc-2")
+        invocation = await start_and_wait(env.client.start("payer", "go"), "fc-1", "fc-2")
         assert (await waystation(env, "approve", f"{invocation.id}/fc-1", "--by", "dana")).code == 0
-        await waiting(invocation, "fc-2")
+        await wait_for_calls(invocation, "fc-2")
         for command, options in COMMANDS.items():
             ran = await waystation(env, command, f"{invocation.id}/fc-1", *options)
             assert (ran.code, ran.out) == (3, ""), command
@@ -104,8 +105,8 @@ async def test_every_command_exits_with_4_when_the_deadline_has_passed(serve: Se
     till = Till()
     policy = ApprovalPolicy(deadline=timedelta(milliseconds=200))
     async with serve(gated(till, approval=policy)) as env:
-        invocation = await until_waiting(env.client.start("payer", "go"), "fc-2")
-        await until(lambda: _expired(invocation), "the deadline")
+        invocation = await start_and_wait(env.client.start("payer", "go"), "fc-2")
+        await wait_until(lambda: _expired(invocation), "the deadline")
         for command, options in COMMANDS.items():
             ran = await waystation(env, command, f"{invocation.id}/fc-1", *options)
             assert (ran.code, ran.out) == (4, ""), command
@@ -118,13 +119,13 @@ async def test_every_command_exits_with_5_without_authorization(serve: Serve, wa
     """A policy with approvers refuses the claim of anybody else."""
     till = Till()
     async with serve(gated(till, approval=ApprovalPolicy(approvers=("alice",)))) as env:
-        invocation = await until_waiting(env.client.start("payer", "go"), "fc-1", "fc-2")
+        invocation = await start_and_wait(env.client.start("payer", "go"), "fc-1", "fc-2")
         for command, options in COMMANDS.items():
             ran = await waystation(env, command, f"{invocation.id}/fc-1", *options, "--by", "alice")
             assert (ran.code, ran.out) == (5, ""), (command, ran.err)
             assert "verified identity" in ran.err
         await invocation.cancel()
-        await until(lambda: _over(invocation), "the end")
+        await wait_until(lambda: _over(invocation), "the end")
         assert till.paid == []
 
 
@@ -140,7 +141,7 @@ async def test_a_call_is_claimed_released_and_waived(serve: Serve, waystation: C
     """A claim is visible to others and keeps them from answering until the call is released."""
     till = Till()
     async with serve(gated(till, approval=ApprovalPolicy())) as env:
-        invocation = await until_waiting(env.client.start("payer", "go"), "fc-1", "fc-2")
+        invocation = await start_and_wait(env.client.start("payer", "go"), "fc-1", "fc-2")
         id = f"{invocation.id}/fc-1"
         assert (await waystation(env, "claim", id, "--by", "dana")).out.startswith("claimed pay(amount=5)")
         assert "by dana" in (await waystation(env, "pending", invocation.id)).out
@@ -158,7 +159,7 @@ async def test_many_calls_are_answered_at_once(serve: Serve, waystation: Command
     async with serve(payer(till.pay, "cashier"), asker("cautious")) as env:
         started = [await env.client.start(agent, "go") for agent in ("cashier", "cashier", "cautious")]
         for invocation in started:
-            await waiting(invocation, "fc-1")
+            await wait_for_calls(invocation, "fc-1")
         await listed(env.client, 2, agent="cashier")
         assert (await waystation(env, "approve", "--all", "--agent", "cashier")).code == 2
         assert till.paid == []
@@ -195,7 +196,7 @@ async def test_missing_options_are_named_without_a_terminal(serve: Serve, waysta
     """Without a terminal, and with --json, no command waits for input."""
     till = Till()
     async with serve(gated(till, approval=ApprovalPolicy(comment=True))) as env:
-        invocation = await until_waiting(env.client.start("payer", "go"), "fc-1", "fc-2")
+        invocation = await start_and_wait(env.client.start("payer", "go"), "fc-1", "fc-2")
         for command, missing in (("edit", "--args and --comment"), ("approve", "--comment")):
             ran = await waystation(env, command, f"{invocation.id}/fc-1")
             assert (ran.code, f"requires {missing}" in ran.err) == (2, True)

@@ -8,7 +8,7 @@ from temporalio.client import WorkflowFailureError
 from tests.server.cli.conftest import Command
 from tests.server.cli.test_run import ask, asking, waits
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import approve_and_finish, until
+from tests.steps import approve_and_finish, wait_until
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core.approval import External
@@ -29,7 +29,7 @@ async def test_pending_calls_are_listed_for_one_invocation_and_for_all(serve: Se
         async def every() -> bool:
             return one.records[0] in (await waystation(env, "pending", "--json")).records
 
-        await until(every, "the call in the list of all")
+        await wait_until(every, "the call in the list of all")
         listing = await waystation(env, "pending", invocation.id)
         assert "asked by asker, for user dana" in listing.out
         assert f"{invocation.id}/fc-1" in (await waystation(env, "pending")).out
@@ -205,7 +205,7 @@ async def test_operators_list_the_calls_of_machines_and_answer_in_their_place(
             out = (await waystation(env, "pending", "--machines")).out
             return out if "progress" in out else ""
 
-        assert "claims" in await until(listed, "the call in visibility")
+        assert "claims" in await wait_until(listed, "the call in visibility")
         assert invocation.id not in (await waystation(env, "pending")).out
         place = f"{invocation.id}/fc-1"
         assert (await waystation(env, "respond", place, "--response", "{}")).code == 5
@@ -217,7 +217,7 @@ async def test_operators_list_the_calls_of_machines_and_answer_in_their_place(
         async def is_gone() -> bool:
             return invocation.id not in (await waystation(env, "pending", "--machines")).out
 
-        await until(is_gone, "the end of the call")
+        await wait_until(is_gone, "the end of the call")
         await invocation.result()
         answered_by = (await invocation.log()).state.calls["fc-1"].answered_by
     assert answered_by == "olga"

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.agents import Till
 from tests.paths import ROOT
 from tests.server.approvals.asking import asker, payer
 from tests.server.conftest import Serve, empty_server
-from tests.server.workflows.outside import Till, until, until_waiting, waiting
+from tests.steps import start_and_wait, wait_for_calls, wait_until
 
 
 async def typed(
@@ -59,14 +60,14 @@ async def test_in_a_terminal_a_call_is_chosen_displayed_and_approved(serve: Serv
     # Calls of other tests, if they still wait, would be listed on pages.
     async with empty_server() as server, serve(payer(till.pay), asker(), server=server) as env:
         paid, question = await env.client.start("payer", "go"), await env.client.start("asker", "go")
-        await waiting(paid, "fc-1")
-        await waiting(question, "fc-1")
+        await wait_for_calls(paid, "fc-1")
+        await wait_for_calls(question, "fc-1")
 
         async def listed() -> list[str]:
             listed_ids = [each.invocation_id for each in await env.client.approvals.pending()]
             return listed_ids if len(listed_ids) == 2 else []
 
-        which = str((await until(listed, "both calls")).index(paid.id) + 1)
+        which = str((await wait_until(listed, "both calls")).index(paid.id) + 1)
         lines = {"Which call": which, "Comment (optional)": "fine", "Send 'approve'?": "y"}
         code, screen = await typed(tmp_path, env.server.address, "approve", lines=lines)
         assert code == 0, screen
@@ -85,7 +86,7 @@ async def test_in_a_terminal_a_call_is_chosen_displayed_and_approved(serve: Serv
 async def test_an_interrupted_command_sends_nothing(serve: Serve, tmp_path: Path, question: str) -> None:
     """The command stops at once, even if the person keeps typing."""
     async with serve(payer(Till().pay), verify=False) as env:
-        invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
+        invocation = await start_and_wait(env.client.start("payer", "go"), "fc-1")
         lines = {"Comment (optional)": "fine", "Send 'edit'?": "y"}
         call = f"{invocation.id}/fc-1"
         code, screen = await typed(tmp_path, env.server.address, "edit", call, lines=lines, interrupted_at=question)
@@ -98,7 +99,7 @@ async def test_an_interrupted_command_sends_nothing(serve: Serve, tmp_path: Path
 async def test_input_before_a_question_does_not_answer_it(serve: Serve, tmp_path: Path) -> None:
     """Input that was typed before the question does not answer it."""
     async with serve(payer(Till().pay), verify=False) as env:
-        invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
+        invocation = await start_and_wait(env.client.start("payer", "go"), "fc-1")
         lines = {"Comment (optional)": "", "Send 'edit'?": "n"}
         call = f"{invocation.id}/fc-1"
         code, screen = await typed(tmp_path, env.server.address, "edit", call, lines=lines, ahead="fine\ny\ny\n")
@@ -112,7 +113,7 @@ async def test_in_a_terminal_arguments_are_edited_in_the_users_editor(serve: Ser
     """The tool runs with the edited arguments after the person confirms the diff."""
     till = Till()
     async with serve(payer(till.pay)) as env:
-        invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
+        invocation = await start_and_wait(env.client.start("payer", "go"), "fc-1")
         lines = {"Comment (optional)": "less", "Send 'edit'?": "y"}
         code, screen = await typed(tmp_path, env.server.address, "edit", f"{invocation.id}/fc-1", lines=lines)
         assert (code, '+  "amount": 1' in screen) == (0, True), screen

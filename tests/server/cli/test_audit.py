@@ -6,13 +6,20 @@ from pathlib import Path
 import pytest
 from joserfc.jwk import OKPKey
 
+from tests.agents import Till
 from tests.fakes.openid import FakeOpenId
 from tests.paths import write_secret
 from tests.programs import command
 from tests.server.approvals.asking import asker, boss, listed, payer
 from tests.server.cli.conftest import Command
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Till, approve_and_finish, cut, ignored, until_waiting, waiting
+from tests.steps import (
+    approve_and_finish,
+    force_continue_as_new,
+    start_and_wait,
+    wait_for_calls,
+    wait_for_ignored_answers,
+)
 from tests.unit.identity.conftest import installed
 from waystation.core.approval import ApprovalPolicy
 from waystation.tools.function_tool import FunctionTool
@@ -23,9 +30,9 @@ async def test_the_audit_of_an_exported_history_equals_that_of_the_live_one(
 ) -> None:
     """Hazard: no audit. The audit of a saved history is equal byte for byte, and includes refused answers."""
     async with serve(asker()) as env:
-        invocation = await until_waiting(env.client.start("asker", "go"), "fc-1")
+        invocation = await start_and_wait(env.client.start("asker", "go"), "fc-1")
         await invocation.handle.signal("answer", {"function_call_id": "fc-9", "action": "approve", "by": "mallory"})
-        await ignored(invocation, 1)
+        await wait_for_ignored_answers(invocation, 1)
         await approve_and_finish(invocation, by="dana")
         live = await waystation(env, "audit", "export", invocation.id)
         saved = tmp_path / "history.json"
@@ -48,8 +55,8 @@ async def test_an_audit_covers_all_runs_of_an_invocation(serve: Serve, waystatio
             task_queue=env.client.task_queue,
         )
         invocation = env.client.invocation(handle.id)
-        await waiting(invocation, "fc-1")
-        await cut(invocation)
+        await wait_for_calls(invocation, "fc-1")
+        await force_continue_as_new(invocation)
         await approve_and_finish(invocation, by="dana")
         live = await waystation(env, "audit", "export", invocation.id, "--store", str(env.store))
         kinds = [each["kind"] for each in live.records]
@@ -89,7 +96,7 @@ async def test_the_audit_of_a_session_covers_all_of_its_invocations(serve: Serve
     async with serve(asker()) as env:
         session = env.client.session(agent="asker", session_id=env.client.task_queue, user_id="dana")
         await session.send("go")
-        await waiting(session.invocation(1), "fc-1")
+        await wait_for_calls(session.invocation(1), "fc-1")
         await session.invocation(1).approve(by="dana")
         await session.invocation(1).result()
         await session.say("continue")
@@ -117,7 +124,7 @@ async def test_an_audit_contains_verified_identities_and_no_tokens(
         (tmp_path / name).write_text(content)
     monkeypatch.setenv("WAYSTATION_CLIENT_IDENTITY", str(there.folder / "clients.toml"))
     async with serve(paying, identity=there.worker) as env:
-        invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
+        invocation = await start_and_wait(env.client.start("payer", "go"), "fc-1")
         id = f"{invocation.id}/fc-1"
         for name in ("other", "expired"):
             assert (await waystation(env, "approve", id, "--token-file", str(tmp_path / name))).code == 5
@@ -148,7 +155,7 @@ async def test_verify_names_the_altered_line_and_compares_with_the_history(
     write_secret(key, json.dumps(pair.as_dict(private=True)))
     public.write_text(json.dumps(pair.as_dict(private=False)))
     async with serve(asker()) as env:
-        invocation = await until_waiting(env.client.start("asker", "go"), "fc-1")
+        invocation = await start_and_wait(env.client.start("asker", "go"), "fc-1")
         written = await waystation(env, "audit", "export", invocation.id, "-o", str(file), "--key", str(key))
         assert (written.code, "still open, signed" in written.out) == (0, True)
         await approve_and_finish(invocation, by="dana")
@@ -175,7 +182,7 @@ async def test_verify_names_the_altered_line_and_compares_with_the_history(
 async def test_an_audit_without_arguments_still_compares(serve: Serve, waystation: Command, tmp_path: Path) -> None:
     """An audit with digests instead of arguments is still verified against the invocation."""
     async with serve(asker(purpose="medlar")) as env:
-        invocation = await until_waiting(env.client.start("asker", "go"), "fc-1")
+        invocation = await start_and_wait(env.client.start("asker", "go"), "fc-1")
         await approve_and_finish(invocation)
         file = tmp_path / "audit.jsonl"
         await waystation(env, "audit", "export", invocation.id, "--no-arguments", "-o", str(file))

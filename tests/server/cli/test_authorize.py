@@ -11,7 +11,7 @@ import pytest
 from examples.calendar_login.provider import FakeOAuth
 from tests.server.cli.conftest import Command
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import reject_and_finish, until, until_call, until_waiting, waiting
+from tests.steps import reject_and_finish, start_and_get_call, start_and_wait, wait_for_calls, wait_until
 from waystation.agents import Agent
 from waystation.auth import APIKey, APIKeyIn, AuthConfig, AuthScheme, HTTPBase
 from waystation.auth.credential_service.encrypted_file_credential_service import EncryptedFileCredentialService
@@ -65,7 +65,7 @@ async def test_a_user_logs_in_and_the_call_continues(serve: Serve, provider: Fak
     """The command shows the link, and reads the address of the last page without showing it."""
     config = AuthConfig(auth_scheme=provider.scheme(), raw_auth_credential=provider.client())
     async with serve(clerk(config), services=services(credential_file)) as env:
-        invocation, call = await until_call(env.client.start("clerk", "look"), "fc-1")
+        invocation, call = await start_and_get_call(env.client.start("clerk", "look"), "fc-1")
         uri = call.payload["exchangedAuthCredential"]["oauth2"]["authUri"]
         ended_at = provider.log_in(uri)
         code, out, err = await authorize(env, credential_file, ended_at, invocation.id)
@@ -81,7 +81,7 @@ async def test_a_pending_login_shows_its_link_and_command(
     """The link and the command are on lines of their own, each after a label."""
     config = AuthConfig(auth_scheme=provider.scheme(), raw_auth_credential=provider.client())
     async with serve(clerk(config)) as env:
-        invocation = await until_waiting(env.client.start("clerk", "look"), "fc-1")
+        invocation = await start_and_wait(env.client.start("clerk", "look"), "fc-1")
         ran = await waystation(env, "pending", invocation.id)
         labels = {line.split()[0]: line.split()[1:] for line in ran.out.splitlines() if line.startswith("  ")}
         assert labels["authorize"][0].endswith("waystation")
@@ -93,11 +93,11 @@ async def test_approving_a_credential_call_shows_how_to_store_the_credential(
 ) -> None:
     """After an approval, the tool runs and asks again unless the store has the credential."""
     async with serve(clerk(AuthConfig(auth_scheme=KEY)), services=services(credential_file)) as env:
-        invocation = await until_waiting(env.client.start("clerk", "look"), "fc-1")
+        invocation = await start_and_wait(env.client.start("clerk", "look"), "fc-1")
         ran = await waystation(env, "approve", invocation.id)
         assert "If the workers' store still has no credential, the tool asks again" in ran.out
         assert f"authorize {invocation.id} fc-1" in ran.out
-        await waiting(invocation, "fc-1")
+        await wait_for_calls(invocation, "fc-1")
         await invocation.cancel()
 
 
@@ -111,7 +111,7 @@ async def test_a_key_is_saved_only_in_the_store(
 ) -> None:
     """With `--json`, standard output contains only the receipt."""
     async with serve(clerk(AuthConfig(auth_scheme=scheme)), services=services(credential_file)) as env:
-        invocation = await until_waiting(env.client.start("clerk", "look"), "fc-1")
+        invocation = await start_and_wait(env.client.start("clerk", "look"), "fc-1")
         code, out, err = await authorize(env, credential_file, text, invocation.id, "fc-1", "--json", "--by", "ann")
         assert code == 0
         receipt = {"accepted": True, "function_call_id": "fc-1", "tool": "look_up", "action": "approve"}
@@ -138,12 +138,12 @@ async def test_invalid_credentials_are_reported_in_one_line(
     async with serve(
         clerk(AuthConfig(auth_scheme=HTTPBase(scheme="basic"))), services=services(credential_file)
     ) as env:
-        invocation = await until_waiting(env.client.start("clerk", "look"), "fc-1")
+        invocation = await start_and_wait(env.client.start("clerk", "look"), "fc-1")
         code, out, err = await authorize(env, credential_file, text, invocation.id, *arguments)
         assert (code, out) == (exit, "")
         assert problem in err
         assert API_KEY not in err
-        await waiting(invocation, "fc-1")
+        await wait_for_calls(invocation, "fc-1")
         await reject_and_finish(invocation, "fc-1")
 
 
@@ -151,7 +151,7 @@ async def test_invalid_credentials_are_reported_in_one_line(
 async def test_a_store_other_than_the_workers_is_reported(serve: Serve, credential_file: Path, tmp_path: Path) -> None:
     """The command reports a different store, because the tool would not find the credential."""
     async with serve(clerk(AuthConfig(auth_scheme=KEY)), services=services(credential_file)) as env:
-        invocation = await until_waiting(env.client.start("clerk", "look"), "fc-1")
+        invocation = await start_and_wait(env.client.start("clerk", "look"), "fc-1")
         code, _, err = await authorize(env, tmp_path / "other", API_KEY, invocation.id)
         assert code == 1
         assert "Use the same store as the workers." in err
@@ -164,7 +164,7 @@ async def test_calls_that_wait_for_a_credential_are_listed_with_their_command(
     """Both lists and the events show where to log in and the command that continues."""
     config = AuthConfig(auth_scheme=provider.scheme(), raw_auth_credential=provider.client())
     async with serve(clerk(config), services=services(credential_file)) as env:
-        invocation, call = await until_call(env.client.start("clerk", "look"), "fc-1")
+        invocation, call = await start_and_get_call(env.client.start("clerk", "look"), "fc-1")
         listing = (await waystation(env, "pending", invocation.id)).out
         assert f"log in {call.payload['exchangedAuthCredential']['oauth2']['authUri']}" in " ".join(listing.split())
         assert f"authorize {invocation.id} fc-1" in listing
@@ -175,7 +175,7 @@ async def test_calls_that_wait_for_a_credential_are_listed_with_their_command(
             out = (await waystation(env, "pending", "--agent", "clerk")).out
             return out if f"{invocation.id}/fc-1" in out else ""
 
-        assert " authorize clerk-" in await until(listed, "the call in the list")
+        assert " authorize clerk-" in await wait_until(listed, "the call in the list")
         assert "needs a credential for the call [fc-1]" in (await waystation(env, "events", invocation.id)).out
         await reject_and_finish(invocation, "fc-1")
         assert "no credential was provided" in (await waystation(env, "events", invocation.id)).out

@@ -9,7 +9,7 @@ import pytest
 from tests.programs import Ran, command
 from tests.server.cli.conftest import Command
 from tests.server.conftest import Serve, empty_server
-from tests.server.workflows.outside import until
+from tests.steps import wait_until
 from waystation.agents import Agent
 from waystation.key_set import EncryptionKeys
 from waystation.storage import ENCRYPTION_VARIABLE, USER_KEYS_VARIABLE
@@ -56,7 +56,7 @@ async def examine(serve: Serve, waystation: Command) -> AsyncIterator[Examine]:
         async def is_sound() -> bool:
             return (await examine()).code == 0
 
-        await until(is_sound, "the polls of the worker")
+        await wait_until(is_sound, "the polls of the worker")
         yield examine
 
 

@@ -4,7 +4,7 @@ import os
 import re
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,8 +24,7 @@ from temporalio.worker import Worker, WorkerDeploymentConfig
 from tests.programs import command
 from tests.server.approvals.asking import asker
 from tests.server.conftest import Serve, empty_server
-from tests.server.workflows import outside
-from tests.server.workflows.outside import until_waiting
+from tests.steps import start_and_wait, wait_until
 from waystation.artifacts import ObjectStoreArtifactService
 from waystation.auth import EncryptedFileCredentialService
 from waystation.cli import diagnosis, operations
@@ -55,13 +54,6 @@ async def examine(server: EmbeddedServer, *options: str, doctor: Sequence[str] =
     assert ran.code == (1 if problems else 0), ran.err
     assert all(record["fix"] for record in problems.values())
     return problems
-
-
-async def until(look: Callable[[], Awaitable[T | None]], what: str) -> T:
-    """Poll until a result is true, and return it."""
-    result = await outside.until(look, what)
-    assert result is not None
-    return result
 
 
 def new_queue() -> str:
@@ -238,7 +230,7 @@ async def namespace(server: EmbeddedServer, *, retention_s: int = DAY_S) -> Asyn
         except RPCError:
             return False
 
-    await until(is_known, "the namespace")
+    await wait_until(is_known, "the namespace")
     yield client
 
 
@@ -311,7 +303,7 @@ async def test_a_search_attribute_of_another_type_is_found(server: EmbeddedServe
             problem = problems.get("search attributes")
             return problem if problem and "WaystationAgent must" in problem["text"] else None
 
-        problem = await until(find, "the attribute")
+        problem = await wait_until(find, "the attribute")
         assert "search-attribute remove --name WaystationAgent" in problem["fix"]
 
 
@@ -356,7 +348,7 @@ async def test_workers_of_another_version_and_missing_workers_are_found(server: 
             problems = await examine(server, "--task-queue", queue)
             return problems if "workers for activities" not in problems else None
 
-        problems = await until(find, "the worker")
+        problems = await wait_until(find, "the worker")
         assert "waystation==0.99.1" in problems["versions"]["fix"]
         assert f"--task-queue {queue}" in problems["workers for workflows"]["fix"]
 
@@ -373,7 +365,7 @@ async def test_a_deployment_without_a_current_version_is_found(server: EmbeddedS
             problem = problems.get("workers for activities")
             return problem if problem and "no current version" in problem["text"] else None
 
-        problem = await until(find, "the worker")
+        problem = await wait_until(find, "the worker")
         assert f"--deployment-name {version.deployment_name} --build-id 7" in problem["fix"]
 
 
@@ -389,9 +381,9 @@ async def test_invocations_without_a_worker_are_found(monkeypatch: pytest.Monkey
         async def find(*target: str, check: str) -> JsonObject | None:
             return (await examine(server, *target)).get(check)
 
-        backlog = await until(lambda: find("--task-queue", queue, check="backlog of workflows"), "the backlog")
+        backlog = await wait_until(lambda: find("--task-queue", queue, check="backlog of workflows"), "the backlog")
         assert f"--task-queue {queue} --only workflows" in backlog["fix"]
-        unpolled = await until(lambda: find("--task-queue", new_queue(), check="task queues"), "the task queue")
+        unpolled = await wait_until(lambda: find("--task-queue", new_queue(), check="task queues"), "the task queue")
         assert unpolled["fix"] == f"waystation worker --agents DIR --task-queue {queue}"
 
 
@@ -404,7 +396,7 @@ async def test_differing_stores_are_found(serve: Serve, tmp_path: Path, purpose:
     """An open invocation recorded the worker's stores, in a reply that is itself in the store if it is large."""
     (tmp_path / "other").mkdir()
     async with serve(asker("stored_asker", purpose), verify=False) as env:
-        invocation = await until_waiting(env.client.start("stored_asker", "go"), "fc-1")
+        invocation = await start_and_wait(env.client.start("stored_asker", "go"), "fc-1")
         target = ("--task-queue", env.client.task_queue, "--store")
         assert "stores of workers" not in await examine(env.server, *target, str(env.store))
         problem = (await examine(env.server, *target, str(tmp_path / "other")))["stores of workers"]
@@ -420,7 +412,7 @@ async def test_the_default_stores_of_another_folder_are_found(
     services = Services(artifacts=ObjectStoreArtifactService(tmp_path / "artifacts"))
     (tmp_path / "artifacts").mkdir()
     async with serve(asker("foldered"), services=services, verify=False) as env:
-        invocation = await until_waiting(env.client.start("foldered", "go"), "fc-1")
+        invocation = await start_and_wait(env.client.start("foldered", "go"), "fc-1")
         target = ("--task-queue", env.client.task_queue, "--store", str(env.store))
         problems = await examine(env.server, *target)
         assert "--artifacts is an empty store" in problems["stores of workers"]["text"]
@@ -442,7 +434,7 @@ async def test_a_wrong_clock_is_found_and_ends_no_worker(
         async def is_sound() -> bool:
             return not await examine(server, *options)
 
-        await until(is_sound, "the polls of the worker")
+        await wait_until(is_sound, "the polls of the worker")
         monkeypatch.setattr(operations, "time", clock)
         problems = await examine(server, *options)
         assert list(problems) == ["clock"]

@@ -5,8 +5,8 @@ import pytest
 from tests.programs import command
 from tests.server.cli.conftest import Command
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import approve_and_finish, ended, until, until_waiting
 from tests.server.workflows.test_forks import Shop
+from tests.steps import approve_and_finish, start_and_finish, start_and_wait, wait_until
 
 
 @pytest.mark.slow
@@ -14,7 +14,7 @@ async def test_a_fork_is_started_followed_and_found(serve: Serve, waystation: Co
     """The command prints the ID, then the events, then the result."""
     shop = Shop()
     async with serve(shop.buyer(effect="read")) as env:
-        source = await ended(env.client.start("buyer", "tea"))
+        source = await start_and_finish(env.client.start("buyer", "tea"))
         ran = await waystation(env, "fork", source.id, "3", "--json")
         assert ran.code == 0
         assert ran.records[0] == {"fork": {"id": f"{source.id}~1", "source": source.id, "event": 3}}
@@ -25,7 +25,7 @@ async def test_a_fork_is_started_followed_and_found(serve: Serve, waystation: Co
             listing = await waystation(env, "forks", source.id, "--json")
             return listing.records == [{"invocation_id": source.id, "fork_of": None, "forks": forks}]
 
-        await until(list_forks, "the fork among those of its source")
+        await wait_until(list_forks, "the fork among those of its source")
         events = await waystation(env, "events", f"{source.id}~1")
         assert events.err == f"{source.id}~1 is a fork of {source.id} from its event 3.\n"
         of = await waystation(env, "forks", f"{source.id}~1")
@@ -37,7 +37,7 @@ async def test_calls_with_effects_run_only_after_a_confirmation(serve: Serve, wa
     """Without a terminal, --yes confirms; nothing starts before that."""
     shop = Shop()
     async with serve(shop.buyer(effect="once")) as env:
-        source = await ended(env.client.start("buyer", "tea"))
+        source = await start_and_finish(env.client.start("buyer", "tea"))
         refused = await waystation(env, "fork", source.id, "4")
         assert refused.code == 2
         assert "pay(amount=7) (once). Pass --yes to run them." in refused.err
@@ -53,7 +53,7 @@ async def test_a_fork_accepts_a_result_a_message_and_an_answer(serve: Serve, way
     """A call with a provided result does not run, and a call with a provided answer is answered when it is pending."""
     shop = Shop()
     async with serve(shop.buyer(require_confirmation=True)) as env:
-        source = await until_waiting(env.client.start("buyer", "tea"), "fc-2")
+        source = await start_and_wait(env.client.start("buyer", "tea"), "fc-2")
         await approve_and_finish(source, "fc-2")
         options = ("--result", 'fc-1={"price": 9}', "--message", "coffee", "--answer", "fc-2=approve", "--by", "dana")
         ran = await waystation(env, "fork", source.id, "2", *options, "--json")
@@ -67,7 +67,7 @@ async def test_an_unused_answer_is_reported(serve: Serve, waystation: Command) -
     """The report comes after the fork has ended, because the call may come until then."""
     shop = Shop()
     async with serve(shop.buyer(effect="read")) as env:
-        source = await ended(env.client.start("buyer", "tea"))
+        source = await start_and_finish(env.client.start("buyer", "tea"))
         ran = await waystation(
             env, "fork", source.id, "2", "--yes", "--answer", "fc-9=approve", "--answer", "fc-2=reject"
         )
@@ -98,7 +98,7 @@ async def test_mistakes_are_reported_with_a_remedy(serve: Serve, waystation: Com
     """After a mistake, no work of the source runs again."""
     shop = Shop()
     async with serve(shop.buyer(effect="read"), verify=False) as env:
-        source = await ended(env.client.start("buyer", "tea"))
+        source = await start_and_finish(env.client.start("buyer", "tea"))
         for arguments, code, problem in MISTAKES:
             ran = await waystation(env, "fork", *(each.replace("{source}", source.id) for each in arguments))
             assert (arguments, ran.code) == (arguments, code)

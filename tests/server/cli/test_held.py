@@ -6,7 +6,7 @@ import pytest
 
 from tests.server.cli.conftest import Command
 from tests.server.conftest import Serve, empty_server
-from tests.server.workflows.outside import failure, held, quick, until, until_waiting
+from tests.steps import catch_failure, make_quick_settings, start_and_wait, wait_for_hold, wait_until
 from waystation.agents import Agent
 from waystation.core.errors import ModelOverloaded
 from waystation.models import LlmRequest, LlmResponse
@@ -33,14 +33,17 @@ WHY = "the model is not available: Overloaded (503)."
 async def test_an_operator_finds_a_held_invocation_and_the_reason(serve: Serve, waystation: Command) -> None:
     """`doctor` exits with 1; `pending` and `events` name the same reason."""
     agent = Agent(name="asker", model=Outage())
-    async with empty_server() as server, serve(agent, server=server, verify=False, settings=quick()) as env:
+    async with (
+        empty_server() as server,
+        serve(agent, server=server, verify=False, settings=make_quick_settings()) as env,
+    ):
         invocation = await env.client.start("asker", "hi")
-        await held(invocation)
+        await wait_for_hold(invocation)
 
         async def is_listed() -> bool:
             return [each.invocation_id async for each in env.client.held.each(searchable=True)] == [invocation.id]
 
-        await until(is_listed, "the held invocation in the list")
+        await wait_until(is_listed, "the held invocation in the list")
         examined = await waystation(env, "doctor", "--json", "--store", str(env.store))
         checks = {record["check"]: (record["ok"], record["text"]) for record in examined.records}
         assert examined.code == 1
@@ -55,7 +58,7 @@ async def test_an_operator_finds_a_held_invocation_and_the_reason(serve: Serve, 
         assert WHY in (await waystation(env, "events", invocation.id)).out
         gave_up = await waystation(env, "give-up", invocation.id)
         assert (gave_up.code, gave_up.out.strip()) == (0, f"Gave up: {WHY}")
-        await failure(invocation)
+        await catch_failure(invocation)
         ended = await waystation(env, "events", invocation.id)
         assert "Overloaded (503). An operator gave up waiting." in ended.out
 
@@ -81,11 +84,11 @@ async def test_an_approver_is_warned_that_the_tool_of_a_call_was_removed(serve: 
     tool = FunctionTool(pay, require_confirmation=True)
     before = Agent(name="treasurer", model=ScriptedModel(calls(("pay", {"amount": 5}))), tools=[tool])
     async with serve(before, verify=False) as env:
-        invocation = await until_waiting(env.client.start("treasurer", "pay"), "fc-1")
+        invocation = await start_and_wait(env.client.start("treasurer", "pay"), "fc-1")
     after = Agent(name="treasurer", model=ScriptedModel())
     async with serve(after, verify=False, task_queue=env.client.task_queue) as env:
         ran = await waystation(env, "approve", invocation.id)
         assert ran.code == 0
         assert "The workers of agent 'treasurer' no longer have the tool 'pay'." in ran.err
-        assert (await held(invocation))["reason"] == "tool_missing"
+        assert (await wait_for_hold(invocation))["reason"] == "tool_missing"
         await invocation.handle.terminate()

@@ -7,7 +7,7 @@ import pytest
 from tests.server.approvals.asking import asker, boss
 from tests.server.cli.conftest import Command
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import until, until_waiting, waiting
+from tests.steps import start_and_wait, wait_for_calls, wait_until
 from waystation.cli import id_matching
 from waystation.client import InvocationEntry
 from waystation.testing import AgentEnvironment
@@ -31,7 +31,7 @@ async def listed(env: AgentEnvironment, count: int, **filters: Any) -> list[Invo
         found = [entry async for entry in env.client.invocations.list(user_id="lister", **filters)]
         return sorted(found, key=lambda entry: entry.id) if len(found) == count else []
 
-    return await until(look, f"{count} invocations")
+    return await wait_until(look, f"{count} invocations")
 
 
 @pytest.mark.slow
@@ -40,7 +40,7 @@ async def test_invocations_are_listed_and_stopped(serve: Serve, waystation: Comm
     async with serve(asker("list_asker"), boss(asker("list_called"))) as env:
         first = await env.client.start("list_asker", "go", id="listed-one", user_id="lister")
         second = await env.client.start("boss", "go", id="listed-two", user_id="lister")
-        await waiting(first, "fc-1")
+        await wait_for_calls(first, "fc-1")
         called = (await listed(env, 3))[-1]
         assert (called.agent, called.parent) == ("list_called", second.id)
         records = (await waystation(env, "list", "--user", "lister", "--json")).records
@@ -64,12 +64,12 @@ async def test_the_beginning_of_an_id_is_enough(
     async with serve(asker("short_asker"), verify=False) as env:  # one is terminated
         one, two = [await env.client.start("short_asker", "go", id=id) for id in ("brief-one", "brief-two")]
         for invocation in (one, two):
-            await waiting(invocation, "fc-1")
+            await wait_for_calls(invocation, "fc-1")
 
         async def look() -> bool:
             return len(await env.client.invocations.find("brief-")) == 2
 
-        await until(look, "both IDs")
+        await wait_until(look, "both IDs")
         read = await waystation(env, "state", "brief-o")
         assert (read.code, read.err) == (0, "brief-o is short for brief-one.\n")
         assert "Several IDs begin with 'brief-'" in (await waystation(env, "state", "brief-")).err
@@ -87,7 +87,7 @@ async def test_the_beginning_of_an_id_is_enough(
 async def test_stopping_without_a_worker_is_not_confirmed(serve: Serve, waystation: Command) -> None:
     """The cancellation waits for a worker, and the command says so."""
     async with serve(asker("unserved")) as env:
-        invocation = await until_waiting(env.client.start("unserved", "go", id="unserved-one"), "fc-1")
+        invocation = await start_and_wait(env.client.start("unserved", "go", id="unserved-one"), "fc-1")
     ran = await waystation(env, "stop", "unserved-one", "--wait", "0")
     assert ran.code == 7
     assert "when a worker is running" in ran.out

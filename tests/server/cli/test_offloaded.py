@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.agents import Till
 from tests.programs import command
 from tests.server.cli.conftest import Command
 from tests.server.cli.shell import Shell
@@ -13,7 +14,7 @@ from tests.server.sessions.conftest import new_session, settled_events
 from tests.server.streams.test_web import stream_of
 from tests.server.web.desk import begun, payer
 from tests.server.web.sites import page_of, path_of, site
-from tests.server.workflows.outside import Till, until
+from tests.steps import wait_until
 from waystation.agents import Agent
 from waystation.client import connect
 from waystation.client.agent_client import AgentClient, Invocation
@@ -174,7 +175,7 @@ async def test_the_inbox_of_another_store_has_a_banner(serve: Serve, tmp_path: P
     """An inbox with another store has a banner; one with the workers' store has none."""
     async with serve(payer(Till(), {"amount": 5})) as env:
         invocation, _ = await begun(env.client, "payer")
-        await until(env.client.pending, "the call in the list")
+        await wait_until(env.client.pending, "the call in the list")
         for client, is_other in ((await client_with_another_store(env, tmp_path), True), (env.client, False)):
             async with site(client) as web, web.browser() as me:
                 page = (await me.page("/approvals")).text

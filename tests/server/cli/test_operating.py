@@ -14,7 +14,7 @@ from tests.paths import ROOT
 from tests.server.approvals.asking import asker
 from tests.server.cli.conftest import Command
 from tests.server.conftest import Serve, empty_server
-from tests.server.workflows.outside import until, until_waiting, waiting
+from tests.steps import start_and_wait, wait_for_calls, wait_until
 from waystation.cli import diagnosis, overview
 from waystation.cli.invocations import is_polled
 from waystation.version import waystation_version
@@ -29,7 +29,7 @@ LEAVE_SCREEN = "\x1b[?1049l"
 async def test_workers_and_invocations_are_listed(serve: Serve, waystation: Command) -> None:
     """Each poller has its build, and each agent the number of its invocations by status."""
     async with serve(asker("watched_asker")) as env:
-        await until_waiting(env.client.start("watched_asker", "go"), "fc-1")
+        await start_and_wait(env.client.start("watched_asker", "go"), "fc-1")
         ran = await waystation(env, "workers", "--json")
         assert ran.code == 0
         assert {(record["kind"], record["build"]) for record in ran.records} == {
@@ -41,7 +41,7 @@ async def test_workers_and_invocations_are_listed(serve: Serve, waystation: Comm
             records = (await waystation(env, "top", "--json")).records
             return any(record["agent"] == "watched_asker" and record["waiting"] == 1 for record in records)
 
-        await until(count, "the waiting invocation")
+        await wait_until(count, "the waiting invocation")
         assert "watched_asker" in (await waystation(env, "top")).out
     nobody = await waystation(env, "--task-queue", "nobody-polls-this", "workers")
     assert (nobody.code, "0 polling task queue nobody-polls-this" in nobody.out) == (1, True)
@@ -52,7 +52,7 @@ async def test_workers_that_no_longer_poll_do_not_count(
 ) -> None:
     """The server lists a killed worker for minutes. The exit code says that none is left."""
     async with serve(asker("killed_asker")) as env:
-        await until(lambda: is_polled(env.client), "a poll")
+        await wait_until(lambda: is_polled(env.client), "a poll")
         monkeypatch.setattr(diagnosis, "SEEN_S", -1.0)  # as if none had polled lately
         ran = await waystation(env, "workers", "--json")
         assert (ran.code, {record["active"] for record in ran.records}) == (1, {False})
@@ -108,14 +108,14 @@ async def test_top_reports_that_older_invocations_are_left_out(
         async def are_listed() -> bool:
             return len([entry async for entry in env.client.invocations.list()]) == 2
 
-        await until(are_listed, "both invocations")
+        await wait_until(are_listed, "both invocations")
         assert (await waystation(env, "top", "--once")).err == ""
         monkeypatch.setattr(overview, "COUNTED", 1)
         for option in ("--once", "--json"):
             ran = await waystation(env, "top", option)
             assert (ran.code, ran.err) == (0, "Only the newest 1 invocations are counted.\n")
         for invocation in invocations:
-            await waiting(invocation, "fc-1")
+            await wait_for_calls(invocation, "fc-1")
             await invocation.handle.terminate()
 
 
@@ -124,7 +124,7 @@ async def test_a_user_is_deleted_only_after_a_confirmation(serve: Serve, waystat
     """Without a terminal, `forget` requires `--yes` or `--dry-run`. It lists the data that it deletes or leaves."""
     stores = [f"--{name}={tmp_path / name}" for name in ("artifacts", "memory", "credentials")]
     async with serve(asker("forgetful_asker"), verify=False) as env:
-        invocation = await until_waiting(env.client.start("forgetful_asker", "go", user_id="zoe"), "fc-1")
+        invocation = await start_and_wait(env.client.start("forgetful_asker", "go", user_id="zoe"), "fc-1")
         refused = await waystation(env, "forget", "--user", "zoe", *stores)
         assert (refused.code, "Pass --yes" in refused.err) == (2, True)
         planned = await waystation(env, "forget", "--user", "zoe", "--dry-run", *stores)

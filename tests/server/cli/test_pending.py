@@ -4,10 +4,11 @@ import asyncio
 
 import pytest
 
+from tests.agents import Till
 from tests.server.approvals.asking import asker, boss, listed, payer
 from tests.server.cli.conftest import Command
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Till, approve_and_finish, until_waiting
+from tests.steps import approve_and_finish, start_and_wait
 
 
 @pytest.mark.slow
@@ -45,7 +46,7 @@ async def test_an_inbox_with_fifty_readers_is_never_refused(serve: Serve) -> Non
     memos.
     """
     async with serve(asker()) as env:
-        invocation = await until_waiting(env.client.start("asker", "go", user_id=env.client.task_queue), "fc-1")
+        invocation = await start_and_wait(env.client.start("asker", "go", user_id=env.client.task_queue), "fc-1")
         await listed(env.client, 1, user_id=env.client.task_queue)
 
         async def look() -> int:

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 from tests.programs import command
 from tests.server.cli.conftest import Command
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import until_waiting
+from tests.steps import start_and_wait
 from waystation.agents import Agent
 from waystation.core.actions import Action
 from waystation.core.approval import ApprovalPolicy
@@ -48,7 +48,7 @@ async def test_a_change_of_a_policy_is_tried_on_what_people_decided(
     shadow = ApprovalRule(ApprovalPolicy(), name="try-all", shadow=True)
     tool = FunctionTool(pay, require_confirmation=True)
     async with serve(Agent(name="policy_payer", model=model, tools=[tool], approval_rules=[shadow])) as env:
-        invocation = await until_waiting(env.client.start("policy_payer", "pay"), "fc-1", "fc-2")
+        invocation = await start_and_wait(env.client.start("policy_payer", "pay"), "fc-1", "fc-2")
         for call in await invocation.pending():
             action: Action = "reject" if call.args["amount"] == 50 else "approve"
             await invocation.answer(action, call.function_call_id, by="dana")

@@ -20,7 +20,14 @@ from temporalio.runtime import MetricBuffer, Runtime, TelemetryConfig
 
 from tests.programs import command
 from tests.server.telemetry.test_traces import Exported
-from tests.server.workflows.outside import answer_and_finish, approve_and_finish, ignored, until, until_waiting, waiting
+from tests.steps import (
+    answer_and_finish,
+    approve_and_finish,
+    start_and_wait,
+    wait_for_calls,
+    wait_for_ignored_answers,
+    wait_until,
+)
 from waystation.agents import Agent
 from waystation.artifacts import ObjectStoreArtifactService
 from waystation.auth import AuthCredential, AuthCredentialTypes
@@ -174,7 +181,7 @@ def keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 async def complete(invocation: Invocation) -> None:
     """Answer the pending calls of an invocation, after answers that do not count."""
-    await waiting(invocation, "fc-4", "fc-5")
+    await wait_for_calls(invocation, "fc-4", "fc-5")
     await invocation.handle.signal("answer", canary("junk"))
     await invocation.answer("progress", "fc-5", response={canary("sofar"): canary("progress")}, wake=False)
     await invocation.answer(
@@ -339,7 +346,7 @@ async def test_a_key_is_rotated_while_a_call_is_pending(server: EmbeddedServer, 
     agent = asker()
     place: dict[str, Any] = {"server": server, "store": tmp_path / "store", "task_queue": "rotated"}
     async with AgentEnvironment(agent, **place) as env:
-        invocation = await until_waiting(env.client.start("asker", "go", id="rotated"), "fc-1")
+        invocation = await start_and_wait(env.client.start("asker", "go", id="rotated"), "fc-1")
     restart_with(keys, "second", "first")
     async with AgentEnvironment(agent, **place) as env:
         invocation = env.client.invocation(invocation.id)
@@ -426,7 +433,7 @@ async def test_an_id_does_not_select_the_key_of_another_owner(
         with pytest.raises(InvalidInput, match="selects the encryption key"):
             await env.client.start("asker", "go", id=id, tenant="staying")
         await env.client.temporal.start_workflow(WORKFLOW, params, id=id, task_queue="nobody")
-        await until(lambda: is_listed(env, id), "the invocation in the list")
+        await wait_until(lambda: is_listed(env, id), "the invocation in the list")
         assert id not in (await delete_tenant_keys(env.client.temporal, "leaving", dry_run=True)).stopped
         assert id in (await delete_tenant_keys(env.client.temporal, "staying")).stopped
         with pytest.raises(WorkflowFailureError) as failed:
@@ -446,15 +453,15 @@ async def test_an_invocation_with_a_missing_key_hides_no_others(
     """Lists contain the invocation without its encrypted values, and the log names the missing key."""
     place: dict[str, Any] = {"server": server, "store": tmp_path / "store", "task_queue": "listed"}
     async with AgentEnvironment(asker(), **place) as env:
-        lost = await until_waiting(env.client.start("asker", "go", id="lost"), "fc-1")
+        lost = await start_and_wait(env.client.start("asker", "go", id="lost"), "fc-1")
     restart_with(keys, "second")
     async with AgentEnvironment(asker(), **place | {"task_queue": "listed-too"}) as env:
-        other = await until_waiting(env.client.start("asker", "go", id="other"), "fc-1")
+        other = await start_and_wait(env.client.start("asker", "go", id="other"), "fc-1")
 
         async def is_listed() -> bool:
             return other.id in {call.invocation_id for call in await env.client.pending()}
 
-        await until(is_listed, "the pending call")
+        await wait_until(is_listed, "the pending call")
         listed = {entry.id: entry.pending async for entry in env.client.invocations.list(status="open")}
         assert (len(listed[lost.id]), len(listed[other.id])) == (0, 1)
         with pytest.raises(KeyMissing, match="the key 'first'"):
@@ -474,13 +481,13 @@ async def test_a_sender_with_a_key_that_the_worker_lacks_learns_which_one(
     """An update is refused with the key's ID rather than the store's, and a signal is recorded as ignored."""
     place: dict[str, Any] = {"server": server, "store": tmp_path / "store", "task_queue": "keyed"}
     async with AgentEnvironment(asker(), **place) as env:
-        invocation = await until_waiting(env.client.start("asker", "go", id="keyed"), "fc-1")
+        invocation = await start_and_wait(env.client.start("asker", "go", id="keyed"), "fc-1")
         restart_with(keys, "second", "first")
         sender = await AgentClient.connect(address=server.address, store=tmp_path / "store")
         with pytest.raises(InvalidAnswer, match="encrypted with the key 'second', which this worker does not have"):
             await sender.invocation("keyed").approve("fc-1")
         await sender.invocation("keyed").approve("fc-1", signal=True)
-        assert await ignored(invocation, 1) == ["NotInStore"]
+        assert await wait_for_ignored_answers(invocation, 1) == ["NotInStore"]
         [entry] = [entry.body for entry in (await invocation.log()).entries if isinstance(entry.body, AnswerIgnored)]
         assert ENCRYPTION_VARIABLE in entry.message
         restart_with(keys, "second")

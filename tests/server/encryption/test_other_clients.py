@@ -22,7 +22,7 @@ from tests.documents import blocks, section
 from tests.paths import ROOT
 from tests.programs import command
 from tests.server.encryption.test_encrypted_namespace import write_keys
-from tests.server.workflows.outside import until
+from tests.steps import wait_until
 from waystation import ActivityTool, Agent, WorkflowTool
 from waystation.embedded import EmbeddedServer
 from waystation.history import PendingRetry, fetch_retries
@@ -227,7 +227,7 @@ async def test_calls_of_a_worker_that_cannot_decrypt_are_reported_while_they_are
             retries, _ = await fetch_retries(env.client.temporal, invocation.id)
             return retries if sum(retry.is_undecrypted for retry in retries) == 2 else None
 
-        retries = await until(look, "both failures")
+        retries = await wait_until(look, "both failures")
         assert retries is not None
         shown = sorted(words.describe_retry(retry, None, 0.0) for retry in retries)
         place = ("--address", server.address, "--task-queue", env.client.task_queue)

@@ -29,8 +29,8 @@ from tests.server.encryption.test_encrypted_namespace import write_keys
 from tests.server.examples.conftest import answered
 from tests.server.processes.workers import Process
 from tests.server.web.sites import site
-from tests.server.workflows.outside import ended, until, until_waiting, waiting
 from tests.slow.programs.test_encryption_codecs import package
+from tests.steps import start_and_finish, start_and_wait, wait_for_calls, wait_until
 from tests.unit.identity.conftest import Installation, installed
 from waystation import NotAllowed
 from waystation.approvers import Gatekeeper
@@ -127,7 +127,7 @@ async def test_the_carrier_answers_a_claim_over_http(
             site(env.client, gatekeeper=lea.gatekeeper) as web,
             httpx.AsyncClient() as carrier,
         ):
-            invocation = await until_waiting(env.client.start("support_desk", "A-17 was damaged"), "fc-1")
+            invocation = await start_and_wait(env.client.start("support_desk", "A-17 was damaged"), "fc-1")
             [claim] = claims
             with pytest.raises(NotAllowed, match="machine 'carrier'"):
                 await lea.answer(invocation, "respond", "fc-1", response={"amount": 1000})
@@ -159,7 +159,7 @@ async def test_the_finance_department_may_approve_after_two_days(
 async def test_research_uses_a_program_and_a_service(serve: Serve, desks: Registry) -> None:
     """The handbook answers over stdio, the suppliers over HTTP with a key that is not recorded."""
     async with serve(desks, model="demo") as env:
-        invocation = await ended(env.client.start("research_desk", "What about chairs?"))
+        invocation = await start_and_finish(env.client.start("research_desk", "What about chairs?"))
         rule, supplier = answered([event async for event in invocation.events()])
         history = await invocation.history()
     assert ("300 euros" in str(rule), supplier) == (True, {"name": "Sitwell & Sons"})
@@ -232,7 +232,7 @@ async def test_the_application_works_with_encryption(
             async def calls_of(name: str) -> Any:
                 return (await send(api, "GET", "/calls?show=mine", name))["calls"]
 
-            [call] = await until(lambda: calls_of("ben"), "the call")
+            [call] = await wait_until(lambda: calls_of("ben"), "the call")
             assert (call["title"], await calls_of("ann")) == ("Reimburse 1,200.00 € for a chair", [])
             decision = {"action": "approve", "digest": call["digest"], "comment": "needed"}
             place = f"/calls/{quote(call['id'], safe='')}/answers"
@@ -279,7 +279,7 @@ async def test_a_refund_waits_across_a_deploy(shell: Shell, there: Installation)
     await roll_out(shell, "1")
     client = await AgentClient.connect()
     invocation = await client.start("support_desk", "Please refund A-17")
-    await waiting(invocation, "fc-1")
+    await wait_for_calls(invocation, "fc-1")
     await roll_out(shell, "2")
     await shell.until("grep -c worker.stopped 1.log", "2")
     await invocation.approve(token=there.gateway.signer("lea", ["support-lead"]), comment="broken")

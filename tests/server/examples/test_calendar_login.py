@@ -8,7 +8,7 @@ import pytest
 from examples.calendar_login.provider import FakeOAuth
 from tests.server.conftest import Serve
 from tests.server.examples.conftest import answered
-from tests.server.workflows.outside import waiting
+from tests.steps import wait_for_calls
 from waystation.apps.registry import Registry, Root
 from waystation.auth.credential_service.in_memory_credential_service import InMemoryCredentialService
 from waystation.client.agent_client import Invocation
@@ -46,7 +46,7 @@ def demo_model(root: Root) -> BaseLlm:
 
 async def login_page(invocation: Invocation) -> str:
     """Return the address where the user logs in."""
-    (call,) = await waiting(invocation, "fc-1")
+    (call,) = await wait_for_calls(invocation, "fc-1")
     assert (call.kind, call.tool) == ("credential", "list_events")
     uri: str = (call.payload or {})["exchangedAuthCredential"]["oauth2"]["authUri"]
     return uri

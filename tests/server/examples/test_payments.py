@@ -4,8 +4,7 @@ import pytest
 
 from tests.server.conftest import Serve
 from tests.server.examples.conftest import answered
-from tests.server.workflows.outside import refusal, until_waiting
-from tests.steps import run
+from tests.steps import catch_refusal, run, start_and_wait
 from waystation.apps import App
 from waystation.apps.registry import Registry
 from waystation.client.agent_client import Invocation
@@ -22,7 +21,7 @@ def app(examples: Registry) -> App:
 
 async def start_pending(env: AgentEnvironment, message: str) -> Invocation:
     """Return an invocation with a pending call."""
-    return await until_waiting(env.client.start("payments_agent", message), "fc-1")
+    return await start_and_wait(env.client.start("payments_agent", message), "fc-1")
 
 
 @pytest.mark.parametrize(
@@ -49,7 +48,7 @@ async def test_one_approver_is_enough_and_must_comment(serve: Serve, app: App, m
     """A rule and the tool's own policy require the comment."""
     async with serve(app) as env:
         invocation = await start_pending(env, message)
-        assert await refusal(invocation.approve(by="dana")) == "InvalidAnswer"
+        assert await catch_refusal(invocation.approve(by="dana")) == "InvalidAnswer"
         await invocation.approve(by="dana", comment="as agreed")
         assert (await invocation.result()).text == f"[demo model] {text}"
 
@@ -59,8 +58,8 @@ async def test_a_large_payment_needs_two_approvers(serve: Serve, app: App) -> No
     async with serve(app) as env:
         invocation = await start_pending(env, "Pay 5000 to Rose for the roof")
         await invocation.approve(by="ann")
-        assert await refusal(invocation.approve(by="ann")) == "AlreadyAnswered"
-        assert await refusal(invocation.approve(by="dana")) == "NotAllowed"
+        assert await catch_refusal(invocation.approve(by="ann")) == "AlreadyAnswered"
+        assert await catch_refusal(invocation.approve(by="dana")) == "NotAllowed"
         smaller = {"payee": "Rose", "amount": 500, "purpose": "the roof"}
         await invocation.answer("edit", args=smaller, by="cleo")
         await invocation.approve(by="ann")

@@ -20,7 +20,7 @@ async def test_the_answer_of_the_called_agent_is_final(serve: Serve, root: Root)
     """The calling agent's model is called once; the other's answer is the result, and the invocation's text."""
     model = ScriptedModel(calls(("summary_agent", {"request": TEXT})), says("A wet and lonely concert."))
     async with serve(root.agent, model=model) as env:
-        invocation = await env.client.start("summarizer_agent", f"Summarise: {TEXT}")
+        invocation = await env.client.start("summarizer_agent", f"Summarize: {TEXT}")
         assert (await invocation.result()).text == "A wet and lonely concert."
         events = [event async for event in invocation.events()]
         child = [event async for event in env.client.invocation(f"{invocation.id}/fc-1").events()]

@@ -8,7 +8,7 @@ import pytest
 from tests.paths import EXAMPLES
 from tests.server.conftest import Serve
 from tests.server.examples.conftest import answered, texts
-from tests.server.workflows.outside import until, wait_for_model_calls, waiting
+from tests.steps import wait_for_calls, wait_for_model_calls, wait_until
 from waystation.apps.registry import Registry, Root
 from waystation.core.contract import Event
 from waystation.testing import ScriptedModel, calls, responses, says
@@ -42,7 +42,7 @@ async def test_the_model_receives_each_report_except_the_quiet_one(serve: Serve,
     async with serve(root.agent, model=model) as env:
         invocation = await env.client.start("ticket_agent", "The printer smells burnt!")
         await wait_for_model_calls(model, 2)
-        (call,) = await waiting(invocation, "fc-1")
+        (call,) = await wait_for_calls(invocation, "fc-1")
         assert (call.kind, call.tool, call.args) == ("long_running", "create_ticket", PRINTER)
         await desk.assign(invocation, "Ada takes it")
         await desk.report(invocation, "a new fuse is on its way")
@@ -75,11 +75,11 @@ async def test_the_demo_model_repeats_the_reports(
             events: list[Event] = [event async for event in invocation.events(follow=False)]
             return texts(events) if len(texts(events)) == count else []
 
-        await until(lambda: texts_when(1), "the demo model's first sentence")
+        await wait_until(lambda: texts_when(1), "the demo model's first sentence")
         (call,) = await invocation.pending()
         assert call.args == {"summary": message, "urgency": urgency}
         await desk.report(invocation, "somebody is on the way")
-        await until(lambda: texts_when(2), "the demo model's second sentence")
+        await wait_until(lambda: texts_when(2), "the demo model's second sentence")
         await desk.close(invocation, "done")
         await invocation.result()
         assert await texts_when(3) == [

@@ -25,7 +25,7 @@ TALKS: list[tuple[str, str, tuple[JsonObject | str, ...]]] = [
     ("payments_agent", "Pay 500 to Rose for the rent", ({"action": "approve", "comment": "due"},)),
     ("reimbursement_agent", "Please reimburse 200$ for meals", ("approve",)),
     ("stock_price_agent", "What does NOPE cost?", ()),
-    ("summarizer_agent", "Summarise: It rained. Nobody came.", ()),
+    ("summarizer_agent", "Summarize: It rained. Nobody came.", ()),
     ("ticket_agent", "The printer smells burnt", (QUIET, PROGRESS, CLOSED)),
     ("travel_desk", "I need a trip to Rome", ("approve",)),
     ("user_preferences_agent", "My theme is dark and my language is Welsh.", ()),

@@ -11,7 +11,7 @@ from temporalio.client import Client, WorkflowUpdateFailedError
 from tests.fakes.openid import FakeOpenId
 from tests.server.approvals.asking import asks_once
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import until, until_waiting
+from tests.steps import start_and_wait, wait_until
 from tests.unit.identity.conftest import Installation, installed
 from waystation.agents import Agent
 from waystation.client.agent_client import AgentClient, Invocation
@@ -41,7 +41,7 @@ def payer(policy: ApprovalPolicy = FINANCE) -> Agent:
 
 async def start_pending(env: AgentEnvironment, agent: str = "payer") -> Invocation:
     """Return an invocation with a pending call."""
-    invocation = await until_waiting(env.client.start(agent, "go", user_id="user-1"))
+    invocation = await start_and_wait(env.client.start(agent, "go", user_id="user-1"))
     return invocation
 
 
@@ -194,7 +194,7 @@ async def test_a_plaintext_token_is_refused_with_a_request_to_revoke_it(serve: S
             ]
             return entries[0] if entries else None
 
-        ignored_entry = await until(ignored, "that the signal was ignored")
+        ignored_entry = await wait_until(ignored, "that the signal was ignored")
         assert ignored_entry is not None
         assert "Revoke it." in ignored_entry.message
         assert (await invocation.pending())[0].approved_by == ()
@@ -225,6 +225,6 @@ async def test_an_answer_waits_for_an_unavailable_provider(
         async def tried() -> bool:
             return own_openid.key_reads > 0
 
-        await until(tried, "that the provider was asked")
+        await wait_until(tried, "that the provider was asked")
         own_openid.keys_down = False
         assert (await invocation.result()).text == "They said {'result': 'paid'}."

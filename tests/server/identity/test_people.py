@@ -4,9 +4,8 @@ import sys
 
 import pytest
 
-from tests.agents import payer
+from tests.agents import Till, payer
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Till
 from waystation.core.approval import ApprovalPolicy, Verified
 from waystation.core.errors import AlreadyAnswered, NotAllowed, UnknownCall
 from waystation.testing import People, ScriptedHuman

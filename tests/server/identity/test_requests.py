@@ -6,19 +6,19 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from tests.agents import Till
 from tests.server.attacks.attackers import started
 from tests.server.conftest import Serve
 from tests.server.identity.test_deciding import client_of, no_secret
-from tests.server.workflows.outside import (
-    Till,
+from tests.steps import (
     approve_and_finish,
-    cut,
-    failure,
-    refusal,
-    until,
-    until_waiting,
+    catch_failure,
+    catch_refusal,
+    force_continue_as_new,
+    start_and_wait,
+    wait_for_calls,
     wait_for_joined_messages,
-    waiting,
+    wait_until,
 )
 from tests.unit.identity.conftest import Installation
 from waystation.agents import Agent
@@ -67,16 +67,16 @@ def payer(till: Till, policy: ApprovalPolicy = OTHERS) -> Agent:
 
 async def refused(env: AgentEnvironment, there: Installation, invocation: Invocation, *subjects: str) -> None:
     """Verify that these people may not approve the first call of an invocation."""
-    await waiting(invocation, "fc-1")
+    await wait_for_calls(invocation, "fc-1")
     for subject in subjects:
         token = there.provider.token(subject)
         answer = client_of(env, there).invocation(invocation.id).approve("fc-1", token=token)
-        assert await refusal(answer) == "NotAllowed"
+        assert await catch_refusal(answer) == "NotAllowed"
 
 
 async def approved(env: AgentEnvironment, there: Installation, invocation: Invocation, subject: str) -> None:
     """Approve the first call of an invocation."""
-    await waiting(invocation, "fc-1")
+    await wait_for_calls(invocation, "fc-1")
     await client_of(env, there).invocation(invocation.id).approve("fc-1", token=there.provider.token(subject))
 
 
@@ -88,7 +88,7 @@ async def test_a_call_of_an_unverified_requester_can_be_rejected_or_waived(serve
         client = client_of(env, there)
         for action, roles in (("reject", []), ("waive", ["waystation-operator"])):
             asked = client.invocation((await env.client.start("payer", "go", user_id=ANN)).id)
-            await waiting(asked, "fc-1")
+            await wait_for_calls(asked, "fc-1")
             with pytest.raises(Exception, match=r"--token-file FILE.*operator waive"):
                 await asked.approve("fc-1", token=there.provider.token(BOB))
             await asked.answer(action, "fc-1", token=there.provider.token(BOB, roles=roles))  # type: ignore[arg-type]
@@ -104,7 +104,7 @@ async def test_the_token_of_a_start_is_not_recorded_and_costs_no_event(serve: Se
         asked = [await client.start("payer", "go", token=token) for token in (there.provider.token(ANN), None)]
         lengths = set[int]()
         for invocation in asked:
-            await waiting(invocation, "fc-1")
+            await wait_for_calls(invocation, "fc-1")
             lengths.add((await invocation.handle.describe()).history_length)
             await approve_and_finish(invocation, "fc-1")
         assert len(lengths) == 1
@@ -117,7 +117,7 @@ async def test_an_invalid_token_fails_the_invocation(serve: Serve, there: Instal
     async with serve(payer(till), identity=there.worker) as env:
         client = client_of(env, there)
         expired = await client.start("payer", "go", token=there.provider.token(ANN, exp=1))
-        error = await failure(expired)
+        error = await catch_failure(expired)
     assert error.type == "NotAllowed"
     assert "expired" in error.message
 
@@ -126,7 +126,7 @@ async def test_a_worker_without_verification_ignores_a_token(serve: Serve, there
     """The requester counts as unverified, although the client sends a token with the start."""
     async with serve(payer(Till())) as env:
         invocation = await client_of(env, there).start("payer", "go", token=there.provider.token(ANN))
-        (call,) = await waiting(invocation, "fc-1")
+        (call,) = await wait_for_calls(invocation, "fc-1")
         assert call.verified_requesters == ()
         await invocation.handle.terminate()
 
@@ -147,8 +147,8 @@ async def test_the_requester_is_known_in_later_runs(serve: Serve, there: Install
         id = f"cut-{env.client.task_queue}"
         await start_invocation(client, id, params, token=there.provider.token(ANN))
         asked = client.invocation(id)
-        await waiting(asked, "fc-1")
-        await cut(asked)
+        await wait_for_calls(asked, "fc-1")
+        await force_continue_as_new(asked)
         await refused(env, there, asked, ANN)
         await approved(env, there, asked, BOB)
         await asked.result()
@@ -169,7 +169,7 @@ async def test_a_called_agent_has_the_requester_of_its_caller(serve: Serve, ther
     async with serve(agent, identity=there.worker) as env:
         asked = await client_of(env, there).start("boss", "go", token=there.provider.token(ANN))
         called = env.client.invocation(f"{asked.id}/fc-1/fc-1")
-        await until(lambda: started(called), "that the agent was called")
+        await wait_until(lambda: started(called), "that the agent was called")
         await refused(env, there, called, ANN)
         await approved(env, there, called, BOB)
         await asked.result()
@@ -182,7 +182,7 @@ async def test_a_fork_has_its_own_requester(serve: Serve, there: Installation) -
     till = Till()
     async with serve(payer(till), identity=there.worker) as env:
         client = client_of(env, there)
-        source = await until_waiting(client.start("payer", "go", token=there.provider.token(ANN)), "fc-1")
+        source = await start_and_wait(client.start("payer", "go", token=there.provider.token(ANN)), "fc-1")
         fork = await client.forks.start(source.id, 2, token=there.provider.token(BOB))
         unproven = await client.forks.start(source.id, 2)
         await refused(env, there, fork, BOB)
@@ -219,17 +219,17 @@ async def test_a_message_with_a_token_counts_once(serve: Serve, there: Installat
     async with serve(payer(till, ApprovalPolicy(verified=False)), identity=there.worker) as env:
         session = client_of(env, there).session(agent="payer", session_id=env.client.task_queue)
         sent = await session.send("go", message_id="m1", token=there.provider.token(ANN))
-        await waiting(await sent.invocation(), "fc-1")
+        await wait_for_calls(await sent.invocation(), "fc-1")
         started = (await (await sent.invocation()).log()).state.input
         assert started is not None
         message = {"message": "go", "token": started.token}
         again = await session.handle.execute_update("send", message | {"message_id": "m1"})
         assert again["duplicate"]
-        assert await refusal(session.handle.execute_update("send", message)) == "InvalidInput"
+        assert await catch_refusal(session.handle.execute_update("send", message)) == "InvalidInput"
         await session.handle.execute_update("send", message | {"message_id": "m2"})
         other = session.invocation(2)
         await other.started()
-        assert (await failure(other)).type == "NotAllowed"
+        assert (await catch_failure(other)).type == "NotAllowed"
         await (await sent.invocation()).cancel()
 
 
@@ -269,7 +269,7 @@ async def test_commands_that_start_an_invocation_accept_a_token(
         id = f"{name}-{env.client.task_queue}"
         arguments: tuple[str, ...] = ("run", "payer", "go", "--id", id, "--detach")
         if name == "fork":
-            source = await until_waiting(env.client.start("payer", "go"), "fc-1")
+            source = await start_and_wait(env.client.start("payer", "go"), "fc-1")
             await source.cancel()
             arguments = ("fork", source.id, "2", "--id", id, "--detach", "--yes")
         if name == "chat":
@@ -282,6 +282,6 @@ async def test_commands_that_start_an_invocation_accept_a_token(
         arguments = (*where, *arguments)
         ran = await asyncio.to_thread(CliRunner().invoke, app, arguments, input="go\n", catch_exceptions=False)
         assert ran.exit_code == 0
-        (call,) = await waiting(env.client.invocation(id), "fc-1")
+        (call,) = await wait_for_calls(env.client.invocation(id), "fc-1")
         await env.client.invocation(id).cancel()
     assert call.verified_requesters == (ANN,)

@@ -4,8 +4,8 @@ import pytest
 
 from tests.server.conftest import Serve
 from tests.server.identity.test_deciding import client_of
-from tests.server.workflows.outside import ignored, tool_responses, until, wait_for_model_calls
 from tests.server.workflows.test_unknown_outcomes import PAY_AND_ASK, Bank, asked, payer
+from tests.steps import tool_responses, wait_for_ignored_answers, wait_for_model_calls, wait_until
 from tests.unit.identity.conftest import Installation
 from waystation.core.approval import ApprovalPolicy
 from waystation.core.contract import ANSWER_SIGNAL
@@ -23,12 +23,12 @@ async def test_a_verified_operator_starts_an_approved_call_again(serve: Serve, t
     async with serve(agent, identity=there.worker) as env:
         client = client_of(env, there)
         invocation = await env.client.start("agent", "go")
-        await until(invocation.pending, "a call to approve")
+        await wait_until(invocation.pending, "a call to approve")
         await client.invocation(invocation.id).approve("fc-1", token=there.provider.token("dana@example.com", roles=[]))
         question = client.invocation((await asked(env, invocation)).invocation_id)
         claim = {"function_call_id": "fc-1", "action": "ran", "by": "olga", "verified": {"subject": "olga"}}
         await question.handle.signal(ANSWER_SIGNAL, claim)
-        assert await ignored(question, 1) == ["NotAllowed"]
+        assert await wait_for_ignored_answers(question, 1) == ["NotAllowed"]
         with pytest.raises(NotAllowed):
             await question.answer("start_again", token=there.provider.token("dana@example.com", roles=[]))
         await question.answer("start_again", token=there.provider.token("olga@example.com", roles=["ops"]))

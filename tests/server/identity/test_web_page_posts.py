@@ -8,7 +8,7 @@ import psutil
 
 from tests.server.conftest import Serve
 from tests.server.identity.test_deciding import client_of, payer, start_pending
-from tests.server.workflows.outside import until
+from tests.steps import wait_until
 from tests.tiers import SERVER_HTTP_ADDRESS, find_cluster
 from tests.unit.identity.conftest import Installation
 from waystation.core.log import AnswerIgnored
@@ -63,7 +63,7 @@ async def test_a_web_page_that_posts_an_answer_decides_nothing(
         async def ignored() -> list[AnswerIgnored]:
             return [entry.body for entry in (await invocation.log()).entries if isinstance(entry.body, AnswerIgnored)]
 
-        (seen,) = await until(ignored, "that the answer was ignored")
+        (seen,) = await wait_until(ignored, "that the answer was ignored")
         assert seen.reason == "NotAllowed"
         assert (await invocation.pending())[0].approved_by == ()
         await client_of(env, there).invocation(invocation.id).reject(token=there.provider.token())

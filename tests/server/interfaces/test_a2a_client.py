@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.agents import Till
 from tests.paths import ROOT
 from tests.server.conftest import Serve
 from tests.server.interfaces.test_a2a_server import a2a
 from tests.server.web.desk import payer
 from tests.server.web.sites import TOKEN, site
-from tests.server.workflows.outside import Till
 
 NODE = Path(sys.executable).with_name("node")
 PROGRAM = """

@@ -7,6 +7,7 @@ from uuid import uuid4
 import httpx2 as httpx
 import pytest
 
+from tests.agents import Till
 from tests.fakes.openid import FakeOpenId
 from tests.fakes.webhook_receiver import WebhookReceiver
 from tests.server.conftest import Serve
@@ -14,7 +15,7 @@ from tests.server.interfaces.a2a_agent import make_agent
 from tests.server.web.desk import payer
 from tests.server.web.logins import gatekeeper, person
 from tests.server.web.sites import site
-from tests.server.workflows.outside import Till, until
+from tests.steps import wait_until
 from tests.unit.identity.conftest import Installation
 from waystation.agents import Agent
 from waystation.client.token_encryption import TokenEncryption
@@ -164,14 +165,14 @@ async def test_states_are_pushed_with_a_sealed_token(
                 async def arrived() -> bool:
                     return bool(receiver.taken)
 
-                await until(arrived, "the state")
+                await wait_until(arrived, "the state")
                 answer = {"action": "approve", "digest": waits(task)["digest"]}
                 await call(program, "payer", "SendMessage", message=message(answer, taskId=task["id"]))
 
                 async def ended() -> bool:
                     return "TASK_STATE_COMPLETED" in json.dumps([each.body for each in receiver.taken])
 
-                await until(ended, "the end")
+                await wait_until(ended, "the end")
                 ref = TaskRef.parse(task["id"])
                 assert ref is not None
                 handle = env.temporal.get_workflow_handle(ids.push_delivery(ref.invocation_id))

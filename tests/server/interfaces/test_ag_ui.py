@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 from typing import Any
 from uuid import uuid4
 
+from tests.agents import Till
 from tests.server.conftest import Serve
 from tests.server.web.desk import asker, payer
 from tests.server.web.sites import Site, site
-from tests.server.workflows.outside import Till
 from waystation.agents import Agent
 from waystation.core.approval import ApprovalPolicy
 from waystation.extensions import load_interfaces
@@ -117,6 +117,7 @@ async def test_refused_answers_interrupt_again_in_words(serve: Serve) -> None:
         client = Client(web)
         interrupt = await client.interrupt(PAY)
         assert "editedArgs" not in interrupt["responseSchema"]["properties"]
+        assert interrupt["message"] == "payer waits for an answer about pay."
         stale = {**interrupt, "metadata": {"digest": "0" * 32, "question": 1}}
         problems = []
         for entry in (

@@ -9,13 +9,13 @@ from typing import Any
 from uuid import uuid4
 
 from examples.payments.agent import demo_model, root_agent
+from tests.agents import Till
 from tests.documents import blocks, how_to
 from tests.paths import ROOT
 from tests.server.conftest import Serve
 from tests.server.interfaces.test_ag_ui import AG_UI, chooser
 from tests.server.web.desk import payer
 from tests.server.web.sites import TOKEN, site
-from tests.server.workflows.outside import Till
 
 NODE = Path(sys.executable).with_name("node")
 PRELUDE = """

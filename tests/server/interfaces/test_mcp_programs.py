@@ -14,6 +14,7 @@ from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp_types import ElicitResult
 
+from tests.agents import Till
 from tests.documents import blocks
 from tests.paths import ROOT
 from tests.server.conftest import Serve
@@ -22,7 +23,6 @@ from tests.server.interfaces.test_mcp_server import FINANCE, site_of
 from tests.server.processes.workers import Process, until
 from tests.server.web.desk import payer
 from tests.server.web.sites import TOKEN
-from tests.server.workflows.outside import Till
 from waystation.testing import AgentEnvironment
 
 NODE = Path(sys.executable).with_name("node")

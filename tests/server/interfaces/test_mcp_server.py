@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 from mcp.shared.exceptions import MCPError
-from mcp_types import ElicitResult
+from mcp_types import ElicitResult, InputResponses
 
+from tests.agents import Till
 from tests.fakes.openid import FakeOpenId
 from tests.server.conftest import Serve
 from tests.server.interfaces.mcp_clients import Person, accepts, ask, connected, settle, start_task, text_of
 from tests.server.web.desk import payer
 from tests.server.web.sites import site
-from tests.server.workflows.outside import Till
 from tests.unit.identity.conftest import Installation, installed
 from tests.unit.identity.test_bearer import RESOURCE, write
 from waystation.agents import Agent
@@ -89,7 +89,7 @@ async def test_the_person_of_a_client_answers_in_a_form_while_the_client_waits(s
     ):
         result = await client.call_tool("payer", {"message": "Pay."})
         assert (text_of(result), till.paid) == ("Done.", [5])
-        answers = {"0" * 32: accepts(confirm=True)}
+        answers: InputResponses = {"0" * 32: accepts(confirm=True)}
         for state in (None, "no-invocation"):  # an agent that started again could repeat effects
             with pytest.raises(MCPError):
                 await client.call_tool("payer", {"message": "Pay."}, input_responses=answers, request_state=state)

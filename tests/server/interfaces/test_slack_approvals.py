@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import pytest
 import uvicorn
 
+from tests.agents import Till
 from tests.fakes.openid import FakeOpenId
 from tests.fakes.slack_api import BOT_TOKEN, SIGNING_SECRET, TEAM, FakeSlack, sign
 from tests.paths import write_secret
@@ -25,7 +26,7 @@ from tests.server.conftest import Serve
 from tests.server.web.desk import begun, payer
 from tests.server.web.logins import DANA, ERIN, browser, logged_in
 from tests.server.web.sites import Browser, hidden
-from tests.server.workflows.outside import Till, until
+from tests.steps import wait_until
 from tests.unit.identity.conftest import Installation, installed
 from waystation.approvers import Gatekeeper
 from waystation.approvers.audit import gather_invocation
@@ -111,7 +112,7 @@ class Desk:
         async def opened() -> set[str]:
             return set(self.slack.modals) - before
 
-        (id,) = await until(opened, "the modal")
+        (id,) = await wait_until(opened, "the modal")
         await self.slack.send(self.url, self.slack.make_submission(self.slack.modals[id], user, code=code))
 
     async def until_whisper(self, user: str, text: str) -> dict[str, Any]:
@@ -120,7 +121,7 @@ class Desk:
         async def find() -> list[dict[str, Any]]:
             return [each for each in self.slack.whispers if each["user"] == user and text in json.dumps(each["blocks"])]
 
-        return (await until(find, text) or [])[-1]
+        return (await wait_until(find, text) or [])[-1]
 
     async def until_shown(self, *texts: str) -> None:
         """Wait until the messages show all texts."""
@@ -128,7 +129,7 @@ class Desk:
         async def find() -> bool:
             return all(text in self.slack.text() for text in texts)
 
-        await until(find, f"{texts} in {self.slack.text()}")
+        await wait_until(find, f"{texts} in {self.slack.text()}")
 
     async def open_modal(self, user: str = DANA_IN_SLACK) -> dict[str, Any]:
         """Click `More…`, and return the modal when it is complete."""
@@ -137,7 +138,7 @@ class Desk:
         async def complete() -> list[dict[str, Any]]:
             return [modal for modal in self.slack.modals.values() if modal.get("callback_id") == "answer"]
 
-        return (await until(complete, "the modal") or [])[-1]
+        return (await wait_until(complete, "the modal") or [])[-1]
 
 
 def write_settings(there: Installation, slack: FakeSlack, queue: str) -> Path:
@@ -296,7 +297,7 @@ async def test_one_of_two_simultaneous_clicks_counts(serve: Serve, there: Instal
         async def refused() -> list[dict[str, Any]]:
             return slack.whispers
 
-        await until(refused, "a refusal")
+        await wait_until(refused, "a refusal")
         (whisper,) = slack.whispers
         assert (whisper["user"] == ERIN_IN_SLACK) == (case.till.paid == [5])
 
@@ -449,7 +450,7 @@ async def test_a_message_that_was_never_stored_still_works(
         async def closed() -> bool:
             return slack.text().count("This call was approved by") == 2
 
-        await until(closed, "both messages")
+        await wait_until(closed, "both messages")
 
 
 async def test_reminders_are_those_of_the_policy(serve: Serve, there: Installation, openid: FakeOpenId) -> None:
@@ -480,7 +481,7 @@ async def until_listed(client: AgentClient, id: str) -> None:
     async def find() -> bool:
         return id in [call.approval_id async for call in client.approvals.each()]
 
-    await until(find, id)
+    await wait_until(find, id)
 
 
 async def test_the_command_serves_until_it_is_stopped(serve: Serve, there: Installation, openid: FakeOpenId) -> None:
@@ -507,7 +508,7 @@ async def test_the_command_serves_until_it_is_stopped(serve: Serve, there: Insta
             async def posted() -> bool:
                 return bool(slack.messages)
 
-            await until(posted, "the message")
+            await wait_until(posted, "the message")
             click = slack.make_click(slack.buttons()["answer:approve"], DANA_IN_SLACK)
             assert (await slack.send(found[1], click, secret="another")).status_code == 401
             assert (await slack.send(found[1], click)).status_code == 200
@@ -524,4 +525,4 @@ async def until_whispered(slack: FakeSlack, text: str) -> None:
     async def find() -> bool:
         return text in json.dumps(slack.whispers)
 
-    await until(find, text)
+    await wait_until(find, text)

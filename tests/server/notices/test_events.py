@@ -14,7 +14,7 @@ from tests.fakes.webhook_receiver import WebhookReceiver
 from tests.paths import write_secret
 from tests.server.conftest import Serve
 from tests.server.notices.test_notices import received
-from tests.server.workflows.outside import until_waiting
+from tests.steps import start_and_wait
 from tests.unit.notices.conftest import channels
 from waystation.activities.notifications import Channels
 from waystation.client.agent_client import Invocation
@@ -50,7 +50,7 @@ async def test_a_program_receives_what_waits_and_what_has_ended(
 ) -> None:
     """Both events are signed, and name the invocation, the agent, the user and the call, but no content."""
     async with serve(asker(), channels=channels(tmp_path, endpoint(tmp_path, receiver))) as env:
-        invocation = await until_waiting(env.client.start("asker", "hello", user_id="ada"))
+        invocation = await start_and_wait(env.client.start("asker", "hello", user_id="ada"))
         [waiting] = await received(receiver)
         await invocation.respond({"answer": "yes"}, "fc-1")
         await invocation.result()

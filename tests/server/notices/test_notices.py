@@ -18,7 +18,7 @@ from tests.fakes.webhook_receiver import Received, WebhookReceiver
 from tests.server.approvals.asking import asks_once
 from tests.server.conftest import Serve
 from tests.server.workflows.author_code import failure
-from tests.server.workflows.outside import approve_and_finish, until, until_waiting
+from tests.steps import approve_and_finish, start_and_wait, wait_until
 from tests.unit.identity.conftest import KEY
 from tests.unit.notices.conftest import channels, webhook
 from waystation.activities.notifications import Channel, Channels
@@ -54,7 +54,7 @@ async def reported(invocation: Invocation, occasion: str = "asked") -> NoticeRep
         said = [entry.body for entry in (await invocation.log()).entries if isinstance(entry.body, Notified)]
         return next((body.report for body in said if body.occasion == occasion), None)
 
-    found = await until(look, f"a report on {occasion}")
+    found = await wait_until(look, f"a report on {occasion}")
     assert found is not None
     return found
 
@@ -65,7 +65,7 @@ async def received(receiver: WebhookReceiver, count: int = 1) -> list[Received]:
     async def look() -> list[Received] | None:
         return list(receiver.taken) if len(receiver.taken) >= count else None
 
-    found = await until(look, f"{count} notices")
+    found = await wait_until(look, f"{count} notices")
     assert found is not None
     return found
 
@@ -129,7 +129,7 @@ async def test_default_channels_are_used_without_a_policy(
         assert decided.body["data"]["decision"] == {"action": "approve", "by": "erin", "verified": None}
         await invocation.result()
     async with serve(payer(None)) as env:
-        quiet = await until_waiting(env.client.start("payer", "go"))
+        quiet = await start_and_wait(env.client.start("payer", "go"))
         await approve_and_finish(quiet)
         assert not any(isinstance(entry.body, Notified) for entry in (await quiet.log()).entries)
 
@@ -166,7 +166,7 @@ async def test_another_worker_continues_the_deliveries_of_a_stopped_one(
         async def tried() -> bool:
             return bool(receiver.requests and other_receiver.taken)
 
-        await until(tried, "that both were tried")
+        await wait_until(tried, "that both were tried")
     receiver.statuses.clear()
     async with serve(payer(), channels=known, task_queue="notices") as env:
         going_on = env.client.invocation(invocation.id)
@@ -236,7 +236,7 @@ async def test_nothing_waits_for_a_notification(serve: Serve, tmp_path: Path, re
     receiver.statuses = [503] * 999
     known = channels(tmp_path, webhook(tmp_path, "finance", receiver))
     async with serve(payer(), channels=known) as env:
-        invocation = await until_waiting(env.client.start("payer", "go"))
+        invocation = await start_and_wait(env.client.start("payer", "go"))
         assert (await approve_and_finish(invocation)).text == "They said {'result': 'paid'}."
         history = (await invocation.history()).to_json()
         assert receiver.url not in history
@@ -285,7 +285,7 @@ async def test_a_running_delivery_is_completed_after_the_end_of_the_invocation(s
             taken.set()
 
     async with serve(payer(), channels=Channels({"finance": Channel([deliver])})) as env:
-        invocation = await until_waiting(env.client.start("payer", "go"))
+        invocation = await start_and_wait(env.client.start("payer", "go"))
         await approve_and_finish(invocation)
         await taken.wait()
 

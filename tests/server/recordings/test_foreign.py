@@ -20,8 +20,8 @@ from temporalio.common import RawValue
 
 from tests.programs import command
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import start_raw
 from tests.server.workflows.test_codec import Veil
+from tests.steps import start_raw
 from waystation.agents import Agent
 from waystation.apps.registry import Registry
 from waystation.client.agent_client import AgentClient

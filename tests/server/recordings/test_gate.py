@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.server.conftest import empty_server
-from tests.server.workflows.outside import until, waiting
+from tests.steps import wait_for_calls, wait_until
 from waystation.agents import Agent
 from waystation.core.contract import Settings, WorkflowSettings
 from waystation.embedded import EmbeddedServer
@@ -87,13 +87,13 @@ async def listed(env: AgentEnvironment, *ids: str) -> None:
     async def look() -> bool:
         return {run.id async for run in env.temporal.list_workflows(OPEN)} == set(ids)
 
-    await until(look, f"{ids} open")
+    await wait_until(look, f"{ids} open")
 
 
 async def parked(env: AgentEnvironment, *ids: str) -> None:
     """Start invocations and wait until they are pending."""
     for id in ids:
-        await waiting(await env.client.start("clerk", "pay dana 200", id=id), "fc-1")
+        await wait_for_calls(await env.client.start("clerk", "pay dana 200", id=id), "fc-1")
     await listed(env, *ids)
 
 
@@ -101,7 +101,7 @@ async def talking(env: AgentEnvironment) -> list[str]:
     """Start a session and wait until it is pending; return its workflows."""
     session = env.client.session(session_id="talk", agent="clerk")
     sent = await session.send("pay dana 200")
-    await waiting(await sent.invocation(), "fc-1")
+    await wait_for_calls(await sent.invocation(), "fc-1")
     return [session.id, sent.id]
 
 
@@ -142,7 +142,7 @@ async def test_a_breaking_change_is_found(own_server: EmbeddedServer) -> None:
         slow = replace(defaults, model=replace(defaults.model, start_to_close=timedelta(minutes=9)))
         other = AgentEnvironment(clerk(PAYS), server=own_server, task_queue="other", settings=Settings(workflow=slow))
         async with other:
-            await waiting(await other.client.start("clerk", "pay dana 200", id="bad"), "fc-1")
+            await wait_for_calls(await other.client.start("clerk", "pay dana 200", id="bad"), "fc-1")
         await listed(env, "good", "bad")
         report = await gate(env.client, processes=1)
     assert (report.passes, dict(report.counts)) == (False, {"replays": 1, "differs": 1})

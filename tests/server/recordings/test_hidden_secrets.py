@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from tests.programs import Ran, command
 from tests.server.web.sites import page_of, path_of, site
-from tests.server.workflows.outside import answer_and_finish, approve_and_finish, until, until_waiting
+from tests.steps import answer_and_finish, approve_and_finish, start_and_wait, wait_until
 from waystation.agents import Agent
 from waystation.apps.registry import Registry
 from waystation.cli.command_context import ServerTarget, write_waits
@@ -60,7 +60,7 @@ async def recorded(server: EmbeddedServer, payload_store: Path, tmp_path_factory
     for number, file in enumerate(files, 1):
         async with serving(agent(number), server=server, store=payload_store) as env:
             invocation = await env.client.start("clerk", "Log in.")
-            (waiting, *_) = await until(invocation.pending, "the call to wait")
+            (waiting, *_) = await wait_until(invocation.pending, "the call to wait")
             await answer_and_finish(invocation, "edit", args={**waiting.args, "password": f"{CANARY}-edited-{number}"})
             ran = await command("--address", server.address, "history", invocation.id)
             await asyncio.to_thread(file.write_text, ran.out)
@@ -76,7 +76,7 @@ async def test_web_pages_hide_secrets(server: EmbeddedServer, payload_store: Pat
         site(env.client) as web,
         web.browser() as me,
     ):
-        invocation = await until_waiting(env.client.start("clerk", "Log in."))
+        invocation = await start_and_wait(env.client.start("clerk", "Log in."))
         path = path_of(ids.approval(invocation.id, "fc-1"))
         page = (await me.page(path)).text
         assert page.count("Hidden, because a name suggests a secret") == 2

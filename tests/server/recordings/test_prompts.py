@@ -8,7 +8,7 @@ from google.genai import types
 from tests.corpus.scenarios import SCENARIOS
 from tests.paths import HISTORIES
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import until_waiting
+from tests.steps import start_and_wait
 from waystation.agents import Agent, BaseAgent, SequentialAgent
 from waystation.agents.callback_context import CallbackContext
 from waystation.agents.readonly_context import ReadonlyContext
@@ -276,7 +276,7 @@ async def test_an_event_has_the_prompt_of_its_model_call_or_of_the_next_one(serv
     model = ScriptedModel(calls(("pay", {"amount": 5})), says("Paid."))
     agent = Agent(name="clerk", model=model, tools=[FunctionTool(pay, require_confirmation=True)])
     async with serve(agent) as env:
-        invocation = await until_waiting(env.client.start("clerk", "go"), "fc-1")
+        invocation = await start_and_wait(env.client.start("clerk", "go"), "fc-1")
         parked = await prompt_at(await Recording.of(invocation), 3)
         assert (parked.call, parked.gave) == (1, 2)
         await invocation.approve()

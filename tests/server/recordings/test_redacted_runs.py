@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import approve_and_finish, cut, until_waiting, waiting
 from tests.server.workflows.test_continuing import start_with_cuts
+from tests.steps import approve_and_finish, force_continue_as_new, start_and_wait, wait_for_calls
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core.approval import ApprovalPolicy
@@ -44,11 +44,11 @@ async def test_an_approval_with_a_digest_counts_across_runs(serve: Serve, tmp_pa
     agent = Agent(name="payer", model=model, tools=[FunctionTool(pay, approval=policy), AgentTool(helper)])
     async with serve(agent) as env:
         invocation = await start_with_cuts(env, "payer", cut_after=30)
-        (call,) = await waiting(invocation, "fc-2")
+        (call,) = await wait_for_calls(invocation, "fc-2")
         await invocation.answer("approve", "fc-2", signal=True, by="eve", digest=call.digest)
         await invocation.approve(by="ann", digest=call.digest)
-        await cut(invocation)
-        await waiting(invocation, "fc-2")
+        await force_continue_as_new(invocation)
+        await wait_for_calls(invocation, "fc-2")
         await approve_and_finish(invocation, by="bob", digest=call.digest)
         before = await invocation.log()
         recordings = [await redacted(invocation, rules, tmp_path / "payer.json") for rules in RULES]
@@ -71,9 +71,9 @@ async def test_a_fork_that_a_person_answered_replays(serve: Serve, tmp_path: Pat
     model = ScriptedModel(calls(("pay", {"amount": 5, "to": "dana"})), says("Paid dana."))
     agent = Agent(name="payer", model=model, tools=[FunctionTool(pay, require_confirmation=True)])
     async with serve(agent) as env:
-        source = await until_waiting(env.client.start("payer", "Tweety sings"), "fc-1")
+        source = await start_and_wait(env.client.start("payer", "Tweety sings"), "fc-1")
         fork = await env.client.forks.start(source.id, 2)
-        (call,) = await waiting(fork, "fc-1")
+        (call,) = await wait_for_calls(fork, "fc-1")
         await approve_and_finish(fork, "fc-1", digest=call.digest)
         before = await fork.log()
         recordings = [await redacted(fork, rules, tmp_path / "fork.json") for rules in RULES]

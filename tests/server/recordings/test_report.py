@@ -6,9 +6,10 @@ import pytest
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowHistory
 
+from tests.agents import Till
 from tests.corpus.test_report import Page
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Till, approve_and_finish, ended, until_waiting
+from tests.steps import approve_and_finish, start_and_finish, start_and_wait
 from waystation.agents import Agent
 from waystation.core.budget import Budget, Price, Usage
 from waystation.core.contract import Call, EventActions, InvocationInput, ModelReply, ToolOutcome
@@ -60,7 +61,7 @@ async def test_a_report_covers_an_invocation_and_its_called_agents(serve: Serve)
     agent = Agent(name="payer", model=model, tools=[AgentTool(helper), pay])
     async with serve(agent) as env:
         budget = Budget(prices={"*": Price(prompt=1, output=2)})
-        invocation = await until_waiting(env.client.start("payer", "Pay.", state={"seen": "nothing"}, budget=budget))
+        invocation = await start_and_wait(env.client.start("payer", "Pay.", state={"seen": "nothing"}, budget=budget))
         waiting = report(await Recording.of(invocation)).to_json()
         assert (waiting["status"], waiting["ended"]) == ("waiting", None)
         assert (waiting["timeline"][-1]["kind"], waiting["timeline"][-1]["open"]) == ("wait", True)
@@ -106,7 +107,7 @@ async def test_text_of_models_and_tools_is_never_markup_and_is_cut(serve: Serve)
 
     agent = Agent(name="victim", model=ScriptedModel(calls(("tool", {})), says(bad + "x" * 100_000)), tools=[tool])
     async with serve(agent) as env:
-        invocation = await ended(env.client.start("victim", bad))
+        invocation = await start_and_finish(env.client.start("victim", bad))
         text = report(await Recording.of(invocation)).html()
     assert len(text) < 120_000
     page = Page(text)

@@ -1,7 +1,7 @@
 """The step debugger has a cursor in a recording and a terminal, on a server."""
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import ended
+from tests.steps import start_and_finish
 from waystation.agents import Agent
 from waystation.core.errors import ModelOverloaded
 from waystation.replay import Cursor, Recording
@@ -18,7 +18,7 @@ async def test_a_cursor_enters_called_agents_and_returns(serve: Serve) -> None:
         tools=[AgentTool(counter)],
     )
     async with serve(agent) as env:
-        invocation = await ended(env.client.start("clerk", "go"))
+        invocation = await start_and_finish(env.client.start("clerk", "go"))
         here = Cursor(await Recording.of(invocation))
     assert (here.out(), here.into()) == (False, False)
     here.go(2)
@@ -33,7 +33,7 @@ async def test_attempts_and_durations_come_from_the_history(serve: Serve) -> Non
     """Attempts have their count, their times and the failure of the attempt before."""
     model = ScriptedModel(ModelOverloaded("busy", retry_after_s=0.01), says("yes"))
     async with serve(Agent(name="clerk", model=model)) as env:
-        invocation = await ended(env.client.start("clerk", "go"))
+        invocation = await start_and_finish(env.client.start("clerk", "go"))
         here = Cursor(await Recording.of(invocation))
     effort = here.attempts["m1"]
     assert effort.count == 2

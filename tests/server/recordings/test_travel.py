@@ -5,7 +5,7 @@ from pathlib import Path
 from tests.paths import HISTORIES
 from tests.programs import command
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import approve_and_finish, ended, until_waiting
+from tests.steps import approve_and_finish, start_and_finish, start_and_wait
 from waystation.agents import Agent
 from waystation.replay import Recording, difference, prompt_at
 from waystation.testing import ScriptedModel, calls, says
@@ -17,7 +17,7 @@ async def test_notebooks_show_text_without_markup(serve: Serve) -> None:
     text = "<script>alert(1)</script> [bold]x[/bold] \x1b[31m"
     agent = Agent(name="clerk", model=ScriptedModel(says(text)))
     async with serve(agent) as env:
-        invocation = await ended(env.client.start("clerk", text, state={text: text}))
+        invocation = await start_and_finish(env.client.start("clerk", text, state={text: text}))
         recording = await Recording.of(invocation)
     moments = recording.moment(1), recording.moment(2)
     displays = [recording, *moments, await prompt_at(recording), difference(*moments), difference(recording, recording)]
@@ -52,7 +52,7 @@ async def test_a_session_is_not_an_invocation(serve: Serve) -> None:
 async def test_a_missing_invocation_of_a_comparison_is_named(serve: Serve) -> None:
     """The error of `diff` names the invocation that does not exist."""
     async with serve(Agent(name="clerk", model=ScriptedModel(says("Hello.")))) as env:
-        first = await ended(env.client.start("clerk", "go"))
+        first = await start_and_finish(env.client.start("clerk", "go"))
         ran = await command("--address", env.server.address, "diff", first.id, "absent-one")
     assert (ran.code, "Invocation 'absent-one' not found" in ran.err) == (6, True)
 
@@ -68,7 +68,7 @@ async def test_a_called_agent_is_addressed_by_its_call(serve: Serve, tmp_path: P
         tools=[AgentTool(counter)],
     )
     async with serve(agent) as env:
-        invocation = await ended(env.client.start("clerk", "go"))
+        invocation = await start_and_finish(env.client.start("clerk", "go"))
         server = "--address", env.server.address
         ran = await command(*server, "events", invocation.id, "--called", "fc-1")
         assert ("counter: It is 4." in ran.out, "clerk" in ran.out) == (True, False)
@@ -87,7 +87,7 @@ async def test_a_running_invocation_has_moments(serve: Serve) -> None:
         return {"paid": amount}
 
     async with serve(Agent(name="clerk", model=model, tools=[FunctionTool(pay, require_confirmation=True)])) as env:
-        invocation = await until_waiting(env.client.start("clerk", "go"), "fc-1")
+        invocation = await start_and_wait(env.client.start("clerk", "go"), "fc-1")
         server = "--address", env.server.address
         assert (await command(*server, "pending", invocation.id, "--at", "1", "--json")).records == []
         assert "still pending" in (await command(*server, "pending", invocation.id, "--at", "3")).out

@@ -13,7 +13,7 @@ from temporalio.common import RawValue
 
 from tests.server.conftest import Serve
 from tests.server.scopes.looking import agent, commands, model_of, pending, remember, scope_ids
-from tests.server.workflows.outside import ended
+from tests.steps import start_and_finish
 from waystation.agents import Agent, ParallelAgent, SequentialAgent
 from waystation.client.agent_client import AgentClient
 from waystation.core.errors import ModelRefused
@@ -149,7 +149,7 @@ async def test_a_called_agent_reads_and_writes_through_its_caller(serve: Serve, 
     )
     clerk = agent(calls(("child", {"request": "go"})), says("ok"), tools=(AgentTool(child),))
     async with serve(clerk) as env:
-        invocation = await ended(env.client.start("clerk", "go", app=app, state={"user:a": 1}))
+        invocation = await start_and_finish(env.client.start("clerk", "go", app=app, state={"user:a": 1}))
         assert await commands(env.client.invocation(f"{invocation.id}/fc-1")) == [
             "call_model", "child.recall", "child.remember", "call_model",
         ]  # fmt: skip
@@ -184,7 +184,7 @@ async def test_parallel_agents_tell_each_their_own(serve: Serve, app: str) -> No
         agent(calls(("remember", {"key": f"user:{name}", "value": 1})), says("ok"), name=name) for name in ("a", "b")
     ]
     async with serve(ParallelAgent(name="all", sub_agents=list(branches))) as env:
-        invocation = await ended(env.client.start("all", "go", app=app))
+        invocation = await start_and_finish(env.client.start("all", "go", app=app))
         assert (await commands(invocation)).count("apply_scopes") == 1
         assert await env.client.user_state(app=app) == {"user:a": 1, "user:b": 1}
 
@@ -204,7 +204,7 @@ async def test_an_invocation_that_uses_no_scope_reads_and_tells_none(serve: Serv
 
     clerk = agent(calls(("remember", {"key": "plain", "value": 1})), says("ok"))
     async with serve(clerk) as env:
-        invocation = await ended(env.client.start("clerk", "go", app=app, state={"given": 1}))
+        invocation = await start_and_finish(env.client.start("clerk", "go", app=app, state={"given": 1}))
         assert await commands(invocation) == ["call_model", "clerk.remember", "call_model"]
         types = {event.event_type for event in (await invocation.history()).events}
         assert await scope_ids(env, app) == []
@@ -279,7 +279,7 @@ async def test_a_scope_continues_as_new_and_loses_nothing(serve: Serve, app: str
         await scope.signal("apply", {"id": f"{app}-1/e0", "run": told_by, "set": {"user:first": "again"}})
         assert await scope.query("state") == {"user:first": 1, "user:n": 198}
         assert await env.client.user_state(app=app) == {"user:first": 1, "user:n": 198}
-        result = await ended(env.client.start("clerk", "go", app=app))
+        result = await start_and_finish(env.client.start("clerk", "go", app=app))
         assert await result.state() == {"user:first": 1, "user:n": 198}
 
 

@@ -11,7 +11,7 @@ from temporalio.common import SearchAttributePair, TypedSearchAttributes
 from tests.documents import blocks, how_to, section
 from tests.server.approvals.asking import asker, boss, ids, listed
 from tests.server.conftest import Serve, empty_server
-from tests.server.workflows.outside import ended
+from tests.steps import start_and_finish
 from waystation.agents import Agent
 from waystation.auth import APIKey, APIKeyIn, AuthConfig, AuthCredential, AuthCredentialTypes
 from waystation.client.search_attributes import AGENT
@@ -140,7 +140,7 @@ async def test_a_priority_applies_to_all_workflows_of_an_invocation(serve: Serve
         session = env.client.session(agent="boss", session_id="s", app=app, tenant="acme", priority=1)
         sent = await session.send("go")
         await (await sent.invocation()).result()
-        alone = await ended(env.client.start("clerk", "look", app=app, tenant="acme", priority=5))
+        alone = await start_and_finish(env.client.start("clerk", "look", app=app, tenant="acme", priority=5))
         begun = []
         for id in (session.id, sent.invocation_id, f"{sent.invocation_id}/fc-1", alone.id):
             first, *_ = (await env.temporal.get_workflow_handle(id).fetch_history()).events
@@ -190,7 +190,7 @@ async def test_a_tenant_is_found_although_only_the_input_names_it(serve: Serve, 
 async def test_a_fork_belongs_to_the_tenant_of_its_source(serve: Serve, app: str) -> None:
     """A fork that names another tenant is refused."""
     async with serve(clerk(), verify=False) as env:
-        source = await ended(env.client.start("clerk", "of-acme", app=app, tenant="acme"))
+        source = await start_and_finish(env.client.start("clerk", "of-acme", app=app, tenant="acme"))
         prepared = await env.client.forks.prepare(source.id, 1)
         assert prepared.given.tenant == "acme"
         forged: Any = prepared.given.model_dump(mode="json", exclude_defaults=True) | {"tenant": "globex"}

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from tests.server.conftest import Serve, Verification
-from tests.server.workflows.outside import stuck_tasks, until
+from tests.steps import find_stuck_tasks, wait_until
 from waystation.agents import BaseAgent
 from waystation.client import Invocation, Session
 from waystation.core.contract import SESSION_WORKFLOW, Event, Settings, WorkflowSettings
@@ -40,7 +40,7 @@ async def verify(
             await assert_replays(history, session.client.temporal.data_converter, settings)
         else:
             await replay(history, converter=session.client.temporal.data_converter, settings=settings)
-        assert stuck_tasks(history) == []
+        assert find_stuck_tasks(history) == []
         for event in history.events:
             child = event.child_workflow_execution_started_event_attributes.workflow_execution.workflow_id
             if child and invocations:
@@ -61,7 +61,7 @@ async def verify(
         return is_same and state == held_state
 
     try:
-        await until(agree, "readers see the events and the state that the workflow holds")
+        await wait_until(agree, "readers see the events and the state that the workflow holds")
     except AssertionError as error:
         error.add_note(f"events, held events, state, held state: {looks}")
         raise
@@ -114,5 +114,5 @@ async def settled_events(session: Session) -> list[Event]:
         reader = await session._read_history()
         return all(log.state.outcome.ended for log in reader.transcript.logs.values())
 
-    await until(look, "every invocation over")
+    await wait_until(look, "every invocation over")
     return await session.events()

@@ -12,7 +12,7 @@ from temporalio.exceptions import ApplicationError
 from tests.server.conftest import Serve
 from tests.server.sessions.conftest import Converse, new_session
 from tests.server.sessions.test_client import asking
-from tests.server.workflows.outside import until
+from tests.steps import wait_until
 from waystation.client.agent_client import AgentClient
 from waystation.core import errors
 from waystation.testing import assert_replays
@@ -82,7 +82,7 @@ async def test_a_large_message_without_its_store_is_refused_for_good(serve: Serv
             listed: dict[str, Any] = await session.handle.query("invocations")
             return list(listed["refusals"])
 
-        assert "the worker lacks its store or its key" in (await until(refused, "a refusal"))[0]["message"]
+        assert "the worker lacks its store or its key" in (await wait_until(refused, "a refusal"))[0]["message"]
         assert (await session.say("again")).text == "You said again."
         history = await session.handle.fetch_history()
         for client in (session.client, stranger):

@@ -7,11 +7,12 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.workflow.v1 import PendingActivityInfo
 
+from tests.agents import Gate
 from tests.server.conftest import Serve
 from tests.server.sessions.conftest import Converse, new_session, settled_events, verify
 from tests.server.sessions.test_conversation import words
 from tests.server.sessions.test_sending import echo
-from tests.server.workflows.outside import Gate, until
+from tests.steps import wait_until
 from waystation.client import Session
 from waystation.core.projection import COLLECT
 from waystation.core.session_log import Busy, SessionInput
@@ -90,7 +91,7 @@ async def test_an_idle_session_stays_idle_after_a_restart(serve: Serve, when_bus
         for text in ("one", "two"):
             await session.say(text)
         await settled_events(session)
-        await until(lambda: at_rest(session), "a session that knows of the end")
+        await wait_until(lambda: at_rest(session), "a session that knows of the end")
     async with serve(echo(), task_queue=env.client.task_queue, verify=False):
         third = await session.send("three", when_busy=when_busy)
         assert (third.status, third.id) == ("started", f"{session.id}/3")
@@ -121,7 +122,7 @@ async def parked_at(session: Session, number: int) -> None:
     async def look() -> bool:
         return any(one["n"] == number and one["status"] == "waiting" for one in await session.invocations())
 
-    await until(look, "an invocation known to wait")
+    await wait_until(look, "an invocation known to wait")
 
 
 async def attempts(id: str, session: Session) -> list[PendingActivityInfo]:
@@ -138,7 +139,7 @@ async def test_a_session_continues_when_its_store_is_back(serve: Serve, tmp_path
         session = new_session(env, "clerk", cut_after=2)
         for _ in range(2):
             await session.say(LARGE)
-        await until(lambda: _cut(session), "a cut")
+        await wait_until(lambda: _cut(session), "a cut")
     assert (await current_input(session)).segments
     store.rename(tmp_path / "away")
     async with serve(agent, blobs=Blobs(store), task_queue=env.client.task_queue, verify=False):
@@ -148,7 +149,7 @@ async def test_a_session_continues_when_its_store_is_back(serve: Serve, tmp_path
             return await attempts(sent.id, session)
 
         await sent.started()
-        (failed,) = await until(failing, "a failed attempt")
+        (failed,) = await wait_until(failing, "a failed attempt")
         assert "WAYSTATION_STORE" in failed.last_failure.message
         assert failed.last_failure.application_failure_info.type in ("StoreFailed", "BlobMissing")
         (tmp_path / "away").rename(store)

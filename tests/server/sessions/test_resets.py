@@ -5,7 +5,7 @@ import pytest
 from tests.server.conftest import Serve
 from tests.server.sessions.conftest import new_session
 from tests.server.sessions.test_sending import echo
-from tests.server.workflows.outside import reset, until
+from tests.steps import reset_run, wait_until
 from waystation.testing import assert_replays
 
 
@@ -15,7 +15,7 @@ async def test_a_session_that_was_reset_replays(serve: Serve) -> None:
     async with serve(echo(), verify=False) as env:
         session = new_session(env, "clerk")
         await session.say("one")
-        await reset(env.temporal, await session.handle.fetch_history(), 1)
+        await reset_run(env.temporal, await session.handle.fetch_history(), 1)
         reset_session = env.client.session(
             **session.given.model_dump(include={"agent", "app", "user_id", "session_id"})
         )
@@ -29,7 +29,7 @@ async def test_a_conversation_continues_after_a_reset(serve: Serve) -> None:
         session = new_session(env, "clerk")
         await session.say("one")
         await session.say("two")
-        await reset(env.temporal, await session.handle.fetch_history(), 1)
+        await reset_run(env.temporal, await session.handle.fetch_history(), 1)
         assert (await session.say("three")).text == "heard three"
 
 
@@ -38,11 +38,11 @@ async def test_a_session_that_was_reset_is_listed_once(serve: Serve) -> None:
     async with serve(echo(), verify=False) as env:
         session = new_session(env, "clerk")
         await session.say("one")
-        await reset(env.temporal, await session.handle.fetch_history(), 1)
+        await reset_run(env.temporal, await session.handle.fetch_history(), 1)
         await session.say("two")
 
         async def listed() -> list[str]:
             statuses = [each.status async for each in env.client.sessions.list() if each.id == session.id]
             return statuses if "open" in statuses else []
 
-        assert await until(listed, "the session in the list") == ["open"]
+        assert await wait_until(listed, "the session in the list") == ["open"]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from google.genai import types
 
-from tests.server.workflows.outside import until
+from tests.steps import wait_until
 from waystation.agents import Agent, RunConfig
 from waystation.agents.run_config import StreamingMode
 from waystation.core.errors import AuthoringError, InvocationError, ModelRefused
@@ -520,12 +520,12 @@ async def test_sessions_are_listed_by_app_and_user_until_they_are_deleted() -> N
     for user, session_id in (("ann", "a1"), ("ann", "a2"), ("bob", "b1")):
         await service.create_session(app_name=APP, user_id=user, session_id=session_id)
     await other.create_session(app_name=APP, user_id="ann", session_id="other")
-    await until(lambda: lists(["a1", "a2", "b1"]), "the sessions are listed")
+    await wait_until(lambda: lists(["a1", "a2", "b1"]), "the sessions are listed")
     read = [await service.get_session(app_name=APP, user_id="ann", session_id="a1") for _ in range(2)]
     assert read[0] == read[1]  # the start is also the last change
     assert await listed(user_id="ann") == ["a1", "a2"]
     await service.delete_session(app_name=APP, user_id="ann", session_id="a1")
-    await until(lambda: lists(["a2", "b1"]), "the deleted session is not listed")
+    await wait_until(lambda: lists(["a2", "b1"]), "the deleted session is not listed")
     assert await service.get_session(app_name=APP, user_id="ann", session_id="a1") is None
 
 

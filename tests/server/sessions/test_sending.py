@@ -12,7 +12,7 @@ from tests.server.conftest import Serve
 from tests.server.sessions.conftest import Converse, new_session, settled_events
 from tests.server.sessions.test_conversation import texts, words
 from tests.server.sessions.turnstile import Late
-from tests.server.workflows.outside import bytes_of, wait_for_joined_messages
+from tests.steps import make_raw_payload, wait_for_joined_messages
 from waystation.agents import Agent
 from waystation.client import Sent, Session
 from waystation.core.contract import MESSAGE_SIGNAL, SESSION_WORKFLOW
@@ -187,10 +187,10 @@ async def test_creating_a_session_twice_is_refused(converse: Converse) -> None:
 
 
 BAD: dict[str, Any] = {
-    "no object": bytes_of(b'"hi"'),
+    "no object": make_raw_payload(b'"hi"'),
     "no message": {"text": "hi"},
-    "broken": bytes_of(b'{"message": '),
-    "a state that is not JSON": bytes_of(b'{"message": "hi", "state": {"n": NaN}}'),
+    "broken": make_raw_payload(b'{"message": '),
+    "a state that is not JSON": make_raw_payload(b'{"message": "hi", "state": {"n": NaN}}'),
     "a function call": {"message": {"parts": [{"functionCall": {"name": "pay", "args": {}}}]}},
     "a policy that there is not": {"message": "hi", "when_busy": "shout"},
     "a message of half a megabyte": {"message": "x" * 500_000},

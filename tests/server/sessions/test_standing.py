@@ -4,8 +4,9 @@ from datetime import timedelta
 
 import pytest
 
+from tests.agents import Till
 from tests.server.sessions.conftest import Converse, settled_events
-from tests.server.workflows.outside import Till, waiting
+from tests.steps import wait_for_calls
 from waystation.agents import Agent, SequentialAgent
 from waystation.client import Session
 from waystation.core import ids
@@ -34,7 +35,7 @@ def paying(till: Till) -> Agent:
 async def allowed(session: Session, call_id: str = "fc-1") -> None:
     """Approve the first call, and remember the approval."""
     first = await session.send("pay")
-    await waiting(await first.invocation(), call_id)
+    await wait_for_calls(await first.invocation(), call_id)
     await (await first.invocation()).approve(by="ann", remember=True)
     await first.result()
     await settled_events(session)  # the approval is remembered by the session
@@ -70,7 +71,7 @@ async def test_an_agent_of_that_name_in_another_tree_asks_again(converse: Conver
     async with converse(first, second) as session:
         await allowed(session, "fc-1-1")
         sent = await session.send("pay", agent="second")
-        await waiting(await sent.invocation(), "fc-1-1")
+        await wait_for_calls(await sent.invocation(), "fc-1-1")
         await (await sent.invocation()).reject()
         await sent.result()
     assert (till.paid, other.paid) == ([5], [])
@@ -93,7 +94,7 @@ async def test_nobody_begins_a_session_with_approvals_of_their_own(converse: Con
         )
         other = Session(session.client, agent="clerk", session_id=given.session_id, user_id=given.user_id)
         sent = await other.send("pay")
-        await waiting(await sent.invocation(), "fc-1")
+        await wait_for_calls(await sent.invocation(), "fc-1")
         await (await sent.invocation()).reject()
         await sent.result()
     assert till.paid == [5]

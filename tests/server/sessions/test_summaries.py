@@ -24,7 +24,7 @@ class Talk:
     def __init__(self, **config: int) -> None:
         self.shown: list[list[str]] = []
         self.sizes: list[int] = []
-        self.summarised: list[str] = []
+        self.summarized: list[str] = []
         settings = EventsCompactionConfig(summarizer=LlmEventSummarizer(FunctionModel(self._summarize)), **config)
         agent = Agent(name="clerk", model=FunctionModel(self._reply))
         self.app = App(name="talk", root_agent=agent, events_compaction_config=settings)
@@ -35,8 +35,8 @@ class Talk:
         return says(f"heard {latest_turn(request)[0].removesuffix(FILLER)}")
 
     def _summarize(self, request: LlmRequest) -> Reply:
-        self.summarised.append(text_of(request.contents[0]))
-        return says(f"summary {len(self.summarised)}")
+        self.summarized.append(text_of(request.contents[0]))
+        return says(f"summary {len(self.summarized)}")
 
 
 async def send_messages(env: AgentEnvironment, count: int, cut_after: int | None) -> Session:
@@ -70,6 +70,6 @@ async def test_a_window_slides_over_the_messages_of_a_conversation(serve: Serve,
         ["summary 1", "summary 2", "m5", "heard m5", "m6"],
         ["summary 1", "summary 2", "summary 3", "m7"],
     ]
-    covered = [[f"m{n}" for n in range(1, 8) if f"m{n}{FILLER}" in text] for text in talk.summarised]
+    covered = [[f"m{n}" for n in range(1, 8) if f"m{n}{FILLER}" in text] for text in talk.summarized]
     assert covered == [["m1", "m2"], ["m2", "m3", "m4"], ["m4", "m5", "m6"]]
     assert [line for line in words(events) if "summary" not in line] == texts_of_messages(7)

@@ -12,7 +12,7 @@ from temporalio.client import Client, ScheduleIntervalSpec, ScheduleSpec, Workfl
 
 from tests.server.conftest import Serve
 from tests.server.sessions.test_deletion import until_listed
-from tests.server.workflows.outside import until, until_waiting, waiting
+from tests.steps import start_and_wait, wait_for_calls, wait_until
 from waystation.agents import Agent
 from waystation.artifacts import InMemoryArtifactService
 from waystation.auth import APIKey, APIKeyIn, AuthConfig, AuthCredential, AuthCredentialTypes, InMemoryCredentialService
@@ -78,7 +78,7 @@ class Desk:
         message = await session.send("tea please")
         invocation = await self.client.start("secretary", "tea please", user_id=user)
         for waiter in (message, invocation):
-            await waiting(waiter, "fc-2")
+            await wait_for_calls(waiter, "fc-2")
         spec = ScheduleSpec(intervals=[ScheduleIntervalSpec(every=timedelta(days=300))])
         schedule = await self.client.schedule("secretary", "tea", spec, id=f"tea-{user}", user_id=user)
         scopes = (user_scope(app, user) for app in ("desk", "waystation"))
@@ -88,7 +88,7 @@ class Desk:
         async def are_listed() -> bool:
             return (await self.client.temporal.count_workflows(f"WorkflowId IN ({quoted})")).count == len(ids)
 
-        await until(are_listed, f"all workflows of {user} in the list")
+        await wait_until(are_listed, f"all workflows of {user} in the list")
         return {"session": session.id, "invocation": invocation.id, "schedule": schedule.id}
 
     async def forget(self, user: str, **options: Any) -> DeletedUser:
@@ -179,7 +179,9 @@ async def test_only_one_app_is_deleted(desk: Desk) -> None:
     """Data of the same user in other apps, and in other tenants, stays."""
     ann, _ = new_users()
     names = await desk.serve_user(ann)
-    tenants = await until_waiting(desk.client.start("secretary", "tea", user_id=ann, app="desk", tenant="acme"), "fc-2")
+    tenants = await start_and_wait(
+        desk.client.start("secretary", "tea", user_id=ann, app="desk", tenant="acme"), "fc-2"
+    )
     deleted = await desk.forget(ann, app="desk")
     scope = user_scope("desk", ann)
     assert set(deleted.workflows) == {names["session"], f"{names['session']}/1", scope}
@@ -196,12 +198,12 @@ async def test_a_deleted_user_can_return(desk: Desk) -> None:
     ann, _ = new_users()
     await desk.serve_user(ann)
     await desk.forget(ann)
-    await until_waiting(desk.client.start("secretary", "tea", user_id=ann), "fc-2")
+    await start_and_wait(desk.client.start("secretary", "tea", user_id=ann), "fc-2")
 
     async def has_state() -> bool:
         return await desk.client.user_state(user_id=ann) == {"user:text": "tea"}
 
-    await until(has_state, "the state of the new invocation")
+    await wait_until(has_state, "the state of the new invocation")
     await desk.forget(ann)
 
 
@@ -225,7 +227,7 @@ async def test_the_recorded_input_shows_the_owner_not_the_id(desk: Desk) -> None
     ]
     others.append(await start_elsewhere(desk, ann, f"{orders}/18", type="Shipping"))
     own = await start_elsewhere(desk, ann, f"invocation/waystation/{bob}/x")
-    await waiting(desk.client.invocation(own), "fc-2")
+    await wait_for_calls(desk.client.invocation(own), "fc-2")
     dry = await desk.forget(ann, dry_run=True)
     assert dry.owners[own] == {"user_id": ann, "app": "waystation", "tenant": None}
     deleted = await desk.forget(ann)
@@ -258,9 +260,9 @@ async def test_nothing_starts_for_a_user_who_is_being_forgotten(desk: Desk, monk
     with pytest.raises(WorkflowFailureError, match="failed") as failed:
         await desk.client.temporal.get_workflow_handle(elsewhere).result()
     assert getattr(failed.value.cause, "type", None) == "UserForgotten"
-    await waiting(await desk.client.start("secretary", "tea", user_id=ann, app="other"), "fc-2")
+    await wait_for_calls(await desk.client.start("secretary", "tea", user_id=ann, app="other"), "fc-2")
     await desk.forget(ann, app="desk")
-    await waiting(await session.send("tea"), "fc-2")
+    await wait_for_calls(await session.send("tea"), "fc-2")
 
 
 @pytest.mark.slow
@@ -272,7 +274,7 @@ async def test_a_deletion_ends_although_starts_go_on(desk: Desk) -> None:
         while True:
             await desk.client.start("secretary", "tea", user_id=ann)
 
-    await waiting(await desk.client.start("secretary", "tea", user_id=ann), "fc-2")
+    await wait_for_calls(await desk.client.start("secretary", "tea", user_id=ann), "fc-2")
     starting = asyncio.create_task(go_on())
     deleted = await desk.forget(ann)
     with pytest.raises(UserForgotten):

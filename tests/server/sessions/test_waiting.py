@@ -8,7 +8,7 @@ from tests.server.sessions.conftest import Converse, new_session, settled_events
 from tests.server.sessions.test_conversation import texts, words
 from tests.server.sessions.test_cuts import at_rest, current_input, readings_in
 from tests.server.sessions.turnstile import Late, Turnstile
-from tests.server.workflows.outside import reject_and_finish, until, waiting
+from tests.steps import reject_and_finish, wait_for_calls, wait_until
 from waystation.agents import Agent
 from waystation.agents.callback_context import CallbackContext
 from waystation.client import Sent, Session
@@ -48,8 +48,8 @@ async def parked(session: Session, sent: Sent) -> None:
         listed = await session.invocations()
         return any(one["id"] == sent.invocation_id and one["status"] == "waiting" for one in listed)
 
-    await waiting(await sent.invocation(), "fc-1")
-    await until(look, "an invocation known to wait")
+    await wait_for_calls(await sent.invocation(), "fc-1")
+    await wait_until(look, "an invocation known to wait")
 
 
 async def test_a_message_is_answered_while_an_earlier_one_waits(converse: Converse) -> None:
@@ -65,7 +65,7 @@ async def test_a_message_is_answered_while_an_earlier_one_waits(converse: Conver
         async def heard() -> bool:
             return await session.state() == {"paid": 5}
 
-        await until(heard, "what the first invocation wrote")
+        await wait_until(heard, "what the first invocation wrote")
         assert words(await settled_events(session)) == [
             "user: pay",
             "user: hello",
@@ -139,7 +139,7 @@ async def test_an_ended_invocation_is_recorded_before_the_next_message(serve: Se
             await turnstile.let_in(first.handle, session.handle)
             return False
 
-        await until(is_notified, "a session told of the end of the invocation")
+        await wait_until(is_notified, "a session told of the end of the invocation")
         await session.handle.signal("send", {"message": "thanks"})
         turnstile.open()
         assert (await session.invocation(2).result()).text == "heard thanks"
@@ -168,7 +168,7 @@ async def test_work_before_a_second_wait_is_read_before_a_message_is_answered(co
         first = await session.send("pay")
         await parked(session, first)
         await first.approve()
-        await waiting(await first.invocation(), "fc-2")
+        await wait_for_calls(await first.invocation(), "fc-2")
         assert (await session.say("hello")).text.startswith("[{'paid': 0}, {'status': 'pending'")
         await reject_and_finish(first)
 
@@ -186,7 +186,7 @@ async def test_a_message_waits_for_a_late_end_of_an_invocation(converse: Convers
             events = (await session.handle.fetch_history()).events
             return any(e.workflow_execution_signaled_event_attributes.signal_name == CHILD_ENDED_SIGNAL for e in events)
 
-        await until(announced, "a signal of the end")
+        await wait_until(announced, "a signal of the end")
         second = await session.send("thanks", state={"thanked": True})
         await second.result()
         started = (await second.log()).state.input
@@ -207,7 +207,7 @@ async def test_a_message_follows_an_unreported_end_of_an_invocation(converse: Co
             is_read = await readings_in(session) == 1 and await at_rest(session)
             return is_read and (await current_input(session)).carried is not None
 
-        await until(has_read, "a further run of the session that has read what waits")
+        await wait_until(has_read, "a further run of the session that has read what waits")
         await first.handle.terminate()
         await session.say("thanks")
         assert (await session.invocations())[0]["status"] == "failed"
@@ -254,12 +254,12 @@ async def test_writes_between_two_waits_are_reported_each_time(converse: Convers
     async with converse(agent) as session:
         invocation = await (await session.send("go")).invocation()
         for step in (1, 2, 3):
-            await waiting(invocation, f"fc-{step}")
+            await wait_for_calls(invocation, f"fc-{step}")
 
             async def heard(step: int = step) -> bool:
                 return await session.state() == {f"step {step}": True}
 
-            await until(heard, f"what was written before wait {step}")
+            await wait_until(heard, f"what was written before wait {step}")
             await invocation.respond({"said": "yes"}, f"fc-{step}")
         assert (await invocation.result()).text == "done"
         assert await session.state() == {"step 3": True}

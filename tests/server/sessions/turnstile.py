@@ -24,7 +24,8 @@ from temporalio.worker import (
     WorkflowOutboundInterceptor,
 )
 
-from tests.server.workflows.outside import Gate, until
+from tests.agents import Gate
+from tests.steps import wait_until
 from waystation.client import Session
 from waystation.core.contract import CHILD_ENDED_SIGNAL
 from waystation.core.projection import COLLECT
@@ -118,7 +119,7 @@ async def decided(session: Session) -> None:
         was_fired = fired in kinds and EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED in kinds[kinds.index(fired) :]
         return was_fired or any(map(is_local_activity, events))
 
-    await until(look, "a decision")
+    await wait_until(look, "a decision")
 
 
 class Late(Interceptor):

@@ -9,7 +9,7 @@ from temporalio.service import RPCError
 
 from tests.server.conftest import Serve
 from tests.server.streams.held import Held
-from tests.server.workflows.outside import until
+from tests.steps import wait_until
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core.contract import PARTIAL, WORKFLOW, Event, text_of
@@ -117,7 +117,7 @@ async def test_the_text_of_a_called_agent_is_none_of_its_callers(serve: Serve) -
             return False
 
         async def read_child() -> None:
-            await until(begun, "the called agent")
+            await wait_until(begun, "the called agent")
             async for event in env.client.stream(f"{invocation.id}/fc-1", partial=True):
                 inner.append(event)
                 child.go_on.set()

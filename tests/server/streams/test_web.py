@@ -11,7 +11,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from tests.server.conftest import Serve
 from tests.server.streams.held import Held
 from tests.server.web.sites import TOKEN, page_of, site
-from tests.server.workflows.outside import ended
+from tests.steps import start_and_finish
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core.errors import StoreFailed
@@ -179,7 +179,7 @@ async def test_an_id_with_slashes_is_one_segment_of_the_path(serve: Serve) -> No
 async def test_text_of_models_and_users_stays_text_on_a_page(serve: Serve) -> None:
     """Neither markup nor control characters pass; nothing on a page is inline."""
     async with serve(Agent(name="speaker", model=ScriptedModel(says(HOSTILE)))) as env, site(env.client) as web:
-        invocation = await ended(env.client.start("speaker", HOSTILE))
+        invocation = await start_and_finish(env.client.start("speaker", HOSTILE))
         async with web.program(Accept="text/html") as program:
             for path in (page_of(invocation), f"{page_of(invocation)}/rows"):
                 page = (await program.get(path)).text
@@ -246,7 +246,7 @@ async def test_a_login_link_works_once_for_one_browser(serve: Serve) -> None:
 async def test_every_response_restricts_the_browser(serve: Serve) -> None:
     """Refusals, files, streams and pages restrict the browser, and no other origin is allowed."""
     async with serve(Agent(name="speaker", model=ScriptedModel("hi"))) as env, site(env.client) as web:
-        invocation = await ended(env.client.start("speaker", "go"))
+        invocation = await start_and_finish(env.client.start("speaker", "go"))
         paths = (
             "/",
             "/static/live.js",
@@ -291,7 +291,7 @@ async def test_an_unavailable_server_or_store_is_reported(
         raise error
 
     async with serve(Agent(name="speaker", model=ScriptedModel("hi"))) as env, site(env.client) as web:
-        invocation = await ended(env.client.start("speaker", "go"))
+        invocation = await start_and_finish(env.client.start("speaker", "go"))
         with monkeypatch.context() as patched:
             patched.setattr(Invocation, "log", away)
             for accept in ("text/html", "application/json"):

@@ -7,7 +7,7 @@ from temporalio.runtime import MetricBuffer, Runtime, TelemetryConfig
 
 from tests.server.conftest import Serve
 from tests.server.processes.workers import until
-from tests.server.workflows.outside import approve_and_finish, until_waiting
+from tests.steps import approve_and_finish, start_and_wait
 from waystation.agents import Agent
 from waystation.core.approval import External
 from waystation.core.errors import UnknownCall
@@ -59,7 +59,7 @@ async def test_each_fact_is_counted_once_over_replays_a_called_agent_and_a_conti
     tools = [look, AgentTool(helper), FunctionTool(pay, require_confirmation=True)]
     counted = Counted()
     async with serve(Agent(name="asker", model=model, tools=tools), interceptors=[counted.export], verify=False) as env:
-        invocation = await until_waiting(env.client.start("asker", "go"))
+        invocation = await start_and_wait(env.client.start("asker", "go"))
         with pytest.raises(UnknownCall):
             await invocation.approve("fc-99")
         await invocation.handle.signal("answer", {"function_call_id": "fc-99", "action": "approve"})
@@ -105,7 +105,7 @@ async def test_calls_of_machines_are_counted_apart(serve: Serve) -> None:
     tool = LongRunningFunctionTool(lambda: None, name="assess", answered_by=External("claims"))
     agent = Agent(name="assessor", model=ScriptedModel(calls(("assess", {})), *[says("done")] * 2), tools=[tool])
     async with serve(agent) as env:
-        invocation = await until_waiting(env.client.start("assessor", "go"))
+        invocation = await start_and_wait(env.client.start("assessor", "go"))
         await Machine("claims").progress(invocation, {"step": 1})
         (call,) = await invocation.pending()
 

@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from tests.server.conftest import Serve
 from tests.server.processes.workers import until
 from tests.server.sessions.conftest import new_session
-from tests.server.workflows.outside import approve_and_finish
+from tests.steps import approve_and_finish
 from waystation.agents import Agent
 from waystation.client import Invocation
 from waystation.core.contract import WORKFLOW

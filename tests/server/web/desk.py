@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from tests.server.workflows.outside import Till, until_waiting
+from tests.agents import Till
+from tests.steps import start_and_wait
 from waystation.agents import Agent
 from waystation.client.agent_client import AgentClient, Invocation
 from waystation.core import ids
@@ -35,5 +36,5 @@ def asker(*questions: str) -> Agent:
 
 async def begun(client: AgentClient, agent: str, **options: Any) -> tuple[Invocation, str]:
     """Start an agent and wait until its first call is pending. Return the invocation and the approval id."""
-    invocation = await until_waiting(client.start(agent, "Please pay what I owe.", **options))
+    invocation = await start_and_wait(client.start(agent, "Please pay what I owe.", **options))
     return invocation, ids.approval(invocation.id, "fc-1")

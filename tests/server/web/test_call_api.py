@@ -7,12 +7,13 @@ from urllib.parse import quote
 import httpx2 as httpx
 import pytest
 
+from tests.agents import Till
 from tests.fakes.openid import FakeOpenId
 from tests.server.conftest import Serve
 from tests.server.web.desk import begun, payer
 from tests.server.web.logins import DANA, ERIN, gatekeeper, person
 from tests.server.web.sites import Browser, site
-from tests.server.workflows.outside import Till, until
+from tests.steps import wait_until
 from tests.unit.identity.conftest import Installation
 from waystation.approvers.audit import gather_invocation
 from waystation.core.approval import ApprovalPolicy
@@ -47,7 +48,7 @@ async def test_a_program_lists_reads_and_answers_a_call(serve: Serve) -> None:
             found = (await program.get(CALLS, params={"tool": "pay", "show": "mine", "agent": "payer"})).json()
             return id in [call["id"] for call in found["calls"]]  # other tests may leave calls behind
 
-        await until(listed, "the call")
+        await wait_until(listed, "the call")
         read = (await program.get(path_to(id))).json()
         assert (read["args"], read["status"], read["answer"]) == ({"amount": 5}, "open", None)
         assert {"approve", "reject", "edit", "claim"} <= set(read["allowed"]) <= set(read["actions"])
@@ -216,7 +217,7 @@ async def test_a_stream_begins_with_a_snapshot_and_names_the_calls_that_have_gon
         async def listed() -> bool:
             return {call["id"] for call in (await program.get(CALLS)).json()["calls"]} >= {id, second}
 
-        await until(listed, "the calls")
+        await wait_until(listed, "the calls")
         (snapshot,) = await _events(program, 1)
         assert snapshot["event"] == "snapshot"
         assert {id, second} <= {call["id"] for call in snapshot["calls"]}

@@ -6,10 +6,10 @@ from urllib.parse import quote
 
 import pytest
 
+from tests.agents import Till
 from tests.server.conftest import Serve
 from tests.server.web.desk import asker, begun, payer
 from tests.server.web.sites import hidden, path_of, site
-from tests.server.workflows.outside import Till
 from waystation.client.agent_client import Invocation
 from waystation.core.contract import Event
 

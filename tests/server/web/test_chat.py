@@ -9,6 +9,7 @@ from urllib.parse import quote, unquote
 from google.genai import types
 from playwright.async_api import Browser as Chromium
 
+from tests.agents import Till
 from tests.fakes.openid import FakeOpenId
 from tests.server.conftest import Serve
 from tests.server.streams.held import Held
@@ -18,7 +19,7 @@ from tests.server.web.logins import DANA, gatekeeper, person
 from tests.server.web.sites import Browser, hidden, site
 from tests.server.web.test_guarding import XSS
 from tests.server.web.test_unreachable import cut
-from tests.server.workflows.outside import Till, until
+from tests.steps import wait_until
 from tests.unit.identity.conftest import Installation
 from waystation.agents import Agent
 from waystation.client import Session
@@ -110,11 +111,11 @@ async def test_a_chat_works_without_scripts(serve: Serve) -> None:
         async def card() -> str:
             return text if "Pending call" in (text := (await me.page(path)).text) else ""
 
-        form = hidden((await until(card, "the pending call")).partition("Pending call")[2].partition("</form>")[0])
+        form = hidden((await wait_until(card, "the pending call")).partition("Pending call")[2].partition("</form>")[0])
         call = f"{path.replace('/sessions/', '/approvals/')}%2F1%2Ffc-1"
         answered = await me.send(call, {**form, "action": "approve"})
         assert answered.url.raw_path.decode() == path
-        await until(lambda: _paid(till), "the payment")
+        await wait_until(lambda: _paid(till), "the payment")
 
 
 async def _paid(till: Till) -> list[int]:

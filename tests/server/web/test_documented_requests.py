@@ -6,11 +6,11 @@ import os
 import subprocess
 from pathlib import Path
 
+from tests.agents import Till
 from tests.documents import blocks, how_to, section
 from tests.server.conftest import Serve
 from tests.server.web.desk import payer
 from tests.server.web.sites import TOKEN, site
-from tests.server.workflows.outside import Till
 
 PAGE = how_to("call-agents-over-http")
 [START] = blocks(section(PAGE, "## Start an agent and wait for its result"), "sh")

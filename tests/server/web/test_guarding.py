@@ -10,10 +10,11 @@ from urllib.parse import urlencode, urlsplit
 import httpx2 as httpx
 import pytest
 
+from tests.agents import Till
 from tests.server.conftest import Serve
 from tests.server.web.desk import asker, begun, payer
 from tests.server.web.sites import Browser, page_of, path_of, site
-from tests.server.workflows.outside import Till, reject_and_finish
+from tests.steps import reject_and_finish
 from waystation.agents import Agent
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.function_tool import FunctionTool

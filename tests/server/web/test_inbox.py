@@ -10,10 +10,11 @@ from urllib.parse import urlencode
 
 import pytest
 
+from tests.agents import Till
 from tests.server.conftest import Serve, empty_server
 from tests.server.web.desk import asker, begun, payer
 from tests.server.web.sites import Browser, hidden, path_of, site
-from tests.server.workflows.outside import Till, until
+from tests.steps import wait_until
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.embedded import EmbeddedServer
@@ -45,7 +46,7 @@ async def posted(me: Browser, *ids: str) -> None:
     async def look() -> bool:
         return set(await listed(me)) == set(ids)
 
-    await until(look, f"{ids} in the list")
+    await wait_until(look, f"{ids} in the list")
 
 
 async def test_the_list_shows_what_waits_and_where_to_look(serve: Serve) -> None:
@@ -108,7 +109,7 @@ async def test_a_long_list_has_pages(serve: Serve) -> None:
             waiting = {call.invocation_id async for call in env.client.approvals.each(agent="asker")}
             return waiting == {each.id for each in invocations}
 
-        await until(all_there, "all calls")
+        await wait_until(all_there, "all calls")
         listed_ids: list[str] = []
         path = "/approvals?agent=asker"
         for _ in range(5):
@@ -124,7 +125,7 @@ async def test_a_long_list_has_pages(serve: Serve) -> None:
         async def taken_on() -> bool:
             return "claimed by dana" in (await me.page("/approvals?agent=asker&show=claimed")).text
 
-        await until(taken_on, "the oldest call, which is on the last page, on the first of those taken on")
+        await wait_until(taken_on, "the oldest call, which is on the last page, on the first of those taken on")
         for each in invocations:
             await each.handle.terminate()
 
@@ -209,7 +210,7 @@ async def test_many_open_inboxes_cost_one_read_and_one_page_of_rows(
         async def listed() -> bool:
             return "of 60</span>" in (await me.page("/approvals?user=many")).text
 
-        await until(listed, "60 calls in the list")
+        await wait_until(listed, "60 calls in the list")
         reads: list[dict[str, Any]] = []
         read = env.client.approvals.list
 

@@ -2,13 +2,14 @@
 
 from urllib.parse import quote
 
+from tests.agents import Till
 from tests.server.conftest import Serve
 from tests.server.web.desk import payer
 from tests.server.web.sites import site
 from tests.server.web.test_call_api import name_of, post
-from tests.server.workflows.outside import Till, until
 from tests.server.workflows.test_unknown_outcomes import Bank, asked
 from tests.server.workflows.test_unknown_outcomes import payer as payer_once
+from tests.steps import wait_until
 from waystation.agents import Agent
 from waystation.testing import ScriptedModel, calls, says
 
@@ -46,7 +47,7 @@ async def test_a_program_starts_an_invocation_and_waits_for_its_result(serve: Se
             found = (await program.get(INVOCATIONS, params={"q": id, "status": "completed"})).json()
             return [each["id"] for each in found["invocations"]] == [id]
 
-        await until(listed, "the invocation")
+        await wait_until(listed, "the invocation")
         audit = (await program.get(f"{path}/audit")).json()["invocations"][id]
         assert "dana" in {line.get("by") for line in audit}
         assert "</html>" in (await program.get(f"{path}/report")).text

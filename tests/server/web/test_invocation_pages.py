@@ -12,13 +12,14 @@ from playwright.async_api import Browser as Chromium
 from temporalio.client import WorkflowFailureError
 from temporalio.service import RPCError
 
+from tests.agents import Till
 from tests.fakes.openid import FakeOpenId
 from tests.server.conftest import Serve
 from tests.server.web.browsers import opened
 from tests.server.web.desk import begun, payer
 from tests.server.web.logins import DANA, ERIN, gatekeeper, person
 from tests.server.web.sites import Browser, hidden, page_of, path_of, site
-from tests.server.workflows.outside import Till, approve_and_finish, ended, held, quick, until
+from tests.steps import approve_and_finish, make_quick_settings, start_and_finish, wait_for_hold, wait_until
 from tests.unit.identity.conftest import Installation
 from waystation.agents import Agent
 from waystation.client import Invocation, read_entry
@@ -51,7 +52,7 @@ async def waits_below(env: AgentEnvironment, agent: str = "boss") -> tuple[Invoc
     async def listed() -> bool:
         return any([call.approval_id == id async for call in env.client.approvals.each()])
 
-    await until(listed, "the call of the called agent")
+    await wait_until(listed, "the call of the called agent")
     return invocation, id
 
 
@@ -70,7 +71,7 @@ async def read_row(me: Browser, id: str, query: str = "") -> str:
         rows.append(row_of((await me.page(f"/invocations?{query}")).text, id))
         return bool(rows[-1])
 
-    await until(look, f"{id} in the list")
+    await wait_until(look, f"{id} in the list")
     return rows[-1]
 
 
@@ -117,7 +118,7 @@ async def test_the_list_has_the_usage_of_open_and_failed_invocations(serve: Serv
             is_sorted = page.find(second.id) < page.find(first.id)
             return "2 tokens cost 2" in rows[0] and "4 tokens cost 4" in rows[1] and is_sorted
 
-        await until(measured, "the usage in the list, highest cost first")
+        await wait_until(measured, "the usage in the list, highest cost first")
         assert "Blocked" in await read_row(me, second.id, "error=BLOCKED")
         assert row_of((await me.page("/invocations?error=BLOCKED")).text, first.id) == ""
         await first.handle.terminate()
@@ -164,7 +165,7 @@ async def test_the_views_of_an_invocation_show_calls_changes_and_prompts(serve: 
     model = ScriptedModel(replace(calls(("note", {})), usage=Usage(prompt_tokens=3, total_tokens=3)), says("Noted."))
     agent = Agent(name="noter", model=model, tools=[FunctionTool(note)])
     async with serve(agent, verify=False) as env, site(env.client) as web, web.browser() as me:
-        invocation = await ended(env.client.start("noter", "Remember blue.", user_id="erin"))
+        invocation = await start_and_finish(env.client.start("noter", "Remember blue.", user_id="erin"))
         place = page_of(invocation)
         models, state, top = [(await me.page(f"{place}/{name}")).text for name in ("models", "state", "overview")]
         assert models.count('class="model"') == 2
@@ -226,9 +227,13 @@ async def test_a_person_retries_and_gives_up_what_is_held(serve: Serve) -> None:
         return ModelOverloaded("Overloaded (503).")
 
     agents = Agent(name="asker", model=FunctionModel(reply)), payer(Till(), {"amount": 5})
-    async with serve(*agents, verify=False, settings=quick()) as env, site(env.client) as web, web.browser() as me:
+    async with (
+        serve(*agents, verify=False, settings=make_quick_settings()) as env,
+        site(env.client) as web,
+        web.browser() as me,
+    ):
         invocation = await env.client.start("asker", "hi")
-        await held(invocation)
+        await wait_for_hold(invocation)
         assert "The next attempt starts now." in await act(me, invocation, "retry")
         assert "The held calls were given up." in await act(me, invocation, "give-up")
         with pytest.raises(WorkflowFailureError):
@@ -249,7 +254,7 @@ async def test_a_fork_begins_at_the_event_of_the_address(serve: Serve, monkeypat
     batches = [calls(*(("step", {"number": number}) for number in range(2))) for _ in range(8)]
     agent = Agent(name="stepper", model=ScriptedModel(*batches, says("Done.")), tools=[FunctionTool(step)])
     async with serve(agent, verify=False) as env, site(env.client) as web, web.browser() as me:
-        invocation = await ended(env.client.start("stepper", "go"))
+        invocation = await start_and_finish(env.client.start("stepper", "go"))
         last = (await invocation.log()).state.event_count
         assert last > 15
         place = f"{page_of(invocation)}/fork"
@@ -312,7 +317,7 @@ async def test_open_pages_of_an_invocation_change_by_themselves(serve: Serve, ch
                 await listed.evaluate("refresh()")
                 return await row.get_by_text("completed").is_visible()
 
-            await until(lists_end, "the end in the list, which is read from visibility")
+            await wait_until(lists_end, "the end in the list, which is read from visibility")
             await timeline.locator('a[aria-label^="payer: model call 2"]').first.wait_for()
             await models.locator("details.model").nth(1).wait_for()
             assert await models.locator("details.model[open]").count() == 1
@@ -335,7 +340,7 @@ async def test_a_page_in_the_background_keeps_no_stream(serve: Serve, chromium: 
                     async def streams(count: int = count) -> bool:
                         return web.invocations.open_streams == count
 
-                    await until(streams, f"{count} streams of {path}")
+                    await wait_until(streams, f"{count} streams of {path}")
             assert complaints == []
         await invocation.reject()
 
@@ -353,7 +358,7 @@ async def test_a_search_changes_the_list_while_a_call_is_ticked(serve: Serve, ch
                 await page.goto("/approvals?user=searching")
                 return await page.locator('input[name="call"]').count() == 2
 
-            await until(both, "both calls")
+            await wait_until(both, "both calls")
             await page.check(f'input[value="{first}"]')
             await page.fill("#q", "ada")
             await page.locator(f'input[value="{first.replace("fc-1", "fc-2")}"]').wait_for(state="detached")

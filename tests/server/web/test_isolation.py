@@ -25,7 +25,7 @@ from tests.server.web.logins import gatekeeper
 from tests.server.web.sites import Browser, site
 from tests.server.web.test_roles import EXPECTED, ask
 from tests.server.web.test_tenants_of_people import EVERYTHING, member, tenants_installed
-from tests.server.workflows.outside import until
+from tests.steps import wait_until
 from tests.unit.identity.conftest import Installation
 from waystation import Agent, AgentClient, LongRunningFunctionTool
 from waystation.client.agent_client import Invocation
@@ -240,12 +240,12 @@ async def begin(client: AgentClient, tenant: str | None, name: str) -> dict[str,
     await session.say(f"keep of-{tenant}-001")
     schedule = await client.schedule("clerk", asks, WEEKLY, id=f"{name}-{tenant}-weekly", **names)
     await schedule.trigger()
-    scheduled = await until(lambda: find_action(schedule), "the scheduled invocation")
+    scheduled = await wait_until(lambda: find_action(schedule), "the scheduled invocation")
     started = await client.start("clerk", asks, **names)
     sent = await (await session.send(asks)).invocation()
     invocations = {"start": started, "schedule": client.invocation(scheduled), "session": sent}
     for invocation in invocations.values():
-        await until(invocation.pending, f"that {invocation.id} waits")
+        await wait_until(invocation.pending, f"that {invocation.id} waits")
     invocations["fork"] = await client.forks.start(started.id, 1)
     return invocations
 
@@ -266,7 +266,7 @@ async def looked(invocation: Invocation) -> JsonObject:
         parts = [part for event in events for part in event.function_responses() if part["name"] == "look"]
         return dict(parts[0]["response"]) if parts else {}
 
-    return await until(find, "the response of the tool")
+    return await wait_until(find, "the response of the tool")
 
 
 @pytest.fixture

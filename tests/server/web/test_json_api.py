@@ -7,19 +7,13 @@ from urllib.parse import quote
 import httpx2 as httpx
 import pytest
 
+from tests.agents import Till
 from tests.fakes.openid import FakeOpenId
 from tests.server.conftest import Serve
 from tests.server.web.desk import payer
 from tests.server.web.logins import DANA, ERIN, gatekeeper, person
 from tests.server.web.sites import TOKEN, Browser, site
-from tests.server.workflows.outside import (
-    Till,
-    approve_and_finish,
-    reject_and_finish,
-    until,
-    until_waiting,
-    waiting,
-)
+from tests.steps import approve_and_finish, reject_and_finish, start_and_wait, wait_for_calls, wait_until
 from tests.unit.identity.conftest import Installation
 from waystation.agents import Agent
 from waystation.approvers.audit import gather_invocation
@@ -72,7 +66,7 @@ async def test_an_author_starts_an_invocation_in_their_own_name(
         id = started.json()["invocation_id"]
         assert (started.status_code, started.json()["existed"]) == (201, False)
         invocation = env.client.invocation(id)
-        await waiting(invocation, "fc-1")
+        await wait_for_calls(invocation, "fc-1")
         started_input = (await invocation.log()).state.input
         assert started_input is not None
         assert (started_input.user_id, started_input.requester) == (DANA, DANA)
@@ -140,13 +134,13 @@ async def test_an_author_cancels_only_what_they_started(serve: Serve, there: Ins
         ids = [(await post(author, "invocations", body)).json()["invocation_id"] for body in bodies]
         assert (await post(other, f"invocations/{ids[0]}/cancel", {})).status_code == 404
         for me, id in ((author, ids[0]), (chief, ids[1])):
-            await waiting(env.client.invocation(id), "fc-1")
+            await wait_for_calls(env.client.invocation(id), "fc-1")
             assert (await post(me, f"invocations/{id}/cancel", b"")).status_code == 202
 
             async def ended(id: str = id) -> bool:
                 return (await env.client.invocation(id).log()).state.outcome.ended == "cancelled"
 
-            await until(ended, "the end")
+            await wait_until(ended, "the end")
             late = await post(me, f"invocations/{id}/cancel", {})
             assert (late.status_code, problem(late)) == (409, f"{id!r} has already ended.")
 
@@ -274,7 +268,7 @@ async def test_an_operator_forks_in_their_own_name(serve: Serve, there: Installa
         async def listed() -> bool:
             return len((await get(operator, path)).json()["forks"]) == 2
 
-        await until(listed, "the forks")
+        await wait_until(listed, "the forks")
         assert (await get(operator, path)).json()["forks"][0] == {"invocation_id": "source-1~1", "event": 1}
 
 
@@ -288,7 +282,7 @@ async def test_a_reset_names_the_operator_and_asks_again(serve: Serve, there: In
         site(env.client, gatekeeper=gatekeeper(there)) as web,
         person(web.url, openid, "operators", "viewers") as operator,
     ):
-        invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
+        invocation = await start_and_wait(env.client.start("payer", "go"), "fc-1")
         await approve_and_finish(invocation, "fc-1")
         ends = [
             event.event_id
@@ -303,7 +297,7 @@ async def test_a_reset_names_the_operator_and_asks_again(serve: Serve, there: In
         assert reset.status_code == 201
         reset_invocation = env.client.invocation(invocation.id)
         assert (await reset_invocation.handle.describe()).run_id == reset.json()["run_id"]
-        await waiting(reset_invocation, "fc-1")
+        await wait_for_calls(reset_invocation, "fc-1")
         await reject_and_finish(reset_invocation, "fc-1")
         assert till.paid == [5]
         account = (await gather_invocation(env.client, invocation.id)).by_invocation[invocation.id]

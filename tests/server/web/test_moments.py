@@ -2,11 +2,12 @@
 
 import re
 
+from tests.agents import Till
 from tests.conftest import SetZone
 from tests.server.conftest import Serve
 from tests.server.web.desk import begun, payer
 from tests.server.web.sites import page_of, path_of, site
-from tests.server.workflows.outside import Till, reject_and_finish
+from tests.steps import reject_and_finish
 from waystation.presentation.html import format_moment, get_zone
 
 

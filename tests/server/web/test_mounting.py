@@ -12,12 +12,12 @@ import pytest
 from playwright.async_api import Browser as Chromium
 
 import waystation.web
+from tests.agents import Till
 from tests.server.conftest import Serve
 from tests.server.web.browsers import opened
 from tests.server.web.desk import begun, payer
 from tests.server.web.mounts import HOSTS, PEOPLE, ROOT, mounted
 from tests.server.web.sites import Browser, Site, hidden, path_of
-from tests.server.workflows.outside import Till
 from waystation.approvers import Gatekeeper
 from waystation.core.approval import Verified
 from waystation.testing import People

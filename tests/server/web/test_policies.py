@@ -7,10 +7,11 @@ from enum import Enum
 import pytest
 from pydantic import BaseModel
 
+from tests.agents import Till
 from tests.server.conftest import Serve
 from tests.server.web.desk import begun, payer
 from tests.server.web.sites import path_of, site
-from tests.server.workflows.outside import Till, until
+from tests.steps import wait_until
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core.approval import ApprovalPolicy, Escalation
@@ -144,7 +145,7 @@ async def test_a_claim_is_shown_and_prevents_other_answers(serve: Serve) -> None
             reader = me if who == "dana" else they
             return id in html.unescape((await reader.page(path)).text)
 
-        await until(lambda: listed("dana", "/approvals?show=claimed"), "the call among those taken on")
+        await wait_until(lambda: listed("dana", "/approvals?show=claimed"), "the call among those taken on")
         assert "claimed by dana" in (await they.page("/approvals")).text
         assert not await listed("erin", "/approvals?show=claimed")
         assert not await listed("dana", "/approvals?show=free")
@@ -175,7 +176,7 @@ async def test_escalation_and_deadline_of_the_policy_are_shown(serve: Serve) -> 
             page = (await me.page(path_of(id))).text
             return page if "dana, boss, after an escalation" in page else ""
 
-        page = await until(escalated, "the escalation")
+        page = await wait_until(escalated, "the escalation")
         for text in ("the call was escalated", "in 3 hours"):
             assert text in page
         assert (

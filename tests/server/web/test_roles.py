@@ -11,12 +11,13 @@ from starlette.routing import Mount, Route
 from temporalio.client import Client
 from temporalio.service import RPCError
 
+from tests.agents import Till
 from tests.fakes.openid import FakeOpenId
 from tests.server.conftest import Serve
 from tests.server.web.desk import begun, payer
 from tests.server.web.logins import DANA, ERIN, browser, gatekeeper, logged_in, person, provider_installed
 from tests.server.web.sites import path_of, site
-from tests.server.workflows.outside import Till, until
+from tests.steps import wait_until
 from tests.unit.identity.conftest import Installation
 from waystation.approvers import ROLES
 from waystation.approvers.identity.identity_file import GrantSection
@@ -231,7 +232,7 @@ async def test_the_inbox_lists_what_a_person_may_answer_or_requested(
             calls = [call.approval_id async for call in env.client.approvals.each()]
             return {first, second} <= set(calls)
 
-        await until(listed, "both calls")
+        await wait_until(listed, "both calls")
         for roles, subject, expected in (
             ((), DANA, []),
             (("authors",), DANA, []),
@@ -265,7 +266,7 @@ async def test_the_list_has_only_the_invocations_of_a_person(
         async def listed_ids() -> bool:
             return invocation.id in (await erin.page("/invocations")).text
 
-        await until(listed_ids, "the invocation")
+        await wait_until(listed_ids, "the invocation")
         assert invocation.id in (await viewer.page("/invocations")).text
         assert invocation.id not in (await dana.page("/invocations")).text
         await invocation.handle.terminate()

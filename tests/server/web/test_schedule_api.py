@@ -5,6 +5,7 @@ from urllib.parse import quote
 
 import pytest
 
+from tests.agents import Till
 from tests.fakes.openid import FakeOpenId
 from tests.server.conftest import Serve
 from tests.server.identity.test_deciding import client_of
@@ -12,7 +13,7 @@ from tests.server.identity.test_requests import OTHERS, payer
 from tests.server.web.logins import DANA, ERIN, gatekeeper, person
 from tests.server.web.sites import site
 from tests.server.web.test_call_api import name_of, post
-from tests.server.workflows.outside import Till, until, waiting
+from tests.steps import wait_for_calls, wait_until
 from tests.unit.identity.conftest import Installation
 from waystation.core.approval import ApprovalPolicy
 from waystation.core.budget import Amounts
@@ -39,14 +40,14 @@ async def test_a_program_creates_pauses_triggers_and_deletes_a_schedule(serve: S
         assert (await post(program, f"{path}/unpause", {})).status_code == 200
         assert (await post(program, f"{path}/trigger", {})).status_code == 200
         [invocation] = await env.scheduled(env.client.temporal.get_schedule_handle(id))
-        await waiting(invocation, "fc-1")
+        await wait_for_calls(invocation, "fc-1")
         await invocation.handle.terminate()
 
         async def listed() -> bool:
             found = (await program.get(SCHEDULES)).json()["schedules"]
             return id in {each["id"] for each in found}
 
-        await until(listed, "the schedule")
+        await wait_until(listed, "the schedule")
         assert (await program.get(path)).json()["started"] == [invocation.id]
         assert (await post(program, f"{path}/delete", {})).status_code == 200
         gone = await program.get(path)
@@ -83,7 +84,7 @@ async def test_the_creator_of_a_schedule_is_the_verified_requester(
         assert (refused.status_code, name_of(refused)) == (403, "NotAllowed")
         assert (await post(dana.http, f"{path}/trigger", {})).status_code == 200
         [invocation] = await env.scheduled(env.client.temporal.get_schedule_handle(id))
-        await waiting(invocation, "fc-1")
+        await wait_for_calls(invocation, "fc-1")
         [call] = await invocation.pending()
         assert call.verified_requesters == (DANA,)
         answering = client_of(env, there).invocation(invocation.id)

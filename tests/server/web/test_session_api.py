@@ -13,7 +13,7 @@ from tests.server.conftest import Serve
 from tests.server.web.logins import DANA, gatekeeper, person
 from tests.server.web.sites import site
 from tests.server.web.test_call_api import name_of, post
-from tests.server.workflows.outside import until
+from tests.steps import wait_until
 from tests.unit.identity.conftest import Installation
 from waystation.agents import Agent
 from waystation.testing import ScriptedModel, says
@@ -46,13 +46,13 @@ async def test_a_program_holds_a_conversation(serve: Serve, tmp_path: Path) -> N
         async def answered() -> bool:
             return "Hello." in (await program.get(f"{path}/events")).text
 
-        await until(answered, "the reply")
+        await wait_until(answered, "the reply")
         assert (await post(program, f"{path}/state", {"state": {"size": 5}})).status_code == 200
 
         async def changed() -> bool:
             return bool((await program.get(f"{path}/state")).json()["state"] == {"color": "red", "size": 5})
 
-        await until(changed, "the state")
+        await wait_until(changed, "the state")
         file = {"name": "a b.txt", "data": base64.b64encode(b"\x00text").decode(), "mime_type": "text/x"}
         program.timeout = httpx.Timeout(60)  # the object stores are loaded on the first use
         assert (await post(program, f"{path}/artifacts", file)).json() == {
@@ -74,7 +74,7 @@ async def test_a_program_holds_a_conversation(serve: Serve, tmp_path: Path) -> N
             found = (await program.get(SESSIONS, params={"q": created[0].json()["session_id"]})).json()["sessions"]
             return [each["status"] for each in found] == ["closed"]
 
-        await until(listed, "the session")
+        await wait_until(listed, "the session")
         late = await post(program, f"{path}/messages", {"message": "Hi."})
         assert (late.status_code, name_of(late)) == (409, "SessionClosed")
 

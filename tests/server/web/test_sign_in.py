@@ -8,13 +8,13 @@ from urllib.parse import parse_qs, quote, urlencode, urlsplit
 import httpx2 as httpx
 import pytest
 
+from tests.agents import Till
 from tests.fakes.openid import FakeOpenId
 from tests.server.conftest import Serve
 from tests.server.identity.test_deciding import client_of
 from tests.server.web.desk import asker, begun, payer
 from tests.server.web.logins import browser, gatekeeper, logged_in, provider_installed
 from tests.server.web.sites import Browser, hidden, page_of, path_of, site
-from tests.server.workflows.outside import Till
 from tests.unit.identity.conftest import Installation
 from waystation.approvers import Gatekeeper
 from waystation.approvers.identity import Configuration, Links

@@ -12,7 +12,7 @@ from tests.server.identity.test_deciding import client_of, payer
 from tests.server.web.desk import begun
 from tests.server.web.logins import gatekeeper, person, provider_installed
 from tests.server.web.sites import Browser, path_of, site
-from tests.server.workflows.outside import until
+from tests.steps import wait_until
 from tests.unit.identity.conftest import Installation
 from waystation.approvers import ROLES
 from waystation.core.errors import NotAllowed
@@ -56,7 +56,7 @@ async def test_a_requester_of_another_tenant_does_not_see_the_invocation(
         async def visible() -> bool:
             return invocation.id in (await own.page("/invocations")).text
 
-        await until(visible, "the invocation")
+        await wait_until(visible, "the invocation")
         assert invocation.id not in (await other.page("/invocations")).text
         assert [(await me.page(path_of(call))).status_code for me in (own, other)] == [200, 404]
         await invocation.handle.terminate()

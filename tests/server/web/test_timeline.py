@@ -3,10 +3,11 @@
 import html
 import re
 
+from tests.agents import Till
 from tests.server.conftest import Serve
 from tests.server.web.desk import begun, payer
 from tests.server.web.sites import page_of, site
-from tests.server.workflows.outside import Till, approve_and_finish, ended
+from tests.steps import approve_and_finish, start_and_finish
 from waystation.agents import Agent
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.function_tool import FunctionTool
@@ -64,7 +65,7 @@ async def test_attempts_and_changes_of_state_are_drawn(serve: Serve) -> None:
     model = ScriptedModel(calls(("look", {})), says("Done."))
     agent = Agent(name="finder", model=model, tools=[FunctionTool(look, retries=5)])
     async with serve(agent) as env, site(env.client) as web, web.browser() as me:
-        invocation = await ended(env.client.start("finder", "go"))
+        invocation = await start_and_finish(env.client.start("finder", "go"))
         page = (await me.page(f"{page_of(invocation)}/timeline")).text
         assert "finder: look, 3 attempts" in page
         assert 'class="bar tool retried"' in page

@@ -9,10 +9,11 @@ import httpx2 as httpx
 import pytest
 from structlog.typing import EventDict
 
+from tests.agents import Till
 from tests.server.conftest import Serve
 from tests.server.web.desk import payer
 from tests.server.web.sites import site
-from tests.server.workflows.outside import Till, waiting
+from tests.steps import wait_for_calls
 from tests.unit.web.test_triggers import NEW, OLD, configured, standard_headers
 from waystation.agents import Agent
 from waystation.core.approval import ApprovalPolicy
@@ -59,7 +60,7 @@ async def test_a_trigger_starts_an_agent_once_for_a_configured_user(
         again = await deliver(web.url, "shop", {"order": 8})
         assert (again.status_code, again.json()) == (202, {**first.json(), "duplicate": True})
         invocation = env.client.invocation(first.json()["invocation_id"])
-        await waiting(invocation, "fc-1")
+        await wait_for_calls(invocation, "fc-1")
         started = (await invocation.log()).state.input
         assert started is not None
         assert (started.message, started.metadata["trigger"]) == (json.dumps(payload, separators=(",", ":")), "shop")

@@ -9,11 +9,11 @@ from pathlib import Path
 from uuid import uuid4
 
 from docs.typescript_client import PACKAGE, TYPES, describe_origin
+from tests.agents import Till
 from tests.documents import blocks
 from tests.server.conftest import Serve
 from tests.server.web.desk import payer
 from tests.server.web.sites import TOKEN, site
-from tests.server.workflows.outside import Till
 
 NODE = Path(sys.executable).with_name("node")
 [EXAMPLE] = blocks((PACKAGE / "README.md").read_text(), "ts")

@@ -9,10 +9,10 @@ import pytest
 from temporalio.client import WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
+from tests.agents import Till
 from tests.server.conftest import Serve
 from tests.server.web.desk import begun, payer
 from tests.server.web.sites import hidden, path_of, site
-from tests.server.workflows.outside import Till
 
 GONE = "The Temporal server does not answer (UNAVAILABLE). Pending calls stay pending; try again later."
 UNKNOWN = "The Temporal server did not respond (UNAVAILABLE), so your answer may or may not be recorded."

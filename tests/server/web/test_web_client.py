@@ -5,9 +5,9 @@ from http import HTTPStatus
 
 import pytest
 
-from tests.agents import payer
+from tests.agents import Till, payer
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Till, until_waiting, waiting
+from tests.steps import start_and_wait, wait_for_calls
 from waystation.core import ids
 from waystation.core.approval import ApprovalPolicy
 from waystation.testing import AgentEnvironment, People, VerifiedPerson
@@ -26,7 +26,7 @@ async def test_a_person_approves_with_a_form(serve: Serve, people: People) -> No
     """The inbox has the call, and the log has the person as verified."""
     till, dana = Till(), people("dana", roles=["manager"])
     async with serve(payer(till.pay, approval=MANAGERS), identity=people.identity) as env:
-        invocation = await until_waiting(env.client.start("payer", "go", token=people("ann").token))
+        invocation = await start_and_wait(env.client.start("payer", "go", token=people("ann").token))
         call_id = ids.approval(invocation.id, "fc-1")
         async with WebClient(env, dana) as web:
             await web.see("/approvals", invocation.id)
@@ -44,7 +44,7 @@ async def test_a_person_edits_with_a_form(serve: Serve, people: People) -> None:
     """The tool runs with what the person entered."""
     till = Till()
     async with serve(payer(till.pay), identity=people.identity) as env:
-        invocation = await until_waiting(env.client.start("payer", "go"))
+        invocation = await start_and_wait(env.client.start("payer", "go"))
         async with WebClient(env) as web:
             edited = await web.answer(ids.approval(invocation.id, "fc-1"), "edit", args='{"amount": 3}')
         await invocation.result()
@@ -61,7 +61,7 @@ async def test_a_person_starts_over_json_and_stops(serve: Serve, people: People)
         async with WebClient(env, ann, grant=["author"]) as web:
             started = await web.post("/api/invocations", json=body)
             invocation = env.client.invocation(started.json()["invocation_id"])
-            await waiting(invocation, "fc-1")
+            await wait_for_calls(invocation, "fc-1")
             with pytest.raises(LookupError, match="&#39;ann&#39; requested"):
                 await web.answer(ids.approval(invocation.id, "fc-1"), "approve")
             stopped = await web.post(f"/invocations/{invocation.id}/stop", data={"csrf": web.csrf})
@@ -73,7 +73,7 @@ async def test_a_person_starts_over_json_and_stops(serve: Serve, people: People)
 async def test_a_stranger_sees_nothing_to_answer(serve: Serve, people: People) -> None:
     """The page of another person's call is refused as for a call that does not exist, and offers no form."""
     async with serve(payer(Till().pay, approval=MANAGERS), identity=people.identity) as env:
-        invocation = await until_waiting(env.client.start("payer", "go"))
+        invocation = await start_and_wait(env.client.start("payer", "go"))
         async with WebClient(env, people("eve")) as web:
             with pytest.raises(LookupError, match=r"\(404\) offers no form"):
                 await web.answer(ids.approval(invocation.id, "fc-1"), "approve")

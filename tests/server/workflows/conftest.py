@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.server.conftest import Serve, verify_tree
-from tests.server.workflows.outside import stuck_tasks
 from tests.server.workflows.skipping import serve_and_skip, skipping_server
+from tests.steps import find_stuck_tasks
 from waystation.agents import BaseAgent
 from waystation.client.agent_client import Invocation
 from waystation.core.contract import Settings
@@ -36,6 +36,6 @@ def serve(serve: Serve) -> Serve:
             query = f"TaskQueue = '{env.client.task_queue}'"
             async for execution in env.temporal.list_workflows(query):
                 history = await env.client.invocation(execution.id).history()
-                assert tasks_may_fail or stuck_tasks(history) == [], execution.id
+                assert tasks_may_fail or find_stuck_tasks(history) == [], execution.id
 
     return serving

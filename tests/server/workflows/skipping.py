@@ -8,7 +8,7 @@ from typing import TypeAlias
 import pytest
 
 from tests.server.conftest import Verification
-from tests.server.workflows.outside import stuck_tasks
+from tests.steps import find_stuck_tasks
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core.contract import Settings
@@ -40,6 +40,6 @@ def serve_and_skip(
             yield env
             for invocation in verified:
                 await verification.check(Settings())(invocation)
-                assert stuck_tasks(await invocation.history()) == []
+                assert find_stuck_tasks(await invocation.history()) == []
 
     return serving

@@ -15,7 +15,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import answer_and_finish, ended, reject_and_finish
+from tests.steps import answer_and_finish, reject_and_finish, start_and_finish
 from waystation import ActivityTool, Agent, ApprovalPolicy, InvalidAnswer, Invocation
 from waystation.replay import Recording
 from waystation.replay.activity_replay import NoSuchActivity, find_tool_call
@@ -147,7 +147,7 @@ async def test_invalid_arguments_never_reach_the_activity(serve: Serve) -> None:
         says("done"),
     )
     async with serve(clerk) as env:
-        invocation = await ended(env.client.start("clerk", "hi"))
+        invocation = await start_and_finish(env.client.start("clerk", "hi"))
         assert scheduled(await invocation.history()) == ["call_model", "call_model"]
     first, second = (response["error"] for _, response in responses(model.requests[-1]))
     assert "7 is not of type 'string'" in first
@@ -275,7 +275,7 @@ async def test_a_fork_inherits_the_result_of_an_activity(serve: Serve) -> None:
     tool = ActivityTool("refund", schema=Refund)
     async with serve(Agent(name="clerk", model=model, tools=[tool])) as env, users_worker(env, refund) as queue:
         tool.task_queue = queue
-        source = await ended(env.client.start("clerk", "hi"))
+        source = await start_and_finish(env.client.start("clerk", "hi"))
         fork = await env.client.forks.start(source.id, 3)
         assert (await fork.result()).text == "done"
         assert len(received) == 1

@@ -50,7 +50,7 @@ async def test_the_whole_reply_is_stored_under_the_output_key(serve: Serve) -> N
         tools=[look],
         output_key="report",
     )
-    second = speaks("second", says("Noted."), instruction="Summarise: {report}")
+    second = speaks("second", says("Noted."), instruction="Summarize: {report}")
     async with serve(SequentialAgent(name="team", sub_agents=[first, second])) as env:
         invocation = await env.client.start("team", "weather?")
         result = await invocation.result()
@@ -63,7 +63,7 @@ async def test_the_whole_reply_is_stored_under_the_output_key(serve: Serve) -> N
     ]
     assert result.state_delta == {"report": "I am looking. It is warm."}
     assert (model_of(second).requests[0].system_instruction or "").startswith(
-        "Summarise: I am looking. It is warm.\n\nYou are"
+        "Summarize: I am looking. It is warm.\n\nYou are"
     )
 
 

@@ -5,8 +5,7 @@ from typing import Any
 
 from tests.agents import speaks
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import approve_and_finish, until, until_waiting
-from tests.steps import run
+from tests.steps import approve_and_finish, run, start_and_wait, wait_until
 from waystation.agents import Agent, ParallelAgent, SequentialAgent
 from waystation.client.agent_client import Invocation
 from waystation.core.contract import Event
@@ -87,12 +86,12 @@ async def test_escalation_stops_the_other_branches(serve: Serve) -> None:
     quick_model = ScriptedModel(calls(("ask", {"question": "now?"})), calls(("stop", {})), says("I have it"))
     quick = Agent(name="quick", model=quick_model, tools=[stop, LongRunningFunctionTool(ask)])
     async with serve(ParallelAgent(name="race", sub_agents=[slow, quick])) as env:
-        invocation = await until_waiting(env.client.start("race", "go"), "fc-2-1")
+        invocation = await start_and_wait(env.client.start("race", "go"), "fc-2-1")
 
         async def lingers() -> bool:
             return "fc-1-1" in (await invocation.log()).state.calls
 
-        await until(lingers, "a tool that runs")
+        await wait_until(lingers, "a tool that runs")
         assert (await approve_and_finish(invocation)).text == "I have it"
         log = await invocation.log()
     assert log.state.calls["fc-1-1"].closed

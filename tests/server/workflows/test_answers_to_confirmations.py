@@ -2,17 +2,16 @@
 
 from typing import Any
 
-from tests.agents import PAY, model_of, payer
+from tests.agents import PAY, Till, model_of, payer
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import (
-    Till,
+from tests.steps import (
     approve_and_finish,
     reject_and_finish,
-    responded,
+    start_and_get_call,
+    start_and_wait,
     tool_responses,
-    until_call,
-    until_waiting,
-    waiting,
+    wait_for_calls,
+    wait_for_responses,
 )
 from waystation.agents import Agent
 from waystation.testing import ScriptedModel, calls, says
@@ -27,7 +26,7 @@ async def test_an_approved_call_runs_once_and_is_recorded_in_adks_shapes(serve: 
     till = Till()
     agent = payer(till.pay, PAY, says("Paid."))
     async with serve(agent) as env:
-        invocation = await until_waiting(env.client.start("payer", "pay 5", id="approved-call"), "fc-1")
+        invocation = await start_and_wait(env.client.start("payer", "pay 5", id="approved-call"), "fc-1")
         assert till.paid == []
         assert (await approve_and_finish(invocation, "fc-1")).text == "Paid."
         assert till.paid == [5]
@@ -99,7 +98,7 @@ async def test_the_response_of_an_approval_is_the_payload_of_the_confirmation(se
     tool = FunctionTool(pay, require_confirmation=True, hint="Pay this?")
     async with serve(Agent(name="payer", model=model, tools=[tool])) as env:
         invocation = await env.client.start("payer", "pay 5")
-        assert (await waiting(invocation, "fc-1"))[0].hint == "Pay this?"
+        assert (await wait_for_calls(invocation, "fc-1"))[0].hint == "Pay this?"
         await approve_and_finish(invocation, "fc-1", response={"account": 7})
         assert [(c.hint, c.confirmed, c.payload) for c in confirmations] == [("Pay this?", True, {"account": 7})]
 
@@ -109,9 +108,9 @@ async def test_confirmations_of_one_reply_may_be_answered_in_any_order(serve: Se
     till = Till()
     agent = payer(till.pay, calls(("pay", {"amount": 1}), ("pay", {"amount": 2})), says("Done."))
     async with serve(agent) as env:
-        invocation = await until_waiting(env.client.start("payer", "pay twice"), "fc-1", "fc-2")
+        invocation = await start_and_wait(env.client.start("payer", "pay twice"), "fc-1", "fc-2")
         await invocation.approve("fc-2")
-        await waiting(invocation, "fc-1")
+        await wait_for_calls(invocation, "fc-1")
         assert len(model_of(agent).requests) == 1
         assert (await reject_and_finish(invocation, "fc-1")).text == "Done."
         assert till.paid == [2]
@@ -125,8 +124,8 @@ async def test_only_calls_that_match_the_predicate_wait(serve: Serve) -> None:
     model = ScriptedModel(calls(("pay", {"amount": 5}), ("pay", {"amount": 500})), says("Done."))
     tool = FunctionTool(till.pay, require_confirmation=lambda amount: amount > 100)
     async with serve(Agent(name="payer", model=model, tools=[tool])) as env:
-        invocation = await until_waiting(env.client.start("payer", "pay twice"), "fc-2")
-        await responded(invocation, "fc-1")
+        invocation = await start_and_wait(env.client.start("payer", "pay twice"), "fc-2")
+        await wait_for_responses(invocation, "fc-1")
         assert till.paid == [5]
         await approve_and_finish(invocation, "fc-2")
         assert till.paid == [5, 500]
@@ -135,7 +134,9 @@ async def test_only_calls_that_match_the_predicate_wait(serve: Serve) -> None:
 async def test_a_pending_call_is_described_in_the_memo(serve: Serve) -> None:
     """An approver sees the call, its arguments and a digest without a running worker."""
     async with serve(payer(Till().pay)) as env:
-        invocation, call = await until_call(env.client.start("payer", "pay 5", id="described", user_id="ann"), "fc-1")
+        invocation, call = await start_and_get_call(
+            env.client.start("payer", "pay 5", id="described", user_id="ann"), "fc-1"
+        )
         assert (call.function_call_id, call.invocation_id, call.agent, call.tool, call.args, call.kind) == (
             "fc-1",
             "described",

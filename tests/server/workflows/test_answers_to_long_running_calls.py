@@ -5,13 +5,7 @@ from typing import Any
 import pytest
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import (
-    answer_and_finish,
-    tool_responses,
-    until_waiting,
-    wait_for_model_calls,
-    waiting,
-)
+from tests.steps import answer_and_finish, start_and_wait, tool_responses, wait_for_calls, wait_for_model_calls
 from waystation.agents import Agent
 from waystation.core.payload import JsonObject
 from waystation.testing import ScriptedModel, calls, says
@@ -50,7 +44,7 @@ async def test_an_answer_becomes_the_response_of_the_wire_contract(
     """Approve and reject become a status, and respond exactly its response, by signal and by update."""
     model = ScriptedModel(calls(("ask", {"purpose": "x"})), says("Thanks."))
     async with serve(asker(model, ask)) as env:
-        invocation = await until_waiting(env.client.start("asker", "ask"), "fc-1")
+        invocation = await start_and_wait(env.client.start("asker", "ask"), "fc-1")
         fields = dict(answer)
         assert (
             await answer_and_finish(invocation, fields.pop("action"), "fc-1", signal=channel == "signal", **fields)
@@ -72,7 +66,7 @@ async def test_an_interim_result_reaches_the_model_and_the_answer_replaces_it(se
     async with serve(asker(model, start)) as env:
         invocation = await env.client.start("asker", "start")
         assert tool_responses(await wait_for_model_calls(model, 2)) == [{"result": "queued"}]
-        [call] = await waiting(invocation, "fc-1")
+        [call] = await wait_for_calls(invocation, "fc-1")
         assert call.interim == {"result": "queued"}
         await invocation.respond({"done": True}, "fc-1")
         assert (await invocation.result()).text == "It is done."
@@ -84,7 +78,7 @@ async def test_progress_calls_the_model_and_leaves_the_call_open(serve: Serve) -
     """The model receives each progress report; a later answer closes the call."""
     model = ScriptedModel(calls(("ask", {"purpose": "x"})), says("Half."), says("More."), says("All."))
     async with serve(asker(model, ask)) as env:
-        invocation = await until_waiting(env.client.start("asker", "ask"), "fc-1")
+        invocation = await start_and_wait(env.client.start("asker", "ask"), "fc-1")
         await invocation.answer("progress", "fc-1", response={"percent": 50})
         assert tool_responses(await wait_for_model_calls(model, 2)) == [{"percent": 50}]
         await invocation.answer("progress", "fc-1", response={"percent": 80})
@@ -101,9 +95,9 @@ async def test_a_batch_without_interim_responses_reaches_the_model_once(serve: S
     order = ("fc-2", "fc-1")
     model = ScriptedModel(calls(("ask", {"purpose": "a"}), ("ask", {"purpose": "b"})), says("Thanks."))
     async with serve(asker(model, ask)) as env:
-        invocation = await until_waiting(env.client.start("asker", "ask twice"), "fc-1", "fc-2")
+        invocation = await start_and_wait(env.client.start("asker", "ask twice"), "fc-1", "fc-2")
         await invocation.respond({"to": order[0]}, order[0])
-        await waiting(invocation, order[1])
+        await wait_for_calls(invocation, order[1])
         assert len(model.requests) == 1
         await invocation.respond({"to": order[1]}, order[1])
         await invocation.result()
@@ -117,11 +111,11 @@ async def test_each_answer_after_an_interim_response_calls_the_model(serve: Serv
     async with serve(asker(model, ticket)) as env:
         invocation = await env.client.start("asker", "two tickets")
         await wait_for_model_calls(model, 2)
-        await waiting(invocation, "fc-1", "fc-2")
+        await wait_for_calls(invocation, "fc-1", "fc-2")
         await invocation.respond({"to": "fc-2"}, "fc-2")
         pending = {"status": "pending", "ticket": 1}
         assert tool_responses(await wait_for_model_calls(model, 3)) == [pending, {"to": "fc-2"}]
-        await waiting(invocation, "fc-1")
+        await wait_for_calls(invocation, "fc-1")
         await invocation.respond({"to": "fc-1"}, "fc-1")
         assert (await invocation.result()).text == "Both."
         assert tool_responses(model.requests[3]) == [{"to": "fc-1"}, {"to": "fc-2"}]

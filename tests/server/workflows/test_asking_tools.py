@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import approve_and_finish, reject_and_finish, until_call, until_waiting
+from tests.steps import approve_and_finish, reject_and_finish, start_and_get_call, start_and_wait
 from waystation.agents import Agent
 from waystation.core.errors import InvalidAnswer
 from waystation.testing import ScriptedModel, calls, responses, says
@@ -39,7 +39,7 @@ async def test_the_model_continues_until_the_answer_arrives(serve: Serve) -> Non
     """The tool runs twice with one idempotency key; its state counts from both runs."""
     model = ScriptedModel(calls(("book", {"days": 5})), says("I have asked."), says("You have 3 days."))
     async with serve(Agent(name="hr", model=model, tools=[book])) as env:
-        invocation, pending = await until_call(env.client.start("hr", "5 days off"), "fc-1")
+        invocation, pending = await start_and_get_call(env.client.start("hr", "5 days off"), "fc-1")
         assert (pending.kind, pending.hint, pending.payload) == ("confirmation", "How many days?", {"days": 5})
         result = await approve_and_finish(invocation, response={"days": 3})
     assert result.text == "You have 3 days."
@@ -52,7 +52,7 @@ async def test_a_rejection_reaches_the_tool(serve: Serve) -> None:
     """The tool handles it; see adk-semantics 2.2."""
     model = ScriptedModel(calls(("book", {"days": 5})), says("I have asked."), says("No."))
     async with serve(Agent(name="hr", model=model, tools=[book])) as env:
-        invocation = await until_waiting(env.client.start("hr", "5 days off"), "fc-1")
+        invocation = await start_and_wait(env.client.start("hr", "5 days off"), "fc-1")
         await reject_and_finish(invocation)
     assert responses(model.requests[-1])[0][1]["status"] == "refused"
 
@@ -61,7 +61,7 @@ async def test_a_call_that_needs_a_login_holds_the_model_back(serve: Serve) -> N
     """The model is called once, with the result of the second run."""
     model = ScriptedModel(calls(("read_calendar", {"day": "monday"})), says("Monday is free."))
     async with serve(Agent(name="secretary", model=model, tools=[read_calendar])) as env:
-        invocation, pending = await until_call(env.client.start("secretary", "monday?"), "fc-1")
+        invocation, pending = await start_and_get_call(env.client.start("secretary", "monday?"), "fc-1")
         assert (pending.kind, pending.payload) == ("credential", CONFIG)
         assert len(model.requests) == 1
         assert (await approve_and_finish(invocation)).text == "Monday is free."
@@ -73,7 +73,7 @@ async def test_an_answer_with_a_secret_is_refused(serve: Serve, signal: bool) ->
     """An update leaves no trace in the history; a signal is recorded as ignored, with the advice to revoke it."""
     model = ScriptedModel(calls(("read_calendar", {"day": "monday"})), says("Monday is free."))
     async with serve(Agent(name="secretary", model=model, tools=[read_calendar])) as env:
-        invocation, pending = await until_call(env.client.start("secretary", "monday?"), "fc-1")
+        invocation, pending = await start_and_get_call(env.client.start("secretary", "monday?"), "fc-1")
         secret = {"apiKey": "hunter2-hunter2"}
         if signal:
             await invocation.answer("approve", pending.function_call_id, signal=True, response=secret)

@@ -9,7 +9,7 @@ import pytest
 from temporalio.client import Client
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import bytes_of, failure, start_raw, stuck_tasks
+from tests.steps import catch_failure, find_stuck_tasks, make_raw_payload, start_raw
 from waystation.agents import Agent
 from waystation.client.agent_client import AgentClient, Invocation
 from waystation.core.errors import InvalidInput, UnknownAgent, UnknownInvocation
@@ -23,8 +23,8 @@ def input_with(message: Any, **more: Any) -> dict[str, Any]:
 
 # Every form is refused by `beginning`, see tests/unit/core/test_beginning.py.
 BAD: dict[str, Any] = {
-    "broken JSON": bytes_of(b'{"agent": "greeter", '),
-    "an unknown encoding": bytes_of(b'{"agent": "greeter", "message": "hi"}', b"binary/encrypted"),
+    "broken JSON": make_raw_payload(b'{"agent": "greeter", '),
+    "an unknown encoding": make_raw_payload(b'{"agent": "greeter", "message": "hi"}', b"binary/encrypted"),
 }
 """Inputs that are not valid for an invocation."""
 
@@ -39,12 +39,12 @@ async def test_an_invalid_input_fails_the_invocation(serve: Serve, form: str) ->
     """The failure is an `InvalidInput` without content of the input, after one successful workflow task."""
     async with serve(greeter()) as env:
         invocation = await start_raw(env.client, f"bad-start-{form.replace(' ', '-')}", BAD[form])
-        error = await failure(invocation)
+        error = await catch_failure(invocation)
         assert (error.type, error.non_retryable) == ("InvalidInput", True)
         assert error.message.startswith("The input of AgentInvocation") or "message of AgentInvocation" in error.message
         assert len(error.message) < 600
         history = await invocation.history()
-        assert (len(history.events), stuck_tasks(history)) == (5, [])
+        assert (len(history.events), find_stuck_tasks(history)) == (5, [])
         last = (await invocation.log()).state.events[-1]
         assert (last.error_code, last.error_message) == ("InvalidInput", error.message)
 
@@ -57,7 +57,7 @@ async def test_an_invalid_input_fails_the_invocation(serve: Serve, form: str) ->
         ([], "TypeError"),
         ([input_with("hi"), input_with("hi")], "TypeError"),
         ([input_with("hi"), None, None], "TypeError"),
-        ([bytes_of(b"{"), bytes_of(b"{", b"binary/encrypted")], "RuntimeError"),
+        ([make_raw_payload(b"{"), make_raw_payload(b"{", b"binary/encrypted")], "RuntimeError"),
     ],
     ids=["none", "two", "three", "two-broken"],
 )
@@ -68,8 +68,8 @@ async def test_a_wrong_number_of_arguments_fails_the_invocation(
     # Not verified, because the workflow's code never runs, so there is nothing to compare.
     async with serve(greeter(), verify=False) as env:
         invocation = await start_raw(env.client, f"arguments-{request.node.callspec.id}", *arguments)
-        assert (await failure(invocation)).type == error_type
-        assert stuck_tasks(await invocation.history()) == []
+        assert (await catch_failure(invocation)).type == error_type
+        assert find_stuck_tasks(await invocation.history()) == []
         last = (await invocation.log()).state.events[-1]
         assert last.error_code == "InvalidInput"
         assert last.error_message == f"AgentInvocation takes one argument, an object, but received {len(arguments)}."
@@ -87,7 +87,7 @@ async def test_an_unknown_agent_fails_the_invocation_naming_the_existing_ones(se
             return await start_raw(env.client, f"unknown-agent-{number}", {"agent": name, "message": "hi"})
 
         for name, invocation in zip(names, await asyncio.gather(*starmap(start, enumerate(names))), strict=True):
-            error = await failure(invocation)
+            error = await catch_failure(invocation)
             assert error.type == "UnknownAgent"
             assert error.message == f"No agent is named {name!r}. This worker serves: greeter, waiter."
             last = (await invocation.log()).state.events[-1]

@@ -4,19 +4,19 @@ from dataclasses import replace
 
 import pytest
 
+from tests.agents import Till
 from tests.server.conftest import Serve
 from tests.server.workflows.author_code import failure
-from tests.server.workflows.outside import (
-    Till,
+from tests.steps import (
     approve_and_finish,
-    refusal,
+    catch_refusal,
     reject_and_finish,
+    run,
+    start_and_get_call,
+    start_and_wait,
     tool_responses,
-    until_call,
-    until_waiting,
-    waiting,
+    wait_for_calls,
 )
-from tests.steps import run
 from waystation.agents import Agent, BaseAgent, ParallelAgent, SequentialAgent
 from waystation.core.budget import Budget, Grant, Price, Usage
 from waystation.core.errors import ModelOverloaded
@@ -215,7 +215,7 @@ async def test_a_pending_call_is_answered_before_wrapping_up(serve: Serve) -> No
     question = using(100, calls(("ask", {})))
     model = ScriptedModel(question, says("They agreed."))
     async with serve(Agent(name="asker", model=model, tools=[LongRunningFunctionTool(ask)])) as env:
-        invocation = await until_waiting(env.client.start("asker", "go", budget=Budget(max_total_tokens=100)), "fc-1")
+        invocation = await start_and_wait(env.client.start("asker", "go", budget=Budget(max_total_tokens=100)), "fc-1")
         result = await approve_and_finish(invocation, "fc-1")
     assert (result.status, result.text) == ("stopped", "They agreed.")
     assert tool_responses(model.requests[1]) == [{"status": "approved"}]
@@ -230,7 +230,7 @@ async def test_an_approved_increase_lets_the_agent_continue_on_another_worker(se
     """The question survives a restart of the worker; approving it grants the same amount again."""
     agent, model, till = payer(pays(1, 100), pays(2, 50), using(1, says("Both.")))
     async with serve(agent, verify=False) as env:
-        invocation, question = await until_call(env.client.start("payer", "pay", budget=ASK), "budget-1")
+        invocation, question = await start_and_get_call(env.client.start("payer", "pay", budget=ASK), "budget-1")
         [noted] = await env.client.invocation(invocation.id).pending()
     assert (question.kind, question.tool, question.agent, question.digest) == (
         "budget",
@@ -255,9 +255,9 @@ async def test_an_approver_may_choose_the_increase_and_is_asked_again(serve: Ser
     """The next reply uses up the 20 tokens."""
     agent, model, till = payer(pays(1, 100), pays(2, 20), says("Both."))
     async with serve(agent) as env:
-        invocation = await until_waiting(env.client.start("payer", "pay", budget=ASK), "budget-1")
+        invocation = await start_and_wait(env.client.start("payer", "pay", budget=ASK), "budget-1")
         await invocation.approve("budget-1", response={"max_total_tokens": 20})
-        await waiting(invocation, "budget-2")
+        await wait_for_calls(invocation, "budget-2")
         assert len(model.requests) == 2
         result = await approve_and_finish(invocation, "budget-2", response={"max_total_tokens": 1})
     assert (result.status, till.paid, result.granted) == ("completed", [1, 2], Grant(max_total_tokens=21))
@@ -280,9 +280,9 @@ async def test_an_invalid_grant_is_refused_and_the_question_stays_open(serve: Se
     """An update is refused with the reason, and nothing is granted."""
     agent, *_ = payer(pays(1, 100), says("One."))
     async with serve(agent) as env:
-        invocation = await until_waiting(env.client.start("payer", "pay", budget=ASK), "budget-1")
-        assert await refusal(invocation.approve("budget-1", response={"tokens": 5})) == "InvalidAnswer"
-        await waiting(invocation, "budget-1")
+        invocation = await start_and_wait(env.client.start("payer", "pay", budget=ASK), "budget-1")
+        assert await catch_refusal(invocation.approve("budget-1", response={"tokens": 5})) == "InvalidAnswer"
+        await wait_for_calls(invocation, "budget-1")
         assert (await reject_and_finish(invocation, "budget-1")).granted is None
 
 
@@ -291,7 +291,7 @@ async def test_calls_above_the_limit_run_after_an_increase(serve: Serve) -> None
     batch = calls(*[("pay", {"amount": n}) for n in (1, 2, 3)])
     agent, model, till = payer(batch, says("All three."))
     async with serve(agent) as env:
-        invocation = await until_waiting(
+        invocation = await start_and_wait(
             env.client.start("payer", "pay", budget=Budget(max_tool_calls=1, on_exhausted="ask")), "budget-1"
         )
         result = await approve_and_finish(invocation, "budget-1", response={"max_tool_calls": 2})
@@ -304,7 +304,7 @@ async def test_calls_above_the_limit_are_answered_after_a_rejection(serve: Serve
     batch = calls(*[("pay", {"amount": n}) for n in (1, 2)])
     agent, model, till = payer(batch, says("One."))
     async with serve(agent) as env:
-        invocation = await until_waiting(
+        invocation = await start_and_wait(
             env.client.start("payer", "pay", budget=Budget(max_tool_calls=1, on_exhausted="ask")), "budget-1"
         )
         result = await reject_and_finish(invocation, "budget-1")
@@ -319,6 +319,6 @@ async def test_a_model_cannot_ask_for_budget_or_grant_it(serve: Serve) -> None:
     async with serve(agent) as env:
         invocation = await env.client.start("payer", "pay", budget=ASK)
         result = await invocation.result()
-        assert await refusal(invocation.approve("budget-1")) == "UnknownCall"
+        assert await catch_refusal(invocation.approve("budget-1")) == "UnknownCall"
     assert (result.status, result.text) == ("completed", "Well.")
     assert all("no tool with that name" in response["error"] for response in tool_responses(model.requests[1]))

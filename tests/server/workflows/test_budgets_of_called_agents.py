@@ -1,10 +1,10 @@
 """Called agents share the budget of their caller."""
 
+from tests.agents import Till
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Till, tool_responses
 from tests.server.workflows.test_budgets import ASK, pays, using
 from tests.server.workflows.test_children import waiting
-from tests.steps import run
+from tests.steps import run, tool_responses
 from waystation.agents import Agent
 from waystation.core.budget import Budget, Grant, Spent
 from waystation.core.errors import ModelRefused

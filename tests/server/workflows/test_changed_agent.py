@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from tests.agents import Till
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Till, failure, held, quiet, tool_responses, until_waiting, waiting
+from tests.steps import catch_failure, start_and_wait, tool_responses, wait_for_calls, wait_for_hold, wait_until_quiet
 from waystation.agents import Agent, ApprovalRule, SequentialAgent
 from waystation.client.agent_client import Invocation
 from waystation.core.approval import ApprovalPolicy
@@ -55,8 +56,8 @@ async def continued(
     """Start an invocation with `before` until these calls wait, restart the worker with `after`, answer, and finish."""
     async with serve(before, verify=False) as env:
         queue = env.client.task_queue
-        invocation = await until_waiting(env.client.start(before.name, "go"), *waits)
-        await quiet(invocation)
+        invocation = await start_and_wait(env.client.start(before.name, "go"), *waits)
+        await wait_until_quiet(invocation)
     async with serve(after, task_queue=queue, adopt=[invocation]):
         if answer:
             await answer(invocation)
@@ -123,7 +124,7 @@ async def test_a_call_whose_tool_is_removed_between_attempts_has_an_unknown_outc
         invocation = await env.client.start("agent", "go")
         await began.wait()
     async with serve(after, task_queue=queue, adopt=[invocation]) as env:
-        assert (await held(invocation))["reason"] == "tool_missing"
+        assert (await wait_for_hold(invocation))["reason"] == "tool_missing"
         await env.client.held.give_up(invocation.id)
         await invocation.result()
     assert isinstance(after.model, ScriptedModel)
@@ -163,7 +164,7 @@ async def test_a_removed_confirmation_does_not_let_the_pending_call_run(serve: S
     till = Till()
 
     async def reject(invocation: Invocation) -> None:
-        await waiting(invocation, "fc-1")
+        await wait_for_calls(invocation, "fc-1")
         assert till.paid == []
         await invocation.reject("fc-1")
 
@@ -224,7 +225,7 @@ async def test_an_added_confirmation_applies_from_the_next_call(serve: Serve) ->
 
     async def approve_both(invocation: Invocation) -> None:
         await invocation.approve("fc-1")
-        await waiting(invocation, "fc-2")
+        await wait_for_calls(invocation, "fc-2")
         assert till.paid == []
         await invocation.approve("fc-2")
 
@@ -269,11 +270,11 @@ async def test_an_agent_that_became_a_sequence_cannot_continue_a_conversation(se
     line = SequentialAgent(name="agent", sub_agents=[Agent(name="step", model=ScriptedModel())])
     async with serve(asker(calls(("ask", {}))), verify=False) as env:
         queue = env.client.task_queue
-        invocation = await until_waiting(env.client.start("agent", "go"), "fc-1")
-        await quiet(invocation)
+        invocation = await start_and_wait(env.client.start("agent", "go"), "fc-1")
+        await wait_until_quiet(invocation)
     async with serve(line, task_queue=queue, adopt=[invocation]):
         await invocation.approve("fc-1")
-        error = await failure(invocation)
+        error = await catch_failure(invocation)
         assert (error.type, error.message) == (
             "InvalidAgent",
             "Agent 'agent' is a SequentialAgent now; it has no model to continue with.",

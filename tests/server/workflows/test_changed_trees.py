@@ -10,7 +10,14 @@ from typing import Any
 
 from tests.server.conftest import Serve
 from tests.server.workflows.author_code import content
-from tests.server.workflows.outside import QUICK, approve_and_finish, failure, held, quiet, until_waiting
+from tests.steps import (
+    QUICK_SETTINGS,
+    approve_and_finish,
+    catch_failure,
+    start_and_wait,
+    wait_for_hold,
+    wait_until_quiet,
+)
 from waystation.agents import Agent, BaseAgent, LoopAgent, SequentialAgent
 from waystation.client.agent_client import Invocation
 from waystation.core.contract import Event
@@ -41,16 +48,16 @@ def team(*agents: BaseAgent, **fields: Any) -> SequentialAgent:
 
 async def parked(serve: Serve, before: BaseAgent, call: str) -> tuple[Invocation, str]:
     """Start an invocation, and stop its worker once this call waits; return the task queue, too."""
-    async with serve(before, verify=False, settings=QUICK) as env:
-        invocation = await until_waiting(env.client.start(before.name, "go"), call)
-        await quiet(invocation)
+    async with serve(before, verify=False, settings=QUICK_SETTINGS) as env:
+        invocation = await start_and_wait(env.client.start(before.name, "go"), call)
+        await wait_until_quiet(invocation)
         return invocation, env.client.task_queue
 
 
 async def continued(serve: Serve, before: BaseAgent, after: BaseAgent, call: str = "fc-1-1") -> list[str]:
     """Start with `before`, continue with `after` once the call waits, approve it; return the texts of the agents."""
     invocation, queue = await parked(serve, before, call)
-    async with serve(after, task_queue=queue, adopt=[invocation], settings=QUICK):
+    async with serve(after, task_queue=queue, adopt=[invocation], settings=QUICK_SETTINGS):
         await approve_and_finish(invocation, call)
         return lines((await invocation.log()).state.events)
 
@@ -60,12 +67,12 @@ async def failed(
 ) -> tuple[str | None, str]:
     """Do the same for an invocation that fails, giving up a hold; return type and message of its failure."""
     invocation, queue = await parked(serve, before, call)
-    async with serve(after, task_queue=queue, adopt=[invocation], settings=QUICK) as env:
+    async with serve(after, task_queue=queue, adopt=[invocation], settings=QUICK_SETTINGS) as env:
         assert (await invocation.approve(call))["accepted"] is True
         if is_held:
-            assert (await held(invocation))["reason"] == "agent_missing"
+            assert (await wait_for_hold(invocation))["reason"] == "agent_missing"
             await env.client.held.give_up(invocation.id)
-        error = await failure(invocation)
+        error = await catch_failure(invocation)
         assert all(each.closed for each in (await invocation.log()).state.calls.values())
         return error.type, error.message
 

@@ -45,15 +45,15 @@ async def waiting(invocation: Invocation) -> list[str]:
 async def test_a_called_agent_is_a_child_workflow_with_its_answer_as_result(serve: Serve) -> None:
     """The ID of a called agent joins those of its parent and its call; the agent receives only the request."""
     child_model = ScriptedModel(says("A short text."))
-    child = Agent(name="summariser", description="Shortens.", model=child_model)
-    model = ScriptedModel(calls(("summariser", {"request": "Shorten: long text"})), says("Here it is."))
+    child = Agent(name="summarizer", description="Shortens.", model=child_model)
+    model = ScriptedModel(calls(("summarizer", {"request": "Shorten: long text"})), says("Here it is."))
     async with serve(Agent(name="writer", model=model, tools=[AgentTool(child)])) as env:
         invocation = await env.client.start("writer", "please")
         assert (await invocation.result()).text == "Here it is."
         called = env.client.invocation(f"{invocation.id}/fc-1")
         assert (await called.result()).text == "A short text."
     assert child_model.requests[0].contents == [{"role": "user", "parts": [{"text": "Shorten: long text"}]}]
-    assert responses(model.requests[-1]) == [("summariser", {"result": "A short text."})]
+    assert responses(model.requests[-1]) == [("summarizer", {"result": "A short text."})]
 
 
 async def test_state_is_passed_in_and_changes_return_without_temporary_keys(serve: Serve) -> None:
@@ -101,8 +101,8 @@ async def test_a_failed_child_is_reported_to_the_parents_model(serve: Serve) -> 
 
 async def test_skip_summarization_shows_the_childs_answer_and_ends(serve: Serve) -> None:
     """The response has an additional text part for readers. Source: adk-semantics 4.5."""
-    child = Agent(name="summariser", model=ScriptedModel(says("Short.")))
-    model = ScriptedModel(calls(("summariser", {"request": "x"})))
+    child = Agent(name="summarizer", model=ScriptedModel(says("Short.")))
+    model = ScriptedModel(calls(("summarizer", {"request": "x"})))
     async with serve(Agent(name="boss", model=model, tools=[AgentTool(child, skip_summarization=True)])) as env:
         invocation = await env.client.start("boss", "go")
         result = await invocation.result()

@@ -11,7 +11,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 from temporalio.converter import DataConverter, PayloadCodec
 
-from tests.server.workflows.outside import until
+from tests.steps import wait_until
 from waystation.agents import Agent
 from waystation.apps.registry import Registry
 from waystation.client.agent_client import AgentClient
@@ -108,7 +108,7 @@ async def test_a_codec_leaves_names_readable(server: EmbeddedServer) -> None:
             agent.name, MARKS["message"], user_id=MARKS["user"], session_id=MARKS["session"]
         )
         for number in (1, 2):
-            await until(invocation.pending, "the call to wait")
+            await wait_until(invocation.pending, "the call to wait")
             await invocation.approve(f"fc-{number}", comment=MARKS["comment"], by=MARKS["approver"])
         assert (await invocation.result()).text == MARKS["reply"]
         described = await invocation.handle.describe()

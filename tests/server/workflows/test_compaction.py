@@ -62,10 +62,10 @@ async def test_the_agents_own_model_summarizes_by_default(serve: Serve) -> None:
     """The default summarizer uses ADK's prompt; the next request has the summary in place of its events."""
     model = ScriptedModel(*looks(1, 2, 3, 4), says("pages 1 to 3: nothing but x"), says("done"))
     assert (await run(serve(app(Agent(name="reader", model=model, tools=[look]))), "reader", "read all")).text == "done"
-    *_, summarising, last = model.requests
-    assert "The following is a conversation history between a user and an AI agent." in texts(summarising)[0]
-    assert "reader called tool: look({'page': 3})" in texts(summarising)[0]
-    assert (summarising.tools, summarising.system_instruction) == ((), None)
+    *_, summarizing, last = model.requests
+    assert "The following is a conversation history between a user and an AI agent." in texts(summarizing)[0]
+    assert "reader called tool: look({'page': 3})" in texts(summarizing)[0]
+    assert (summarizing.tools, summarizing.system_instruction) == ((), None)
     assert texts(last) == ["pages 1 to 3: nothing but x", "read all"]
     assert [answer["page"] for _, answer in responses(last)] == [4]
 

@@ -9,8 +9,15 @@ import pytest
 from temporalio.client import Client
 
 from tests.server.conftest import Serve, verify_tree
-from tests.server.workflows.outside import QUICK, approve_and_finish, cut, held, until, waiting
 from tests.server.workflows.test_ends_from_outside import cancelled, exists
+from tests.steps import (
+    QUICK_SETTINGS,
+    approve_and_finish,
+    force_continue_as_new,
+    wait_for_calls,
+    wait_for_hold,
+    wait_until,
+)
 from waystation.agents import Agent, ParallelAgent
 from waystation.client.agent_client import Invocation
 from waystation.core.contract import WORKFLOW
@@ -173,8 +180,8 @@ async def test_a_confirmed_call_waits_for_an_unavailable_store(serve: Serve, tmp
     store = Watched(tmp_path / "store")
     async with serve(agent, blobs=store, verify=False) as env:
         invocation = await start_with_cuts(env, "payer")
-        await waiting(invocation, "fc-4")
-        await cut(invocation)
+        await wait_for_calls(invocation, "fc-4")
+        await force_continue_as_new(invocation)
     (tmp_path / "store").rename(tmp_path / "away")
     async with serve(agent, blobs=store, task_queue=env.client.task_queue):
         await invocation.approve()
@@ -196,20 +203,20 @@ async def test_an_invocation_is_held_while_an_archive_of_its_log_is_missing(serv
         return calls(("ask", {"what": "?"})) if len(tool_results) == 3 else says("Done.")
 
     agent = Agent(name="patient", model=FunctionModel(act), tools=[fetch, LongRunningFunctionTool(ask)])
-    options = {"blobs": Blobs(tmp_path / "store"), "settings": QUICK, "verify": False}
+    options = {"blobs": Blobs(tmp_path / "store"), "settings": QUICK_SETTINGS, "verify": False}
     async with serve(agent, **options) as env:
         invocation = await start_with_cuts(env, "patient")
-        await waiting(invocation, "fc-4")
-        await cut(invocation)
+        await wait_for_calls(invocation, "fc-4")
+        await force_continue_as_new(invocation)
     (tmp_path / "store").rename(tmp_path / "away")
     async with serve(agent, task_queue=env.client.task_queue, **options):
         await invocation.approve()
-        hold = await held(invocation)
+        hold = await wait_for_hold(invocation)
         assert hold["reason"] == "store_failed"
         assert "WAYSTATION_STORE" in hold["message"]
         (tmp_path / "away").rename(tmp_path / "store")
         assert (await invocation.result()).text == "Done."
-        await verify_tree(invocation, QUICK.workflow)
+        await verify_tree(invocation, QUICK_SETTINGS.workflow)
 
 
 def family(steps: int) -> ParallelAgent:
@@ -229,8 +236,8 @@ def family(steps: int) -> ParallelAgent:
 async def called(invocation: Invocation, env: AgentEnvironment) -> Invocation:
     """Return the called agent's invocation once it waits."""
     child = env.client.invocation(f"{invocation.id}/fc-1-1")
-    await until(lambda: exists(child), "the called agent")
-    await waiting(child, "fc-1")
+    await wait_until(lambda: exists(child), "the called agent")
+    await wait_for_calls(child, "fc-1")
     return child
 
 

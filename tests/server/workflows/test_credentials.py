@@ -15,15 +15,15 @@ import structlog
 
 from examples.calendar_login.provider import FakeOAuth
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import (
+from tests.steps import (
     LIMIT_S,
-    QUICK,
-    held,
+    QUICK_SETTINGS,
+    start_and_get_call,
+    start_and_wait,
     tool_responses,
-    until,
-    until_call,
-    until_waiting,
-    waiting,
+    wait_for_calls,
+    wait_for_hold,
+    wait_until,
 )
 from waystation.agents import Agent
 from waystation.auth import APIKey, APIKeyIn, AuthConfig, AuthCredential, AuthCredentialTypes, Bucket
@@ -121,7 +121,7 @@ async def test_a_tool_waits_for_a_login_and_runs_again(
     """The events have ADK's shapes; the model is called after the second run."""
     agent, model = reader(provider, calls(("read_calendar", {})), says("A dentist."))
     async with serve(agent, services=Services(credentials=store)) as env:
-        invocation, call = await until_call(
+        invocation, call = await start_and_get_call(
             env.client.start("reader", "what is on?", id="login", user_id="ann"), "fc-1"
         )
         assert (call.kind, call.tool, call.user_id, call.interim) == ("credential", "read_calendar", "ann", PENDING)
@@ -156,7 +156,7 @@ async def test_no_secret_is_stored_by_temporal_or_logged(
         agent, _ = reader(provider, calls(("read_calendar", {})), calls(("read_calendar", {})), says("Done."))
         async with serve(agent, services=Services(credentials=store)) as env:
             provider.lifetime_s = 10  # so that the second call refreshes
-            invocation, call = await until_call(
+            invocation, call = await start_and_get_call(
                 env.client.start("reader", "what is on?", id="canaries", user_id="ann"), "fc-1"
             )
             while_waiting = await everything_now(invocation)
@@ -197,7 +197,7 @@ async def test_no_secret_is_in_the_file_of_the_server(
         EmbeddedServer(db_filename=tmp_path / "temporal.db") as server,
         AgentEnvironment(agent, server=server, services=Services(credentials=store)) as env,
     ):
-        invocation, call = await until_call(
+        invocation, call = await start_and_get_call(
             env.client.start("reader", "what is on?", id="on-disk", user_id="ann"), "fc-1"
         )
         await invocation.authorize(store=store, auth_response_uri=provider.log_in(auth_uri(call)))
@@ -211,7 +211,7 @@ async def test_a_key_is_entered_and_kept_out_of_history(serve: Serve, store: InM
     """The key stays out of the history, even if the tool returns it inside another text."""
     agent, model = keyed(calls(("look_up", {})), says("Done."))
     async with serve(agent, services=Services(credentials=store)) as env:
-        invocation, call = await until_call(env.client.start("clerk", "look", id="by-hand"), "fc-1")
+        invocation, call = await start_and_get_call(env.client.start("clerk", "look", id="by-hand"), "fc-1")
         assert call.payload == {
             "authScheme": {"type": "apiKey", "in": "header", "name": "X-Key"}, "credentialKey": "crm"
         }  # fmt: skip
@@ -229,9 +229,9 @@ async def test_calls_with_the_same_needs_share_one_login(
     agent, _ = reader(provider, two, calls(("read_calendar", {})), says("Done."), says("Done."))
     async with serve(agent, services=Services(credentials=store)) as env:
         first = await env.client.start("reader", "what is on?", id="shared-1", user_id="ann")
-        (call, other) = await waiting(first, "fc-1", "fc-2")
+        (call, other) = await wait_for_calls(first, "fc-1", "fc-2")
         assert auth_uri(call) == auth_uri(other)
-        second = await until_waiting(env.client.start("reader", "what is on?", id="shared-2", user_id="ann"), "fc-1")
+        second = await start_and_wait(env.client.start("reader", "what is on?", id="shared-2", user_id="ann"), "fc-1")
         receipts = await env.client.authorize(provider.log_in(auth_uri(call)), store=store)
         assert {receipt["accepted"] for receipt in receipts} == {True}
         assert [(await one.result()).status for one in (first, second)] == ["completed", "completed"]
@@ -245,11 +245,13 @@ async def test_a_later_invocation_of_the_user_needs_no_login(
     one = calls(("read_calendar", {}))
     agent, _ = reader(provider, one, says("A dentist."), one, says("A dentist still."), one)
     async with serve(agent, services=Services(credentials=store)) as env:
-        first, call = await until_call(env.client.start("reader", "what is on?", id="once", user_id="ann"), "fc-1")
+        first, call = await start_and_get_call(
+            env.client.start("reader", "what is on?", id="once", user_id="ann"), "fc-1"
+        )
         await first.authorize(store=store, auth_response_uri=provider.log_in(auth_uri(call)))
         await first.result()
         assert (await env.client.run("reader", "and now?", id="twice", user_id="ann")).text == "A dentist still."
-        of_bob = await until_waiting(env.client.start("reader", "what is on?", id="of-bob", user_id="bob"), "fc-1")
+        of_bob = await start_and_wait(env.client.start("reader", "what is on?", id="of-bob", user_id="bob"), "fc-1")
         await of_bob.cancel()
 
 
@@ -259,10 +261,10 @@ async def test_a_failed_login_leaves_the_call_pending(
     """A login that failed can be repeated."""
     agent, _ = reader(provider, calls(("read_calendar", {})), says("A dentist."))
     async with serve(agent, services=Services(credentials=store)) as env:
-        invocation, call = await until_call(env.client.start("reader", "what is on?", id="second-try"), "fc-1")
+        invocation, call = await start_and_get_call(env.client.start("reader", "what is on?", id="second-try"), "fc-1")
         with pytest.raises(AuthorizationFailed, match="access_denied"):
             await invocation.authorize(store=store, auth_response_uri=provider.log_in(auth_uri(call), consent=False))
-        (still,) = await waiting(invocation, "fc-1")
+        (still,) = await wait_for_calls(invocation, "fc-1")
         await invocation.authorize(store=store, auth_response_uri=provider.log_in(auth_uri(still)))
         assert (await invocation.result()).text == "A dentist."
 
@@ -272,7 +274,7 @@ async def test_worker_and_client_share_an_encrypted_file(serve: Serve, provider:
     path = tmp_path / "credentials"
     agent, _ = reader(provider, calls(("read_calendar", {})), says("A dentist."))
     async with serve(agent, services=Services(credentials=EncryptedFileCredentialService(path))) as env:
-        invocation, call = await until_call(env.client.start("reader", "what is on?", id="by-file"), "fc-1")
+        invocation, call = await start_and_get_call(env.client.start("reader", "what is on?", id="by-file"), "fc-1")
         of_the_client = EncryptedFileCredentialService(path)
         await invocation.authorize(store=of_the_client, auth_response_uri=provider.log_in(auth_uri(call)))
         assert (await invocation.result()).text == "A dentist."
@@ -290,7 +292,7 @@ async def test_an_authenticated_tool_waits_by_itself(
     model = ScriptedModel(calls(("read_calendar", {})), says("A dentist."))
     tool = AuthenticatedFunctionTool(read_calendar, auth_config=login(provider))
     async with serve(Agent(name="managed", model=model, tools=[tool]), services=Services(credentials=store)) as env:
-        invocation, call = await until_call(env.client.start("managed", "what is on?", id="managed"), "fc-1")
+        invocation, call = await start_and_get_call(env.client.start("managed", "what is on?", id="managed"), "fc-1")
         assert call.interim == {"result": "Pending User Authorization."}
         await invocation.authorize(store=store, auth_response_uri=provider.log_in(auth_uri(call)))
         assert (await invocation.result()).text == "A dentist."
@@ -310,7 +312,7 @@ async def test_a_called_agent_waits_for_a_login_of_the_same_user(
         async def look() -> list[PendingCall]:
             return [call for call in await env.client.approvals.pending() if call.invocation_id == "delegated/fc-1"]
 
-        (call,) = await until(look, "a call that waits in the called agent")
+        (call,) = await wait_until(look, "a call that waits in the called agent")
         assert (call.user_id, call.agent) == ("ann", "reader")
         (receipt,) = await env.client.authorize(provider.log_in(auth_uri(call)), store=store)
         assert receipt["accepted"]
@@ -379,11 +381,11 @@ async def test_an_approved_call_waits_for_its_credential(serve: Serve, kind: str
     store, model = Store(patience_s), ScriptedModel(PAY, says("Paid."))
     agent = Agent(name="agent", model=model, tools=[PAYING[kind]])
     store.keep(Bucket("waystation", "ann", "crm"), AuthCredential(auth_type=AuthCredentialTypes.API_KEY, api_key="k"))
-    async with serve(agent, services=Services(credentials=store), settings=QUICK) as env:
-        invocation = await until_waiting(env.client.start("agent", "go", user_id="ann"), "fc-1")
+    async with serve(agent, services=Services(credentials=store), settings=QUICK_SETTINGS) as env:
+        invocation = await start_and_wait(env.client.start("agent", "go", user_id="ann"), "fc-1")
         store.is_back.clear()
         await invocation.approve("fc-1")
-        hold = await held(invocation)
+        hold = await wait_for_hold(invocation)
         assert (hold["reason"], hold["function_call_id"]) == ("store_failed", "fc-1")
         assert "The credential for `pay` cannot be read: " in hold["message"]
 
@@ -391,7 +393,7 @@ async def test_an_approved_call_waits_for_its_credential(serve: Serve, kind: str
             retries, _ = await fetch_retries(env.temporal, invocation.id)
             return any(retry.failed >= 2 for retry in retries)
 
-        await until(is_repeated, "several attempts at the held call")
+        await wait_until(is_repeated, "several attempts at the held call")
         store.is_back.set()
         assert (await invocation.result()).text == "Paid."
     assert tool_responses(model.requests[-1]) == [{"paid": 5, "key": True}]

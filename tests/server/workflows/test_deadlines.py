@@ -7,22 +7,21 @@ from typing import Any
 import pytest
 from temporalio.api.enums.v1 import EventType
 
-from tests.agents import PAY, ask, model_of, payer
-from tests.server.workflows.outside import (
-    Till,
-    approve_and_finish,
-    cut,
-    event_count,
-    ignored_in,
-    quiet,
-    refusal,
-    tool_responses,
-    until,
-    until_waiting,
-    waiting,
-)
+from tests.agents import PAY, Till, ask, model_of, payer
 from tests.server.workflows.skipping import DAY, SkipTime
 from tests.server.workflows.test_children import waiting as begun
+from tests.steps import (
+    approve_and_finish,
+    catch_refusal,
+    count_events,
+    force_continue_as_new,
+    ignored_reasons,
+    start_and_wait,
+    tool_responses,
+    wait_for_calls,
+    wait_until,
+    wait_until_quiet,
+)
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core.budget import Budget
@@ -55,9 +54,9 @@ async def test_by_default_a_call_waits_thirty_days(serve_and_skip: SkipTime) -> 
     async with serve_and_skip(agent, verified) as env:
         invocation = await env.client.start("payer", "pay 5")
         verified.append(invocation)
-        await waiting(invocation, "fc-1")
+        await wait_for_calls(invocation, "fc-1")
         await env.skip(days=29)
-        await waiting(invocation, "fc-1")
+        await wait_for_calls(invocation, "fc-1")
         assert len(model_of(agent).requests) == 1
         await env.skip(days=2)
         assert (await invocation.result()).text == "Too late."
@@ -77,8 +76,8 @@ async def test_an_expired_long_running_call_is_reported_to_the_model(
     async with serve_and_skip(Agent(name="asker", model=model, tools=[tool]), verified) as env:
         invocation = await env.client.start("asker", "ask")
         verified.append(invocation)
-        await waiting(invocation, "fc-1")
-        await quiet(invocation)
+        await wait_for_calls(invocation, "fc-1")
+        await wait_until_quiet(invocation)
         await env.skip(days=2)
         assert (await invocation.result()).text == "Nobody answered."
         assert tool_responses(model.requests[-1]) == [expired(function.__name__)]
@@ -92,18 +91,18 @@ async def test_an_update_after_the_deadline_is_refused_as_expired(serve_and_skip
     async with serve_and_skip(Agent(name="payer", model=model, tools=tools), verified) as env:
         invocation = await env.client.start("payer", "pay 5")
         verified.append(invocation)
-        await waiting(invocation, "fc-1", "fc-2")
+        await wait_for_calls(invocation, "fc-1", "fc-2")
         await env.skip(days=2)
-        await waiting(invocation, "fc-2")
-        await quiet(invocation)
-        before = await event_count(invocation)
-        assert await refusal(invocation.approve("fc-1")) == "Expired"
-        assert await refusal(invocation.reject("fc-1")) == "Expired"
-        assert await refusal(invocation.approve("fc-1", digest="0" * 32)) == "DigestMismatch"
-        assert await event_count(invocation) == before
+        await wait_for_calls(invocation, "fc-2")
+        await wait_until_quiet(invocation)
+        before = await count_events(invocation)
+        assert await catch_refusal(invocation.approve("fc-1")) == "Expired"
+        assert await catch_refusal(invocation.reject("fc-1")) == "Expired"
+        assert await catch_refusal(invocation.approve("fc-1", digest="0" * 32)) == "DigestMismatch"
+        assert await count_events(invocation) == before
         await invocation.approve("fc-1", signal=True)
         await approve_and_finish(invocation, "fc-2")
-        assert ignored_in((await invocation.log()).state.events) == ["Expired"]
+        assert ignored_reasons((await invocation.log()).state.events) == ["Expired"]
         assert (tool_responses(model.requests[1]), till.paid) == ([expired("pay"), {"status": "approved"}], [])
 
 
@@ -112,8 +111,8 @@ async def test_a_deadline_that_passes_without_a_worker_has_passed(serve_and_skip
     till, verified = Till(), list[Invocation]()
     agent = payer(till.pay, PAY, says("Too late."), deadline=DAY)
     async with serve_and_skip(agent, verified) as env:
-        invocation = await until_waiting(env.client.start("payer", "pay 5"), "fc-1")
-        await quiet(invocation)
+        invocation = await start_and_wait(env.client.start("payer", "pay 5"), "fc-1")
+        await wait_until_quiet(invocation)
     with pytest.raises(TimeNotSkipped, match="The worker of this environment does not run"):
         await env.skip(days=2)
     await invocation.approve("fc-1", signal=True)
@@ -121,7 +120,7 @@ async def test_a_deadline_that_passes_without_a_worker_has_passed(serve_and_skip
         verified.append(invocation)
         assert (await invocation.result()).text == "Too late."
         assert (tool_responses(model_of(agent).requests[1]), till.paid) == ([expired("pay")], [])
-        assert ignored_in((await invocation.log()).state.events) == ["Expired"]
+        assert ignored_reasons((await invocation.log()).state.events) == ["Expired"]
 
 
 async def test_answers_before_the_deadline_count_without_a_running_worker(serve_and_skip: SkipTime) -> None:
@@ -130,13 +129,13 @@ async def test_answers_before_the_deadline_count_without_a_running_worker(serve_
     pays = calls(*(("pay", {"amount": amount}) for amount in (1, 2, 3)))
     agent = payer(till.pay, pays, says("Done."), deadline=timedelta(seconds=4))
     async with serve_and_skip(agent, verified) as env:
-        invocation = await until_waiting(env.client.start("payer", "pay"), "fc-1", "fc-2", "fc-3")
-        await quiet(invocation)
+        invocation = await start_and_wait(env.client.start("payer", "pay"), "fc-1", "fc-2", "fc-3")
+        await wait_until_quiet(invocation)
     await invocation.handle.signal("answer", "nonsense")
     await invocation.approve("fc-1", signal=True)
     await invocation.reject("fc-1", signal=True)
     await invocation.answer("edit", "fc-3", args={"amount": 30}, signal=True)
-    await until(lambda: fired(invocation), "the timer firing")
+    await wait_until(lambda: fired(invocation), "the timer firing")
     await invocation.approve("fc-2", signal=True)
     async with serve_and_skip(agent, verified):
         verified.append(invocation)
@@ -144,7 +143,7 @@ async def test_answers_before_the_deadline_count_without_a_running_worker(serve_
         edited = {"paid": 30, "edited": {"args": {"amount": {"from": 3, "to": 30}}}}
         assert tool_responses(model_of(agent).requests[1]) == [{"paid": 1}, expired("pay"), edited]
         assert sorted(till.paid) == [1, 30]
-        ignored = ignored_in((await invocation.log()).state.events)
+        ignored = ignored_reasons((await invocation.log()).state.events)
         assert sorted(ignored) == ["AlreadyAnswered", "Expired", "InvalidAnswer"]
 
 
@@ -194,10 +193,10 @@ async def test_a_pending_call_keeps_its_deadline_over_continue_as_new(
         handle = await temporal.start_workflow(WORKFLOW, params, id=f"cut-{queue}", task_queue=queue)
         invocation = Invocation(env.client, handle)
         verified.append(invocation)
-        (asked_for,) = await waiting(invocation, waits)
-        await cut(invocation)
+        (asked_for,) = await wait_for_calls(invocation, waits)
+        await force_continue_as_new(invocation)
         await env.skip(days=deadline.days, hours=-1)
-        assert await waiting(invocation, waits) == [asked_for]
+        assert await wait_for_calls(invocation, waits) == [asked_for]
         await env.skip(hours=2)
         assert (await invocation.result()).text == "Too late."
         assert till.paid == ([5] if budget else [])

@@ -9,16 +9,15 @@ from typing import Any
 import pytest
 from temporalio.worker import Worker
 
+from tests.agents import Gate, Till
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import (
-    Gate,
-    Till,
+from tests.steps import (
     answer_and_finish,
     approve_and_finish,
-    quiet,
-    refusal,
-    until,
-    until_waiting,
+    catch_refusal,
+    start_and_wait,
+    wait_until,
+    wait_until_quiet,
 )
 from tests.tiers import drawn_examples, is_full
 from waystation.agents import Agent
@@ -50,13 +49,13 @@ async def test_refused_updates_during_results_change_nothing_for_readers(
         model = ScriptedModel(calls(("pay", {"amount": 5}), ("ask", {})), says("Done."))
         tools = [FunctionTool(till.pay, require_confirmation=True), LongRunningFunctionTool(ask)]
         async with serve(Agent(name="payer", model=model, tools=tools), max_cached_workflows=cached) as env:
-            invocation = await until_waiting(env.client.start("payer", "go"), "fc-1", "fc-2")
+            invocation = await start_and_wait(env.client.start("payer", "go"), "fc-1", "fc-2")
             await invocation.approve("fc-1")
-            refused = [refusal(invocation.reject("fc-1")) for _ in range(3)]
+            refused = [catch_refusal(invocation.reject("fc-1")) for _ in range(3)]
             if quiet_progress:
                 await invocation.answer("progress", "fc-2", response={"n": 1}, wake=False, signal=True)
             assert await asyncio.gather(*refused) == ["AlreadyAnswered"] * 3
-            assert await refusal(invocation.approve("fc-1")) == "AlreadyAnswered"
+            assert await catch_refusal(invocation.approve("fc-1")) == "AlreadyAnswered"
             await approve_and_finish(invocation, "fc-2")
             assert till.paid == [5]
 
@@ -77,7 +76,7 @@ async def test_messages_in_any_order_are_read_as_the_workflow_processed_them(ser
     async with serve(
         Agent(name="asker", model=model, tools=[LongRunningFunctionTool(ask), look]), verify=False, **options
     ) as env:
-        invocation = await until_waiting(env.client.start("asker", "go"), "fc-1", "fc-2")
+        invocation = await start_and_wait(env.client.start("asker", "go"), "fc-1", "fc-2")
 
         async def step(number: int) -> None:
             await asyncio.sleep(draw.random() * 0.5)
@@ -131,7 +130,7 @@ async def test_answers_around_a_deadline_are_read_as_the_workflow_processed_them
         async def is_pending() -> bool:
             return "fc-1" in {call.function_call_id for call in await invocation.pending()}
 
-        await until(is_pending, "the calls are pending, or have expired on a slow machine")
+        await wait_until(is_pending, "the calls are pending, or have expired on a slow machine")
 
         async def step() -> None:
             await asyncio.sleep(draw.random() * 1.5 * DEADLINE.total_seconds())
@@ -170,15 +169,15 @@ async def test_an_update_after_results_without_effect_is_read_by_everyone(serve:
     model = ScriptedModel(calls(("pay", {"amount": 5}), *(("look", {"n": n}) for n in range(3))), says("Done."))
     tools = [FunctionTool(till.pay, require_confirmation=True), look]
     async with serve(Agent(name="payer", model=model, tools=tools)) as env:
-        invocation = await until_waiting(env.client.start("payer", "go"), "fc-1")
+        invocation = await start_and_wait(env.client.start("payer", "go"), "fc-1")
         for number, gate in enumerate(gates, 2):
             gate.set()
 
             async def returned(call_id: str = f"fc-{number}") -> bool:
                 return (await invocation.log()).state.calls[call_id].outcome is not None
 
-            await until(returned, f"fc-{number} returned")
-        await quiet(invocation)
+            await wait_until(returned, f"fc-{number} returned")
+        await wait_until_quiet(invocation)
         assert (await approve_and_finish(invocation, "fc-1")).text == "Done."
         named = [ref for position in await positions(invocation) for ref in position.new]
         # All but the end, the last reply and its request.

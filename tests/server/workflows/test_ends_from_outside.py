@@ -7,18 +7,9 @@ from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.exceptions import CancelledError, TerminatedError
 from temporalio.service import RPCError
 
-from tests.agents import ASK, PAY, ask, asker, model_of, payer
+from tests.agents import ASK, PAY, Gate, Till, ask, asker, model_of, payer
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import (
-    Gate,
-    Till,
-    approve_and_finish,
-    quiet,
-    tool_responses,
-    until,
-    until_waiting,
-    waiting,
-)
+from tests.steps import approve_and_finish, start_and_wait, tool_responses, wait_for_calls, wait_until, wait_until_quiet
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core.errors import ModelOverloaded
@@ -52,8 +43,8 @@ async def test_a_terminated_invocation_reads_as_ended_with_its_calls_closed(serv
     """Termination runs no workflow code, but readers of the history see the end."""
     # Not verified, because a query replays the workflow only up to its last task, before the end.
     async with serve(asker(), verify=False) as env:
-        invocation = await until_waiting(env.client.start("asker", "ask"), "fc-1")
-        await quiet(invocation)
+        invocation = await start_and_wait(env.client.start("asker", "ask"), "fc-1")
+        await wait_until_quiet(invocation)
         await invocation.handle.terminate("by an operator")
         with pytest.raises(WorkflowFailureError) as caught:
             await invocation.result()
@@ -86,7 +77,7 @@ async def test_cancelling_during_a_retry_pause_ends_at_once(serve: Serve) -> Non
             pending = (await invocation.handle.describe()).raw_description.pending_activities
             return [activity.attempt for activity in pending] == [2]
 
-        await until(backing_off, "the model call backing off")
+        await wait_until(backing_off, "the model call backing off")
         await invocation.cancel()
         await cancelled(invocation)
         assert len(model.requests) == 1
@@ -106,13 +97,13 @@ async def test_cancelling_closes_all_open_calls_in_call_order(serve: Serve) -> N
 
     tools = [FunctionTool(till.pay, require_confirmation=True), slow, LongRunningFunctionTool(ask), look]
     async with serve(Agent(name="worker", model=model, tools=tools)) as env:
-        invocation = await until_waiting(env.client.start("worker", "work"), "fc-1", "fc-3")
+        invocation = await start_and_wait(env.client.start("worker", "work"), "fc-1", "fc-3")
         await gate.reached()
 
         async def looked() -> bool:
             return (await invocation.log()).state.calls["fc-4"].response is not None
 
-        await until(looked, "the end of the fourth call")
+        await wait_until(looked, "the end of the fourth call")
         await invocation.respond({"answer": 42}, "fc-3")
         await invocation.cancel()
         await cancelled(invocation)
@@ -163,8 +154,8 @@ async def test_cancelling_a_parent_closes_the_pending_calls_of_its_child(serve: 
     async with serve(Agent(name="boss", model=model, tools=[AgentTool(child)])) as env:
         invocation = await env.client.start("boss", "pay")
         called = env.client.invocation(f"{invocation.id}/fc-1")
-        await until(lambda: exists(called), "the child")
-        await waiting(called, "fc-1")
+        await wait_until(lambda: exists(called), "the child")
+        await wait_for_calls(called, "fc-1")
         await invocation.cancel()
         await cancelled(invocation)
         await cancelled(called)
@@ -182,9 +173,9 @@ async def test_a_child_ended_from_outside_is_reported_to_the_parents_model(serve
     async with serve(Agent(name="boss", model=model, tools=[AgentTool(child)]), verify=how == "cancel") as env:
         invocation = await env.client.start("boss", "go")
         called = env.client.invocation(f"{invocation.id}/fc-1")
-        await until(lambda: exists(called), "the child")
-        await waiting(called, "fc-1")
-        await quiet(called)
+        await wait_until(lambda: exists(called), "the child")
+        await wait_for_calls(called, "fc-1")
+        await wait_until_quiet(called)
         await (called.cancel() if how == "cancel" else called.handle.terminate())
         assert (await invocation.result()).text == "No help."
         [response] = tool_responses(model.requests[1])
@@ -196,7 +187,7 @@ async def test_a_call_of_an_agent_whose_id_is_taken_is_an_error(serve: Serve) ->
     helper = asker(ASK, says("Mine."), name="helper")
     model = ScriptedModel(calls(("helper", {"request": "help"})), says("No help."))
     async with serve(Agent(name="boss", model=model, tools=[AgentTool(helper)]), helper, verify=False) as env:
-        taken = await until_waiting(env.client.start("helper", "mine", id="boss-1/fc-1"), "fc-1")
+        taken = await start_and_wait(env.client.start("helper", "mine", id="boss-1/fc-1"), "fc-1")
         assert (await env.client.run("boss", "go", id="boss-1")).text == "No help."
         assert tool_responses(model.requests[1])[0]["error_type"] == "WorkflowAlreadyStartedError"
         assert (await approve_and_finish(taken, "fc-1")).text == "Mine."
@@ -207,7 +198,7 @@ async def test_an_answer_after_the_end_is_refused_by_the_server(serve: Serve, ch
     """The sender gets an error, and nothing changes."""
     till = Till()
     async with serve(payer(till.pay)) as env:
-        invocation = await until_waiting(env.client.start("payer", "pay"), "fc-1")
+        invocation = await start_and_wait(env.client.start("payer", "pay"), "fc-1")
         await approve_and_finish(invocation, "fc-1")
         before = len((await invocation.history()).events)
         answer = {"function_call_id": "fc-1", "action": "approve"}

@@ -9,16 +9,16 @@ import pytest
 from temporalio.client import WorkflowFailureError
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import (
+from tests.steps import (
     approve_and_finish,
-    ended,
-    failure,
-    ignored,
+    catch_failure,
     reject_and_finish,
-    until,
-    until_call,
-    until_waiting,
-    waiting,
+    start_and_finish,
+    start_and_get_call,
+    start_and_wait,
+    wait_for_calls,
+    wait_for_ignored_answers,
+    wait_until,
 )
 from waystation.agents import Agent
 from waystation.approvers.audit import create_account
@@ -74,7 +74,7 @@ async def test_recorded_work_before_the_event_is_reused(serve: Serve) -> None:
     """Work before the event does not run again; the first new step is the one after the event."""
     shop = Shop()
     async with serve(shop.buyer()) as env:
-        source = await ended(env.client.start("buyer", "tea"))
+        source = await start_and_finish(env.client.start("buyer", "tea"))
         fork = await env.client.forks.start(source.id, 3)
         assert (await fork.result()).text == (await source.result()).text
         assert shop.ran == ["price tea", "pay 7", "pay 7"]
@@ -87,12 +87,12 @@ async def test_an_approval_of_the_source_lets_nothing_run_in_the_fork(serve: Ser
     """One approval pays once: a call that had not run by the event is pending again, and its answer may differ."""
     shop = Shop()
     async with serve(shop.buyer(require_confirmation=True)) as env:
-        source = await until_waiting(env.client.start("buyer", "tea"), "fc-2")
+        source = await start_and_wait(env.client.start("buyer", "tea"), "fc-2")
         await approve_and_finish(source, "fc-2")
         assert shop.ran == ["price tea", "pay 7"]
         approved = len((await source.log()).state.events)
         for event in range(4, approved - 1):  # from the call to just before its response
-            fork = await until_waiting(env.client.forks.start(source.id, event), "fc-2")
+            fork = await start_and_wait(env.client.forks.start(source.id, event), "fc-2")
             await reject_and_finish(fork, "fc-2")
         assert shop.ran == ["price tea", "pay 7"]
 
@@ -101,9 +101,9 @@ async def test_a_fork_of_a_waiting_invocation_leaves_it_waiting(serve: Serve) ->
     """Source and fork each wait for their own answer, with the time that was left at the event."""
     shop = Shop()
     async with serve(shop.buyer(require_confirmation=True)) as env:
-        source, theirs = await until_call(env.client.start("buyer", "tea"), "fc-2")
+        source, theirs = await start_and_get_call(env.client.start("buyer", "tea"), "fc-2")
         fork = await env.client.forks.start(source.id, len((await source.log()).state.events))
-        [ours] = await waiting(fork, "fc-2")
+        [ours] = await wait_for_calls(fork, "fc-2")
         assert ours.digest == theirs.digest
         assert ours.deadline > theirs.deadline
         await approve_and_finish(fork, "fc-2")
@@ -116,7 +116,7 @@ async def test_a_fork_of_a_fork_continues_from_it(serve: Serve) -> None:
     """Each fork names the previous one as its source."""
     shop = Shop()
     async with serve(shop.buyer()) as env:
-        source = await ended(env.client.start("buyer", "tea"))
+        source = await start_and_finish(env.client.start("buyer", "tea"))
         first = await env.client.forks.start(source.id, 3)
         await first.result()
         second = await env.client.forks.start(first.id, 5)
@@ -129,7 +129,7 @@ async def test_lineage_is_visible_in_both(serve: Serve) -> None:
     """The source lists its forks, and a fork names its source in its input, its memo and its audit."""
     shop = Shop()
     async with serve(shop.buyer()) as env:
-        source = await ended(env.client.start("buyer", "tea"))
+        source = await start_and_finish(env.client.start("buyer", "tea"))
         forks = [await env.client.forks.start(source.id, event) for event in (3, 5)]
         for fork in forks:
             await fork.result()
@@ -140,7 +140,7 @@ async def test_lineage_is_visible_in_both(serve: Serve) -> None:
                 (forks[1].id, 5),
             ]
 
-        await until(known, "both forks found")
+        await wait_until(known, "both forks found")
         started = (await forks[0].log()).state.input
         assert started is not None
         assert started.fork is not None
@@ -170,7 +170,7 @@ async def test_scope_writes_of_the_source_are_not_sent_again(serve: Serve) -> No
 
     agent = Agent(name="visitor", model=FunctionModel(act), tools=[visit], instruction="{user:visits?}")
     async with serve(agent) as env:
-        source = await ended(env.client.start("visitor", "go", user_id="ann", app=env.client.task_queue))
+        source = await start_and_finish(env.client.start("visitor", "go", user_id="ann", app=env.client.task_queue))
         fork = await env.client.forks.start(source.id, 3)
         await fork.result()
         log = await fork.log()
@@ -194,7 +194,7 @@ async def test_a_long_invocation_is_taken_over_through_the_store(serve: Serve) -
         return {"text": "x" * size}
 
     async with serve(Agent(name="reader", model=model, tools=[read])) as env:
-        source = await ended(env.client.start("reader", "go"))
+        source = await start_and_finish(env.client.start("reader", "go"))
         fork = await env.client.forks.start(source.id, 13)
         assert (await fork.result()).text == "Done."
         ours, theirs = [
@@ -217,7 +217,7 @@ async def test_an_unanswered_called_agent_is_called_by_the_fork(serve: Serve) ->
         lambda request: says("Done.") if responses(request) else calls(("helper", {"request": "help"}))
     )
     async with serve(Agent(name="caller", model=model, tools=[AgentTool(helper)])) as env:
-        source = await ended(env.client.start("caller", "go"))
+        source = await start_and_finish(env.client.start("caller", "go"))
         fork = await env.client.forks.start(source.id, 2)
         await fork.result()
         assert helper_requests == ["help", "help"]
@@ -238,7 +238,7 @@ async def test_an_impossible_fork_is_refused_before_anything_starts(serve: Serve
     """An impossible fork is refused with the reason."""
     shop = Shop()
     async with serve(shop.buyer()) as env:
-        source = await ended(env.client.start("buyer", "tea"))
+        source = await start_and_finish(env.client.start("buyer", "tea"))
         for event, options, problem in [*IMPOSSIBLE, (3, {"id": source.id}, "already exists")]:
             with pytest.raises(InvalidInput, match=problem):
                 await env.client.forks.start(source.id, event, **options)
@@ -249,13 +249,13 @@ async def test_an_answer_that_arrives_while_the_fork_starts_is_recorded_as_ignor
     """No answer is lost: the run that continues has it."""
     shop = Shop()
     async with serve(shop.buyer(require_confirmation=True)) as env:
-        source = await until_waiting(env.client.start("buyer", "tea"), "fc-2")
+        source = await start_and_wait(env.client.start("buyer", "tea"), "fc-2")
         queue = env.client.task_queue
     fork = await env.client.forks.start(source.id, 4)
     await fork.approve("fc-2", signal=True)
     async with serve(shop.buyer(require_confirmation=True), task_queue=queue, adopt=[source, fork]):
-        await waiting(fork, "fc-2")
-        assert await ignored(fork, 1) == ["UnknownCall"]
+        await wait_for_calls(fork, "fc-2")
+        assert await wait_for_ignored_answers(fork, 1) == ["UnknownCall"]
         for each in (fork, source):
             await reject_and_finish(each, "fc-2")
 
@@ -269,7 +269,7 @@ async def test_a_fork_may_have_its_own_instruction_and_model(serve: Serve, gemin
     async with AsyncExitStack() as stack:
         stack.push_async_callback(model.close)
         env = await stack.enter_async_context(serve(agent, settings=Settings(allow_overrides=True), model=model))
-        source = await ended(env.client.start("writer", "go"))
+        source = await start_and_finish(env.client.start("writer", "go"))
         fork = await env.client.forks.start(source.id, 1, instruction="Be long.", model="gemini-3.5-pro")
         await fork.result()
         _, second = gemini.requests
@@ -284,9 +284,9 @@ async def test_an_instruction_for_an_agent_that_the_fork_never_runs_is_refused(s
     helper = Agent(name="helper", model=FunctionModel(lambda _: says("Here.")))
     agent = Agent(name="writer", model=FunctionModel(lambda _: says("Hi.")), tools=[AgentTool(helper)])
     async with serve(agent, settings=Settings(allow_overrides=True)) as env:
-        source = await ended(env.client.start("writer", "go"))
+        source = await start_and_finish(env.client.start("writer", "go"))
         fork = await env.client.forks.start(source.id, 1, agent=name, instruction="Be long.")
-        refused = (await failure(fork)).message
+        refused = (await catch_failure(fork)).message
         assert refused.startswith(f"'{name}' has no model in an invocation of 'writer'")
         assert "`agent` can be: writer." in refused
 
@@ -295,7 +295,7 @@ async def test_a_fork_is_cancelled_like_any_invocation(serve: Serve) -> None:
     """A fork can be cancelled even before a worker has started it."""
     shop = Shop()
     async with serve(shop.buyer()) as env:
-        source = await ended(env.client.start("buyer", "tea"))
+        source = await start_and_finish(env.client.start("buyer", "tea"))
         queue = env.client.task_queue
     fork = await env.client.forks.start(source.id, 3)
     await fork.handle.cancel()
@@ -309,7 +309,7 @@ async def test_a_recording_of_a_fork_contains_the_inherited_entries(serve: Serve
     """The file can be inspected like any other, and replays."""
     shop = Shop()
     async with serve(shop.buyer()) as env:
-        source = await ended(env.client.start("buyer", "tea"))
+        source = await start_and_finish(env.client.start("buyer", "tea"))
         fork = await env.client.forks.start(source.id, 3)
         await fork.result()
         file = tmp_path / "fork.json"

@@ -3,8 +3,8 @@
 from typing import Any
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import ended, failure, reject_and_finish, until_waiting, waiting
 from tests.server.workflows.test_forks import Shop
+from tests.steps import catch_failure, reject_and_finish, start_and_finish, start_and_wait, wait_for_calls
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.models import LlmRequest, LlmResponse
@@ -26,7 +26,7 @@ async def test_hazard_a_stranger_forks_what_is_not_theirs(serve: Serve) -> None:
     """The worker refuses a fork started with Temporal's own client at once, with a type."""
     shop = Shop()
     async with serve(shop.buyer(), verify=False) as env:
-        source = await ended(env.client.start("buyer", "tea", user_id="ann"))
+        source = await start_and_finish(env.client.start("buyer", "tea", user_id="ann"))
         for number, (changed, problem) in enumerate(CHANGES):
             params: dict[str, Any] = {
                 "agent": "buyer",
@@ -43,7 +43,7 @@ async def test_hazard_a_stranger_forks_what_is_not_theirs(serve: Serve) -> None:
                 id=f"stolen-{number}-{env.client.task_queue}",
                 task_queue=env.client.task_queue,
             )
-            failed = await failure(Invocation(env.client, handle))
+            failed = await catch_failure(Invocation(env.client, handle))
             assert failed.type == "InvalidInput"
             assert problem in failed.message
             assert shop.ran == ["price tea", "pay 7"]
@@ -53,7 +53,7 @@ async def test_hazard_a_stranger_forges_what_a_fork_takes_over(serve: Serve) -> 
     """Fields that only the engine sets have no effect in a stranger's input."""
     shop = Shop()
     async with serve(shop.buyer(require_confirmation=True), verify=False) as env:
-        source = await until_waiting(env.client.start("buyer", "tea"), "fc-2")
+        source = await start_and_wait(env.client.start("buyer", "tea"), "fc-2")
         forged = {"invocation_id": source.id, "event": 4, "home": "somebody-else", "entries": 1_000}
         handle = await env.temporal.start_workflow(
             "AgentInvocation",
@@ -62,7 +62,7 @@ async def test_hazard_a_stranger_forges_what_a_fork_takes_over(serve: Serve) -> 
             task_queue=env.client.task_queue,
         )
         fork = Invocation(env.client, handle)
-        await waiting(fork, "fc-2")
+        await wait_for_calls(fork, "fc-2")
         lineage = (await fork.log()).state.input
         assert lineage is not None
         assert lineage.fork is not None

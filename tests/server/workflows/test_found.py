@@ -5,7 +5,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.common import SearchAttributeKey
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import ended, until
+from tests.steps import start_and_finish, wait_until
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.testing import ScriptedModel, calls, says
@@ -32,7 +32,7 @@ async def given(invocation: Invocation) -> list[object]:
 async def test_an_invocation_is_started_with_them(serve: Serve) -> None:
     """The client sets the constant search attributes, so that an invocation is found before a worker runs it."""
     async with serve(Agent(name="clerk", model=ScriptedModel(says("hello")))) as env:
-        invocation = await ended(env.client.start("clerk", "hello", user_id="dana", session_id="s1"))
+        invocation = await start_and_finish(env.client.start("clerk", "hello", user_id="dana", session_id="s1"))
         assert await given(invocation) == ["clerk", "dana", "s1", None, 0]
 
 
@@ -41,7 +41,7 @@ async def test_a_called_agent_is_started_with_them(serve: Serve) -> None:
     child = Agent(name="child", model=ScriptedModel(says("done")))
     model = ScriptedModel(calls(("child", {"request": "work"})), says("it is done"))
     async with serve(Agent(name="caller", model=model, tools=[AgentTool(child)])) as env:
-        invocation = await ended(env.client.start("caller", "hello", user_id="dana"))
+        invocation = await start_and_finish(env.client.start("caller", "hello", user_id="dana"))
         called = env.client.invocation(f"{invocation.id}/fc-1")
         assert await given(called) == ["child", "dana", None, None, 0]
 
@@ -71,7 +71,7 @@ async def test_what_waits_below_an_invocation_is_listed_whatever_its_id(serve: S
         async def below(id: str) -> list[str]:
             return [call.invocation_id for call in await env.client.approvals.pending(below=id)]
 
-        assert await until(lambda: below(id), "what the child waits for") == [f"{id}/fc-1"]
+        assert await wait_until(lambda: below(id), "what the child waits for") == [f"{id}/fc-1"]
         assert await below("a%b") == await below("") == []
         await env.client.invocation(f"{id}/fc-1").approve()
         await invocation.result()

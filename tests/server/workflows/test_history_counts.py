@@ -11,7 +11,7 @@ from benchmarks.agents.bench.agent import root_agent
 from benchmarks.comparison import count_events
 from benchmarks.side import APPROVE, FIVE, ONE, QUICK, Scenario
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import LATE
+from tests.steps import PATIENT_SETTINGS
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ async def test_an_invocation_needs_no_more_tasks_and_payloads(
     serve: Serve, scenario: Scenario, workflow_tasks: int, activities: int, payloads: int
 ) -> None:
     """Tasks and payloads stay below their limits, because each costs CPU time on worker and server."""
-    async with serve(root_agent, verify=False, max_cached_workflows=10, settings=LATE) as env:
+    async with serve(root_agent, verify=False, max_cached_workflows=10, settings=PATIENT_SETTINGS) as env:
         invocation = await env.client.start(root_agent.name, scenario.text())
         if scenario is APPROVE:
             while not await invocation.pending():

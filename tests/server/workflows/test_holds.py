@@ -8,21 +8,21 @@ from typing import Any
 
 import pytest
 
+from tests.agents import Till
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import (
-    QUICK,
-    Till,
+from tests.steps import (
+    QUICK_SETTINGS,
     approve_and_finish,
-    ended,
-    event_count,
-    failure,
-    held,
-    ignored,
-    quick,
+    catch_failure,
+    count_events,
+    make_quick_settings,
+    start_and_finish,
+    start_and_wait,
     start_raw,
     tool_responses,
-    until,
-    until_waiting,
+    wait_for_hold,
+    wait_for_ignored_answers,
+    wait_until,
 )
 from waystation.agents import Agent, ReadonlyContext
 from waystation.client import agent_directory
@@ -54,24 +54,26 @@ def hold_events(log: Any) -> list[str]:
     return [event.custom_metadata["held"]["reason"] for event in log.state.events if event.custom_metadata]
 
 
-async def start_and_wait(serve: Serve, before: Agent) -> tuple[Invocation, str]:
+async def start_and_stop_worker(serve: Serve, before: Agent) -> tuple[Invocation, str]:
     """Start an invocation, wait until its call is pending, and stop the worker."""
-    async with serve(before, verify=False, settings=QUICK) as env:
-        invocation = await until_waiting(env.client.start("agent", "go"), "fc-1")
+    async with serve(before, verify=False, settings=QUICK_SETTINGS) as env:
+        invocation = await start_and_wait(env.client.start("agent", "go"), "fc-1")
         return invocation, env.client.task_queue
 
 
 async def test_an_approved_call_without_its_tool_is_held_until_a_worker_has_the_tool(serve: Serve) -> None:
     """The call runs once, as soon as the tool is back."""
     till, model = Till(), ScriptedModel(says("Paid."))
-    invocation, queue = await start_and_wait(serve, payer(till, PAY))
-    async with serve(Agent(name="agent", model=ScriptedModel()), task_queue=queue, adopt=[invocation], settings=QUICK):
+    invocation, queue = await start_and_stop_worker(serve, payer(till, PAY))
+    async with serve(
+        Agent(name="agent", model=ScriptedModel()), task_queue=queue, adopt=[invocation], settings=QUICK_SETTINGS
+    ):
         await invocation.approve("fc-1")
-        hold = await held(invocation)
+        hold = await wait_for_hold(invocation)
         assert (hold["reason"], hold["function_call_id"]) == ("tool_missing", "fc-1")
         assert hold["message"].startswith("This worker cannot run `pay`: agent 'agent' has no tool with this name")
     after = Agent(name="agent", model=model, tools=[FunctionTool(till.pay, require_confirmation=True)])
-    async with serve(after, task_queue=queue, adopt=[invocation], settings=QUICK):
+    async with serve(after, task_queue=queue, adopt=[invocation], settings=QUICK_SETTINGS):
         assert (await invocation.result()).text == "Paid."
     assert (till.paid, tool_responses(model.requests[0])) == ([5], [{"paid": 5}])
     assert hold_events(await invocation.log()) == ["tool_missing"]
@@ -80,11 +82,13 @@ async def test_an_approved_call_without_its_tool_is_held_until_a_worker_has_the_
 async def test_a_call_of_an_agent_that_only_another_worker_serves_is_held_and_runs_there(serve: Serve) -> None:
     """The name of the agent is known from the invocation itself, so it is not an error."""
     till = Till()
-    invocation, queue = await start_and_wait(serve, payer(till, PAY))
-    async with serve(Agent(name="other", model=ScriptedModel()), task_queue=queue, adopt=[invocation], settings=QUICK):
+    invocation, queue = await start_and_stop_worker(serve, payer(till, PAY))
+    async with serve(
+        Agent(name="other", model=ScriptedModel()), task_queue=queue, adopt=[invocation], settings=QUICK_SETTINGS
+    ):
         await invocation.approve("fc-1")
-        assert (await held(invocation))["reason"] == "agent_missing"
-        async with serve(payer(till, says("Paid.")), task_queue=queue, adopt=[invocation], settings=QUICK):
+        assert (await wait_for_hold(invocation))["reason"] == "agent_missing"
+        async with serve(payer(till, says("Paid.")), task_queue=queue, adopt=[invocation], settings=QUICK_SETTINGS):
             assert (await invocation.result()).text == "Paid."
     assert till.paid == [5]
 
@@ -93,13 +97,13 @@ async def test_an_agent_that_may_not_be_announced_yet_is_held(serve: Serve, monk
     """The directory of agents is new after the server's database was emptied. No client or worker relies on it then."""
     monkeypatch.setattr(agent_directory, "SETTLED_S", 3_600)
     monkeypatch.setattr(agent_directory, "GRACE_S", ())
-    async with serve(Agent(name="other", model=ScriptedModel()), settings=QUICK) as env:
+    async with serve(Agent(name="other", model=ScriptedModel()), settings=QUICK_SETTINGS) as env:
         invocation = await start_raw(env.client, "early", {"agent": "newcomer", "message": "hi"})
         starting = asyncio.create_task(env.client.start("newcomer", "hi"))
-        [hold] = await until(lambda: env.client.held.holds(invocation.id), "a hold")
+        [hold] = await wait_until(lambda: env.client.held.holds(invocation.id), "a hold")
         assert hold["reason"] == "agent_missing"
         newcomer = Agent(name="newcomer", model=ScriptedModel(says("Hello."), says("Hello.")))
-        async with serve(newcomer, task_queue=env.client.task_queue, adopt=[invocation], settings=QUICK):
+        async with serve(newcomer, task_queue=env.client.task_queue, adopt=[invocation], settings=QUICK_SETTINGS):
             assert (await invocation.result()).text == "Hello."
             assert (await (await starting).result()).text == "Hello."
 
@@ -116,8 +120,8 @@ async def test_workers_with_different_agents_can_share_a_task_queue(serve: Serve
         return Agent(name=name, model=FunctionModel(act), tools=[FunctionTool(till.pay, effect="once")])
 
     async with (
-        serve(spender("left"), settings=QUICK) as env,
-        serve(spender("right"), task_queue=env.client.task_queue, settings=QUICK),
+        serve(spender("left"), settings=QUICK_SETTINGS) as env,
+        serve(spender("right"), task_queue=env.client.task_queue, settings=QUICK_SETTINGS),
     ):
         runs = [env.client.run(name, "pay") for name in ("left", "right") * 5]
         assert [result.text for result in await asyncio.gather(*runs)] == ["Paid."] * 10
@@ -132,13 +136,15 @@ async def test_a_held_call_whose_worker_is_lost_is_not_repeated(serve: Serve) ->
         paid.append(amount)
         time.sleep(2)  # noqa: ASYNC251  # stops the heartbeats, so that the worker counts as lost
 
-    invocation, queue = await start_and_wait(serve, payer(Till(), PAY, heartbeat_timeout=timedelta(seconds=1)))
-    async with serve(Agent(name="agent", model=ScriptedModel()), task_queue=queue, verify=False, settings=QUICK):
+    invocation, queue = await start_and_stop_worker(serve, payer(Till(), PAY, heartbeat_timeout=timedelta(seconds=1)))
+    async with serve(
+        Agent(name="agent", model=ScriptedModel()), task_queue=queue, verify=False, settings=QUICK_SETTINGS
+    ):
         await invocation.approve("fc-1")
-        await held(invocation)
+        await wait_for_hold(invocation)
     model = ScriptedModel(says("Unknown."))
     after = Agent(name="agent", model=model, tools=[FunctionTool(pay, require_confirmation=True)])
-    async with serve(after, task_queue=queue, adopt=[invocation], settings=QUICK):
+    async with serve(after, task_queue=queue, adopt=[invocation], settings=QUICK_SETTINGS):
         assert (await invocation.result()).text == "Unknown."
     assert (paid, tool_responses(model.requests[0])[0]["error_type"]) == ([5], "OutcomeUnknown")
 
@@ -162,11 +168,11 @@ async def test_an_approved_call_is_held_until_its_toolset_is_back(serve: Serve) 
     till = Till()
     toolset = Away(till)
     agent = Agent(name="agent", model=ScriptedModel(PAY, says("Paid.")), tools=[toolset])
-    async with serve(agent, settings=QUICK) as env:
-        invocation = await until_waiting(env.client.start("agent", "go"), "fc-1")
+    async with serve(agent, settings=QUICK_SETTINGS) as env:
+        invocation = await start_and_wait(env.client.start("agent", "go"), "fc-1")
         toolset.is_away = True
         await invocation.approve("fc-1")
-        assert (await held(invocation))["reason"] == "toolset_failed"
+        assert (await wait_for_hold(invocation))["reason"] == "toolset_failed"
         toolset.is_away = False
         assert (await invocation.result()).text == "Paid."
     assert till.paid == [5]
@@ -186,14 +192,14 @@ async def test_a_worker_that_stops_before_the_tool_starts_leaves_the_call_to_the
     till = Till()
     toolset = Silent(till)
     agent = Agent(name="agent", model=ScriptedModel(PAY), tools=[toolset])
-    hurried = {"verify": False, "graceful_shutdown_timeout": timedelta(seconds=0.1), "settings": QUICK}
+    hurried = {"verify": False, "graceful_shutdown_timeout": timedelta(seconds=0.1), "settings": QUICK_SETTINGS}
     async with serve(agent, **hurried) as env:
-        invocation = await until_waiting(env.client.start("agent", "go"), "fc-1")
+        invocation = await start_and_wait(env.client.start("agent", "go"), "fc-1")
         toolset.is_away = True
         await invocation.approve("fc-1")
         await listing.wait()
     after = Agent(name="agent", model=ScriptedModel(says("Paid.")), tools=[Away(till)])
-    async with serve(after, task_queue=env.client.task_queue, adopt=[invocation], settings=QUICK):
+    async with serve(after, task_queue=env.client.task_queue, adopt=[invocation], settings=QUICK_SETTINGS):
         assert (await invocation.result()).text == "Paid."
     assert till.paid == [5]
 
@@ -224,9 +230,9 @@ async def test_a_model_call_is_held_until_its_toolset_is_back(serve: Serve) -> N
     toolset = Away(till)
     toolset.is_away = True
     model = ScriptedModel(says("Hello."))
-    async with serve(Agent(name="agent", model=model, tools=[toolset]), settings=QUICK) as env:
+    async with serve(Agent(name="agent", model=model, tools=[toolset]), settings=QUICK_SETTINGS) as env:
         invocation = await env.client.start("agent", "go")
-        hold = await held(invocation)
+        hold = await wait_for_hold(invocation)
         assert hold["reason"] == "toolset_failed"
         assert hold["message"].startswith("Toolset Away did not list its tools: OSError at ")
         assert model.requests == []
@@ -253,17 +259,17 @@ class Outage(ScriptedModel):
 async def test_a_model_outage_holds_the_invocation_and_adds_no_history(serve: Serve) -> None:
     """The history has only the attempt that reported the hold."""
     model = Outage(says("Hello."))
-    async with serve(Agent(name="agent", model=model), settings=QUICK) as env:
+    async with serve(Agent(name="agent", model=model), settings=QUICK_SETTINGS) as env:
         invocation = await env.client.start("agent", "go")
-        hold = await held(invocation)
+        hold = await wait_for_hold(invocation)
         assert (hold["reason"], hold["message"]) == ("model_unavailable", "The model is overloaded (503).")
-        refused, events = model.refused, await event_count(invocation)
+        refused, events = model.refused, await count_events(invocation)
 
         async def tried_again() -> bool:
             return model.refused >= refused + 5
 
-        await until(tried_again, "more attempts")
-        assert await event_count(invocation) == events
+        await wait_until(tried_again, "more attempts")
+        assert await count_events(invocation) == events
         model.is_down = False
         assert (await invocation.result()).text == "Hello."
         described = await invocation.handle.describe()
@@ -274,31 +280,31 @@ async def test_a_model_outage_holds_the_invocation_and_adds_no_history(serve: Se
 async def test_a_short_model_outage_is_not_recorded(serve: Serve) -> None:
     """Up to three failed attempts are retries of one activity, which add no history events."""
     model = ScriptedModel(*[ModelOverloaded("Busy.")] * 3, says("Hello."), says("Hello."))
-    async with serve(Agent(name="agent", model=model), settings=QUICK) as env:
+    async with serve(Agent(name="agent", model=model), settings=QUICK_SETTINGS) as env:
         invocation = await env.client.start("agent", "go")
         assert (await invocation.result()).text == "Hello."
         assert len(model.requests) == 4
-        undisturbed = await ended(env.client.start("agent", "go"))
-        assert await event_count(invocation) == await event_count(undisturbed)
+        undisturbed = await start_and_finish(env.client.start("agent", "go"))
+        assert await count_events(invocation) == await count_events(undisturbed)
         assert [event.author for event in (await invocation.log()).state.events] == ["user", "agent"]
 
 
 async def test_a_hold_ends_with_its_reason_when_its_time_is_up(serve: Serve) -> None:
     """The invocation fails as it would have failed without a hold."""
-    short = quick(limit=timedelta(milliseconds=300))
+    short = make_quick_settings(limit=timedelta(milliseconds=300))
     async with serve(Agent(name="agent", model=Outage()), settings=short) as env:
-        error = await failure(await env.client.start("agent", "go"))
+        error = await catch_failure(await env.client.start("agent", "go"))
         assert (error.type, error.message) == ("ModelUnavailable", "The model is overloaded (503).")
 
 
 async def test_an_abandoned_held_model_call_fails_the_invocation(serve: Serve) -> None:
     """The failure has the reason of the hold."""
-    async with serve(Agent(name="agent", model=Outage()), settings=QUICK) as env:
+    async with serve(Agent(name="agent", model=Outage()), settings=QUICK_SETTINGS) as env:
         invocation = await env.client.start("agent", "go")
-        await held(invocation)
+        await wait_for_hold(invocation)
         [given_up] = await env.client.held.give_up(invocation.id)
         assert given_up["reason"] == "model_unavailable"
-        error = await failure(invocation)
+        error = await catch_failure(invocation)
         assert error.type == "ModelUnavailable"
         assert error.message == "The model is overloaded (503). An operator gave up waiting."
 
@@ -306,51 +312,51 @@ async def test_an_abandoned_held_model_call_fails_the_invocation(serve: Serve) -
 async def test_giving_up_without_a_hold_is_ignored(serve: Serve) -> None:
     """The signal leaves a waiting invocation unchanged."""
     async with serve(payer(Till(), PAY, says("Paid."))) as env:
-        invocation = await until_waiting(env.client.start("agent", "go"), "fc-1")
+        invocation = await start_and_wait(env.client.start("agent", "go"), "fc-1")
         assert await env.client.held.give_up(invocation.id) == []
         await invocation.handle.signal("give_up")
-        assert await ignored(invocation, 1) == ["InvalidAnswer"]
+        assert await wait_for_ignored_answers(invocation, 1) == ["InvalidAnswer"]
         assert (await approve_and_finish(invocation, "fc-1")).text == "Paid."
 
 
 async def test_an_attempt_can_be_made_at_once(serve: Serve) -> None:
     """`retry` does not wait for the pause between two attempts, and adds nothing to the history."""
     model = Outage(says("Hello."))
-    slow = quick(retries=Retries(initial_interval=timedelta(hours=1)))
+    slow = make_quick_settings(retries=Retries(initial_interval=timedelta(hours=1)))
     async with serve(Agent(name="agent", model=model), settings=slow) as env:
         invocation = await env.client.start("agent", "go")
 
         async def is_paused() -> bool:
             return model.refused > 4
 
-        await until(is_paused, "an attempt while the call was held")
+        await wait_until(is_paused, "an attempt while the call was held")
         model.is_down = False
 
         async def retried() -> bool:
             return bool(await env.client.held.retry(invocation.id))
 
-        await until(retried, "a pending attempt")
+        await wait_until(retried, "a pending attempt")
         assert (await invocation.result()).text == "Hello."
 
 
 async def test_an_attempt_that_is_due_stays_in_its_task_queue(serve: Serve) -> None:
     """Retrying again and again does not keep busy workers from the call."""
     model = Outage()
-    slow = quick(retries=Retries(initial_interval=timedelta(hours=1)))
+    slow = make_quick_settings(retries=Retries(initial_interval=timedelta(hours=1)))
     async with serve(Agent(name="agent", model=model), settings=slow, verify=False) as env:
         invocation = await env.client.start("agent", "go")
 
         async def is_paused() -> bool:
             return model.refused > 4
 
-        await until(is_paused, "an attempt while the call was held")
-    await until(lambda: env.client.held.retry(invocation.id), "a pending attempt")
+        await wait_until(is_paused, "an attempt while the call was held")
+    await wait_until(lambda: env.client.held.retry(invocation.id), "a pending attempt")
 
     async def due() -> list[PendingRetry]:
         retries, _ = await fetch_retries(env.temporal, invocation.id)
         return [retry for retry in retries if retry.is_due]
 
-    queued = await until(due, "an attempt that is due")
+    queued = await wait_until(due, "an attempt that is due")
     assert await env.client.held.retry(invocation.id) == queued
     assert await due() == queued
     await invocation.handle.terminate()
@@ -363,15 +369,15 @@ async def test_another_calls_deadline_passes_during_a_hold(serve: Serve) -> None
     asking = LongRunningFunctionTool(ask, deadline=timedelta(milliseconds=500))
     toolset = Away(till)
     agent = Agent(name="agent", model=ScriptedModel(both, says("Done.")), tools=[toolset, asking])
-    async with serve(agent, settings=QUICK) as env:
-        invocation = await until_waiting(env.client.start("agent", "go"), "fc-1", "fc-2")
+    async with serve(agent, settings=QUICK_SETTINGS) as env:
+        invocation = await start_and_wait(env.client.start("agent", "go"), "fc-1", "fc-2")
         toolset.is_away = True
         await invocation.approve("fc-1")
-        await held(invocation)
+        await wait_for_hold(invocation)
 
         async def is_expired() -> bool:
             return (await invocation.log()).state.calls["fc-2"].expired
 
-        await until(is_expired, "the deadline of fc-2")
+        await wait_until(is_expired, "the deadline of fc-2")
         toolset.is_away = False
         assert (await invocation.result()).text == "Done."

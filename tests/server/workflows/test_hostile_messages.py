@@ -6,18 +6,17 @@ import pytest
 from temporalio.client import Client, WorkflowHandle, WorkflowQueryFailedError, WorkflowUpdateFailedError
 from temporalio.service import RPCError
 
-from tests.agents import PAY, payer
+from tests.agents import PAY, Till, payer
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import (
-    Till,
-    bytes_of,
-    event_count,
-    ignored,
-    quiet,
-    refusal,
-    stuck_tasks,
-    until_waiting,
-    waiting,
+from tests.steps import (
+    catch_refusal,
+    count_events,
+    find_stuck_tasks,
+    make_raw_payload,
+    start_and_wait,
+    wait_for_calls,
+    wait_for_ignored_answers,
+    wait_until_quiet,
 )
 from waystation.client.agent_client import AgentClient, Invocation
 from waystation.testing import AgentEnvironment, says
@@ -31,31 +30,31 @@ def approve_with(response: bytes) -> bytes:
 
 
 UNREADABLE: dict[str, list[Any]] = {
-    "broken JSON": [bytes_of(b'{"function_call_id": ')],
-    "nothing": [bytes_of(b"")],
-    "not UTF-8": [bytes_of(b'{"function_call_id": "\xff\xfe", "action": "approve"}')],
-    "a byte order mark": [bytes_of(b"\xef\xbb\xbf" + GOOD)],
-    "trailing bytes": [bytes_of(GOOD + b"}")],
+    "broken JSON": [make_raw_payload(b'{"function_call_id": ')],
+    "nothing": [make_raw_payload(b"")],
+    "not UTF-8": [make_raw_payload(b'{"function_call_id": "\xff\xfe", "action": "approve"}')],
+    "a byte order mark": [make_raw_payload(b"\xef\xbb\xbf" + GOOD)],
+    "trailing bytes": [make_raw_payload(GOOD + b"}")],
     "wrong shape": [["fc-1", "approve"]],
     "null": [None],
     "a number": [5],
-    "NaN": [bytes_of(approve_with(b'{"n": NaN}'))],
-    "infinity": [bytes_of(approve_with(b'{"n": Infinity}'))],
-    "a number that overflows": [bytes_of(approve_with(b'{"n": 1e400}'))],
-    "a lone surrogate": [bytes_of(approve_with(b'{"s": "\\ud800"}'))],
-    "an integer of 5,000 digits": [bytes_of(approve_with(b'{"n": ' + b"9" * 5_000 + b"}"))],
-    "nesting 190 deep": [bytes_of(approve_with(b'{"a":' * 190 + b"1" + b"}" * 190))],
-    "nesting 1,000 deep": [bytes_of(approve_with(b"[" * 1_000 + b"]" * 1_000))],
-    "nesting 100,000 deep": [bytes_of(b"[" * 100_000)],
-    "an unknown encoding": [bytes_of(GOOD, b"binary/encrypted")],
-    "binary": [bytes_of(GOOD, b"binary/plain")],
-    "Temporal's null": [bytes_of(b"", b"binary/null")],
-    "protobuf": [bytes_of(b"\x0a\x04fc-1", b"binary/protobuf")],
-    "no encoding": [bytes_of(GOOD, None)],
-    "an encoding that is not text": [bytes_of(GOOD, b"\xff\xfe")],
+    "NaN": [make_raw_payload(approve_with(b'{"n": NaN}'))],
+    "infinity": [make_raw_payload(approve_with(b'{"n": Infinity}'))],
+    "a number that overflows": [make_raw_payload(approve_with(b'{"n": 1e400}'))],
+    "a lone surrogate": [make_raw_payload(approve_with(b'{"s": "\\ud800"}'))],
+    "an integer of 5,000 digits": [make_raw_payload(approve_with(b'{"n": ' + b"9" * 5_000 + b"}"))],
+    "nesting 190 deep": [make_raw_payload(approve_with(b'{"a":' * 190 + b"1" + b"}" * 190))],
+    "nesting 1,000 deep": [make_raw_payload(approve_with(b"[" * 1_000 + b"]" * 1_000))],
+    "nesting 100,000 deep": [make_raw_payload(b"[" * 100_000)],
+    "an unknown encoding": [make_raw_payload(GOOD, b"binary/encrypted")],
+    "binary": [make_raw_payload(GOOD, b"binary/plain")],
+    "Temporal's null": [make_raw_payload(b"", b"binary/null")],
+    "protobuf": [make_raw_payload(b"\x0a\x04fc-1", b"binary/protobuf")],
+    "no encoding": [make_raw_payload(GOOD, None)],
+    "an encoding that is not text": [make_raw_payload(GOOD, b"\xff\xfe")],
     "zero arguments": [],
     "two arguments": [{"function_call_id": "fc-1", "action": "approve"}, {"by": "eve"}],
-    "two broken arguments": [bytes_of(b"{"), bytes_of(b"{", b"binary/encrypted")],
+    "two broken arguments": [make_raw_payload(b"{"), make_raw_payload(b"{", b"binary/encrypted")],
     "1.9 MB": [{"function_call_id": "fc-1", "action": "approve", "comment": "x" * 1_900_000}],
 }
 """Values that are not answers, though some are almost valid."""
@@ -63,19 +62,19 @@ UNREADABLE: dict[str, list[Any]] = {
 
 async def start_waiting(client: AgentClient) -> Invocation:
     """Start an invocation and wait until its payment waits."""
-    invocation = await until_waiting(client.start("payer", "pay 5"), "fc-1")
-    await quiet(invocation)
+    invocation = await start_and_wait(client.start("payer", "pay 5"), "fc-1")
+    await wait_until_quiet(invocation)
     return invocation
 
 
 async def approve_and_finish(invocation: Invocation, till: Till) -> None:
     """Approve the payment, and verify that it happened once and nothing failed."""
-    await waiting(invocation, "fc-1")
+    await wait_for_calls(invocation, "fc-1")
     assert till.paid == []
     await invocation.approve("fc-1")
     assert (await invocation.result()).text == "Paid."
     assert till.paid == [5]
-    assert stuck_tasks(await invocation.history()) == []
+    assert find_stuck_tasks(await invocation.history()) == []
 
 
 async def test_an_invalid_signal_is_recorded_as_ignored(serve: Serve) -> None:
@@ -85,7 +84,7 @@ async def test_an_invalid_signal_is_recorded_as_ignored(serve: Serve) -> None:
         invocation = await start_waiting(env.client)
         for number, (form, arguments) in enumerate(UNREADABLE.items(), 1):
             await invocation.handle.signal("answer", args=arguments)
-            assert await ignored(invocation, number) == ["InvalidAnswer"] * number, form
+            assert await wait_for_ignored_answers(invocation, number) == ["InvalidAnswer"] * number, form
         await approve_and_finish(invocation, till)
 
 
@@ -94,13 +93,13 @@ async def test_an_invalid_update_is_refused_without_a_trace(serve: Serve) -> Non
     till = Till()
     async with serve(payer(till.pay, PAY, says("Paid."))) as env:
         invocation = await start_waiting(env.client)
-        before = await event_count(invocation)
+        before = await count_events(invocation)
         for form, arguments in UNREADABLE.items():
-            error = await refusal(invocation.handle.execute_update("submit_answer", args=arguments))
+            error = await catch_refusal(invocation.handle.execute_update("submit_answer", args=arguments))
             # The SDK itself refuses several arguments.
             several = form.startswith("two")
             assert error == "InvalidAnswer" or (several and error in ("TypeError", "RuntimeError")), form
-        assert await event_count(invocation) == before
+        assert await count_events(invocation) == before
         await approve_and_finish(invocation, till)
 
 
@@ -113,7 +112,7 @@ async def test_a_signal_with_another_name_is_recorded_as_ignored(serve: Serve) -
         names = ["approve", "ANSWER", "submit_answer", " ", "a" * 200, "é\u202e", "__temporal_x", "__stack_trace"]
         for number, name in enumerate(names, 1):
             await invocation.handle.signal(name, answer)
-            assert await ignored(invocation, number) == ["InvalidAnswer"] * number, name
+            assert await wait_for_ignored_answers(invocation, number) == ["InvalidAnswer"] * number, name
         with pytest.raises(RPCError):
             await invocation.handle.signal("", answer)
         await approve_and_finish(invocation, till)
@@ -143,11 +142,11 @@ async def test_unknown_updates_are_refused_without_a_trace(serve: Serve) -> None
     till = Till()
     async with serve(payer(till.pay, PAY, says("Paid."))) as env:
         invocation = await start_waiting(env.client)
-        before = await event_count(invocation)
+        before = await count_events(invocation)
         for name in ("approve", "answer", "__temporal_x", "x" * 200):
             with pytest.raises(WorkflowUpdateFailedError):
                 await invocation.handle.execute_update(name, {"function_call_id": "fc-1", "action": "approve"})
-        assert await event_count(invocation) == before
+        assert await count_events(invocation) == before
         await approve_and_finish(invocation, till)
 
 
@@ -156,15 +155,15 @@ async def test_hostile_queries_fail_for_their_sender(serve: Serve) -> None:
     till = Till()
     async with serve(payer(till.pay, PAY, says("Paid."))) as env:
         invocation = await start_waiting(env.client)
-        before = await event_count(invocation)
+        before = await count_events(invocation)
         queries: list[tuple[str, list[Any]]] = [
             ("nothing", []),
             ("__temporal_x", []),
             ("events", ["first"]),
-            ("events", [bytes_of(b"{")]),
-            ("events", [bytes_of(b"1", b"binary/encrypted")]),
+            ("events", [make_raw_payload(b"{")]),
+            ("events", [make_raw_payload(b"1", b"binary/encrypted")]),
             ("events", [0, 1, 2]),
-            ("state", [bytes_of(b"\xff")]),
+            ("state", [make_raw_payload(b"\xff")]),
         ]
         for name, arguments in queries:
             with pytest.raises(WorkflowQueryFailedError):
@@ -172,7 +171,7 @@ async def test_hostile_queries_fail_for_their_sender(serve: Serve) -> None:
         assert len(await invocation.handle.query("events")) == 3
         assert len(await invocation.handle.query("events", -5)) == 3
         assert await invocation.handle.query("events", 10**9) == []
-        assert await event_count(invocation) == before
+        assert await count_events(invocation) == before
         await approve_and_finish(invocation, till)
 
 
@@ -185,5 +184,5 @@ async def test_signals_before_the_first_workflow_task_do_no_harm(serve: Serve) -
     for arguments in (UNREADABLE["broken JSON"], UNREADABLE["zero arguments"], UNREADABLE["two arguments"]):
         await invocation.handle.signal("answer", args=arguments)
     async with serve(payer(till.pay, PAY, says("Paid.")), task_queue=queue, adopt=[invocation]):
-        assert await ignored(invocation, 3) == ["InvalidAnswer"] * 3
+        assert await wait_for_ignored_answers(invocation, 3) == ["InvalidAnswer"] * 3
         await approve_and_finish(invocation, till)

@@ -2,8 +2,8 @@
 
 import pytest
 
+from tests.agents import Till
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Till
 from waystation.activities import tool_caller
 from waystation.activities.model_call import model_caller
 from waystation.agents import Agent

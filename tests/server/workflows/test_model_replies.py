@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from google.genai import types
 
+from tests.agents import Till
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import QUICK, Till, failure, tool_responses
-from tests.steps import run
+from tests.steps import QUICK_SETTINGS, catch_failure, run, tool_responses
 from waystation.agents import Agent
 from waystation.core.budget import Budget, Price
 from waystation.core.contract import ActivitySettings, InvocationResult, parts_of, text_of
@@ -242,7 +242,7 @@ async def test_a_reply_that_is_too_large_fails_the_invocation(serve: Serve) -> N
     """The reply cannot be recorded, so the invocation does not complete without it."""
     agent, _ = payer(Till(), replies({"text": "x" * 2_000_000}))
     async with serve(agent) as env:
-        error = await failure(await env.client.start("payer", "pay"))
+        error = await catch_failure(await env.client.start("payer", "pay"))
         assert (error.type, error.message.partition(". ")[0]) == (
             "ModelFailed",
             "The model's reply has 2,000,038 bytes; at most 1,000,000 can be recorded",
@@ -282,7 +282,7 @@ async def test_an_endless_stream_is_stopped_at_the_size_limit(serve: Serve) -> N
     """The invocation fails as soon as the text is too large, and the model is not called again."""
     model = Babbler("x" * 300_000)
     async with serve(Agent(name="babbler", model=model)) as env:
-        error = await failure(await env.client.start("babbler", "talk", streaming=True))
+        error = await catch_failure(await env.client.start("babbler", "talk", streaming=True))
         assert error.type == "ModelFailed"
         assert error.message.startswith("The model's reply has more than 1,000,000 bytes; ")
         assert model.chunks == 4
@@ -298,7 +298,7 @@ async def test_a_reply_that_takes_too_long_is_stopped_at_the_time_limit(serve: S
             await asyncio.Event().wait()
         return says("Done.")
 
-    settings = replace(QUICK, activity=ActivitySettings(model_timeout=timedelta(seconds=0.05)))
+    settings = replace(QUICK_SETTINGS, activity=ActivitySettings(model_timeout=timedelta(seconds=0.05)))
     async with serve(Agent(name="slow", model=FunctionModel(reply)), settings=settings) as env:
         invocation = await env.client.start("slow", "talk")
         assert (await invocation.result()).text == "Done."

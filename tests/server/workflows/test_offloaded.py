@@ -10,17 +10,17 @@ from temporalio.common import RawValue
 from temporalio.converter import StorageDriverClaim, StorageDriverRetrieveContext
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import (
+from tests.steps import (
     approve_and_finish,
-    ended,
-    files_in,
-    ignored,
-    quiet,
-    stuck_tasks,
+    find_stuck_tasks,
+    list_files,
+    run,
+    start_and_finish,
+    start_and_wait,
     tool_responses,
-    until_waiting,
+    wait_for_ignored_answers,
+    wait_until_quiet,
 )
-from tests.steps import run
 from waystation.agents import Agent
 from waystation.client.agent_client import AgentClient
 from waystation.core.contract import WORKFLOW
@@ -112,10 +112,10 @@ async def test_a_forged_reference_blocks_nothing(serve: Serve) -> None:
         return {"status": "pending"}
 
     async with serve(Agent(name="asker", model=model, tools=[LongRunningFunctionTool(ask)])) as env:
-        invocation = await until_waiting(env.client.start("asker", "go"), "fc-1")
+        invocation = await start_and_wait(env.client.start("asker", "go"), "fc-1")
         for number, (form, reference) in enumerate(FORGED.items(), 1):
             await invocation.handle.signal("answer", reference)
-            assert len(await ignored(invocation, number)) == number, form
+            assert len(await wait_for_ignored_answers(invocation, number)) == number, form
         assert (await approve_and_finish(invocation)).text == "Done."
 
 
@@ -127,7 +127,7 @@ async def test_a_missing_store_fails_only_the_workflow_task(serve: Serve, tmp_pa
 
     model = ScriptedModel(calls(("read", {})), says("Read."))
     async with serve(Agent(name="reader", model=model, tools=[read])) as env:
-        invocation = await ended(env.client.start("reader", "read"))
+        invocation = await start_and_finish(env.client.start("reader", "read"))
         other = await AgentClient.connect(address=env.server.address, store=tmp_path)
         with pytest.raises(StoreFailed, match=r"does not have .*--store"):
             await other.invocation(invocation.id).log()
@@ -161,7 +161,7 @@ async def test_payloads_are_offloaded_from_the_configured_size(tmp_path: Path, o
     converter = offloading(Blobs(tmp_path), over=10_000)
     [stored] = await converter.encode([RawValue(payload_of(10_000 + over))])
     assert is_reference(stored) is offloaded
-    assert len(files_in(tmp_path)) == offloaded
+    assert len(list_files(tmp_path)) == offloaded
     assert await retrieve_payloads([stored], converter) == [payload_of(10_000 + over)]
 
 
@@ -208,8 +208,8 @@ async def test_an_unavailable_store_pauses_an_invocation_and_is_named(
     agent = Agent(name="reader", model=model, tools=[read, LongRunningFunctionTool(ask)])
     store, away = tmp_path / "store", tmp_path / "away"
     async with serve(agent, store=store, tasks_may_fail=True) as env:
-        invocation = await until_waiting(env.client.start("reader", "read"), "fc-2")
-        await quiet(invocation)
+        invocation = await start_and_wait(env.client.start("reader", "read"), "fc-2")
+        await wait_until_quiet(invocation)
         store.rename(away)
         store.write_text("no folder")
         with pytest.raises(StoreFailed, match=rf"The store at file://{store} failed: .* see --store"):
@@ -227,7 +227,7 @@ async def test_an_unavailable_store_pauses_an_invocation_and_is_named(
         monkeypatch.setattr(Blobs, "get", back_once_missed)
         await invocation.approve("fc-2", signal=True)
         assert ((await invocation.result()).text, ran) == ("Done.", [1])
-        [reason] = stuck_tasks(await invocation.history())
+        [reason] = find_stuck_tasks(await invocation.history())
         assert f"The store at file://{store} failed: " in reason
         assert len((await invocation.log()).state.events) > 3
 

@@ -10,17 +10,17 @@ from temporalio import activity
 from temporalio.client import WorkflowHistory
 
 from tests.server.conftest import Serve, verify_tree
-from tests.server.workflows.outside import (
-    LATE,
-    QUICK,
+from tests.steps import (
+    PATIENT_SETTINGS,
+    QUICK_SETTINGS,
     approve_and_finish,
-    ended,
-    held,
     limit_quick_calls,
+    start_and_finish,
+    start_and_get_call,
+    start_and_wait,
     tool_responses,
-    until,
-    until_call,
-    until_waiting,
+    wait_for_hold,
+    wait_until,
 )
 from waystation.agents import Agent, BaseAgent, ParallelAgent
 from waystation.core.contract import WORKFLOW
@@ -67,7 +67,7 @@ def kinds(history: WorkflowHistory) -> Counter[str]:
 async def test_a_quick_call_adds_one_event(serve: Serve) -> None:
     """The call is recorded in a marker, and the next model call is scheduled in the same workflow task."""
     agent, model = looker()
-    async with serve(agent, **CACHED, settings=LATE) as env:
+    async with serve(agent, **CACHED, settings=PATIENT_SETTINGS) as env:
         invocation = await env.client.start("looker", "look")
         assert (await invocation.result()).text == "Seen."
         history = await invocation.history()
@@ -81,7 +81,7 @@ async def test_a_worker_without_a_cache_runs_ordinary_activities(serve: Serve) -
     """The SDK could cancel its local activities, and repeat them only after the timeout of the workflow task."""
     agent, _ = looker()
     async with serve(agent, max_cached_workflows=0) as env:
-        invocation = await ended(env.client.start("looker", "look"))
+        invocation = await start_and_finish(env.client.start("looker", "look"))
         assert kinds(await invocation.history()) == {"call_model": 2, "marker": 0, "looker.look": 1}
 
 
@@ -97,7 +97,7 @@ async def test_quick_calls_of_one_reply_run_in_one_workflow_task(serve: Serve) -
         return place
 
     agent, model = looker(quick(look), times=5)
-    async with serve(agent, **CACHED, settings=LATE) as env:
+    async with serve(agent, **CACHED, settings=PATIENT_SETTINGS) as env:
         invocation = await env.client.start("looker", "look")
         assert (await invocation.result()).text == "Seen."
         history, log = await invocation.history(), await invocation.log()
@@ -140,12 +140,12 @@ async def test_a_call_without_its_tool_is_held_like_any_other(serve: Serve) -> N
         return calls(("look", {"place": "p0"}))
 
     agent = Agent(name="looker", model=FunctionModel(deploy), tools=tools)
-    async with serve(agent, **CACHED, settings=QUICK, verify=False) as env:
+    async with serve(agent, **CACHED, settings=QUICK_SETTINGS, verify=False) as env:
         invocation = await env.client.start("looker", "look")
-        assert (await held(invocation))["reason"] == "tool_missing"
+        assert (await wait_for_hold(invocation))["reason"] == "tool_missing"
         agent.tools, tools = tools, []
         await invocation.result()
-        await verify_tree(invocation, QUICK.workflow)
+        await verify_tree(invocation, QUICK_SETTINGS.workflow)
         assert kinds(await invocation.history())["marker"] == 1
 
 
@@ -173,8 +173,8 @@ async def test_calls_of_one_reply_may_end_in_different_ways(serve: Serve) -> Non
     tools = [quick(retry, retries=1), quick(long), quick(refuse), ordinary, quick(look)]
     names = ["retry", "long", "refuse", "ordinary", "look"]
     model = ScriptedModel(calls(*((name, {"place": "p"}) for name in names)), says("Seen."))
-    async with serve(Agent(name="looker", model=model, tools=tools), **CACHED, settings=LATE) as env:
-        invocation = await ended(env.client.start("looker", "look"))
+    async with serve(Agent(name="looker", model=model, tools=tools), **CACHED, settings=PATIENT_SETTINGS) as env:
+        invocation = await start_and_finish(env.client.start("looker", "look"))
         history = await invocation.history()
     results = tool_responses(model.requests[1])
     assert [results[0], results[3], results[4]] == [{"result": "p"}, {"result": "p"}, {"place": "p"}]
@@ -195,8 +195,8 @@ async def test_a_quick_tool_may_ask_for_confirmation(serve: Serve) -> None:
         return place
 
     agent, model = looker(quick(look))
-    async with serve(agent, **CACHED, settings=LATE) as env:
-        invocation, pending = await until_call(env.client.start("looker", "look"), "fc-1")
+    async with serve(agent, **CACHED, settings=PATIENT_SETTINGS) as env:
+        invocation, pending = await start_and_get_call(env.client.start("looker", "look"), "fc-1")
         await approve_and_finish(invocation, pending.function_call_id)
         history = await invocation.history()
     assert tool_responses(model.requests[-1])[-1] == {"result": "p0"}
@@ -206,8 +206,8 @@ async def test_a_quick_tool_may_ask_for_confirmation(serve: Serve) -> None:
 async def test_a_call_that_needs_approval_is_an_ordinary_activity(serve: Serve) -> None:
     """An approval can arrive by an update that the history does not contain yet."""
     agent, _ = looker(quick(look, require_confirmation=True))
-    async with serve(agent, **CACHED, settings=LATE) as env:
-        invocation = await until_waiting(env.client.start("looker", "look"), "fc-1")
+    async with serve(agent, **CACHED, settings=PATIENT_SETTINGS) as env:
+        invocation = await start_and_wait(env.client.start("looker", "look"), "fc-1")
         await approve_and_finish(invocation, "fc-1")
         assert kinds(await invocation.history()) == {"call_model": 2, "marker": 0, "looker.look": 1}
 
@@ -221,8 +221,8 @@ async def test_a_quick_call_can_end_the_invocation(serve: Serve) -> None:
         return place
 
     agent, _ = looker(quick(look), times=2)
-    async with serve(agent, **CACHED, settings=LATE) as env:
-        invocation = await ended(env.client.start("looker", "look"))
+    async with serve(agent, **CACHED, settings=PATIENT_SETTINGS) as env:
+        invocation = await start_and_finish(env.client.start("looker", "look"))
         assert kinds(await invocation.history()) == {"call_model": 1, "marker": 2}
 
 
@@ -232,8 +232,8 @@ async def test_branches_run_quick_calls_at_the_same_time(serve: Serve) -> None:
         Agent(name=name, model=ScriptedModel(calls(("look", {"place": name})), says(name)), tools=[quick(look)])
         for name in ("left", "right")
     ]
-    async with serve(ParallelAgent(name="both", sub_agents=agents), **CACHED, settings=LATE) as env:
-        invocation = await ended(env.client.start("both", "look"))
+    async with serve(ParallelAgent(name="both", sub_agents=agents), **CACHED, settings=PATIENT_SETTINGS) as env:
+        invocation = await start_and_finish(env.client.start("both", "look"))
         assert kinds(await invocation.history())["marker"] == 2
 
 
@@ -248,8 +248,8 @@ async def test_a_worker_that_runs_only_workflows_replays_quick_calls(serve: Serv
         return "paid"
 
     agent = Agent(name="looker", model=model, tools=[quick(look), FunctionTool(pay, require_confirmation=True)])
-    async with serve(agent, **CACHED, settings=LATE, verify=False) as env:
-        invocation = await until_waiting(env.client.start("looker", "look"), "fc-2")
+    async with serve(agent, **CACHED, settings=PATIENT_SETTINGS, verify=False) as env:
+        invocation = await start_and_wait(env.client.start("looker", "look"), "fc-2")
         queue = env.client.task_queue
     parts = {"task_queue": queue, "verify": False}
     async with serve(agent, workflows=False, **parts) as env, serve(agent, activities=False, **parts):
@@ -284,7 +284,7 @@ async def test_a_quick_call_may_outlast_its_workflow_task(serve: Serve) -> None:
         async def outlasted() -> bool:
             return kinds(await invocation.history())["marker"] == 1
 
-        await until(outlasted, "a marker of the other call")
+        await wait_until(outlasted, "a marker of the other call")
         may_end.set()
         await invocation.result()
         await verify_tree(invocation, patient.workflow)

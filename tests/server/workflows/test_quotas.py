@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.agents import Till
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import QUICK, Till, event_count, failure, held
+from tests.steps import QUICK_SETTINGS, catch_failure, count_events, wait_for_hold
 from waystation.activities.model_call import metered_model
 from waystation.agents import Agent
 from waystation.core.budget import ModelLimit, PeriodBudget, Price, Quotas, Usage
@@ -24,7 +25,7 @@ def settings(place: Path, *, max_cost: float | None = None, limits: tuple[ModelL
     """Return settings with quotas, and holds that are retried soon."""
     budgets = (PeriodBudget(period="month", max_cost=max_cost),) if max_cost else ()
     quotas = Quotas(store=str(place / "quotas.db"), limits=limits, budgets=budgets, prices=PRICES)
-    return replace(QUICK, quotas=quotas)
+    return replace(QUICK_SETTINGS, quotas=quotas)
 
 
 def payer(till: Till, *replies: LlmResponse) -> Agent:
@@ -39,11 +40,11 @@ async def test_a_budget_refuses_new_invocations_and_holds_those_in_progress(serv
     pays.usage = used
     async with serve(payer(till, pays), settings=settings(tmp_path, max_cost=1.5)) as env:
         invocation, queue = await env.client.start("agent", "go"), env.client.task_queue
-        hold = await held(invocation)
+        hold = await wait_for_hold(invocation)
         assert (hold["reason"], till.paid) == ("budget_exhausted", [5])
         assert "cost 2.0000 of 1.5. The month ends at " in hold["message"]
         refused = await env.client.start("agent", "go")
-        assert (await failure(refused)).type == "BudgetExhausted"
+        assert (await catch_failure(refused)).type == "BudgetExhausted"
     async with serve(
         payer(till, says("Paid.")), settings=settings(tmp_path, max_cost=9.0), task_queue=queue, adopt=[invocation]
     ) as env:
@@ -69,7 +70,7 @@ async def test_an_attempt_that_waits_for_a_rate_limit_is_not_a_model_call(
             await first.log()
         second = await env.client.start("agent", "go")
         results = [await first.result(), await second.result()]
-        assert await event_count(first) == await event_count(second) == EVENTS
+        assert await count_events(first) == await count_events(second) == EVENTS
     assert (sorted(result.spent.model_calls for result in results if result.spent), replies) == ([1, 2], [])
 
 

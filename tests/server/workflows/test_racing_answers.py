@@ -6,19 +6,18 @@ from typing import Any
 
 import pytest
 
-from tests.agents import ASK, ask, asker, model_of, payer
+from tests.agents import ASK, Till, ask, asker, model_of, payer
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import (
-    Till,
+from tests.steps import (
     approve_and_finish,
-    ignored,
-    ignored_in,
-    refusal,
+    catch_refusal,
+    ignored_reasons,
+    start_and_wait,
     tool_responses,
-    until,
-    until_waiting,
+    wait_for_calls,
+    wait_for_ignored_answers,
     wait_for_model_calls,
-    waiting,
+    wait_until,
 )
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
@@ -33,7 +32,7 @@ PATIENT = timedelta(seconds=60)
 
 async def start_waiting(client: Any, agent: str) -> Invocation:
     """Start an invocation and wait until its only call is pending."""
-    return await until_waiting(client.start(agent, "go"), "fc-1")
+    return await start_and_wait(client.start(agent, "go"), "fc-1")
 
 
 async def task_scheduled(invocation: Invocation) -> bool:
@@ -53,7 +52,7 @@ async def test_the_first_of_two_signals_in_one_workflow_task_counts(serve: Serve
     async with serve(agent, task_queue=queue, adopt=[invocation]):
         await invocation.result()
         assert till.paid == [5]
-        assert ignored_in((await invocation.log()).state.events) == ["AlreadyAnswered"]
+        assert ignored_reasons((await invocation.log()).state.events) == ["AlreadyAnswered"]
         assert len(model_of(agent).requests) == 2
 
 
@@ -69,12 +68,12 @@ async def test_a_signal_and_an_update_in_one_workflow_task_count_once(serve: Ser
         await invocation.approve("fc-1", signal=True)
     update = asyncio.create_task(invocation.approve("fc-1", confirm_within=PATIENT))
     if not signal_first:
-        await until(lambda: task_scheduled(invocation), "the update at the server")
+        await wait_until(lambda: task_scheduled(invocation), "the update at the server")
         await invocation.approve("fc-1", signal=True)
     async with serve(agent, task_queue=queue, adopt=[invocation]):
         await invocation.result()
         [outcome] = await asyncio.gather(update, return_exceptions=True)
-        ignored_signals = ignored_in((await invocation.log()).state.events)
+        ignored_signals = ignored_reasons((await invocation.log()).state.events)
         update_counted = isinstance(outcome, dict)
         assert update_counted == (ignored_signals == ["AlreadyAnswered"])
         assert update_counted or isinstance(outcome, AlreadyAnswered)
@@ -91,7 +90,7 @@ async def test_simultaneous_progress_by_signal_and_update_reads_the_same_to_all(
     update = asyncio.create_task(
         invocation.answer("progress", "fc-1", response={"by": "update"}, wake=wake, confirm_within=PATIENT)
     )
-    await until(lambda: task_scheduled(invocation), "the update at the server")
+    await wait_until(lambda: task_scheduled(invocation), "the update at the server")
     await invocation.answer("progress", "fc-1", response={"by": "signal"}, wake=wake, signal=True)
     async with serve(agent, task_queue=queue, adopt=[invocation]):
         await update
@@ -129,13 +128,13 @@ async def test_a_reused_update_id_gets_the_first_receipt(serve: Serve) -> None:
     model = ScriptedModel(two_calls, says("Done."))
     tools = [FunctionTool(till.pay, require_confirmation=True), LongRunningFunctionTool(ask)]
     async with serve(Agent(name="payer", model=model, tools=tools)) as env:
-        invocation = await until_waiting(env.client.start("payer", "go"), "fc-1", "fc-2")
+        invocation = await start_and_wait(env.client.start("payer", "go"), "fc-1", "fc-2")
         for action in ("approve", "reject"):
             receipt = await invocation.handle.execute_update(
                 "submit_answer", {"function_call_id": "fc-1", "action": action}, id="the-same"
             )
             assert receipt["action"] == "approve"
-        await waiting(invocation, "fc-2")
+        await wait_for_calls(invocation, "fc-2")
         await approve_and_finish(invocation, "fc-2")
         assert till.paid == [5]
 
@@ -151,7 +150,7 @@ async def test_a_refused_update_id_may_be_used_again(serve: Serve) -> None:
             answer = {"function_call_id": call, "action": "approve"}
             return await invocation.handle.execute_update("submit_answer", answer, id="again")
 
-        assert await refusal(submit("fc-9")) == "UnknownCall"
+        assert await catch_refusal(submit("fc-9")) == "UnknownCall"
         assert (await submit("fc-1"))["accepted"] is True
         await invocation.result()
         assert till.paid == [5]
@@ -167,8 +166,8 @@ async def test_a_signal_before_the_call_exists_is_ignored(serve: Serve) -> None:
     invocation = await client.start("payer", "go")
     await invocation.approve("fc-1", signal=True)
     async with serve(agent, task_queue=queue, adopt=[invocation]):
-        assert await ignored(invocation, 1) == ["UnknownCall"]
-        await waiting(invocation, "fc-1")
+        assert await wait_for_ignored_answers(invocation, 1) == ["UnknownCall"]
+        await wait_for_calls(invocation, "fc-1")
         assert till.paid == []
         await approve_and_finish(invocation, "fc-1")
         assert till.paid == [5]

@@ -7,8 +7,7 @@ from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import ended, until_call, until_waiting
-from tests.steps import run
+from tests.steps import run, start_and_finish, start_and_get_call, start_and_wait
 from waystation import LangchainTool, exit_loop, get_user_choice, google_search, request_input, url_context
 from waystation.agents import Agent, LoopAgent
 from waystation.core.payload import JsonObject
@@ -22,7 +21,7 @@ async def test_a_model_asks_the_user_and_continues_with_the_answer(serve: Serve)
     """The answer is the response to `adk_request_input`, of any shape."""
     model = ScriptedModel(calls(("adk_request_input", {"message": "Which city?"})), says("Bern it is."))
     async with serve(Agent(name="guide", model=model, tools=[request_input])) as env:
-        invocation, pending = await until_call(env.client.start("guide", "Where to?"), "fc-1")
+        invocation, pending = await start_and_get_call(env.client.start("guide", "Where to?"), "fc-1")
         assert (pending.kind, pending.tool, pending.args) == (
             "long_running",
             "adk_request_input",
@@ -37,7 +36,7 @@ async def test_a_choice_waits_without_another_model_call(serve: Serve) -> None:
     """The model is called after the user's choice."""
     model = ScriptedModel(calls(("get_user_choice", {"options": ["red", "green"]})), says("Green."))
     async with serve(Agent(name="painter", model=model, tools=[get_user_choice])) as env:
-        invocation = await until_waiting(env.client.start("painter", "Paint it."), "fc-1")
+        invocation = await start_and_wait(env.client.start("painter", "Paint it."), "fc-1")
         assert len(model.requests) == 1
         await invocation.respond({"result": "green"})
         assert (await invocation.result()).text == "Green."
@@ -92,7 +91,7 @@ async def test_media_is_sent_inside_the_function_response(serve: Serve) -> None:
         gemini.reply(text="Here.")
         model = Gemini(api_key="key-for-tests", base_url=gemini.url)
         async with serve(Agent(name="artist", model=model, tools=[draw])) as env:
-            invocation = await ended(env.client.start("artist", "A cat, please."))
+            invocation = await start_and_finish(env.client.start("artist", "A cat, please."))
             drawn = (await invocation.log()).state.events[2].to_json()["content"]["parts"]
         await model.close()
     media = [{"inlineData": {"mimeType": "image/png", "data": "YWJj"}}]

@@ -9,7 +9,7 @@ from temporalio.api.history.v1 import HistoryEvent
 
 from tests.server.conftest import Serve
 from tests.server.processes.workers import until
-from tests.server.workflows.outside import approve_and_finish, ended, until_waiting
+from tests.steps import approve_and_finish, start_and_finish, start_and_wait
 from waystation.agents import Agent
 from waystation.core import ids
 from waystation.core.contract import MEMO_FILLER
@@ -82,7 +82,7 @@ async def test_an_invocation_with_tool_calls_records_no_more(
 ) -> None:
     """Each model call and each tool call is one activity, and no text is recorded more often than necessary."""
     async with serve(clerk(calls(*[("look_up", {"key": "k"})] * calls_made), says("f" * 200))) as env:
-        invocation = await ended(env.client.start("clerk", "go"))
+        invocation = await start_and_finish(env.client.start("clerk", "go"))
         count, size = recorded(await history_of(env, invocation.id))
         assert count == events
         assert size <= at_most
@@ -91,7 +91,7 @@ async def test_an_invocation_with_tool_calls_records_no_more(
 async def test_an_approval_records_no_more(serve: Serve) -> None:
     """Besides the update, an approval takes a memo, two changes of search attributes, and a timer."""
     async with serve(clerk(calls(("pay", {"key": "k"})), says("f" * 200))) as env:
-        invocation = await until_waiting(env.client.start("clerk", "go"), "fc-1")
+        invocation = await start_and_wait(env.client.start("clerk", "go"), "fc-1")
         await approve_and_finish(invocation)
         count, size = recorded(await history_of(env, invocation.id))
         assert count == 17

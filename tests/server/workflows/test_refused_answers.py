@@ -4,18 +4,18 @@ from typing import Any
 
 import pytest
 
+from tests.agents import Till
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import (
-    Till,
+from tests.steps import (
     approve_and_finish,
-    event_count,
-    ignored,
-    quiet,
-    refusal,
+    catch_refusal,
+    count_events,
     reject_and_finish,
+    start_and_wait,
     tool_responses,
-    until_waiting,
-    waiting,
+    wait_for_calls,
+    wait_for_ignored_answers,
+    wait_until_quiet,
 )
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
@@ -95,18 +95,20 @@ async def test_invalid_answers_change_nothing(serve: Serve, channel: str) -> Non
     agent, model = payer(till, says("Done."))
     refused = [*REFUSED, *(("InvalidAnswer", answer) for answer in MALFORMED)]
     async with serve(agent) as env:
-        invocation = await until_waiting(env.client.start("payer", "pay, ask, look"), "fc-1", "fc-2")
-        await quiet(invocation)
-        before = await event_count(invocation)
+        invocation = await start_and_wait(env.client.start("payer", "pay, ask, look"), "fc-1", "fc-2")
+        await wait_until_quiet(invocation)
+        before = await count_events(invocation)
         if channel == "update":
-            assert [await refusal(submit(invocation, answer)) for _, answer in refused] == [why for why, _ in refused]
-            assert await event_count(invocation) == before
+            assert [await catch_refusal(submit(invocation, answer)) for _, answer in refused] == [
+                why for why, _ in refused
+            ]
+            assert await count_events(invocation) == before
         else:
             for _, answer in refused:
                 await invocation.handle.signal("answer", answer)
-            assert await ignored(invocation, len(refused)) == [why for why, _ in refused]
+            assert await wait_for_ignored_answers(invocation, len(refused)) == [why for why, _ in refused]
         assert (till.paid, len(model.requests)) == ([], 1)
-        await waiting(invocation, "fc-1", "fc-2")
+        await wait_for_calls(invocation, "fc-1", "fc-2")
         await invocation.approve("fc-1")
         await invocation.respond({"answer": 42}, "fc-2")
         assert (await invocation.result()).text == "Done."
@@ -127,15 +129,15 @@ async def test_the_first_answer_wins(serve: Serve, channel: str, first: str) -> 
         ("DigestMismatch", {"function_call_id": "fc-1", "action": "approve", "digest": WRONG_DIGEST}),
     ]
     async with serve(agent) as env:
-        invocation = await until_waiting(env.client.start("payer", "pay, ask, look"), "fc-1", "fc-2")
+        invocation = await start_and_wait(env.client.start("payer", "pay, ask, look"), "fc-1", "fc-2")
         await submit(invocation, {"function_call_id": "fc-1", "action": first, "by": "dana"})
-        await quiet(invocation)
+        await wait_until_quiet(invocation)
         if channel == "update":
-            assert [await refusal(submit(invocation, answer)) for _, answer in later] == [why for why, _ in later]
+            assert [await catch_refusal(submit(invocation, answer)) for _, answer in later] == [why for why, _ in later]
         else:
             for _, answer in later:
                 await invocation.handle.signal("answer", answer)
-            assert await ignored(invocation, len(later)) == [why for why, _ in later]
+            assert await wait_for_ignored_answers(invocation, len(later)) == [why for why, _ in later]
         await approve_and_finish(invocation, "fc-2")
         assert till.paid == ([5] if first == "approve" else [])
         paid = {"paid": 5} if first == "approve" else {"error": "This tool call is rejected."}
@@ -148,12 +150,12 @@ async def test_a_repeated_edit_is_refused_as_already_answered(serve: Serve) -> N
     agent, _ = payer(till, says("Done."))
     async with serve(agent) as env:
         invocation = await env.client.start("payer", "pay, ask, look")
-        [call] = [c for c in await waiting(invocation, "fc-1", "fc-2") if c.function_call_id == "fc-1"]
+        [call] = [c for c in await wait_for_calls(invocation, "fc-1", "fc-2") if c.function_call_id == "fc-1"]
         edit = {"function_call_id": "fc-1", "action": "edit", "args": {"amount": 4}, "digest": call.digest}
         await submit(invocation, edit)
-        await quiet(invocation)
-        assert await refusal(submit(invocation, edit)) == "AlreadyAnswered"
-        await waiting(invocation, "fc-2")
+        await wait_until_quiet(invocation)
+        assert await catch_refusal(submit(invocation, edit)) == "AlreadyAnswered"
+        await wait_for_calls(invocation, "fc-2")
         await approve_and_finish(invocation, "fc-2")
         assert till.paid == [4]
 
@@ -162,11 +164,11 @@ async def test_a_closed_long_running_call_accepts_no_more_answers(serve: Serve) 
     """After `respond`, neither another response nor progress counts, although the invocation continues."""
     agent, model = payer(Till(), says("Done."))
     async with serve(agent) as env:
-        invocation = await until_waiting(env.client.start("payer", "pay, ask, look"), "fc-1", "fc-2")
+        invocation = await start_and_wait(env.client.start("payer", "pay, ask, look"), "fc-1", "fc-2")
         await invocation.respond({"answer": 42}, "fc-2")
-        await quiet(invocation)
+        await wait_until_quiet(invocation)
         for action in ("respond", "progress", "approve", "reject"):
             late = {"function_call_id": "fc-2", "action": action, "response": {"answer": 43}}
-            assert await refusal(submit(invocation, late)) == "AlreadyAnswered"
+            assert await catch_refusal(submit(invocation, late)) == "AlreadyAnswered"
         await reject_and_finish(invocation, "fc-1")
         assert tool_responses(model.requests[1])[1] == {"answer": 42}

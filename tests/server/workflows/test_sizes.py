@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import ignored, quiet, tool_responses, until_waiting
+from tests.steps import start_and_wait, tool_responses, wait_for_ignored_answers, wait_until_quiet
 from waystation.agents import Agent
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.agent_tool import AgentTool
@@ -29,13 +29,13 @@ async def test_an_approval_with_a_large_response_does_not_block_the_invocation(s
     model = ScriptedModel(calls(("pay", {"amount": 5})), says("Paid."))
     agent = Agent(name="payer", model=model, tools=[FunctionTool(pay, require_confirmation=True)])
     async with serve(agent) as env:
-        invocation = await until_waiting(env.client.start("payer", "pay 5"), "fc-1")
+        invocation = await start_and_wait(env.client.start("payer", "pay 5"), "fc-1")
         large = {"function_call_id": "fc-1", "action": "approve", "response": {"x": "x" * size}}
         await invocation.handle.signal("answer", large)
-        await quiet(invocation)
+        await wait_until_quiet(invocation)
         counted = size < 1_000_000
         if not counted:
-            assert await ignored(invocation, 1) == ["InvalidAnswer"]
+            assert await wait_for_ignored_answers(invocation, 1) == ["InvalidAnswer"]
             await invocation.approve("fc-1")
         assert (await invocation.result()).text == "Paid."
         assert sizes_seen == [size if counted else 0]
@@ -54,7 +54,7 @@ async def test_five_large_approvals_in_one_workflow_task_do_not_end_the_invocati
     agent = Agent(name="payer", model=model, tools=[FunctionTool(pay, require_confirmation=True)])
     async with serve(agent, verify=False) as env:
         queue = env.client.task_queue
-        invocation = await until_waiting(env.client.start("payer", "pay"), *[f"fc-{n + 1}" for n in range(5)])
+        invocation = await start_and_wait(env.client.start("payer", "pay"), *[f"fc-{n + 1}" for n in range(5)])
     for n in range(5):
         await invocation.approve(f"fc-{n + 1}", response={"x": "x" * 900_000}, signal=True)
     async with serve(agent, task_queue=queue, adopt=[invocation]):
@@ -125,7 +125,7 @@ async def test_edited_arguments_of_many_calls_in_one_workflow_task_do_not_end_th
     agent = Agent(name="writer", model=model, tools=[FunctionTool(write, require_confirmation=True)])
     async with serve(agent, verify=False) as env:
         queue = env.client.task_queue
-        invocation = await until_waiting(env.client.start("writer", "write"), *[f"fc-{n + 1}" for n in range(5)])
+        invocation = await start_and_wait(env.client.start("writer", "write"), *[f"fc-{n + 1}" for n in range(5)])
     for n in range(5):
         await invocation.answer("edit", f"fc-{n + 1}", args={"text": "x" * 900_000}, signal=True)
     async with serve(agent, task_queue=queue, adopt=[invocation]):

@@ -10,8 +10,8 @@ import pytest
 from tests.programs import command
 from tests.server.conftest import Serve
 from tests.server.processes.workers import AGENTS, Process
-from tests.server.workflows.outside import approve_and_finish, until_waiting, waiting
 from tests.server.workflows.test_continuing import ask
+from tests.steps import approve_and_finish, start_and_wait, wait_for_calls
 from waystation.agents import Agent
 from waystation.client import Invocation
 from waystation.core.log import ModelReplied
@@ -37,7 +37,7 @@ async def recorded(invocation: Invocation) -> list[list[str]]:
 async def test_the_ids_are_recorded_with_the_first_reply(serve: Serve, logs: list[MutableMapping[str, Any]]) -> None:
     """Later replies of the invocation do not repeat them, and nothing is logged."""
     async with serve(asker()) as env:
-        invocation = await until_waiting(env.client.start("asker", "go"), "fc-1")
+        invocation = await start_and_wait(env.client.start("asker", "go"), "fc-1")
         await approve_and_finish(invocation, "fc-1")
         assert await recorded(invocation) == [["payloads"], [], []]
     assert logs == []
@@ -51,7 +51,7 @@ async def test_a_worker_with_another_store_is_noticed(
     agent = asker()
     async with serve(agent, verify=False) as env:
         queue, invocation = env.client.task_queue, await env.client.start("asker", "go")
-        await waiting(invocation, "fc-1")
+        await wait_for_calls(invocation, "fc-1")
     async with serve(agent, task_queue=queue, store=tmp_path / "other", verify=False):
         await approve_and_finish(invocation, "fc-1")
         assert await recorded(invocation) == [["payloads"], [], ["payloads"]]
@@ -65,7 +65,7 @@ async def test_a_worker_and_a_client_with_another_store_start_only_without_stric
     (tmp_path / "other").mkdir()
     async with serve(asker()) as env:
         queue, invocation = env.client.task_queue, await env.client.start("asker", "go")
-        await waiting(invocation, "fc-1")
+        await wait_for_calls(invocation, "fc-1")
         where = ("--address", env.server.address, "--task-queue", queue, "--store", str(tmp_path / "other"))
         program = sys.executable, "worker.py", "--agents", str(AGENTS)
         async with Process(*program, *where, "--strict") as strict:
@@ -100,7 +100,7 @@ async def test_a_worker_starts_while_the_store_of_user_keys_is_unavailable(
     monkeypatch.setenv(USER_KEYS_VARIABLE, str(tmp_path / "user-keys.db"))
     async with serve(asker(), verify=False) as env:
         session = env.client.session(agent="asker", session_id=env.client.task_queue, user_id="ann")
-        await waiting(await session.send("go"), "fc-1")
+        await wait_for_calls(await session.send("go"), "fc-1")
         where = "--address", env.server.address, "--task-queue", env.client.task_queue, "--store", str(env.store)
         monkeypatch.setenv(USER_KEYS_VARIABLE, "postgresql://127.0.0.1:1/keys")
         async with Process(

@@ -25,9 +25,9 @@ from tests.programs import command
 from tests.server.sessions.conftest import settled_events
 from tests.server.sessions.test_conversation import words
 from tests.server.sessions.test_sending import echo
-from tests.server.workflows.outside import approve_and_finish, until, until_waiting
 from tests.server.workflows.test_codec import Veil
 from tests.server.workflows.test_continuing import ask
+from tests.steps import approve_and_finish, start_and_wait, wait_until
 from waystation.agents import Agent
 from waystation.artifacts import ObjectStoreArtifactService
 from waystation.client import AgentClient, Pruned, prune_stores, store_pruning
@@ -104,7 +104,7 @@ async def test_results_of_an_open_invocation_are_kept(own_server: EmbeddedServer
     """A result is kept at any age. When its history is gone, it is moved, and later removed."""
     blobs = Blobs(tmp_path)
     async with AgentEnvironment(large_asker("a"), server=own_server, store=tmp_path, blobs=blobs) as env:
-        invocation = await until_waiting(env.client.start("reader", "go"), "fc-2")
+        invocation = await start_and_wait(env.client.start("reader", "go"), "fc-2")
         [stored] = await blobs.list_stored()
         pruned = await prune(env.client, blobs)
         assert (pruned.kept, pruned.moved, pruned.removed) == (1, 0, 0)
@@ -123,7 +123,7 @@ async def test_a_payload_in_use_returns_from_the_trash(own_server: EmbeddedServe
     """A worker may refer to a payload while it is moved. It stays readable, and the next run moves it back."""
     blobs = Blobs(tmp_path)
     async with AgentEnvironment(large_asker("b"), server=own_server, store=tmp_path, blobs=blobs) as env:
-        invocation = await until_waiting(env.client.start("reader", "go"), "fc-2")
+        invocation = await start_and_wait(env.client.start("reader", "go"), "fc-2")
         [stored] = await blobs.list_stored()
         await blobs.discard(stored.digest)
         assert (await approve_and_finish(invocation, "fc-2")).text == "Done."
@@ -150,7 +150,7 @@ async def test_a_long_conversation_keeps_its_parts_at_any_age(
         spoken = [word[:10] for word in words(await settled_events(session))]
         digest = await blobs.put(b"nothing refers to these bytes")
         query = f"WorkflowId = '{session.id}' AND ExecutionStatus = 'Running'"
-        await until(lambda: is_one(temporal, query), "one run")
+        await wait_until(lambda: is_one(temporal, query), "one run")
         first, second = [await prune(listing(client, query), blobs) for _ in range(2)]
         assert first.histories == 1
         assert first.kept == second.kept >= 1

@@ -8,7 +8,7 @@ from temporalio.client import WorkflowFailureError, WorkflowHistory
 from temporalio.exceptions import ApplicationError
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import ended, tool_responses
+from tests.steps import start_and_finish, tool_responses
 from waystation.agents import Agent
 from waystation.artifacts import InMemoryArtifactService
 from waystation.core.contract import text_of
@@ -80,7 +80,7 @@ async def test_called_agents_share_the_artifacts_of_their_caller(serve: Serve) -
     )
     model = ScriptedModel(calls(("middle", {"request": "x"})), calls(("draw_up", {"text": "again"})), "Done.")
     async with serve(Agent(name="clerk", model=model, tools=[draw_up, AgentTool(middle)])) as env:
-        invocation = await ended(env.client.start("clerk", "report"))
+        invocation = await start_and_finish(env.client.start("clerk", "report"))
         deltas = [event.actions.artifact_delta async for event in invocation.events() if event.actions.artifact_delta]
     assert deltas == [{"report.txt": 0, "user:latest": 0}, {"report.txt": 1, "user:latest": 1}]
 
@@ -93,7 +93,7 @@ async def test_the_model_sees_the_artifacts_that_it_loads(serve: Serve) -> None:
         "Done.",
     )
     async with serve(Agent(name="clerk", model=model, tools=[draw_up, load_artifacts])) as env:
-        invocation = await ended(env.client.start("clerk", "report"))
+        invocation = await start_and_finish(env.client.start("clerk", "report"))
         first, second, third = model.requests
         assert "These artifacts exist" not in (first.system_instruction or "")
         assert '["report.txt", "user:latest"]' in (second.system_instruction or "")

@@ -11,8 +11,8 @@ from temporalio.worker import Worker
 
 from tests.server.conftest import Serve
 from tests.server.processes.agents.scheduled.agent import root_agent
-from tests.server.workflows.outside import LIMIT_S, until
 from tests.server.workflows.schedules import POLICIES, assert_same_on_replay, follow_schedule
+from tests.steps import LIMIT_S, wait_until
 from tests.tiers import drawn_examples
 from waystation.client.agent_client import Invocation
 from waystation.core.budget import Budget
@@ -35,7 +35,7 @@ async def test_an_answer_after_results_does_not_lengthen_the_work(serve: Serve) 
         budgets = [Budget(max_wall_s=2, on_exhausted=policy) if policy else Budget() for policy in POLICIES]
         invocations = [await env.client.start("scheduled", plan, budget=budget) for budget in budgets]
         for invocation in invocations:
-            await until(partial(returned, invocation), "the results")
+            await wait_until(partial(returned, invocation), "the results")
         await env.client.run("scheduled", other)
         for invocation in invocations:
             await invocation.answer("respond", "fc-1", response={"go": True}, by="ann")

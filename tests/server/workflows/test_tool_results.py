@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from tests.agents import Gate
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Gate, ended, failure, tool_responses
+from tests.steps import catch_failure, start_and_finish, tool_responses
 from waystation.agents import Agent
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.function_tool import FunctionTool
@@ -66,7 +67,7 @@ async def test_an_exception_may_end_the_invocation(serve: Serve) -> None:
     agent, model = worker_of(effects, raising(lambda: ValueError("account 12 has no money")), on_error="raise")
     async with serve(agent) as env:
         invocation = await env.client.start("worker", "work")
-        error = await failure(invocation)
+        error = await catch_failure(invocation)
         assert (error.type, error.message) == ("ValueError", "The tool 'work' raised.")
         assert (effects, len(model.requests)) == ([1], 1)
         last = (await invocation.log()).state.events[-1]
@@ -94,7 +95,7 @@ async def test_a_fatal_exception_stops_siblings_and_closes_pending_calls(serve: 
     tools = [slow, LongRunningFunctionTool(ask), FunctionTool(fail, on_error="raise")]
     async with serve(Agent(name="worker", model=model, tools=tools)) as env:
         invocation = await env.client.start("worker", "work")
-        assert (await failure(invocation)).type == "ValueError"
+        assert (await catch_failure(invocation)).type == "ValueError"
         assert (await invocation.log()).state.pending() == []
         sealed = {
             part["id"]: part["response"]
@@ -144,5 +145,5 @@ async def test_a_result_enters_the_history_once(serve: Serve) -> None:
 
     # Cached, because each step of an uncached one reads all of it anew.
     async with serve(Agent(name="worker", model=model, tools=[work]), max_cached_workflows=10) as env:
-        invocation = await ended(env.client.start("worker", "work"))
+        invocation = await start_and_finish(env.client.start("worker", "work"))
         assert sum(event.ByteSize() for event in (await invocation.history()).events) < 10_000_000

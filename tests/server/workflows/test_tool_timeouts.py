@@ -14,8 +14,9 @@ from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import PauseActivityRequest, ResetActivityRequest, UnpauseActivityRequest
 from temporalio.service import RPCError
 
+from tests.agents import Gate
 from tests.server.conftest import Serve, verify_tree
-from tests.server.workflows.outside import LIMIT_S, Gate, tool_responses
+from tests.steps import LIMIT_S, tool_responses
 from waystation.agents import Agent
 from waystation.core.contract import Settings, WorkflowSettings
 from waystation.core.payload import JsonObject

@@ -8,7 +8,7 @@ import pytest
 
 from tests.paths import ROOT
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import approve_and_finish, tool_responses, until_waiting
+from tests.steps import approve_and_finish, start_and_wait, tool_responses
 from tests.unit.tools.rest_service import body, serving, spec
 from waystation.agents import Agent
 from waystation.agents.readonly_context import ReadonlyContext
@@ -107,7 +107,7 @@ async def approved_call(serve: Serve, toolset: BaseToolset, **options: Any) -> J
     """Call and approve the toolset's tool; return the response."""
     model = ScriptedModel(calls(("pay", {})), says("done"))
     async with serve(Agent(name="a", tools=[toolset]), model=model, **options) as env:
-        invocation = await until_waiting(env.client.start("a", "go"), "fc-1")
+        invocation = await start_and_wait(env.client.start("a", "go"), "fc-1")
         await approve_and_finish(invocation, "fc-1")
     (answer,) = tool_responses(model.requests[-1])
     return answer
@@ -188,7 +188,7 @@ async def test_an_approved_call_does_not_run_on_a_tool_of_another_origin(serve: 
     bank, other = Changing("pay", name="bank", lists=True, asks=True), Changing("pay", name="other", lists=False)
     model = ScriptedModel(calls(("pay", {})), says("done"))
     async with serve(Agent(name="a", tools=[other, bank]), model=model) as env:
-        invocation = await until_waiting(env.client.start("a", "go"), "fc-1")
+        invocation = await start_and_wait(env.client.start("a", "go"), "fc-1")
         (call,) = await invocation.pending()
         assert call.tool_origin == "toolset:bank"
         other.lists = True

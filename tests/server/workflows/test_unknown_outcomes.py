@@ -9,8 +9,8 @@ import pytest
 from temporalio.client import WorkflowFailureError
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import cut, tool_responses, until, wait_for_model_calls
 from tests.server.workflows.test_continuing import start_with_cuts
+from tests.steps import force_continue_as_new, tool_responses, wait_for_model_calls, wait_until
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core.approval import ApprovalPolicy, PendingCall
@@ -57,7 +57,7 @@ async def asked(env: AgentEnvironment, invocation: Invocation) -> PendingCall:
     async def find() -> list[PendingCall]:
         return [call async for call in env.client.approvals.each(unknown=True, below=invocation.id)]
 
-    [call] = await until(find, "a question")
+    [call] = await wait_until(find, "a question")
     return call
 
 
@@ -125,7 +125,7 @@ async def test_an_answer_reaches_an_invocation_that_continued_as_new(serve: Serv
     async with serve(agent) as env:
         invocation = await start_with_cuts(env, "agent")
         question = await asked(env, invocation)
-        await cut(invocation)
+        await force_continue_as_new(invocation)
         await env.client.approvals.answer(question.approval_id, "start_again", by="olga")
         request = await wait_for_model_calls(model, 3)
         await invocation.respond({"ok": True}, "fc-2")

@@ -15,7 +15,7 @@ from temporalio.worker import Worker
 
 from tests.server.conftest import Serve
 from tests.server.user_workflow import Onboarding, Order, refuse
-from tests.server.workflows.outside import ended, reset, until_waiting
+from tests.steps import reset_run, start_and_finish, start_and_wait
 from verification.cluster.temporal_cluster import create_namespace
 from waystation import ActivityTool, Agent, ApprovalPolicy, Budget, InvocationError, NexusTool, WorkflowTool
 from waystation.core.contract import Effect
@@ -145,7 +145,7 @@ async def test_a_call_waits_for_an_operation_of_another_namespace(serve: Serve) 
     tool = NexusTool("onboard", endpoint="unknown", service="quotes", schema=CUSTOMER, approval=ApprovalPolicy())
     async with serve(Agent(name="clerk", model=model, tools=[tool])) as env, other_namespace(env) as (name, other):
         tool.endpoint = name
-        invocation = await until_waiting(env.client.start("clerk", "hi"), "fc-1")
+        invocation = await start_and_wait(env.client.start("clerk", "hi"), "fc-1")
         assert not [run async for run in other.list_workflows()]
         await invocation.approve("fc-1")
         await signal(other.get_workflow_handle("onboards-ada"), "sign", "dana")
@@ -194,7 +194,7 @@ async def test_a_reset_finds_the_workflow_that_still_runs(serve: Serve, effect: 
         invocation = await env.client.start("clerk", "hi")
         child = env.temporal.get_workflow_handle(f"{invocation.id}/fc-1")
         await signal(child, "note", "started")
-        await reset(env.temporal, await invocation.history(), 2)
+        await reset_run(env.temporal, await invocation.history(), 2)
         assert (await env.client.invocation(invocation.id).result()).text == "done"
         assert len([run async for run in env.temporal.list_workflows(f"WorkflowId = '{child.id}'")]) == 1
         assert (await child.describe()).status is WorkflowExecutionStatus.RUNNING
@@ -211,8 +211,8 @@ async def test_a_reset_repeats_a_workflow_only_if_it_may_run_again(serve: Serve,
     tool = WorkflowTool("Order", effect=effect)
     agent = Agent(name="clerk", model=model, tools=[tool])
     async with serve(agent, tasks_may_fail=True) as env, users_worker(env) as tool.task_queue:
-        invocation = await ended(env.client.start("clerk", "hi"))
-        await reset(env.temporal, await invocation.history(), 2)
+        invocation = await start_and_finish(env.client.start("clerk", "hi"))
+        await reset_run(env.temporal, await invocation.history(), 2)
         await env.client.invocation(invocation.id).result()
     assert [response["error_type"] for _, response in responses(model.requests[-1])] == [error]
 
@@ -233,7 +233,7 @@ async def test_histories_with_the_users_code_can_be_redacted(serve: Serve) -> No
     tool = NexusTool("quote", endpoint="unknown", service="quotes", schema=CUSTOMER)
     agent = Agent(name="clerk", model=model, tools=[tool])
     async with serve(agent) as env, users_worker(env, services=[Quotes()]) as tool.endpoint:
-        invocation = await ended(env.client.start("clerk", "hi"))
+        invocation = await start_and_finish(env.client.start("clerk", "hi"))
         redacted = await redact(await invocation.saved(), ["text"])
     events = [event.SerializeToString() for run in redacted.histories for event in run.events]
     assert not any(b"lovelace" in event for event in events)

@@ -6,9 +6,17 @@ from pathlib import Path
 import pytest
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import approve_and_finish, failure, ignored, quiet, until, until_waiting, waiting
 from tests.server.workflows.test_continuing import add, ask, runs, start_with_cuts
 from tests.server.workflows.test_store_ids import asker
+from tests.steps import (
+    approve_and_finish,
+    catch_failure,
+    start_and_wait,
+    wait_for_calls,
+    wait_for_ignored_answers,
+    wait_until,
+    wait_until_quiet,
+)
 from waystation.agents import Agent
 from waystation.client.agent_client import AgentClient, Invocation
 from waystation.core.errors import InvalidAnswer, NotReplayable
@@ -25,8 +33,8 @@ LARGE = {"x": "x" * 500_000}
 
 async def asking(env: AgentEnvironment) -> Invocation:
     """Start an invocation that waits for an answer."""
-    invocation = await until_waiting(env.client.start("asker", "go"), "fc-1")
-    await quiet(invocation)
+    invocation = await start_and_wait(env.client.start("asker", "go"), "fc-1")
+    await wait_until_quiet(invocation)
     return invocation
 
 
@@ -44,8 +52,8 @@ async def test_a_large_signal_that_is_not_found_is_recorded_once(serve: Serve, t
         queue, invocation = env.client.task_queue, await asking(env)
     await invocation.approve("fc-1", response=LARGE, signal=True)
     async with serve(agent, task_queue=queue, store=tmp_path, verify=False):
-        assert await ignored(invocation, 1) == ["NotInStore"]
-        await quiet(invocation)
+        assert await wait_for_ignored_answers(invocation, 1) == ["NotInStore"]
+        await wait_until_quiet(invocation)
     async with serve(agent, task_queue=queue, adopt=[invocation]):
         assert (await approve_and_finish(invocation, "fc-1")).text == "Done."
         [notes] = [e.custom_metadata for e in (await invocation.log()).state.events if e.custom_metadata]
@@ -57,7 +65,7 @@ async def test_a_counted_signal_is_not_skipped_by_a_worker_without_its_store(ser
     async with serve(asker()) as env:
         invocation = await asking(env)
         await invocation.answer("progress", "fc-1", response=LARGE, wake=False, signal=True)
-        await quiet(invocation)
+        await wait_until_quiet(invocation)
         reason = await without_store(invocation, tmp_path)
         assert re.search(r"cannot be read: the store does not have .*\. Use the same store", reason)
         assert (await approve_and_finish(invocation, "fc-1", signal=True)).text == "Done."
@@ -93,7 +101,7 @@ async def test_a_large_message_that_is_not_found_fails_its_invocation(serve: Ser
         other = await AgentClient.connect(
             address=env.server.address, store=tmp_path / "senders", task_queue=env.client.task_queue
         )
-        failed = await failure(await other.start("asker", "x" * 500_000))
+        failed = await catch_failure(await other.start("asker", "x" * 500_000))
         assert (failed.type, failed.message) == ("InvalidInput", NOT_FOUND.message)
 
 
@@ -109,14 +117,14 @@ async def test_a_continued_run_waits_for_a_worker_with_its_input(serve: Serve, t
     agent = Agent(name="adder", model=FunctionModel(act), tools=[add, LongRunningFunctionTool(ask)])
     async with serve(agent, verify=False) as env:
         invocation = await start_with_cuts(env, "adder", state={"text": "x" * 300_000})
-        await waiting(invocation, "fc-6")
+        await wait_for_calls(invocation, "fc-6")
 
         async def taken_up() -> bool:  # a run that has just continued as new has no workflow task yet
             return len((await invocation.history()).events) > 3
 
-        await quiet(invocation)  # it may wait first, and continue as new later
-        await until(taken_up, "the latest run taken up")
-        await quiet(invocation)
+        await wait_until_quiet(invocation)  # it may wait first, and continue as new later
+        await wait_until(taken_up, "the latest run taken up")
+        await wait_until_quiet(invocation)
         assert await runs(invocation) > 1
         assert "A payload cannot be read: the store does not have" in await without_store(invocation, tmp_path)
         assert (await approve_and_finish(invocation, "fc-6", signal=True)).text == "Done."

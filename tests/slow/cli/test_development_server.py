@@ -10,7 +10,7 @@ import pytest
 
 from tests.paths import ROOT
 from tests.programs import undisturbed
-from tests.server.workflows.outside import until_waiting
+from tests.steps import start_and_wait
 from tests.terminals import Typed, in_terminal
 from waystation import AgentClient
 
@@ -52,7 +52,7 @@ async def test_a_pending_call_survives_changes_of_the_agent(package: Path) -> No
         match = re.search(r"server +([\d.]+:\d+)", shown)
         assert match, shown
         client = await AgentClient.connect(address=match[1])
-        invocation = await until_waiting(client.start("order_agent", "Order 50 chairs"), "fc-1")
+        invocation = await start_and_wait(client.start("order_agent", "Order 50 chairs"), "fc-1")
         agent, source = package / "agent.py", (package / "agent.py").read_text()
         agent.write_text(source + "\nbroken(")
         assert "agent.py" in await read_until(process, "SyntaxError")

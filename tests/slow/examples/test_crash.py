@@ -12,7 +12,7 @@ from examples.calendar_login.provider import FakeOAuth
 from tests.paths import EXAMPLES
 from tests.server.conftest import verify_tree
 from tests.server.examples.conftest import answered, called, texts
-from tests.server.workflows.outside import until, waiting
+from tests.steps import wait_for_calls, wait_until
 from waystation.auth.credential_service.encrypted_file_credential_service import EncryptedFileCredentialService
 from waystation.cli.demo import WorkerProcess
 from waystation.client.agent_client import AgentClient, Invocation
@@ -51,8 +51,8 @@ async def test_reports_without_a_running_worker_are_not_lost(client: AgentClient
     """The ticket is opened once and closed."""
     async with worker() as first:
         invocation = await client.start("ticket_agent", "The printer smells burnt")
-        await until(lambda: _spoken(invocation), "the first sentence")
-        await waiting(invocation, "fc-1")
+        await wait_until(lambda: _spoken(invocation), "the first sentence")
+        await wait_for_calls(invocation, "fc-1")
         await first.kill()
     await invocation.answer("progress", "fc-1", response={"status": "assigned"}, wake=False, signal=True)
     await invocation.answer("respond", "fc-1", response={"status": "closed"}, signal=True)
@@ -72,7 +72,7 @@ async def test_a_login_continues_under_the_same_link(
         monkeypatch.setenv("CALENDAR_URL", provider.url)
         async with worker() as first:
             invocation = await client.start("calendar_agent", "What is on today?")
-            (call,) = await waiting(invocation, "fc-1")
+            (call,) = await wait_for_calls(invocation, "fc-1")
             await first.kill()
         link = (call.payload or {})["exchangedAuthCredential"]["oauth2"]["authUri"]
         async with worker():

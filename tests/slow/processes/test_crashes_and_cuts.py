@@ -160,7 +160,7 @@ async def test_a_summary_of_a_killed_worker_is_made_again(place: Place, client: 
         await stack.enter_async_context(place.worker("--only", "activities"))
         assert (await invocation.result()).text == "pages were read; Read all."
         assert [line["attempt"] for line in place.ledger.lines("thinking")] == [1, 2]
-        assert len(place.ledger.lines("summarised")) == 2
+        assert len(place.ledger.lines("summarized")) == 2
         events = (await invocation.log()).state.events
         assert [event.author for event in events if event.covered] == ["user"]
         read = [part["response"]["page"] for event in events for part in event.function_responses()]

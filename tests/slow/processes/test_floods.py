@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.server.processes.workers import Place, Process, plan, until
-from tests.server.workflows.outside import stuck_tasks, until_waiting
+from tests.steps import find_stuck_tasks, start_and_wait
 from waystation.client.agent_client import AgentClient, Invocation
 
 SIGNALS = 9_900
@@ -26,7 +26,7 @@ JUNK = {
 async def start_flooded(place: Place, client: AgentClient, kind: str, count: int) -> Invocation:
     """Return a waiting invocation that has received signals since its worker ended: all are in one task."""
     async with place.worker() as worker:
-        invocation = await until_waiting(client.start("planned", PAY))
+        invocation = await start_and_wait(client.start("planned", PAY))
         await worker.stop()
     name, argument = JUNK[kind]
     for _ in range(0, count, 100):
@@ -61,7 +61,7 @@ async def test_a_workflow_task_over_the_limit_is_repeated_with_a_higher_one(plac
     async with place.worker("--workflow-task-limit", "0.001"):
 
         async def has_failed() -> list[object]:
-            return [*stuck_tasks(await invocation.history())]
+            return [*find_stuck_tasks(await invocation.history())]
 
         await until(has_failed, "a workflow task that failed")
     async with place.worker():

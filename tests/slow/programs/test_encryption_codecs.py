@@ -18,8 +18,8 @@ from tests.paths import ROOT
 from tests.server.encryption.test_encrypted_namespace import write_keys
 from tests.server.encryption.test_other_clients import ORDER, PAGE, VECTORS
 from tests.server.processes.workers import Process
-from tests.server.workflows.outside import until
 from tests.slow.programs.test_other_languages import JAVA_SDK, build_go, download, need, prepare_java, running
+from tests.steps import wait_until
 from waystation import ActivityTool, Agent
 from waystation.embedded import EmbeddedServer
 from waystation.storage import ENCRYPTION_VARIABLE, USER_KEYS_VARIABLE
@@ -117,7 +117,7 @@ async def codec_server(folder: Path, switches: dict[str, str]) -> AsyncIterator[
         async def find_urls() -> list[str]:
             return re.findall(r"http://127\.0\.0\.1:\d+", "\n".join(process.other))[:1]
 
-        [url] = await until(find_urls, "the address of the codec server")
+        [url] = await wait_until(find_urls, "the address of the codec server")
         yield url
 
 

@@ -18,12 +18,12 @@ from temporalio.api.nexus.v1 import EndpointSpec, EndpointTarget
 from temporalio.api.operatorservice.v1 import CreateNexusEndpointRequest
 from temporalio.worker import Worker
 
+from tests.agents import Till
 from tests.documents import blocks, how_to, section
 from tests.server.approvals.asking import asker
 from tests.server.conftest import Serve
 from tests.server.web.desk import payer
 from tests.server.web.sites import TOKEN, site
-from tests.server.workflows.outside import Till
 from waystation import ActivityTool, Agent
 from waystation.testing import ScriptedModel, calls, responses, says
 from waystation.worker import AgentService

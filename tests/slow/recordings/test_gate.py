@@ -26,7 +26,7 @@ from tests.server.recordings.test_gate import (
     parked,
     talking,
 )
-from tests.server.workflows.outside import waiting
+from tests.steps import wait_for_calls
 from waystation.agents import Agent, SequentialAgent
 from waystation.client.agent_client import AgentClient
 from waystation.embedded import EmbeddedServer
@@ -98,7 +98,7 @@ async def test_a_missing_later_agent_of_a_sequence_is_a_misfit(
     }
     team = SequentialAgent(name="team", sub_agents=[known[name] for name in order.split(", ")])
     async with AgentEnvironment(team, server=own_server) as env:
-        await waiting(await env.client.start("team", "pay dana 200", id="one"), "fc-2-1")
+        await wait_for_calls(await env.client.start("team", "pay dana 200", id="one"), "fc-2-1")
         await listed(env, "one")
         report = await gate(env.client, agents=[agents], processes=1)
     assert [each["agent"] for found in report.findings for each in found.misfits] == ([lacking] if lacking else [])

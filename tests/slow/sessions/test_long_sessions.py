@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.agents import Gate
 from tests.server.conftest import Serve
 from tests.server.sessions.conftest import Converse, new_session, settled_events, verify
 from tests.server.sessions.test_conversation import words
@@ -15,7 +16,7 @@ from tests.server.sessions.test_cuts import LARGE, PAGE, HeldBlobs, at_rest, cur
 from tests.server.sessions.test_sending import Held, echo
 from tests.server.sessions.test_summaries import Talk, send_messages, texts_of_messages
 from tests.server.sessions.test_waiting import parked, paying
-from tests.server.workflows.outside import Gate, until, wait_for_joined_messages, waiting
+from tests.steps import wait_for_calls, wait_for_joined_messages, wait_until
 from waystation.agents import Agent
 from waystation.core.contract import Retries, Settings, WorkflowSettings
 from waystation.models import LlmRequest
@@ -109,7 +110,7 @@ async def test_forged_ends_do_not_delay_continue_as_new(converse: Converse) -> N
         async def heard() -> bool:
             return (await session.state()).get("paid") == 5
 
-        await until(heard, "the end of the first invocation")
+        await wait_until(heard, "the end of the first invocation")
 
 
 async def test_many_forged_nudges_cause_few_reads(serve: Serve) -> None:
@@ -122,7 +123,7 @@ async def test_many_forged_nudges_cause_few_reads(serve: Serve) -> None:
         await session.handle.signal("parked", {"invocation": 1, "at": 10**6 + number})
     async with serve(paying(), task_queue=env.client.task_queue, verify=False):
         assert (await session.say("hello")).text == "heard hello"
-        await until(lambda: at_rest(session), "a session that has read what it had to")
+        await wait_until(lambda: at_rest(session), "a session that has read what it had to")
         assert await readings_in(session) < 5
         await first.approve()
         assert (await first.result()).text == "paid: {'paid': 5}"
@@ -163,7 +164,7 @@ async def test_invocations_of_a_session_continue_in_further_runs(converse: Conve
         assert joined.status == "joined"
         await wait_for_joined_messages(await first.invocation())
         gate.open()
-        await waiting(await first.invocation(), "fc-12")
+        await wait_for_calls(await first.invocation(), "fc-12")
         await parked_at(session, 1)
         assert (await session.say("what was said?")).text == "12 responses"
         await first.approve()
@@ -209,7 +210,7 @@ async def test_a_waiting_invocation_survives_three_runs_and_is_answered_once(con
         async def heard() -> bool:
             return (await session.state()).get("paid") == 5
 
-        await until(heard, "the end of the first invocation")
+        await wait_until(heard, "the end of the first invocation")
         await (await session.send("last")).result()
         said = words(await settled_events(session))
         assert said[0] == "user: pay"
@@ -228,6 +229,6 @@ async def test_a_conversation_over_the_threshold_is_summarized_repeatedly(serve:
     assert max(talk.sizes) < 1_000
     assert talk.shown[2] == ["m1", "heard m1", "m2", "heard m2", "m3"]
     assert talk.shown[3] == ["summary 1", "heard m3", "m4"]
-    assert talk.shown[-1][0] == f"summary {len(talk.summarised)}"
-    assert [text.count("summary 1") for text in talk.summarised[:2]] == [0, 1]
+    assert talk.shown[-1][0] == f"summary {len(talk.summarized)}"
+    assert [text.count("summary 1") for text in talk.summarized[:2]] == [0, 1]
     assert [line for line in words(events) if "summary" not in line] == texts_of_messages(9)

@@ -2,11 +2,11 @@
 
 from playwright.async_api import Browser
 
+from tests.agents import Till
 from tests.server.conftest import Serve
 from tests.server.web.browsers import PHONE, opened
 from tests.server.web.desk import begun, payer
 from tests.server.web.sites import site
-from tests.server.workflows.outside import Till
 
 
 async def test_the_page_sends_requests_and_shows_the_responses(serve: Serve, chromium: Browser) -> None:

@@ -5,12 +5,12 @@ from typing import Any
 
 from playwright.async_api import Browser, Route
 
+from tests.agents import Till
 from tests.server.conftest import Serve
 from tests.server.web.browsers import PHONE, opened
 from tests.server.web.desk import begun, payer
 from tests.server.web.sites import page_of, path_of, site
 from tests.server.web.test_guarding import XSS
-from tests.server.workflows.outside import Till
 from waystation.agents import Agent
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.function_tool import FunctionTool

@@ -9,11 +9,12 @@ from axe_playwright_python.async_playwright import Axe
 from google.genai import types
 from playwright.async_api import Browser, Page
 
+from tests.agents import Till
 from tests.server.conftest import Serve
 from tests.server.web.browsers import DESK, PHONE, opened
 from tests.server.web.desk import asker, begun, payer
 from tests.server.web.sites import page_of, path_of, site
-from tests.server.workflows.outside import Till, until
+from tests.steps import wait_until
 from waystation.agents import Agent
 from waystation.approvers import Gatekeeper
 from waystation.approvers.identity import write_examples
@@ -139,7 +140,7 @@ async def test_pages_work_without_scripts(serve: Serve, chromium: Browser) -> No
                 await page.goto("/approvals")
                 return await page.locator(f'a[href="{path_of(id)}"]').count() == 1
 
-            await until(listed, "the call in the list")
+            await wait_until(listed, "the call in the list")
             await page.click(f'a[href="{path_of(id)}"]')
             await page.fill("#comment", "less will do")
             await page.click("text=Edit, then approve")
@@ -165,7 +166,7 @@ async def test_the_list_refreshes_itself_except_during_a_selection(serve: Serve,
         async def visible() -> bool:
             return any([call.approval_id == id async for call in env.client.approvals.each(agent="asker")])
 
-        await until(visible, "the first call in the list")
+        await wait_until(visible, "the first call in the list")
         async with opened(chromium, web) as (page, complaints):
             await page.goto("/approvals")
             second, other = await begun(env.client, "payer")
@@ -174,14 +175,14 @@ async def test_the_list_refreshes_itself_except_during_a_selection(serve: Serve,
                 await page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
                 return await page.locator(f'a[href="{path_of(other)}"]').count() == 1
 
-            await until(shown, "the second call on the page")
+            await wait_until(shown, "the second call on the page")
             await page.check(f'input[value="{id}"]')
             await second.reject()
 
             async def gone() -> bool:
                 return not any([call.approval_id == other async for call in env.client.approvals.each(agent="payer")])
 
-            await until(gone, "the second call out of the list")
+            await wait_until(gone, "the second call out of the list")
             await page.evaluate("refresh()")
             assert await page.locator(f'a[href="{path_of(other)}"]').count() == 1
             await page.uncheck(f'input[value="{id}"]')

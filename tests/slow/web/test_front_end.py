@@ -8,11 +8,11 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 from playwright.async_api import Browser, BrowserContext, Page
 
+from tests.agents import Till
 from tests.paths import EXAMPLES
 from tests.server.conftest import Serve
 from tests.server.interfaces.test_ag_ui import AG_UI
 from tests.server.web.sites import TOKEN, site
-from tests.server.workflows.outside import Till
 from waystation.agents import Agent
 from waystation.models import LlmRequest
 from waystation.testing import FunctionModel, calls, latest_turn, says

@@ -11,10 +11,10 @@ from urllib.parse import urlsplit
 import httpx2 as httpx
 import pytest
 
+from tests.agents import Till
 from tests.server.conftest import Serve
 from tests.server.web.desk import begun, payer
 from tests.server.web.sites import TOKEN, site
-from tests.server.workflows.outside import Till
 from waystation.core.payload import JsonObject
 from waystation.storage import QuotaStore
 

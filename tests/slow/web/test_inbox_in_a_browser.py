@@ -8,11 +8,12 @@ import pytest
 from playwright.async_api import Browser, Page
 from pydantic import BaseModel
 
+from tests.agents import Till
 from tests.server.conftest import Serve, empty_server
 from tests.server.web.browsers import DESK, PHONE, opened
 from tests.server.web.desk import begun, payer
 from tests.server.web.sites import path_of, site
-from tests.server.workflows.outside import Till, until
+from tests.steps import wait_until
 from waystation.agents import Agent
 from waystation.embedded import EmbeddedServer
 from waystation.testing import ScriptedModel, calls, says
@@ -36,7 +37,7 @@ async def list_shows(page: Page, path: str, *ids: str) -> None:
         listed = await page.locator('input[name="call"]').evaluate_all("all => all.map(each => each.value)")
         return sorted(listed) == sorted(ids)
 
-    await until(look, f"{ids} in the list")
+    await wait_until(look, f"{ids} in the list")
 
 
 async def focused(page: Page, button: str) -> None:
@@ -179,7 +180,7 @@ async def test_the_title_of_a_tab_in_the_background_counts_new_calls(serve: Serv
                 await page.clock.run_for(30_000)
                 return await page.title() != before
 
-            await until(counted, "another title")
+            await wait_until(counted, "another title")
             assert await page.title() == f"(1) {before}"
             assert await page.locator('input[name="call"]').count() == 0
             assert complaints == []

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from playwright.async_api import Browser, Page
 
+from tests.agents import Till
 from tests.server.conftest import Serve
 from tests.server.web.browsers import opened
 from tests.server.web.desk import begun, payer
 from tests.server.web.sites import page_of, site
-from tests.server.workflows.outside import Till
 from waystation.web import shared_reads
 
 LATER: Any = SimpleNamespace(monotonic=lambda: time.monotonic() + 12)

@@ -6,10 +6,11 @@ import json
 import psutil
 from playwright.async_api import Browser
 
+from tests.agents import Till
 from tests.server.conftest import Serve
 from tests.server.identity.test_web_page_posts import listening_ports
 from tests.server.web.desk import begun, payer
-from tests.server.workflows.outside import Till, reject_and_finish
+from tests.steps import reject_and_finish
 from waystation.embedded import EmbeddedServer
 
 POST = "([url, body]) => fetch(url, {method: 'POST', mode: 'no-cors', body}).then(() => 1, () => 0)"

@@ -10,9 +10,9 @@ from tests.server.conftest import Serve
 from tests.server.web.browsers import opened as opened_site
 from tests.server.web.sites import page_of, path_of, site
 from tests.server.web.test_guarding import XSS
-from tests.server.workflows.outside import until, until_waiting
 from tests.slow.web.test_report import opened as opened_file
 from tests.slow.web.test_report import written
+from tests.steps import start_and_wait, wait_until
 from waystation.agents import Agent
 from waystation.artifacts import InMemoryArtifactService
 from waystation.core import ids
@@ -40,7 +40,7 @@ async def test_stored_script_runs_in_no_page_and_no_report(serve: Serve, chromiu
     agent = Agent(name="keeper", model=model, tools=[FunctionTool(keep, require_confirmation=True)])
     services = Services(artifacts=InMemoryArtifactService())
     async with serve(agent, services=services) as env, site(env.client, person=HOSTILE[:200]) as web:
-        invocation = await until_waiting(
+        invocation = await start_and_wait(
             env.client.start("keeper", HOSTILE, user_id=XSS[0], session_id=XSS[1], requester=XSS[2])
         )
         id = ids.approval(invocation.id, "fc-1")
@@ -48,7 +48,7 @@ async def test_stored_script_runs_in_no_page_and_no_report(serve: Serve, chromiu
         async def listed() -> bool:
             return any([call.approval_id == id async for call in env.client.approvals.each()])
 
-        await until(listed, "the call in the list")
+        await wait_until(listed, "the call in the list")
         paths = [
             "/invocations",
             "/approvals",

@@ -8,11 +8,11 @@ from pathlib import Path
 from uuid import uuid4
 
 from docs.typescript_client import PACKAGE
+from tests.agents import Till
 from tests.server.conftest import Serve
 from tests.server.web.desk import payer
 from tests.server.web.sites import TOKEN, site
 from tests.server.web.test_typescript_client import EXAMPLE, NODE
-from tests.server.workflows.outside import Till
 from tests.slow.programs.test_other_languages import download, need
 
 QUIET = ("--no-audit", "--no-fund", "--loglevel", "error")

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import reset, waiting
 from tests.server.workflows.test_continuing import add, ask, counting, in_run, runs, start_with_cuts
+from tests.steps import reset_run, wait_for_calls
 from waystation.agents import Agent, ParallelAgent
 from waystation.core.errors import AlreadyAnswered
 from waystation.core.log import AnswerCounted
@@ -25,7 +25,7 @@ async def test_a_call_is_pending_over_three_runs_and_answered_once(serve: Serve)
     async with serve(ParallelAgent(name="both", sub_agents=[asker, adder])) as env:
         invocation = await start_with_cuts(env, "both")
         await in_run(invocation, 2)
-        (first,) = await waiting(invocation, "fc-1-1")
+        (first,) = await wait_for_calls(invocation, "fc-1-1")
         await in_run(invocation, 4)
         assert await invocation.pending() == [first]
         receipt = await invocation.approve(digest=first.digest, by="dana")
@@ -47,7 +47,7 @@ async def test_no_answer_is_lost_around_continue_as_new(serve: Serve) -> None:
     adder = Agent(name="adder", model=counting(10), tools=[add])
     async with serve(ParallelAgent(name="blast", sub_agents=[asker, adder])) as env:
         invocation = await start_with_cuts(env, "blast")
-        (call,) = await waiting(invocation, "fc-1-1")
+        (call,) = await wait_for_calls(invocation, "fc-1-1")
         for number in range(40):
             note: dict[str, Any] = {"response": {"n": number}, "wake": False, "answer_id": f"a{number}"}
             await invocation.answer("progress", call.function_call_id, signal=number % 2 == 0, **note)
@@ -64,7 +64,7 @@ async def test_a_reset_run_continues_in_further_runs_and_replays(serve: Serve) -
     async with serve(Agent(name="adder", model=counting(4), tools=[add])) as env:
         invocation = await start_with_cuts(env, "adder")
         await invocation.result()
-        await reset(env.temporal, (await invocation.histories())[0], 2)
+        await reset_run(env.temporal, (await invocation.histories())[0], 2)
         again = env.client.invocation(invocation.id)
         assert (await again.result()).text == "told 4 times: 10"
         assert await runs(again) > 1

@@ -7,21 +7,19 @@ from typing import Any
 import pytest
 from temporalio.service import RPCError
 
-from tests.agents import PAY, payer
+from tests.agents import PAY, HeldModel, Till, payer
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import (
-    HeldModel,
-    Till,
-    bytes_of,
-    ended,
-    ignored,
-    ignored_in,
-    refusal,
-    stuck_tasks,
-    waiting,
-)
 from tests.server.workflows.test_forks import Shop
 from tests.server.workflows.test_hostile_messages import HUGE, UNREADABLE, approve_and_finish, start_waiting, stock
+from tests.steps import (
+    catch_refusal,
+    find_stuck_tasks,
+    ignored_reasons,
+    make_raw_payload,
+    start_and_finish,
+    wait_for_calls,
+    wait_for_ignored_answers,
+)
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core.contract import WORKFLOW
@@ -50,15 +48,17 @@ async def test_200_random_payloads_are_ignored(serve: Serve) -> None:
 
     def arguments() -> list[Any]:
         count = seeded.choice((0, 1, 1, 1, 2, 3))
-        return [bytes_of(seeded.randbytes(seeded.randrange(60)), seeded.choice(encodings)) for _ in range(count)]
+        return [
+            make_raw_payload(seeded.randbytes(seeded.randrange(60)), seeded.choice(encodings)) for _ in range(count)
+        ]
 
     async with serve(payer(till.pay, PAY, says("Paid."))) as env:
         invocation = await start_waiting(env.client)
         for _ in range(100):
-            assert await refusal(invocation.handle.execute_update("submit_answer", args=arguments()))
+            assert await catch_refusal(invocation.handle.execute_update("submit_answer", args=arguments()))
         for _ in range(100):
             await invocation.handle.signal("answer", args=arguments())
-        assert await ignored(invocation, 100) == ["InvalidAnswer"] * 100
+        assert await wait_for_ignored_answers(invocation, 100) == ["InvalidAnswer"] * 100
         await approve_and_finish(invocation, till)
 
 
@@ -89,11 +89,11 @@ async def test_an_answer_in_a_flood_counts_once_over_many_runs(
         queue = env.client.task_queue
         handle = await env.temporal.start_workflow(WORKFLOW, given, id=f"flood-{queue}", task_queue=queue)
         invocation = Invocation(env.client, handle)
-        (asked,) = await waiting(invocation, waits)
+        (asked,) = await wait_for_calls(invocation, waits)
         for name, arguments in junk:
             await invocation.handle.signal(name, args=arguments)
-        assert await ignored(invocation, len(junk))
-        assert await waiting(invocation, waits) == [asked]
+        assert await wait_for_ignored_answers(invocation, len(junk))
+        assert await wait_for_calls(invocation, waits) == [asked]
         for number in range(10):
             await invocation.handle.signal("answer", {**good, "by": f"p{number}"})
         model.gate.open()
@@ -102,7 +102,7 @@ async def test_an_answer_in_a_flood_counts_once_over_many_runs(
         entries = (await invocation.log()).entries
         assert [e.body.answer.by for e in entries if isinstance(e.body, AnswerCounted)] == ["p0"]
         assert sum(isinstance(e.body, AnswerIgnored) for e in entries) == len(junk) + 9
-        assert (till.paid, [stuck_tasks(run) for run in runs]) == ([5], [[]] * len(runs))
+        assert (till.paid, [find_stuck_tasks(run) for run in runs]) == ([5], [[]] * len(runs))
         assert len(runs) > 1
 
 
@@ -110,11 +110,11 @@ async def test_hazard_a_flood_of_signals_while_a_fork_starts(serve: Serve) -> No
     """The fork is not blocked, and the number of displayed signals is limited as usual."""
     shop = Shop()
     async with serve(shop.buyer()) as env:
-        source = await ended(env.client.start("buyer", "tea"))
+        source = await start_and_finish(env.client.start("buyer", "tea"))
         queue = env.client.task_queue
     fork = await env.client.forks.start(source.id, 3)
     await asyncio.gather(*(fork.handle.signal("nonsense", "x" * 1_000) for _ in range(300)))
     async with serve(shop.buyer(), task_queue=queue, adopt=[fork]):
         await fork.result()
         log = await fork.log()
-        assert len(ignored_in(log.state.events)) == 100
+        assert len(ignored_reasons(log.state.events)) == 100

@@ -1,8 +1,9 @@
 """Replies of models with very many calls."""
 
+from tests.agents import Till
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Till, tool_responses
 from tests.server.workflows.test_model_replies import payer
+from tests.steps import tool_responses
 from waystation.activities.model_call.annotate import MAX_CALLS
 from waystation.agents import Agent
 from waystation.testing import ScriptedModel, calls, says

@@ -72,11 +72,11 @@ async def embed(texts: Sequence[str]) -> list[list[float]]:
 
 
 def test_processes_share_a_database_and_wait_for_one_another(postgres: str) -> None:
-    """Three processes that create the tables at once lose no increment and store each event once."""
+    """Two processes that create the tables at once lose no increment and store each event once."""
     command = [sys.executable, "-c", ADD, postgres, KEY]
-    running = [subprocess.Popen(command, cwd=ROOT) for _ in range(3)]
-    assert [process.wait() for process in running] == [0, 0, 0]
-    assert PostgresCredentialService(postgres, key=KEY).read(("n",)) == "30"
+    running = [subprocess.Popen(command, cwd=ROOT) for _ in range(2)]
+    assert [process.wait() for process in running] == [0, 0]
+    assert PostgresCredentialService(postgres, key=KEY).read(("n",)) == "20"
     assert len(asyncio.run(search(PostgresMemoryService(postgres, max_results=1_000), "tea"))) == 30
 
 

@@ -16,7 +16,7 @@ from waystation.events import Event, EventActions
 from waystation.runners import InMemoryRunner, Runner
 from waystation.runners.consumer_pace import ConsumerPace
 from waystation.runners.runner import _check_message
-from waystation.runners.session_turns import _to_answer
+from waystation.runners.session_turns import to_answer
 from waystation.sessions import Background, InMemorySessionService, Session
 from waystation.sessions.background import CannotConnect
 
@@ -43,13 +43,13 @@ def test_function_response_becomes_an_answer(
     response: dict[str, object], action: str, fields: dict[str, object]
 ) -> None:
     """A response closes a long-running call unless it announces others."""
-    assert _to_answer(types.FunctionResponse.model_validate(response), wakes=True) == (action, fields)
+    assert to_answer(types.FunctionResponse.model_validate(response), wakes=True) == (action, fields)
 
 
 def confirmation(body: Any, id: str = "fc-1-confirmation") -> tuple[str, dict[str, Any]]:
     """Return the answer that corresponds to a function response to a confirmation request."""
     response = types.FunctionResponse.model_construct(id=id, name="adk_request_confirmation", response=body)
-    return _to_answer(response, wakes=True)
+    return to_answer(response, wakes=True)
 
 
 @pytest.mark.parametrize("payload", [0, [], False, "", {"days": 2}])
@@ -109,7 +109,7 @@ def test_payload_for_more_budget_is_the_grant() -> None:
 def test_credential_is_refused_as_a_function_response() -> None:
     """A credential is refused, because histories must not contain credentials."""
     with pytest.raises(ValueError, match=r"Invocation\.authorize"):
-        _to_answer(types.FunctionResponse(name="adk_request_credential", response={}), wakes=True)
+        to_answer(types.FunctionResponse(name="adk_request_credential", response={}), wakes=True)
 
 
 @pytest.mark.parametrize(

@@ -110,9 +110,11 @@ async def test_unknown_protocol_version_does_not_end_the_connection() -> None:
     assert read[1:] == [{"tools": []}, {"last": True}]
 
 
-async def test_a_tool_is_declared_with_the_schemas_of_its_server(make: Make) -> None:
+async def test_a_tool_is_declared_with_the_schemas_of_its_server(port: str) -> None:
     """The schemas of the server are declared unchanged."""
-    (tool,) = await make(tool_filter=["add"]).get_tools(at())
+    toolset = over_http(port, tool_filter=["add"])
+    (tool,) = await toolset.get_tools(at())
+    await toolset.close()
     declared = declare(tool)
     assert declared is not None
     assert (declared["name"], declared["description"]) == ("add", "Add two numbers.")
@@ -121,13 +123,16 @@ async def test_a_tool_is_declared_with_the_schemas_of_its_server(make: Make) -> 
     assert declared["responseJsonSchema"]["properties"]["total"]["type"] == "integer"
 
 
-async def test_a_filter_sees_names_without_the_prefix(make: Make) -> None:
+async def test_a_filter_sees_names_without_the_prefix(port: str) -> None:
     """The model sees the names with the prefix."""
-    toolset = make(tool_filter=lambda tool, readonly_context: tool.name in ("add", "fail"), tool_name_prefix="math")
+    toolset = over_http(
+        port, tool_filter=lambda tool, readonly_context: tool.name in ("add", "fail"), tool_name_prefix="math"
+    )
     tools = await list_tools(LlmAgent(name="a", tools=[toolset]), at)
     assert list(tools) == ["math_add", "math_fail"]
     answer = await tools["math_add"].run_async(args={"a": 1, "b": 2}, tool_context=ToolContext())
     assert answer["structuredContent"] == {"total": 3}
+    await toolset.close()
 
 
 async def test_an_invocation_uses_one_listing(local: McpToolset) -> None:
@@ -254,9 +259,9 @@ async def test_the_effect_of_a_tool_comes_from_the_server(local: McpToolset) -> 
     assert (effects["add"], effects["set_limit"], effects["pay"]) == ("read", "repeatable", "once")
 
 
-async def test_an_author_may_override_the_effect() -> None:
+async def test_an_author_may_override_the_effect(port: str) -> None:
     """The setting applies to one tool or to all."""
-    toolset = stdio(effect={"pay": "repeatable"})
+    toolset = over_http(port, effect={"pay": "repeatable"})
     effects = {tool.name: tool.effect for tool in await toolset.get_tools(at())}
     assert (effects["pay"], effects["process"]) == ("repeatable", "once")
     await toolset.close()

@@ -21,9 +21,9 @@ async def digest(request: LlmRequest) -> LlmResponse:
     return says("; ".join(shown))
 
 
-def summarise(request: LlmRequest) -> LlmResponse:
+def summarize(request: LlmRequest) -> LlmResponse:
     """Write the same summary for every agent."""
-    ledger().note("summarised")
+    ledger().note("summarized")
     return says("pages were read")
 
 
@@ -38,6 +38,6 @@ app = App(
     name="digesting",
     root_agent=root_agent,
     events_compaction_config=EventsCompactionConfig(
-        token_threshold=1_000, event_retention_size=2, summarizer=LlmEventSummarizer(FunctionModel(summarise))
+        token_threshold=1_000, event_retention_size=2, summarizer=LlmEventSummarizer(FunctionModel(summarize))
     ),
 )
