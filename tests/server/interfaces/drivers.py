@@ -60,9 +60,11 @@ class Interface:
     """Start an agent. Return the reply, the place and the ID of the invocation, which are empty if it is refused."""
     read: Callable[[httpx.AsyncClient, Shown], Awaitable[Reply]]
     answer: Callable[[httpx.AsyncClient, Shown, Mapping[str, Any]], Awaitable[Reply]]
-    cancel: Callable[[httpx.AsyncClient, Shown], Awaitable[Reply]]
+    cancel: Callable[[httpx.AsyncClient, Shown], Awaitable[Reply]] | None
     name: str
     """The name in the audit."""
+    has_digests: bool = True
+    """Whether an answer repeats the digest of the call as it was shown."""
     is_personal: bool = False
     """Whether a place belongs to its person, so that for others, also for approvers, it does not exist."""
 
@@ -256,9 +258,44 @@ async def cancel_a2a(http: httpx.AsyncClient, shown: Shown) -> Reply:
     return (await call_a2a(http, shown.agent, "CancelTask", id=id))[0].without(id)
 
 
+# ADK's routes
+
+
+async def start_adk(http: httpx.AsyncClient, agent: str) -> tuple[Reply, str, str]:
+    """Create a session over ADK's routes, and run an agent in it."""
+    created = await post_json(http, f"/apps/{agent}/users/user/sessions", {})
+    if not created.accepted:
+        return created, "", ""
+    session: str = json.loads(created.text)["id"]
+    reply = await run_adk(http, agent, session, {"text": "Pay."})
+    return reply, session, json.loads(reply.text)[0]["invocationId"]
+
+
+async def run_adk(http: httpx.AsyncClient, agent: str, session: str, part: Mapping[str, Any]) -> Reply:
+    """Send a message over ADK's routes."""
+    message = {"role": "user", "parts": [part]}
+    return await post_json(
+        http, "/run", {"appName": agent, "userId": "user", "sessionId": session, "newMessage": message}
+    )
+
+
+async def read_adk(http: httpx.AsyncClient, shown: Shown) -> Reply:
+    """Read a session over ADK's routes."""
+    response = await http.get(f"/apps/{shown.agent}/users/user/sessions/{shown.place}")
+    return Reply(response.status_code, response.text, response.is_success)
+
+
+async def answer_adk(http: httpx.AsyncClient, shown: Shown, answer: Mapping[str, Any]) -> Reply:
+    """Confirm a call over ADK's routes."""
+    response = {"confirmed": answer["action"] != "reject"}
+    name = {"id": f"{shown.call}-confirmation", "name": "adk_request_confirmation"}
+    return await run_adk(http, shown.agent, shown.place, {"functionResponse": {**name, "response": response}})
+
+
 INTERFACES: Mapping[str, Interface] = {
     "JSON API": Interface(start_json, read_json, answer_json, cancel_json, "api"),
     "AG-UI": Interface(start_ag_ui, run_ag_ui, answer_ag_ui, cancel_ag_ui, "ag-ui", is_personal=True),
     "MCP": Interface(start_mcp, read_mcp, answer_mcp, cancel_mcp, "mcp"),
     "A2A": Interface(start_a2a, read_a2a, answer_a2a, cancel_a2a, "a2a"),
+    "ADK": Interface(start_adk, read_adk, answer_adk, None, "adk", has_digests=False, is_personal=True),
 }

@@ -11,11 +11,11 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 
+from tests.agents import Till
 from tests.fakes.openid import FakeOpenId
 from tests.server.conftest import Serve
-from tests.server.interfaces.drivers import INTERFACES, Interface, Reply, Shown, answer_json, show
+from tests.server.interfaces.drivers import INTERFACES, Interface, Reply, Shown, answer_json, cancel_json, show
 from tests.server.web.sites import site
-from tests.server.workflows.outside import Till
 from tests.unit.identity.conftest import Installation, installed
 from tests.unit.identity.test_bearer import RESOURCE, write
 from waystation.agents import Agent
@@ -27,6 +27,8 @@ from waystation.testing import FunctionModel, calls, responses
 from waystation.tools.function_tool import FunctionTool
 
 ACCEPTED, STRANGER, UNKNOWN = "accepted", "not logged in", "does not exist"
+IN_INBOX = r"Answer the call at /approvals/"
+"""The refusal of an interface whose answers name no digest, after the arguments have changed."""
 """Verdicts. Every other one is a pattern of the text with which a request is refused."""
 NO_AUTHOR, NO_APPROVER = r"needs the role 'author'", r"does not name you"
 VERBS = ("start", "read", "answer", "cancel")
@@ -52,18 +54,22 @@ class Situation:
     answer: Mapping[str, Any] = field(default_factory=lambda: APPROVE)
     digest: str = ""
     """The digest that the person has seen; empty for the current one."""
+    needs_digest: bool = False
+    """Whether it exists only in interfaces whose answers repeat the digest."""
     in_own_place: bool = False
     """Whether the person names the call in an invocation, task or thread of their own."""
 
     def expects(self, interface: Interface, verb: str) -> str:
         """Return the verdict that an interface has to give."""
+        if self.digest == OLD and not interface.has_digests:
+            return IN_INBOX
         verdict = self.verdicts[verb]
         is_other = self.person != "ann" and verdict != STRANGER and verb != "start"
         return UNKNOWN if is_other and interface.is_personal else verdict
 
 
 EDIT = {"action": "edit", "args": {"amount": 4}}
-OLD = "the digest of the first arguments"
+WRONG, OLD = "0" * 64, "the digest of the first arguments"
 REFUSED = (
     Situation("no token", "", dict.fromkeys(VERBS, STRANGER)),
     Situation("a token for another server", "elsewhere", dict.fromkeys(VERBS, STRANGER)),
@@ -77,13 +83,15 @@ REFUSED = (
         "a machine", "robot", {"start": NO_AUTHOR, "read": ACCEPTED, "answer": r"is a machine", "cancel": NO_AUTHOR}
     ),
     Situation("the requester under four eyes", "ann", {"answer": r"requested"}, agent="eyes"),
-    Situation("a digest of other arguments", "ann", {"answer": r"different arguments"}, digest="0" * 64),
+    Situation(
+        "a digest of other arguments", "ann", {"answer": r"different arguments"}, digest=WRONG, needs_digest=True
+    ),
 )
 """What changes nothing, so that one call serves all of them."""
 COUNTED = (
     Situation("an approver edits", "erin", {"answer": ACCEPTED}, answer=EDIT),
     Situation("the arguments have changed since", "ann", {"answer": r"different arguments"}, digest=OLD),
-    Situation("an approver who has seen the change", "ann", {"answer": ACCEPTED}),
+    Situation("an approver who has seen the change", "ann", {"answer": ACCEPTED}, needs_digest=True),
     Situation("an answered call again", "ann", {"answer": r"already|\"type\": \"CUSTOM\""}),
 )
 """What happens to a call one after the other, until it is answered."""
@@ -186,26 +194,30 @@ async def begin(interface: Interface, http: httpx.AsyncClient, agent: str) -> Sh
     return await show(http, agent, *place)
 
 
-async def walk(interface: Interface, people: People) -> tuple[dict[str, str], dict[str, str], str]:
-    """Go through all situations in an interface. Return the verdicts, what they should be, and the invocation."""
-    ann, bob, erin = [await people.find(name) for name in ("ann", "bob", "erin")]
+async def walk(name: str, people: People) -> tuple[dict[str, str], str]:
+    """Go through all situations in an interface. Return the replies that are wrong, and the ID of the invocation."""
+    interface, wrong = INTERFACES[name], dict[str, str]()
+    ann, bob, erin = [await people.find(each) for each in ("ann", "bob", "erin")]
     shown = {agent: await begin(interface, ann, agent) for agent in ("payer", "eyes")}
     own, old = await begin(interface, bob, "payer"), shown["payer"].digest
-    found, expected = dict[str, str](), dict[str, str]()
     for row in (*REFUSED, *COUNTED):
         seen = shown[row.agent]
         seen = replace(seen, digest=old if row.digest == OLD else row.digest or seen.digest)
         seen = replace(seen, place=own.place) if row.in_own_place else seen
-        for verb in row.verdicts:
-            expected[f"{row.name}: {verb}"] = row.expects(interface, verb)
-            found[f"{row.name}: {verb}"] = await judge(interface, people, seen, row, verb)
+        for verb in row.verdicts if interface.has_digests or not row.needs_digest else ():
+            if getattr(interface, verb) is not None:
+                verdict = await judge(interface, people, seen, row, verb)
+                if verdict != row.expects(interface, verb):
+                    wrong[f"{name}: {row.name}: {verb}"] = verdict
         if row.answer == EDIT:
             if interface.is_personal:
                 assert (await answer_json(erin, seen, EDIT)).accepted
             shown["payer"] = await show(ann, "payer", seen.place, seen.invocation)
+        if row.digest == OLD and not interface.has_digests:
+            assert (await answer_json(ann, shown["payer"], APPROVE)).accepted
     for http, mine in ((ann, shown["eyes"]), (bob, own)):
-        assert (await interface.cancel(http, mine)).accepted
-    return found, expected, shown["payer"].invocation
+        assert (await cancel_json(http, replace(mine, place=mine.invocation))).accepted
+    return wrong, shown["payer"].invocation
 
 
 async def test_every_interface_gives_the_same_verdicts(serve: Serve, there: Installation, openid: FakeOpenId) -> None:
@@ -216,16 +228,14 @@ async def test_every_interface_gives_the_same_verdicts(serve: Serve, there: Inst
     keeper = Gatekeeper.from_file(file, "default", interface="web")
     async with (
         serve(*make_agents(till), identity=there.worker) as env,
-        site(env.client, gatekeeper=keeper, interfaces=load_interfaces(["a2a", "ag-ui", "mcp"])) as web,
+        site(env.client, gatekeeper=keeper, interfaces=load_interfaces(["a2a", "adk", "ag-ui", "mcp"])) as web,
         people_at(web.url, openid) as people,
     ):
-        walks = await asyncio.gather(*(walk(interface, people) for interface in INTERFACES.values()))
-        ids = [id for _, _, id in walks]
-        audits = [(await gather_invocation(env.client, id)).by_invocation[id] for id in ids]
-    for name, (found, expected, _) in zip(INTERFACES, walks, strict=True):
-        assert (name, found) == (name, expected)
+        walks = await asyncio.gather(*(walk(name, people) for name in INTERFACES))
+        audits = [(await gather_invocation(env.client, id)).by_invocation[id] for _, id in walks]
+    assert {label: reply for wrong, _ in walks for label, reply in wrong.items()} == {}
     assert till.paid == [4] * len(INTERFACES)
     decided = [line for audit in audits for line in audit if line["kind"] == "decided"]
     proofs = [(line["interface"], line["verified"]["subject"], line["verified"]["issuer"]) for line in decided]
     assert len({line["args_digest"] for audit in audits for line in audit if line.get("action") == "edit"}) == 1
-    assert proofs == [(interface.name, "ann", openid.url) for interface in INTERFACES.values()]
+    assert proofs == [(each.name if each.has_digests else "api", "ann", openid.url) for each in INTERFACES.values()]
